@@ -2,8 +2,8 @@
 //! [`run`] at the same time, each on its own fabric: threads of one process, processes of one host,
 //! or hosts.
 //!
-//! Here: the layout, the cases but some, and the barrier between them. The large case, streams of
-//! writes, is `stream`, those of shares are `shares`. Not here: starting machines and killing them, which differ by fabric.
+//! Here: the layout, the cases but some, and the barrier between them. The large case, streams of writes, is `stream`,
+//! those of shares are `shares`. Not here: starting machines and killing them, which differ by fabric.
 //!
 //! A case that fails panics with what it saw. Every wait is bounded by [`Effort::timeout`], so the
 //! other machines fail too, rather than hang.

@@ -1,8 +1,8 @@
 //! Points in time by which something has to be over.
 //!
-//! Here: ends of waits, and sums of instants and durations that saturate, for this crate and those above. `Instant + Duration` panics
-//! where the clock cannot tell the sum, which a limit such as [`Duration::MAX`] ("never") reaches: the lint `arithmetic_side_effects`
-//! denies it. (`trust::link` has the same two functions: neither crate knows the other.)
+//! Here: ends of waits, and sums of instants and durations that saturate, for this crate and those above. `Instant +
+//! Duration` panics where the clock cannot tell the sum, which a limit such as [`Duration::MAX`] ("never") reaches: the
+//! lint `arithmetic_side_effects` denies it. (`trust::link` has the same two functions: neither crate knows the other.)
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,8 @@ pub fn deadline_after(time: Duration) -> Instant {
     later(Instant::now(), time)
 }
 
-/// The time `time` after `start`; a century after it where the clock cannot tell it, and `start` itself where not even that.
+/// The time `time` after `start`; a century after it where the clock cannot tell it, and `start` itself where not even
+/// that.
 #[must_use]
 pub fn later(start: Instant, time: Duration) -> Instant {
     start.checked_add(time).or_else(|| start.checked_add(FAR)).unwrap_or(start)

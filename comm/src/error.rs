@@ -74,8 +74,8 @@ pub enum Error {
     /// Strangers took the port of this machine, so that a peer did not get through.
     #[error(
         "{machine} did not get through to this machine within {waited_ms} ms: {strangers} connections without the \
-         program's key came here meanwhile and had to be closed, the last from {address}; see whether it was started, and keep \
-         strangers from the ports of the rack's hosts, by a firewall or a network of its own"
+         program's key came here meanwhile and had to be closed, the last from {address}; see whether it was started, \
+         and keep strangers from the ports of the rack's hosts, by a firewall or a network of its own"
     )]
     Crowded {
         /// Who did not get through.
@@ -89,9 +89,9 @@ pub enum Error {
     },
     /// A machine is there, and closed each connection before it knew who made it.
     #[error(
-        "{machine} at {address} is there, but did not let this machine in within {waited_ms} ms, in {attempts} attempts: \
-         others take its port, as strangers without the key do; see what it printed, and keep strangers from the ports of the \
-         rack's hosts"
+        "{machine} at {address} is there, but did not let this machine in within {waited_ms} ms, in {attempts} \
+         attempts: others take its port, as strangers without the key do; see what it printed, and keep strangers from \
+         the ports of the rack's hosts"
     )]
     NotLetIn {
         /// Which machine.
@@ -111,7 +111,8 @@ pub enum Error {
     },
     /// A machine that was to be reached over the network cannot be.
     #[error(
-        "{machine} cannot be reached at {address}: {source}; see whether its host is up, and its firewall lets it through"
+        "{machine} cannot be reached at {address}: {source}; see whether its host is up, and its firewall lets it \
+         through"
     )]
     Unreachable {
         /// Which machine.

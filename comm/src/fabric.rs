@@ -17,8 +17,8 @@
 //!   comes second, its side sees what the other side stored before its own: the sleeper finds the
 //!   work, or the waking side finds the sleeper. No wake-up is lost.
 //!
-//! Beside its region a machine may have *shares* (`share/mod.rs`), which peers read as well as write. Their orders, W, R
-//! and C, are written down there.
+//! Beside its region a machine may have *shares* (`share/mod.rs`), which peers read as well as write. Their orders, W,
+//! R and C, are written down there.
 
 use crate::error::Error;
 use crate::memory::Region;
@@ -177,11 +177,12 @@ pub trait Fabric: Send + Sync {
     /// [`Error::System`].
     fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error>;
 
-    /// Opens a share of the own machine: `bytes` bytes of address space, of which nothing is committed yet. Peers may name
-    /// it from now on. Several fabrics that share a region share its shares too.
+    /// Opens a share of the own machine: `bytes` bytes of address space, of which nothing is committed yet. Peers may
+    /// name it from now on. Several fabrics that share a region share its shares too.
     ///
-    /// Shares that nobody opens cost one descriptor and one empty file for all machines of a host on `shm`, 512 bytes of
-    /// each machine's board on `verbs`, and nothing elsewhere. An open one costs its commit map, a bit for each [`SHARE_UNIT_BYTES`](crate::SHARE_UNIT_BYTES).
+    /// Shares that nobody opens cost one descriptor and one empty file for all machines of a host on `shm`, 512 bytes
+    /// of each machine's board on `verbs`, and nothing elsewhere. An open one costs its commit map, a bit for each
+    /// [`SHARE_UNIT_BYTES`](crate::SHARE_UNIT_BYTES).
     ///
     /// # Errors
     /// [`Error::Share`]: no such number, no such length, or open already; [`Error::Verbs`], [`Error::System`].
@@ -220,15 +221,16 @@ pub trait Fabric: Send + Sync {
         self.region().shares().open(share, bytes, |share| self.prepare_share(share, 0..0))
     }
 
-    /// Makes a range of an own share usable, by this machine and by its peers. Where it never was, its bytes are 0; where
-    /// it was [released](Fabric::release), too, but for what peers write there in spite of that. Where it is committed,
-    /// they stay. Order C: peers that see a message sent after this returned may use the range. It takes
+    /// Makes a range of an own share usable, by this machine and by its peers. Where it never was, its bytes are 0;
+    /// where it was [released](Fabric::release), too, but for what peers write there in spite of that. Where it is
+    /// committed, they stay. Order C: peers that see a message sent after this returned may use the range. It takes
     /// memory now, and on `verbs` pins it, in chunks of 64 MiB.
     ///
     /// # Errors
     /// [`Error::Misaligned`] (the range is no whole units, [`SHARE_UNIT_BYTES`](crate::SHARE_UNIT_BYTES)),
-    /// [`Error::OutOfRange`], [`Error::NoSuchShare`]; [`Error::System`], [`Error::Verbs`]: there is no more memory, or no
-    /// more that may be pinned. Nothing is committed then that was not before, and no memory taken but what is pinned.
+    /// [`Error::OutOfRange`], [`Error::NoSuchShare`]; [`Error::System`], [`Error::Verbs`]: there is no more memory, or
+    /// no more that may be pinned. Nothing is committed then that was not before, and no memory taken but what is
+    /// pinned.
     #[cfg(all(target_os = "linux", not(loom)))]
     fn commit(&self, share: ShareId, range: Range<usize>) -> Result<(), Error> {
         let share = own_share(self, share)?;
@@ -236,8 +238,9 @@ pub trait Fabric: Send + Sync {
     }
 
     /// Gives a range of an own share back to the system. To be called only when all peers that used it were told, and
-    /// have answered that they do not any more. One that does nevertheless does no harm: it reads old bytes or zeros, and
-    /// what it writes may be lost, or be found there when the range is committed again. On `verbs`, memory stays pinned, and is filled with zeros.
+    /// have answered that they do not any more. One that does nevertheless does no harm: it reads old bytes or zeros,
+    /// and what it writes may be lost, or be found there when the range is committed again. On `verbs`, memory stays
+    /// pinned, and is filled with zeros.
     ///
     /// # Errors
     /// As for [`commit`](Fabric::commit).
@@ -259,8 +262,8 @@ pub trait Fabric: Send + Sync {
         self.region_bytes(machine).map(|_| None)
     }
 
-    /// For fabrics, which call each other's: what has to be done before a range of an own share can be used by peers, or
-    /// (for no bytes) before the share can be asked for.
+    /// For fabrics, which call each other's: what has to be done before a range of an own share can be used by peers,
+    /// or (for no bytes) before the share can be asked for.
     ///
     /// # Errors
     /// [`Error::Verbs`]: there is no more memory that may be pinned.
@@ -325,34 +328,34 @@ pub trait Connection: Send {
     /// held back until the next `flush` at the latest, `source` free at once. It has no flag: readers learn of it by a
     /// message behind it (order W of shares).
     ///
-    /// Where this machine does not know yet that the range is committed it asks the peer's commit map, and waits for the
-    /// answer, which needs no worker of the peer. To a peer that is gone nothing is written.
+    /// Where this machine does not know yet that the range is committed it asks the peer's commit map, and waits for
+    /// the answer, which needs no worker of the peer. To a peer that is gone nothing is written.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::NoSuchShare`], [`Error::NotCommitted`]: nothing was
     /// written; [`Error::System`]; [`Error::Share`]: what its owner says of the share cannot be.
     fn write_share(&mut self, share: ShareId, offset: usize, source: &[u8]) -> Result<(), Error>;
 
-    /// Begins to read `bytes` bytes of a share of the peer, from `offset` on (order R of shares): multiples of 8. What was
-    /// written before on this connection is seen. Nothing is waited for, but as for [`write_share`](Connection::write_share);
-    /// it may be held back until `take` or `flush`.
+    /// Begins to read `bytes` bytes of a share of the peer, from `offset` on (order R of shares): multiples of 8. What
+    /// was written before on this connection is seen. Nothing is waited for, but as for
+    /// [`write_share`](Connection::write_share); it may be held back until `take` or `flush`.
     ///
-    /// The fabric keeps what comes until it is [taken](Connection::take), in memory that it takes when the first of it is
-    /// there. A ticket that is forgotten costs that memory, until
-    /// the connection is dropped, and nothing more.
+    /// The fabric keeps what comes until it is [taken](Connection::take), in memory that it takes when the first of it
+    /// is there. A ticket that is forgotten costs that memory, until the connection is dropped, and nothing more.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::NoSuchShare`], [`Error::System`], [`Error::Share`]. That a
-    /// range is not committed, and that the peer is gone, is told by `take`.
+    /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::NoSuchShare`], [`Error::System`], [`Error::Share`]. That
+    /// a range is not committed, and that the peer is gone, is told by `take`.
     fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error>;
 
-    /// Takes what was read, if it is there: then `into`, which is as long as what was asked for, is filled, the ticket is
-    /// used up, and this is true. It does not wait for the read, though as `flush` it may wait until the fabric has room.
-    /// Nobody is woken by what comes: whoever waits for a read calls this in each of its turns, and does not park.
+    /// Takes what was read, if it is there: then `into`, which is as long as what was asked for, is filled, the ticket
+    /// is used up, and this is true. It does not wait for the read, though as `flush` it may wait until the fabric has
+    /// room. Nobody is woken by what comes: whoever waits for a read calls this in each of its turns, and does not
+    /// park.
     ///
     /// # Errors
-    /// [`Error::NotCommitted`], [`Error::Gone`]: it will not come, and the ticket is used up.
-    /// [`Error::NoSuchTicket`]; [`Error::WrongRoom`]: it can still be taken; [`Error::System`]: among others, there was no
-    /// memory for it, and the ticket is used up.
+    /// [`Error::NotCommitted`], [`Error::Gone`]: it will not come, and the ticket is used up. [`Error::NoSuchTicket`];
+    /// [`Error::WrongRoom`]: it can still be taken; [`Error::System`]: among others, there was no memory for it, and
+    /// the ticket is used up.
     fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error>;
 }

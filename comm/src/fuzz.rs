@@ -2,8 +2,9 @@
 //! is said by `GOSSAMER_FUZZ` (a number of inputs), the seed by `GOSSAMER_SEED`; what fails prints
 //! both.
 //!
-//! The same tests are targets for a fuzzer (`tests/fuzz`, behind the feature `fuzz`): there its input is what a peer sends,
-//! or takes the place of the random numbers ([`Script`]), so that what it learns about the code decides on the changes.
+//! The same tests are targets for a fuzzer (`tests/fuzz`, behind the feature `fuzz`): there its input is what a peer
+//! sends, or takes the place of the random numbers ([`Script`]), so that what it learns about the code decides on the
+//! changes.
 
 #[cfg(test)]
 mod runner;

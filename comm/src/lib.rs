@@ -6,8 +6,8 @@
 //! visible after the rest (thesis 3.2.7). This is all that delegation to another machine needs: a
 //! client writes a batch of requests, the trustee polls its flag.
 //!
-//! Beside it a machine may have *shares*, for what is large: memory that is committed in pieces, and that the others read
-//! as well as write ([`Fabric::open_share`], [`Connection::read_share`]).
+//! Beside it a machine may have *shares*, for what is large: memory that is committed in pieces, and that the others
+//! read as well as write ([`Fabric::open_share`], [`Connection::read_share`]).
 //!
 //! The contract is [`Fabric`] and [`Connection`]; read `fabric.rs` first. [`shm`] carries it between processes of one
 //! host, [`tcp`] between hosts; [`mixed`] makes one fabric of several, each for some of the peers; `sim` (behind the

@@ -77,8 +77,8 @@ impl Region {
         Ok(Region::part(Map::Whole(map.into()), start, bytes))
     }
 
-    /// Asks for huge pages, before anything is written, where all of the region will be in use anyway; for nothing where
-    /// the system has none or the region is short.
+    /// Asks for huge pages, before anything is written, where all of the region will be in use anyway; for nothing
+    /// where the system has none or the region is short.
     pub(crate) fn ask_for_huge_pages(&self) {
         if let Map::Whole(map) = &self.map
             && self.bytes >= HUGE_BYTES
@@ -256,8 +256,8 @@ fn copy_out(words: &[AtomicU64], values: &mut [[u8; WORD_BYTES]]) {
     }
 }
 
-/// From this many words on the string instruction beats the loop, from core to core (docs/performance.md); of fewer words
-/// it needs as long to begin as it saves.
+/// From this many words on the string instruction beats the loop, from core to core (docs/performance.md); of fewer
+/// words it needs as long to begin as it saves.
 #[cfg(target_arch = "x86_64")]
 const STRING_WORDS_MIN: usize = 512;
 

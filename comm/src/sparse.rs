@@ -1,9 +1,11 @@
 //! A mapping of a file of which only parts ever have memory.
 //!
-//! In a process that has its memory locked (`mlockall` with `MCL_FUTURE`) the system provides all pages of a mapping as it is made, and would make the
-//! file as large as it is long. So this one is accessible to nobody while it is made. Pages that are touched later are locked then.
+//! In a process that has its memory locked (`mlockall` with `MCL_FUTURE`) the system provides all pages of a mapping as
+//! it is made, and would make the file as large as it is long. So this one is accessible to nobody while it is made.
+//! Pages that are touched later are locked then.
 //!
-//! Invariant M1 of `memory.rs` holds for it, as long as the file does not shrink: it is readable and writable from its construction until it is dropped.
+//! Invariant M1 of `memory.rs` holds for it, as long as the file does not shrink: it is readable and writable from its
+//! construction until it is dropped.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! How the larger examples start themselves once for each machine of a rack on this host, with the library that is under
-//! `gossamer-launch`.
+//! How the larger examples start themselves once for each machine of a rack on this host, with the library that is
+//! under `gossamer-launch`.
 
 use std::env;
 use std::ffi::OsString;
@@ -65,7 +65,8 @@ pub fn launch(start: &Machines) -> anyhow::Result<ExitCode> {
     let machines = start.machines;
     if let Some(threads) = start.threads.filter(|threads| *threads < usize::from(machines)) {
         bail!(
-            "--threads {threads} is not enough for {machines} processes: give one for each, or fewer processes with --local"
+            "--threads {threads} is not enough for {machines} processes: give one for each, or fewer processes with \
+             --local"
         );
     }
     let program = env::current_exe().context("where this program is")?.into();
@@ -83,8 +84,8 @@ pub fn launch(start: &Machines) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(ended.status()))
 }
 
-/// Runs `body`, which says whether all is well, as the first fiber of a rack: in this process, or, where several were asked for, in the
-/// first of them, which get `args`.
+/// Runs `body`, which says whether all is well, as the first fiber of a rack: in this process, or, where several were
+/// asked for, in the first of them, which get `args`.
 ///
 /// # Errors
 /// Machines that cannot be started; `--local` where a launcher has started this process.

@@ -29,7 +29,8 @@ impl Program {
         })
     }
 
-    /// Runs `body`, which says whether all is well, as the first fiber of the rack: on machine 0, the only one where this returns.
+    /// Runs `body`, which says whether all is well, as the first fiber of the rack: on machine 0, the only one where
+    /// this returns.
     pub fn on_rack(self, threads: usize, body: impl FnOnce() -> anyhow::Result<bool> + Send + 'static) -> ExitCode {
         let is_good = Arc::new(AtomicBool::new(false));
         let tell = Arc::clone(&is_good);

@@ -1,5 +1,6 @@
-//! `pagerank`, `components` and `array-kv` as a user runs them: over one process and several, by `shm` and `tcp`, they find what one thread
-//! finds, and say so of themselves; graphs come from files, too, and what is wrong with one is told once.
+//! `pagerank`, `components` and `array-kv` as a user runs them: over one process and several, by `shm` and `tcp`, they
+//! find what one thread finds, and say so of themselves; graphs come from files, too, and what is wrong with one is
+//! told once.
 
 use std::fs;
 

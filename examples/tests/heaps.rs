@@ -1,5 +1,5 @@
-//! The programs on the heap as a user runs them: over one process and several, by `shm` and `tcp`, they find what their twins in plain Rust find, and
-//! say so of themselves.
+//! The programs on the heap as a user runs them: over one process and several, by `shm` and `tcp`, they find what their
+//! twins in plain Rust find, and say so of themselves.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ const SOCIAL: &str = env!("CARGO_BIN_EXE_social");
 const DATAFRAME: &str = env!("CARGO_BIN_EXE_dataframe");
 
 #[test]
-fn dr26_the_store_has_what_was_put() {
+fn the_store_has_what_was_put() {
     // A bucket for three keys; then few buckets, so that they overflow and are waited for.
     let loads: [&[&str]; 2] = [&[], &["--gets", "0.5", "--zipf", "0", "--buckets", "5", "--value-bytes", "1000"]];
     for load in loads {
@@ -28,7 +28,7 @@ fn dr26_the_store_has_what_was_put() {
 }
 
 #[test]
-fn dr26_products_are_the_twins() {
+fn products_are_the_twins() {
     // Tiles for all places; then fewer than places, with zeros behind the edges.
     for (shape, tiles) in [
         (["--size", "100", "--tile", "16"], 49),
@@ -50,8 +50,8 @@ fn dr26_products_are_the_twins() {
 
 /// A BLAS of one function, compiled with this option.
 fn blas(folder: &Path, name: &str, option: &str) -> String {
-    const SOURCE: &str = "void cblas_dgemm(int order, int a, int b, int m, int n, int k, double alpha, const double *left, int lda, \
-                          const double *right, int ldb, double beta, double *sum, int ldc) { \
+    const SOURCE: &str = "void cblas_dgemm(int order, int a, int b, int m, int n, int k, double alpha, const double \
+                          *left, int lda, const double *right, int ldb, double beta, double *sum, int ldc) { \
                             if (order != 101 || a != 111 || b != 111) return; \
                             for (int i = 0; i < m; i++) for (int j = 0; j < n; j++) { \
                               double terms = WRONG; \
@@ -85,7 +85,7 @@ fn products_by_a_library_are_the_twins_own() {
 }
 
 #[test]
-fn dr26_tables_are_filtered_grouped_and_joined() {
+fn tables_are_filtered_grouped_and_joined() {
     // Chunks for all places; one; none.
     for rows in ["5000", "80", "0"] {
         let table = ["--rows", rows, "--keys", "300", "--labels", "7", "--chunk", "100"];
@@ -100,7 +100,7 @@ fn dr26_tables_are_filtered_grouped_and_joined() {
 }
 
 #[test]
-fn dr26_tables_come_from_csv() {
+fn tables_come_from_csv() {
     let folder = tempfile::tempdir().unwrap();
     let [orders, customers] = ["orders.csv", "customers.csv"].map(|name| folder.path().join(name));
     let rows = (0..1000).map(|row| format!("{row},\"no, {}\",{}\n", row % 10, row % 7));
@@ -138,7 +138,7 @@ fn dr26_tables_come_from_csv() {
 }
 
 #[test]
-fn dr26_timelines_have_what_was_posted() {
+fn timelines_have_what_was_posted() {
     for (requests, posts) in [("1300", "30"), ("5", "100"), ("0", "10")] {
         let load = ["--users", "40", "--requests", requests, "--posts", posts, "--connections", "3"];
         let mut checksum = None;

@@ -1,5 +1,5 @@
-//! `sssp` as a user runs it: over one process and several, by `shm` and `tcp`, it finds what Dijkstra's algorithm finds, and says so
-//! of itself; graphs come from files, too, and what is wrong with one is told once.
+//! `sssp` as a user runs it: over one process and several, by `shm` and `tcp`, it finds what Dijkstra's algorithm
+//! finds, and says so of itself; graphs come from files, too, and what is wrong with one is told once.
 
 use std::fs;
 use std::process::{Command, Stdio};

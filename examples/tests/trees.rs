@@ -1,7 +1,7 @@
 //! The trees against the standard library's map: random changes, some of them undone, and crashes in between.
 //!
-//! A crash here is a log that was cut anywhere: what is left has to be the state after some transaction. That it is not before the last one that was
-//! acknowledged is shown by the tests that kill programs.
+//! A crash here is a log that was cut anywhere: what is left has to be the state after some transaction. That it is not
+//! before the last one that was acknowledged is shown by the tests that kill programs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};

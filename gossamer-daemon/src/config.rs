@@ -107,8 +107,8 @@ pub struct Limits {
     pub machines_per_host: u16,
     /// Processes and threads of one program on one host.
     pub tasks: u32,
-    /// Connections to a daemon at the same time, besides one for each host; and as many more of those who have not shown the
-    /// key yet.
+    /// Connections to a daemon at the same time, besides one for each host; and as many more of those who have not
+    /// shown the key yet.
     pub connections: u16,
     /// Arguments and environment of a program together, in bytes.
     pub environment_bytes: u32,
@@ -191,7 +191,8 @@ pub struct RackConfig {
     /// How bytes get from machine to machine.
     #[serde(default)]
     pub fabric: FabricChoice,
-    /// What the heaps of a program's machines on one host may take together (`gossamer-heap`); default: half of the host's memory.
+    /// What the heaps of a program's machines on one host may take together (`gossamer-heap`); default: half of the
+    /// host's memory.
     #[serde(default)]
     pub heap: Option<HeapBytes>,
     /// The hosts.
@@ -329,8 +330,8 @@ impl RackConfig {
         first.ok_or_else(|| std::io::Error::other(format!("{} has no address", host.address)))
     }
 
-    /// All addresses at which a host's daemon may listen: those that other hosts may know come first, else in the order of
-    /// the resolver. An address of IPv6 may have brackets, and a scope (`[fe80::1%eth0]`).
+    /// All addresses at which a host's daemon may listen: those that other hosts may know come first, else in the order
+    /// of the resolver. An address of IPv6 may have brackets, and a scope (`[fe80::1%eth0]`).
     ///
     /// # Errors
     /// As for [`address_of`](Self::address_of).
@@ -345,8 +346,8 @@ impl RackConfig {
         Ok(addresses)
     }
 
-    /// Why no other host reaches this one at the address that was found for it, in words with the cure; `None`: they may. A
-    /// rack whose hosts all say that they are on the loopback network is on one host, and means it.
+    /// Why no other host reaches this one at the address that was found for it, in words with the cure; `None`: they
+    /// may. A rack whose hosts all say that they are on the loopback network is on one host, and means it.
     #[must_use]
     pub fn is_cut_off_at(&self, host: &Host, address: SocketAddr) -> Option<String> {
         let says_loopback = |host: &Host| match bare(&host.address).parse::<IpAddr>() {

@@ -1,6 +1,7 @@
-//! No core dump of a process that holds a key: neither a file, nor what a handler of the system would be sent; nor may other
-//! processes of the same user look into its memory. Daemon, part and launcher see to that before they have read a key. The
-//! programs that they start get back what was allowed before: the kernel resets the one at `exec`, and the other is restored.
+//! No core dump of a process that holds a key: neither a file, nor what a handler of the system would be sent; nor may
+//! other processes of the same user look into its memory. Daemon, part and launcher see to that before they have read a
+//! key. The programs that they start get back what was allowed before: the kernel resets the one at `exec`, and the
+//! other is restored.
 #![allow(unsafe_code)] // pre_exec
 
 use std::io;
@@ -27,7 +28,7 @@ pub fn forbid() -> io::Result<()> {
 /// Has the program that `command` will start leave core dumps as if this process had not forbidden its own.
 pub fn restore(command: &mut Command) {
     let Some(before) = BEFORE.get().copied() else { return };
-    // SAFETY: between fork and exec only async-signal-safe things may happen: this is one system call, setrlimit, which neither
-    // allocates nor locks.
+    // SAFETY: between fork and exec only async-signal-safe things may happen: this is one system call, setrlimit, which
+    // neither allocates nor locks.
     unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Core, before)?)) };
 }

@@ -1,9 +1,10 @@
 //! Which descriptors the processes that are started here inherit: the standard streams and what is made inheritable for
 //! them, one by one. Not here: what that is (`gossamer::bootstrap`, the streams of [`crate::machines`]).
 //!
-//! Whoever starts a daemon or a launcher may leave it descriptors: of a terminal, a log, a file that only root may open.
-//! Those must not go on to programs, which may be another user's. So they are marked close-on-exec twice: at the start of
-//! the process ([`mark_inherited`]), and again in each child ([`mark_all`]), before those on its list are made inheritable.
+//! Whoever starts a daemon or a launcher may leave it descriptors: of a terminal, a log, a file that only root may
+//! open. Those must not go on to programs, which may be another user's. So they are marked close-on-exec twice: at the
+//! start of the process ([`mark_inherited`]), and again in each child ([`mark_all`]), before those on its list are made
+//! inheritable.
 #![allow(unsafe_code)] // a system call without a safe wrapper
 
 use std::io;
@@ -15,8 +16,8 @@ use rustix::io::{FdFlags, fcntl_setfd};
 /// /dev/null in their places.)
 const FIRST: RawFd = 3;
 
-/// Keeps what this process has inherited from those that it starts. To be called first in `main`. The descriptors stay open:
-/// a file may be named by one (`--rack /dev/fd/63`).
+/// Keeps what this process has inherited from those that it starts. To be called first in `main`. The descriptors stay
+/// open: a file may be named by one (`--rack /dev/fd/63`).
 ///
 /// # Errors
 /// When the system neither does it nor lists the descriptors.

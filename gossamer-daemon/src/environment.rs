@@ -11,8 +11,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// `asked`: `NAME=VALUE`, or `NAME` with the value that it has here. Of several with one name the last counts. If it
-    /// `is_clean`, nothing else of the launcher's is passed on.
+    /// `asked`: `NAME=VALUE`, or `NAME` with the value that it has here. Of several with one name the last counts. If
+    /// it `is_clean`, nothing else of the launcher's is passed on.
     ///
     /// # Errors
     /// A name that is empty or unknown here, in words.

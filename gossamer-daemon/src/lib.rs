@@ -14,7 +14,8 @@
 //! 8. [`looks`]: questions of who watches it
 //!
 //! The last three of them, and [`gather`], are those of `gossamer::supervise`: machine 0 of a program that a foreign
-//! launcher started judges by the same rules. What passes between launcher and machine is in `gossamer::bootstrap` and `gossamer::control`. Linux only.
+//! launcher started judges by the same rules. What passes between launcher and machine is in `gossamer::bootstrap` and
+//! `gossamer::control`. Linux only.
 
 // `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]

@@ -1,5 +1,5 @@
-//! Questions of who watches a program whose machines are all on this host, as `poll` sees them: the thread that has the machines is woken by a pipe.
-//! Which answer belongs to which question: `gossamer::view::looks`.
+//! Questions of who watches a program whose machines are all on this host, as `poll` sees them: the thread that has the
+//! machines is woken by a pipe. Which answer belongs to which question: `gossamer::view::looks`.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -427,8 +427,8 @@ fn tell_of_refusal(error: Errno) {
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {
         eprintln!(
-            "gossamer: the ends of machines are seen up to half a second late, for this system refuses pidfd_open ({error}): \
-             allow it in the container's seccomp profile (Linux 5.3 has it)"
+            "gossamer: the ends of machines are seen up to half a second late, for this system refuses pidfd_open \
+             ({error}): allow it in the container's seccomp profile (Linux 5.3 has it)"
         );
     });
 }

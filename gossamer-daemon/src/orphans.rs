@@ -1,13 +1,13 @@
-//! Children of this process: those that it waits for, and *orphans*, processes that lost their parent and came here. Orphans
-//! are collected as soon as they are dead, and killed when the program is over whose they were, so that nothing stays
-//! behind of a program, whatever its machines have started.
+//! Children of this process: those that it waits for, and *orphans*, processes that lost their parent and came here.
+//! Orphans are collected as soon as they are dead, and killed when the program is over whose they were, so that nothing
+//! stays behind of a program, whatever its machines have started.
 //!
 //! Daemon, part and launcher are *subreapers*: the orphans among their descendants become their children, not those of
 //! process 1. (Or they are process 1, of a container.)
 //!
-//! Invariants: who starts a process does it by [`spawn`] and collects it by [`try_collect`], so it is in `CHILDREN` for as long as
-//! its number is its own, and nobody else collects it. All of that, and each signal to an orphan, happens under that lock: so
-//! the number of an orphan that gets a signal is not another's. Nobody waits under the lock.
+//! Invariants: who starts a process does it by [`spawn`] and collects it by [`try_collect`], so it is in `CHILDREN` for
+//! as long as its number is its own, and nobody else collects it. All of that, and each signal to an orphan, happens
+//! under that lock: so the number of an orphan that gets a signal is not another's. Nobody waits under the lock.
 #![allow(unsafe_code)] // waitid
 
 mod chase;
@@ -88,8 +88,8 @@ pub enum Spare {
     Session,
 }
 
-/// From here on orphans come to this process, and a thread collects them. To be called before anything is started, and not
-/// where something else in the process starts children of its own.
+/// From here on orphans come to this process, and a thread collects them. To be called before anything is started, and
+/// not where something else in the process starts children of its own.
 ///
 /// # Errors
 /// When the system refuses.
@@ -141,8 +141,8 @@ pub fn abandon(child: &Child) {
     CHANGED.notify_all();
 }
 
-/// Kills and collects all orphans, those that come meanwhile too, however fast they beget others. Gives up after `limit`, and
-/// says how many were left then.
+/// Kills and collects all orphans, those that come meanwhile too, however fast they beget others. Gives up after
+/// `limit`, and says how many were left then.
 pub fn end(limit: Duration) -> usize {
     let start = Instant::now();
     let mut killed = HashSet::new();
@@ -190,8 +190,8 @@ fn dead_child() -> Option<Pid> {
         // SAFETY: waitid writes a siginfo_t where it is told to, which is `found`.
         let done = unsafe { libc::waitid(libc::P_ALL, 0, found.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
         if done == 0 {
-            // SAFETY: all bytes of it are zero or were written by waitid, and any are valid; after waitid it is of the kind
-            // that has the number of a process.
+            // SAFETY: all bytes of it are zero or were written by waitid, and any are valid; after waitid it is of the
+            // kind that has the number of a process.
             return Pid::from_raw(unsafe { found.assume_init().si_pid() });
         }
         if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {

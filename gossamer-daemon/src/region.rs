@@ -74,7 +74,8 @@ impl Region {
 pub fn preload(library: &Path, more: Option<&OsStr>) -> Result<OsString, String> {
     if library.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
         return Err(format!(
-            "{}: {PRELOAD} has no way to name a path with a space or a colon: put it elsewhere (where a rack's host keeps programs: gossamer-daemon --cache)",
+            "{}: {PRELOAD} has no way to name a path with a space or a colon: put it elsewhere (where a rack's host \
+             keeps programs: gossamer-daemon --cache)",
             library.display()
         ));
     }
@@ -102,7 +103,8 @@ pub fn find_library() -> Result<PathBuf, String> {
     found.ok_or_else(|| {
         let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
         format!(
-            "--region needs {LIBRARY}, which is not at {}: build it (cargo build --package gossamer-region-ffi), or name it in {VARIABLE}",
+            "--region needs {LIBRARY}, which is not at {}: build it (cargo build --package gossamer-region-ffi), or \
+             name it in {VARIABLE}",
             places.join(" nor at ")
         )
     })

@@ -7,8 +7,8 @@ use crate::start::start;
 /// Stack of a fiber unless set. Only touched pages cost memory.
 const STACK_BYTES: usize = 1 << 20;
 
-/// The start of a program with other settings than those of [`main`](crate::main). All machines run the same program, so all
-/// have the same settings.
+/// The start of a program with other settings than those of [`main`](crate::main). All machines run the same program,
+/// so all have the same settings.
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) stack_bytes: usize,
@@ -31,8 +31,8 @@ pub fn builder() -> Builder {
 }
 
 impl Builder {
-    /// Bytes of each fiber's stack, `gsm_main`'s included, rounded up to pages; 1 MiB unless set. Only touched pages cost
-    /// memory. A fiber that needs more than it has ends the process with a message that names it.
+    /// Bytes of each fiber's stack, `gsm_main`'s included, rounded up to pages; 1 MiB unless set. Only touched pages
+    /// cost memory. A fiber that needs more than it has ends the process with a message that names it.
     ///
     /// Example: at [`builder`].
     pub fn stack_bytes(mut self, stack_bytes: usize) -> Self {

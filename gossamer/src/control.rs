@@ -163,7 +163,8 @@ impl Message {
     /// The packet of this message, at most [`MAX_MESSAGE_BYTES`] long; a longer reason is cut at a character.
     ///
     /// # Panics
-    /// If an endpoint is longer than [`MAX_ENDPOINT_BYTES`], or an answer than [`MAX_SEEN_BYTES`]: no machine makes such.
+    /// If an endpoint is longer than [`MAX_ENDPOINT_BYTES`], or an answer than [`MAX_SEEN_BYTES`]: no machine makes
+    /// such.
     ///
     /// ```
     /// use gossamer::control::Message;

@@ -14,8 +14,8 @@ use crate::error::StartError;
 pub(crate) const RACK: &str = "GOSSAMER_RACK";
 const LAUNCH: &str = "gossamer-launch";
 
-/// Becomes the launcher of this program, if the user wants it on a rack; returns if not, or if that fails. A process that
-/// a machine has started inherits the variable, but is meant by it no more than by the others.
+/// Becomes the launcher of this program, if the user wants it on a rack; returns if not, or if that fails. A process
+/// that a machine has started inherits the variable, but is meant by it no more than by the others.
 pub(crate) fn become_launcher() -> Result<(), StartError> {
     let Some(rack) = env::var_os(RACK).filter(|rack| !rack.is_empty()) else { return Ok(()) };
     if env::var_os(LAUNCHER).is_some() {

@@ -43,8 +43,8 @@ pub fn entrust<T: Send + 'static>(value: T) -> Trust<T> {
 /// ```
 ///
 /// # Panics
-/// Outside [`gossamer::main`](crate::main); if there is no such place; if it is on another machine and the caller may not
-/// wait (in delegated closures and callbacks), or the value cannot be serialised.
+/// Outside [`gossamer::main`](crate::main); if there is no such place; if it is on another machine and the caller may
+/// not wait (in delegated closures and callbacks), or the value cannot be serialised.
 pub fn entrust_on<T>(place: Place, value: T) -> Trust<T>
 where
     T: Serialize + DeserializeOwned + Send + 'static,
@@ -80,8 +80,8 @@ where
 /// ```
 ///
 /// # Panics
-/// Outside [`gossamer::main`](crate::main); if there is no such place; in delegated closures and callbacks, where nothing
-/// may wait; if `make` panics.
+/// Outside [`gossamer::main`](crate::main); if there is no such place; in delegated closures and callbacks, where
+/// nothing may wait; if `make` panics.
 pub fn entrust_with<T, F>(place: Place, make: F) -> Trust<T>
 where
     T: 'static,

@@ -20,8 +20,8 @@ pub(crate) enum StartError {
         place: String,
     },
     #[error(
-        "no word came from {missing} within {waited_ms} ms: see whether it was started, what it printed, and whether it \
-         calls gossamer::main"
+        "no word came from {missing} within {waited_ms} ms: see whether it was started, what it printed, and whether \
+         it calls gossamer::main"
     )]
     NoEndpoint { missing: String, waited_ms: u64 },
     #[error("the endpoint of machine {machine} is of no use: {what}; put the same file on every machine")]
@@ -31,8 +31,8 @@ pub(crate) enum StartError {
     #[error("the program's own headers cannot be read: {0}")]
     Image(std::io::Error),
     #[error(
-        "machine {machine} on {host} runs another program than machine {own}: {image} there, {own_image} here (build id/layout); \
-         put the same file on every machine"
+        "machine {machine} on {host} runs another program than machine {own}: {image} there, {own_image} here (build \
+         id/layout); put the same file on every machine"
     )]
     OtherProgram { own: u16, own_image: String, machine: u16, host: String, image: String },
     #[error("machine {machine} runs a program with another version of gossamer; put the same file on every machine")]

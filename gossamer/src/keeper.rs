@@ -1,8 +1,9 @@
-//! The keeper of a machine: one more worker, behind the service thread, on which nothing of the program runs. It is for a crate above
-//! that answers what the machine's threads stand still for (`gossamer-region`: their page faults), so whatever it does must end
-//! without any of them.
+//! The keeper of a machine: one more worker, behind the service thread, on which nothing of the program runs. It is for
+//! a crate above that answers what the machine's threads stand still for (`gossamer-region`: their page faults), so
+//! whatever it does must end without any of them.
 //!
-//! Only a program that was started with keepers has them ([`with_keepers`](crate::link::with_keepers)), and only if it has other machines.
+//! Only a program that was started with keepers has them ([`with_keepers`](crate::link::with_keepers)), and only if it
+//! has other machines.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -29,8 +30,8 @@ pub(crate) fn place(machine: u16, workers: u16) -> Place {
     Place { machine, worker: workers + service::ALONE }
 }
 
-/// Starts it, for machine `own`, of which workers and service thread have been started and no other thread delegates yet: it has the next
-/// index.
+/// Starts it, for machine `own`, of which workers and service thread have been started and no other thread delegates
+/// yet: it has the next index.
 pub(crate) fn start(settings: &Builder, plan: &Plan, own: u16) -> Result<Threadpool, StartError> {
     let builder = workers::builder(settings, 1, own);
     let _ = STARTED.set(()); // a process runs one program

@@ -1,13 +1,14 @@
-//! Shares for the crates above (`gossamer-heap`, `gossamer-region`, `gossamer-array`), memory that other machines read one-sidedly; keepers (`keeper.rs`); the end of
-//! the program. Not for programs.
+//! Shares for the crates above (`gossamer-heap`, `gossamer-region`, `gossamer-array`), memory that other machines read
+//! one-sidedly; keepers (`keeper.rs`); the end of the program. Not for programs.
 //!
-//! A share is opened once a machine, by number; what each number is for, the crates agree on here, from [`HEAP`] on. Machines of one host map each other's
-//! ([`mapped`]); from others, a worker reads over its own connection ([`read`], [`take`]), which no worker of theirs takes part in.
-//! `comm::share` has the orders.
+//! A share is opened once a machine, by number; what each number is for, the crates agree on here, from [`HEAP`] on.
+//! Machines of one host map each other's ([`mapped`]); from others, a worker reads over its own connection ([`read`],
+//! [`take`]), which no worker of theirs takes part in. `comm::share` has the orders.
 //!
 //! A program that runs as one process has shares too, in a fabric of one machine that is made for them.
 //!
-//! Safe code of programs can reach all of this: what could change or take back memory in which a crate above has its values is unsafe.
+//! Safe code of programs can reach all of this: what could change or take back memory in which a crate above has its
+//! values is unsafe.
 
 #![allow(unsafe_code)] // promises
 
@@ -69,7 +70,8 @@ pub fn with_keepers(builder: Builder) -> Builder {
     Builder { has_keepers: true, ..builder }
 }
 
-/// As [`Builder::main`], but `gsm_main` says with which status the program ends, then and there, whatever other fibers do; returns it.
+/// As [`Builder::main`], but `gsm_main` says with which status the program ends, then and there, whatever other fibers
+/// do; returns it.
 pub fn main_with_status<F: FnOnce() -> u8 + Send + 'static>(builder: Builder, gsm_main: F, threads: usize) -> u8 {
     crate::start::start_with_status(&builder, move || Some(gsm_main()), threads)
 }
@@ -116,7 +118,8 @@ pub unsafe fn release(share: ShareId, range: Range<usize>) -> Result<(), Error> 
     with(|fabric| fabric.release(share, range))
 }
 
-/// A share as this process has it mapped: an own one, or that of a machine of this host. It stays mapped for as long as it is held.
+/// A share as this process has it mapped: an own one, or that of a machine of this host. It stays mapped for as long as
+/// it is held.
 ///
 /// # Safety
 /// The share is the calling crate's: its words are stored to as that crate's values allow.
@@ -131,7 +134,8 @@ fn find_mapped(machine: u16, share: ShareId) -> Result<Option<Arc<Share>>, Error
     with(|fabric| fabric.mapped(MachineId(machine), share))
 }
 
-/// Whether this process maps the shares of a machine, or will, when that opens them: one of this host, by shared memory.
+/// Whether this process maps the shares of a machine, or will, when that opens them: one of this host, by shared
+/// memory.
 pub fn maps(machine: u16, share: ShareId) -> bool {
     matches!(find_mapped(machine, share), Ok(Some(_)) | Err(Error::NoSuchShare { .. }))
 }
@@ -144,8 +148,8 @@ pub fn read(machine: u16, share: ShareId, offset: usize, bytes: usize) -> Result
     connection(machine)?.read_share(share, offset, bytes)
 }
 
-/// Takes what was read by the calling worker, if it is there. Nobody is woken by what comes: who waits asks again, in between letting
-/// the worker have its turns.
+/// Takes what was read by the calling worker, if it is there. Nobody is woken by what comes: who waits asks again, in
+/// between letting the worker have its turns.
 ///
 /// # Errors
 /// Those of `comm::Connection::take`.

@@ -125,8 +125,8 @@ pub struct Rack {
 }
 
 impl Rack {
-    /// What has started the program: `gossamer-launch` (also with a rack of hosts), `slurm step 71.0`, `mpirun`, `hydra`,
-    /// `kubernetes`, `a meeting at HOST:PORT`, or, for one process by itself, `alone`.
+    /// What has started the program: `gossamer-launch` (also with a rack of hosts), `slurm step 71.0`, `mpirun`,
+    /// `hydra`, `kubernetes`, `a meeting at HOST:PORT`, or, for one process by itself, `alone`.
     ///
     /// ```
     /// gossamer::main(|| assert_eq!(gossamer::rack().starter(), "alone"), 1);

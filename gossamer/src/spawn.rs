@@ -34,9 +34,9 @@ where
     trust::spawn_on(&program().next_spawn(), f)
 }
 
-/// Starts a fiber at a place of the rack. What it captures and returns travels as it is, so it may hold no references or
-/// pointers ([`NoRef`]); a trust is welcome. Does not wait; [`JoinHandle::join`] does, and gives the fiber's panic message
-/// if it panicked.
+/// Starts a fiber at a place of the rack. What it captures and returns travels as it is, so it may hold no references
+/// or pointers ([`NoRef`]); a trust is welcome. Does not wait; [`JoinHandle::join`] does, and gives the fiber's panic
+/// message if it panicked.
 ///
 /// On the caller's machine a small fiber waits for the one there. It starts it when the caller waits for something.
 ///
@@ -71,10 +71,12 @@ where
     trust::spawn(move || value_of(wait(), place))
 }
 
-/// As [`spawn_on`], with an argument that travels serialised, as does the result: so strings, vectors, maps and all that serde knows may pass,
-/// trusts inside them too, as with [`Trust::apply_with`](crate::Trust::apply_with). On this machine they go as they are.
+/// As [`spawn_on`], with an argument that travels serialised, as does the result: so strings, vectors, maps and all
+/// that serde knows may pass, trusts inside them too, as with [`Trust::apply_with`](crate::Trust::apply_with). On this
+/// machine they go as they are.
 ///
-/// To another machine it takes two requests and their answers, one more than [`spawn_on`], and as much memory as the argument twice.
+/// To another machine it takes two requests and their answers, one more than [`spawn_on`], and as much memory as the
+/// argument twice.
 ///
 /// ```
 /// gossamer::main(

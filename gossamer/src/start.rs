@@ -1,7 +1,7 @@
 //! The start of a program on this machine, and its end (thesis 3.2.2).
 //!
-//! Alone, with no launcher: a pool of workers in this process, and `gsm_main` as its first fiber. As machine m of N, with a
-//! launcher of ours or one of many kinds (`meet`):
+//! Alone, with no launcher: a pool of workers in this process, and `gsm_main` as its first fiber. As machine m of N,
+//! with a launcher of ours or one of many kinds (`meet`):
 //!
 //! 1. take up the launch descriptor; from here on the launcher can end this process (`fate`)
 //! 2. find the other machines, and open the fabric to them (`connect`); from here on their death ends this process too
@@ -35,11 +35,11 @@ const LAUNCHER: &str = "gossamer-launch";
 /// this host has cores; the launcher's `--threads` counts more).
 ///
 /// Started by `gossamer-launch`, this process is one machine of the program: `gsm_main` runs on machine 0, while the
-/// other machines serve and do not return from here. The same holds where Slurm, `mpirun`, hydra or variables have started
-/// several of it ([`Rack::starter`]). Started by itself, it is the whole rack: the same program, no
-/// set-up; where the environment variable `GOSSAMER_RACK` names a `rack.yaml`, it becomes `gossamer-launch run` and
-/// runs on that rack. Returns when `gsm_main` has returned and all fibers of the workers of this machine have ended;
-/// fibers of other machines that nobody waits for end there and then, as threads do at the end of a process's `main`.
+/// other machines serve and do not return from here. The same holds where Slurm, `mpirun`, hydra or variables have
+/// started several of it ([`Rack::starter`]). Started by itself, it is the whole rack: the same program, no set-up;
+/// where the environment variable `GOSSAMER_RACK` names a `rack.yaml`, it becomes `gossamer-launch run` and runs on
+/// that rack. Returns when `gsm_main` has returned and all fibers of the workers of this machine have ended; fibers of
+/// other machines that nobody waits for end there and then, as threads do at the end of a process's `main`.
 ///
 /// Call it once, first thing in `main`. What stands before it runs on every machine.
 ///
@@ -77,7 +77,8 @@ pub(crate) fn start<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: 
     }
 }
 
-/// As [`start`], where `gsm_main` may say the program's exit status: it ends then and there, whatever fibers do. Returns it.
+/// As [`start`], where `gsm_main` may say the program's exit status: it ends then and there, whatever fibers do.
+/// Returns it.
 pub(crate) fn start_with_status<F>(settings: &Builder, gsm_main: F, threads: usize) -> u8
 where
     F: FnOnce() -> Option<u8> + Send + 'static,
@@ -166,8 +167,8 @@ fn begin(rack: Rack, pool: &Threadpool) {
     assert!(Program::begin(rack, trustees), "`gossamer::main` was called before: a process runs one program");
 }
 
-/// The threads of this machine that delegate, in the order in which they end: workers may stand still until the keeper has done
-/// something, and the service thread sends the last counts of all others.
+/// The threads of this machine that delegate, in the order in which they end: workers may stand still until the keeper
+/// has done something, and the service thread sends the last counts of all others.
 struct Threads {
     workers: Threadpool,
     keeper: Option<Threadpool>,
@@ -200,14 +201,16 @@ impl Threads {
     }
 }
 
-/// Runs `gsm_main`, waits for all fibers of this machine unless it says the status, and says with which one the program ends.
+/// Runs `gsm_main`, waits for all fibers of this machine unless it says the status, and says with which one the program
+/// ends.
 fn run_first_fiber<F: FnOnce() -> Option<u8> + Send + 'static>(threads: Threads, gsm_main: F) -> u8 {
     let outcome = threads.workers.spawn_on(0, gsm_main).join();
     if let Ok(None) = outcome {
         drop(threads);
         return 0;
     }
-    // After a panic, which has told of itself, other fibers may wait for what `gsm_main` will not do any more: nobody waits for them.
+    // After a panic, which has told of itself, other fibers may wait for what `gsm_main` will not do any more: nobody
+    // waits for them.
     std::mem::forget(threads);
     outcome.ok().flatten().unwrap_or(fate::PANIC_STATUS)
 }

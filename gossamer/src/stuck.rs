@@ -1,8 +1,8 @@
-//! Workers that are in one closure for long: said on standard error, on the machine that they are of. A trustee that is in a closure
-//! serves nobody else, so what seems to hang on one machine is often a closure of another one.
+//! Workers that are in one closure for long: said on standard error, on the machine that they are of. A trustee that is
+//! in a closure serves nobody else, so what seems to hang on one machine is often a closure of another one.
 //!
-//! Here: when it is said, and in which words. What runs is seen by `trust` (`link::long_closures`), at the cost of a store for each
-//! request.
+//! Here: when it is said, and in which words. What runs is seen by `trust` (`link::long_closures`), at the cost of a
+//! store for each request.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -66,7 +66,8 @@ impl Said {
             if lasts >= next {
                 let for_s = lasts.as_secs();
                 line(format_args!(
-                    "{worker:?} has been in one closure for more than {for_s} s: {name}; what else is asked of this worker waits"
+                    "{worker:?} has been in one closure for more than {for_s} s: {name}; what else is asked of this \
+                     worker waits"
                 ));
                 self.0.insert(*worker, Once { since: *since, name: name.clone(), next: 2 * lasts });
             }

@@ -11,7 +11,8 @@ use crate::bootstrap::{HostPlan, Plan};
 use crate::builder::Builder;
 use crate::error::StartError;
 
-/// One number stands for a connection that no worker uses (`remote/hello.rs`), two are the service thread's and the keeper's.
+/// One number stands for a connection that no worker uses (`remote/hello.rs`), two are the service thread's and the
+/// keeper's.
 pub(crate) const WORKERS_MAX: usize = u16::MAX as usize - 3;
 
 /// What threads a program asks for.
@@ -32,9 +33,10 @@ pub(crate) fn alone(threads: usize) -> Result<u16, StartError> {
     in_range(workers, 1)
 }
 
-/// The workers of each machine, at least one each. Where the plan gives a machine its workers it has these. Where there is a
-/// total, by the plan or else by the program (`threads`, 0 for none), the other machines share what is left of it as
-/// equally as can be. Where there is none, they share the cores of their host; `cores` are those that each machine may use.
+/// The workers of each machine, at least one each. Where the plan gives a machine its workers it has these. Where there
+/// is a total, by the plan or else by the program (`threads`, 0 for none), the other machines share what is left of it
+/// as equally as can be. Where there is none, they share the cores of their host; `cores` are those that each machine
+/// may use.
 pub(crate) fn divide(plan: &Plan, cores: &[u16], threads: usize) -> Result<Vec<u16>, StartError> {
     let given = |machine: usize| plan.machines[machine].workers;
     let open: Vec<usize> = (0..plan.machines.len()).filter(|machine| given(*machine).is_none()).collect();
@@ -94,8 +96,8 @@ pub(crate) fn builder(settings: &Builder, workers: u16, machine: u16) -> PoolBui
     pool.stack_bytes(settings.stack_bytes).name(&format!("m{machine}"))
 }
 
-/// How many workers of machines of this host can run at the same time: as many as there are cores, or fewer where a CPU quota
-/// pays for fewer.
+/// How many workers of machines of this host can run at the same time: as many as there are cores, or fewer where a CPU
+/// quota pays for fewer.
 pub(crate) fn usable(cores: &[usize]) -> usize {
     cores.len().min(trust::link::cpu_quota().unwrap_or(usize::MAX))
 }

@@ -1,5 +1,5 @@
-//! What a host may lack of RDMA, and what the user is told, by a stub of libibverbs (`tests/verbs-stub`) that has a device with
-//! the same lack: the rows of docs/rdma.md that no virtual machine shows.
+//! What a host may lack of RDMA, and what the user is told, by a stub of libibverbs (`tests/verbs-stub`) that has a
+//! device with the same lack: the rows of docs/rdma.md that no virtual machine shows.
 //!
 //! Here: whole programs over `verbs`, on any Linux host. Not here: real queue pairs (`cargo dev rdma`).
 

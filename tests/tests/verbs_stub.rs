@@ -1,5 +1,5 @@
-//! The verbs fabric by a stub of libibverbs (`tests/verbs-stub`), on any Linux host: the conformance suite, shares included,
-//! between machines that are processes, which are this test program started again.
+//! The verbs fabric by a stub of libibverbs (`tests/verbs-stub`), on any Linux host: the conformance suite, shares
+//! included, between machines that are processes, which are this test program started again.
 //!
 //! Not here: real queue pairs, lost packets, refusals of a device (`cargo dev rdma`).
 
@@ -106,7 +106,8 @@ fn machine_process() {
     }
 }
 
-/// Machine 0 reads what machine 1 has committed: each read is one request, up to the length of a part; longer ones are so many.
+/// Machine 0 reads what machine 1 has committed: each read is one request, up to the length of a part; longer ones are
+/// so many.
 fn count_reads(fabric: &VerbsFabric) {
     const SHARE: ShareId = ShareId(3);
     const BYTES: usize = 1 << 20;
@@ -145,7 +146,7 @@ fn count_reads(fabric: &VerbsFabric) {
 
 /// DR4: an object's bytes come by one READ.
 #[test]
-fn dr4_a_read_is_one_request() {
+fn a_read_is_one_request() {
     let mut processes = Process::start_all("reads", "0");
     processes.remove(0).wait();
 }

@@ -1,8 +1,9 @@
 //! Bytes that begin at a multiple of 64, the strictest alignment that anything has inline, so that what one buffer
 //! holds at some offset can be read at the same offset of another.
 //!
-//! Invariant: all bytes of the allocation have been written, so any part may be shown. A value that is moved into it (or into
-//! a `Vec<u8>`) leaves its padding unwritten as far as the compiler is concerned: [`fix_padding`] is called before the bytes are shown.
+//! Invariant: all bytes of the allocation have been written, so any part may be shown. A value that is moved into it
+//! (or into a `Vec<u8>`) leaves its padding unwritten as far as the compiler is concerned: [`fix_padding`] is called
+//! before the bytes are shown.
 
 #![allow(unsafe_code)]
 
@@ -20,8 +21,8 @@ impl Block {
 
 const _: () = assert!(align_of::<Block>() == INLINE_ALIGN && Block::BYTES == INLINE_ALIGN);
 
-/// From here on the padding of values that were moved to where `bytes` points is bytes like any other: of whatever value, but one that
-/// stays. Without it, to look at them, or to have the system or a peer look, would be undefined.
+/// From here on the padding of values that were moved to where `bytes` points is bytes like any other: of whatever
+/// value, but one that stays. Without it, to look at them, or to have the system or a peer look, would be undefined.
 ///
 /// Costs no instruction: the compiler takes it that the empty block writes what it left open.
 #[inline(always)]

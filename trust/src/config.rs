@@ -35,8 +35,8 @@ pub(crate) const STACK_BYTES: usize = 256 * 1024;
 pub(crate) const GIVE_WAY_EVERY: u64 = 256;
 /// A trustee with so many properties fetches them ahead of the requests that it runs.
 pub(crate) const SPREAD_FROM: usize = 1024;
-/// The longest that an idle worker polls before it sleeps, unless the builder says otherwise (`idle.rs`): a few times what a wake-up
-/// takes in a virtual machine.
+/// The longest that an idle worker polls before it sleeps, unless the builder says otherwise (`idle.rs`): a few times
+/// what a wake-up takes in a virtual machine.
 pub(crate) const SPIN_NS: u64 = 500_000;
 /// An idle worker always polls for so many wake-ups, as measured, but at most for half of its spin.
 pub(crate) const POLL_WAKE_UPS: u64 = 2;
@@ -54,7 +54,8 @@ pub(crate) const BUDGET_SPINS: u64 = 8;
 pub(crate) const YIELDS: u32 = 16;
 /// A yield that takes longer has gone to a stranger's thread: those of this process give the core back sooner.
 pub(crate) const YIELD_NS_MAX: u64 = 1_000_000;
-/// Who lingers takes a core for another's whose thread had it for longer than this: those who wait for one another give it back sooner.
+/// Who lingers takes a core for another's whose thread had it for longer than this: those who wait for one another give
+/// it back sooner.
 pub(crate) const CONTESTED_NS: u64 = 50_000;
 /// What counts of that at most: a process that was stopped has had nobody on its core.
 pub(crate) const CONTESTED_MAX: std::time::Duration = std::time::Duration::from_millis(10);
@@ -66,7 +67,8 @@ pub(crate) const SPIN_NS_MAX: u64 = 1_000_000_000;
 pub(crate) const LAUNCHES_MAX: usize = 4096;
 /// Calls of threads without slots that may be under way at one worker before the futures of others are pending unsent.
 pub(crate) const CALLS_MAX: usize = if cfg!(loom) { 4 } else { 1024 };
-/// How often a task looks for the outcome of its call, with a pause before, before it is left. A trustee that polls answers in less.
+/// How often a task looks for the outcome of its call, with a pause before, before it is left. A trustee that polls
+/// answers in less.
 pub(crate) const ANSWER_SPINS: u32 = 64;
 /// So often in a row must that be in vain before a thread gives it up.
 pub(crate) const SPIN_LUCK_MAX: u32 = 8;
@@ -74,11 +76,14 @@ pub(crate) const SPIN_LUCK_MAX: u32 = 8;
 pub(crate) const SPIN_PROBE_EVERY: u32 = 32;
 /// How long an exiting thread waits for the answers to its last requests before it abandons them.
 pub(crate) const EXIT_WAIT_MS: u64 = 5_000;
-/// How long it then waits until others take what it has to tell them: outcomes of launched closures, trusts that are gone.
+/// How long it then waits until others take what it has to tell them: outcomes of launched closures, trusts that are
+/// gone.
 pub(crate) const LAST_WORDS_MS: u64 = 5_000;
-/// How often a thread with suspended fibers is watched anew, each time its own code goes on (`current.rs`); then ever less often.
+/// How often a thread with suspended fibers is watched anew, each time its own code goes on (`current.rs`); then ever
+/// less often.
 pub(crate) const WATCHES: u64 = 8_192;
-/// How often the fibers that wait are looked at for circles, while there are new ones (`runtime/watch`). A circle is told after three times.
+/// How often the fibers that wait are looked at for circles, while there are new ones (`runtime/watch`). A circle is
+/// told after three times.
 pub(crate) const WATCH_EVERY_MS: u64 = 150;
 /// And where there are no new ones, but a worker has not answered.
 pub(crate) const WATCH_EVERY_MS_MAX: u64 = 10_000;
@@ -86,10 +91,11 @@ pub(crate) const WATCH_EVERY_MS_MAX: u64 = 10_000;
 pub(crate) const WATCH_ANSWER_MS: u64 = 100;
 /// How long other machines' answers are waited for (`runtime/watch/rack.rs`).
 pub(crate) const RACK_ANSWER_MS: u64 = 1_000;
-/// How long the machine that looks for circles through others rests after it has. Three rounds and this are less than five seconds.
+/// How long the machine that looks for circles through others rests after it has. Three rounds and this are less than
+/// five seconds.
 pub(crate) const RACK_JUDGED_EVERY_MS: u64 = 1_000;
-/// How often it is looked whether nothing goes on any more, once a fiber has panicked (`runtime/watch/still.rs`). Two rounds of it, and the
-/// answers of other machines, are less than five seconds.
+/// How often it is looked whether nothing goes on any more, once a fiber has panicked (`runtime/watch/still.rs`). Two
+/// rounds of it, and the answers of other machines, are less than five seconds.
 pub(crate) const STILL_EVERY_MS: u64 = 1_200;
 /// How long the end of a pool waits before it says what for.
 pub(crate) const DROP_TELL_MS: u64 = 5_000;

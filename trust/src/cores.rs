@@ -1,9 +1,9 @@
-//! Which cores there are for this process (O7): those that its affinity leaves, and how many of them a cgroup's CPU quota
-//! pays for.
+//! Which cores there are for this process (O7): those that its affinity leaves, and how many of them a cgroup's CPU
+//! quota pays for.
 //!
 //! The standard library knows quotas (cgroup v1 and v2, the smallest of all levels, rounded down to whole cores, one at
-//! least), but says the smaller of quota and affinity only, and reads files for it: so it is asked once, where the affinity
-//! leaves all cores.
+//! least), but says the smaller of quota and affinity only, and reads files for it: so it is asked once, where the
+//! affinity leaves all cores.
 
 use std::num::NonZero;
 use std::sync::OnceLock;
@@ -44,8 +44,8 @@ fn count() -> Process {
     }
 }
 
-/// How many cores the CPU quota of this process' cgroups pays for, rounded down, one at least. `None` if that is no limit:
-/// as many as there are, or more. Read once: a quota that is changed while the process runs is not noticed.
+/// How many cores the CPU quota of this process' cgroups pays for, rounded down, one at least. `None` if that is no
+/// limit: as many as there are, or more. Read once: a quota that is changed while the process runs is not noticed.
 pub fn quota() -> Option<usize> {
     process().quota
 }
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn o7_a_pinned_thread_is_not_taken_for_a_quota() {
+    fn a_pinned_thread_is_not_taken_for_a_quota() {
         let cores = allowed();
         let (process, pinned) = thread::scope(|scope| {
             let asked = scope.spawn(|| {

@@ -1,7 +1,8 @@
 //! Points in time at which waits end.
 //!
-//! Here: sums of instants and durations that saturate, for this crate and the crates above. `Instant + Duration` panics where the
-//! clock cannot tell the sum, which a limit such as [`Duration::MAX`] ("never") reaches: the lint `arithmetic_side_effects` denies it.
+//! Here: sums of instants and durations that saturate, for this crate and the crates above. `Instant + Duration` panics
+//! where the clock cannot tell the sum, which a limit such as [`Duration::MAX`] ("never") reaches: the lint
+//! `arithmetic_side_effects` denies it.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,8 @@ pub fn deadline_after(time: Duration) -> Instant {
     later(Instant::now(), time)
 }
 
-/// The time `time` after `start`; a century after it where the clock cannot tell it, and `start` itself where not even that.
+/// The time `time` after `start`; a century after it where the clock cannot tell it, and `start` itself where not even
+/// that.
 #[must_use]
 pub fn later(start: Instant, time: Duration) -> Instant {
     start.checked_add(time).or_else(|| start.checked_add(FAR)).unwrap_or(start)

@@ -51,7 +51,8 @@ pub enum Error {
         /// Type of the property.
         property: &'static str,
     },
-    /// Fibers wait for each other in a circle, and the one that came last was not made to wait for ever. Its closure has not run.
+    /// Fibers wait for each other in a circle, and the one that came last was not made to wait for ever. Its closure
+    /// has not run.
     Deadlock {
         /// Which fibers and properties.
         cycle: String,
@@ -89,8 +90,8 @@ impl fmt::Display for Error {
             Error::Codec { property, cause } => write!(
                 f,
                 "an argument or result of a request to a property of type `{property}` did not serialise: {cause}; \
-                 the format has no names of fields or types in it, so what looks for these does not work (serde's `untagged`, `tag`, \
-                 `flatten`, `skip_serializing_if`; `serde_json::Value`)"
+                 the format has no names of fields or types in it, so what looks for these does not work (serde's \
+                 `untagged`, `tag`, `flatten`, `skip_serializing_if`; `serde_json::Value`)"
             ),
             Error::Refused { property, cause } => {
                 write!(f, "a request to a property of type `{property}` was refused by its trustee: {cause}")
@@ -101,8 +102,8 @@ impl fmt::Display for Error {
             ),
             Error::Apart { property } => write!(
                 f,
-                "a trust given to `together` is of a property of type `{property}` on another machine: entrust what is changed \
-                 together to trustees of one machine, and launch the call there"
+                "a trust given to `together` is of a property of type `{property}` on another machine: entrust what is \
+                 changed together to trustees of one machine, and launch the call there"
             ),
             Error::Deadlock { cycle } => write!(f, "deadlock: {cycle}"),
             Error::TimedOut { property } => write!(

@@ -1,5 +1,5 @@
-//! Why a request has no response: what takes the place of one on its way back to the client, and becomes an [`Error`] or a panic
-//! there.
+//! Why a request has no response: what takes the place of one on its way back to the client, and becomes an [`Error`]
+//! or a panic there.
 
 use std::any::Any;
 use std::panic::Location;

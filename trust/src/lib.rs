@@ -16,12 +16,13 @@
 //! assert_eq!(counter.apply(|c| *c), 19);
 //! ```
 //!
-//! - [`Trust::apply`] waits for the result while other fibers run; [`Trust::apply_then`] goes on and has a
-//!   callback called ([`wait_all`] waits for all of these); [`Trust::apply_with`] takes arguments that hold pointers, serialised.
+//! - [`Trust::apply`] waits for the result while other fibers run; [`Trust::apply_then`] goes on and has a callback
+//!   called ([`wait_all`] waits for all of these); [`Trust::apply_with`] takes arguments that hold pointers,
+//!   serialised.
 //! - [`Trust::apply_async`] gives a future, for programs on an async runtime.
 //! - [`Trust::launch`] runs a closure that may itself wait, on a [`Latch`].
-//! - [`spawn`], [`spawn_on`], [`yield_now`], [`sleep`], [`JoinHandle`] and [`finish`] are for fibers, which stay on their
-//!   thread and end before it ([`spawn`] says why, and what the fibers of a thread share).
+//! - [`spawn`], [`spawn_on`], [`yield_now`], [`sleep`], [`JoinHandle`] and [`finish`] are for fibers, which stay on
+//!   their thread and end before it ([`spawn`] says why, and what the fibers of a thread share).
 //! - [`net`] has sockets on which a fiber waits while its worker goes on with others (feature `net`, on by default).
 //! - [`Threadpool`] has workers with nothing else to do; every other thread that uses the library has a trustee
 //!   as well, and serves it while it waits.

@@ -1,5 +1,6 @@
-//! How much memory this process may have, and how much of that is left: the least that the system, the process' control groups (versions 1 and 2,
-//! all levels) and its resource limits say. For the packages above; those who ask for more are killed or refused.
+//! How much memory this process may have, and how much of that is left: the least that the system, the process' control
+//! groups (versions 1 and 2, all levels) and its resource limits say. For the packages above; those who ask for more
+//! are killed or refused.
 //!
 //! Here: what the numbers mean. Which files control groups have: `groups.rs`.
 
@@ -13,16 +14,18 @@ use groups::Group;
 /// How the text of a file is had; `None` where there is no such file. Tests have files of their own.
 type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
 
-/// Bytes of memory that this process may have, whatever is in use: the least of the system's memory, of the limits of its control groups
-/// (`memory.max` and `memory.high`, or `memory.limit_in_bytes`), of its address space (`ulimit -v`) and of its data (`ulimit -d`). `None` where nothing is
-/// known. Limits change while a program runs: each call looks anew.
+/// Bytes of memory that this process may have, whatever is in use: the least of the system's memory, of the limits of
+/// its control groups (`memory.max` and `memory.high`, or `memory.limit_in_bytes`), of its address space (`ulimit -v`)
+/// and of its data (`ulimit -d`). `None` where nothing is known. Limits change while a program runs: each call looks
+/// anew.
 #[must_use]
 pub fn limit() -> Option<u64> {
     limit_in(&|path| fs::read_to_string(path).ok())
 }
 
-/// Bytes of memory that this process can take now: the least that is available in the system, in its control groups, in its address space and of its data.
-/// What the system has of files, and can drop, counts as available. `None` where nothing is known.
+/// Bytes of memory that this process can take now: the least that is available in the system, in its control groups, in
+/// its address space and of its data. What the system has of files, and can drop, counts as available. `None` where
+/// nothing is known.
 #[must_use]
 pub fn left() -> Option<u64> {
     left_in(&|path| fs::read_to_string(path).ok())

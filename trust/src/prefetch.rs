@@ -45,9 +45,11 @@ fn read_line(at: *const u8) {
 #[inline(always)]
 pub(crate) fn will_follow(word: MaybeUninit<u64>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the instruction is a hint, as in `write_line`; nothing depends on the word, which need not be initialised.
+    // SAFETY: the instruction is a hint, as in `write_line`; nothing depends on the word, which need not be
+    // initialised.
     unsafe {
-        std::arch::asm!("shl {0}, 16", "shr {0}, 16", "prefetcht0 [{0}]", inout(reg) word => _, options(nostack, readonly));
+        std::arch::asm!("shl {0}, 16", "shr {0}, 16", "prefetcht0 \
+                                                       [{0}]", inout(reg) word => _, options(nostack, readonly));
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = word;

@@ -1,9 +1,9 @@
 //! Which request a worker runs, where other threads can see it.
 //!
-//! The worker stores it before each request and clears it after each batch: one store a request. Another thread that wants
-//! to know whether a request takes long leaves a mark on it ([`Running::look`]), and the store of the next one takes the mark away: so one request
-//! that runs for ten seconds is told from a thousand of a kind. What a thread asks of its own trustee is not among them: a store would
-//! be a tenth of it.
+//! The worker stores it before each request and clears it after each batch: one store a request. Another thread that
+//! wants to know whether a request takes long leaves a mark on it ([`Running::look`]), and the store of the next one
+//! takes the mark away: so one request that runs for ten seconds is told from a thousand of a kind. What a thread asks
+//! of its own trustee is not among them: a store would be a tenth of it.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -49,7 +49,8 @@ impl Running {
             return Look::Still(what);
         }
         let marked = seen.map_addr(|address| address | MARK);
-        // Where it fails the worker has gone on. Where another request of the kind has begun meanwhile it marks that one.
+        // Where it fails the worker has gone on. Where another request of the kind has begun meanwhile it marks that
+        // one.
         let marks = self.0.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed);
         if marks.is_ok() { Look::New(what) } else { Look::Nothing }
     }
@@ -79,7 +80,8 @@ mod tests {
         assert_eq!([running.look(), running.look()], [Look::Nothing; 2]);
     }
 
-    /// Each request has a number, which the worker tells before it begins. What is still there has not been followed by another one.
+    /// Each request has a number, which the worker tells before it begins. What is still there has not been followed by
+    /// another one.
     #[test]
     fn a_worker_that_goes_on_loses_its_mark() {
         use std::sync::atomic::AtomicU64;

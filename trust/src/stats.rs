@@ -1,6 +1,7 @@
 //! Counters per worker (T18): kept by the worker with plain stores, readable by anyone at any time.
 //!
-//! Here: what is counted, and how the code of a thread finds its worker's counters. Not here: whose they are (`registry`).
+//! Here: what is counted, and how the code of a thread finds its worker's counters. Not here: whose they are
+//! (`registry`).
 //!
 //! Invariant: the counters that a thread is given ([`set_of_thread`]) live until it is given others, or none.
 
@@ -56,7 +57,8 @@ macro_rules! counters {
         }
 
         impl Stats {
-            /// Names and values of all counters, for who prints or exports them: counters that come later are among them.
+            /// Names and values of all counters, for who prints or exports them: counters that come later are among
+            /// them.
             ///
             /// ```
             /// let stats = trust::stats(trust::local_trustee()).unwrap();
@@ -123,7 +125,8 @@ counters! {
     fibers_spawned,
     /// Turns of the worker's loop that found nothing to do: it polls, or is about to sleep.
     polls,
-    /// How long it polled in vain in all, in nanoseconds, from its first look at the clock on (some 400 ns), with the time of `yields`.
+    /// How long it polled in vain in all, in nanoseconds, from its first look at the clock on (some 400 ns), with the
+    /// time of `yields`.
     polled_ns,
     /// Times it gave its core to another thread meanwhile.
     yields,
@@ -135,8 +138,8 @@ counters! {
     woken,
     /// .. and how long it took in all from there until the worker ran, in nanoseconds.
     wake_up_ns,
-    /// Times the worker had to wake another thread of this process, which slept: a system call each. The workers of other
-    /// machines are woken by the fabric, and not counted.
+    /// Times the worker had to wake another thread of this process, which slept: a system call each. The workers of
+    /// other machines are woken by the fabric, and not counted.
     wake_ups_sent,
 }
 
@@ -182,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn t18_stats_are_subtracted_and_written_field_by_field() {
+    fn stats_are_subtracted_and_written_field_by_field() {
         let earlier = Stats { requests_sent: 3, parked_ns: 5, involuntary_switches: 1, ..Stats::default() };
         let later = Stats { requests_sent: 10, parked_ns: 5, involuntary_switches: 8, polls: 2, ..Stats::default() };
         let since = Stats { requests_sent: 7, polls: 2, involuntary_switches: 7, ..Stats::default() };

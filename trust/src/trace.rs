@@ -1,10 +1,11 @@
 //! What workers did when, for a trace: sleeps, batches that they served, fibers that they ran.
 //!
-//! Off, it costs each turn of a worker a load and a branch, and each worker a few words of memory. On, each worker writes into a log of
-//! its own, [`EVENTS_MAX`] events long; what comes when it is full is counted and not kept.
+//! Off, it costs each turn of a worker a load and a branch, and each worker a few words of memory. On, each worker
+//! writes into a log of its own, [`EVENTS_MAX`] events long; what comes when it is full is counted and not kept.
 //!
-//! Invariants: one trace at a time; a log has one writer, its worker, and is read when the trace is over. An event is written before the
-//! number of events says that it is there (Release), and never changed in that trace, so a reader that sees the number (Acquire) sees it whole.
+//! Invariants: one trace at a time; a log has one writer, its worker, and is read when the trace is over. An event is
+//! written before the number of events says that it is there (Release), and never changed in that trace, so a reader
+//! that sees the number (Acquire) sees it whole.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
@@ -128,8 +129,8 @@ impl Log {
     }
 }
 
-/// Has all workers write for so long; blocks the thread meanwhile. Then `read` is called with the number of the trace, while no other one
-/// is begun. `None` if there is one already.
+/// Has all workers write for so long; blocks the thread meanwhile. Then `read` is called with the number of the trace,
+/// while no other one is begun. `None` if there is one already.
 pub(crate) fn make<R>(time: Duration, read: impl FnOnce(u64) -> R) -> Option<R> {
     let mut last = match LAST.try_lock() {
         Ok(last) => last,
@@ -155,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn o19_events_are_kept_in_order_and_what_is_too_much_is_counted() {
+    fn events_are_kept_in_order_and_what_is_too_much_is_counted() {
         let log = Log::default();
         log.note(Kind::Park, Instant::now(), 0);
         assert_eq!(log.count.load(Ordering::Relaxed), 0, "no trace is made");

@@ -1,6 +1,6 @@
 //! What may travel in a closure, and what may not (T12, traps 2, 5, 11): programs that must not compile, with the
-//! message they must fail with (`ui/fail_*.rs`), and programs that must (`ui/pass_*.rs`), which are modules of this one: trybuild
-//! would build all dependencies again for them, where the others are only checked.
+//! message they must fail with (`ui/fail_*.rs`), and programs that must (`ui/pass_*.rs`), which are modules of this
+//! one: trybuild would build all dependencies again for them, where the others are only checked.
 //!
 //! The strict `NoRef` needs language features that a build without `.cargo/config.toml` does not have; then, and with a
 //! compiler whose messages read otherwise than those recorded, this test says SKIPPED. Record anew with
@@ -18,13 +18,13 @@ use common::loud;
 use strict::{Otherwise as _, Probe, RECORDED_WITH, STRICT, compiler};
 
 #[test]
-fn t12_plain_closures_compile() {
+fn plain_closures_compile() {
     pass_captures::main();
     pass_serialised::main();
 }
 
 #[test]
-fn t12_closures_that_hold_references_do_not_compile() {
+fn closures_that_hold_references_do_not_compile() {
     let programs = trybuild::TestCases::new();
     programs.compile_fail("tests/ui/always_*.rs");
     if !STRICT {
@@ -42,7 +42,8 @@ fn t12_closures_that_hold_references_do_not_compile() {
     programs.compile_fail("tests/ui/fail_*.rs");
 }
 
-/// Each of `ui/fail_typical_mistakes.rs`, in order: what the first lines of its message have to say, and what the whole.
+/// Each of `ui/fail_typical_mistakes.rs`, in order: what the first lines of its message have to say, and what the
+/// whole.
 const MISTAKES: [(&[&str], &str); 10] = [
     (&["`String`", "`apply_with`"], "|property, value|"),
     (&["`Vec<u64>`", "`apply_with`"], "|property, value|"),
@@ -60,7 +61,7 @@ const MISTAKES: [(&[&str], &str); 10] = [
 const FIRST_LINES: usize = 10;
 
 #[test]
-fn t12_typical_mistakes_are_named_with_their_cure() {
+fn typical_mistakes_are_named_with_their_cure() {
     let recorded = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ui/fail_typical_mistakes.stderr");
     let recorded = std::fs::read_to_string(recorded).expect("the messages are recorded");
     let messages: Vec<&str> = recorded.split("error[E").skip(1).collect();
@@ -76,7 +77,7 @@ fn t12_typical_mistakes_are_named_with_their_cure() {
 
 /// The same by type, for any compiler: which types are `NoRef`.
 #[test]
-fn t12_no_ref_by_type() {
+fn no_ref_by_type() {
     macro_rules! no_ref {
         ($($type:ty),* $(,)?) => { [$( (stringify!($type), <Probe<$type>>::IS_NO_REF) ),*] };
     }
@@ -85,7 +86,7 @@ fn t12_no_ref_by_type() {
         assert!(is_no_ref, "{name} may be captured");
     }
     if !STRICT {
-        return loud("SKIPPED: t12_no_ref_by_type: this build has no strict NoRef");
+        return loud("SKIPPED: no_ref_by_type: this build has no strict NoRef");
     }
     let refused = no_ref![
         &'static u8, &'static mut u8, *const u8, *mut u8, Box<u8>, Vec<u8>, String, &'static str, Box<dyn Send>,

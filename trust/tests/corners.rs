@@ -63,7 +63,7 @@ fn trap_07_a_payload_that_panics_stays_where_it_is() {
 }
 
 #[test]
-fn t5_a_result_that_panics_while_it_is_read_back_reaches_its_caller() {
+fn a_result_that_panics_while_it_is_read_back_reaches_its_caller() {
     let _watch = watchdog!();
     #[derive(serde::Serialize)]
     struct Unreadable(u8);
@@ -81,7 +81,7 @@ fn t5_a_result_that_panics_while_it_is_read_back_reaches_its_caller() {
 }
 
 #[test]
-fn t5_what_needs_names_in_the_format_is_told_so() {
+fn what_needs_names_in_the_format_is_told_so() {
     let _watch = watchdog!();
     #[derive(Debug, serde::Serialize, serde::Deserialize)]
     #[serde(untagged)]
@@ -99,7 +99,7 @@ fn t5_what_needs_names_in_the_format_is_told_so() {
 }
 
 #[test]
-fn t4_a_callback_s_local_request_comes_before_a_later_one_of_a_fiber() {
+fn a_callback_s_local_request_comes_before_a_later_one_of_a_fiber() {
     let _watch = watchdog!();
     let pool = Threadpool::new(1);
     let other = pool.entrust(0u64);
@@ -125,7 +125,7 @@ fn t4_a_callback_s_local_request_comes_before_a_later_one_of_a_fiber() {
 }
 
 #[test]
-fn t4_a_callback_that_tries_again_on_a_gone_trustee_does_not_recurse() {
+fn a_callback_that_tries_again_on_a_gone_trustee_does_not_recurse() {
     let _watch = watchdog!();
     fn again(property: Rc<Trust<u64>>, tries: Rc<Cell<u32>>) {
         tries.set(tries.get() + 1);
@@ -182,7 +182,7 @@ fn trap_06_trustees_that_follow_each_other_under_one_index_are_kept_apart() {
 }
 
 #[test]
-fn t10_a_pool_may_be_dropped_where_nothing_may_wait() {
+fn a_pool_may_be_dropped_where_nothing_may_wait() {
     let _watch = watchdog!();
     let pool = Threadpool::new(1);
     let counter = pool.entrust(0u64);

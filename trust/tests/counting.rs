@@ -16,12 +16,12 @@ fn pool(workers: usize) -> Threadpool {
 }
 
 #[test]
-fn t2_a_trust_is_two_words() {
+fn a_trust_is_two_words() {
     assert_eq!(size_of::<Trust<Vec<String>>>(), 16);
 }
 
 #[test]
-fn t2_the_property_is_dropped_once_on_its_trustee_after_the_last_trust() {
+fn the_property_is_dropped_once_on_its_trustee_after_the_last_trust() {
     let _watch = watchdog!();
     let pool = pool(2);
     for &trustee in pool.trustees() {
@@ -40,7 +40,7 @@ fn t2_the_property_is_dropped_once_on_its_trustee_after_the_last_trust() {
 }
 
 #[test]
-fn t2_a_local_property_is_dropped_with_its_last_trust() {
+fn a_local_property_is_dropped_with_its_last_trust() {
     let _watch = watchdog!();
     let drops = Drops::default();
     let trust = local_trustee().entrust(drops.value(()));
@@ -54,7 +54,7 @@ fn t2_a_local_property_is_dropped_with_its_last_trust() {
 }
 
 #[test]
-fn t2_requests_made_through_a_trust_that_is_dropped_at_once_still_run() {
+fn requests_made_through_a_trust_that_is_dropped_at_once_still_run() {
     let _watch = watchdog!();
     let pool = pool(1);
     let drops = Drops::default();
@@ -77,7 +77,7 @@ fn t2_requests_made_through_a_trust_that_is_dropped_at_once_still_run() {
 }
 
 #[test]
-fn t2_clones_and_drops_inside_closures() {
+fn clones_and_drops_inside_closures() {
     let _watch = watchdog!();
     let pool = pool(2);
     let drops = Drops::default();
@@ -110,7 +110,7 @@ fn t2_clones_and_drops_inside_closures() {
 }
 
 #[test]
-fn t2_the_last_trust_dropped_inside_a_closure_on_the_property_itself() {
+fn the_last_trust_dropped_inside_a_closure_on_the_property_itself() {
     let _watch = watchdog!();
     let pool = pool(1);
     let drops = Drops::default();
@@ -133,7 +133,7 @@ fn t2_the_last_trust_dropped_inside_a_closure_on_the_property_itself() {
 /// The scenario of `reclaim.rs`: a trust is cloned, the clone goes on to the next thread, the original to a third,
 /// where it is dropped at once, so that its -1 may overtake the clone's +1.
 #[test]
-fn t2_a_trust_cloned_here_used_there_and_dropped_elsewhere() {
+fn a_trust_cloned_here_used_there_and_dropped_elsewhere() {
     let _watch = watchdog!();
     const ROUNDS: usize = if cfg!(debug_assertions) { 3_000 } else { 20_000 };
     const HOPS: u32 = 12;
@@ -224,7 +224,7 @@ fn node(drops: &Drops) -> Node {
 }
 
 #[test]
-fn t2_a_chain_of_properties_goes_with_its_first_trust() {
+fn a_chain_of_properties_goes_with_its_first_trust() {
     let _watch = watchdog!();
     const LENGTH: usize = 500;
     let pool = pool(3);
@@ -242,7 +242,7 @@ fn t2_a_chain_of_properties_goes_with_its_first_trust() {
 }
 
 #[test]
-fn t2_a_long_chain_on_one_trustee_does_not_recurse() {
+fn a_long_chain_on_one_trustee_does_not_recurse() {
     let _watch = watchdog!();
     const LENGTH: usize = 100_000;
     let drops = Drops::default();
@@ -258,7 +258,7 @@ fn t2_a_long_chain_on_one_trustee_does_not_recurse() {
 }
 
 #[test]
-fn t2_properties_that_hold_trusts_of_themselves_go_with_their_trustee() {
+fn properties_that_hold_trusts_of_themselves_go_with_their_trustee() {
     let _watch = watchdog!();
     let drops = Drops::default();
     let (of_thread, of_pool) = (drops.clone(), drops.clone());

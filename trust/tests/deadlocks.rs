@@ -1,5 +1,5 @@
-//! Fibers that wait for each other in a circle: the one that came last gets an error that names them all, and the others go on. Waits that
-//! are long, or in an order that has no circle, get none.
+//! Fibers that wait for each other in a circle: the one that came last gets an error that names them all, and the
+//! others go on. Waits that are long, or in an order that has no circle, get none.
 
 mod common;
 
@@ -27,7 +27,8 @@ fn assert_tells(said: &str) {
     }
 }
 
-/// One fiber has the first and wants the second, another the other way round; each goes on when both have what they have.
+/// One fiber has the first and wants the second, another the other way round; each goes on when both have what they
+/// have.
 fn cross(pool: &Threadpool, a: &Trust<Latch<Account>>, b: &Trust<Latch<Account>>) -> Vec<JoinHandle<()>> {
     let inside = Shared::new(AtomicUsize::new(0));
     let start = |first: &Trust<Latch<Account>>, second: &Trust<Latch<Account>>| {
@@ -73,7 +74,8 @@ fn a_launch_on_a_latch_inside_a_launch_on_it_is_told() {
     assert_eq!(account.launch(|account| account.0), 0);
 }
 
-/// What a reader of the documentation writes first. Each transfer that was not made is told, all others are made, the sum stays.
+/// What a reader of the documentation writes first. Each transfer that was not made is told, all others are made, the
+/// sum stays.
 #[test]
 fn sixteen_accounts_and_eight_fibers_end_whatever_they_launch() {
     let _watch = watchdog!();
@@ -173,7 +175,8 @@ fn a_circle_by_way_of_together_is_told() {
     let launcher = pool.spawn(move || {
         high_too.launch(move |high| {
             has_high.store(1, Ordering::SeqCst);
-            // Until the other call has `low`: it waits, so the next dump finds it sent, and whoever has been asked twice since has served it.
+            // Until the other call has `low`: it waits, so the next dump finds it sent, and whoever has been asked
+            // twice since has served it.
             for _ in 0..2 {
                 while !trust::dump().to_string().contains("the result of a `together`") {
                     trust::yield_now();
@@ -214,7 +217,8 @@ fn a_circle_by_way_of_released_is_told_and_leaves_no_value_behind() {
                         while tells.load(Ordering::SeqCst) < 2 {
                             trust::yield_now();
                         }
-                        // The other is to stand in its line before this one does. If it does not, it is the one that is told.
+                        // The other is to stand in its line before this one does. If it does not, it is the one that is
+                        // told.
                         trust::sleep(Duration::from_millis(300));
                     });
                 });
@@ -273,8 +277,8 @@ fn waits_without_a_circle_get_no_error() {
     for _ in 0..20 {
         chain = pool.spawn(move || chain.join().unwrap());
     }
-    // Nested launches in the order of the accounts, with waits inside; on other accounts, calls of `together` in any order, and launches
-    // on one of them.
+    // Nested launches in the order of the accounts, with waits inside; on other accounts, calls of `together` in any
+    // order, and launches on one of them.
     let others: Vec<_> = (0..3).map(|_| pool.entrust(Latch::new(Account(0)))).collect();
     let transfers: Vec<_> = (0..24)
         .map(|seed| {

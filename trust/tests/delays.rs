@@ -1,5 +1,5 @@
-//! How long others may delay the drop of a property (T2): clients that block outside the library, that compute in a fiber, that
-//! end. In each test a trustee drops all that is let go there while somebody else does nothing for it.
+//! How long others may delay the drop of a property (T2): clients that block outside the library, that compute in a
+//! fiber, that end. In each test a trustee drops all that is let go there while somebody else does nothing for it.
 
 mod common;
 
@@ -111,7 +111,7 @@ where
 }
 
 #[test]
-fn t2_drops_go_on_while_a_client_s_own_code_blocks() {
+fn drops_go_on_while_a_client_s_own_code_blocks() {
     let _watch = watchdog!(300);
     let pool = pool(2);
     let there = pool.trustees()[0];
@@ -124,7 +124,7 @@ fn t2_drops_go_on_while_a_client_s_own_code_blocks() {
 }
 
 #[test]
-fn t2_drops_go_on_while_a_client_waits_for_a_lock() {
+fn drops_go_on_while_a_client_waits_for_a_lock() {
     let _watch = watchdog!(120);
     let pool = pool(2);
     let there = pool.trustees()[0];
@@ -146,7 +146,7 @@ fn t2_drops_go_on_while_a_client_waits_for_a_lock() {
 
 /// What a thread's own code lets go is dropped, though it never comes back to the library.
 #[test]
-fn t2_what_a_thread_lets_go_before_it_blocks_is_dropped() {
+fn what_a_thread_lets_go_before_it_blocks_is_dropped() {
     let _watch = watchdog!(120);
     let pool = pool(1);
     let there = pool.trustees()[0];
@@ -166,7 +166,7 @@ fn t2_what_a_thread_lets_go_before_it_blocks_is_dropped() {
 
 /// A fiber computes with requests that are not sent yet: they delay the drop of what they are for, and of nothing else.
 #[test]
-fn t2_a_fiber_that_computes_delays_only_what_it_has_asked_for() {
+fn a_fiber_that_computes_delays_only_what_it_has_asked_for() {
     let _watch = watchdog!(120);
     let pool = pool(3);
     let there = pool.trustees()[0];
@@ -204,7 +204,7 @@ fn t2_a_fiber_that_computes_delays_only_what_it_has_asked_for() {
 
 /// A fiber that is held up may have more requests than the slots hold: counts do not wait for it.
 #[test]
-fn t2_drops_go_on_while_a_fiber_with_many_counts_computes() {
+fn drops_go_on_while_a_fiber_with_many_counts_computes() {
     let _watch = watchdog!(120);
     let pool = pool(3);
     let there = pool.trustees()[0];
@@ -231,8 +231,8 @@ fn hold_up(property: &Trust<u32>) -> Arc<AtomicBool> {
     go
 }
 
-/// A thread ends while its trustee is held up: does that trustee drop what is let go afterwards, and what the thread has let go?
-/// `work` says how many properties it has made and let go.
+/// A thread ends while its trustee is held up: does that trustee drop what is let go afterwards, and what the thread
+/// has let go? `work` says how many properties it has made and let go.
 fn ends_with(work: fn(TrusteeReference, &[Trust<u32>], &Drops) -> usize) {
     let pool = pool(2);
     let there = pool.trustees()[0];
@@ -257,7 +257,7 @@ fn ends_with(work: fn(TrusteeReference, &[Trust<u32>], &Drops) -> usize) {
 }
 
 #[test]
-fn t2_a_client_ends_with_clones_and_drops_under_way() {
+fn a_client_ends_with_clones_and_drops_under_way() {
     let _watch = watchdog!(120);
     ends_with(|_, trusts, _| {
         for _ in 0..500 {
@@ -268,7 +268,7 @@ fn t2_a_client_ends_with_clones_and_drops_under_way() {
 }
 
 #[test]
-fn t2_a_client_ends_with_clones_under_way_that_end_elsewhere() {
+fn a_client_ends_with_clones_under_way_that_end_elsewhere() {
     let _watch = watchdog!(120);
     ends_with(|_, trusts, _| {
         let clones: Vec<_> = (0..500).flat_map(|_| trusts.to_vec()).collect();
@@ -278,7 +278,7 @@ fn t2_a_client_ends_with_clones_under_way_that_end_elsewhere() {
 }
 
 #[test]
-fn t2_a_client_ends_with_drops_under_way() {
+fn a_client_ends_with_drops_under_way() {
     let _watch = watchdog!(120);
     ends_with(|_, trusts, _| {
         let clones = trusts.to_vec();

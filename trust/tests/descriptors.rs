@@ -1,4 +1,5 @@
-//! No descriptor that the library opens reaches a program that this process executes. One test: it looks at the process.
+//! No descriptor that the library opens reaches a program that this process executes. One test: it looks at the
+//! process.
 
 mod common;
 

@@ -1,5 +1,6 @@
-//! Values that nobody wants any more, whose destructors panic or wait: of fibers that nobody joins, of launched closures, of closures that never
-//! run, of futures. Whoever drops them goes on, and so do those who wait for something.
+//! Values that nobody wants any more, whose destructors panic or wait: of fibers that nobody joins, of launched
+//! closures, of closures that never run, of futures. Whoever drops them goes on, and so do those who wait for
+//! something.
 
 mod common;
 
@@ -67,7 +68,7 @@ fn trap_07_so_does_one_of_a_thread_s_own_fibers() {
 }
 
 #[test]
-fn t9_a_discarded_result_may_wait_when_it_is_dropped() {
+fn a_discarded_result_may_wait_when_it_is_dropped() {
     struct Waits(Trust<u32>, trust::JoinHandle<()>);
     impl Drop for Waits {
         fn drop(&mut self) {
@@ -142,9 +143,10 @@ fn trap_07_nor_does_one_whose_client_is_not_there_any_more_keep_the_property() {
     serve_until(|| drops.count() == 1);
 }
 
-/// A closure that is launched on what is poisoned does not run. Its captures panic; its client is told of the poison, and can end.
+/// A closure that is launched on what is poisoned does not run. Its captures panic; its client is told of the poison,
+/// and can end.
 #[test]
-fn t6_captures_that_panic_do_not_hide_that_a_latch_is_poisoned() {
+fn captures_that_panic_do_not_hide_that_a_latch_is_poisoned() {
     let _watch = watchdog!();
     let pool = pool(2);
     let latch = pool.trustees()[0].entrust(Latch::new(0));
@@ -176,7 +178,7 @@ fn t6_captures_that_panic_do_not_hide_that_a_latch_is_poisoned() {
 
 /// As before, for closures that stand in line when the one that has the value poisons it.
 #[test]
-fn t6_nor_do_captures_of_closures_that_wait_for_the_value() {
+fn nor_do_captures_of_closures_that_wait_for_the_value() {
     let _watch = watchdog!();
     let pool = pool(2);
     let latch = pool.trustees()[0].entrust(Latch::new(0));
@@ -237,7 +239,7 @@ fn panicking_waker() -> Waker {
 }
 
 #[test]
-fn t16_a_waker_that_panics_leaves_the_trustee_at_work() {
+fn a_waker_that_panics_leaves_the_trustee_at_work() {
     let _watch = watchdog!();
     let pool = pool(1);
     let asked = pool.entrust(1);
@@ -254,7 +256,8 @@ fn t16_a_waker_that_panics_leaves_the_trustee_at_work() {
             |_| (),
         );
         serve_until(|| goes.load(Ordering::SeqCst));
-        // On a poisoned property the closure is dropped unrun, and its captures panic: so the waker is told in an unwinding.
+        // On a poisoned property the closure is dropped unrun, and its captures panic: so the waker is told in an
+        // unwinding.
         let bomb = PanicsOnDrop(poisoned);
         let mut future = asked.try_apply_async(move |n| {
             let _used = &bomb;
@@ -297,8 +300,8 @@ fn send_to_poisoned(to: &Trust<u32>) {
     to.try_apply_then(never, |outcome| assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}"));
 }
 
-/// Where a closure was put off, or came from an async program, its captures are dropped in the loop of a worker: one that waited there would
-/// hang it.
+/// Where a closure was put off, or came from an async program, its captures are dropped in the loop of a worker: one
+/// that waited there would hang it.
 #[test]
 fn trap_01_captures_of_closures_that_do_not_run_cannot_wait_in_the_loop() {
     let _watch = watchdog!();

@@ -22,7 +22,7 @@ fn places(pool: &Threadpool) -> [TrusteeReference; 2] {
 }
 
 #[test]
-fn t13_a_panic_in_the_drop_of_a_property() {
+fn a_panic_in_the_drop_of_a_property() {
     let _watch = watchdog!();
     let pool = pool();
     let drops = Drops::default();
@@ -50,7 +50,7 @@ fn t13_a_panic_in_the_drop_of_a_property() {
 }
 
 #[test]
-fn t13_a_panic_in_the_drop_of_what_a_closure_captured() {
+fn a_panic_in_the_drop_of_what_a_closure_captured() {
     let _watch = watchdog!();
     let pool = pool();
     for place in places(&pool) {
@@ -111,7 +111,7 @@ impl Drop for Fuse {
 }
 
 #[test]
-fn t13_a_panic_in_the_drop_of_a_serialised_result() {
+fn a_panic_in_the_drop_of_a_serialised_result() {
     let _watch = watchdog!();
     let pool = pool();
     let property = pool.trustees()[0].entrust(0u32);

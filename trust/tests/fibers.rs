@@ -17,7 +17,7 @@ fn pool(workers: usize) -> Threadpool {
 }
 
 #[test]
-fn t9_ready_fibers_run_first_in_first_out() {
+fn ready_fibers_run_first_in_first_out() {
     let _watch = watchdog!();
     let log: Rc<RefCell<Vec<(u32, u32)>>> = Rc::default();
     let fibers: Vec<_> = (0..10)
@@ -38,7 +38,7 @@ fn t9_ready_fibers_run_first_in_first_out() {
 }
 
 #[test]
-fn t9_join_gives_the_value_or_the_panic_to_main_threads_plain_threads_and_fibers() {
+fn join_gives_the_value_or_the_panic_to_main_threads_plain_threads_and_fibers() {
     let _watch = watchdog!();
     let pool = pool(2);
     let check = |who: &str| {
@@ -62,7 +62,7 @@ fn t9_join_gives_the_value_or_the_panic_to_main_threads_plain_threads_and_fibers
 }
 
 #[test]
-fn t9_a_handle_is_joined_on_another_thread_or_dropped() {
+fn a_handle_is_joined_on_another_thread_or_dropped() {
     let _watch = watchdog!();
     let pool = pool(2);
     let ran = Shared::new(AtomicUsize::new(0));
@@ -130,7 +130,7 @@ fn trap_03_a_fiber_never_changes_its_thread() {
 }
 
 #[test]
-fn t9_sleepers_wake_in_the_order_of_their_times_and_not_before() {
+fn sleepers_wake_in_the_order_of_their_times_and_not_before() {
     let _watch = watchdog!();
     let order: Rc<RefCell<Vec<Instant>>> = Rc::default();
     let start = Instant::now();
@@ -156,7 +156,7 @@ fn t9_sleepers_wake_in_the_order_of_their_times_and_not_before() {
 
 /// The timer of a sleep that is over before it has begun must not resume the fiber in the middle of something else.
 #[test]
-fn t9_sleeps_of_no_length_are_resumed_once() {
+fn sleeps_of_no_length_are_resumed_once() {
     let _watch = watchdog!();
     let pool = pool(2);
     let property = pool.trustees()[1].entrust(0u64);
@@ -178,7 +178,7 @@ fn t9_sleeps_of_no_length_are_resumed_once() {
 }
 
 #[test]
-fn t9_a_sleeper_does_not_hold_its_worker_up() {
+fn a_sleeper_does_not_hold_its_worker_up() {
     let _watch = watchdog!();
     let pool = pool(1);
     let sleeper = pool.spawn(|| trust::sleep(Duration::from_secs(3600)));
@@ -193,7 +193,7 @@ fn t9_a_sleeper_does_not_hold_its_worker_up() {
 }
 
 #[test]
-fn t9_a_fiber_uses_the_stack_it_was_promised() {
+fn a_fiber_uses_the_stack_it_was_promised() {
     let _watch = watchdog!();
     #[inline(never)]
     fn fill(depth: usize, log: &Mutex<usize>) -> u64 {
@@ -207,7 +207,7 @@ fn t9_a_fiber_uses_the_stack_it_was_promised() {
 }
 
 #[test]
-fn t9_a_panic_unwinds_on_the_smallest_stack() {
+fn a_panic_unwinds_on_the_smallest_stack() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(1).stack_bytes(16 << 10).pin(false).build();
     for number in 0..10 {
@@ -224,14 +224,14 @@ fn overflow(depth: u64) -> u64 {
 }
 
 #[test]
-fn t9_a_stack_overflow_is_reported_with_the_fiber_s_name() {
+fn a_stack_overflow_is_reported_with_the_fiber_s_name() {
     let _watch = watchdog!();
     if is_child() {
         let fiber = trust::spawn_named("the deep one", || overflow(0));
         let _ = fiber.join();
         unreachable!("it has overflowed");
     }
-    let output = run_child("t9_a_stack_overflow_is_reported_with_the_fiber_s_name");
+    let output = run_child("a_stack_overflow_is_reported_with_the_fiber_s_name");
     let text = stderr(&output);
     assert!(!output.status.success());
     for word in ["'the deep one'", "overflowed its stack", "bytes", "stack_bytes"] {
@@ -240,7 +240,7 @@ fn t9_a_stack_overflow_is_reported_with_the_fiber_s_name() {
 }
 
 #[test]
-fn t9_a_stack_overflow_in_a_delegated_closure_or_a_launched_one_is_reported() {
+fn a_stack_overflow_in_a_delegated_closure_or_a_launched_one_is_reported() {
     let _watch = watchdog!();
     if is_child() {
         let pool = pool(1);
@@ -248,13 +248,13 @@ fn t9_a_stack_overflow_in_a_delegated_closure_or_a_launched_one_is_reported() {
         latch.launch(|v| *v = overflow(0));
         unreachable!("it has overflowed");
     }
-    let output = run_child("t9_a_stack_overflow_in_a_delegated_closure_or_a_launched_one_is_reported");
+    let output = run_child("a_stack_overflow_in_a_delegated_closure_or_a_launched_one_is_reported");
     assert!(!output.status.success());
     assert!(stderr(&output).contains("overflowed its stack"), "{}", stderr(&output));
 }
 
 #[test]
-fn t9_many_fibers_on_many_workers_all_end() {
+fn many_fibers_on_many_workers_all_end() {
     let _watch = watchdog!();
     let pool = pool(4);
     let count = pool.entrust(0u64);

@@ -1,4 +1,5 @@
-//! Futures of trusts (T16): on tokio, on a plain executor, dropped at any point, with panics and trustees that are gone.
+//! Futures of trusts (T16): on tokio, on a plain executor, dropped at any point, with panics and trustees that are
+//! gone.
 
 mod common;
 
@@ -47,7 +48,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 }
 
 #[test]
-fn t16_a_tokio_server_has_a_trust_as_its_state() {
+fn a_tokio_server_has_a_trust_as_its_state() {
     let _watch = watchdog!();
     const CLIENTS: u64 = 1_000;
     const ROUNDS: u64 = 5;
@@ -112,7 +113,7 @@ fn t16_a_tokio_server_has_a_trust_as_its_state() {
 }
 
 #[test]
-fn t16_a_future_may_be_dropped_at_any_point() {
+fn a_future_may_be_dropped_at_any_point() {
     let _watch = watchdog!();
     const ROUNDS: u64 = if cfg!(debug_assertions) { 5_000 } else { 50_000 };
     struct Value(Shared<AtomicU64>);
@@ -192,7 +193,7 @@ const FLOOD: u64 = 20_000;
 const WINDOW: u64 = 1_024 + 8;
 
 #[test]
-fn t16_calls_that_nobody_awaits_are_bounded() {
+fn calls_that_nobody_awaits_are_bounded() {
     let _watch = watchdog!();
     let pool = pool(1);
     let property = pool.entrust(0u64);
@@ -213,7 +214,7 @@ fn t16_calls_that_nobody_awaits_are_bounded() {
 }
 
 #[test]
-fn t16_futures_beyond_the_window_wait_for_room() {
+fn futures_beyond_the_window_wait_for_room() {
     let _watch = watchdog!();
     let pool = pool(1);
     let property = pool.entrust(0u64);
@@ -258,7 +259,7 @@ fn t16_futures_beyond_the_window_wait_for_room() {
 }
 
 #[test]
-fn t16_futures_that_wait_for_room_hear_that_the_trustee_is_gone() {
+fn futures_that_wait_for_room_hear_that_the_trustee_is_gone() {
     let _watch = watchdog!();
     let server = Server::start();
     let property = server.trustee.entrust(0u64);
@@ -291,7 +292,7 @@ fn t16_futures_that_wait_for_room_hear_that_the_trustee_is_gone() {
 }
 
 #[test]
-fn t16_a_future_belongs_to_no_thread() {
+fn a_future_belongs_to_no_thread() {
     let _watch = watchdog!();
     let pool = pool(1);
     let property = pool.entrust(0u64);
@@ -325,7 +326,7 @@ fn t16_a_future_belongs_to_no_thread() {
 }
 
 #[test]
-fn t16_a_future_is_woken_by_its_last_waker_alone() {
+fn a_future_is_woken_by_its_last_waker_alone() {
     let _watch = watchdog!();
     #[derive(Default)]
     struct Count(AtomicUsize);
@@ -355,7 +356,7 @@ fn t16_a_future_is_woken_by_its_last_waker_alone() {
 }
 
 #[test]
-fn t16_panics_poison_and_codec_reach_who_awaits() {
+fn panics_poison_and_codec_reach_who_awaits() {
     let _watch = watchdog!();
     let pool = pool(1);
     let property = pool.entrust(String::from("whole"));
@@ -389,7 +390,7 @@ fn panics_poison_and_codec(property: &Trust<String>) {
 }
 
 #[test]
-fn t16_a_gone_trustee_is_an_error_and_drops_the_closure() {
+fn a_gone_trustee_is_an_error_and_drops_the_closure() {
     let _watch = watchdog!();
     let gone: Trust<u8> = thread::spawn(|| local_trustee().entrust(1)).join().unwrap();
     let (captured, canary) = (Drops::default(), Shared::new(Mutex::new(None)));
@@ -446,7 +447,7 @@ fn trap_06_futures_of_a_trustee_that_ends_are_completed() {
 }
 
 #[test]
-fn t16_closures_of_one_thread_run_in_order() {
+fn closures_of_one_thread_run_in_order() {
     let _watch = watchdog!();
     let pool = pool(1);
     let list = pool.entrust(Vec::new());
@@ -456,7 +457,7 @@ fn t16_closures_of_one_thread_run_in_order() {
 }
 
 #[test]
-fn t16_a_property_of_this_very_thread_is_at_hand() {
+fn a_property_of_this_very_thread_is_at_hand() {
     let _watch = watchdog!();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let own = local_trustee().entrust(1);
@@ -475,7 +476,7 @@ fn t16_a_property_of_this_very_thread_is_at_hand() {
 }
 
 #[test]
-fn t16_fibers_and_futures_share_a_property() {
+fn fibers_and_futures_share_a_property() {
     let _watch = watchdog!();
     let pool = pool(2);
     let property = pool.entrust(0u64);
@@ -507,7 +508,7 @@ fn t16_fibers_and_futures_share_a_property() {
 
 /// The place of a call is free again although its outcome, which nobody wants, panics when it is dropped.
 #[test]
-fn t16_outcomes_that_panic_when_they_are_dropped_leave_their_places() {
+fn outcomes_that_panic_when_they_are_dropped_leave_their_places() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
@@ -529,7 +530,7 @@ fn t16_outcomes_that_panic_when_they_are_dropped_leave_their_places() {
 
 /// As a call of a trustee that ends.
 #[test]
-fn t16_a_future_that_waits_for_room_is_told_that_its_trustee_is_gone() {
+fn a_future_that_waits_for_room_is_told_that_its_trustee_is_gone() {
     let _watch = watchdog!();
     let pool = pool(1);
     let property = pool.entrust(0u64);
@@ -560,8 +561,8 @@ impl Drop for LastWord {
     }
 }
 
-/// Futures are polled by one task after the other, more of them than may be under way at a time: wakers are replaced where calls are under
-/// way, and where they wait for room.
+/// Futures are polled by one task after the other, more of them than may be under way at a time: wakers are replaced
+/// where calls are under way, and where they wait for room.
 #[test]
 fn wakers_are_replaced_and_dropped_outside_of_all_locks() {
     let _watch = watchdog!();

@@ -30,7 +30,7 @@ struct Named {
 }
 
 #[test]
-fn t5_trusts_travel_inside_arguments_and_results() {
+fn trusts_travel_inside_arguments_and_results() {
     let _watch = watchdog!();
     let pool = pool();
     let numbers: Vec<Trust<u64>> = (0..600).map(|n| pool.entrust(n)).collect();
@@ -60,7 +60,7 @@ fn t5_trusts_travel_inside_arguments_and_results() {
 }
 
 #[test]
-fn t2_a_property_ends_after_the_last_trust_inside_a_message_too() {
+fn a_property_ends_after_the_last_trust_inside_a_message_too() {
     let _watch = watchdog!();
     let drops = Arc::new(AtomicUsize::new(0));
     let ended = |count| serve_until(|| drops.load(Ordering::SeqCst) == count);

@@ -20,7 +20,7 @@ fn places(pool: &Threadpool) -> [TrusteeReference; 2] {
 }
 
 #[test]
-fn t6_a_latch_is_held_across_waits_and_handed_on_in_turn() {
+fn a_latch_is_held_across_waits_and_handed_on_in_turn() {
     let _watch = watchdog!();
     let (latch, order) = (Rc::new(Latch::new(0)), Rc::new(RefCell::new(Vec::new())));
     let fibers: Vec<_> = (0..50)
@@ -44,7 +44,7 @@ fn t6_a_latch_is_held_across_waits_and_handed_on_in_turn() {
 }
 
 #[test]
-fn t6_nobody_gets_ahead_of_those_who_wait() {
+fn nobody_gets_ahead_of_those_who_wait() {
     let _watch = watchdog!();
     let latch = Rc::new(Latch::new(Vec::new()));
     let waiter = |name: &'static str| {
@@ -68,7 +68,7 @@ fn t6_nobody_gets_ahead_of_those_who_wait() {
 }
 
 #[test]
-fn t6_launched_closures_have_the_value_one_at_a_time_in_the_order_they_came() {
+fn launched_closures_have_the_value_one_at_a_time_in_the_order_they_came() {
     let _watch = watchdog!();
     let pool = pool(2);
     for place in places(&pool) {
@@ -99,7 +99,7 @@ fn t6_launched_closures_have_the_value_one_at_a_time_in_the_order_they_came() {
 }
 
 #[test]
-fn t6_a_launched_closure_may_delegate_block_and_sleep() {
+fn a_launched_closure_may_delegate_block_and_sleep() {
     let _watch = watchdog!();
     let pool = pool(2);
     let counter = pool.trustees()[1].entrust(0u64);
@@ -122,7 +122,7 @@ fn t6_a_launched_closure_may_delegate_block_and_sleep() {
 }
 
 #[test]
-fn t6_launches_nest_across_trustees_and_come_back() {
+fn launches_nest_across_trustees_and_come_back() {
     let _watch = watchdog!();
     /// A launches on B, which launches on C, ... which applies to a property of A's own trustee.
     fn descend(latches: Vec<Trust<Latch<u64>>>, home: Trust<u64>, depth: usize) -> u64 {
@@ -151,7 +151,7 @@ fn t6_launches_nest_across_trustees_and_come_back() {
 }
 
 #[test]
-fn t6_launch_is_legal_without_waiting_inside_closures() {
+fn launch_is_legal_without_waiting_inside_closures() {
     let _watch = watchdog!();
     let pool = pool(2);
     for place in places(&pool) {
@@ -176,7 +176,7 @@ fn t6_launch_is_legal_without_waiting_inside_closures() {
 }
 
 #[test]
-fn t6_launch_with_carries_what_holds_pointers() {
+fn launch_with_carries_what_holds_pointers() {
     let _watch = watchdog!();
     let pool = pool(2);
     for place in places(&pool) {
@@ -196,7 +196,7 @@ fn t6_launch_with_carries_what_holds_pointers() {
 }
 
 #[test]
-fn t6_a_plain_apply_may_replace_the_latch_while_a_fiber_has_the_value() {
+fn a_plain_apply_may_replace_the_latch_while_a_fiber_has_the_value() {
     let _watch = watchdog!();
     let pool = pool(2);
     let drops = Drops::default();
@@ -244,7 +244,7 @@ fn t6_a_plain_apply_may_replace_the_latch_while_a_fiber_has_the_value() {
 }
 
 #[test]
-fn t6_the_property_lives_as_long_as_a_launched_closure_has_its_value() {
+fn the_property_lives_as_long_as_a_launched_closure_has_its_value() {
     let _watch = watchdog!();
     let pool = pool(2);
     let drops = Drops::default();
@@ -269,7 +269,7 @@ fn t6_the_property_lives_as_long_as_a_launched_closure_has_its_value() {
 }
 
 #[test]
-fn t6_a_latch_never_waits_inside_a_closure() {
+fn a_latch_never_waits_inside_a_closure() {
     let _watch = watchdog!();
     let pool = pool(1);
     let latch = pool.entrust(Latch::new(0));
@@ -298,7 +298,7 @@ fn t6_a_latch_never_waits_inside_a_closure() {
 }
 
 #[test]
-fn t6_plain_requests_are_served_while_launched_fibers_wait() {
+fn plain_requests_are_served_while_launched_fibers_wait() {
     let _watch = watchdog!();
     let pool = pool(1);
     let latch = pool.entrust(Latch::new(0u64));

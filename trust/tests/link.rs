@@ -1,5 +1,6 @@
-//! `trust::link` is not for programs, and safe code reaches it: every public item of it is called where nothing may wait, and where
-//! anything may. Nothing else runs on a property whose closure is in the middle of its code, whatever that calls.
+//! `trust::link` is not for programs, and safe code reaches it: every public item of it is called where nothing may
+//! wait, and where anything may. Nothing else runs on a property whose closure is in the middle of its code, whatever
+//! that calls.
 
 mod common;
 

@@ -12,7 +12,7 @@ use common::{Drops, panic_of, serve_until};
 use trust::{Error, Latch, Shared, Threadpool, Trust, TrusteeId, TrusteeReference, local_trustee};
 
 #[test]
-fn t1_every_kind_of_thread_has_a_trustee_of_its_own() {
+fn every_kind_of_thread_has_a_trustee_of_its_own() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(2).pin(false).build();
     let mut seen: HashSet<TrusteeReference> = pool.trustees().iter().copied().collect();
@@ -45,7 +45,7 @@ fn t1_every_kind_of_thread_has_a_trustee_of_its_own() {
 }
 
 #[test]
-fn t1_a_trust_says_who_its_trustee_is() {
+fn a_trust_says_who_its_trustee_is() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(3).pin(false).build();
     for &trustee in pool.trustees() {
@@ -65,7 +65,7 @@ fn call_until(count: &Trust<u64>, is_set: &Shared<AtomicUsize>) -> bool {
 }
 
 #[test]
-fn t7_fibers_that_are_ready_get_their_turn_beside_local_calls() {
+fn fibers_that_are_ready_get_their_turn_beside_local_calls() {
     let _watch = watchdog!();
     let count = local_trustee().entrust(0);
     // Beside the thread's own code, which never waits.
@@ -93,7 +93,7 @@ fn t7_fibers_that_are_ready_get_their_turn_beside_local_calls() {
 }
 
 #[test]
-fn t7_a_local_call_runs_at_once_and_sends_nothing() {
+fn a_local_call_runs_at_once_and_sends_nothing() {
     let _watch = watchdog!();
     thread::spawn(|| {
         let property = local_trustee().entrust(Vec::<u32>::new());
@@ -271,7 +271,7 @@ fn trap_01_at_a_worker_too_it_runs_after_the_closure_has_returned() {
 }
 
 #[test]
-fn t11_a_shared_value_is_captured_returned_and_freed_once() {
+fn a_shared_value_is_captured_returned_and_freed_once() {
     let _watch = watchdog!();
     let drops = Drops::default();
     let pool = Threadpool::builder().workers(2).pin(false).build();
@@ -294,7 +294,7 @@ fn t11_a_shared_value_is_captured_returned_and_freed_once() {
 }
 
 #[test]
-fn t18_the_counters_move() {
+fn the_counters_move() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(2).pin(false).build();
     let [client, trustee] = [pool.trustees()[0], pool.trustees()[1]];

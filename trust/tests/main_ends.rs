@@ -1,5 +1,6 @@
-//! The end of the main thread, which is that of the process, while it has a fiber in the middle of its code: by returning from `main`, by
-//! `exit`, by a panic. A test without harness, for a harness has a `main` of its own: it runs itself, in each of its roles.
+//! The end of the main thread, which is that of the process, while it has a fiber in the middle of its code: by
+//! returning from `main`, by `exit`, by a panic. A test without harness, for a harness has a `main` of its own: it runs
+//! itself, in each of its roles.
 
 use std::cell::Cell;
 use std::os::unix::process::ExitStatusExt;

@@ -1,4 +1,5 @@
-//! Many at once: closures on each of many properties, fibers that are joined together, the first of several promises, and waits that end.
+//! Many at once: closures on each of many properties, fibers that are joined together, the first of several promises,
+//! and waits that end.
 
 mod common;
 

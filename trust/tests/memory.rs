@@ -1,5 +1,6 @@
-//! What the library holds on to: threads that come and go, many fibers at once, endless `apply_then`, endless counts (T2, T4, T9,
-//! T10, T14). One test: it measures the process. `cargo dev stress` does all of it: 10,000 threads, 100,000 fibers.
+//! What the library holds on to: threads that come and go, many fibers at once, endless `apply_then`, endless counts
+//! (T2, T4, T9, T10, T14). One test: it measures the process. `cargo dev stress` does all of it: 10,000 threads,
+//! 100,000 fibers.
 
 mod common;
 
@@ -18,13 +19,13 @@ const MIB: usize = 1 << 20;
 fn stress_memory_is_bounded() {
     let _watch = watchdog!(3600);
     let parts: [(&str, fn()); 7] = [
-        ("t4_a_loop_of_apply_then_runs_in_bounded_memory", t4_a_loop_of_apply_then_runs_in_bounded_memory),
-        ("t1_threads_in_a_row_leak_nothing", t1_threads_in_a_row_leak_nothing),
-        ("t2_properties_in_a_loop_leak_nothing", t2_properties_in_a_loop_leak_nothing),
-        ("t2_counts_under_way_take_bounded_memory", t2_counts_under_way_take_bounded_memory),
-        ("t5_responses_beyond_their_slot_leak_nothing", t5_responses_beyond_their_slot_leak_nothing),
-        ("t9_fibers_in_a_loop_leak_nothing", t9_fibers_in_a_loop_leak_nothing),
-        ("t9_ten_kib_are_enough_for_a_fiber_that_waits", t9_ten_kib_are_enough_for_a_fiber_that_waits),
+        ("a_loop_of_apply_then_runs_in_bounded_memory", a_loop_of_apply_then_runs_in_bounded_memory),
+        ("threads_in_a_row_leak_nothing", threads_in_a_row_leak_nothing),
+        ("properties_in_a_loop_leak_nothing", properties_in_a_loop_leak_nothing),
+        ("counts_under_way_take_bounded_memory", counts_under_way_take_bounded_memory),
+        ("responses_beyond_their_slot_leak_nothing", responses_beyond_their_slot_leak_nothing),
+        ("fibers_in_a_loop_leak_nothing", fibers_in_a_loop_leak_nothing),
+        ("ten_kib_are_enough_for_a_fiber_that_waits", ten_kib_are_enough_for_a_fiber_that_waits),
     ];
     for (name, part) in parts {
         let start = Instant::now();
@@ -34,7 +35,7 @@ fn stress_memory_is_bounded() {
 }
 
 /// `TRUST_APPLY_THEN=1000000000` for the whole billion.
-fn t4_a_loop_of_apply_then_runs_in_bounded_memory() {
+fn a_loop_of_apply_then_runs_in_bounded_memory() {
     let _watch = watchdog!(if std::env::var_os("TRUST_APPLY_THEN").is_some() { 3600 } else { 120 });
     let requests: u64 = match std::env::var("TRUST_APPLY_THEN") {
         Ok(text) => text.parse().expect("TRUST_APPLY_THEN is a number of requests"),
@@ -67,7 +68,7 @@ fn t4_a_loop_of_apply_then_runs_in_bounded_memory() {
     assert!(most <= before + 8 * MIB, "{requests} requests: from {before} to {most} bytes");
 }
 
-fn t1_threads_in_a_row_leak_nothing() {
+fn threads_in_a_row_leak_nothing() {
     let _watch = watchdog!();
     let threads = effort(1_500, 10_000);
     let pool = Threadpool::builder().workers(1).pin(false).build();
@@ -106,7 +107,7 @@ fn t1_threads_in_a_row_leak_nothing() {
     assert!(index < 64, "index {index}");
 }
 
-fn t2_properties_in_a_loop_leak_nothing() {
+fn properties_in_a_loop_leak_nothing() {
     let _watch = watchdog!();
     let all = effort(20_000, 100_000);
     let pool = Threadpool::builder().workers(1).pin(false).build();
@@ -133,7 +134,7 @@ fn t2_properties_in_a_loop_leak_nothing() {
     assert!(after <= before + own + 8 * MIB, "from {before} to {after} bytes");
 }
 
-fn t5_responses_beyond_their_slot_leak_nothing() {
+fn responses_beyond_their_slot_leak_nothing() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(1).pin(false).build();
     let property = pool.entrust([7u8; 250]);
@@ -154,9 +155,9 @@ fn t5_responses_beyond_their_slot_leak_nothing() {
     assert!(after <= before + 4 * MIB, "from {before} to {after} bytes");
 }
 
-/// Clones and drops of several trusts in turn, of which a trustee that is held up sees nothing: from a thread's own code, from a
-/// fiber, from a closure.
-fn t2_counts_under_way_take_bounded_memory() {
+/// Clones and drops of several trusts in turn, of which a trustee that is held up sees nothing: from a thread's own
+/// code, from a fiber, from a closure.
+fn counts_under_way_take_bounded_memory() {
     let _watch = watchdog!();
     let all = effort(40_000, 200_000);
     let pool = Threadpool::builder().workers(3).pin(false).build();
@@ -206,7 +207,7 @@ fn t2_counts_under_way_take_bounded_memory() {
     assert_eq!(trusts.iter().map(|trust| trust.apply(|number| *number)).sum::<usize>(), 99 * 50 + all / 4);
 }
 
-fn t9_fibers_in_a_loop_leak_nothing() {
+fn fibers_in_a_loop_leak_nothing() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(2).pin(false).build();
     let rounds = |rounds: usize| {
@@ -223,12 +224,12 @@ fn t9_fibers_in_a_loop_leak_nothing() {
 }
 
 /// 100,000 of them fit in a gibibyte.
-fn t9_ten_kib_are_enough_for_a_fiber_that_waits() {
+fn ten_kib_are_enough_for_a_fiber_that_waits() {
     let _watch = watchdog!();
     let count = effort(10_000, 100_000);
     if !guards_need_no_mappings() && max_mappings() < 2 * count + 1000 {
         loud(
-            "SKIPPED: t9_ten_kib_are_enough_for_a_fiber_that_waits: this kernel (before 6.13) needs two mappings for \
+            "SKIPPED: ten_kib_are_enough_for_a_fiber_that_waits: this kernel (before 6.13) needs two mappings for \
              each stack, and vm.max_map_count is too small for that",
         );
         return;

@@ -1,5 +1,5 @@
-//! A control group's limit of memory is found by a process in it. The child of the test runs in a group that the test makes, so this needs
-//! root and a mounted `memory` controller.
+//! A control group's limit of memory is found by a process in it. The child of the test runs in a group that the test
+//! makes, so this needs root and a mounted `memory` controller.
 
 mod common;
 

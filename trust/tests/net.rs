@@ -1,4 +1,5 @@
-//! Fibers wait on sockets (T15): many on one worker, on several, under back-pressure, with timeouts and broken connections.
+//! Fibers wait on sockets (T15): many on one worker, on several, under back-pressure, with timeouts and broken
+//! connections.
 
 #![allow(unsafe_code)] // a waker of its own
 
@@ -84,20 +85,20 @@ fn raise_files_to(files: u64) -> u64 {
 }
 
 #[test]
-fn t15_one_worker_serves_two_thousand_connections() {
+fn one_worker_serves_two_thousand_connections() {
     let _watch = watchdog!();
     serve_two_thousand_connections();
 }
 
 /// In a process of its own: other tests would count.
 #[test]
-fn t15_memory_of_a_connection_is_bounded() {
+fn memory_of_a_connection_is_bounded() {
     let _watch = watchdog!();
     if common::is_child() {
         println!("bytes: {}", serve_two_thousand_connections());
         return;
     }
-    let output = common::run_child("t15_memory_of_a_connection_is_bounded");
+    let output = common::run_child("memory_of_a_connection_is_bounded");
     assert!(output.status.success(), "{}", common::stderr(&output));
     let text = String::from_utf8_lossy(&output.stdout);
     let bytes = text.lines().find_map(|line| line.split_once("bytes: ")?.1.parse::<usize>().ok());
@@ -140,7 +141,7 @@ fn serve_two_thousand_connections() -> usize {
 }
 
 #[test]
-fn t15_connections_move_between_workers() {
+fn connections_move_between_workers() {
     let _watch = watchdog!();
     let pool = Arc::new(pool(4));
     let listener = Arc::new(TcpListener::bind(LOOPBACK).unwrap());
@@ -177,7 +178,7 @@ fn t15_connections_move_between_workers() {
 }
 
 #[test]
-fn t15_one_fiber_reads_while_another_writes() {
+fn one_fiber_reads_while_another_writes() {
     let _watch = watchdog!();
     const BYTES: usize = 2 << 20;
     let pool = pool(2);
@@ -204,7 +205,7 @@ fn t15_one_fiber_reads_while_another_writes() {
 }
 
 #[test]
-fn t15_a_writer_waits_for_a_reader_and_others_run() {
+fn a_writer_waits_for_a_reader_and_others_run() {
     let _watch = watchdog!();
     const BYTES: usize = 32 << 20;
     let pool = pool(1);
@@ -244,7 +245,7 @@ fn t15_a_writer_waits_for_a_reader_and_others_run() {
 }
 
 #[test]
-fn t15_a_fiber_whose_calls_never_wait_lets_others_run() {
+fn a_fiber_whose_calls_never_wait_lets_others_run() {
     let _watch = watchdog!();
     let done = Rc::new(Cell::new(false));
     let socket = UdpSocket::bind(LOOPBACK).unwrap();
@@ -261,7 +262,7 @@ fn t15_a_fiber_whose_calls_never_wait_lets_others_run() {
 }
 
 #[test]
-fn t15_calls_time_out_and_work_again() {
+fn calls_time_out_and_work_again() {
     let _watch = watchdog!();
     const TIMEOUT: Duration = Duration::from_millis(20);
     let pool = pool(1);
@@ -293,7 +294,7 @@ fn t15_calls_time_out_and_work_again() {
 }
 
 #[test]
-fn t15_a_broken_connection_is_told_to_who_waits() {
+fn a_broken_connection_is_told_to_who_waits() {
     let _watch = watchdog!();
     let pool = pool(2);
     for wait_first in [true, false] {
@@ -321,7 +322,7 @@ fn t15_a_broken_connection_is_told_to_who_waits() {
 }
 
 #[test]
-fn t15_waits_are_ended_from_elsewhere() {
+fn waits_are_ended_from_elsewhere() {
     let _watch = watchdog!();
     let pool = pool(2);
     let (one, _other) = connected();
@@ -358,7 +359,7 @@ fn trap_01_calls_that_may_wait_panic_in_delegated_closures() {
 }
 
 #[test]
-fn t15_udp_datagrams_arrive_whole() {
+fn udp_datagrams_arrive_whole() {
     let _watch = watchdog!();
     let pool = pool(2);
     let server = UdpSocket::bind(LOOPBACK).unwrap();
@@ -396,7 +397,7 @@ fn t15_udp_datagrams_arrive_whole() {
 }
 
 #[test]
-fn t15_a_plain_thread_that_waits_serves_its_trustee() {
+fn a_plain_thread_that_waits_serves_its_trustee() {
     let _watch = watchdog!();
     let (send, receive) = mpsc::channel();
     let thread = thread::spawn(move || {
@@ -464,7 +465,7 @@ unsafe impl trust::link::Waker for Elsewhere {
 }
 
 #[test]
-fn t15_workers_that_sleep_elsewhere_are_woken_for_their_sockets() {
+fn workers_that_sleep_elsewhere_are_woken_for_their_sockets() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(2).pin(false).spin(Duration::ZERO).build();
     let sleeps = Arc::new(AtomicUsize::new(0));
@@ -493,10 +494,10 @@ fn t15_workers_that_sleep_elsewhere_are_woken_for_their_sockets() {
 }
 
 #[test]
-fn t15_without_files_accept_says_so_and_goes_on_later() {
+fn without_files_accept_says_so_and_goes_on_later() {
     let _watch = watchdog!();
     if !common::is_child() {
-        let output = common::run_child("t15_without_files_accept_says_so_and_goes_on_later");
+        let output = common::run_child("without_files_accept_says_so_and_goes_on_later");
         return assert!(output.status.success(), "{}", common::stderr(&output));
     }
     let listener = TcpListener::bind(LOOPBACK).unwrap();

@@ -12,7 +12,7 @@ use trust::Threadpool;
 use trust::net::{TcpListener, TcpStream};
 
 #[test]
-fn t15_a_worker_with_only_waiting_fibers_uses_no_cpu() {
+fn a_worker_with_only_waiting_fibers_uses_no_cpu() {
     let _watch = watchdog!(120);
     const CONNECTIONS: usize = 100;
     const IDLE: Duration = Duration::from_millis(500);

@@ -15,7 +15,7 @@ fn pool() -> Threadpool {
 }
 
 #[test]
-fn t3_apply_blocks_the_fiber_and_not_the_worker() {
+fn apply_blocks_the_fiber_and_not_the_worker() {
     let _watch = watchdog!();
     let pool = pool();
     let property = pool.trustees()[1].entrust(0);
@@ -35,7 +35,7 @@ fn t3_apply_blocks_the_fiber_and_not_the_worker() {
 }
 
 #[test]
-fn t3_a_plain_thread_serves_its_trustee_while_it_applies() {
+fn a_plain_thread_serves_its_trustee_while_it_applies() {
     let _watch = watchdog!();
     let pool = pool();
     let here = trust::local_trustee().entrust(1);
@@ -55,7 +55,7 @@ fn t3_a_plain_thread_serves_its_trustee_while_it_applies() {
 }
 
 #[test]
-fn t4_apply_then_does_not_wait_for_its_result() {
+fn apply_then_does_not_wait_for_its_result() {
     let _watch = watchdog!();
     let pool = pool();
     let property = pool.entrust(0);
@@ -74,7 +74,7 @@ fn t4_apply_then_does_not_wait_for_its_result() {
 }
 
 #[test]
-fn t4_then_runs_on_the_client_thread_and_may_own_what_is_not_send() {
+fn then_runs_on_the_client_thread_and_may_own_what_is_not_send() {
     let _watch = watchdog!();
     let pool = pool();
     let property = pool.entrust(7);
@@ -158,7 +158,7 @@ fn expect_order(log: &[u32], fibers: u32) {
 }
 
 #[test]
-fn t4_requests_of_one_client_run_in_order() {
+fn requests_of_one_client_run_in_order() {
     let _watch = watchdog!();
     let pool = pool();
     for seed in 0..5 {
@@ -169,7 +169,7 @@ fn t4_requests_of_one_client_run_in_order() {
 }
 
 #[test]
-fn t4_requests_of_each_of_many_fibers_run_in_order() {
+fn requests_of_each_of_many_fibers_run_in_order() {
     let _watch = watchdog!();
     let pool = pool();
     let log = pool.trustees()[1].entrust(Vec::new());
@@ -186,7 +186,7 @@ fn t4_requests_of_each_of_many_fibers_run_in_order() {
 }
 
 #[test]
-fn t4_apply_then_is_legal_inside_closures_and_queues_there_in_order() {
+fn apply_then_is_legal_inside_closures_and_queues_there_in_order() {
     let _watch = watchdog!();
     const COUNT: u32 = 20_000;
     let pool = pool();
@@ -213,7 +213,7 @@ fn t4_apply_then_is_legal_inside_closures_and_queues_there_in_order() {
 }
 
 #[test]
-fn t4_callbacks_of_the_own_trustee_come_in_order_too() {
+fn callbacks_of_the_own_trustee_come_in_order_too() {
     thread_local!(static SEEN: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) });
     let outer = trust::local_trustee().entrust(());
     let inner = outer.clone();
@@ -223,7 +223,7 @@ fn t4_callbacks_of_the_own_trustee_come_in_order_too() {
 }
 
 #[test]
-fn t4_what_follows_queued_requests_runs_behind_them() {
+fn what_follows_queued_requests_runs_behind_them() {
     let _watch = watchdog!();
     let pool = pool();
     let log = pool.trustees()[1].entrust(Vec::<u32>::new());
@@ -245,7 +245,7 @@ fn t4_what_follows_queued_requests_runs_behind_them() {
 }
 
 #[test]
-fn t4_a_callback_may_delegate_on() {
+fn a_callback_may_delegate_on() {
     let _watch = watchdog!();
     fn hop(a: Trust<u32>, b: Trust<u32>, left: u32, done: Rc<Cell<bool>>) {
         if left == 0 {
@@ -263,7 +263,7 @@ fn t4_a_callback_may_delegate_on() {
 }
 
 #[test]
-fn t4_outside_closures_a_full_pending_queue_lets_other_fibers_run() {
+fn outside_closures_a_full_pending_queue_lets_other_fibers_run() {
     let _watch = watchdog!();
     let pool = pool();
     let property = pool.trustees()[1].entrust(0u64);

@@ -21,7 +21,7 @@ fn places(pool: &Threadpool) -> [TrusteeReference; 2] {
 }
 
 #[test]
-fn t13_apply_goes_on_with_the_closure_s_own_panic() {
+fn apply_goes_on_with_the_closure_s_own_panic() {
     let _watch = watchdog!();
     #[derive(Debug, PartialEq)]
     struct Own(u64);
@@ -42,7 +42,7 @@ fn t13_apply_goes_on_with_the_closure_s_own_panic() {
 }
 
 #[test]
-fn t13_the_property_is_poisoned_and_tells_its_type_and_the_first_panic_until_cleared() {
+fn the_property_is_poisoned_and_tells_its_type_and_the_first_panic_until_cleared() {
     let _watch = watchdog!();
     struct Account {
         balance: i32,
@@ -108,7 +108,7 @@ fn messages_name_the_call_and_its_place() {
 }
 
 #[test]
-fn t13_a_panic_in_the_middle_of_a_batch_concerns_nobody_else() {
+fn a_panic_in_the_middle_of_a_batch_concerns_nobody_else() {
     let _watch = watchdog!();
     let pool = pool();
     let properties: Vec<Trust<u32>> = (0..10).map(|_| pool.trustees()[0].entrust(0)).collect();
@@ -148,7 +148,7 @@ fn t13_a_panic_in_the_middle_of_a_batch_concerns_nobody_else() {
 }
 
 #[test]
-fn t13_apply_then_reports_a_panic_for_which_nobody_waits() {
+fn apply_then_reports_a_panic_for_which_nobody_waits() {
     let _watch = watchdog!();
     if is_child() {
         let pool = pool();
@@ -159,7 +159,7 @@ fn t13_apply_then_reports_a_panic_for_which_nobody_waits() {
         }
         return;
     }
-    let output = run_child("t13_apply_then_reports_a_panic_for_which_nobody_waits");
+    let output = run_child("apply_then_reports_a_panic_for_which_nobody_waits");
     let text = stderr(&output);
     assert!(output.status.success(), "{text}");
     for line in ["`alloc::vec::Vec<u16>` panicked: nobody waits", "`alloc::vec::Vec<u16>` is poisoned"] {
@@ -168,7 +168,7 @@ fn t13_apply_then_reports_a_panic_for_which_nobody_waits() {
 }
 
 #[test]
-fn t13_a_panic_in_a_callback_leaves_the_thread_as_it_was() {
+fn a_panic_in_a_callback_leaves_the_thread_as_it_was() {
     let _watch = watchdog!();
     let pool = pool();
     for place in places(&pool) {
@@ -192,7 +192,7 @@ fn t13_a_panic_in_a_callback_leaves_the_thread_as_it_was() {
 }
 
 #[test]
-fn t13_a_panic_in_the_callback_of_a_request_to_a_gone_trustee_leaves_the_thread_as_it_was() {
+fn a_panic_in_the_callback_of_a_request_to_a_gone_trustee_leaves_the_thread_as_it_was() {
     let _watch = watchdog!();
     let gone = thread::spawn(|| local_trustee().entrust(0)).join().unwrap();
     let here = local_trustee().entrust(1);
@@ -214,7 +214,7 @@ fn t13_a_panic_in_the_callback_of_a_request_to_a_gone_trustee_leaves_the_thread_
 }
 
 #[test]
-fn t13_a_panic_in_the_callback_of_a_launch_leaves_the_thread_as_it_was() {
+fn a_panic_in_the_callback_of_a_launch_leaves_the_thread_as_it_was() {
     let _watch = watchdog!();
     let pool = pool();
     for place in places(&pool) {
@@ -234,7 +234,7 @@ fn t13_a_panic_in_the_callback_of_a_launch_leaves_the_thread_as_it_was() {
 }
 
 #[test]
-fn t13_a_panic_in_a_launched_closure() {
+fn a_panic_in_a_launched_closure() {
     let _watch = watchdog!();
     let pool = pool();
     for place in places(&pool) {
@@ -292,8 +292,9 @@ fn trap_07_a_panic_in_a_fiber_ends_that_fiber_alone() {
     assert_eq!(common::text(&*trust::spawn(|| panic!("own")).join().unwrap_err()), "own");
 }
 
-/// A destructor that gives something back by a call may wait while a panic unwinds. What std counts by thread is shared meanwhile
-/// (docs/UNSAFE.md, known limits); what the library counts is not: nobody else is poisoned, and all outcomes are their own.
+/// A destructor that gives something back by a call may wait while a panic unwinds. What std counts by thread is shared
+/// meanwhile (docs/UNSAFE.md, known limits); what the library counts is not: nobody else is poisoned, and all outcomes
+/// are their own.
 #[test]
 fn trap_07_a_fiber_may_wait_in_a_destructor_while_it_unwinds() {
     struct GivesBack(Trust<u32>, Shared<std::sync::atomic::AtomicBool>);

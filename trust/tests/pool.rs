@@ -16,7 +16,7 @@ fn pool(workers: usize) -> Threadpool {
 }
 
 #[test]
-fn t10_settings_out_of_range_are_refused_with_the_reason() {
+fn settings_out_of_range_are_refused_with_the_reason() {
     let _watch = watchdog!();
     let refusal = |builder: trust::Builder| builder.try_build().unwrap_err().to_string();
     assert!(refusal(Threadpool::builder().workers(0)).contains("at least one worker"));
@@ -40,7 +40,7 @@ fn t10_settings_out_of_range_are_refused_with_the_reason() {
 }
 
 #[test]
-fn t10_a_pool_as_large_as_the_machine_pins_its_workers() {
+fn a_pool_as_large_as_the_machine_pins_its_workers() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().name("pinned").build();
     let workers = pool.trustees().len();
@@ -61,7 +61,7 @@ fn t10_a_pool_as_large_as_the_machine_pins_its_workers() {
 }
 
 #[test]
-fn t10_entrust_and_spawn_go_round() {
+fn entrust_and_spawn_go_round() {
     let _watch = watchdog!();
     let pool = pool(3);
     let trusts: Vec<Trust<u8>> = (0..6).map(|_| pool.entrust(0)).collect();
@@ -73,7 +73,7 @@ fn t10_entrust_and_spawn_go_round() {
 }
 
 #[test]
-fn t10_dedicated_workers_only_serve() {
+fn dedicated_workers_only_serve() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(4).dedicated(2).pin(false).build();
     let (clients, servers) = pool.trustees().split_at(2);
@@ -104,7 +104,7 @@ fn t10_dedicated_workers_only_serve() {
 }
 
 #[test]
-fn t10_dropping_the_pool_loses_nothing_that_was_queued() {
+fn dropping_the_pool_loses_nothing_that_was_queued() {
     let _watch = watchdog!();
     const FIBERS: usize = 400;
     for round in 0..5 {
@@ -155,7 +155,7 @@ fn t10_dropping_the_pool_loses_nothing_that_was_queued() {
 }
 
 #[test]
-fn t10_dropping_the_pool_serves_this_thread_s_trustee() {
+fn dropping_the_pool_serves_this_thread_s_trustee() {
     let _watch = watchdog!();
     let here = local_trustee().entrust(0u64);
     let pool = pool(2);
@@ -168,7 +168,7 @@ fn t10_dropping_the_pool_serves_this_thread_s_trustee() {
 }
 
 #[test]
-fn t10_pools_come_and_go() {
+fn pools_come_and_go() {
     let _watch = watchdog!();
     let before = common::descriptors();
     let drops = Drops::default();
@@ -182,7 +182,7 @@ fn t10_pools_come_and_go() {
 }
 
 #[test]
-fn t14_sixteen_workers_on_few_cores_with_cross_traffic() {
+fn sixteen_workers_on_few_cores_with_cross_traffic() {
     let _watch = watchdog!();
     const WORKERS: usize = 16;
     const REQUESTS: u64 = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
@@ -212,7 +212,7 @@ fn t14_sixteen_workers_on_few_cores_with_cross_traffic() {
 
 /// A worker that polls and has nothing to do is at its end as one that sleeps.
 #[test]
-fn t10_a_pool_ends_while_its_worker_polls() {
+fn a_pool_ends_while_its_worker_polls() {
     let _watch = watchdog!();
     const SPIN: Duration = Duration::from_secs(3600);
     let pool = Threadpool::builder().workers(1).pin(false).spin(SPIN).build();

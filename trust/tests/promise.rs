@@ -356,7 +356,8 @@ fn several_fibers_may_wait_for_one_value() {
     assert_eq!(seen.iter().flatten().collect::<Vec<_>>(), [&Ok(5)], "one of them has it, and none waits for ever");
 }
 
-/// A value that comes by the inbox, from a thread without a worker, to a thread whose process has no memory for one more stack.
+/// A value that comes by the inbox, from a thread without a worker, to a thread whose process has no memory for one
+/// more stack.
 #[test]
 fn a_value_comes_where_there_is_no_memory_for_a_fiber() {
     let _watch = watchdog!();

@@ -1,5 +1,5 @@
-//! Under a cgroup's CPU quota nobody is pinned or polls (O7). The child of the test runs in a cgroup that the test makes, so
-//! this needs root and a mounted `cpu` controller.
+//! Under a cgroup's CPU quota nobody is pinned or polls (O7). The child of the test runs in a cgroup that the test
+//! makes, so this needs root and a mounted `cpu` controller.
 
 mod common;
 
@@ -51,7 +51,7 @@ impl Drop for Cgroup {
 }
 
 #[test]
-fn o7_under_a_quota_nobody_pins_or_polls() {
+fn under_a_quota_nobody_pins_or_polls() {
     let _watch = watchdog!();
     if let Some(cgroup) = env::var_os(CGROUP) {
         fs::write(Path::new(&cgroup).join("cgroup.procs"), std::process::id().to_string()).unwrap();
@@ -67,14 +67,14 @@ fn o7_under_a_quota_nobody_pins_or_polls() {
         Err(error) => return skipped(&format!("no cgroup with a quota can be made: {error}")),
     };
     let mut child = Command::new(env::current_exe().unwrap());
-    child.args(["--exact", "o7_under_a_quota_nobody_pins_or_polls", "--nocapture"]).env(CGROUP, &cgroup.0);
+    child.args(["--exact", "under_a_quota_nobody_pins_or_polls", "--nocapture"]).env(CGROUP, &cgroup.0);
     let output = child.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
 fn skipped(why: &str) {
-    eprintln!("SKIPPED: o7_under_a_quota_nobody_pins_or_polls: {why}");
+    eprintln!("SKIPPED: under_a_quota_nobody_pins_or_polls: {why}");
 }
 
 fn under_a_quota_of_one() {

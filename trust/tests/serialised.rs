@@ -1,5 +1,5 @@
-//! Arguments and results that travel serialised: each is written once, whatever its length and in every form of call, and what goes wrong
-//! while one is written or read says so to the caller and leaves the property as it is.
+//! Arguments and results that travel serialised: each is written once, whatever its length and in every form of call,
+//! and what goes wrong while one is written or read says so to the caller and leaves the property as it is.
 
 mod common;
 

@@ -125,7 +125,7 @@ fn trap_09_captures_and_results_of_every_size_and_alignment() {
 }
 
 #[test]
-fn t8_requests_and_responses_of_mixed_sizes_share_batches_beyond_the_slot() {
+fn requests_and_responses_of_mixed_sizes_share_batches_beyond_the_slot() {
     let _watch = watchdog!();
     const REQUESTS: u64 = if cfg!(debug_assertions) { 20_000 } else { 200_000 };
     let pool = pool();
@@ -145,7 +145,7 @@ fn t8_requests_and_responses_of_mixed_sizes_share_batches_beyond_the_slot() {
 }
 
 #[test]
-fn t8_small_requests_with_large_results_fill_chunks() {
+fn small_requests_with_large_results_fill_chunks() {
     let _watch = watchdog!();
     let pool = pool();
     let trustee = pool.trustees()[0];
@@ -161,7 +161,7 @@ fn t8_small_requests_with_large_results_fill_chunks() {
 }
 
 #[test]
-fn t8_sizes_queued_inside_a_closure() {
+fn sizes_queued_inside_a_closure() {
     let _watch = watchdog!();
     let pool = pool();
     let property = pool.trustees()[0].entrust((0, A64::made_of(9)));
@@ -216,7 +216,7 @@ fn trap_05_what_holds_pointers_travels_serialised_both_ways() {
 }
 
 #[test]
-fn t5_serialised_arguments_and_results_of_every_length() {
+fn serialised_arguments_and_results_of_every_length() {
     let _watch = watchdog!();
     let pool = pool();
     for place in places(&pool) {
@@ -249,7 +249,7 @@ fn t5_serialised_arguments_and_results_of_every_length() {
 }
 
 #[test]
-fn t5_a_serialised_argument_and_result_of_10_mib() {
+fn a_serialised_argument_and_result_of_10_mib() {
     let _watch = watchdog!();
     const BYTES: usize = 10 << 20;
     let pool = pool();
@@ -269,7 +269,7 @@ fn t5_a_serialised_argument_and_result_of_10_mib() {
 }
 
 #[test]
-fn t5_what_does_not_serialise_is_an_error_of_the_caller_alone() {
+fn what_does_not_serialise_is_an_error_of_the_caller_alone() {
     let _watch = watchdog!();
     /// Writes one byte, reads none.
     #[derive(Debug)]

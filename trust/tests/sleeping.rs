@@ -12,15 +12,15 @@ use trust::{Shared, Threadpool};
 #[test]
 fn timed_idle_workers_sleep_and_are_woken() {
     let _watch = watchdog!(120);
-    t14_an_idle_process_uses_next_to_no_cpu();
-    t14_the_spin_is_bounded_and_configurable();
-    t14_a_fiber_that_sleeps_often_leaves_the_core_alone();
+    an_idle_process_uses_next_to_no_cpu();
+    the_spin_is_bounded_and_configurable();
+    a_fiber_that_sleeps_often_leaves_the_core_alone();
     trap_08_no_wake_up_is_lost_between_two();
     trap_08_no_wake_up_is_lost_among_many();
     trap_08_a_timer_wakes_a_sleeping_worker();
 }
 
-fn t14_an_idle_process_uses_next_to_no_cpu() {
+fn an_idle_process_uses_next_to_no_cpu() {
     const IDLE: Duration = Duration::from_millis(500);
     let pool = Threadpool::builder().workers(4).pin(false).build();
     let property = pool.entrust(0u64);
@@ -48,7 +48,7 @@ fn t14_an_idle_process_uses_next_to_no_cpu() {
     assert!(stats.parks >= 1, "{stats:?}");
 }
 
-fn t14_the_spin_is_bounded_and_configurable() {
+fn the_spin_is_bounded_and_configurable() {
     // One worker, so that the machine is not crowded: it polls for as long as it was told, then sleeps.
     let spin = Duration::from_millis(200);
     let polls = Threadpool::builder().workers(1).pin(false).spin(spin).build();
@@ -71,7 +71,7 @@ fn t14_the_spin_is_bounded_and_configurable() {
 }
 
 /// A worker knows when its timers are due, so it does not poll for them.
-fn t14_a_fiber_that_sleeps_often_leaves_the_core_alone() {
+fn a_fiber_that_sleeps_often_leaves_the_core_alone() {
     const SLEEPS: u32 = 1_000;
     let pool = Threadpool::builder().workers(1).pin(false).build();
     let (start, before) = (Instant::now(), cpu_time());

@@ -1,5 +1,5 @@
-//! What the kernel tells of sockets, and what it does not: reads and writes that end early although more can go, and descriptors that
-//! share a socket.
+//! What the kernel tells of sockets, and what it does not: reads and writes that end early although more can go, and
+//! descriptors that share a socket.
 
 mod common;
 

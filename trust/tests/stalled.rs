@@ -12,7 +12,7 @@ use trust::{Threadpool, spawn, wait_all, yield_now};
 const MANY: u64 = 20_000;
 
 #[test]
-fn t19_a_full_window_to_one_trustee_stops_no_request_to_another() {
+fn a_full_window_to_one_trustee_stops_no_request_to_another() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(3).pin(false).build();
     let slow = pool.trustees()[1].entrust(0u64);

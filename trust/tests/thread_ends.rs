@@ -1,5 +1,6 @@
-//! Threads that end with fibers: one in the middle of its code is never resumed by a destructor, nor left behind with what it has
-//! borrowed; the process ends with a message. What has not begun is run or dropped, and whoever waits for it hears of it.
+//! Threads that end with fibers: one in the middle of its code is never resumed by a destructor, nor left behind with
+//! what it has borrowed; the process ends with a message. What has not begun is run or dropped, and whoever waits for
+//! it hears of it.
 
 mod common;
 
@@ -19,8 +20,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// What a child says when it has seen what must not be.
 const SEEN: &str = "SEEN";
 
-/// A value of a thread-local that can tell whether it has been dropped, also through a reference that should not be there any more. Its
-/// memory is not given back.
+/// A value of a thread-local that can tell whether it has been dropped, also through a reference that should not be
+/// there any more. Its memory is not given back.
 struct Canary(&'static AtomicU64);
 
 const ALIVE: u64 = 0x5EED_0F11;
@@ -316,7 +317,7 @@ fn trap_12_a_destructor_may_be_the_first_to_use_the_library() {
 }
 
 #[test]
-fn t9_finish_lets_the_fibers_of_a_thread_end() {
+fn finish_lets_the_fibers_of_a_thread_end() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(1).pin(false).build();
     let property = pool.entrust(0);
@@ -365,7 +366,7 @@ fn t9_finish_lets_the_fibers_of_a_thread_end() {
 }
 
 #[test]
-fn t9_finish_is_for_the_thread_s_own_code() {
+fn finish_is_for_the_thread_s_own_code() {
     let _watch = watchdog!();
     let told = |outcome: trust::Outcome<()>| text(&*outcome.unwrap_err());
     assert!(told(trust::spawn(trust::finish).join()).contains("none of them"));
@@ -375,7 +376,7 @@ fn t9_finish_is_for_the_thread_s_own_code() {
 
 /// What has not begun has borrowed nothing: it is run while the thread ends, and may wait there.
 #[test]
-fn t9_a_fiber_that_has_not_begun_is_run_while_its_thread_ends() {
+fn a_fiber_that_has_not_begun_is_run_while_its_thread_ends() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(1).pin(false).build();
     let property = pool.entrust(1);
@@ -433,8 +434,8 @@ fn trap_06_a_fiber_that_never_begins_is_told_to_who_waits_for_it() {
     serve_until(|| drops.count() == 1);
 }
 
-/// Takes some seconds: as long as an ending thread waits at first, for an answer that does not come. The closures that were launched on
-/// it at the last moment do not begin, and there is more to tell their client than fits the slots.
+/// Takes some seconds: as long as an ending thread waits at first, for an answer that does not come. The closures that
+/// were launched on it at the last moment do not begin, and there is more to tell their client than fits the slots.
 #[test]
 fn trap_06_launched_closures_that_never_begin_are_told_when_time_is_up() {
     const LAUNCHED: usize = 200;
@@ -493,7 +494,7 @@ fn trap_06_launched_closures_that_never_begin_are_told_when_time_is_up() {
 
 /// Pools end their fibers in their own loop, where thread-locals live.
 #[test]
-fn t10_fibers_of_a_pool_keep_what_they_have_borrowed_up_to_its_end() {
+fn fibers_of_a_pool_keep_what_they_have_borrowed_up_to_its_end() {
     let _watch = watchdog!();
     let count = Arc::new(AtomicUsize::new(0));
     let pool = Threadpool::builder().workers(2).pin(false).build();

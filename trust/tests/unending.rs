@@ -1,5 +1,5 @@
-//! Pools whose fibers do not come to an end: who ends them is not held up for ever, or is told what holds it up. And what can be seen of
-//! fibers that wait.
+//! Pools whose fibers do not come to an end: who ends them is not held up for ever, or is told what holds it up. And
+//! what can be seen of fibers that wait.
 
 mod common;
 

@@ -34,7 +34,7 @@ fn send_and_wait(counters: &[Trust<u64>], each: u64) -> u64 {
 }
 
 #[test]
-fn t20_every_callback_has_run_when_it_returns() {
+fn every_callback_has_run_when_it_returns() {
     let _watch = watchdog!();
     wait_all(); // nothing was sent
     let pool = pool(3);
@@ -55,7 +55,7 @@ fn t20_every_callback_has_run_when_it_returns() {
 }
 
 #[test]
-fn t20_it_sleeps_while_it_waits() {
+fn it_sleeps_while_it_waits() {
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(2).pin(false).spin(Duration::ZERO).build();
     let latch = pool.trustees()[1].entrust(Latch::new(0));
@@ -73,7 +73,7 @@ fn t20_it_sleeps_while_it_waits() {
 }
 
 #[test]
-fn t20_what_is_sent_meanwhile_does_not_prolong_it() {
+fn what_is_sent_meanwhile_does_not_prolong_it() {
     let _watch = watchdog!();
     let pool = pool(2);
     let counter = pool.trustees()[1].entrust(0u64);
@@ -99,7 +99,7 @@ fn t20_what_is_sent_meanwhile_does_not_prolong_it() {
 
 /// One may end only when the other goes on.
 #[test]
-fn t20_launches_of_other_fibers_are_not_waited_for() {
+fn launches_of_other_fibers_are_not_waited_for() {
     let _watch = watchdog!();
     let pool = pool(2);
     let latch = pool.trustees()[1].entrust(Latch::new(0));
@@ -126,7 +126,7 @@ fn t20_launches_of_other_fibers_are_not_waited_for() {
 
 /// The thread's own code asked for one of them, a callback for the other, which ends only when that code goes on.
 #[test]
-fn t20_launches_of_callbacks_are_not_waited_for() {
+fn launches_of_callbacks_are_not_waited_for() {
     let _watch = watchdog!();
     let pool = pool(1);
     let latch = pool.entrust(Latch::new(0));
@@ -157,7 +157,7 @@ fn t20_launches_of_callbacks_are_not_waited_for() {
 
 /// More than one thread may have under way, so that the fiber waits for some in between.
 #[test]
-fn t20_all_its_own_launches_are_waited_for() {
+fn all_its_own_launches_are_waited_for() {
     const LAUNCHES: usize = 5000;
     let _watch = watchdog!();
     let pool = pool(2);
@@ -182,7 +182,7 @@ fn t20_all_its_own_launches_are_waited_for() {
 }
 
 #[test]
-fn t20_a_fiber_with_too_many_launches_under_way_sleeps() {
+fn a_fiber_with_too_many_launches_under_way_sleeps() {
     /// As many as one thread may have under way.
     const LAUNCHES: usize = 4096;
     let _watch = watchdog!();
@@ -215,7 +215,7 @@ fn t20_a_fiber_with_too_many_launches_under_way_sleeps() {
 }
 
 #[test]
-fn t20_panics_end_the_wait_as_answers_do() {
+fn panics_end_the_wait_as_answers_do() {
     let _watch = watchdog!();
     let pool = pool(2);
     let (there, poisoned) = (pool.trustees()[1].entrust(0u64), pool.trustees()[1].entrust(0u64));
@@ -245,7 +245,7 @@ fn t20_panics_end_the_wait_as_answers_do() {
 
 /// A thread that has not served ends while others wait for it: it serves them last, or refuses.
 #[test]
-fn t20_a_trustee_that_goes_ends_the_wait() {
+fn a_trustee_that_goes_ends_the_wait() {
     let _watch = watchdog!();
     let pool = pool(1);
     let (tell, told) = mpsc::channel();
@@ -274,7 +274,7 @@ fn t20_a_trustee_that_goes_ends_the_wait() {
 }
 
 #[test]
-fn t20_a_thread_that_has_sent_nothing_has_nothing_to_wait_for() {
+fn a_thread_that_has_sent_nothing_has_nothing_to_wait_for() {
     let _watch = watchdog!();
     thread::spawn(|| {
         wait_all();

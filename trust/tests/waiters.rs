@@ -1,4 +1,5 @@
-//! Fibers that wait beside each other, for one promise or one latched value: each of them can be aborted, and none is left behind.
+//! Fibers that wait beside each other, for one promise or one latched value: each of them can be aborted, and none is
+//! left behind.
 
 mod common;
 

@@ -17,8 +17,8 @@ const SMALL_BYTES: usize = 48 * UNIT;
 /// One of which little is used.
 const SPARSE: ShareId = ShareId(SHARES_MAX as u8 - 1);
 const SPARSE_BYTES: usize = (1 << 36) + UNIT;
-/// Where in it something is: across the border between two of its units, and of the chunks of 64 MiB that `verbs` makes,
-/// the last of which is short.
+/// Where in it something is: across the border between two of its units, and of the chunks of 64 MiB that `verbs`
+/// makes, the last of which is short.
 const SPARSE_AT: usize = (1 << 36) - 4096;
 
 /// What the stream writes at once, and how many of them beside each other: no machine is so far ahead of another.
@@ -350,8 +350,9 @@ impl Machine<'_> {
     }
 }
 
-/// Run by all machines of a rack, three or more, of which `victim` dies amid reads, its own and those of others: it calls
-/// `die` when all is under way. The others are told, get what they read of it or learn that it will not come, and go on.
+/// Run by all machines of a rack, three or more, of which `victim` dies amid reads, its own and those of others: it
+/// calls `die` when all is under way. The others are told, get what they read of it or learn that it will not come, and
+/// go on.
 ///
 /// # Panics
 /// If somebody waits for ever, or what machines that live do with each other's shares does not go on.

@@ -1,5 +1,5 @@
-//! Real traffic, changed at random: no change makes anything panic, hang, or keep more than it
-//! should, and none is taken for the real thing. Each test here is one input's; `crate::fuzz` says where inputs come from.
+//! Real traffic, changed at random: no change makes anything panic, hang, or keep more than it should, and none is
+//! taken for the real thing. Each test here is one input's; `crate::fuzz` says where inputs come from.
 
 use super::frame::{self, FRAME_BYTES_MAX};
 use super::handshake::{self, Initiator, MESSAGE_BYTES_MAX, Responder, Session};

@@ -85,8 +85,8 @@ impl Key {
         Key::read_of(path, |owner| may_use(own, owner))
     }
 
-    /// As [`Key::read`], but the file may belong to those users alone that `is_trusted` says: for who does, with more rights
-    /// than its owner has, what others with the key ask for.
+    /// As [`Key::read`], but the file may belong to those users alone that `is_trusted` says: for who does, with more
+    /// rights than its owner has, what others with the key ask for.
     ///
     /// # Errors
     /// As there.
@@ -94,8 +94,8 @@ impl Key {
         Key::read_if(path, is_trusted, |_| false)
     }
 
-    /// As [`Key::read`], and also a file of root's that one of this process' groups may read, and nobody else (mode 0440 or
-    /// 0640): so Kubernetes mounts a Secret for a process that is not root (`fsGroup`).
+    /// As [`Key::read`], and also a file of root's that one of this process' groups may read, and nobody else (mode
+    /// 0440 or 0640): so Kubernetes mounts a Secret for a process that is not root (`fsGroup`).
     ///
     /// # Errors
     /// As there.
@@ -150,8 +150,8 @@ impl Key {
         let mode = metadata.mode() & 0o777;
         if mode & 0o077 != 0 && !may_be_shared(&metadata) {
             return Err(refuse(format!(
-                "others may read or write it (mode {mode:03o}): `chmod 600 {}`, and make a new key if others have had access. \
-                 Who else is to use it gets a copy of his own",
+                "others may read or write it (mode {mode:03o}): `chmod 600 {}`, and make a new key if others have had \
+                 access. Who else is to use it gets a copy of his own",
                 path.display()
             )));
         }
@@ -233,8 +233,8 @@ fn name_of(user: u32) -> String {
 /// What helps where somebody else's key cannot be used. To change the owner of the file would lock that one out.
 fn own_copy(own: u32) -> String {
     format!(
-        "run it as the owner, or have root make a copy for you (install -m 600 -o {own}) and name that in a rack.yaml of your \
-         own (key_file:)"
+        "run it as the owner, or have root make a copy for you (install -m 600 -o {own}) and name that in a rack.yaml \
+         of your own (key_file:)"
     )
 }
 

@@ -1,9 +1,9 @@
 //! Connections that only those who have a key can make: `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s`
 //! over TCP, by the crate `snow`.
 //!
-//! Here: [`Key`] and its file, [`SecureStream`] and its halves. Beside it: `handshake` (who is
-//! there), `proof` (the same for further connections, without encryption), `frame` (bytes after that), `unauthenticated` (who may stay until then), all without sockets. Not here: who
-//! listens where, and what is said.
+//! Here: [`Key`] and its file, [`SecureStream`] and its halves. Beside it: `handshake` (who is there), `proof` (the
+//! same for further connections, without encryption), `frame` (bytes after that), `unauthenticated` (who may stay until
+//! then), all without sockets. Not here: who listens where, and what is said.
 //!
 //! What it gives: each side knows that the other has the same key and lives now (not a recording),
 //! that both mean the same *purpose* (so that a connection for one thing is none for another), and

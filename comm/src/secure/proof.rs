@@ -1,6 +1,7 @@
-//! Who is there, for a further connection between two machines that have shaken hands by [`handshake`](super::handshake):
-//! the same three messages, but each side shows that it has the key by a keyed hash (BLAKE3), which takes a hundredth of
-//! the time. For connections whose bytes are not encrypted: it gives no keys for what follows.
+//! Who is there, for a further connection between two machines that have shaken hands by
+//! [`handshake`](super::handshake): the same three messages, but each side shows that it has the key by a keyed hash
+//! (BLAKE3), which takes a hundredth of the time. For connections whose bytes are not encrypted: it gives no keys for
+//! what follows.
 //!
 //! Messages are framed as those of the handshake.
 //!
@@ -8,10 +9,10 @@
 //! 2. responder: `[MAGIC][status u8]`, and if the status is 0, `[number][answer][hash 2]`
 //! 3. initiator: `[hash 3]`
 //!
-//! Each hash is over all that was sent before it, both ways, and has a key of its own that is derived from the program's.
-//! The numbers are random, 32 bytes, one of each side: so hash 2 shows that the responder lives, and hash 3 that the
-//! initiator does; of a recording neither fits another connection. Nothing is encrypted, so there is no nonce that could
-//! be used twice.
+//! Each hash is over all that was sent before it, both ways, and has a key of its own that is derived from the
+//! program's. The numbers are random, 32 bytes, one of each side: so hash 2 shows that the responder lives, and hash 3
+//! that the initiator does; of a recording neither fits another connection. Nothing is encrypted, so there is no nonce
+//! that could be used twice.
 
 use super::handshake::{self, MAGIC, MESSAGE_BYTES_MAX, Refusal};
 use super::key::{self, KEY_BYTES, Key};

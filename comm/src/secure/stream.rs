@@ -306,8 +306,8 @@ impl SecureWriter {
     }
 }
 
-/// A handshake of the side that connects, before there is a connection: what takes time is computed by then, so the other side has
-/// message 1 as soon as it has the connection.
+/// A handshake of the side that connects, before there is a connection: what takes time is computed by then, so the
+/// other side has message 1 as soon as it has the connection.
 pub(crate) struct Initiating {
     initiator: Initiator,
     first: Vec<u8>,

@@ -1,9 +1,9 @@
-//! Which connections may stay whose other side has not shown the key yet: the rule of whoever listens, be it a daemon or a
-//! machine of a program. Not here: the connections themselves, and those that have shown it.
+//! Which connections may stay whose other side has not shown the key yet: the rule of whoever listens, be it a daemon
+//! or a machine of a program. Not here: the connections themselves, and those that have shown it.
 //!
-//! A new one is always let in; where that makes too many, the oldest of the address that has the most has to go. So nobody holds
-//! a place by waiting, whoever floods a port shuts out himself, and a peer with the key, whose handshake takes a moment, gets in.
-//! A peer at the address of the flood may have to go too: it connects again.
+//! A new one is always let in; where that makes too many, the oldest of the address that has the most has to go. So
+//! nobody holds a place by waiting, whoever floods a port shuts out himself, and a peer with the key, whose handshake
+//! takes a moment, gets in. A peer at the address of the flood may have to go too: it connects again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! The commit map of a share: which of its units may be touched, a bit each, in words that the owner of the share writes
-//! and others read, some of them in other processes.
+//! The commit map of a share: which of its units may be touched, a bit each, in words that the owner of the share
+//! writes and others read, some of them in other processes.
 //!
 //! Here: setting, clearing, asking. Not here: where the words are (`share/mod.rs`), what commits (`fabric.rs`).
 //!

@@ -211,8 +211,8 @@ impl Share {
         self.data.bytes()
     }
 
-    /// All of it, word by word, as peers read and write it meanwhile. Touch what is committed only: elsewhere each touch
-    /// takes a page that nobody accounts for.
+    /// All of it, word by word, as peers read and write it meanwhile. Touch what is committed only: elsewhere each
+    /// touch takes a page that nobody accounts for.
     pub fn words(&self) -> &[AtomicU64] {
         self.data.words(0, self.bytes()).unwrap_or(&[])
     }

@@ -1,24 +1,25 @@
 //! Shares: memory beside the region of the slots, committed in pieces as it is needed, that peers read and write
-//! one-sidedly over the connections that exist. Made for what is large and of which only parts are in use: the chunks of
-//! an array, the objects of a heap, the pages of a shared region.
+//! one-sidedly over the connections that exist. Made for what is large and of which only parts are in use: the chunks
+//! of an array, the objects of a heap, the pages of a shared region.
 //!
-//! Here: the memory, and what the owner does with it. Beside it: `map.rs` (which parts are committed), `known.rs` (what a
-//! connection knows of a peer's), `tickets.rs` (reads under way). Not here: how peers come to it, which differs by fabric.
+//! Here: the memory, and what the owner does with it. Beside it: `map.rs` (which parts are committed), `known.rs` (what
+//! a connection knows of a peer's), `tickets.rs` (reads under way). Not here: how peers come to it, which differs by
+//! fabric.
 //!
 //! A machine has up to [`SHARES_MAX`] shares, by number. All lie in one sparse memory file, each at a place of its own:
 //! its bytes, and its commit map behind the room for them. On one host all machines map one file (`shm`), else the file
 //! is the machine's own. Nothing is mapped before a share is opened, or a peer's is used for the first time.
 //!
 //! Orders, beside those of `fabric.rs`, all by connection:
-//! - W  Who sees a message (a write to a region, by its flag) sees the writes to shares that its sender made before it on
-//!   the same connection. A write to a share has no flag of its own.
+//! - W  Who sees a message (a write to a region, by its flag) sees the writes to shares that its sender made before it
+//!   on the same connection. A write to a share has no flag of its own.
 //! - R  A read that is begun after a message was seen sees what was stored before that message was sent. A read sees
 //!   earlier writes of its connection; a write that is begun before `take` may be seen by that read too.
 //! - C  Who sees a message that was sent after `commit` returned may use the range.
 //!
 //! Invariants
-//! - S1 A share's mapping is as long as the share, and its file never shrinks (sealed): M1 holds. It is unmapped when the
-//!   last who holds it lets go, which may be after the fabric is gone.
+//! - S1 A share's mapping is as long as the share, and its file never shrinks (sealed): M1 holds. It is unmapped when
+//!   the last who holds it lets go, which may be after the fabric is gone.
 //! - S2 A range is released by a hole in the file, never by unmapping: whoever is late finds old bytes or zeros. What a
 //!   device has pinned keeps its pages, and is filled with zeros: a hole would part the device from the mapping.
 //! - S3 A commit map changes by its owner only, under a lock.

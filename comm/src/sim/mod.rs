@@ -282,7 +282,8 @@ impl Connection for SimConnection {
         let (from, to, worker) = (self.peer, self.machine, self.worker);
         let answers = *self.answers.get_or_insert_with(|| ether.add_flow(Flow { from, to, worker }));
         let ticket = lock(&self.tickets).add(Landing::new(share, offset, bytes));
-        // What is not committed now will hardly be there: one part, which is refused, for there is no end to how long it is.
+        // What is not committed now will hardly be there: one part, which is refused, for there is no end to how long
+        // it is.
         let part_bytes = if is_committed { READ_BYTES } else { bytes };
         for at in (0..bytes).step_by(part_bytes) {
             let (bytes, tickets) = (part_bytes.min(bytes - at), Arc::clone(&self.tickets));

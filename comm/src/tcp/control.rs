@@ -113,8 +113,8 @@ impl ControlConnections {
 
     /// Whether it is time for heartbeats; if so, how much time has passed for who judges silence.
     ///
-    /// Who judges looks at its own delay first. This thread comes late where its host has more to do than its cores can,
-    /// and those of the peers do too; what they sent may lie here unread. So of the time between two looks no more
+    /// Who judges looks at its own delay first. This thread comes late where its host has more to do than its cores
+    /// can, and those of the peers do too; what they sent may lie here unread. So of the time between two looks no more
     /// counts as silence than was meant to be between them, and half of that again.
     pub(super) fn take_tick(&mut self, now: Instant) -> Option<Duration> {
         let (since, tick) = (now.duration_since(self.last_beat), self.tick());

@@ -6,8 +6,8 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Opens something. Where this process may have no more open files, its own limit is raised to what the system allows it, and
-/// the attempt made once more.
+/// Opens something. Where this process may have no more open files, its own limit is raised to what the system allows
+/// it, and the attempt made once more.
 ///
 /// # Errors
 /// Those of `open`.
@@ -19,8 +19,8 @@ pub(super) fn with_room<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Raises the limit as far as it goes, and tells whether it is higher than that by now: another thread may have raised it. `None`
-/// is no limit.
+/// Raises the limit as far as it goes, and tells whether it is higher than that by now: another thread may have raised
+/// it. `None` is no limit.
 fn is_raised_above(before: Option<u64>) -> bool {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // If that is refused, the limit stays.

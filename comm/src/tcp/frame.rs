@@ -9,17 +9,17 @@
 //!
 //! A heartbeat is a head with no words too, at an offset behind the longest region.
 //!
-//! What concerns shares begins with a head of no words at one of three others there, and two words
-//! more, `share << 56 | offset` and a number of bytes: then a write has its words; a read asks for so many bytes, at most
-//! [`PART_BYTES`]; a question about the commit map for so many bytes of it, from the word `offset` on. An answer is a word,
-//! `status << 56 | bytes`, and so many bytes; answers come in the order of the questions (`serving.rs`, `reads.rs`).
+//! What concerns shares begins with a head of no words at one of three others there, and two words more, `share << 56 |
+//! offset` and a number of bytes: then a write has its words; a read asks for so many bytes, at most [`PART_BYTES`]; a
+//! question about the commit map for so many bytes of it, from the word `offset` on. An answer is a word, `status << 56
+//! | bytes`, and so many bytes; answers come in the order of the questions (`serving.rs`, `reads.rs`).
 //!
 //! Invariants
 //! - A write's last word is stored with `Release`, after all its other words: pair W of `fabric.rs`.
 //!   A write longer than a frame is cut: only the last of its frames has its flag.
-//! - Nothing is stored outside the region, or of a share: a frame that does not fit is a [`Violation`], and of
-//!   such a write nothing is stored. Nothing is stored where a share is not committed either; its sender has asked before,
-//!   so it is late, and loses what it wrote.
+//! - Nothing is stored outside the region, or of a share: a frame that does not fit is a [`Violation`], and of such a
+//!   write nothing is stored. Nothing is stored where a share is not committed either; its sender has asked before, so
+//!   it is late, and loses what it wrote.
 
 use crate::memory::{Region, WORD_BYTES};
 use crate::share::{ASKED_WORDS, ShareId};
@@ -166,8 +166,8 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// Carries out what `received` holds: stores into `region` and its machine's shares, and calls `event` with all else
-    /// that is to be done, behind the writes before it.
+    /// Carries out what `received` holds: stores into `region` and its machine's shares, and calls `event` with all
+    /// else that is to be done, behind the writes before it.
     pub(super) fn take(
         &mut self,
         mut received: &[u8],

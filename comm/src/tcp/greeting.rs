@@ -1,6 +1,6 @@
-//! How a connection begins: which one it is to be. Here: the claim and the answer that the handshake
-//! of [`crate::secure`] carries (for the control connection of two machines; for all others `proof` does), and [`IncomingHandshake`], an incoming connection until both sides know each
-//! other. Not here: what follows on it.
+//! How a connection begins: which one it is to be. Here: the claim and the answer that the handshake of
+//! [`crate::secure`] carries (for the control connection of two machines; for all others `proof` does), and
+//! [`IncomingHandshake`], an incoming connection until both sides know each other. Not here: what follows on it.
 //!
 //! Until it is authenticated it costs a socket, a kilobyte and a bounded time; no byte is read that does
 //! not belong to the handshake, so what follows stays in the socket for whoever takes it over.

@@ -9,12 +9,12 @@
 //! it, so the I/O thread has these sockets in its epoll, without any event that it asks for: errors are told always.
 //! Answers to reads of shares go the other way. Who waits for them knows that they are owed (`sender.rs`).
 //!
-//! The stream of frames belongs to the worker, who may be within one when a socket has taken a part of it only. Order, by
-//! pair:
+//! The stream of frames belongs to the worker, who may be within one when a socket has taken a part of it only. Order,
+//! by pair:
 //! - T  The worker says that it sends, and looks whether a heartbeat is under way; the I/O thread says that one is, has
 //!   all threads pass a barrier, and looks whether the worker sends. One of them sees the other: the I/O thread goes on
-//!   without a heartbeat, the worker waits for its end. The barrier is a system call of the I/O thread (`membarrier`), so
-//!   all of this costs the worker two stores and a load. Where there is no such call there are no heartbeats, and no
+//!   without a heartbeat, the worker waits for its end. The barrier is a system call of the I/O thread (`membarrier`),
+//!   so all of this costs the worker two stores and a load. Where there is no such call there are no heartbeats, and no
 //!   other end misses what has never come.
 
 use super::Limits;
@@ -219,7 +219,8 @@ mod tests {
         assert_eq!(made.count(), 0, "it is told once");
     }
 
-    /// Frames that are sent in many parts, while heartbeats are sent as fast as can be: none comes between the parts of one.
+    /// Frames that are sent in many parts, while heartbeats are sent as fast as can be: none comes between the parts of
+    /// one.
     #[test]
     fn no_heartbeat_comes_within_a_frame() {
         const FRAMES: u64 = 2_000;

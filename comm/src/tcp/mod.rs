@@ -3,9 +3,9 @@
 //! does that polls at the moment.
 //!
 //! Here: opening the fabric, making connections. Beside it: `sender` (the sending end), `frame` (what goes over the
-//! wire, and into the region), `poller` (the receiving end), `poller_lock` (who reads), `serving` and `reads` (what is read
-//! of shares, at its owner and at the reader), `incoming` and `greeting` (who connects), `control` (who lives), `made`
-//! (which connections live), `shared` (what all of them share).
+//! wire, and into the region), `poller` (the receiving end), `poller_lock` (who reads), `serving` and `reads` (what is
+//! read of shares, at its owner and at the reader), `incoming` and `greeting` (who connects), `control` (who lives),
+//! `made` (which connections live), `shared` (what all of them share).
 //!
 //! Connections: one for each worker and remote machine, which carries that worker's writes to that
 //! machine (thesis 3.2.9), and between each two machines one more for heartbeats and the graceful close. Every
@@ -75,8 +75,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(64);
 /// How quickly the death of a peer that says nothing is noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Time between two heartbeats on each connection that is not used, of some dozens; of more each has its turn later, at
-    /// the latest after half of `silence`. 500 ms if nothing is said.
+    /// Time between two heartbeats on each connection that is not used, of some dozens; of more each has its turn
+    /// later, at the latest after half of `silence`. 500 ms if nothing is said.
     pub heartbeat: Duration,
     /// A peer of which nothing was heard for so long is dead; 5 s if nothing is said. A fraction of
     /// the heartbeat makes no sense: the heartbeat is then sent four times within it.

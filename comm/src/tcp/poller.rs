@@ -379,9 +379,9 @@ impl Poller {
         }
         let port = self.shared.address(peer).map_or_else(|_| String::new(), |address| format!(" to {address}"));
         format!(
-            "the packets of one connection{port} are lost on the way: nothing came back on it for {silence_s:.1} s, though \
-             other connections of the two machines work; a firewall or NAT between them drops that connection, or the path \
-             drops long packets (MTU)"
+            "the packets of one connection{port} are lost on the way: nothing came back on it for {silence_s:.1} s, \
+             though other connections of the two machines work; a firewall or NAT between them drops that connection, \
+             or the path drops long packets (MTU)"
         )
     }
 

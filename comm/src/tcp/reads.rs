@@ -1,8 +1,8 @@
-//! The reader's end of what is read of a peer's shares: what was asked, and what comes back by the same socket. The thread
-//! that owns the connection takes it in, when it takes a ticket.
+//! The reader's end of what is read of a peer's shares: what was asked, and what comes back by the same socket. The
+//! thread that owns the connection takes it in, when it takes a ticket.
 //!
-//! Here: bookkeeping and parsing. Not here: the socket (`sender.rs`), the other end (`serving.rs`). Reads beyond what may be
-//! under way wait here, in parts.
+//! Here: bookkeeping and parsing. Not here: the socket (`sender.rs`), the other end (`serving.rs`). Reads beyond what
+//! may be under way wait here, in parts.
 
 use super::frame::{NUMBER_MASK, NUMBER_SHIFT, PART_BYTES, Question};
 use super::serving::{IS_NOT_COMMITTED, IS_THERE, UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX};
@@ -64,7 +64,8 @@ impl Reads {
         ticket
     }
 
-    /// The next question that may go out. Reads take turns, part by part, so that a short one does not wait for all of a long one.
+    /// The next question that may go out. Reads take turns, part by part, so that a short one does not wait for all of
+    /// a long one.
     pub(super) fn next_question(&mut self) -> Option<Question> {
         let rest = *self.waiting.front()?;
         let part = Part { bytes: rest.bytes.min(PART_BYTES), ..rest };
@@ -195,7 +196,7 @@ mod tests {
 
     /// Of an object up to a part, to be exact; a longer one is so many.
     #[test]
-    fn dr4_a_read_is_one_frame_each_way() {
+    fn a_read_is_one_frame_each_way() {
         let mut reads = Reads::default();
         for bytes in [8, 4096, PART_BYTES] {
             let ticket = reads.begin(SHARE, 64, bytes);

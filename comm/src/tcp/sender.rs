@@ -37,8 +37,8 @@ const DIRECT_BYTES: usize = 32 << 10;
 const LIVENESS_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Answers are taken in by so many bytes.
 const ANSWER_BYTES: usize = 64 << 10;
-/// How long a connection that is dropped waits for answers that nobody wants any more: were they left in the socket, its
-/// end would look like a death.
+/// How long a connection that is dropped waits for answers that nobody wants any more: were they left in the socket,
+/// its end would look like a death.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct TcpConnection {

@@ -1,8 +1,8 @@
 //! What a peer's connection has asked of this machine's shares, and what goes back: by whoever polls, never by waiting.
 //!
-//! Bytes are copied when the socket takes them, a part at a time, so a connection holds one part, however much is asked;
-//! and how much that may be is bounded here, for a peer may say anything. A reader keeps below the bound by itself
-//! (`reads.rs`), so no I/O thread ever waits for another.
+//! Bytes are copied when the socket takes them, a part at a time, so a connection holds one part, however much is
+//! asked; and how much that may be is bounded here, for a peer may say anything. A reader keeps below the bound by
+//! itself (`reads.rs`), so no I/O thread ever waits for another.
 
 use super::frame::{NUMBER_SHIFT, Question, Violation};
 use crate::memory::{Region, WORD_BYTES};

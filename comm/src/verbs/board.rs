@@ -1,9 +1,9 @@
 //! The board: a small registered memory of each machine, beside its region, in which its peers say
 //! how they are, and find this machine's shares. The region belongs to the fabric's user; this belongs to the fabric.
 //!
-//! Layout: the directory of the shares (`shares`), which the machine itself writes and its peers read; then for each peer a part of its own, written by that peer only: a line with its heartbeat
-//! (+0) and whether it has left (+8), then one word for each of its lanes: how that lane sleeps.
-//! A lane is a worker, or the thread that starts the machine.
+//! Layout: the directory of the shares (`shares`), which the machine itself writes and its peers read; then for each
+//! peer a part of its own, written by that peer only: a line with its heartbeat (+0) and whether it has left (+8), then
+//! one word for each of its lanes: how that lane sleeps. A lane is a worker, or the thread that starts the machine.
 //!
 //! How a lane sleeps, in one word: bit 0 asleep, bits 1 to 31 the number of its sleep, bits 32 to 63
 //! the offset of its park word in units of 4 bytes. Every sleep has a new number.

@@ -4,9 +4,9 @@
 //! Here: the endpoint as bytes and back. Not here: who carries it (the launcher, over its own channel).
 //! An endpoint comes from elsewhere: every length is checked, and nothing in it is used before it fits.
 //!
-//! Layout, little-endian: magic (8) · machine (2) · machines (2) · lanes (2) · flags (1) · mtu (1) ·
-//! gid (16) · lid (2) · region key (4), address (8), bytes (8) · board key (4), address (8) · reads served (1) · peers (2),
-//! then for each peer: machine (2) · its part of the board (4) · queue pairs (2), each 3 bytes.
+//! Layout, little-endian: magic (8) · machine (2) · machines (2) · lanes (2) · flags (1) · mtu (1) · gid (16) · lid (2)
+//! · region key (4), address (8), bytes (8) · board key (4), address (8) · reads served (1) · peers (2), then for each
+//! peer: machine (2) · its part of the board (4) · queue pairs (2), each 3 bytes.
 
 use crate::error::Error;
 use crate::fabric::MachineId;
@@ -97,7 +97,8 @@ impl VerbsEndpoint {
         }
         if bytes.len() > ENDPOINT_BYTES_MAX {
             return Err(Error::verbs(format!(
-                "{} machines with up to {} workers need more than an endpoint's {ENDPOINT_BYTES_MAX} bytes: use fewer workers",
+                "{} machines with up to {} workers need more than an endpoint's {ENDPOINT_BYTES_MAX} bytes: use fewer \
+                 workers",
                 self.machines,
                 self.lines.iter().map(|line| line.queue_pairs.len()).max().unwrap_or(0)
             )));

@@ -1,6 +1,7 @@
 //! Which peers are lost, how, and why: the record of the whole crate, and what this fabric knows beside it.
 //!
-//! A peer says on the board that it leaves, which nobody here is told of; and a loss may have its cause in the own device.
+//! A peer says on the board that it leaves, which nobody here is told of; and a loss may have its cause in the own
+//! device.
 
 use super::board::Board;
 use super::raw;

@@ -2,9 +2,9 @@
 //! which is loaded at run time, so the same program runs on hosts without it.
 //!
 //! Here: the fabric and its connections. Beside it: `settings`, `survey` (which device), `endpoint` and `terms` (what
-//! peers must know), `resources` and `open` (coming up), `lane` and `link` (the data path), `shares`, `board` and `io_thread`
-//! (sleep, heartbeats, graceful close), `liveness` (who is lost, and why), `raw` (libibverbs; all unsafe code).
-//! docs/rdma.md is for those who run it.
+//! peers must know), `resources` and `open` (coming up), `lane` and `link` (the data path), `shares`, `board` and
+//! `io_thread` (sleep, heartbeats, graceful close), `liveness` (who is lost, and why), `raw` (libibverbs; all unsafe
+//! code). docs/rdma.md is for those who run it.
 //!
 //! Between two machines there is one queue pair for each worker (thesis 3.2.9), and one for
 //! heartbeats. A write is one RDMA WRITE from staged memory. Its flag travels with it where the device

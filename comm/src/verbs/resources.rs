@@ -127,7 +127,8 @@ fn fit(settings: &Settings, party: &Party, choice: &Choice) -> Result<(u32, u32)
     if longest > u64::from(limits.completions) {
         let limit = limits.completions;
         return Err(Error::verbs(format!(
-            "a completion queue of {longest} entries is needed, {device} has {limit}: lower queue_depth, or use fewer workers"
+            "a completion queue of {longest} entries is needed, {device} has {limit}: lower queue_depth, or use fewer \
+             workers"
         )));
     }
     Ok((depth, receives))

@@ -1,15 +1,15 @@
 //! Shares over verbs, both ends.
 //!
 //! The owner registers a share's commit map when it opens the share, and its bytes in chunks of [`CHUNK_BYTES`] when it
-//! commits in them; nothing is ever deregistered. Where all that is it writes into its own memory: a line for each share
-//! in the directory, which stands at the beginning of its board ([`Directory`]), and in the line the place of a table of
-//! keys, two words a chunk. It tells nobody: who needs a key reads directory, map and table one-sidedly, once.
+//! commits in them; nothing is ever deregistered. Where all that is it writes into its own memory: a line for each
+//! share in the directory, which stands at the beginning of its board ([`Directory`]), and in the line the place of a
+//! table of keys, two words a chunk. It tells nobody: who needs a key reads directory, map and table one-sidedly, once.
 //!
-//! A read lands in a ring of registered memory, one for each link that reads, and is copied out when it is complete. So the
-//! memory of a ticket is ordinary memory, and may be forgotten. Reads that find no room wait in the link.
+//! A read lands in a ring of registered memory, one for each link that reads, and is copied out when it is complete. So
+//! the memory of a ticket is ordinary memory, and may be forgotten. Reads that find no room wait in the link.
 //!
-//! Order: one queue pair carries out writes and reads in the order they were posted, and a read's completion is its end.
-//! So a read sees earlier writes (order R); a later write may overtake it.
+//! Order: one queue pair carries out writes and reads in the order they were posted, and a read's completion is its
+//! end. So a read sees earlier writes (order R); a later write may overtake it.
 
 use super::core::Core;
 use super::endpoint::Remote;
@@ -107,8 +107,8 @@ impl Directory {
         let line = self.board.words(index * LINE_BYTES, LINE_WORDS * WORD_BYTES)?;
         let both = u64::from(table.remote_key()) << 32 | u64::from(map.remote_key());
         for (word, value) in line.iter().zip([share.bytes() as u64, map.address(), table.address(), both]).rev() {
-            // Release, pairs with the Acquire that a peer's READ stands for: the length, which comes last, says that the
-            // others are there. `Entry::parse` looks at all of them.
+            // Release, pairs with the Acquire that a peer's READ stands for: the length, which comes last, says that
+            // the others are there. `Entry::parse` looks at all of them.
             word.store(value, Ordering::Release);
         }
         Ok(OwnShare { keys, chunks: HashMap::new(), _kept: [table, map] })
@@ -225,7 +225,8 @@ impl PeerShares {
         if start + bytes > RING_BYTES { (0, RING_BYTES - start) } else { (start, 0) }
     }
 
-    /// The part that `next` told is in the chain, as request `request`. Reads take turns, so that a short one does not wait for all of a long one.
+    /// The part that `next` told is in the chain, as request `request`. Reads take turns, so that a short one does not
+    /// wait for all of a long one.
     pub(super) fn posted(&mut self, request: u64) {
         let Some(rest) = self.waiting.pop_front() else { return };
         let (ticket, at, bytes) = (rest.ticket, rest.at, PART_BYTES.min(rest.bytes));

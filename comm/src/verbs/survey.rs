@@ -211,8 +211,8 @@ fn pick<'a>(settings: &Settings, reports: &'a [PortReport]) -> Result<(&'a PortR
     let limit = chosen.mtu_bytes;
     if let Some(bytes) = settings.mtu.filter(|bytes| u32::from(*bytes) > limit) {
         return Err(Error::verbs(format!(
-            "mtu is {bytes}, but {device} port {port} carries {limit} bytes: raise the MTU of its network interface, or leave \
-             mtu out"
+            "mtu is {bytes}, but {device} port {port} carries {limit} bytes: raise the MTU of its network interface, \
+             or leave mtu out"
         )));
     }
     Ok((chosen, gid))
@@ -301,8 +301,8 @@ mod tests {
         let report = report("mlx5_0", 1, &state, Vec::new());
         assert_eq!(
             report.to_string(),
-            "mlx5_0 port 1: RoCE, down, MTU 1024; not usable: the port is down: is its network interface up (`ip link`), \
-             its cable in?"
+            "mlx5_0 port 1: RoCE, down, MTU 1024; not usable: the port is down: is its network interface up (`ip \
+             link`), its cable in?"
         );
         let settings = Settings { device: Some("mlx5_1".to_owned()), ..Settings::default() };
         let message = none_fit(&settings, std::slice::from_ref(&report), &[]);

@@ -78,6 +78,6 @@ fn the_death_of_a_host_is_noticed() {
     let noticed = start.elapsed();
     println!("noticed after {} ms: {}", noticed.as_millis(), fabric.cause(MachineId(1)).unwrap());
     assert_eq!(fabric.lost(MachineId(1)).unwrap(), Some(Loss::Died));
-    // 7 times 0.54 s without an acknowledgement, and half a second until the next heartbeat: printed only, for the clock of an emulated
-    // machine goes on while that machine waits for its host.
+    // 7 times 0.54 s without an acknowledgement, and half a second until the next heartbeat: printed only, for the
+    // clock of an emulated machine goes on while that machine waits for its host.
 }

@@ -1,9 +1,9 @@
-//! Connected components, as far as a shard finds them alone: every vertex is labelled with the smallest vertex that it is known to be
-//! connected with, and labels spread along the edges until none gets smaller.
+//! Connected components, as far as a shard finds them alone: every vertex is labelled with the smallest vertex that it
+//! is known to be connected with, and labels spread along the edges until none gets smaller.
 //!
 //! 1. [`label`](Shard::label): each vertex by itself
-//! 2. [`spread_labels`](Shard::spread_labels), [`receive_label`](Shard::receive_label): to all vertices here; then what others have to know of their
-//!    vertices, of each only the smallest label since the last time
+//! 2. [`spread_labels`](Shard::spread_labels), [`receive_label`](Shard::receive_label): to all vertices here; then what
+//!    others have to know of their vertices, of each only the smallest label since the last time
 //! 3. [`labelling`](Shard::labelling): it is over when nobody has anything to spread and all that was sent was received
 //!
 //! Invariant: a label is a vertex of the same component, and never gets larger.
@@ -88,8 +88,8 @@ impl Shard {
         self.labels = Labels { labels: self.ids.clone(), queue, is_queued, ..Labels::default() };
     }
 
-    /// Spreads labels here, along so many edges or a few more; once that is done, returns what others have to know. And whether it has to be
-    /// called again.
+    /// Spreads labels here, along so many edges or a few more; once that is done, returns what others have to know. And
+    /// whether it has to be called again.
     pub fn spread_labels(&mut self, budget: u64) -> (Vec<Label>, bool) {
         let own = self.own_count();
         let mut labels = mem::take(&mut self.labels);

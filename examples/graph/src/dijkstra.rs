@@ -1,5 +1,5 @@
-//! Dijkstra's algorithm on one thread, over a shard that has the whole graph: what the search is compared with, for its result
-//! and for its speed. A binary heap from which outdated entries are not removed but skipped.
+//! Dijkstra's algorithm on one thread, over a shard that has the whole graph: what the search is compared with, for its
+//! result and for its speed. A binary heap from which outdated entries are not removed but skipped.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -1,7 +1,7 @@
 //! Graph500's generator: a Kronecker graph (A .57, B .19, C .19) with permuted vertices and weights uniform in [0, 1).
 //!
-//! Edge `i` depends on the seed and `i` alone, so edges can be made by anyone in any order: the same seed gives the same graph over
-//! any number of workers.
+//! Edge `i` depends on the seed and `i` alone, so edges can be made by anyone in any order: the same seed gives the
+//! same graph over any number of workers.
 //!
 //! Source: Graph500 benchmark specification, "Graph generation".
 
@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn quadrants_have_their_shares() {
-        // At one level, before the permutation, an edge is in one of four quadrants; after it the shares may be swapped.
+        // At one level, before the permutation, an edge is in one of four quadrants; after it the shares may be
+        // swapped.
         let graph = Kronecker { scale: 1, edge_factor: 50_000, seed: 3 };
         let mut shares = [0u32; 4];
         for edge in graph.generate(0..100_000) {

@@ -1,5 +1,5 @@
-//! Numbers by seed that are the same everywhere and can be had in any order (SplitMix64), and permutations of ranges that
-//! need no table.
+//! Numbers by seed that are the same everywhere and can be had in any order (SplitMix64), and permutations of ranges
+//! that need no table.
 
 use crate::Vertex;
 

@@ -2,17 +2,20 @@
 //!
 //! Distances fall into *buckets* of width delta, which are searched one after the other, by all shards together:
 //!
-//! 1. [`open`](Shard::open): edges of earlier buckets that lead into this one are relaxed, as far as the core still needs them
-//! 2. [`work`](Shard::work), [`receive`](Shard::receive): vertices of the bucket are *expanded* (their edges that lead into the bucket are
-//!    relaxed) until there is none left here. Only then other shards are told of their vertices: a ghost has a tentative distance and a
-//!    bucket like an own vertex, so it is told of once, by its best distance, when its bucket has come, and never of a worse one
+//! 1. [`open`](Shard::open): edges of earlier buckets that lead into this one are relaxed, as far as the core still
+//!    needs them
+//! 2. [`work`](Shard::work), [`receive`](Shard::receive): vertices of the bucket are *expanded* (their edges that lead
+//!    into the bucket are relaxed) until there is none left here. Only then other shards are told of their vertices: a
+//!    ghost has a tentative distance and a bucket like an own vertex, so it is told of once, by its best distance, when
+//!    its bucket has come, and never of a worse one
 //! 3. [`report`](Shard::report): the bucket is done when nobody has a vertex in it and all that was sent was received
 //! 4. [`close`](Shard::close): the distances in the bucket are final; edges to vertices outside the core are relaxed
 //!
-//! Invariants: delta is a power of two, so a distance's bucket and its comparison with a bucket's limit agree exactly. At any time
-//! all entries that matter are within the largest weight of the current bucket, so the buckets are a ring.
+//! Invariants: delta is a power of two, so a distance's bucket and its comparison with a bucket's limit agree exactly.
+//! At any time all entries that matter are within the largest weight of the current bucket, so the buckets are a ring.
 //!
-//! Source: U. Meyer, P. Sanders, "Delta-stepping: a parallelizable shortest path algorithm" (2003); Graph500's reference; thesis 3.3.3.
+//! Source: U. Meyer, P. Sanders, "Delta-stepping: a parallelizable shortest path algorithm" (2003); Graph500's
+//! reference; thesis 3.3.3.
 
 use std::mem;
 
@@ -86,7 +89,8 @@ impl Report {
 pub struct Found {
     /// Vertices that were reached.
     pub reached: u64,
-    /// Ends of edges, self-loops and repeated ones included, at vertices that were reached: twice the edges of the component.
+    /// Ends of edges, self-loops and repeated ones included, at vertices that were reached: twice the edges of the
+    /// component.
     pub ends: u64,
     /// Edges that were relaxed, each time that they were.
     pub relaxed: u64,
@@ -249,8 +253,8 @@ impl Shard {
         self.state.waiting = waiting;
     }
 
-    /// Expands vertices of the current bucket, until there are none or so many edges were relaxed. Returns what other shards
-    /// have to be told, and whether vertices are left; with some left nobody is told anything yet.
+    /// Expands vertices of the current bucket, until there are none or so many edges were relaxed. Returns what other
+    /// shards have to be told, and whether vertices are left; with some left nobody is told anything yet.
     pub fn work(&mut self, budget: u64) -> (Vec<Sent>, bool) {
         let (place, limit) = (self.state.place(self.state.bucket), self.state.limit());
         let end = self.state.relaxed.saturating_add(budget);

@@ -1,14 +1,15 @@
 //! [`Shard`]: a range of the vertices with all their edges, made ready for searches. The search itself is in `search.rs`.
 //!
-//! A shard numbers what it knows by *slots*: first its own vertices, those with most edges first, then its *ghosts*, the vertices of
-//! other shards that edges lead to, those with most edges from here first. So what is touched most lies together.
+//! A shard numbers what it knows by *slots*: first its own vertices, those with most edges first, then its *ghosts*,
+//! the vertices of other shards that edges lead to, those with most edges from here first. So what is touched most lies
+//! together.
 //!
-//! The edges of a vertex stand in two runs, each by weight: to the *core*, the vertices with at least [`CORE_DEGREE`] edges, and to the
-//! rest. In a graph with few vertices of very many edges most edges run inside the core, whose vertices are all reached early, and need
-//! never be looked at once that is so.
+//! The edges of a vertex stand in two runs, each by weight: to the *core*, the vertices with at least [`CORE_DEGREE`]
+//! edges, and to the rest. In a graph with few vertices of very many edges most edges run inside the core, whose
+//! vertices are all reached early, and need never be looked at once that is so.
 //!
-//! Order of calls: [`add`](Shard::add), [`index`](Shard::index), then for each other shard [`wanted`](Shard::wanted) here,
-//! [`answer`](Shard::answer) there and [`learn`](Shard::learn) here, then [`finish`](Shard::finish).
+//! Order of calls: [`add`](Shard::add), [`index`](Shard::index), then for each other shard [`wanted`](Shard::wanted)
+//! here, [`answer`](Shard::answer) there and [`learn`](Shard::learn) here, then [`finish`](Shard::finish).
 
 use std::cmp::Reverse;
 use std::mem;
@@ -128,8 +129,8 @@ impl Shard {
         }
     }
 
-    /// Adds edges. Each belongs to the shards of both its ends: a shard takes those whose `from` it has, so each edge is added
-    /// twice, once turned round ([`both_ways`]).
+    /// Adds edges. Each belongs to the shards of both its ends: a shard takes those whose `from` it has, so each edge
+    /// is added twice, once turned round ([`both_ways`]).
     ///
     /// # Panics
     /// If `from` is not of this shard.
@@ -224,8 +225,8 @@ impl Shard {
         }
     }
 
-    /// Makes the shard ready, once it has learned from all others. `all` is what [`index`](Self::index) has returned, of all
-    /// shards together.
+    /// Makes the shard ready, once it has learned from all others. `all` is what [`index`](Self::index) has returned,
+    /// of all shards together.
     ///
     /// # Panics
     /// If another shard's answers were not learned.

@@ -1,9 +1,10 @@
 //! Whether the result of a search is right: the five rules of Graph500 (specification, "Validation" of kernel 3).
 //!
-//! Each shard checks its own vertices and their edges. For that it needs the distances of its ghosts from the shards where they
-//! are at home ([`Shard::distances`]). Whether parents make a tree needs more than one shard only where an edge has no weight:
-//! everywhere else a parent is nearer to the root than its child, so no cycle goes through there. Vertices at the same distance
-//! as their parent are *grounded* when their parent is; [`Shard::ground`] is repeated until it changes nothing in any shard.
+//! Each shard checks its own vertices and their edges. For that it needs the distances of its ghosts from the shards
+//! where they are at home ([`Shard::distances`]). Whether parents make a tree needs more than one shard only where an
+//! edge has no weight: everywhere else a parent is nearer to the root than its child, so no cycle goes through there.
+//! Vertices at the same distance as their parent are *grounded* when their parent is; [`Shard::ground`] is repeated
+//! until it changes nothing in any shard.
 
 use std::mem;
 
@@ -93,7 +94,8 @@ impl Shard {
         self.state.parents[slot] = parent;
     }
 
-    /// Begins to validate. `ghosts` has, for each other shard, what [`wanted`](Shard::wanted) is there, and its distances.
+    /// Begins to validate. `ghosts` has, for each other shard, what [`wanted`](Shard::wanted) is there, and its
+    /// distances.
     pub fn validate(&mut self, root: Vertex, ghosts: &[(usize, Vec<f64>)]) {
         let own = self.own_count();
         let mut distances = self.state.best[..own].to_vec();

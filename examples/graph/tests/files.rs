@@ -1,4 +1,5 @@
-//! Graphs from files: each format, plain and gzip; what is wrong in a file is told with the file, the line and what is expected.
+//! Graphs from files: each format, plain and gzip; what is wrong in a file is told with the file, the line and what is
+//! expected.
 
 use std::fs;
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! Gets and puts of keys by many fibers at all places, as YCSB has them, and whether what the gets find is right.
 //!
-//! Each value says which put it is of: the fiber and its how-manieth. A fiber that finds a value of its own must find the last one
-//! that it has put there, and of another fiber none older than it has found there before. The rest of the value follows from the key and
-//! the put, so that no piece of another value goes unnoticed.
+//! Each value says which put it is of: the fiber and its how-manieth. A fiber that finds a value of its own must find
+//! the last one that it has put there, and of another fiber none older than it has found there before. The rest of the
+//! value follows from the key and the put, so that no piece of another value goes unnoticed.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! A key-value store on two arrays over a rack, and a load on it (DArray 5.2, fig. 11).
 //!
-//! Any fiber at any place gets and puts: it reads the arrays itself, and what is read often comes from its own place's cache. A get takes
-//! no lock and, where nothing was put meanwhile, sends no message.
+//! Any fiber at any place gets and puts: it reads the arrays itself, and what is read often comes from its own place's
+//! cache. A get takes no lock and, where nothing was put meanwhile, sends no message.
 //!
 //! 1. [`store`]: entries, blocks, `get` and `put`
 //! 2. [`slabs`]: which blocks are free

@@ -58,7 +58,8 @@ Examples:
       on the hosts of a rack
 
 What --verify checks:
-  That a fiber finds its own last value of a key, or one of another fiber, none older than it has found of that one before, and
+  That a fiber finds its own last value of a key, or one of another fiber, none older than it has found of that one \
+  before, and
   each value whole. It takes time, so take no figures with it.
 
 Exit status:
@@ -123,7 +124,8 @@ mod tests {
 
     #[test]
     fn machines_get_what_was_asked_for() {
-        let line = "array-kv --keys 9 --value-bytes 30 --gets 0.25 --zipf 1.5 --operations 7 --fibers 2 --seed 3 --verify --local 2";
+        let line = "array-kv --keys 9 --value-bytes 30 --gets 0.25 --zipf 1.5 --operations 7 --fibers 2 --seed 3 \
+                    --verify --local 2";
         let asked = Options::try_parse_from(line.split(' ')).unwrap();
         let args: Vec<OsString> = [OsString::from("array-kv")].into_iter().chain(asked.machine_args()).collect();
         let told = Options::try_parse_from(&args).unwrap();

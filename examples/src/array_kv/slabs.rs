@@ -1,7 +1,7 @@
 //! [`Slabs`]: which blocks of one place's part of the array are free.
 //!
-//! The part is cut into slabs, as long as a chunk each. A slab has blocks of one class, the next power of two of what is asked for, so no
-//! block lies in two chunks, and a block that is freed has the same length when it is used again.
+//! The part is cut into slabs, as long as a chunk each. A slab has blocks of one class, the next power of two of what
+//! is asked for, so no block lies in two chunks, and a block that is freed has the same length when it is used again.
 
 use std::ops::Range;
 

@@ -1,19 +1,20 @@
 //! [`Store`]: keys and values in two arrays.
 //!
-//! `entries` has buckets of 16 words: 15 entries, filled from the first one on, and the number of another bucket where these were not
-//! enough. An entry is 0, or says where the block of a key is:
+//! `entries` has buckets of 16 words: 15 entries, filled from the first one on, and the number of another bucket where
+//! these were not enough. An entry is 0, or says where the block of a key is:
 //!
 //! ```text
 //! tag 8 bits, of the key's hash | words of the block 16 | where in `blocks` 40
 //! ```
 //!
-//! A block is sequence number, lengths of key and value, key, value, and the sequence number again. It is never changed while an entry
-//! names it: a put writes a new one, then changes the entry at its home in one step, from the one that it has seen, and begins again where
-//! that is not there any more. The old block may be used again at once. So a get takes no lock: it reads the entry, the block, and the
-//! entry again. Is the entry still the same, the block was that of the key, all of it where the sequence number is the same at both ends.
+//! A block is sequence number, lengths of key and value, key, value, and the sequence number again. It is never changed
+//! while an entry names it: a put writes a new one, then changes the entry at its home in one step, from the one that
+//! it has seen, and begins again where that is not there any more. The old block may be used again at once. So a get
+//! takes no lock: it reads the entry, the block, and the entry again. Is the entry still the same, the block was that
+//! of the key, all of it where the sequence number is the same at both ends.
 //!
-//! Invariant: keys are never removed, so an entry that is not 0 is one of the same key for ever, and two puts of a new key want the same
-//! entry: one of them loses, and finds the other's.
+//! Invariant: keys are never removed, so an entry that is not 0 is one of the same key for ever, and two puts of a new
+//! key want the same entry: one of them loses, and finds the other's.
 
 use std::ops::Range;
 

@@ -1,11 +1,11 @@
 //! A bank: random transfers between accounts of a durable trust, and the proof that they survive `kill -9`.
 //!
-//! Here: the command line and the work. On several machines: `rack.rs`. The torture, which starts this program again and again and kills it:
-//! `torture.rs`.
+//! Here: the command line and the work. On several machines: `rack.rs`. The torture, which starts this program again
+//! and again and kills it: `torture.rs`.
 //!
-//! Each client numbers its transfers. The pool keeps, for each client, the number of its last one, and moves the money in the same transaction;
-//! the client prints a number once its result has come. So a pool that is opened again is right if the sum of all accounts is
-//! what it was, and no printed number is above the kept one.
+//! Each client numbers its transfers. The pool keeps, for each client, the number of its last one, and moves the money
+//! in the same transaction; the client prints a number once its result has come. So a pool that is opened again is
+//! right if the sum of all accounts is what it was, and no printed number is above the kept one.
 
 mod rack;
 mod torture;
@@ -102,8 +102,9 @@ fn ends(client: usize, number: u64, accounts: u64) -> (usize, usize) {
 
 /// One transfer: of one, if it is there. Gives its number.
 ///
-/// All that it does stands, so it looks before it changes anything but the number. A transfer that finds out later that it cannot be returns `Err`,
-/// and is run by `Durable::attempt` or `attempt_with`, which undo it then; `apply` would commit it.
+/// All that it does stands, so it looks before it changes anything but the number. A transfer that finds out later that
+/// it cannot be returns `Err`, and is run by `Durable::attempt` or `attempt_with`, which undo it then; `apply` would
+/// commit it.
 fn transfer(bank: &mut Bank<'_>, client: usize) -> u64 {
     bank.done[client] += 1;
     let number = bank.done[client];
@@ -142,7 +143,8 @@ fn report(bank: Handle, made: u64, took: Duration) -> anyhow::Result<()> {
     let stats = bank.stats()?;
     bank.close()?;
     eprintln!(
-        "{made} transfers in {:.1} s, {:.0} a second; {} groups of {:.1} lines, {:.3} ms a group; {} bytes logged; the sum is {sum}",
+        "{made} transfers in {:.1} s, {:.0} a second; {} groups of {:.1} lines, {:.3} ms a group; {} bytes logged; the \
+         sum is {sum}",
         took.as_secs_f64(),
         made as f64 / took.as_secs_f64(),
         stats.groups,

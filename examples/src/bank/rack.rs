@@ -1,6 +1,7 @@
 //! The bank on several machines: the pool is at the last one, and each has a client, who uses it by its handle.
 //!
-//! Each machine prints its process, so that the torture knows whom to kill; the others end by themselves then, as the rack promises.
+//! Each machine prints its process, so that the torture knows whom to kill; the others end by themselves then, as the
+//! rack promises.
 
 use std::io::Write;
 use std::path::PathBuf;

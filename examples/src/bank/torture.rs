@@ -1,5 +1,5 @@
-//! Starts the bank, kills it (`SIGKILL`) in the middle of its work, opens what is left and checks it; again and again. Of several machines one is
-//! killed, and the others have to end by themselves.
+//! Starts the bank, kills it (`SIGKILL`) in the middle of its work, opens what is left and checks it; again and again.
+//! Of several machines one is killed, and the others have to end by themselves.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +18,8 @@ pub(super) fn run(options: &Options, kills: u32) -> anyhow::Result<()> {
     let mut random = options.seed | 1;
     let (mut longest, mut slowest_end) = (Duration::ZERO, Duration::ZERO);
     let (mut largest, mut told_in_all, mut last) = (0, 0, [0; CLIENTS]);
-    // Kills in a row before anything was acknowledged. On a machine that has much else to do each of those gives it longer.
+    // Kills in a row before anything was acknowledged. On a machine that has much else to do each of those gives it
+    // longer.
     let mut too_early = 0;
     for kill in 1..=kills {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -44,8 +45,8 @@ pub(super) fn run(options: &Options, kills: u32) -> anyhow::Result<()> {
         );
     }
     println!(
-        "{kills} kills: {} transfers kept, {told_in_all} acknowledged, none of these lost, no half transfer; opened in {:.0} ms at most, \
-         the log had {largest} bytes at most",
+        "{kills} kills: {} transfers kept, {told_in_all} acknowledged, none of these lost, no half transfer; opened in \
+         {:.0} ms at most, the log had {largest} bytes at most",
         last.iter().sum::<u64>(),
         longest.as_secs_f64() * 1e3,
     );

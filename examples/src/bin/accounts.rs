@@ -56,8 +56,8 @@ fn main() {
     let options = Options::parse();
     let pool = Threadpool::new(options.workers.into());
 
-    // Each account is a property of its own, with one of the workers. Values that several closures want at once lie in a
-    // `Latch`: who has one has it alone.
+    // Each account is a property of its own, with one of the workers. Values that several closures want at once lie in
+    // a `Latch`: who has one has it alone.
     let accounts: Vec<_> = (0..options.accounts).map(|_| pool.entrust(Latch::new(OPENING))).collect();
 
     let fibers: Vec<_> = (0..options.fibers)
@@ -97,8 +97,8 @@ fn transfers(accounts: &[Trust<Latch<i64>>], options: Options, fiber: u32) -> Do
         // In any order, each once: an account twice would be an error.
         let (count, amount) = (random.random_range(2..=5), random.random_range(1..100));
         let set: Vec<_> = sample(&mut random, accounts.len(), count).iter().map(|at| &accounts[at]).collect();
-        // All values come together and go back together; nobody sees one changed without the others. The order of the names does
-        // not matter: transfers in both directions do not block each other for ever.
+        // All values come together and go back together; nobody sees one changed without the others. The order of the
+        // names does not matter: transfers in both directions do not block each other for ever.
         let is_done = together(&set[..], move |mut balances| {
             let all = amount * (balances.len() as i64 - 1);
             let is_enough = *balances[0] >= all;

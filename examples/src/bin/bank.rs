@@ -1,4 +1,5 @@
-//! `bank`: transfers between accounts that survive whatever ends the program. See `gossamer_examples::bank`, and `bank --help`.
+//! `bank`: transfers between accounts that survive whatever ends the program. See `gossamer_examples::bank`, and `bank
+//! --help`.
 //!
 //! ```sh
 //! cargo run --release -p gossamer-examples --bin bank -- bank-folder --seconds 5    # transfers for 5 seconds

@@ -1,8 +1,8 @@
 //! Third step of the tutorial: a closure that has to wait half way, with `launch`.
 //!
 //! A closure given to `apply` may not wait: its trustee would stand still. `launch` runs the closure in a fiber at the
-//! trustee; when it waits, the trustee serves others. So that nobody sees the property half done meanwhile, it lies in a
-//! `Latch`, which one fiber has at a time.
+//! trustee; when it waits, the trustee serves others. So that nobody sees the property half done meanwhile, it lies in
+//! a `Latch`, which one fiber has at a time.
 //!
 //! ```sh
 //! cargo run -p gossamer-examples --bin launch

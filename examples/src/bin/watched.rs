@@ -1,11 +1,12 @@
-//! A program to look at: counters on all workers of a rack, some far busier than others, and fibers that count. See docs/watching.md.
+//! A program to look at: counters on all workers of a rack, some far busier than others, and fibers that count. See
+//! docs/watching.md.
 //!
 //! ```sh
 //! gossamer-launch run --local 4 --threads 16 --view target/debug/watched 600
 //! ```
 //!
-//! The first argument says for how many seconds, default 20. With a second one, `stuck`, the last worker gets into a closure that does not
-//! end before the program does: `gossamer-launch top` names it.
+//! The first argument says for how many seconds, default 20. With a second one, `stuck`, the last worker gets into a
+//! closure that does not end before the program does: `gossamer-launch top` names it.
 
 use std::time::{Duration, Instant};
 

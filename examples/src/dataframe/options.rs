@@ -8,7 +8,8 @@ use super::generated::Generated;
 use super::source::Columns;
 use crate::heaps::options::{Common, STATUS_HELP};
 
-/// Filters, groups and joins the rows of a table whose columns are objects of the heap, by all workers of several processes.
+/// Filters, groups and joins the rows of a table whose columns are objects of the heap, by all workers of several
+/// processes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "dataframe", version, after_long_help = format!("{HELP}\n\n{STATUS_HELP}"))]
 pub struct Options {
@@ -28,7 +29,8 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Read the rows from a CSV file, whose first line names its columns; all of it passes through the heap of the first process
+    /// Read the rows from a CSV file, whose first line names its columns; all of it passes through the heap of the
+    /// first process
     #[arg(long, value_name = "FILE", requires = "with", conflicts_with_all = ["rows", "keys", "labels"])]
     pub csv: Option<PathBuf>,
 
@@ -73,11 +75,13 @@ Examples:
       on the hosts of a rack
 
 What is computed:
-  The rows whose value is at least that of --at-least: how many, sum, least and greatest value for each key; and, joined with the label of their key, for each label.
+  The rows whose value is at least that of --at-least: how many, sum, least and greatest value for each key; and, \
+  joined with the label of their key, for each label.
   Keys without a label are not in the latter.
 
 What --verify checks:
-  That all of that is what the twin finds, to the last bit: chunks are merged in the same order however many workers there are.";
+  That all of that is what the twin finds, to the last bit: chunks are merged in the same order however many workers \
+  there are.";
 
 impl Options {
     /// The table to generate.

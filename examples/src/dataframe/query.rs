@@ -70,7 +70,8 @@ impl Group {
     }
 }
 
-/// The whole query on one chunk: rows whose value is at least so much, by key; and joined with `labels`, which has one for each key, by label.
+/// The whole query on one chunk: rows whose value is at least so much, by key; and joined with `labels`, which has one
+/// for each key, by label.
 pub fn query<M: Memory>(chunk: &Chunk<M>, at_least: f64, labels: &[u32]) -> Partial<M> {
     let kept = filter(chunk, at_least);
     let joined = join(&kept, labels);

@@ -1,4 +1,5 @@
-//! A BLAS that the user names, found at run time: one of its functions multiplies tiles, on the thread that asks for it.
+//! A BLAS that the user names, found at run time: one of its functions multiplies tiles, on the thread that asks for
+//! it.
 #![allow(unsafe_code)] // functions of C
 
 use std::ffi::{OsStr, c_int};
@@ -9,7 +10,8 @@ use anyhow::Context;
 const ROW_MAJOR: c_int = 101;
 const AS_THEY_ARE: c_int = 111;
 
-/// `cblas_dgemm`, with numbers of 32 bits: order, whether either is transposed, rows, columns, terms, and what the matrices are.
+/// `cblas_dgemm`, with numbers of 32 bits: order, whether either is transposed, rows, columns, terms, and what the
+/// matrices are.
 type Dgemm = unsafe extern "C" fn(
     c_int,
     c_int,

@@ -7,7 +7,8 @@ use clap::Parser;
 use super::tile::Shape;
 use crate::heaps::options::{Common, STATUS_HELP};
 
-/// Multiplies two square matrices of double precision whose tiles are objects of the heap, by all workers of several processes.
+/// Multiplies two square matrices of double precision whose tiles are objects of the heap, by all workers of several
+/// processes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "gemm", version, after_long_help = format!("{HELP}\n\n{STATUS_HELP}"))]
 pub struct Options {
@@ -44,7 +45,8 @@ Examples:
       on the hosts of a rack
 
 What --verify checks:
-  That each element of the product is the twin's. Elements of the factors are whole numbers from -8 to 8, so they are equal to the last bit.
+  That each element of the product is the twin's. Elements of the factors are whole numbers from -8 to 8, so they are \
+  equal to the last bit.
   The twin multiplies without a library, also where --blas names one.";
 
 impl Options {

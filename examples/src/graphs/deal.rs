@@ -1,5 +1,5 @@
-//! Edges to the workers that want them: from a file, which the first machine reads, or from the generator, of which each worker runs a
-//! part.
+//! Edges to the workers that want them: from a file, which the first machine reads, or from the generator, of which
+//! each worker runs a part.
 
 use std::mem;
 use std::path::Path;
@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 use super::team::{Member, Team};
 use crate::progress::{self, Meter};
 
-/// Edges that go to a worker at once. What is sent here is a bulk of data, not requests; larger pieces need fewer copies.
+/// Edges that go to a worker at once. What is sent here is a bulk of data, not requests; larger pieces need fewer
+/// copies.
 const EDGES_AT_ONCE: usize = 4096;
 
 /// A property that edges are dealt to.

@@ -1,7 +1,8 @@
 //! Gets and puts of keys by many fibers at all places, as YCSB has them, and whether what the gets find is right.
 //!
-//! A value follows from its key and its version, which each put raises by one. So it can be told whether a value found is whole, and none older than one found before;
-//! and what is in the store at the end follows from the puts, in whatever order they were done.
+//! A value follows from its key and its version, which each put raises by one. So it can be told whether a value found
+//! is whole, and none older than one found before; and what is in the store at the end follows from the puts, in
+//! whatever order they were done.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -78,7 +79,8 @@ impl Answer {
 }
 
 impl Load {
-    /// Fills the store and does all of it. How many gets found what they should not, and how long it took, filling left out.
+    /// Fills the store and does all of it. How many gets found what they should not, and how long it took, filling left
+    /// out.
     ///
     /// # Errors
     /// If a fiber panics, as where there is no memory.

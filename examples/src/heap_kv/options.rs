@@ -6,7 +6,8 @@ use super::load::Load;
 use crate::array_kv::options::{exponent, share};
 use crate::heaps::options::{Common, STATUS_HELP};
 
-/// Gets and puts of keys in a store on the heap, with a mutex for each bucket, by fibers at all workers of several processes.
+/// Gets and puts of keys in a store on the heap, with a mutex for each bucket, by fibers at all workers of several
+/// processes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "heap-kv", version, after_long_help = format!("{HELP}\n\n{STATUS_HELP}"))]
 pub struct Options {
@@ -57,7 +58,8 @@ Examples:
       on the hosts of a rack
 
 What --verify checks:
-  That each value found is whole, and none older than one that the same fiber has found before; and that the store is at the end what the twin's is. The
+  That each value found is whole, and none older than one that the same fiber has found before; and that the store is \
+  at the end what the twin's is. The
   checks take time in both, so take no figures of the program alone with it.";
 
 impl Options {

@@ -1,7 +1,8 @@
 //! What the programs on the heap share: `heap-kv`, `gemm`, `dataframe` and `social`.
 //!
-//! Each has a twin: the same work in one process of plain Rust (`Box`, `Arc`, `Mutex`, `Vec`). With `--verify` it runs after the program, its answer is
-//! compared, and its speed stands beside. What both do to bytes that they have at hand is the same code, so that they differ in the heap only.
+//! Each has a twin: the same work in one process of plain Rust (`Box`, `Arc`, `Mutex`, `Vec`). With `--verify` it runs
+//! after the program, its answer is compared, and its speed stands beside. What both do to bytes that they have at hand
+//! is the same code, so that they differ in the heap only.
 //!
 //! - [`own`]: what is the same of a `Global` and a `Box`
 //! - [`spread`]: lists over all places

@@ -25,7 +25,8 @@ pub struct Common {
 /// What is said at the end of each help.
 pub const STATUS_HELP: &str = "\
 Memory:
-  The heap of each process may take half of the host's memory divided by the processes there, or what GOSSAMER_HEAP says, such as 8G.
+  The heap of each process may take half of the host's memory divided by the processes there, or what GOSSAMER_HEAP \
+  says, such as 8G.
 
 Exit status:
   0  all was done, and the twin's answer is the same if that was to be verified

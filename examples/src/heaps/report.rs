@@ -138,7 +138,8 @@ mod tests {
         assert_eq!(
             good.text(1, 2),
             "first\n1 process with 2 workers in all\n4,000,000 gets, 2.0000 s, 2.000 million a second\n\
-             twin, one process with 2 threads: 1.0000 s, 4.000 million a second, the same answer\n0.500 times the twin's speed\n"
+             twin, one process with 2 threads: 1.0000 s, 4.000 million a second, the same answer\n0.500 times the \
+             twin's speed\n"
         );
         let other = report(Some("3 keys"), None);
         assert!(!other.is_good() && other.text(1, 1).contains("ANOTHER answer: 3 keys\n"));

@@ -15,7 +15,8 @@ pub fn note_cores() {
     CORES.get_or_init(|| sched_getaffinity(None).ok());
 }
 
-/// Runs `work` on so many threads, each on what `prepare` has made there for its number. The time is that from the first thread that worked to the last.
+/// Runs `work` on so many threads, each on what `prepare` has made there for its number. The time is that from the
+/// first thread that worked to the last.
 ///
 /// # Panics
 /// If one of them does.
@@ -49,7 +50,8 @@ pub fn run<S, R: Send>(
     (ended.into_iter().map(|(result, ..)| result).collect(), time)
 }
 
-/// Runs `work` on each number below `count`, on so many threads that take the next one when they are done. Results in the order of the numbers.
+/// Runs `work` on each number below `count`, on so many threads that take the next one when they are done. Results in
+/// the order of the numbers.
 ///
 /// # Panics
 /// If one of them does.

@@ -1,8 +1,9 @@
 //! The cells in which the items of a shard lie, and the order in which they were used. Which key is in which cell is
 //! the shard's business.
 //!
-//! Invariants: a cell is in use, and then in the list from the newest to the oldest, or free, and then in the list of free
-//! ones. Memory for cells is taken in chunks; to give the last one back, the cells in use there are moved to free ones.
+//! Invariants: a cell is in use, and then in the list from the newest to the oldest, or free, and then in the list of
+//! free ones. Memory for cells is taken in chunks; to give the last one back, the cells in use there are moved to free
+//! ones.
 
 use std::mem;
 use std::ops::{Index, IndexMut};
@@ -271,8 +272,8 @@ impl Cells {
         (first..first + CHUNK_CELLS as u32).rev().for_each(|cell| self.link_free(cell));
     }
 
-    /// Gives the last chunk back if enough cells are free elsewhere. Calls `moved` with the hash of each item whose cell is
-    /// another one from now on, with the old cell, and with the new one.
+    /// Gives the last chunk back if enough cells are free elsewhere. Calls `moved` with the hash of each item whose
+    /// cell is another one from now on, with the old cell, and with the new one.
     pub fn shrink(&mut self, mut moved: impl FnMut(u32, u32, u32)) -> bool {
         if self.free_count < SPARE_CELLS {
             return false;

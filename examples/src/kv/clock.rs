@@ -45,8 +45,8 @@ fn nanoseconds(clock: ClockId) -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
-/// When an item expires, from what the client says: 0 for never, below 0 for at once, up to 30 days from now on in seconds,
-/// beyond that seconds since 1970.
+/// When an item expires, from what the client says: 0 for never, below 0 for at once, up to 30 days from now on in
+/// seconds, beyond that seconds since 1970.
 pub fn expiry(said: i32) -> u32 {
     match said {
         0 => 0,

@@ -1,10 +1,10 @@
 //! One connection, as one fiber sees it: read, run what was read, wait for the answers, send them, and again.
 //!
-//! A client may send any number of requests before it reads a reply (pipelining). As many as have come are run one after the
-//! other without waiting, and their replies leave in one write. While a client does not read its replies nothing more is
-//! read from it, so what a connection has in memory is bounded: what it has read, a burst of replies, and one large value.
-//! The server's budget has all of that but some KiB: where it is used up bursts are small, and large values are
-//! refused. A client that says nothing for a while has no memory at all.
+//! A client may send any number of requests before it reads a reply (pipelining). As many as have come are run one
+//! after the other without waiting, and their replies leave in one write. While a client does not read its replies
+//! nothing more is read from it, so what a connection has in memory is bounded: what it has read, a burst of replies,
+//! and one large value. The server's budget has all of that but some KiB: where it is used up bursts are small, and
+//! large values are refused. A client that says nothing for a while has no memory at all.
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};

@@ -1,12 +1,12 @@
-//! The table as it is meant: its shards are entrusted to workers, of one machine or of all machines of a rack, and a command
-//! goes to the worker that has the key, as a closure. Here `trust` is used, and nowhere else in the server but for fibers
-//! and sockets.
+//! The table as it is meant: its shards are entrusted to workers, of one machine or of all machines of a rack, and a
+//! command goes to the worker that has the key, as a closure. Here `trust` is used, and nowhere else in the server but
+//! for fibers and sockets.
 //!
-//! A closure carries its key, or its key and value, in an array of the next size up (`Small`), so a short command is copied
-//! from the connection straight into the request slot, and no memory is allocated. Where key and value are longer they travel as
-//! a serialised argument. Likewise for values that are found (`Seen`): the array in which they come back has the size that
-//! the longest of the last few thousand needed. A value that does not fit is kept for the client, as it is, under a ticket,
-//! and the client fetches it when it is that answer's turn.
+//! A closure carries its key, or its key and value, in an array of the next size up (`Small`), so a short command is
+//! copied from the connection straight into the request slot, and no memory is allocated. Where key and value are
+//! longer they travel as a serialised argument. Likewise for values that are found (`Seen`): the array in which they
+//! come back has the size that the longest of the last few thousand needed. A value that does not fit is kept for the
+//! client, as it is, under a ticket, and the client fetches it when it is that answer's turn.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher};
@@ -123,8 +123,8 @@ struct Head {
 
 const _: () = assert!(size_of::<Head>() == 16);
 
-/// A closure whose captures have so many bytes together, and so no padding: what lies in padding is anything, and a closure that
-/// holds what looks like the address of a function may not go to another machine.
+/// A closure whose captures have so many bytes together, and so no padding: what lies in padding is anything, and a
+/// closure that holds what looks like the address of a function may not go to another machine.
 #[inline]
 fn dense<F>(bytes: usize, f: F) -> F {
     assert_eq!(size_of::<F>(), bytes, "captures with padding");

@@ -1,7 +1,9 @@
-//! The table that survives (`--durable`): all items in one durable trust, whose closures are transactions on disk. A change is
-//! answered when it is on disk, and so is a `get` of what it has seen; as many commands as come while the disk is busy share its next write.
+//! The table that survives (`--durable`): all items in one durable trust, whose closures are transactions on disk. A
+//! change is answered when it is on disk, and so is a `get` of what it has seen; as many commands as come while the
+//! disk is busy share its next write.
 //!
-//! Nothing is evicted: where the memory is full, items are not stored. The pool is at machine 0 of a rack, and all machines use it by its handle.
+//! Nothing is evicted: where the memory is full, items are not stored. The pool is at machine 0 of a rack, and all
+//! machines use it by its handle.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -41,8 +43,8 @@ struct Item<'p> {
 /// A handle to the items.
 pub type Handle = Durable<Items<'static>>;
 
-/// Opens the items of a folder, or makes them, at a trustee of this machine. `within`: answers come before what they tell is on disk, as long
-/// as that is younger.
+/// Opens the items of a folder, or makes them, at a trustee of this machine. `within`: answers come before what they
+/// tell is on disk, as long as that is younger.
 ///
 /// # Errors
 /// Those of [`Durable::open`].

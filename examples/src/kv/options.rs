@@ -7,20 +7,23 @@ use std::path::PathBuf;
 use clap::Parser;
 use serde::{Deserialize, Serialize};
 
-/// A key-value store that speaks memcached's text protocol, its table entrusted to workers, on one host or across a rack.
+/// A key-value store that speaks memcached's text protocol, its table entrusted to workers, on one host or across a
+/// rack.
 #[derive(Clone, PartialEq, Eq, Debug, Parser, Serialize, Deserialize)]
 #[command(name = "kv", version, after_long_help = HELP)]
 pub struct Options {
-    /// The port to listen at; 0 lets the system choose one. Of several machines on a host the second has the next one, and so on
+    /// The port to listen at; 0 lets the system choose one. Of several machines on a host the second has the next one,
+    /// and so on
     #[arg(short, long, default_value_t = 11211)]
     pub port: u16,
 
-    /// The address to listen at; 0.0.0.0 for all that the host has [default: 127.0.0.1; on a rack of several hosts that of each
-    /// host in rack.yaml]
+    /// The address to listen at; 0.0.0.0 for all that the host has [default: 127.0.0.1; on a rack of several hosts that
+    /// of each host in rack.yaml]
     #[arg(short, long, value_name = "ADDRESS")]
     pub listen: Option<IpAddr>,
 
-    /// Memory for items on each machine, in MiB, but 2 for each worker at least; when it is full, the item goes that was not used for longest
+    /// Memory for items on each machine, in MiB, but 2 for each worker at least; when it is full, the item goes that
+    /// was not used for longest
     #[arg(short, long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub memory: u32,
 
@@ -40,8 +43,8 @@ pub struct Options {
     #[arg(short, long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
 
-    /// Keep the items in this folder of machine 0: what was answered is on disk, and is there when kv is started again. Nothing is
-    /// evicted: when --memory is full, items are not stored
+    /// Keep the items in this folder of machine 0: what was answered is on disk, and is there when kv is started again.
+    /// Nothing is evicted: when --memory is full, items are not stored
     #[arg(long, value_name = "FOLDER")]
     pub durable: Option<PathBuf>,
 
@@ -53,7 +56,8 @@ pub struct Options {
 const HELP: &str = "\
 Examples:
   kv
-      on this host alone, at 127.0.0.1:11211; try it: printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | nc 127.0.0.1 11211
+      on this host alone, at 127.0.0.1:11211; try it: printf 'set k 0 0 5\\r\\nhello\\r\\nget k\\r\\nquit\\r\\n' | nc \
+      127.0.0.1 11211
   kv --memory 1024 --port 4000 --listen 0.0.0.0
       1 GiB of items, for clients on other hosts. There is no password: let no stranger reach the port
   kv --local 2
@@ -63,7 +67,8 @@ Examples:
       items survive: STORED comes when the item is on disk. Many clients, or many requests of one, share each write;
       with --within 100 nobody waits for the disk, and a crash loses the last 100 ms at most
   gossamer-launch run --rack rack.yaml kv
-      one on each host of a rack, each at the host's address in rack.yaml, port 11211: whoever reaches that, reaches the table
+      one on each host of a rack, each at the host's address in rack.yaml, port 11211: whoever reaches that, reaches \
+      the table
 
 Commands:
   get gets gat gats set add replace append prepend cas incr decr touch delete flush_all stats cache_memlimit version

@@ -1,9 +1,9 @@
 //! The replies of one connection, in the order of its requests, whatever the order in which the answers come.
 //!
-//! Each answer that is awaited has a place. The answer at the head of the line is written to the output at once; one that
-//! comes earlier is written to the side, and moved over when its turn comes. A value that is too large to come with its
-//! answer stops the line until the connection's fiber has fetched it: so a connection has one such value in memory, however
-//! many it has asked for.
+//! Each answer that is awaited has a place. The answer at the head of the line is written to the output at once; one
+//! that comes earlier is written to the side, and moved over when its turn comes. A value that is too large to come
+//! with its answer stops the line until the connection's fiber has fetched it: so a connection has one such value in
+//! memory, however many it has asked for.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -1,8 +1,8 @@
-//! From bytes to requests: memcached's text protocol, as memcached 1.6 reads it (its `protocol.txt`). Pure: nothing is done
-//! here, and nothing of a request is kept.
+//! From bytes to requests: memcached's text protocol, as memcached 1.6 reads it (its `protocol.txt`). Pure: nothing is
+//! done here, and nothing of a request is kept.
 //!
-//! A request is a line; those that store something are followed by a block of data, whose length the line tells. What is
-//! wrong is a request too, with the reply that memcached gives.
+//! A request is a line; those that store something are followed by a block of data, whose length the line tells. What
+//! is wrong is a request too, with the reply that memcached gives.
 
 use memchr::memchr;
 

@@ -1,5 +1,5 @@
-//! The server on one machine: accepts connections, gives each a fiber, and comes to an end in order. Not here: what is said
-//! on a connection, and which table it is.
+//! The server on one machine: accepts connections, gives each a fiber, and comes to an end in order. Not here: what is
+//! said on a connection, and which table it is.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -141,8 +141,8 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until it is told to [`stop`](Self::stop) and all connections have ended. They go to these workers in turn; each of
-    /// these makes its own table, which stands for the same one.
+    /// Serves until it is told to [`stop`](Self::stop) and all connections have ended. They go to these workers in
+    /// turn; each of these makes its own table, which stands for the same one.
     pub fn serve<T: Table>(
         self: &Arc<Self>,
         workers: &[TrusteeReference],
@@ -203,8 +203,8 @@ impl Server {
         }
     }
 
-    /// Accepts no more connections and ends those that there are once they have answered what they have read. Callable from
-    /// any thread.
+    /// Accepts no more connections and ends those that there are once they have answered what they have read. Callable
+    /// from any thread.
     pub fn stop(&self) {
         // Relaxed: what follows orders more.
         if self.stopping.swap(true, Ordering::Relaxed) {

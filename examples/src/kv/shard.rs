@@ -1,13 +1,14 @@
-//! One part of the table, used by one thread alone: items by key, the order in which they were used, and the memory they
-//! take. Knows nothing of delegation.
+//! One part of the table, used by one thread alone: items by key, the order in which they were used, and the memory
+//! they take. Knows nothing of delegation.
 //!
-//! An item lies in a `Cell` of 64 bytes (`cells.rs`), with key and value in place if they are short. The index has 8 bytes
-//! for each item: its hash and the number of its cell. The cells of items are linked in the order of their last use; where
-//! the memory does not suffice, the item that was not used for longest goes. An item that is used again moves to the front
-//! only if the part of the list before it has grown beyond an eighth of all, so a much-used item costs no writes to links.
+//! An item lies in a `Cell` of 64 bytes (`cells.rs`), with key and value in place if they are short. The index has 8
+//! bytes for each item: its hash and the number of its cell. The cells of items are linked in the order of their last
+//! use; where the memory does not suffice, the item that was not used for longest goes. An item that is used again
+//! moves to the front only if the part of the list before it has grown beyond an eighth of all, so a much-used item
+//! costs no writes to links.
 //!
-//! What counts against the limit: the items; values whose items have gone while somebody was to fetch them; and free cells, but
-//! for some. Free cells are given back before an item goes.
+//! What counts against the limit: the items; values whose items have gone while somebody was to fetch them; and free
+//! cells, but for some. Free cells are given back before an item goes.
 
 mod meta;
 
@@ -95,8 +96,8 @@ fn share_of(memory_bytes: usize, sharers: usize) -> usize {
 }
 
 impl Shard {
-    /// An empty one. The items of so many shards, of which this is one, may take so much memory together, but each of them
-    /// [so much](SHARD_BYTES_MIN) at least.
+    /// An empty one. The items of so many shards, of which this is one, may take so much memory together, but each of
+    /// them [so much](SHARD_BYTES_MIN) at least.
     pub fn new(memory_bytes: usize, sharers: usize) -> Self {
         Shard {
             index: HashTable::new(),
@@ -140,8 +141,9 @@ impl Shard {
         self.cells[cell].item()
     }
 
-    /// Keeps the value in this cell as it is until it is [taken](Self::take), under this ticket. `None` if values that are
-    /// kept, and whose items have gone, leave no room for it. Other items may go, and the item may be in another cell then.
+    /// Keeps the value in this cell as it is until it is [taken](Self::take), under this ticket. `None` if values that
+    /// are kept, and whose items have gone, leave no room for it. Other items may go, and the item may be in another
+    /// cell then.
     pub fn keep(&mut self, cell: u32) -> Option<u64> {
         let (body, start) = self.cells[cell].body.share();
         let allocated = allocated_bytes(&body);

@@ -1,7 +1,7 @@
 //! How `kv` starts, on one machine or on all of a rack, and how it ends. No serving here.
 //!
-//! Machine 0 entrusts a shard to each worker that is to have one, then has every machine serve. Each machine ends its server when
-//! it gets a signal; when the first has ended, machine 0 has the others end theirs.
+//! Machine 0 entrusts a shard to each worker that is to have one, then has every machine serve. Each machine ends its
+//! server when it gets a signal; when the first has ended, machine 0 has the others end theirs.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -74,7 +74,8 @@ fn run(options: Options) -> anyhow::Result<bool> {
     if let Some(machine) = rack.machines().iter().find(|machine| machine.workers <= options.dedicated) {
         let (dedicated, workers) = (options.dedicated, machine.workers);
         bail!(
-            "--dedicated {dedicated} leaves no worker for connections, for a machine has {workers}: give less, or more --threads"
+            "--dedicated {dedicated} leaves no worker for connections, for a machine has {workers}: give less, or more \
+             --threads"
         );
     }
     let seed = RandomState::new().hash_one(0);

@@ -1,9 +1,10 @@
-//! What is behind the server: commands, answers, and the [`Table`] that turns one into the other. Not here: the table that
-//! is entrusted to workers (`delegated.rs`), the one that survives (`durable.rs`), and what a command does to an item (`item.rs`).
+//! What is behind the server: commands, answers, and the [`Table`] that turns one into the other. Not here: the table
+//! that is entrusted to workers (`delegated.rs`), the one that survives (`durable.rs`), and what a command does to an
+//! item (`item.rs`).
 //!
 //! A connection gives commands to the table one after the other, without waiting, and the table calls back with each
-//! answer: at once where it knows it, later where another worker or another machine has it. The connection puts the answers
-//! back into the order of the commands.
+//! answer: at once where it knows it, later where another worker or another machine has it. The connection puts the
+//! answers back into the order of the commands.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -164,14 +165,14 @@ pub enum Carried<L> {
 /// What a table counts, as `stats` prints it: name and number, summed over all parts.
 pub type Counts = Vec<(Cow<'static, str>, u64)>;
 
-/// A table behind the server, as the connections of one worker see it: each worker has one of its own, all stand for the
-/// same table.
+/// A table behind the server, as the connections of one worker see it: each worker has one of its own, all stand for
+/// the same table.
 pub trait Table: 'static {
     /// How values come that are too large for an answer; [`Infallible`] if none is.
     type Large: Large;
 
-    /// Runs the command; `then` is called with the answer, on this thread, at once or later. Commands on one key run in the
-    /// order in which one thread made them. Waits only where too much is under way.
+    /// Runs the command; `then` is called with the answer, on this thread, at once or later. Commands on one key run in
+    /// the order in which one thread made them. Waits only where too much is under way.
     fn run<H>(&self, command: &Command<'_>, then: H)
     where
         H: FnOnce(Answer<'_, Self::Large>) + 'static;
@@ -184,7 +185,8 @@ pub trait Table: 'static {
         then(Answered { status: Status::Unknown, seen: Seen::default(), value: None });
     }
 
-    /// Forgets all that was stored before that time (in seconds since 1970; 0: all that there is). Waits until that is in force.
+    /// Forgets all that was stored before that time (in seconds since 1970; 0: all that there is). Waits until that is
+    /// in force.
     fn flush(&self, at: u32);
 
     /// From now on its items may take so much memory on each machine. Waits.

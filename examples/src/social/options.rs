@@ -5,7 +5,8 @@ use clap::Parser;
 use super::world::World;
 use crate::heaps::options::{Common, STATUS_HELP};
 
-/// Serves posts and timelines of a social network by twelve services, which pass owners of objects of the heap, at the workers of several processes.
+/// Serves posts and timelines of a social network by twelve services, which pass owners of objects of the heap, at the
+/// workers of several processes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "social", version, after_long_help = format!("{HELP}\n\n{STATUS_HELP}"))]
 pub struct Options {
@@ -48,7 +49,8 @@ Examples:
       on the hosts of a rack
 
 What --verify checks:
-  That as many posts were made and read as in the twin, and each reply has the same posts, with the same text, mentions, addresses and pictures. Who reads finds what was
+  That as many posts were made and read as in the twin, and each reply has the same posts, with the same text, \
+  mentions, addresses and pictures. Who reads finds what was
   posted in the rounds of 512 requests before, so that this does not depend on who comes first.";
 
 impl Options {

@@ -1,7 +1,8 @@
 //! The twelve services over the rack.
 //!
-//! A service is called by a fiber at its place, which has the owners that it is asked with, and may wait: for what it reads, and for other services. What services
-//! remember is in trusts at their places; closures on these wait for nothing, so they take and give owners and read none.
+//! A service is called by a fiber at its place, which has the owners that it is asked with, and may wait: for what it
+//! reads, and for other services. What services remember is in trusts at their places; closures on these wait for
+//! nothing, so they take and give owners and read none.
 
 use gossamer::{NoRef, Place, Trust};
 use gossamer_heap::{Global, Shared, slice};
@@ -89,7 +90,8 @@ impl Services {
         }
     }
 
-    /// front: does one request of a round that began with `round`. The fiber that calls it is that of a user's connection.
+    /// front: does one request of a round that began with `round`. The fiber that calls it is that of a user's
+    /// connection.
     pub fn front(&self, number: u64, round: u64) -> Answer {
         let mut answer = Answer::default();
         let ids = match self.world.request(number) {

@@ -86,7 +86,8 @@ impl Timelines {
         Timelines(vec![Vec::new(); world.users as usize])
     }
 
-    /// A post of this time. None is read any more of those before the ones that are shown of the time before `round`, so they are forgotten.
+    /// A post of this time. None is read any more of those before the ones that are shown of the time before `round`,
+    /// so they are forgotten.
     pub fn add(&mut self, user: u32, time: u64, id: u64, round: u64) {
         let Some(all) = self.0.get_mut(user as usize) else { return };
         let old = all.partition_point(|(time, _)| *time < round);

@@ -2,7 +2,8 @@
 
 use graph::random::{Random, mix};
 
-/// Requests of a round. Those that read find what was posted in the rounds before, so that answers do not depend on who comes first.
+/// Requests of a round. Those that read find what was posted in the rounds before, so that answers do not depend on who
+/// comes first.
 pub const ROUND: u64 = 512;
 /// Posts of a timeline that are read.
 pub const SHOWN: usize = 10;
@@ -14,7 +15,8 @@ pub struct World {
     pub users: u32,
     /// How many follow one, on average.
     pub followers: u32,
-    /// How many requests in a hundred are posts; a third of the others read what one user posted, the rest what those posted whom one follows.
+    /// How many requests in a hundred are posts; a third of the others read what one user posted, the rest what those
+    /// posted whom one follows.
     pub posts: u32,
     /// Of all that.
     pub seed: u64,

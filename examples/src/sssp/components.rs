@@ -1,4 +1,5 @@
-//! Connected components over all shards, and on one thread: what is sent and agreed on; the work is in the package `graph`.
+//! Connected components over all shards, and on one thread: what is sent and agreed on; the work is in the package
+//! `graph`.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -42,7 +43,8 @@ impl fmt::Display for Found {
         let workers = self.workers;
         writeln!(
             f,
-            "{count} components of vertices with edges, {workers} workers, {time:.4} s, {sent} messages, checksum {checksum:016x}"
+            "{count} components of vertices with edges, {workers} workers, {time:.4} s, {sent} messages, checksum \
+             {checksum:016x}"
         )
     }
 }

@@ -1,7 +1,7 @@
 //! Shortest paths from a few vertices of a large graph to all others, over all workers of a rack (thesis 3.3.3).
 //!
-//! Each worker has a range of the vertices in its care, a [`Shard`](graph::Shard): one property a worker. What a shard does by itself,
-//! and what the algorithm is, stands in the package `graph`, which knows nothing of workers. Here:
+//! Each worker has a range of the vertices in its care, a [`Shard`](graph::Shard): one property a worker. What a shard
+//! does by itself, and what the algorithm is, stands in the package `graph`, which knows nothing of workers. Here:
 //!
 //! 1. [`options`]: what the user asked for; [`start`]: as one process, or as a rack of them
 //! 2. [`team`]: all shards, and how work is done on each of them
@@ -10,7 +10,8 @@
 //! 5. [`validate`]: Graph500's five rules
 //! 6. [`run`]: all of these in order; [`report`]: what is printed
 //!
-//! [`components`] finds connected components in the same shards. Beside it [`single`], Dijkstra's algorithm on one thread, to compare with.
+//! [`components`] finds connected components in the same shards. Beside it [`single`], Dijkstra's algorithm on one
+//! thread, to compare with.
 
 pub mod build;
 pub mod components;

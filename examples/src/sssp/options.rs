@@ -52,7 +52,8 @@ pub struct Options {
     #[command(flatten)]
     pub rack: RackOptions,
 
-    /// Width of the buckets of distances; the nearest power of two is taken. Without it, by the graph's degrees and weights
+    /// Width of the buckets of distances; the nearest power of two is taken. Without it, by the graph's degrees and
+    /// weights
     #[arg(long, value_name = "WIDTH", value_parser = width)]
     pub delta: Option<f64>,
 
@@ -77,11 +78,13 @@ Examples:
       on the hosts of a rack
 
 What is searched:
-  Graphs are undirected: each line of a file is an edge both ways. Generated graphs are Graph500's Kronecker graphs (A .57,
+  Graphs are undirected: each line of a file is an edge both ways. Generated graphs are Graph500's Kronecker graphs (A \
+  .57,
   B .19, C .19), with weights uniform in [0, 1); the same seed gives the same graph over any number of workers.
 
 What is printed:
-  TEPS are traversed edges a second as Graph500 counts them: the edges of the graph in the component of the root, each once,
+  TEPS are traversed edges a second as Graph500 counts them: the edges of the graph in the component of the root, each \
+  once,
   over the time of the search. The checksum is equal where all distances are equal.
 
 Exit status:
@@ -149,7 +152,8 @@ mod tests {
     #[test]
     fn machines_get_what_was_asked_for() {
         for line in [
-            "sssp --scale 9 --edgefactor 3 --seed 7 --roots 2 --levels --validate --json --delta 0.25 --local 3 --fabric tcp",
+            "sssp --scale 9 --edgefactor 3 --seed 7 --roots 2 --levels --validate --json --delta 0.25 --local 3 \
+             --fabric tcp",
             "sssp --scale 9 --components --threads 2",
             "sssp --graph -odd --root 5 --root 7 --threads 4",
         ] {

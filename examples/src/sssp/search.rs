@@ -1,9 +1,10 @@
-//! One search over all shards. This is where the work is: each relaxation that concerns another shard is a delegated call to it.
+//! One search over all shards. This is where the work is: each relaxation that concerns another shard is a delegated
+//! call to it.
 //!
-//! All workers go through the same buckets of distances together. A worker expands the vertices of its own shard, sends what
-//! others have to know with `apply_then`, and then tells the `Round` how far it is. Who is told that all have come, and that what
-//! was sent has arrived, goes on to the next bucket; everybody comes to the same conclusion from the same sums. Where a worker
-//! panics the round is broken, and the others stop.
+//! All workers go through the same buckets of distances together. A worker expands the vertices of its own shard, sends
+//! what others have to know with `apply_then`, and then tells the `Round` how far it is. Who is told that all have
+//! come, and that what was sent has arrived, goes on to the next bucket; everybody comes to the same conclusion from
+//! the same sums. Where a worker panics the round is broken, and the others stop.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -84,7 +85,8 @@ impl Default for Round {
     }
 }
 
-/// Does the part of one worker, which is `None` where another one has left. True if it is done; a panic breaks the round.
+/// Does the part of one worker, which is `None` where another one has left. True if it is done; a panic breaks the
+/// round.
 pub(super) fn take_part(round: &Trust<Round>, part: impl FnOnce() -> Option<()>) -> bool {
     let breaker = Breaker(round);
     let is_done = part().is_some();

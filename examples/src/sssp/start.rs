@@ -21,7 +21,8 @@ pub fn main() -> ExitCode {
     PROGRAM.end(start(&options, &[]))
 }
 
-/// Runs `sssp`; a program that has it as one of its commands names that in `command`, for the machines that are started.
+/// Runs `sssp`; a program that has it as one of its commands names that in `command`, for the machines that are
+/// started.
 ///
 /// # Errors
 /// A graph or root that cannot be searched; machines that cannot be started.

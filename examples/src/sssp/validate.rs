@@ -1,4 +1,5 @@
-//! Graph500's five rules over all shards: what has to be known of other shards' vertices is asked for, the rest each checks alone.
+//! Graph500's five rules over all shards: what has to be known of other shards' vertices is asked for, the rest each
+//! checks alone.
 
 use graph::{Shard, Verdict, Vertex};
 

@@ -1,7 +1,8 @@
 //! `BPlus`: a tree of wide nodes whose values are all in its leaves.
 //!
-//! Invariants: all leaves are equally deep; an inner node has one child more than keys, and the keys below child `n` are less than key `n` and
-//! not less than key `n - 1`. What is removed leaves its room in its leaf to the next one; nodes are not joined.
+//! Invariants: all leaves are equally deep; an inner node has one child more than keys, and the keys below child `n`
+//! are less than key `n` and not less than key `n - 1`. What is removed leaves its room in its leaf to the next one;
+//! nodes are not joined.
 
 use trust_durable::{PBox, Persist, Tx};
 

@@ -1,5 +1,5 @@
-//! Connected components: each vertex is labelled with its own number, then again and again with the least label among its neighbours and
-//! itself, until none gets less.
+//! Connected components: each vertex is labelled with its own number, then again and again with the least label among
+//! its neighbours and itself, until none gets less.
 
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,8 @@ pub fn label(built: &Built<Vertex>, bar: &ProgressBar) -> anyhow::Result<Labels>
     }
 }
 
-/// One round of one place: tells the neighbours of its vertices the least of their labels. Returns how many had to be told.
+/// One round of one place: tells the neighbours of its vertices the least of their labels. Returns how many had to be
+/// told.
 fn spread(links: &mut Links, all: &Array<Vertex>) -> u64 {
     let mut labels: Vec<Vertex> = Vec::with_capacity(links.own().len());
     all.views(links.owned).for_each(|chunk| labels.extend_from_slice(&chunk));

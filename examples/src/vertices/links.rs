@@ -1,7 +1,7 @@
 //! [`Links`]: the edges from the vertices of one place, sorted by where they lead.
 //!
-//! What several vertices of a place have to say to the same other one is added up before it is told, and the others are gone through in
-//! order: so a round touches each element of an array once, each chunk in one go.
+//! What several vertices of a place have to say to the same other one is added up before it is told, and the others are
+//! gone through in order: so a round touches each element of an array once, each chunk in one go.
 
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 //! Values of vertices in arrays over a rack: `pagerank` and `components` (DArray 5.1, fig. 8).
 //!
-//! An array has a value for each vertex, its rank or its label, and says which place owns which vertices. Each place keeps the
-//! edges of its own vertices to itself ([`links`]). In a round it reads its own part of the array, and combines what its vertices
-//! have to say into the elements of others with [`apply`](gossamer_array::Array::apply): locally, whoever owns them. When all have
-//! done so, each finds the sum, or the minimum, at home.
+//! An array has a value for each vertex, its rank or its label, and says which place owns which vertices. Each place
+//! keeps the edges of its own vertices to itself ([`links`]). In a round it reads its own part of the array, and
+//! combines what its vertices have to say into the elements of others with [`apply`](gossamer_array::Array::apply):
+//! locally, whoever owns them. When all have done so, each finds the sum, or the minimum, at home.
 //!
 //! 1. [`options`]: what the user asked for
 //! 2. [`build`]: each edge to the place that owns the vertex where it begins

@@ -7,7 +7,8 @@ use clap::{Args, Parser};
 use crate::graphs::options::Source;
 use crate::machines::RackOptions;
 
-/// Ranks the pages of a graph by the links between them, with the ranks in arrays over the workers of several processes.
+/// Ranks the pages of a graph by the links between them, with the ranks in arrays over the workers of several
+/// processes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "pagerank", version, after_long_help = PAGERANK_HELP)]
 pub struct PageRank {
@@ -20,7 +21,8 @@ pub struct PageRank {
     pub common: Common,
 }
 
-/// Finds the connected parts of a graph, with the labels of its vertices in an array over the workers of several processes.
+/// Finds the connected parts of a graph, with the labels of its vertices in an array over the workers of several
+/// processes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "components", version, after_long_help = COMPONENTS_HELP)]
 pub struct Components {
@@ -61,7 +63,8 @@ Examples:
       on the hosts of a rack
 
 What is computed:
-  Ranks that sum up to 1. In a round a page passes its rank on along its links, in equal parts; of all that 0.85 arrive, and the
+  Ranks that sum up to 1. In a round a page passes its rank on along its links, in equal parts; of all that 0.85 \
+  arrive, and the
   rest, with the ranks of pages without links, goes to all pages alike. Repeated links count as often as they are there.
 
 Exit status:

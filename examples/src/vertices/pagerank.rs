@@ -63,7 +63,8 @@ fn follow(links: &mut Links, from: &Array<f64>, to: &Array<f64>) -> f64 {
     dangling
 }
 
-/// Ends a round: who was on a page without links, and who starts again, is anywhere. `from` is empty for the next round.
+/// Ends a round: who was on a page without links, and who starts again, is anywhere. `from` is empty for the next
+/// round.
 fn settle(from: &Array<f64>, to: &Array<f64>, dangling: f64) {
     let pages = to.len() as f64;
     let anywhere = (1.0 - DAMPING + DAMPING * dangling) / pages;

@@ -1,7 +1,9 @@
-//! The count that survives (`--durable`): words and finished files in one durable trust. A file's words are added, and it is marked as
-//! counted, in one transaction; so whenever the program is killed, each file counts once when it is run again.
+//! The count that survives (`--durable`): words and finished files in one durable trust. A file's words are added, and
+//! it is marked as counted, in one transaction; so whenever the program is killed, each file counts once when it is run
+//! again.
 //!
-//! After the wordcount of Corundum (M. Hoseinzadeh, S. Swanson, ASPLOS 2021): threads that read produce, the trustee adds up.
+//! After the wordcount of Corundum (M. Hoseinzadeh, S. Swanson, ASPLOS 2021): threads that read produce, the trustee
+//! adds up.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -86,7 +88,8 @@ impl<'p> Counts<'p> {
     }
 }
 
-/// Counts those files that the folder does not have yet, and gives the counts of all that it has; and how many files it had before.
+/// Counts those files that the folder does not have yet, and gives the counts of all that it has; and how many files it
+/// had before.
 ///
 /// # Errors
 /// The folder cannot be opened, or the disk failed.

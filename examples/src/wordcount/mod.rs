@@ -8,7 +8,8 @@
 //! 6. [`table`]: the counts
 //! 7. [`report`]: what is printed; [`progress`](crate::progress): the bar meanwhile
 //!
-//! Beside it [`single`], the same count on one thread, to compare with; and [`durable`], the count that goes on where a killed one was.
+//! Beside it [`single`], the same count on one thread, to compare with; and [`durable`], the count that goes on where a
+//! killed one was.
 
 pub mod delegated;
 pub mod durable;

@@ -49,8 +49,8 @@ pub struct Options {
     #[arg(long)]
     pub verify: bool,
 
-    /// Keep the counts in this folder, as one process: run again after whatever has ended it, each file counts once, and the counts
-    /// are those of all runs
+    /// Keep the counts in this folder, as one process: run again after whatever has ended it, each file counts once,
+    /// and the counts are those of all runs
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["local", "single"])]
     pub durable: Option<PathBuf>,
 

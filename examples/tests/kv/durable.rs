@@ -55,7 +55,8 @@ fn commands_do_what_they_do_without_it_and_last() {
     }
 }
 
-/// Sends sets of a client's keys, many at a time, and gives what was stored of each key, at the least, when the server dies.
+/// Sends sets of a client's keys, many at a time, and gives what was stored of each key, at the least, when the server
+/// dies.
 fn store(mut client: Client, name: u32, from: u64, rounds: u64) -> HashMap<String, u64> {
     let mut stored = HashMap::new();
     for round in from..from + rounds {

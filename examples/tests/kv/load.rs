@@ -121,8 +121,8 @@ fn cpu_ticks(pid: u32) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// Connections that store, look and vanish for so long. Each key belongs to one connection, which knows what it has last
-/// stored there. Returns how many requests were answered.
+/// Connections that store, look and vanish for so long. Each key belongs to one connection, which knows what it has
+/// last stored there. Returns how many requests were answered.
 fn soak(server: &Server, connections: usize, time: Duration) -> u64 {
     const THREADS: usize = 4;
     let begun = Instant::now();

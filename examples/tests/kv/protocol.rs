@@ -5,8 +5,9 @@ use proptest::prelude::*;
 
 use super::servers::Server;
 
-const SESSION: &str = "set a 1 0 5\r\nhello\r\nget a b\r\nset b 0 0 0 noreply\r\n\r\ngets b a\r\nappend a 0 0 2\r\n\r\n\r\nincr a 1\r\n\
-                       nonsense\r\nset n 0 0 2\r\n41\r\nincr n 1\r\ndecr n 50\r\nget n a\r\ndelete n\r\ntouch a 0\r\ndelete a\r\ndelete b\r\nget a\r\n";
+const SESSION: &str = "set a 1 0 5\r\nhello\r\nget a b\r\nset b 0 0 0 noreply\r\n\r\ngets b a\r\nappend a 0 0 \
+                       2\r\n\r\n\r\nincr a 1\r\nnonsense\r\nset n 0 0 2\r\n41\r\nincr n 1\r\ndecr n 50\r\nget n \
+                       a\r\ndelete n\r\ntouch a 0\r\ndelete a\r\ndelete b\r\nget a\r\n";
 
 #[test]
 fn requests_may_come_in_pieces() {
@@ -133,7 +134,8 @@ fn traffic_is_counted() {
 #[test]
 fn version_and_quit_stand_alone() {
     let server = Server::kv("--threads 1", 1);
-    let script = "version foo\r\nquit foo bar\r\nversion noreply\r\nquit noreply\r\nversion  x\r\nversion \r\n quit \r\nversion\r\n";
+    let script = "version foo\r\nquit foo bar\r\nversion noreply\r\nquit noreply\r\nversion  x\r\nversion \r\n quit \
+                  \r\nversion\r\n";
     let said = String::from_utf8(server.say(script.as_bytes())).unwrap();
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[..5], ["ERROR"; 5], "{said}");

@@ -1,4 +1,5 @@
-//! Sessions over every command, with good and bad input: `kv` on one machine and on two, and memcached, give the same replies.
+//! Sessions over every command, with good and bad input: `kv` on one machine and on two, and memcached, give the same
+//! replies.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -225,7 +226,8 @@ fn random_request(random: &mut StdRng) -> Vec<u8> {
         let words = match (name, place) {
             ("gat" | "gats", 0) | ("touch", 1) => &TIMES[..],
             (_, 2) if usual >= 4 => &TIMES[..],
-            // None by which a number gets shorter: memcached fills it up with spaces, but not while a reply has the item.
+            // None by which a number gets shorter: memcached fills it up with spaces, but not while a reply has the
+            // item.
             ("incr", 1) => &["1", "7", "x", "-1", "noreply"],
             ("cas", 4) => &["0", "x", "999999999"],
             (_, 0) => &WORDS[..3],
@@ -249,7 +251,8 @@ fn random_requests_are_answered_as_by_memcached() {
     let seed = std::env::var("GOSSAMER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     println!("GOSSAMER_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    // Lines at the end complete what a block of data lacks: with half a request memcached drops replies that wait to be sent.
+    // Lines at the end complete what a block of data lacks: with half a request memcached drops replies that wait to be
+    // sent.
     let end = b"x\r\n".repeat(40);
     let mut session = || {
         let requests = random.random_range(1..40);

@@ -1,5 +1,5 @@
-//! `gossamer-launch ps`, `kill`, `status`, `check`, `logs` and `keygen`: what the daemons are asked, and how their answers
-//! are shown. With `--json` each prints one JSON object on one line.
+//! `gossamer-launch ps`, `kill`, `status`, `check`, `logs` and `keygen`: what the daemons are asked, and how their
+//! answers are shown. With `--json` each prints one JSON object on one line.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -44,7 +44,8 @@ pub(super) struct Kill {
     #[command(flatten)]
     ask: Ask,
 
-    /// Send this signal to all its machines instead of ending it: what it does is the program's choice (TERM, SIGUSR1, 10)
+    /// Send this signal to all its machines instead of ending it: what it does is the program's choice (TERM, SIGUSR1,
+    /// 10)
     #[arg(long, short = 's', value_name = "NAME", value_parser = signals::parse)]
     signal: Option<Signal>,
 
@@ -288,8 +289,8 @@ impl Keygen {
 fn next_steps(file: &Path) -> String {
     let file = file.display();
     format!(
-        "{file} is written, readable by you alone. Copy it to every host (scp -p), name it in rack.yaml (key_file:), and \
-         keep it secret: whoever has it can run programs on the rack."
+        "{file} is written, readable by you alone. Copy it to every host (scp -p), name it in rack.yaml (key_file:), \
+         and keep it secret: whoever has it can run programs on the rack."
     )
 }
 

@@ -1,5 +1,5 @@
-//! What the command lines print. A line that cannot be written is an error: it is told on standard error, and the status
-//! is not 0. Where nobody reads any more (`| head`), it is not told: the status says it, as that of `cat` does.
+//! What the command lines print. A line that cannot be written is an error: it is told on standard error, and the
+//! status is not 0. Where nobody reads any more (`| head`), it is not told: the status says it, as that of `cat` does.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

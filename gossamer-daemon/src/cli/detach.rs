@@ -1,8 +1,9 @@
-//! `run --detach`: the launcher goes on in the background, in a session of its own, and its caller ends when the program
-//! runs, with its number.
+//! `run --detach`: the launcher goes on in the background, in a session of its own, and its caller ends when the
+//! program runs, with its number.
 //!
-//! The caller starts this executable again with the same arguments, and [`VARIABLE`] to say so. What that process says on
-//! its standard output is the number. Until then the two end together, and the caller has its messages and its status.
+//! The caller starts this executable again with the same arguments, and [`VARIABLE`] to say so. What that process says
+//! on its standard output is the number. Until then the two end together, and the caller has its messages and its
+//! status.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

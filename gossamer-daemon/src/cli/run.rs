@@ -64,7 +64,8 @@ pub(super) struct Run {
     #[arg(long, value_name = "S", default_value_t = 30, requires = "local", value_parser = clap::value_parser!(u32).range(1..))]
     start_timeout: u32,
 
-    /// With --local: for how many seconds a machine that is reached by TCP may give no sign of life before it counts as dead
+    /// With --local: for how many seconds a machine that is reached by TCP may give no sign of life before it counts as
+    /// dead
     #[arg(long, value_name = "S", default_value_t = 3, requires = "local", value_parser = clap::value_parser!(u32).range(2..=86_400))]
     silence: u32,
 
@@ -97,8 +98,8 @@ pub(super) struct Run {
     #[arg(long, conflicts_with = "local")]
     detach: bool,
 
-    /// With --local: serve a page that shows what the program does, and print its address with the token [default address:
-    /// 127.0.0.1 and a free port; without this option $GOSSAMER_VIEW]. `gossamer-launch help view` says more
+    /// With --local: serve a page that shows what the program does, and print its address with the token [default
+    /// address: 127.0.0.1 and a free port; without this option $GOSSAMER_VIEW]. `gossamer-launch help view` says more
     #[arg(long, value_name = "ADDRESS", requires = "local", require_equals = true, num_args = 0..=1,
           default_missing_value = super::view::ADDRESS)]
     view: Option<String>,
@@ -107,18 +108,20 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE", requires = "view")]
     view_token: Option<PathBuf>,
 
-    /// PROGRAM is a threaded one in C or C++: its threads run on all machines, and its memory is one (`auto`), or what it names by
-    /// gsm_region_share is (`explicit`); docs/region.md says what works
+    /// PROGRAM is a threaded one in C or C++: its threads run on all machines, and its memory is one (`auto`), or what
+    /// it names by gsm_region_share is (`explicit`); docs/region.md says what works
     #[arg(long, value_name = "WAY")]
     region: Option<Way>,
 
-    /// With --region: say at the program's end which pages travelled, and name the N that were asked for most often [default N: 10]
+    /// With --region: say at the program's end which pages travelled, and name the N that were asked for most often
+    /// [default N: 10]
     #[arg(long, value_name = "N", requires = "region", require_equals = true, num_args = 0..=1, default_missing_value = "10",
           value_parser = clap::value_parser!(u32).range(1..=32))]
     region_stats: Option<u32>,
 
-    /// With --region: so many threads that the program creates, one after the other, start on machine 0, so many on machine 1, and
-    /// so on, then again from the start; for threads that have more to do the earlier they are created [default: 1 on each]
+    /// With --region: so many threads that the program creates, one after the other, start on machine 0, so many on
+    /// machine 1, and so on, then again from the start; for threads that have more to do the earlier they are created
+    /// [default: 1 on each]
     #[arg(long, value_name = "N,N,..", requires = "region", value_delimiter = ',')]
     threads_at: Vec<u32>,
 
@@ -182,15 +185,18 @@ Streams:
   program: in a `while read` loop, say --stdin none, as for srun and ssh -n; then machine 0 reads an end of file, too.
 
 Any program:
-  PROGRAM may be any program (`ls`, a script); each machine runs to its own end, whatever becomes of the others. When one
-  machine has called gossamer::main, all have to: one that ends without it ends the others, and is named. With --must-join
+  PROGRAM may be any program (`ls`, a script); each machine runs to its own end, whatever becomes of the others. When \
+  one
+  machine has called gossamer::main, all have to: one that ends without it ends the others, and is named. With \
+  --must-join
   it does so even if no other calls it.
 
 End:
   The program ends when the main function of machine 0 has returned. When a machine dies before that, all the others
   are ended within a second, and the machine, its process id and the cause are named. Ctrl-C, SIGTERM, SIGHUP and
   SIGQUIT are passed on to all machines; what is left after 3 seconds, or at a second signal, is killed. The end of
-  --time-limit does as SIGTERM does. When gossamer-launch itself is killed, the machines end too. On a rack a host that is
+  --time-limit does as SIGTERM does. When gossamer-launch itself is killed, the machines end too. On a rack a host \
+  that is
   cut off or hangs counts as dead after timeouts.silence_ms (3 s), here as there.
 
 Exit status:
@@ -201,7 +207,8 @@ Exit status:
                     killed by signal S: 128 + S
   128 + S           gossamer-launch was told to end by signal S (130: Ctrl-C)
   124               the time limit was over
-  141               nobody reads stdout or stderr any more (`| head`) and the machines ended well or by SIGPIPE: no message
+  141               nobody reads stdout or stderr any more (`| head`) and the machines ended well or by SIGPIPE: no \
+  message
   70                any other failure, of a machine or of gossamer-launch; also where stdout or stderr cannot be written
   127               PROGRAM was not found or cannot be executed
   2                 the command line is wrong";

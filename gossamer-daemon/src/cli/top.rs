@@ -169,7 +169,7 @@ mod tests {
     use gossamer::view::{MachineSample, WorkerSample};
 
     #[test]
-    fn o14_the_stuck_come_first_and_names_are_harmless() {
+    fn the_stuck_come_first_and_names_are_harmless() {
         let kept_by = "the closure `find\x1b[2J` on a `Tree`".to_owned();
         let memory_bytes = 300 << 10;
         let worker = |silent_ms| WorkerSample {

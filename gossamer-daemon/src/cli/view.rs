@@ -62,7 +62,8 @@ pub(super) struct View {
 const HELP: &str = "\
 The address that is printed holds a token: who has it may look, nobody else. Under it are
   sample.json    what the page shows
-  metrics        for Prometheus: OpenMetrics 1.0, or the text format 0.0.4; `/metrics` with the token as a bearer is the same
+  metrics        for Prometheus: OpenMetrics 1.0, or the text format 0.0.4; `/metrics` with the token as a bearer is \
+  the same
   dump           what all fibers wait for
   trace.json?seconds=S
 Nothing there changes anything. While nobody looks, the program is neither asked nor woken. Ctrl-C ends it.";

@@ -88,7 +88,7 @@ fn wrong_values_are_named_with_their_place() {
 }
 
 #[test]
-fn dr18_heaps_have_sizes() {
+fn heaps_have_sizes() {
     for (text, bytes) in [("8G", 8u64 << 30), ("'512m'", 512 << 20), ("8589934592", 8 << 30)] {
         let config = parse(&format!("{SMALL}heap: {text}\n")).unwrap();
         assert_eq!(config.heap.unwrap().get(), bytes);

@@ -1,8 +1,9 @@
 //! Programs by their content: found at their path, in the cache, or taken from the launcher.
 //!
-//! Invariants: what [`Cache::find`] or [`Incoming::finish`] returns for a hash had that hash a moment ago, and lies where
-//! nobody but this process's user (and root) can put something else until it is executed. What is kept and what is coming
-//! in have no more bytes together than the limit: room is reserved before the first byte of a program is taken.
+//! Invariants: what [`Cache::find`] or [`Incoming::finish`] returns for a hash had that hash a moment ago, and lies
+//! where nobody but this process's user (and root) can put something else until it is executed. What is kept and what
+//! is coming in have no more bytes together than the limit: room is reserved before the first byte of a program is
+//! taken.
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read, Write};
@@ -91,7 +92,8 @@ fn is(path: &Path, binary: &Binary) -> bool {
     same_length && hash_file(path).is_ok_and(|found| found == *binary)
 }
 
-/// Whether only this user (or, for what root owns, root) can change it; in a sticky folder others cannot touch what is ours.
+/// Whether only this user (or, for what root owns, root) can change it; in a sticky folder others cannot touch what is
+/// ours.
 fn is_safe(found: &Metadata) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let is_open = found.mode() & 0o022 != 0 && !(found.is_dir() && found.mode() & 0o1000 != 0);
@@ -103,8 +105,8 @@ fn is_out_of_reach(path: &Path) -> bool {
     path.is_absolute() && path.ancestors().all(|part| fs::symlink_metadata(part).is_ok_and(|found| is_safe(&found)))
 }
 
-/// Makes a folder from which others may execute, whatever the umask is; one that is there stays as it is. It gets its name when
-/// others may already use it, for the daemon may be killed in between.
+/// Makes a folder from which others may execute, whatever the umask is; one that is there stays as it is. It gets its
+/// name when others may already use it, for the daemon may be killed in between.
 fn make_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -158,8 +160,8 @@ impl Cache {
         self.folder.join(blake3::Hash::from_bytes(binary.hash).to_hex().as_str()).join(name)
     }
 
-    /// Starts taking a program. Waits while another launcher sends the same, and while those that are coming in leave no
-    /// room for it.
+    /// Starts taking a program. Waits while another launcher sends the same, and while those that are coming in leave
+    /// no room for it.
     ///
     /// # Errors
     /// When the folder cannot be written, or the program is longer than all that may be kept.
@@ -204,8 +206,8 @@ impl Cache {
         }
         let (folder, user) = (self.folder.display(), rustix::process::geteuid().as_raw());
         Err(io::Error::other(format!(
-            "{folder}, where programs are kept, has to be a folder (no link) that belongs to user {user} and that nobody \
-             else may write (chmod go-w), or start gossamer-daemon with another --cache"
+            "{folder}, where programs are kept, has to be a folder (no link) that belongs to user {user} and that \
+             nobody else may write (chmod go-w), or start gossamer-daemon with another --cache"
         )))
     }
 

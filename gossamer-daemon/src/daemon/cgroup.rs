@@ -1,8 +1,8 @@
-//! A cgroup (version 2) for each program, below the daemon's own, where the host lets it have one: all that is in it can be
-//! killed in one go, however fast it forks, and has a limit of tasks.
+//! A cgroup (version 2) for each program, below the daemon's own, where the host lets it have one: all that is in it
+//! can be killed in one go, however fast it forks, and has a limit of tasks.
 //!
-//! Where nothing of the sort can be had (no cgroup v2, not this user's, read-only as in many containers) programs run without:
-//! [`crate::orphans`] ends what they leave in any case.
+//! Where nothing of the sort can be had (no cgroup v2, not this user's, read-only as in many containers) programs run
+//! without: [`crate::orphans`] ends what they leave in any case.
 //!
 //! ```text
 //! BASE                          where the daemon was started: its unit's, with `Delegate=yes`

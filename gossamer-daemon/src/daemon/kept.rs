@@ -1,7 +1,7 @@
 //! The last output of the programs of this host, running and ended: for `gossamer-launch logs --output`.
 //!
-//! Invariants: of each program at most [`KEPT_BYTES`] are kept, of those that have ended the last [`KEPT_PROGRAMS`]. Pieces
-//! are numbered from 0 as they come, so that who follows misses none that is kept, and learns when one is not.
+//! Invariants: of each program at most [`KEPT_BYTES`] are kept, of those that have ended the last [`KEPT_PROGRAMS`].
+//! Pieces are numbered from 0 as they come, so that who follows misses none that is kept, and learns when one is not.
 
 use comm::deadline::deadline_after;
 use std::collections::VecDeque;
@@ -99,8 +99,8 @@ impl Kept {
         }
     }
 
-    /// What it has written from piece `from` on; waits up to `limit` for that, or for its end. `None` when nothing is known
-    /// of such a program.
+    /// What it has written from piece `from` on; waits up to `limit` for that, or for its end. `None` when nothing is
+    /// known of such a program.
     pub fn after(&self, program: ProgramId, from: u64, limit: Duration) -> Option<News> {
         let end = deadline_after(limit);
         let mut programs = self.programs();

@@ -1,8 +1,8 @@
-//! The daemon's log: structured lines on standard error (which systemd's journal keeps), and the last of them in memory,
-//! for `gossamer-launch logs`.
+//! The daemon's log: structured lines on standard error (which systemd's journal keeps), and the last of them in
+//! memory, for `gossamer-launch logs`.
 //!
-//! A thread of its own writes to standard error, from a queue: if nobody reads that, lines are lost, and counted, but no
-//! thread of the daemon waits.
+//! A thread of its own writes to standard error, from a queue: if nobody reads that, lines are lost, and counted, but
+//! no thread of the daemon waits.
 
 use comm::deadline::deadline_after;
 use std::collections::VecDeque;

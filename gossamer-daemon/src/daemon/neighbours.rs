@@ -1,6 +1,6 @@
 //! The daemons of the other hosts, as seen from here: a connection to each, made again when it breaks, so that
-//! `gossamer-launch status` and `check` can tell which pairs of hosts do not reach each other. Programs do not depend on
-//! it: their launcher watches their hosts itself.
+//! `gossamer-launch status` and `check` can tell which pairs of hosts do not reach each other. Programs do not depend
+//! on it: their launcher watches their hosts itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,8 +1,8 @@
 //! The programs that run on this host, as its daemon knows them.
 //!
-//! Invariants: programs that run, and those that are only coming (their executable is on its way), are counted together,
-//! against one limit, each once: who counts holds the lock of those that come, and so does what turns one of them into one
-//! that runs. One part at a time is started ([`Programs::starting`]).
+//! Invariants: programs that run, and those that are only coming (their executable is on its way), are counted
+//! together, against one limit, each once: who counts holds the lock of those that come, and so does what turns one of
+//! them into one that runs. One part at a time is started ([`Programs::starting`]).
 
 use comm::deadline::deadline_after;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -180,9 +180,9 @@ impl Programs {
         }
     }
 
-    /// Reserves room for one more as soon as there is room for it and for all that wait before it. `tell` is called at once
-    /// where that takes time, when something changes, and each [`BEAT_MS`], with the number of those before it; when it says
-    /// false, the program leaves the queue. At most `most_waiting` wait.
+    /// Reserves room for one more as soon as there is room for it and for all that wait before it. `tell` is called at
+    /// once where that takes time, when something changes, and each [`BEAT_MS`], with the number of those before it;
+    /// when it says false, the program leaves the queue. At most `most_waiting` wait.
     ///
     /// # Errors
     /// Why not, in words.
@@ -421,7 +421,8 @@ mod tests {
         });
     }
 
-    /// A signal while input comes in: each message is whole. The input fills the socket, so that it is written in pieces.
+    /// A signal while input comes in: each message is whole. The input fills the socket, so that it is written in
+    /// pieces.
     #[test]
     fn messages_to_a_part_are_whole_whoever_writes_them() {
         const EACH: usize = 200;

@@ -1,9 +1,9 @@
 //! One program on this host, from its request to the moment when nothing of it is left: finds or takes the executable,
 //! starts the part, and passes messages on between it and the launcher.
 //!
-//! Invariants: whatever ends first (launcher, connection, part, or the program by order) ends the rest: the part sees the
-//! end of its socket and kills its machines, or is killed soon after (`child.rs`); the launcher is told `Gone`. When
-//! the session is over, part and orphans have been collected.
+//! Invariants: whatever ends first (launcher, connection, part, or the program by order) ends the rest: the part sees
+//! the end of its socket and kills its machines, or is killed soon after (`child.rs`); the launcher is told `Gone`.
+//! When the session is over, part and orphans have been collected.
 
 use std::ffi::OsStr;
 use std::io;
@@ -89,7 +89,8 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
         if !file.exists() {
             let most = limits.cache_bytes;
             return Err(format!(
-                "the program had to go for the library that it loads first: limits.cache_bytes is {most}, too little for both"
+                "the program had to go for the library that it loads first: limits.cache_bytes is {most}, too little \
+                 for both"
             ));
         }
         Ok((file, library))
@@ -107,7 +108,8 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     let bytes = setup.to_bytes().len();
     if bytes > MAX_MESSAGE_BYTES {
         return Err(format!(
-            "with the environment that this host adds, what the program is told has {bytes} bytes; at most {MAX_MESSAGE_BYTES} are possible"
+            "with the environment that this host adds, what the program is told has {bytes} bytes; at most \
+             {MAX_MESSAGE_BYTES} are possible"
         ));
     }
     let (channel, theirs) = UnixStream::pair().map_err(|error| format!("no socket for the program: {error}"))?;

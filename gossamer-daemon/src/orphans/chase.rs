@@ -1,9 +1,9 @@
-//! Killing children that may fork faster than one can look: a chain whose links live for a tenth of a millisecond each, in
-//! groups and sessions of their own.
+//! Killing children that may fork faster than one can look: a chain whose links live for a tenth of a millisecond each,
+//! in groups and sessions of their own.
 //!
 //! What helps: a process group is killed whole, between two forks of its members. Only the children of this process are
-//! chased; when one is killed, its own become ours. And the dead are not collected meanwhile: what has a limit of tasks uses it
-//! up, and can fork no more.
+//! chased; when one is killed, its own become ours. And the dead are not collected meanwhile: what has a limit of tasks
+//! uses it up, and can fork no more.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -15,8 +15,9 @@ use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 const CHASE_LIMIT: Duration = Duration::from_millis(50);
 const CHASE_DEAD: usize = 1000;
 
-/// Kills those children for which `is_hunted` holds, until all of them have their signal, for a while. Nothing is collected. The
-/// caller sees to it that nobody else collects: so each number stays what it is. Those that have got a signal.
+/// Kills those children for which `is_hunted` holds, until all of them have their signal, for a while. Nothing is
+/// collected. The caller sees to it that nobody else collects: so each number stays what it is. Those that have got a
+/// signal.
 pub(super) fn kill_all(is_hunted: impl Fn(Pid) -> bool) -> HashSet<Pid> {
     let start = Instant::now();
     let mut killed = HashSet::new();
@@ -36,8 +37,8 @@ pub(super) fn kill_all(is_hunted: impl Fn(Pid) -> bool) -> HashSet<Pid> {
     }
 }
 
-/// Kills the process group of a child, where nothing but what descends from here can be in it: a process may join any group
-/// of its session, so one that this process shares with others is left alone.
+/// Kills the process group of a child, where nothing but what descends from here can be in it: a process may join any
+/// group of its session, so one that this process shares with others is left alone.
 fn kill_group_of(child: Pid) {
     let own = getpid().as_raw_nonzero().get();
     let child = child.as_raw_nonzero().get();
@@ -49,7 +50,8 @@ fn kill_group_of(child: Pid) {
     }
 }
 
-/// The session of a process; 0 is this one. (`rustix` takes for granted that there is one: in a container it may lie outside.)
+/// The session of a process; 0 is this one. (`rustix` takes for granted that there is one: in a container it may lie
+/// outside.)
 pub(super) fn session(pid: i32) -> i32 {
     // SAFETY: the call takes and gives a number.
     unsafe { libc::getsid(pid) }

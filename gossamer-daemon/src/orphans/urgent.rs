@@ -1,5 +1,5 @@
-//! A thread that goes before all others for a while: what kills thousands that fork has to get the processor while they want it
-//! too. Root may do that; for others it is not there.
+//! A thread that goes before all others for a while: what kills thousands that fork has to get the processor while they
+//! want it too. Root may do that; for others it is not there.
 
 /// While it lives, this thread goes first.
 pub(super) struct Urgent {

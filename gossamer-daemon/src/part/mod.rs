@@ -137,7 +137,8 @@ fn start(setup: &Setup, plan: &Plan) -> Result<Group, LaunchError> {
         return Err(LaunchError::system(task)(error));
     }
     if let Some(library) = &setup.library {
-        // Here, as the user that the program runs as: the loader would go on without it, and the program would be many of its own.
+        // Here, as the user that the program runs as: the loader would go on without it, and the program would be many
+        // of its own.
         let task = "read the library that the program loads first";
         std::fs::File::open(os(library)).map_err(LaunchError::system(task))?;
     }

@@ -66,8 +66,8 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Starts a thread that passes on what `machine` writes into the pipe that it will be handed, and calls `ended` at the
-    /// end of that.
+    /// Starts a thread that passes on what `machine` writes into the pipe that it will be handed, and calls `ended` at
+    /// the end of that.
     pub fn pass_on(
         &mut self,
         machine: u16,
@@ -132,8 +132,8 @@ fn read_all(machine: u16, stream: Stream, mut pipe: File, window: &Window, outbo
     }
 }
 
-/// Starts the thread that writes machine 0's input into the pipe that it will be handed, and grants the launcher as much
-/// again as it has written.
+/// Starts the thread that writes machine 0's input into the pipe that it will be handed, and grants the launcher as
+/// much again as it has written.
 pub fn input(outbox: mpsc::Sender<Outgoing>) -> io::Result<(Handover, mpsc::Sender<Vec<u8>>)> {
     let (sender, pieces) = mpsc::channel::<Vec<u8>>();
     let (hand_over, pipe) = mpsc::sync_channel::<OwnedFd>(1);

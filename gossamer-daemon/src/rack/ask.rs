@@ -48,7 +48,8 @@ pub fn ask(rack: &RackConfig, hosts: &[Host], key: &Key, request: &Request) -> V
     of_all(hosts, one).into_iter().flatten().collect()
 }
 
-/// What `one` says of each host, by its place in `hosts`, all at once. `None` where it has panicked, which has told of itself.
+/// What `one` says of each host, by its place in `hosts`, all at once. `None` where it has panicked, which has told of
+/// itself.
 pub(super) fn of_all<R: Send>(hosts: &[Host], one: impl Fn(usize, &Host) -> R + Sync) -> Vec<Option<R>> {
     let one = &one;
     std::thread::scope(|scope| {

@@ -364,8 +364,8 @@ impl Program {
             if let Some(first) = left.first() {
                 let cause = match self.stillness.was_still(self.silence) {
                     Some(time) => Cause::Ended(format!(
-                        "gossamer-launch itself stood still for {:.1} s (stopped by a signal, or its host was suspended \
-                         or overloaded), so its hosts ended the program after {:?} without a sign of life",
+                        "gossamer-launch itself stood still for {:.1} s (stopped by a signal, or its host was \
+                         suspended or overloaded), so its hosts ended the program after {:?} without a sign of life",
                         time.as_secs_f64(),
                         self.silence
                     )),

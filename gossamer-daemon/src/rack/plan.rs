@@ -231,8 +231,8 @@ fn check_length(start: Start, most: u32) -> Result<Start, RackError> {
     let bytes = Request::Run(Box::new(start.clone())).to_bytes().len();
     if bytes > RUN_BYTES_MAX {
         return Err(RackError::Plan(format!(
-            "what each host is told to start the program has {bytes} bytes, with arguments, environment and plan; at most \
-             {RUN_BYTES_MAX} are possible: --clean-env, fewer arguments, or fewer machines"
+            "what each host is told to start the program has {bytes} bytes, with arguments, environment and plan; at \
+             most {RUN_BYTES_MAX} are possible: --clean-env, fewer arguments, or fewer machines"
         )));
     }
     Ok(start)
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn dr18_hosts_are_told_how_much_their_heaps_may_take() {
+    fn hosts_are_told_how_much_their_heaps_may_take() {
         let mut run = run(&[]);
         run.rack.heap = "8G".parse().ok();
         run.rack.hosts[1].heap = "2G".parse().ok();

@@ -65,7 +65,8 @@ pub enum LinkError {
     Wire(#[from] WireError),
     /// Another host answers there.
     #[error(
-        "the daemon at {address} is that of host {theirs} of rack {rack}: see the addresses in rack.yaml, here and there"
+        "the daemon at {address} is that of host {theirs} of rack {rack}: see the addresses in rack.yaml, here and \
+         there"
     )]
     Name {
         /// Where.

@@ -49,8 +49,8 @@ pub struct MachineStatus {
     pub slots_bytes: Option<u64>,
     /// Memory in use, in bytes.
     pub resident_bytes: u64,
-    /// What of it is shared with other processes of the host: over `shm`, the touched slots. Slots that `tcp` or `verbs`
-    /// writes are not told apart.
+    /// What of it is shared with other processes of the host: over `shm`, the touched slots. Slots that `tcp` or
+    /// `verbs` writes are not told apart.
     pub shared_bytes: u64,
 }
 

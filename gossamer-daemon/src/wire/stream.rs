@@ -1,7 +1,7 @@
 //! Messages over streams: whole ones, one after the other.
 //!
-//! Between hosts they travel in [`comm::secure`] connections, between a daemon and its parts over a pair of local sockets.
-//! Both are seen as a [`Sender`] and a [`Receiver`], which two threads may own.
+//! Between hosts they travel in [`comm::secure`] connections, between a daemon and its parts over a pair of local
+//! sockets. Both are seen as a [`Sender`] and a [`Receiver`], which two threads may own.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,5 @@
-//! What descriptors reach a program: its standard streams and what it needs, whatever daemon and launcher were started with.
+//! What descriptors reach a program: its standard streams and what it needs, whatever daemon and launcher were started
+//! with.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -37,7 +38,8 @@ impl Secret {
     }
 }
 
-/// Each machine has inherited its channel and the program's memory (the launcher's, each machine's, the shares), and nothing else.
+/// Each machine has inherited its channel and the program's memory (the launcher's, each machine's, the shares), and
+/// nothing else.
 #[track_caller]
 pub fn assert_inherited(ended: &Ended, memory_files: usize) {
     ended.assert(0, None);

@@ -1,5 +1,6 @@
-//! What a program may leave behind: processes that fork, and outlive it if they can. All of it is bounded in number and time,
-//! for a test that fails must not take its machine along. Their name is the test's, so that their dead are found too.
+//! What a program may leave behind: processes that fork, and outlive it if they can. All of it is bounded in number and
+//! time, for a test that fails must not take its machine along. Their name is the test's, so that their dead are found
+//! too.
 #![allow(unsafe_code)] // fork
 
 use std::ffi::CString;

@@ -1,4 +1,5 @@
-//! Racks on which something dies, hangs or is told to end: the whole program ends on all hosts, and the launcher says why.
+//! Racks on which something dies, hangs or is told to end: the whole program ends on all hosts, and the launcher says
+//! why.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +23,8 @@ crate::tests![
     death_on_a_rack_is_seen_while_nobody_reads_the_output,
 ];
 
-/// Three hosts with a machine each that waits; `harm` is done, and all must end. What the launcher said: the cause tells what is seen at
-/// once from what is noticed after [`LENIENT_MS`].
+/// Three hosts with a machine each that waits; `harm` is done, and all must end. What the launcher said: the cause
+/// tells what is seen at once from what is noticed after [`LENIENT_MS`].
 fn harmed(silence_ms: u32, harm: impl FnOnce(&Rack, &BTreeMap<u16, u32>, u32)) -> (Ended, BTreeMap<u16, u32>, Rack) {
     let rack = Rack::start(3, silence_ms, "");
     let launch = rack.launch(&["wait"]);

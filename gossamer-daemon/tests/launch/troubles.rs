@@ -1,5 +1,5 @@
-//! What goes wrong on a rack without any machine's fault: hosts that do not answer, caches that cannot be used, limits that
-//! are reached. Each is told, with its cure.
+//! What goes wrong on a rack without any machine's fault: hosts that do not answer, caches that cannot be used, limits
+//! that are reached. Each is told, with its cure.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -166,7 +166,8 @@ fn a_closed_pipe_ends_quietly() {
     rack.until_idle();
 }
 
-/// The last line is written when all machines have gone; a limit on the file's length lets the first part of it through.
+/// The last line is written when all machines have gone; a limit on the file's length lets the first part of it
+/// through.
 fn the_end_of_output_may_be_what_fails() {
     let folder = tempfile::tempdir().unwrap();
     let script = "trap '' XFSZ; ulimit -f 1; exec \"$@\" > \"$0\"";

@@ -1,5 +1,5 @@
-//! Who watches a program on a rack: questions go by the daemons to its machines, and their answers come back, in parts; the program's
-//! launcher sees none of it.
+//! Who watches a program on a rack: questions go by the daemons to its machines, and their answers come back, in parts;
+//! the program's launcher sees none of it.
 
 use std::io::Write;
 use std::process::Command;
@@ -12,10 +12,10 @@ use crate::hosts::{LENIENT_MS, Rack};
 use crate::rig::{Launch, command, kill, run, start, until};
 
 crate::tests![
-    o14_a_program_on_a_rack_is_watched_by_its_daemons,
+    a_program_on_a_rack_is_watched_by_its_daemons,
     machines_that_do_not_answer_are_named,
     what_cannot_be_watched_is_told,
-    o20_a_view_is_for_who_has_its_address,
+    a_view_is_for_who_has_its_address,
     a_token_does_not_stay_in_the_arguments,
     a_watcher_that_is_stopped_fills_no_memory,
     answers_without_end_are_dropped_by_who_asks,
@@ -96,7 +96,7 @@ fn ask(rack: &Rack, what: &str, args: &[&str]) -> Command {
     command
 }
 
-fn o14_a_program_on_a_rack_is_watched_by_its_daemons() {
+fn a_program_on_a_rack_is_watched_by_its_daemons() {
     let rack = Rack::start(2, LENIENT_MS, "");
     let (launch, id) = program(&rack, &[]);
     // Named, and as the only one that runs.
@@ -140,7 +140,7 @@ fn what_cannot_be_watched_is_told() {
     run(command(2, &["--view=nowhere"], &["park"])).complains(2, "is no address");
 }
 
-fn o20_a_view_is_for_who_has_its_address() {
+fn a_view_is_for_who_has_its_address() {
     let launch = start(command(2, &["--view"], &["watched"]));
     launch.ready(2);
     until("the address", || launch.has_complained("view at http://127.0.0.1:"));

@@ -15,17 +15,20 @@ use crate::waits;
 
 /// An array over all places of the rack, of which each owns a part.
 ///
-/// Elements are read and written one by one ([`get`](Self::get), [`set`](Self::set)), combined ([`apply`](Self::apply)), changed by closures
-/// ([`update`](Self::update)), in chunks ([`views`](Self::views), [`modify`](Self::modify), [`combine`](Self::combine)) and in bulk
-/// ([`gather`](Self::gather) and its like). A chunk of 512 elements, or as many as fit 64 KiB, comes to the place that reads, writes or combines it
-/// and stays there until another place wants it. What one place has done before a message, a join, a lock or a barrier, others see
+/// Elements are read and written one by one ([`get`](Self::get), [`set`](Self::set)), combined
+/// ([`apply`](Self::apply)), changed by closures ([`update`](Self::update)), in chunks ([`views`](Self::views),
+/// [`modify`](Self::modify), [`combine`](Self::combine)) and in bulk ([`gather`](Self::gather) and its like). A chunk
+/// of 512 elements, or as many as fit 64 KiB, comes to the place that reads, writes or combines it and stays there
+/// until another place wants it. What one place has done before a message, a join, a lock or a barrier, others see
 /// after it. Without these, reads and writes of different elements have no order among places.
 ///
 /// Any call may let other fibers of the worker run, so `get` and then `set` is not atomic: [`update`](Self::update) and
-/// [`apply`](Self::apply) are. A call that has to fetch a chunk waits, so inside delegated closures it panics, unless the chunk is here.
+/// [`apply`](Self::apply) are. A call that has to fetch a chunk waits, so inside delegated closures it panics, unless
+/// the chunk is here.
 ///
-/// A handle may be cloned, captured by closures that travel, and dropped anywhere; the array's memory goes after the last. Threads that are not places
-/// of the program (`std::thread::spawn`) may use it too: a worker of the machine does their calls.
+/// A handle may be cloned, captured by closures that travel, and dropped anywhere; the array's memory goes after the
+/// last. Threads that are not places of the program (`std::thread::spawn`) may use it too: a worker of the machine does
+/// their calls.
 ///
 /// ```
 /// use gossamer_array::{Add, Array};
@@ -205,8 +208,8 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// Element `i` if its chunk is here; if not asks for it, and does not wait. Legal in delegated closures. On a thread that is no place it waits as
-    /// [`get`](Self::get) does.
+    /// Element `i` if its chunk is here; if not asks for it, and does not wait. Legal in delegated closures. On a
+    /// thread that is no place it waits as [`get`](Self::get) does.
     ///
     /// # Panics
     /// If there is no such element; if the array is poisoned.
@@ -283,8 +286,9 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// Combines element `i` with `x`, as the operator says. It is combined here, whatever other places do at the same time, and merged when
-    /// somebody reads the element or combines it otherwise: so many places may combine the same elements at their full speed.
+    /// Combines element `i` with `x`, as the operator says. It is combined here, whatever other places do at the same
+    /// time, and merged when somebody reads the element or combines it otherwise: so many places may combine the same
+    /// elements at their full speed.
     ///
     /// # Panics
     /// As [`get`](Self::get).

@@ -11,7 +11,8 @@ use crate::shape::Split;
 use crate::{Error, make, waits};
 
 impl<T: Element> Array<T> {
-    /// An array of `n` elements with this value, split evenly over all places of the rack. Waits until each has made its part.
+    /// An array of `n` elements with this value, split evenly over all places of the rack. Waits until each has made
+    /// its part.
     ///
     /// # Errors
     /// [`Error::Memory`] if a machine has too little memory for its part, [`Error::Elements`], [`Error::Arrays`].
@@ -53,8 +54,8 @@ pub struct Builder<T> {
 }
 
 impl<T: Element> Builder<T> {
-    /// The element at which each machine's part begins, instead of an even split: one for each machine, the first 0, each a multiple of the chunk.
-    /// A machine's part is split evenly over its workers.
+    /// The element at which each machine's part begins, instead of an even split: one for each machine, the first 0,
+    /// each a multiple of the chunk. A machine's part is split evenly over its workers.
     ///
     /// Example: at [`Error`].
     #[must_use]
@@ -72,8 +73,9 @@ impl<T: Element> Builder<T> {
         self
     }
 
-    /// The bytes that each place may use for chunks of other places; 64 MiB if nothing is said, four chunks at least. They are taken with the
-    /// array, though no more than the other places' chunks can fill. Chunks that are viewed or waited for are kept even if they are more.
+    /// The bytes that each place may use for chunks of other places; 64 MiB if nothing is said, four chunks at least.
+    /// They are taken with the array, though no more than the other places' chunks can fill. Chunks that are viewed or
+    /// waited for are kept even if they are more.
     ///
     /// Example: at the [type](Self).
     #[must_use]
@@ -117,7 +119,8 @@ impl<T: Element> Builder<T> {
         self
     }
 
-    /// Makes the array, each element with this value. Each place takes and writes the memory of its part; the caller waits for all.
+    /// Makes the array, each element with this value. Each place takes and writes the memory of its part; the caller
+    /// waits for all.
     ///
     /// # Errors
     /// [`Error`] says which.

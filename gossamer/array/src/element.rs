@@ -5,8 +5,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::shape::CHUNK_BYTES_MAX;
 
-/// What may lie in an array: plain values of 1 byte to 64 KiB, that any bytes are one of. Numbers, arrays of numbers, and structs of
-/// these that derive zerocopy's `FromBytes` and `IntoBytes`. No `bool` and no `char`: use `u8` and `u32`. No references or pointers.
+/// What may lie in an array: plain values of 1 byte to 64 KiB, that any bytes are one of. Numbers, arrays of numbers,
+/// and structs of these that derive zerocopy's `FromBytes` and `IntoBytes`. No `bool` and no `char`: use `u8` and
+/// `u32`. No references or pointers.
 ///
 /// It is implemented for all that fits; nothing needs to be written.
 ///
@@ -32,7 +33,8 @@ use crate::shape::CHUNK_BYTES_MAX;
     message = "`{Self}` cannot lie in an `Array`",
     label = "not a plain value of bytes",
     note = "elements travel as bytes, and any bytes have to be one: for `bool` use `u8`, for `char` use `u32`",
-    note = "derive `Clone`, `Copy` and zerocopy's `FromBytes` and `IntoBytes` for a struct of your own, with `#[repr(C)]`"
+    note = "derive `Clone`, `Copy` and zerocopy's `FromBytes` and `IntoBytes` for a struct of your own, with \
+            `#[repr(C)]`"
 )]
 pub trait Element: FromBytes + IntoBytes + Copy + NoRef + Send + 'static {
     /// Holds at compile time that the size is one that a chunk can have.

@@ -20,15 +20,16 @@ pub enum Error {
     },
     /// A machine has not enough memory.
     #[error(
-        "machine {machine} would need {bytes} bytes for its part of the array, and has {left} left: make the array or its cache \
-         smaller, give that machine a smaller part (`Builder::starts`), or use more machines"
+        "machine {machine} would need {bytes} bytes for its part of the array, and has {left} left: make the array or \
+         its cache smaller, give that machine a smaller part (`Builder::starts`), or use more machines"
     )]
     Memory {
         /// The machine.
         machine: u16,
         /// Needed there: elements, tables, caches.
         bytes: u64,
-        /// Left there: the least of available memory, the room in its control group, and the limit on its address space.
+        /// Left there: the least of available memory, the room in its control group, and the limit on its address
+        /// space.
         left: u64,
     },
     /// More elements than an array can have.

@@ -1,12 +1,13 @@
 //! Frames: the memory of a chunk at one place, with what that place may do with it.
 //!
-//! A frame is a header of 64 bytes and the elements behind it. It belongs to one [`Part`](crate::part::Part), thus to one thread: nothing
-//! of it is ever touched by another one, so its fields are plain cells and its elements plain memory. (Those at home may be read by another
-//! process meanwhile, while nobody changes them: `room.rs`.)
+//! A frame is a header of 64 bytes and the elements behind it. It belongs to one [`Part`](crate::part::Part), thus to
+//! one thread: nothing of it is ever touched by another one, so its fields are plain cells and its elements plain
+//! memory. (Those at home may be read by another process meanwhile, while nobody changes them: `room.rs`.)
 //!
-//! Invariants: (A1) a [`Frame`] lies in an arena of its part and is used on that part's thread only, while the part is there, which each view
-//! keeps. (A2) While `pins` is above 0 the elements do not change and the frame is not used for anything else:
-//! who would write takes a copy. (A3) While a user's closure has the elements (`busy`), nothing else touches them.
+//! Invariants: (A1) a [`Frame`] lies in an arena of its part and is used on that part's thread only, while the part is
+//! there, which each view keeps. (A2) While `pins` is above 0 the elements do not change and the frame is not used for
+//! anything else: who would write takes a copy. (A3) While a user's closure has the elements (`busy`), nothing else
+//! touches them.
 
 #![allow(unsafe_code)]
 
@@ -22,8 +23,8 @@ use crate::room::{Mapping, Room};
 use crate::shape::OwnedChunks;
 
 pub(crate) const HEADER_BYTES: usize = 64;
-/// Bytes of cache memory that are taken from the system at a time, at least one frame, when those of the start are in use; at first where
-/// there were none.
+/// Bytes of cache memory that are taken from the system at a time, at least one frame, when those of the start are in
+/// use; at first where there were none.
 const FIRST_SLAB_BYTES: usize = 256 << 10;
 const SLAB_BYTES: usize = 4 << 20;
 const PAGE_BYTES: usize = 4096;
@@ -188,7 +189,8 @@ impl Memory {
 }
 
 impl Home {
-    /// Takes the memory and writes each element: so it is there when the array is. Takes its time; on a thread of its own.
+    /// Takes the memory and writes each element: so it is there when the array is. Takes its time; on a thread of its
+    /// own.
     pub(crate) fn new(chunks: OwnedChunks, chunk_bytes: usize, value: &[u8]) -> io::Result<Home> {
         let (frame_bytes, frames) = (frame_bytes(chunk_bytes), chunks.count);
         let bytes = frames.checked_mul(frame_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn da21_the_first_frames_of_a_cache_have_their_pages() {
+    fn the_first_frames_of_a_cache_have_their_pages() {
         let frames = 200;
         let slab = Slab::touched(frames as usize, CHUNK_BYTES).unwrap();
         let cache = Cache::new(CHUNK_BYTES, 64 << 20, slab);

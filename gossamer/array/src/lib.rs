@@ -1,4 +1,5 @@
-//! An array over a rack: plain values over all places of a program, which reads, writes and combines them almost as a slice.
+//! An array over a rack: plain values over all places of a program, which reads, writes and combines them almost as a
+//! slice.
 //!
 //! ```
 //! use gossamer_array::{Add, Array};
@@ -27,18 +28,20 @@
 //! How it works inside, in the order to read it:
 //!
 //! 1. `keeper.rs`: who may do what with a chunk, as its home knows it; pure, and searched through by its tests
-//! 2. `part/`: the part of an array at one place, which belongs to that place's worker; `frame.rs`: the memory of a chunk; `room.rs`: where
-//!    that is which other machines of the host see
+//! 2. `part/`: the part of an array at one place, which belongs to that place's worker; `frame.rs`: the memory of a
+//!    chunk; `room.rs`: where that is which other machines of the host see
 //! 3. `post.rs`: the messages between parts, by `trust::link::post`
-//! 4. `local.rs`: hits, and how a call waits; `array.rs`, `view.rs`, `update.rs`, `bulk/`, `whole.rs`, `lock.rs`: the calls
+//! 4. `local.rs`: hits, and how a call waits; `array.rs`, `view.rs`, `update.rs`, `bulk/`, `whole.rs`, `lock.rs`: the
+//!    calls
 //! 5. `make.rs`: how an array comes to be and goes; `shape.rs`: who owns what; `memory.rs`: is there room; `held.rs`:
 //!    will there be
 //!
-//! Nothing of it is shared between threads, so it has no atomics, locks and fences: a worker's frames are its own, and a chunk that another
-//! worker of the same machine wants is sent to it as to one of another machine. Between machines of one host a granted chunk is copied once, by who
-//! was granted it (`room.rs`).
+//! Nothing of it is shared between threads, so it has no atomics, locks and fences: a worker's frames are its own, and
+//! a chunk that another worker of the same machine wants is sent to it as to one of another machine. Between machines
+//! of one host a granted chunk is copied once, by who was granted it (`room.rs`).
 //!
-//! The design is that of DArray (B. Ding, M. Han, R. Chen, ICPP 2023), with delegation in the place of its runtime threads and reference counts.
+//! The design is that of DArray (B. Ding, M. Han, R. Chen, ICPP 2023), with delegation in the place of its runtime
+//! threads and reference counts.
 
 // `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]

@@ -1,8 +1,9 @@
 //! Calls for single elements and chunks, as far as this place does them: hits, and how a call waits for its chunk.
 //!
-//! A hit is a look into the table of this thread's part, and a plain load or store of this thread's own memory: no lock, no atomic
-//! read-modify-write, no fence (DArray 4.1 has two atomic writes). Each 1,024th call looks at what others want of this worker first, so that a fiber
-//! in a loop of hits holds up nobody (DArray fig. 4 and 5 have a flag for that).
+//! A hit is a look into the table of this thread's part, and a plain load or store of this thread's own memory: no
+//! lock, no atomic read-modify-write, no fence (DArray 4.1 has two atomic writes). Each 1,024th call looks at what
+//! others want of this worker first, so that a fiber in a loop of hits holds up nobody (DArray fig. 4 and 5 have a flag
+//! for that).
 
 #![allow(unsafe_code)]
 
@@ -44,7 +45,8 @@ impl<T: Element> Array<T> {
     #[track_caller]
     fn hit(&self, i: usize, wanted: u64) -> Option<*mut T> {
         self.check(i);
-        // SAFETY: nothing else runs before the caller has done its load or store; `i` is in range, so the part has its chunk.
+        // SAFETY: nothing else runs before the caller has done its load or store; `i` is in range, so the part has its
+        // chunk.
         let elements = unsafe { post::for_hits(self.name())?.hit(i >> self.shift(), wanted) }?;
         Some(elements.cast::<T>().wrapping_add(self.within(i)))
     }
@@ -73,16 +75,16 @@ impl<T: Element> Array<T> {
         if !O::PLAIN.is_plain() {
             return false; // the operator's code finds the chunk busy
         }
-        // One question for chunks that may be written and for those that may be combined: with two, the processor guesses wrong where
-        // a program goes from one kind to the other at random.
+        // One question for chunks that may be written and for those that may be combined: with two, the processor
+        // guesses wrong where a program goes from one kind to the other at random.
         let Some(at) = self.hit(i, O::PLAIN.bit()) else { return false };
         // SAFETY: the element lies there, may be written, and has no views; the crate's own operators call nothing.
         unsafe { at.write(O::combine(at.read(), x)) };
         true
     }
 
-    /// After a hit that was none, and before a call that looks for none: gives others their turn if it is time to. True if that was all, and a
-    /// hit is to be tried again.
+    /// After a hit that was none, and before a call that looks for none: gives others their turn if it is time to. True
+    /// if that was all, and a hit is to be tried again.
     pub(crate) fn look(&self) -> bool {
         let is_time = post::part(self.name()).is_some_and(|part| part.is_time_to_look());
         if is_time && trust::may_wait() {
@@ -102,10 +104,12 @@ impl<T: Element> Array<T> {
         part
     }
 
-    /// Runs `f` on the frame of a chunk with this right: at once, or as soon as it is granted, while other fibers run. Nothing may wait in `f`.
+    /// Runs `f` on the frame of a chunk with this right: at once, or as soon as it is granted, while other fibers run.
+    /// Nothing may wait in `f`.
     ///
     /// # Panics
-    /// With the panic of `f`; where the right is not here and nothing may wait, naming `call`; if the array is poisoned.
+    /// With the panic of `f`; where the right is not here and nothing may wait, naming `call`; if the array is
+    /// poisoned.
     #[track_caller]
     pub(crate) fn access<R>(&self, call: &str, chunk: u32, right: Right<Op>, f: impl FnOnce(&Part, Frame) -> R) -> R {
         self.look();
@@ -146,8 +150,8 @@ impl<T: Element> Array<T> {
 
     /// Those elements, to be read.
     pub(crate) fn slice(&self, frame: Frame, piece: &Range<usize>) -> &[T] {
-        // SAFETY: (A1) they lie there; any bytes are a `T`; nobody writes them while the frame is busy or pinned (A2, A3), as it is where this
-        // is called.
+        // SAFETY: (A1) they lie there; any bytes are a `T`; nobody writes them while the frame is busy or pinned (A2,
+        // A3), as it is where this is called.
         unsafe { std::slice::from_raw_parts(self.elements(frame, piece), piece.len()) }
     }
 
@@ -194,7 +198,8 @@ fn wait_for(part: &Part, chunk: u32, right: Right<Op>, run: &mut Run<'_>) {
         right,
         Box::new(move |part, frame| {
             if let Some(mut run) = call.0.take() {
-                // SAFETY: not taken back, so the fiber is still in `wait_for`, and what it borrows is there; it does not run now.
+                // SAFETY: not taken back, so the fiber is still in `wait_for`, and what it borrows is there; it does
+                // not run now.
                 unsafe { run.as_mut()(part, frame) };
             }
             promise.keep(());

@@ -1,5 +1,6 @@
-//! How an array comes to be and goes. Its maker asks place 0 for a slot, each machine for its memory, and each place to make its part; the handle holds a trust
-//! to a [`Root`], whose end, with the last handle, tells all places to drop their parts. Place 0 gives the slot again when all have.
+//! How an array comes to be and goes. Its maker asks place 0 for a slot, each machine for its memory, and each place to
+//! make its part; the handle holds a trust to a [`Root`], whose end, with the last handle, tells all places to drop
+//! their parts. Place 0 gives the slot again when all have.
 
 use std::cell::RefCell;
 use std::panic::resume_unwind;
@@ -94,7 +95,8 @@ fn joined<R>(fiber: JoinHandle<R>) -> R {
     fiber.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Makes an array: what all handles share, its name, and how many bits of an index lie within a chunk. At a place; waits for all.
+/// Makes an array: what all handles share, its name, and how many bits of an index lie within a chunk. At a place;
+/// waits for all.
 pub(crate) fn array<T: Element>(
     n: usize,
     value: T,
@@ -141,7 +143,8 @@ pub(crate) fn array<T: Element>(
     made
 }
 
-/// Makes the part of this place, its memory on a thread of its own: that takes long where it is much, and this worker serves others meanwhile.
+/// Makes the part of this place, its memory on a thread of its own: that takes long where it is much, and this worker
+/// serves others meanwhile.
 fn part<T: Element>(name: Name, n: usize, value: T, split: &Split, settings: Settings) -> std::io::Result<()> {
     let workers = workers();
     let own = number_of(gossamer::here(), &workers).unwrap_or_else(|| unreachable!("this is a place"));

@@ -1,5 +1,5 @@
-//! A part of a file in memory, at an address of the caller's alignment: the system puts it into huge pages only where these lie alike in the
-//! address space and in the file, and by itself takes any address.
+//! A part of a file in memory, at an address of the caller's alignment: the system puts it into huge pages only where
+//! these lie alike in the address space and in the file, and by itself takes any address.
 
 #![allow(unsafe_code)]
 
@@ -36,10 +36,11 @@ impl Mapping {
         let before = reserved.addr().next_multiple_of(align) - reserved.addr();
         let start = reserved.wrapping_byte_add(before);
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: it replaces a part of what was reserved, which nobody uses. Should it fail, what was reserved is left: the system
-        // may have given a part of it to somebody else already, and addresses are plenty.
+        // SAFETY: it replaces a part of what was reserved, which nobody uses. Should it fail, what was reserved is
+        // left: the system may have given a part of it to somebody else already, and addresses are plenty.
         let start = unsafe { mmap(start, bytes, protection, flags, file, offset) }?;
-        // SAFETY: mapped just now; what a core dump leaves out changes nothing of it. Else a dump makes the pages that are not there.
+        // SAFETY: mapped just now; what a core dump leaves out changes nothing of it. Else a dump makes the pages that
+        // are not there.
         let _ = unsafe { madvise(start, bytes, Advice::LinuxDontDump) };
         let end = start.wrapping_byte_add(bytes);
         for (rest, bytes) in [(reserved, before), (end, reserved_bytes - before - bytes)] {

@@ -1,4 +1,5 @@
-//! Is there memory for an array? Asked on each machine before anything is taken, for what is touched beyond it ends in the system's killing the program.
+//! Is there memory for an array? Asked on each machine before anything is taken, for what is touched beyond it ends in
+//! the system's killing the program.
 
 use crate::Error;
 use crate::frame::frame_bytes;
@@ -45,7 +46,7 @@ mod tests {
     use crate::shape::Split;
 
     #[test]
-    fn da21_needs_are_those_of_elements_tables_and_caches() {
+    fn needs_are_those_of_elements_tables_and_caches() {
         let shape = Shape::new(1 << 20, 8, &Split::Even, &[1, 1]).unwrap();
         let settings = Settings { cache_bytes: 1 << 20, ..Settings::default() };
         assert_eq!(needed(&shape, &settings, 0), 1024 * (4096 + 64) + 2048 * 8 + (1 << 20));

@@ -10,11 +10,12 @@ use crate::element::Element;
 use crate::part::Part;
 use crate::post;
 
-/// How [`apply`](crate::Array::apply) combines two values. The type names the operator on every machine, so nothing is registered: a
-/// struct without fields, usually.
+/// How [`apply`](crate::Array::apply) combines two values. The type names the operator on every machine, so nothing is
+/// registered: a struct without fields, usually.
 ///
-/// `combine` must be associative and commutative with `IDENTITY` as its identity: values are combined in whatever order and grouping,
-/// by several workers, and merged later. Debug builds test that on the values that pass, where `EXACT` is true.
+/// `combine` must be associative and commutative with `IDENTITY` as its identity: values are combined in whatever order
+/// and grouping, by several workers, and merged later. Debug builds test that on the values that pass, where `EXACT` is
+/// true.
 ///
 /// An element that no call combines keeps its bits, whatever the operator makes of its value: an accumulator that
 /// still has the bytes of `IDENTITY` is not merged.
@@ -50,7 +51,8 @@ pub trait Operator<T>: Copy + 'static {
     /// `combine(x, IDENTITY)` is `x`. Of floating-point numbers that is -0.0 for sums, as 0.0 would change -0.0, and
     /// NaN for [`Min`] and [`Max`], which take the other number where one is NaN.
     const IDENTITY: T;
-    /// Do the laws hold exactly? Not for floating-point numbers, whose sums may differ in the last bits from run to run.
+    /// Do the laws hold exactly? Not for floating-point numbers, whose sums may differ in the last bits from run to
+    /// run.
     const EXACT: bool;
 
     /// One value in the place of two. Nothing may wait in it, and it should not panic: that poisons the array.
@@ -61,8 +63,8 @@ pub trait Operator<T>: Copy + 'static {
     const PLAIN: Plain<Self, T> = Plain(0, PhantomData);
 }
 
-/// A mark that only this crate can set, and that fits one operator on one type only: another crate may implement [`Operator`] for its own types
-/// on the operators of this one.
+/// A mark that only this crate can set, and that fits one operator on one type only: another crate may implement
+/// [`Operator`] for its own types on the operators of this one.
 ///
 /// ```compile_fail,E0308
 /// use gossamer_array::{Add, Operator, Plain};
@@ -390,7 +392,7 @@ mod tests {
 
     /// Hits know the operator of a chunk by these alone.
     #[test]
-    fn da13_each_operator_of_the_crate_has_a_bit_and_no_other_one_has() {
+    fn each_operator_of_the_crate_has_a_bit_and_no_other_one_has() {
         fn bit<O: Operator<u64>>(_: O) -> u64 {
             let bit = Op::of::<u64, O>().0.bit;
             assert_eq!(bit, O::PLAIN.bit());

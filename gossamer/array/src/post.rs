@@ -1,5 +1,6 @@
-//! Messages between the parts of an array: who sends what, and whose method does it there. All go one way (`trust::link::post`): between
-//! two places they arrive in the order in which they were sent, which the record of a chunk (`keeper.rs`) relies on.
+//! Messages between the parts of an array: who sends what, and whose method does it there. All go one way
+//! (`trust::link::post`): between two places they arrive in the order in which they were sent, which the record of a
+//! chunk (`keeper.rs`) relies on.
 //!
 //! ```text
 //! to home      want        read, write, or combine with an operator
@@ -42,7 +43,8 @@ static NOTHING: Nothing = Nothing([ptr::null(); ARRAYS_MAX]);
 thread_local! {
     /// By slot the part that hits may use, or null.
     static HITS: Cell<*const *const Part> = const { Cell::new(&raw const NOTHING.0 as *const *const Part) };
-    /// This thread's own list, once it has parts. It outlives the thread, for destructors of other thread-locals may look into it.
+    /// This thread's own list, once it has parts. It outlives the thread, for destructors of other thread-locals may
+    /// look into it.
     static OWN_HITS: Cell<Option<&'static Hits>> = const { Cell::new(None) };
     static PARTS: Parts = const { Parts(RefCell::new(Vec::new())) };
 }
@@ -62,7 +64,8 @@ impl Drop for Parts {
 /// The reference is not kept while anything else runs on this thread.
 #[inline(always)]
 pub(crate) unsafe fn for_hits<'a>(name: Name) -> Option<&'a Part> {
-    // SAFETY: names are made with slots below `ARRAYS_MAX` only; an entry that is not null is that of a part in `PARTS`.
+    // SAFETY: names are made with slots below `ARRAYS_MAX` only; an entry that is not null is that of a part in
+    // `PARTS`.
     let part = unsafe { (*HITS.get().add(name.slot as usize)).as_ref() };
     part.filter(|part| part.name.generation == name.generation)
 }
@@ -115,7 +118,8 @@ pub(crate) fn remove(name: Name) {
     part.set_poison("it is gone: its last handle was dropped, or the program ends");
 }
 
-/// Runs `f` with the part of this thread; not at all where the array is gone. A panic poisons the array: nobody knows how far it came.
+/// Runs `f` with the part of this thread; not at all where the array is gone. A panic poisons the array: nobody knows
+/// how far it came.
 pub(crate) fn at(name: Name, f: impl FnOnce(&Part)) {
     if let Some(part) = part(name) {
         guarded(&part, "the handling of a message", || f(&part));

@@ -61,7 +61,8 @@ impl Replies {
         }
     }
 
-    /// Lets one of those that wait for room go on; all of them if no other answer will come, for some may have been aborted.
+    /// Lets one of those that wait for room go on; all of them if no other answer will come, for some may have been
+    /// aborted.
     fn one_less(&self) {
         let calls = self.calls.borrow().len();
         if calls >= CALLS_MAX {

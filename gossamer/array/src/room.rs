@@ -1,14 +1,16 @@
-//! Memory for the chunks that a place owns, in its machine's share, which the other machines of its host map: so a place that is granted a chunk
-//! copies it itself, once, instead of having it sent in a message.
+//! Memory for the chunks that a place owns, in its machine's share, which the other machines of its host map: so a
+//! place that is granted a chunk copies it itself, once, instead of having it sent in a message.
 //!
-//! Only where all machines of the rack are of one host, and what is long has huge pages, without which elements at random would be slower. Elsewhere
-//! chunks are sent. A system that has refused huge pages is not asked again for as much.
+//! Only where all machines of the rack are of one host, and what is long has huge pages, without which elements at
+//! random would be slower. Elsewhere chunks are sent. A system that has refused huge pages is not asked again for as
+//! much.
 //!
-//! Why there is nothing to synchronise: from a grant until the place that was granted it answers a recall, or gives the chunk back, nobody changes
-//! the elements at home (`keeper/model.rs` says so of each order of messages), and they were written before the message was sent.
+//! Why there is nothing to synchronise: from a grant until the place that was granted it answers a recall, or gives the
+//! chunk back, nobody changes the elements at home (`keeper/model.rs` says so of each order of messages), and they were
+//! written before the message was sent.
 //!
-//! A range of the share belongs to one array's part. When that ends, a grant that nobody waits for may still be on its way, for all handles are gone:
-//! who follows it finds that the range is not there, or copies what nobody will see.
+//! A range of the share belongs to one array's part. When that ends, a grant that nobody waits for may still be on its
+//! way, for all handles are gone: who follows it finds that the range is not there, or copies what nobody will see.
 
 #![allow(unsafe_code)]
 
@@ -104,7 +106,8 @@ impl Room {
         let unit = if is_long { HUGE_BYTES } else { SHARE_UNIT_BYTES };
         let room = Room(free().take(bytes.max(1).checked_next_multiple_of(unit)?, unit)?);
         let (file, start) = share.file();
-        // SAFETY: the file cannot shrink (comm, S1). This process has the range to itself; others read it as words that may change.
+        // SAFETY: the file cannot shrink (comm, S1). This process has the range to itself; others read it as words that
+        // may change.
         let memory = unsafe { Mapping::new(file, start + room.0.start as u64, room.0.len(), unit) }.ok()?;
         for first in (0..memory.len()).step_by(PIECE_BYTES) {
             let piece = first..(first + PIECE_BYTES).min(memory.len());

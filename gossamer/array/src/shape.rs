@@ -1,6 +1,8 @@
-//! Which place owns which elements. All places compute the same, from what the handle's maker said; nothing is asked for it.
+//! Which place owns which elements. All places compute the same, from what the handle's maker said; nothing is asked
+//! for it.
 //!
-//! An array is cut into chunks of `1 << shift` elements. A place owns a run of chunks, or, dealt in turn, each `places`-th.
+//! An array is cut into chunks of `1 << shift` elements. A place owns a run of chunks, or, dealt in turn, each
+//! `places`-th.
 
 use std::ops::Range;
 
@@ -41,7 +43,8 @@ impl Shape {
     /// For places of machines with these numbers of workers.
     ///
     /// # Errors
-    /// [`Error::Partition`] if a machine's start lies within a chunk, out of order or beyond the end; [`Error::Elements`].
+    /// [`Error::Partition`] if a machine's start lies within a chunk, out of order or beyond the end;
+    /// [`Error::Elements`].
     pub(crate) fn new(elements: usize, element_bytes: usize, split: &Split, workers: &[usize]) -> Result<Shape, Error> {
         let places: usize = workers.iter().sum();
         let most = CHUNK_ELEMENTS.min(CHUNK_BYTES_MAX / element_bytes);
@@ -79,7 +82,8 @@ impl Shape {
             if !start.is_multiple_of(chunk) && start != self.elements {
                 let (before, behind) = (start / chunk * chunk, start.next_multiple_of(chunk).min(self.elements));
                 return refuse(format!(
-                    "machine {machine} starts at {start}, within a chunk of {chunk} elements: {before} and {behind} are legal"
+                    "machine {machine} starts at {start}, within a chunk of {chunk} elements: {before} and {behind} \
+                     are legal"
                 ));
             }
             let (first, last) = (start.div_ceil(chunk), end.div_ceil(chunk));
@@ -181,7 +185,8 @@ impl OwnedChunks {
 
 /// The elements that a place owns, as ranges of indices: one, or one for each chunk where chunks were dealt in turn.
 ///
-/// What [`Array::owned`](crate::Array::owned) gives and [`Array::views`](crate::Array::views) takes. Iterates over the ranges.
+/// What [`Array::owned`](crate::Array::owned) gives and [`Array::views`](crate::Array::views) takes. Iterates over the
+/// ranges.
 ///
 /// ```
 /// use gossamer_array::{Array, Owned};
@@ -253,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn da1_each_element_has_one_owner_and_owned_says_the_same() {
+    fn each_element_has_one_owner_and_owned_says_the_same() {
         for elements in [0, 1, 2, 3, 7, 100, 511, 512, 513, 5000, 100_000] {
             for workers in [vec![1], vec![2], vec![1, 3], vec![4, 1, 2]] {
                 for split in [Split::Even, Split::Cyclic] {
@@ -275,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn da21_a_small_array_is_cut_so_that_each_place_has_some() {
+    fn a_small_array_is_cut_so_that_each_place_has_some() {
         for elements in [8, 9, 100, 1000, 4095, 4096] {
             let shape = Shape::new(elements, 8, &Split::Even, &[4, 4]).unwrap();
             assert!((0..8).all(|place| !shape.owned(place).is_empty()), "{elements}");
@@ -286,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn da1_starts_are_those_of_machines_and_lie_between_chunks() {
+    fn starts_are_those_of_machines_and_lie_between_chunks() {
         let shape = |starts: &[usize]| Shape::new(10_000, 8, &Split::Starts(starts.to_vec()), &[1, 2]);
         let by_machine = shape(&[0, 1024]).unwrap();
         assert_eq!((by_machine.owned(0).next(), by_machine.owned(0).count()), (Some(0..1024), 1));
@@ -305,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn da20_too_many_chunks_are_refused() {
+    fn too_many_chunks_are_refused() {
         let error = Shape::new(usize::MAX, 8, &Split::Even, &[1]).unwrap_err();
         assert!(error.to_string().contains("elements"), "{error}");
         assert!(Shape::new(1 << 40, 1, &Split::Even, &[1]).is_ok());

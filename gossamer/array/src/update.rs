@@ -71,7 +71,8 @@ fn run<T: Element, U>(at: *mut T, f: impl FnOnce(&mut T) -> U) -> std::thread::R
 }
 
 impl<T: Element> Array<T> {
-    /// Runs `f` on element `i` at its home, atomically, and returns what it returns. If `f` panics the element is as before.
+    /// Runs `f` on element `i` at its home, atomically, and returns what it returns. If `f` panics the element is as
+    /// before.
     ///
     /// Nothing may wait in `f`, and it may not use the chunk of the element otherwise.
     ///
@@ -124,11 +125,12 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// As [`update`](Self::update), and goes on at once; `then` is called with what `f` returned, on this thread. Legal everywhere. If `f`
-    /// panics that is told on standard error, and `then` is dropped.
+    /// As [`update`](Self::update), and goes on at once; `then` is called with what `f` returned, on this thread. Legal
+    /// everywhere. If `f` panics that is told on standard error, and `then` is dropped.
     ///
-    /// While 1,024 calls of this place are unanswered a caller that may wait does so, so memory stays bounded; inside delegated closures and
-    /// callbacks the call is queued. Nothing may wait in `then`. On a thread that is no place of the program it waits, as `update` does, and calls `then` itself.
+    /// While 1,024 calls of this place are unanswered a caller that may wait does so, so memory stays bounded; inside
+    /// delegated closures and callbacks the call is queued. Nothing may wait in `then`. On a thread that is no place of
+    /// the program it waits, as `update` does, and calls `then` itself.
     ///
     /// ```
     /// use gossamer_array::Array;

@@ -1,5 +1,5 @@
-//! Chunks as slices: to read ([`View`]), to change (`modify`), to combine ([`Combiner`]). DArray's pin (4.1), by which a chunk is looked up once
-//! for all of its elements.
+//! Chunks as slices: to read ([`View`]), to change (`modify`), to combine ([`Combiner`]). DArray's pin (4.1), by which
+//! a chunk is looked up once for all of its elements.
 
 #![allow(unsafe_code)]
 
@@ -18,8 +18,8 @@ use crate::shape::Owned;
 /// How many chunks an iteration over views asks for ahead.
 const AHEAD: usize = 8;
 
-/// Elements of an array as they were when the view was made: they do not change while it lives. A view of elements of one chunk costs no
-/// copy; who writes to that chunk meanwhile makes one.
+/// Elements of an array as they were when the view was made: they do not change while it lives. A view of elements of
+/// one chunk costs no copy; who writes to that chunk meanwhile makes one.
 ///
 /// It stays on its fiber's worker.
 ///
@@ -181,7 +181,8 @@ impl<T: Element, O: Operator<T>> Combiner<'_, T, O> {
 }
 
 impl<T: Element> Array<T> {
-    /// The elements of a range, as they are now: without a copy if they lie in one chunk. See [`views`](Self::views) for long ranges.
+    /// The elements of a range, as they are now: without a copy if they lie in one chunk. See [`views`](Self::views)
+    /// for long ranges.
     ///
     /// # Panics
     /// If the range is not within the array; as [`get`](Self::get).
@@ -241,13 +242,16 @@ impl<T: Element> Array<T> {
         Views { array: self, part, rest: owned.into(), range: 0..0, ask_at: 0 }
     }
 
-    /// Calls `f` once for each chunk of a range, with the index of its first element and its elements, to be read and changed. Each chunk is atomic by
-    /// itself: nobody sees it half changed, unless `f` panics, which leaves what it has written.
+    /// Calls `f` once for each chunk of a range, with the index of its first element and its elements, to be read and
+    /// changed. Each chunk is atomic by itself: nobody sees it half changed, unless `f` panics, which leaves what it
+    /// has written.
     ///
-    /// Nothing may wait in `f`; what it does with other elements of this array panics where their chunk is not here, and always where it is this one.
+    /// Nothing may wait in `f`; what it does with other elements of this array panics where their chunk is not here,
+    /// and always where it is this one.
     ///
     /// # Panics
-    /// With the panic of `f`; if the range is not within the array; on a thread that is no place of the program; as [`get`](Self::get).
+    /// With the panic of `f`; if the range is not within the array; on a thread that is no place of the program; as
+    /// [`get`](Self::get).
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -269,8 +273,8 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// Calls `f` once for each chunk of a range, with the index of its first element and a [`Combiner`], by which its elements are combined as by
-    /// [`apply`](Self::apply), with one look-up for all. Each chunk is atomic by itself.
+    /// Calls `f` once for each chunk of a range, with the index of its first element and a [`Combiner`], by which its
+    /// elements are combined as by [`apply`](Self::apply), with one look-up for all. Each chunk is atomic by itself.
     ///
     /// # Panics
     /// As [`modify`](Self::modify).
@@ -304,8 +308,8 @@ impl<T: Element> Array<T> {
     fn check_place(&self, call: &str) {
         assert!(
             self.is_here(),
-            "`{call}` runs its closure on the caller's worker, and this thread is none of the program's: call it in a fiber \
-             (`gossamer::spawn`)"
+            "`{call}` runs its closure on the caller's worker, and this thread is none of the program's: call it in a \
+             fiber (`gossamer::spawn`)"
         );
     }
 }

@@ -60,8 +60,8 @@ impl<T: Element> Array<T> {
         at_place!(self, at_owners("reduce", reduce_owned)).into_iter().fold(O::IDENTITY, O::combine)
     }
 
-    /// Runs `f` at each place in a fiber of its own, with what the place owns; what each returned, in the order of places. Waits for all. What `f` has
-    /// set and combined is seen by who goes on after this.
+    /// Runs `f` at each place in a fiber of its own, with what the place owns; what each returned, in the order of
+    /// places. Waits for all. What `f` has set and combined is seen by who goes on after this.
     ///
     /// # Panics
     /// With the panic of `f`, when all have ended; inside delegated closures and callbacks, where nothing may wait.

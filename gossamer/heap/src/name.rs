@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dr2_names_give_back_what_they_were_made_of() {
+    fn names_give_back_what_they_were_made_of() {
         for (place, offset) in [(0, 0), (1, 16), (PLACES_MAX as u32 - 2, PARTITION_BYTES_MAX - 16)] {
             let at = At::new(place, offset);
             assert_eq!((at.place(), at.offset()), (place, offset));

@@ -11,8 +11,8 @@ pub enum Error {
     NoKeepers,
     /// The kernel is built without userfaultfd, or the container hides it.
     #[error(
-        "machine {machine} has no userfaultfd, which pages travel by: run on Linux 5.19 or later with CONFIG_USERFAULTFD, and in a container with a \
-         seccomp profile that lets it through"
+        "machine {machine} has no userfaultfd, which pages travel by: run on Linux 5.19 or later with \
+         CONFIG_USERFAULTFD, and in a container with a seccomp profile that lets it through"
     )]
     NoUserfaultfd {
         /// The machine.
@@ -20,8 +20,8 @@ pub enum Error {
     },
     /// The process may not use it.
     #[error(
-        "machine {machine} may not use userfaultfd, which pages travel by: run it as root, or give its user /dev/userfaultfd (`chown`), or set \
-         `sysctl vm.unprivileged_userfaultfd=1`"
+        "machine {machine} may not use userfaultfd, which pages travel by: run it as root, or give its user \
+         /dev/userfaultfd (`chown`), or set `sysctl vm.unprivileged_userfaultfd=1`"
     )]
     NotAllowed {
         /// The machine.
@@ -43,7 +43,8 @@ pub enum Error {
     },
     /// A machine cannot have the region where the others have it.
     #[error(
-        "no address is free for {bytes} bytes on all machines: machine {machine} has something at {address:#x}, the last of {tried} that were tried"
+        "no address is free for {bytes} bytes on all machines: machine {machine} has something at {address:#x}, the \
+         last of {tried} that were tried"
     )]
     AddressTaken {
         /// Bytes that were asked for.
@@ -69,7 +70,8 @@ pub enum Error {
     },
     /// Too many machines, or a home that there is not.
     #[error(
-        "a region spans up to 64 machines, and has its homes among them: there are {machines}, and the homes are {homes}"
+        "a region spans up to 64 machines, and has its homes among them: there are {machines}, and the homes are \
+         {homes}"
     )]
     Machines {
         /// Machines of the program.

@@ -1,9 +1,9 @@
-//! What one machine has of a region: which pages, and how. A state machine without I/O: faults and messages in, messages and calls of
-//! [`Pages`] out.
+//! What one machine has of a region: which pages, and how. A state machine without I/O: faults and messages in,
+//! messages and calls of [`Pages`] out.
 //!
 //! Invariants
-//! - S1 Bytes of a page are told to be there for another machine only after this machine's threads can no longer write it, or no longer
-//!   have it (ST1.3).
+//! - S1 Bytes of a page are told to be there for another machine only after this machine's threads can no longer write
+//!   it, or no longer have it (ST1.3).
 //! - S2 There is one ask under way for a page at most. Who faults on it meanwhile is woken when it is there.
 //! - S3 Each fault leads to an ask whose answer wakes it, or wakes it at once.
 
@@ -16,13 +16,13 @@ use crate::page::{BLOCK_PAGES, Homes, Run};
 
 /// The pages themselves.
 pub(crate) trait Pages {
-    /// Makes pages accessible in this state, with the bytes that they have here, and wakes who waits for them. Pages that are so
-    /// already stay so.
+    /// Makes pages accessible in this state, with the bytes that they have here, and wakes who waits for them. Pages
+    /// that are so already stay so.
     fn install(&mut self, run: Run, state: State);
     /// Makes pages that nobody has touched accessible to read and write, all zeros, and wakes who waits for them.
     fn install_zeros(&mut self, run: Run);
-    /// As `install`, of pages that are to be so already. False, and nobody is woken: where pages cannot be installed to be read only, and the
-    /// system has taken one out of the address space.
+    /// As `install`, of pages that are to be so already. False, and nobody is woken: where pages cannot be installed to
+    /// be read only, and the system has taken one out of the address space.
     fn install_again(&mut self, run: Run, state: State) -> bool;
     /// Makes pages that are Shared here writable, and wakes who waits for that.
     fn unprotect(&mut self, run: Run);
@@ -36,12 +36,13 @@ pub(crate) trait Pages {
 
 /// Runs that may be under way for more to be asked for before anybody faults on it.
 const ASKED_BEFOREHAND: usize = 16;
-/// Runs that are asked for beforehand at a fault that goes on with a stream of the longest runs, to read: they come while the thread computes.
-/// As many as the stream has had, within these bounds.
+/// Runs that are asked for beforehand at a fault that goes on with a stream of the longest runs, to read: they come
+/// while the thread computes. As many as the stream has had, within these bounds.
 const AHEAD: u32 = 4;
 const AHEAD_MAX: u32 = 16;
-/// To write, where nobody has touched the pages: one run for so many that the stream has had, and at most so many. They are this machine's from
-/// then on, and who writes them elsewhere takes them one by one: so what a stream asks for in vain is little beside what it wrote.
+/// To write, where nobody has touched the pages: one run for so many that the stream has had, and at most so many. They
+/// are this machine's from then on, and who writes them elsewhere takes them one by one: so what a stream asks for in
+/// vain is little beside what it wrote.
 const HAD_OF_NEW: u32 = 4;
 const NEW_MAX: u32 = 4;
 /// Streams of faults, page after page, that are seen at the same time.
@@ -126,8 +127,8 @@ impl Holder {
         self.homes.of(page, self.machines)
     }
 
-    /// A thread of this machine stands still at this page. What it reports may be old: the page may be there by now, or the system has
-    /// taken it out of the address space.
+    /// A thread of this machine stands still at this page. What it reports may be old: the page may be there by now, or
+    /// the system has taken it out of the address space.
     pub(crate) fn fault(&mut self, page: u32, write: bool, pages: &mut impl Pages, out: &mut Out) {
         let state = self.state(page);
         let is_here = state == State::Modified || (state == State::Shared && !write);
@@ -152,7 +153,8 @@ impl Holder {
         (self.streams[stream].next, self.streams[stream].ahead) = (next, ahead);
     }
 
-    /// Asks for a run that nobody waits for, to read it, or to write it if nobody has touched it. None, if its first page is here or asked for.
+    /// Asks for a run that nobody waits for, to read it, or to write it if nobody has touched it. None, if its first
+    /// page is here or asked for.
     pub(crate) fn ask_beforehand(&mut self, first: u32, write: bool, out: &mut Out) -> Option<Run> {
         let is_wanted = (first as usize) < self.states.len() && self.state(first) == State::Invalid;
         if !is_wanted || self.is_asked(first) {
@@ -202,8 +204,9 @@ impl Holder {
         }
     }
 
-    /// The stream that a fault on this page goes on with, or begins (ST1.6). Who reads may leave out as many pages as came last: columns of a
-    /// matrix whose rows are longer than a page, say. Who writes may not: others would lose pages that nobody here writes.
+    /// The stream that a fault on this page goes on with, or begins (ST1.6). Who reads may leave out as many pages as
+    /// came last: columns of a matrix whose rows are longer than a page, say. Who writes may not: others would lose
+    /// pages that nobody here writes.
     fn stream(&mut self, page: u32, write: bool) -> usize {
         let goes_on = |stream: &Stream| stream.count > 0 && stream.next == page;
         let goes_on_behind =
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn st1_6_runs_double_to_a_block() {
+    fn runs_double_to_a_block() {
         let mut holder = Holder::new(Homes::Spread, 2, 3000, true);
         let mut page = 0;
         let mut runs = vec![];
@@ -374,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn st1_6_new_pages_are_asked_for_beforehand_as_long_as_they_are() {
+    fn new_pages_are_asked_for_beforehand_as_long_as_they_are() {
         let mut holder = Holder::new(Homes::Spread, 2, 3000, true);
         let (write, new) = ((Access::Write, 64), (Access::New, 64));
         let mut page = 0;
@@ -393,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn st1_6_a_stream_goes_on_where_less_came_of_what_was_asked_for_beforehand() {
+    fn a_stream_goes_on_where_less_came_of_what_was_asked_for_beforehand() {
         let mut holder = Holder::new(Homes::Spread, 2, 1000, true);
         for page in [0, 1, 3, 7, 15, 31] {
             asked(&mut holder, page, 64);
@@ -409,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn st1_6_a_stream_goes_on_behind_what_came() {
+    fn a_stream_goes_on_behind_what_came() {
         let mut holder = Holder::new(Homes::Spread, 2, 1000, true);
         assert_eq!((asked(&mut holder, 0, 64), asked(&mut holder, 1, 64), asked(&mut holder, 3, 2)), (1, 2, 4));
         assert_eq!(asked(&mut holder, 5, 64), 8, "two of four pages came");
@@ -418,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn st1_6_a_stream_of_reads_may_leave_pages_out_and_one_of_writes_may_not() {
+    fn a_stream_of_reads_may_leave_pages_out_and_one_of_writes_may_not() {
         let mut holder = Holder::new(Homes::Spread, 2, 1000, true);
         let runs = [(0, 1), (2, 2), (6, 4), (14, 8)];
         for (page, count) in runs {
@@ -432,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn st1_11_where_pages_cannot_be_shared_they_are_asked_for_alone() {
+    fn where_pages_cannot_be_shared_they_are_asked_for_alone() {
         let (mut holder, mut out) = (Holder::new(Homes::Spread, 2, 1000, false), Out::new());
         let asks = |out: &mut Out| matches!(std::mem::take(out)[..], [(_, Message::Ask { access: Access::Alone, .. })]);
         holder.fault(0, false, &mut AtOnce, &mut out);
@@ -441,7 +444,8 @@ mod tests {
         holder.receive(1, Message::Arrive { run, state: State::Modified }, &mut AtOnce, &mut Out::new());
         holder.fault(0, false, &mut AtOnce, &mut out);
         assert!(out.is_empty(), "it is here");
-        // Another machine can: from here on it is shared. Where the system has taken it away meanwhile, it comes back alone.
+        // Another machine can: from here on it is shared. Where the system has taken it away meanwhile, it comes back
+        // alone.
         holder.receive(0, Message::Yield { run, to: 1, keep: true }, &mut AtOnce, &mut Out::new());
         holder.fault(0, false, &mut AtOnce, &mut out);
         assert!(asks(&mut out));

@@ -1,9 +1,10 @@
-//! The home of pages: which machine holds each of them, and how. A state machine without I/O: messages in, messages out.
+//! The home of pages: which machine holds each of them, and how. A state machine without I/O: messages in, messages
+//! out.
 //!
 //! Invariants
 //! - H1 A page is Modified on one machine and Invalid on all others, or Shared on some, or untouched.
-//! - H2 A page that is asked for is busy until who asked says `Done`; what is asked meanwhile waits in order. So at any time there is
-//!   one change under way for a page, and the home's word is true whenever it is not busy.
+//! - H2 A page that is asked for is busy until who asked says `Done`; what is asked meanwhile waits in order. So at any
+//!   time there is one change under way for a page, and the home's word is true whenever it is not busy.
 //! - H3 Bytes come from a holder that was told to yield, after all others have said that they dropped the page.
 //!
 //! `search.rs` tries all orders of messages.
@@ -139,8 +140,8 @@ impl Home {
         }
     }
 
-    /// Begins with an ask for a page that is not busy, for as many pages of its run as go the same way. To write, none is taken from who
-    /// writes it elsewhere but the first, which is needed (ST1.6).
+    /// Begins with an ask for a page that is not busy, for as many pages of its run as go the same way. To write, none
+    /// is taken from who writes it elsewhere but the first, which is needed (ST1.6).
     fn begin(&mut self, ask: Ask, out: &mut Out) {
         let Ask { from, run, access } = ask;
         let way = self.way(run.first, from, access);
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn st1_12_a_fault_that_takes_long_is_told_with_who_is_awaited() {
+    fn a_fault_that_takes_long_is_told_with_who_is_awaited() {
         let mut home = Home::new(Homes::At(0), 4, 64);
         let done = |home: &mut Home| home.receive(0, Message::Done { run: PAGE }, &mut Out::new());
         assert_eq!(home.describe(3), "untouched");

@@ -1,7 +1,9 @@
-//! Memory that threads of several machines share by pages: loads and stores work as in one process, and pages travel when they are touched.
+//! Memory that threads of several machines share by pages: loads and stores work as in one process, and pages travel
+//! when they are touched.
 //!
-//! A [`Region`] is at the same address on all machines. Its [`Span`]s are slices of plain values; who has one reads and writes it, wherever it
-//! runs. For code that exists and computes much for each page; for hot small objects delegate instead (`docs/region.md` of the repository).
+//! A [`Region`] is at the same address on all machines. Its [`Span`]s are slices of plain values; who has one reads and
+//! writes it, wherever it runs. For code that exists and computes much for each page; for hot small objects delegate
+//! instead (`docs/region.md` of the repository).
 //!
 //! ```
 //! use gossamer_region::Region;
@@ -21,7 +23,8 @@
 //! How it works inside, in the order to read it:
 //!
 //! 1. `page.rs`: pages, runs, homes; `message.rs`: what keepers say to each other
-//! 2. `home.rs`: who has which page; `holder.rs`: what one machine has; both without I/O, and `search.rs` tries every order of messages
+//! 2. `home.rs`: who has which page; `holder.rs`: what one machine has; both without I/O, and `search.rs` tries every
+//!    order of messages
 //! 3. `uffd.rs`: the system's side of faults; `view.rs`: the memory of a region
 //! 4. `keeper/`: the thread of a machine that drives all of that; `linger.rs`: how it and others wait
 //! 5. `region.rs`, `span.rs`, `plain.rs`: what programs use

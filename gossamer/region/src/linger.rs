@@ -1,5 +1,6 @@
-//! Waiting without sleep, where nobody else wants the core: for who waits for another thread that is about to answer. A wake-up costs
-//! 30 us and more in a virtual machine, many times what is waited for. Keepers do the same (`trust`, `idle.rs`).
+//! Waiting without sleep, where nobody else wants the core: for who waits for another thread that is about to answer. A
+//! wake-up costs 30 us and more in a virtual machine, many times what is waited for. Keepers do the same (`trust`,
+//! `idle.rs`).
 
 use std::sync::OnceLock;
 use std::thread;
@@ -11,8 +12,8 @@ thread_local! {
     static CONTESTED: Contested = const { Contested::new() };
 }
 
-/// Gives the core away once, and says whether to look again what was waited for since then: not for longer than `limit`, nor where another
-/// thread computes on the core, nor under a CPU quota, which it would use up.
+/// Gives the core away once, and says whether to look again what was waited for since then: not for longer than
+/// `limit`, nor where another thread computes on the core, nor under a CPU quota, which it would use up.
 pub fn linger(since: Instant, limit: Duration) -> bool {
     static HAS_QUOTA: OnceLock<bool> = OnceLock::new();
     let now = Instant::now();

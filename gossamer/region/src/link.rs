@@ -11,7 +11,8 @@ use crate::region::Region;
 pub use crate::keeper::meet::arrive;
 pub use crate::linger::linger;
 
-/// From any thread: asks for the pages at these addresses that are not here, to read them. Does not wait: who touches them does.
+/// From any thread: asks for the pages at these addresses that are not here, to read them. Does not wait: who touches
+/// them does.
 pub fn prefetch(addresses: Range<usize>) {
     let keeper = gossamer::link::keeper(gossamer::rack().machine());
     trust::link::post(keeper, move |_| keeper::prefetch_at(&addresses), &[]);

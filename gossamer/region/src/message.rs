@@ -1,7 +1,8 @@
 //! What keepers say to each other about the pages of one region.
 //!
-//! By pair of keepers, messages come in the order in which they were sent. In the paper: GET_PAGE_DATA is `Ask` for reading,
-//! GET_PAGE_DATA_INVALIDATE is `Ask` for writing on a page that the asker has not, SEND_INVALIDATE is `Ask` for writing on one that it has.
+//! By pair of keepers, messages come in the order in which they were sent. In the paper: GET_PAGE_DATA is `Ask` for
+//! reading, GET_PAGE_DATA_INVALIDATE is `Ask` for writing on a page that the asker has not, SEND_INVALIDATE is `Ask`
+//! for writing on one that it has.
 
 use crate::page::Run;
 

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn st1_4_homes_are_in_blocks_over_all_machines() {
+    fn homes_are_in_blocks_over_all_machines() {
         for machines in 1..=5 {
             let mut seen: Vec<Vec<bool>> = vec![vec![]; usize::from(machines)];
             for page in 0..64 * 20 {

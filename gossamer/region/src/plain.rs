@@ -5,8 +5,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::page::PAGE_BYTES;
 
-/// What may lie in a region: values that any bytes are one of, and that mean the same on every machine. Numbers, atomics, arrays of them, and
-/// structs of these that derive zerocopy's `FromBytes` and `IntoBytes`. No references or pointers, no `bool`, no `char`.
+/// What may lie in a region: values that any bytes are one of, and that mean the same on every machine. Numbers,
+/// atomics, arrays of them, and structs of these that derive zerocopy's `FromBytes` and `IntoBytes`. No references or
+/// pointers, no `bool`, no `char`.
 ///
 /// It is implemented for all that fits; nothing needs to be written.
 ///
@@ -33,7 +34,8 @@ use crate::page::PAGE_BYTES;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in a region",
     label = "not a plain value of bytes",
-    note = "pages travel as bytes, and begin as zeros, so any bytes have to be a value: for `bool` use `u8`, for `char` use `u32`, in the place of pointers positions",
+    note = "pages travel as bytes, and begin as zeros, so any bytes have to be a value: for `bool` use `u8`, for \
+            `char` use `u32`, in the place of pointers positions",
     note = "derive zerocopy's `FromBytes` and `IntoBytes` for a struct of your own, with `#[repr(C)]`"
 )]
 pub trait Plain: FromBytes + IntoBytes + NoRef + Send + Sized + 'static {

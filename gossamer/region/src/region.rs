@@ -16,14 +16,16 @@ use crate::span::Span;
 use crate::stats::Stats;
 use crate::view::{Place, Reserved};
 
-/// Where regions may begin, one after the other: addresses that neither the system nor sanitizers give away by themselves.
+/// Where regions may begin, one after the other: addresses that neither the system nor sanitizers give away by
+/// themselves.
 const WINDOWS: Range<usize> = 0x2000_0000_0000..0x5000_0000_0000;
 const WINDOW_BYTES: usize = 0x0200_0000_0000;
 
 /// Memory at one address on all machines of the program.
 ///
-/// Loads, stores and atomics on its bytes do what they do in one process, in the same order; pages of 4 KiB travel when they are touched. So it is
-/// for code that exists and computes much for each page that it touches. Small objects that many threads change are better delegated to.
+/// Loads, stores and atomics on its bytes do what they do in one process, in the same order; pages of 4 KiB travel when
+/// they are touched. So it is for code that exists and computes much for each page that it touches. Small objects that
+/// many threads change are better delegated to.
 ///
 /// The bytes are reached by [`Span`]s of it. A region stays until the program ends, as what its spans refer to does.
 ///
@@ -206,11 +208,12 @@ impl Region {
         self.bytes
     }
 
-    /// The next `len` elements of the region, all zero, for one owner. It begins on a page, so spans do not share pages. Waits for the
-    /// worker that counts.
+    /// The next `len` elements of the region, all zero, for one owner. It begins on a page, so spans do not share
+    /// pages. Waits for the worker that counts.
     ///
     /// # Panics
-    /// Where the region has no room for it, with the text of [`try_span`](Self::try_span)'s error; in delegated closures and callbacks.
+    /// Where the region has no room for it, with the text of [`try_span`](Self::try_span)'s error; in delegated
+    /// closures and callbacks.
     ///
     /// Example: at the [type](Self).
     pub fn span<T: Plain>(&self, len: usize) -> Span<T> {
@@ -250,8 +253,8 @@ impl Region {
         Ok(Span::new(self.address + start, len))
     }
 
-    /// Asks for what of these bytes of the region is not on the calling machine, to read it. Does not wait: who touches them does. What is
-    /// outside of the region is left out.
+    /// Asks for what of these bytes of the region is not on the calling machine, to read it. Does not wait: who touches
+    /// them does. What is outside of the region is left out.
     ///
     /// ```
     /// gossamer_region::main(
@@ -285,8 +288,8 @@ impl Region {
         }
     }
 
-    /// The pages that were asked for most often, the hottest first: where each begins in the region, and how often. At most 32. Waits for the keepers.
-    /// What several machines write in turns is found so.
+    /// The pages that were asked for most often, the hottest first: where each begins in the region, and how often. At
+    /// most 32. Waits for the keepers. What several machines write in turns is found so.
     ///
     /// # Panics
     /// In delegated closures and callbacks.

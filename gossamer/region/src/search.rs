@@ -1,8 +1,8 @@
-//! All orders in which messages, faults and fetches of a few machines can come, tried one by one: `home` and `holder` as they are, over
-//! pages that remember which bytes they have.
+//! All orders in which messages, faults and fetches of a few machines can come, tried one by one: `home` and `holder`
+//! as they are, over pages that remember which bytes they have.
 //!
-//! What must hold: a page that one machine may write no other has (H1); who reads sees what was written last (ST1.9); whoever
-//! faults goes on in the end.
+//! What must hold: a page that one machine may write no other has (H1); who reads sees what was written last (ST1.9);
+//! whoever faults goes on in the end.
 //!
 //! Not here: more pages and accesses than can be tried in all orders, over a network that is late (`simulated.rs`).
 
@@ -327,13 +327,13 @@ fn search_with_old(old: &[u16], machines: u16, pages: u32, homes: Homes, program
 }
 
 #[test]
-fn st1_2_every_order_of_three_machines_ends_with_the_latest_bytes() {
+fn every_order_of_three_machines_ends_with_the_latest_bytes() {
     search_all(3, 1, Homes::At(2), &[&[(0, &[READ]), (1, &[READ]), (2, &[WRITE])]]);
     search_all(3, 1, Homes::At(0), &[&[(1, &[WRITE]), (2, &[READ, WRITE])], &[(1, &[WRITE, READ]), (2, &[WRITE])]]);
 }
 
 #[test]
-fn st1_6_every_order_of_runs_ends_with_the_latest_bytes() {
+fn every_order_of_runs_ends_with_the_latest_bytes() {
     for homes in [Homes::At(0), Homes::At(1)] {
         let programs: [&[(u16, &[bool])]; 3] =
             [&[(0, &[READ]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[READ])]];
@@ -342,7 +342,7 @@ fn st1_6_every_order_of_runs_ends_with_the_latest_bytes() {
 }
 
 #[test]
-fn st1_6_every_order_of_asks_for_new_pages_ends_with_the_latest_bytes() {
+fn every_order_of_asks_for_new_pages_ends_with_the_latest_bytes() {
     let programs: [&[(u16, &[bool])]; 3] =
         [&[(0, &[READ]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[WRITE])], &[(0, &[WRITE]), (1, &[READ])]];
     for (program, homes) in programs.into_iter().zip([Homes::At(0), Homes::At(1), Homes::At(1)]) {
@@ -361,14 +361,14 @@ fn st1_6_every_order_of_asks_for_new_pages_ends_with_the_latest_bytes() {
 }
 
 #[test]
-fn st1_2_two_threads_of_a_machine_fault_on_one_page() {
+fn two_threads_of_a_machine_fault_on_one_page() {
     let programs: [&[(u16, &[bool])]; 2] =
         [&[(0, &[READ]), (0, &[WRITE]), (1, &[WRITE])], &[(0, &[WRITE]), (0, &[WRITE]), (1, &[READ])]];
     search_all(2, 1, Homes::Spread, &programs);
 }
 
 #[test]
-fn st1_11_every_order_ends_with_the_latest_bytes_where_kernels_are_old() {
+fn every_order_ends_with_the_latest_bytes_where_kernels_are_old() {
     let programs: [&[(u16, &[bool])]; 2] =
         [&[(0, &[READ, WRITE]), (1, &[READ])], &[(0, &[WRITE, READ]), (1, &[WRITE])]];
     for old in [&[0][..], &[1], &[0, 1]] {

@@ -1,10 +1,13 @@
-//! The protocol over the simulated network (`comm::sim`): `home`, `holder` and the bytes of messages as they are, on machines that are threads of one process.
-//! Messages are late, those of different pairs overtake one another, each pair has room for a few, machines are cut off for a while, and one dies.
+//! The protocol over the simulated network (`comm::sim`): `home`, `holder` and the bytes of messages as they are, on
+//! machines that are threads of one process. Messages are late, those of different pairs overtake one another, each
+//! pair has room for a few, machines are cut off for a while, and one dies.
 //!
-//! Beside `search.rs`, which tries all orders of a few accesses to two pages: here are thousands to many blocks, with streams and runs of all lengths, and
-//! bytes of pages that come by reads of the holder's share. A page is a few words: address spaces, of which a process has one, are not part of it.
+//! Beside `search.rs`, which tries all orders of a few accesses to two pages: here are thousands to many blocks, with
+//! streams and runs of all lengths, and bytes of pages that come by reads of the holder's share. A page is a few words:
+//! address spaces, of which a process has one, are not part of it.
 //!
-//! What must hold, at each access: who writes is alone; who reads finds all words as they were written last. And all accesses come to an end.
+//! What must hold, at each access: who writes is alone; who reads finds all words as they were written last. And all
+//! accesses come to an end.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -33,7 +36,8 @@ const ROOM: u64 = 4;
 const SHARE: ShareId = ShareId(0);
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a machine's region has for each peer: slots of a message and its number, and how many of the own messages the peer has taken.
+/// What a machine's region has for each peer: slots of a message and its number, and how many of the own messages the
+/// peer has taken.
 const SLOT_BYTES: usize = MESSAGE_BYTES + WORD_BYTES;
 const TAKEN: usize = ROOM as usize * SLOT_BYTES;
 const OF_PEER: usize = TAKEN + WORD_BYTES;
@@ -127,7 +131,8 @@ struct Thread {
 }
 
 impl Thread {
-    /// Mostly it goes on to the next page, to read for a while and to write for a while; now and then it goes to one of a few that are hot.
+    /// Mostly it goes on to the next page, to read for a while and to write for a while; now and then it goes to one of
+    /// a few that are hot.
     fn choose(&mut self) {
         match next(&mut self.random) % 64 {
             jump @ 0..=1 => (self.next, self.write) = (next(&mut self.random) % PAGES, jump == 1),
@@ -294,7 +299,8 @@ impl Machine {
         true
     }
 
-    /// Takes one message of each peer, what was read, and faults; sends what there is room for. Whether somebody has died.
+    /// Takes one message of each peer, what was read, and faults; sends what there is room for. Whether somebody has
+    /// died.
     fn turn(&mut self) -> bool {
         for from in 0..MACHINES {
             if let Some(message) = self.take(from) {
@@ -369,7 +375,8 @@ impl Machine {
     }
 }
 
-/// Runs all machines, each with what `beside` does after each turn, until all are done, `beside` says that this one is, or another has died.
+/// Runs all machines, each with what `beside` does after each turn, until all are done, `beside` says that this one is,
+/// or another has died.
 fn run(seed: u64, homes: Homes, beside: impl Fn(&Network, &Machine, u64) -> bool + Sync) -> Vec<(Counts, bool)> {
     let network = Network::new(MACHINES, Conditions { seed, silence: LIMIT, ..Conditions::default() }).unwrap();
     let pages = [State::Invalid; PAGES as usize];
@@ -418,7 +425,7 @@ fn cut(network: &Network, machine: &Machine, turns: u64) -> bool {
 }
 
 #[test]
-fn st1_9_every_access_over_a_bad_network_finds_the_latest_bytes() {
+fn every_access_over_a_bad_network_finds_the_latest_bytes() {
     for (seed, homes) in [(1, Homes::Spread), (2, Homes::Spread), (3, Homes::At(1))] {
         let ended = run(seed, homes, cut);
         println!("seed {seed}: {ended:?}");
@@ -433,7 +440,7 @@ fn st1_9_every_access_over_a_bad_network_finds_the_latest_bytes() {
 }
 
 #[test]
-fn st1_12_when_a_machine_dies_nobody_sees_bytes_that_were_not_granted() {
+fn when_a_machine_dies_nobody_sees_bytes_that_were_not_granted() {
     for seed in 1..=3 {
         let kill = |network: &Network, machine: &Machine, _| {
             let is_over = machine.own == 2 && machine.threads.iter().any(|thread| thread.left < ACCESSES / 2);

@@ -1,7 +1,8 @@
 //! Parts of a region, by which its bytes are reached.
 //!
-//! Invariant: the bytes of two spans do not overlap, and those of a shared span are of no other. Spans come from `Region::span`, `split` and
-//! `join` alone; they travel as they are, for their address means the same on every machine.
+//! Invariant: the bytes of two spans do not overlap, and those of a shared span are of no other. Spans come from
+//! `Region::span`, `split` and `join` alone; they travel as they are, for their address means the same on every
+//! machine.
 
 #![allow(unsafe_code)]
 
@@ -12,8 +13,8 @@ use std::{ptr, slice};
 
 use crate::plain::Plain;
 
-/// Elements of a region for one owner, who reads and writes them as a slice, on whatever machine it is. It travels in closures and as the result of
-/// fibers; the bytes stay where they are until they are touched.
+/// Elements of a region for one owner, who reads and writes them as a slice, on whatever machine it is. It travels in
+/// closures and as the result of fibers; the bytes stay where they are until they are touched.
 ///
 /// Example: at [`Region`](crate::Region).
 pub struct Span<T: Plain> {
@@ -47,8 +48,9 @@ impl<T: Plain> Span<T> {
         SharedSpan { address: self.address, len: self.len, elements: PhantomData }
     }
 
-    /// Divides it into so many parts, whose lengths differ by one at most. Two neighbours may share a page, which travels between who writes
-    /// them; where that costs, have parts that begin on pages: a [`span`](crate::Region::span) each.
+    /// Divides it into so many parts, whose lengths differ by one at most. Two neighbours may share a page, which
+    /// travels between who writes them; where that costs, have parts that begin on pages: a
+    /// [`span`](crate::Region::span) each.
     ///
     /// # Panics
     /// If `parts` is 0.
@@ -136,7 +138,8 @@ impl<T: Plain> Deref for Span<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: mapped until the process ends, and of this span alone; aligned, for a region begins on a page; any bytes are a `T`.
+        // SAFETY: mapped until the process ends, and of this span alone; aligned, for a region begins on a page; any
+        // bytes are a `T`.
         unsafe { slice::from_raw_parts(pointer(self.address), self.len) }
     }
 }
@@ -193,7 +196,8 @@ impl<T: Plain> fmt::Display for NotAdjacent<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} parts do not follow each other: join all that one `split` made, or those of spans made in turn without a gap",
+            "{} parts do not follow each other: join all that one `split` made, or those of spans made in turn without \
+             a gap",
             self.parts.len()
         )
     }

@@ -139,8 +139,8 @@ impl std::fmt::Display for Stats {
         let wait_us = waited_ns.checked_div(*runs).unwrap_or(0) / 1000;
         write!(
             f,
-            "{reads} faults to read, {writes} to write, {runs} runs of pages: {fetched} fetched, {zeros} new, {upgrades} made writable; \
-             {wait_us} us each"
+            "{reads} faults to read, {writes} to write, {runs} runs of pages: {fetched} fetched, {zeros} new, \
+             {upgrades} made writable; {wait_us} us each"
         )
     }
 }

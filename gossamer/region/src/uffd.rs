@@ -1,7 +1,7 @@
 //! The system's side of page faults: userfaultfd(2), as much of it as regions use.
 //!
-//! One descriptor a process, never closed: were it closed before the views are unmapped, threads would read whatever lies there.
-//! Needs Linux 5.19. Before 6.4 (`UFFDIO_CONTINUE_MODE_WP`) pages can only come writable: `can_share`.
+//! One descriptor a process, never closed: were it closed before the views are unmapped, threads would read whatever
+//! lies there. Needs Linux 5.19. Before 6.4 (`UFFDIO_CONTINUE_MODE_WP`) pages can only come writable: `can_share`.
 
 #![allow(unsafe_code)]
 
@@ -156,7 +156,8 @@ impl Uffd {
         unsafe { ioctl(&self.file, Updater::<{ opcode::read_write::<Register>(GROUP, 0) }, _>::new(&mut register)) }
     }
 
-    /// Maps the pages that the file has, writable or not (if it can), and wakes who waits there. What is mapped already stays as it is.
+    /// Maps the pages that the file has, writable or not (if it can), and wakes who waits there. What is mapped already
+    /// stays as it is.
     pub(crate) fn install(&self, range: Range<usize>, writable: bool) -> Result<(), Errno> {
         let mode = if writable { 0 } else { CONTINUE_MODE_WP };
         self.map::<CONTINUE>(range, mode, &|mapped| self.wake(mapped))
@@ -167,8 +168,9 @@ impl Uffd {
         self.map::<ZEROPAGE>(range, 0, &|page| self.install(page, true))
     }
 
-    /// Maps page after page; `if_there` is called for those that are there already. The system takes no range that is more than one mapping, and a
-    /// view is several where somebody has changed what a part may be used for, as guards of stacks do (`ffi/src/stack.rs`).
+    /// Maps page after page; `if_there` is called for those that are there already. The system takes no range that is
+    /// more than one mapping, and a view is several where somebody has changed what a part may be used for, as guards
+    /// of stacks do (`ffi/src/stack.rs`).
     fn map<const OPCODE: Opcode>(
         &self,
         range: Range<usize>,

@@ -1,12 +1,14 @@
-//! The memory of a region on one machine: the *view* at the address that all machines agreed on, where threads find it and may fault, maps
-//! a share (`comm::share`), through which keepers reach the same pages and never fault.
+//! The memory of a region on one machine: the *view* at the address that all machines agreed on, where threads find it
+//! and may fault, maps a share (`comm::share`), through which keepers reach the same pages and never fault.
 //!
-//! Where the rack is one host, all views map the share of machine 0 ([`Store::Common`]): a page that goes from one machine to another is
-//! unmapped there and mapped here, and nothing is copied. Else each machine has its own share, and bytes are copied from the holder's.
+//! Where the rack is one host, all views map the share of machine 0 ([`Store::Common`]): a page that goes from one
+//! machine to another is unmapped there and mapped here, and nothing is copied. Else each machine has its own share,
+//! and bytes are copied from the holder's.
 //!
 //! Invariants
 //! - V1 The keeper never touches the view.
-//! - V2 A page is accessible in the view only as `holder.rs` says; everything else that is touched there stops the thread.
+//! - V2 A page is accessible in the view only as `holder.rs` says; everything else that is touched there stops the
+//!   thread.
 //! - V3 The view stays mapped until the process ends.
 
 #![allow(unsafe_code)]
@@ -113,7 +115,8 @@ pub(crate) enum Store {
 }
 
 impl Store {
-    /// That of this rack, once all machines have opened their shares. All machines find the same. With `copies` it is never common.
+    /// That of this rack, once all machines have opened their shares. All machines find the same. With `copies` it is
+    /// never common.
     pub(crate) fn find(copies: bool) -> Result<Store, Failure> {
         let rack = gossamer::rack();
         // SAFETY: the share of regions, of which pages are used as the protocol says (S1).
@@ -204,7 +207,8 @@ impl View {
         self.offset + start..self.offset + end
     }
 
-    /// Makes the memory of a run usable, in this machine's own share. In a common one, pages are made where they are touched first.
+    /// Makes the memory of a run usable, in this machine's own share. In a common one, pages are made where they are
+    /// touched first.
     fn commit(&self, run: Run) {
         let Store::Own(share) = &self.store else { return };
         let Range { start, end } = self.offsets_of(run);
@@ -217,8 +221,8 @@ impl View {
         }
     }
 
-    /// Puts bytes into pages that no thread has. By a system call: in the mapping of the share, each page would first take a fault that costs
-    /// as much as all else.
+    /// Puts bytes into pages that no thread has. By a system call: in the mapping of the share, each page would first
+    /// take a fault that costs as much as all else.
     pub(crate) fn put(&self, run: Run, bytes: &[u8]) {
         self.commit(run);
         let (file, at) = self.store.share().file();
@@ -308,8 +312,8 @@ impl Pages for View {
         match unsafe { link::mapped(from, link::REGION) } {
             Ok(Some(theirs)) => {
                 let Range { start, end } = self.offsets_of(run);
-                // SAFETY: these bytes of the holder's share do not change: its threads cannot write the pages (S1), and it gets them
-                // again only after this machine has said that it is done (H2).
+                // SAFETY: these bytes of the holder's share do not change: its threads cannot write the pages (S1), and
+                // it gets them again only after this machine has said that it is done (H2).
                 let bytes = unsafe {
                     std::slice::from_raw_parts(theirs.words()[start / 8..end / 8].as_ptr().cast::<u8>(), end - start)
                 };

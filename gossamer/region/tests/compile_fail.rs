@@ -1,4 +1,5 @@
-//! What may not lie in a region is refused, with what to do instead (trap: `Span` of pointers, bool). Record anew with `TRYBUILD=overwrite`.
+//! What may not lie in a region is refused, with what to do instead (trap: `Span` of pointers, bool). Record anew with
+//! `TRYBUILD=overwrite`.
 
 #[path = "../../../trust/tests/common/strict.rs"]
 mod strict;

@@ -1,4 +1,5 @@
-//! How much memory the heap of a host may take, as `rack.yaml` and `GOSSAMER_HEAP` say it: `512M`, `8G`, or a number of bytes.
+//! How much memory the heap of a host may take, as `rack.yaml` and `GOSSAMER_HEAP` say it: `512M`, `8G`, or a number of
+//! bytes.
 
 use std::str::FromStr;
 
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dr18_sizes_are_read_as_people_write_them() {
+    fn sizes_are_read_as_people_write_them() {
         let bytes = |text: &str| text.parse::<HeapBytes>().ok().map(HeapBytes::get);
         for (text, is) in [("8G", 8 << 30), (" 512m ", 512 << 20), ("1048576", 1 << 20), ("2 T", 2 << 40)] {
             assert_eq!(bytes(text), Some(is), "{text:?}");

@@ -57,8 +57,8 @@ impl Control {
         Control { socket }
     }
 
-    /// Whoever has the other end hears no more from it, once it has heard what was said; called on the other end's side of a
-    /// pair in one process.
+    /// Whoever has the other end hears no more from it, once it has heard what was said; called on the other end's side
+    /// of a pair in one process.
     pub(crate) fn end_of_words(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read); // it may have gone
     }

@@ -1,5 +1,5 @@
-//! Threads for what blocks in the operating system, so that no worker does. At most [`THREADS_MAX`] a process, started when
-//! there is work and ended when there has been none for a while.
+//! Threads for what blocks in the operating system, so that no worker does. At most [`THREADS_MAX`] a process, started
+//! when there is work and ended when there has been none for a while.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

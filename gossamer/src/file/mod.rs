@@ -1,5 +1,5 @@
-//! Reading files that live on other machines (G13). An open file is a property at its place, a [`RemoteFile`] a trust of it;
-//! bytes come in pieces of [`PIECE_BYTES`], some of them ahead of the reader.
+//! Reading files that live on other machines (G13). An open file is a property at its place, a [`RemoteFile`] a trust
+//! of it; bytes come in pieces of [`PIECE_BYTES`], some of them ahead of the reader.
 //!
 //! No worker blocks in the operating system: the trustee hands each piece to one of at most four threads of its process
 //! (`helpers.rs`), which reads it and sends it to whoever waits.
@@ -40,8 +40,8 @@ pub const READ_AHEAD: usize = 4;
 /// If it cannot be opened or read.
 ///
 /// # Panics
-/// Outside [`gossamer::main`](crate::main); if there is no such place; in delegated closures and callbacks, where nothing may
-/// wait.
+/// Outside [`gossamer::main`](crate::main); if there is no such place; in delegated closures and callbacks, where
+/// nothing may wait.
 ///
 /// ```
 /// gossamer::main(

@@ -15,8 +15,8 @@ pub(crate) enum MeetError {
     #[error("the environment variable {missing} is missing although {present} is set: {cure}")]
     Missing { missing: &'static str, present: &'static str, cure: &'static str },
     #[error(
-        "{starter} has started {tasks} processes of this program, but given them no way to meet: {cure}; to run each by \
-         itself set GOSSAMER_START=alone"
+        "{starter} has started {tasks} processes of this program, but given them no way to meet: {cure}; to run each \
+         by itself set GOSSAMER_START=alone"
     )]
     NoWay { starter: &'static str, tasks: String, cure: &'static str },
     #[error(
@@ -29,8 +29,8 @@ pub(crate) enum MeetError {
     #[error("the process manager cannot be used (PMIx): {0}")]
     Pmix(String),
     #[error(
-        "the other processes did not come to the process manager's barrier within {0:?}: see that all tasks of the step \
-         run this program and call gossamer::main (GOSSAMER_START_TIMEOUT sets the time)"
+        "the other processes did not come to the process manager's barrier within {0:?}: see that all tasks of the \
+         step run this program and call gossamer::main (GOSSAMER_START_TIMEOUT sets the time)"
     )]
     Barrier(Duration),
     #[error("machine 0 refuses this machine: {0}")]
@@ -38,8 +38,8 @@ pub(crate) enum MeetError {
     #[error("the start was given up by machine 0: {0}")]
     GivenUp(String),
     #[error(
-        "{missing} of {count} did not come within {waited:?}: see whether each was started, what it printed, and whether \
-         it calls gossamer::main (GOSSAMER_START_TIMEOUT sets the time)"
+        "{missing} of {count} did not come within {waited:?}: see whether each was started, what it printed, and \
+         whether it calls gossamer::main (GOSSAMER_START_TIMEOUT sets the time)"
     )]
     NotCome { missing: String, count: u16, waited: Duration },
     #[error("machine 0 could not be reached at {at} within {waited:?}: {cause}")]

@@ -122,7 +122,8 @@ fn of_family_4(trie: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// `address index length scope flags name`, in hexadecimal; link-local ones (scope 20) say nothing without an interface.
+/// `address index length scope flags name`, in hexadecimal; link-local ones (scope 20) say nothing without an
+/// interface.
 fn of_family_6(table: &str) -> Vec<Ipv6Addr> {
     let address = |line: &str| {
         let mut fields = line.split_whitespace();
@@ -139,11 +140,11 @@ mod tests {
 
     #[test]
     fn addresses_are_read_from_the_kernels_tables() {
-        let trie = "Local:\n  +-- 127.0.0.0/8 2 0 2\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 127.255.255.255\n        \
-                    /32 link BROADCAST\n  |-- 10.1.2.3\n     /32 host LOCAL\n";
+        let trie = "Local:\n  +-- 127.0.0.0/8 2 0 2\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- \
+                    127.255.255.255\n        /32 link BROADCAST\n  |-- 10.1.2.3\n     /32 host LOCAL\n";
         assert_eq!(of_family_4(&format!("{trie}{trie}")), [Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 1, 2, 3)]);
-        let table = "00000000000000000000000000000001 01 80 10 80       lo\nfe800000000000000000000000000001 02 40 20 80 eth0\n\
-                     fd000000000000000000000000000005 02 40 00 80     eth0\n";
+        let table = "00000000000000000000000000000001 01 80 10 80       lo\nfe800000000000000000000000000001 02 40 20 \
+                     80 eth0\nfd000000000000000000000000000005 02 40 00 80     eth0\n";
         assert_eq!(of_family_6(table), ["::1".parse::<Ipv6Addr>().unwrap(), "fd00::5".parse().unwrap()]);
         assert!(addresses().iter().any(IpAddr::is_loopback), "this host has a loopback network");
     }

@@ -83,7 +83,8 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
         return Err(wrong(format!("{} machines, not {}", plan.machines.len(), place.count)));
     }
     let hub = gathered.hub.1.is_same(&own_host).then(|| Process::hold(gathered.hub.0)).flatten();
-    // From here on machine 0 is heard whatever this machine waits for: who makes the memory may go, and machine 0 says so.
+    // From here on machine 0 is heard whatever this machine waits for: who makes the memory may go, and machine 0 says
+    // so.
     let control = carry(reader, writer, hub, Arc::clone(&joint.starter))?;
     let group = plan.memory_group(place.index);
     let memory = match gathered.memory {

@@ -5,10 +5,11 @@
 //! 1. [`detect`]: who started this process, and as which of how many; [`mark`]: what a machine starts is not meant;
 //!    [`interrupts`]: signals meanwhile
 //! 2. [`pmi`], [`pmix`], [`plain`]: where machine 0 is to be met, and the key
-//! 3. [`port`], [`hub`]: machine 0 takes all others in, makes the plan ([`plan`]), and supervises the program to its end,
-//!    by the rules of [`supervise`](crate::supervise), as `gossamer-launch` does
+//! 3. [`port`], [`hub`]: machine 0 takes all others in, makes the plan ([`plan`]), and supervises the program to its
+//!    end, by the rules of [`supervise`](crate::supervise), as `gossamer-launch` does
 //! 4. [`member`]: each other machine joins, and passes on what it and machine 0 say to each other ([`wire`])
-//! 5. [`host`], [`process`], [`memory`]: which machines are on one host, how it is reached, and the memory that they share
+//! 5. [`host`], [`process`], [`memory`]: which machines are on one host, how it is reached, and the memory that they
+//!    share
 //!
 //! Invariant: once a way to meet is found, this process is a machine of the program or it ends; it never goes on alone.
 

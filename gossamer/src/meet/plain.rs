@@ -95,8 +95,8 @@ impl std::fmt::Display for Target {
 }
 
 impl Target {
-    /// Where machine 0 listens: at that address, or, where it is a name, at all that this host has, for a service's name
-    /// may not be known yet.
+    /// Where machine 0 listens: at that address, or, where it is a name, at all that this host has, for a service's
+    /// name may not be known yet.
     pub(super) fn listen(&self) -> std::io::Result<TcpListener> {
         match self.host.parse::<IpAddr>() {
             Ok(address) => TcpListener::bind((address, self.port)),

@@ -1,5 +1,5 @@
-//! PMI-1, the text that process managers speak over an inherited socket (`PMI_FD`): Slurm's `--mpi=pmi2`, MPICH's hydra,
-//! Flux. One line each way, `cmd=… key=value …`.
+//! PMI-1, the text that process managers speak over an inherited socket (`PMI_FD`): Slurm's `--mpi=pmi2`, MPICH's
+//! hydra, Flux. One line each way, `cmd=… key=value …`.
 #![allow(unsafe_code)] // an inherited descriptor comes as a number
 
 mod deputy;
@@ -18,7 +18,8 @@ use super::wire::{from_hex, to_hex};
 use super::{Limit, MeetError, TELL_INTERVAL};
 use crate::complain::complain;
 
-/// Under which machine 0 says where it is: with a number behind it, for programs that follow one another in the same place.
+/// Under which machine 0 says where it is: with a number behind it, for programs that follow one another in the same
+/// place.
 pub(super) const KEY: &str = "gossamer-meeting";
 /// The longest line that is read.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -60,8 +61,8 @@ impl Pmi {
         if !is_handed_over(fd) {
             return Err(MeetError::PmiClosed { fd });
         }
-        // SAFETY: PMI1: the process manager left this descriptor open for this process (it is open, inherited and none of
-        // the standard streams), and `gossamer::main`, which calls this once, is the only user of PMI_FD.
+        // SAFETY: PMI1: the process manager left this descriptor open for this process (it is open, inherited and none
+        // of the standard streams), and `gossamer::main`, which calls this once, is the only user of PMI_FD.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC).map_err(MeetError::system("take over PMI_FD"))?;
         let mut pmi = Pmi::over(fd.into(), variables.rank, limit)?;

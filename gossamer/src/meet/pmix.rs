@@ -1,5 +1,5 @@
-//! PMIx, a C library that process managers bring along (Open MPI's `mpirun`, Slurm's `--mpi=pmix`): found at run time, so
-//! nobody who does without has to have it. Eight of its functions, by its header, version 2 to 5 of the library.
+//! PMIx, a C library that process managers bring along (Open MPI's `mpirun`, Slurm's `--mpi=pmix`): found at run time,
+//! so nobody who does without has to have it. Eight of its functions, by its header, version 2 to 5 of the library.
 #![allow(unsafe_code)] // functions of C
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -31,8 +31,8 @@ struct Process {
     rank: u32,
 }
 
-/// `pmix_value_t`: the kind of a value, and a union of which a pointer and a number are used. The union is at most 24 bytes
-/// long; some are left.
+/// `pmix_value_t`: the kind of a value, and a union of which a pointer and a number are used. The union is at most 24
+/// bytes long; some are left.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Value {
@@ -163,8 +163,8 @@ impl Pmix {
         if value.is_null() {
             return Err(MeetError::Pmix("PMIx_Get gives nothing".to_owned()));
         }
-        // SAFETY: PMIX1: it succeeded, so this is a value of the library's, at least kind and the first 8 bytes of data.
-        // It stays where it is: twice a process, a few bytes.
+        // SAFETY: PMIX1: it succeeded, so this is a value of the library's, at least kind and the first 8 bytes of
+        // data. It stays where it is: twice a process, a few bytes.
         unsafe {
             let kind = std::ptr::read(value.cast::<u16>());
             let first = std::ptr::read(value.cast::<u64>().add(1));
@@ -225,8 +225,9 @@ impl Pmix {
     /// From here on this process ends when the process manager of its host has gone.
     pub(super) fn watch(&self) {
         let (codes, none) = (LOST_CONNECTION, std::ptr::null_mut());
-        // SAFETY: PMIX1: the codes are copied, the handler is a function of this program, and without a callback the library
-        // registers it before it returns. Before version 4 it returns nothing, so what it returns is not looked at.
+        // SAFETY: PMIX1: the codes are copied, the handler is a function of this program, and without a callback the
+        // library registers it before it returns. Before version 4 it returns nothing, so what it returns is not looked
+        // at.
         let _ = unsafe {
             (self.functions.register)(
                 codes.as_ptr(),

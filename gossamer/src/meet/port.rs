@@ -1,5 +1,5 @@
-//! Machine 0's port: who connects shows that it has the key and says who it is; then it is the hub's. Strangers come and
-//! go: at most so many wait at a time, and the oldest gives way.
+//! Machine 0's port: who connects shows that it has the key and says who it is; then it is the hub's. Strangers come
+//! and go: at most so many wait at a time, and the oldest gives way.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
@@ -45,8 +45,8 @@ pub(super) fn listen(listener: TcpListener, key: Key, news: Sender<News>) -> Res
                 Err(error) => {
                     if !std::mem::replace(&mut is_told, true) {
                         complain(format_args!(
-                            "machine 0 cannot take a connection: {error}; where it has too many files open, raise the limit \
-                             with `ulimit -n`"
+                            "machine 0 cannot take a connection: {error}; where it has too many files open, raise the \
+                             limit with `ulimit -n`"
                         ));
                     }
                     std::thread::sleep(Duration::from_millis(50));

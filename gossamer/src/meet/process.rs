@@ -67,8 +67,8 @@ fn tell(error: Errno) {
     };
     TOLD.call_once(|| {
         complain(format_args!(
-            "processes of this host cannot be held (pidfd_open: {error}), so one that stands still stays when the program \
-             ends: {cure}"
+            "processes of this host cannot be held (pidfd_open: {error}), so one that stands still stays when the \
+             program ends: {cure}"
         ));
     });
 }

@@ -1,5 +1,6 @@
-//! How memory, queue pairs, flags and batches grow with the rack: the tables of docs/scaling.md, computed from the layout and the
-//! settings that programs run with, and compared with what the document says. Nothing here runs in a program.
+//! How memory, queue pairs, flags and batches grow with the rack: the tables of docs/scaling.md, computed from the
+//! layout and the settings that programs run with, and compared with what the document says. Nothing here runs in a
+//! program.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -42,7 +43,8 @@ fn memory() -> String {
         let threads = usize::from(layout.threads(0));
         let here = workers * (workers - 1) * trust::link::PAIR_BYTES;
         let ways = threads * other_threads(rack) * (PEER_BYTES + 2 * WATCH_BYTES);
-        // As `comm::verbs` makes them: for each machine one for each thread, one for the starting thread, one for heartbeats.
+        // As `comm::verbs` makes them: for each machine one for each thread, one for the starting thread, one for
+        // heartbeats.
         let queue_pairs = (machines - 1) * (threads + 2);
         // As `comm::tcp` does: for each machine one for each thread here and there, and one for heartbeats.
         let sockets = (machines - 1) * (2 * threads + 1);
@@ -111,7 +113,8 @@ fn a_batch_has_one_request_at_least() {
     assert!((requests_a_batch(50.0) - 50.0).abs() < 1e-3);
 }
 
-/// `cargo test --release -p gossamer-rack looking_costs -- --ignored --nocapture`: what one look at all flags costs that finds nothing.
+/// `cargo test --release -p gossamer-rack looking_costs -- --ignored --nocapture`: what one look at all flags costs
+/// that finds nothing.
 #[test]
 #[ignore = "measures, and takes two gigabytes"]
 fn looking_costs() {

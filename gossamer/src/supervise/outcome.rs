@@ -273,7 +273,8 @@ fn describe_exit(f: &mut fmt::Formatter<'_>, status: ExitStatus, stage: Stage) -
             f.write_str(match stage {
                 Stage::Alone => "",
                 Stage::Outside => {
-                    " before it had reached gossamer::main: where one machine calls that, and with --must-join, all have to"
+                    " before it had reached gossamer::main: where one machine calls that, and with --must-join, all \
+                     have to"
                 }
                 Stage::Joining => " before it had found the other machines",
                 Stage::Ready => " before the program had finished",

@@ -39,8 +39,8 @@ pub fn channel<T: Serialize + DeserializeOwned + 'static>() -> (Sender<T>, Recei
     Channel::new().open()
 }
 
-/// As [`channel`], for at most `capacity` values that nobody has received yet; who sends more waits. With 0 a sender waits
-/// for a receiver to take the value.
+/// As [`channel`], for at most `capacity` values that nobody has received yet; who sends more waits. With 0 a sender
+/// waits for a receiver to take the value.
 ///
 /// ```
 /// use gossamer::sync::{TrySendError, bounded};
@@ -163,8 +163,8 @@ impl Channel {
     }
 }
 
-/// The side of a [`channel`] where values go in. Clone it for each fiber that sends; the channel is closed when the last
-/// one has been dropped.
+/// The side of a [`channel`] where values go in. Clone it for each fiber that sends; the channel is closed when the
+/// last one has been dropped.
 pub struct Sender<T: 'static, C: Carry<T> = Serialised>(Trust<SendEnd<T, C>>);
 
 /// The side of a [`channel`] where values come out. Each value is received once, whoever of its clones is first.
@@ -178,8 +178,8 @@ impl<T: 'static, C: Carry<T>> Sender<T, C> {
     /// The value, if all receivers are gone.
     ///
     /// # Panics
-    /// In delegated closures and callbacks, where nothing may wait. As [`Trust::apply_with`], if the value does not serialise
-    /// or is too large.
+    /// In delegated closures and callbacks, where nothing may wait. As [`Trust::apply_with`], if the value does not
+    /// serialise or is too large.
     ///
     /// ```
     /// gossamer::main(
@@ -234,11 +234,11 @@ impl<T: 'static, C: Carry<T>> Sender<T, C> {
         }
     }
 
-    /// Sends a value and goes on at once; what this thread sends keeps its order. Legal everywhere, also in delegated closures
-    /// and callbacks. Many go out in one batch, so this is the way for many values.
+    /// Sends a value and goes on at once; what this thread sends keeps its order. Legal everywhere, also in delegated
+    /// closures and callbacks. Many go out in one batch, so this is the way for many values.
     ///
-    /// Nobody is told what becomes of it: if all receivers are gone it is dropped, and in a full bounded channel it stands in
-    /// line behind those who wait, so that the channel then holds more than its capacity.
+    /// Nobody is told what becomes of it: if all receivers are gone it is dropped, and in a full bounded channel it
+    /// stands in line behind those who wait, so that the channel then holds more than its capacity.
     ///
     /// ```
     /// gossamer::main(
@@ -267,8 +267,8 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     /// If all senders are gone and all values received.
     ///
     /// # Panics
-    /// In delegated closures and callbacks, where nothing may wait. As [`Trust::apply_with`], if the value cannot travel here;
-    /// it is lost then.
+    /// In delegated closures and callbacks, where nothing may wait. As [`Trust::apply_with`], if the value cannot
+    /// travel here; it is lost then.
     ///
     /// ```
     /// gossamer::main(
@@ -318,8 +318,8 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
         }
     }
 
-    /// Waits for a value, but not longer than `time` and the way to the channel and back. No value is lost: one that was on
-    /// its way when the time was over is received.
+    /// Waits for a value, but not longer than `time` and the way to the channel and back. No value is lost: one that
+    /// was on its way when the time was over is received.
     ///
     /// # Errors
     /// If the time is over, or all senders are gone and all values received.

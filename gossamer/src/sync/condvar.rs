@@ -9,9 +9,10 @@ use crate::rack::{Place, program};
 
 /// Lets closures that were [launched](Trust::launch_held) on a latched value wait until others have changed it.
 ///
-/// A closure that waits gives the value up meanwhile. It has announced itself before, so whoever gets the value next and
-/// notifies will wake it. As with any condition variable, look again after waiting ([`wait_while`](Self::wait_while) does):
-/// others may have had the value in between. It wakes nobody without having been notified.
+/// A closure that waits gives the value up meanwhile. It has announced itself before, so whoever gets the value next
+/// and notifies will wake it. As with any condition variable, look again after waiting
+/// ([`wait_while`](Self::wait_while) does): others may have had the value in between. It wakes nobody without having
+/// been notified.
 ///
 /// ```
 /// use gossamer::Latch;
@@ -37,8 +38,8 @@ use crate::rack::{Place, program};
 /// );
 /// ```
 ///
-/// Cost: [`wait`](Self::wait) is one request that it waits for, notifying one that it does not wait for, and one to each
-/// worker that is woken.
+/// Cost: [`wait`](Self::wait) is one request that it waits for, notifying one that it does not wait for, and one to
+/// each worker that is woken.
 #[derive(Debug, Clone)]
 pub struct Condvar(Trust<VecDeque<Promise<Notification>>>);
 

@@ -1,6 +1,7 @@
-//! What fibers of all machines meet at (G13): channels, barriers, condition variables. Each is a property at some place and
-//! trusts of it, and nothing else: requests go to it, and who has to wait leaves a [`Promise`](crate::Promise) there, which
-//! somebody's later request keeps. So nothing is polled, nobody's wake-up is lost, and who came first is served first.
+//! What fibers of all machines meet at (G13): channels, barriers, condition variables. Each is a property at some place
+//! and trusts of it, and nothing else: requests go to it, and who has to wait leaves a [`Promise`](crate::Promise)
+//! there, which somebody's later request keeps. So nothing is polled, nobody's wake-up is lost, and who came first is
+//! served first.
 //!
 //! The handles are trusts: clone them, capture them in closures, keep them in properties, send them to other machines.
 //!

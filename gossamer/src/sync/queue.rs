@@ -1,12 +1,12 @@
-//! A channel at its trustee: the values, and the promises of those who wait on either side. No trust of it exists: the two
-//! ends are properties of the same trustee that share it, and tell it when the last trust of theirs has gone.
+//! A channel at its trustee: the values, and the promises of those who wait on either side. No trust of it exists: the
+//! two ends are properties of the same trustee that share it, and tell it when the last trust of theirs has gone.
 //!
-//! Who waits at several channels at once ([`select`](super::select)) leaves a promise here, is told when there may be something, and then
-//! asks: it stands in no line.
+//! Who waits at several channels at once ([`select`](super::select)) leaves a promise here, is told when there may be
+//! something, and then asks: it stands in no line.
 //!
-//! Invariants: (Q1) while a receiver waits there is no value, neither queued nor of a waiting sender; (Q2) while a sender
-//! waits the queue is full; (Q3) a promise that is taken out is kept, or discarded where its maker is told by the answer; (Q4) while
-//! somebody watches there is nothing to receive, and not all senders are gone.
+//! Invariants: (Q1) while a receiver waits there is no value, neither queued nor of a waiting sender; (Q2) while a
+//! sender waits the queue is full; (Q3) a promise that is taken out is kept, or discarded where its maker is told by
+//! the answer; (Q4) while somebody watches there is nothing to receive, and not all senders are gone.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -64,15 +64,15 @@ impl<T: 'static, C: Carry<T>> sealed::Source for Receiver<T, C> {
     }
 }
 
-/// Waits until one of these has something, a value or the news that none will come, but no longer than `time`, if that is given. Returns
-/// the place of the first in the list of which this is so; `None` when the time is over.
+/// Waits until one of these has something, a value or the news that none will come, but no longer than `time`, if that
+/// is given. Returns the place of the first in the list of which this is so; `None` when the time is over.
 ///
-/// Nothing is taken: ask the one that is named, by [`Receiver::try_recv`] or [`Pending::try_take`]. If a channel has other receivers, one of them
-/// may have been faster, and `try_recv` finds it empty: then call `select` again. So no value is lost, whoever gives up, and who stands in line by
-/// [`Receiver::recv`] is served before.
+/// Nothing is taken: ask the one that is named, by [`Receiver::try_recv`] or [`Pending::try_take`]. If a channel has
+/// other receivers, one of them may have been faster, and `try_recv` finds it empty: then call `select` again. So no
+/// value is lost, whoever gives up, and who stands in line by [`Receiver::recv`] is served before.
 ///
-/// The time is that of the wait: the ways to channels on other machines come on top. A [`Pending`] whose value was taken counts as having
-/// something: leave it out.
+/// The time is that of the wait: the ways to channels on other machines come on top. A [`Pending`] whose value was
+/// taken counts as having something: leave it out.
 ///
 /// ```
 /// use gossamer::sync::{channel, select};
@@ -93,8 +93,8 @@ impl<T: 'static, C: Carry<T>> sealed::Source for Receiver<T, C> {
 /// ```
 ///
 /// # Panics
-/// In delegated closures and callbacks, where nothing may wait; if the trustee of a channel is gone; for an empty list without a time, which
-/// would wait for ever.
+/// In delegated closures and callbacks, where nothing may wait; if the trustee of a channel is gone; for an empty list
+/// without a time, which would wait for ever.
 pub fn select(sources: &[&dyn Source], time: Option<Duration>) -> Option<usize> {
     // Without an end where a clock cannot say it.
     let end = time.and_then(|time| Instant::now().checked_add(time));

@@ -1,5 +1,5 @@
-//! Answers who watches this machine, in a thread that comes with the first question and goes when none has come for [`WATCHED`]. Long ones
-//! (a dump, a trace) are answered by a thread of their own.
+//! Answers who watches this machine, in a thread that comes with the first question and goes when none has come for
+//! [`WATCHED`]. Long ones (a dump, a trace) are answered by a thread of their own.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn o18_the_thread_goes_when_nobody_asks_and_comes_back() {
+    fn the_thread_goes_when_nobody_asks_and_comes_back() {
         let answers = Answers::default();
         let is_there = || answers.sampler.lock().unwrap().is_some();
         assert!(!is_there(), "nobody has asked");

@@ -103,7 +103,8 @@ pub fn of_answer(answer: &Answer) -> (String, Vec<String>) {
     (to_json(&traces), troubles)
 }
 
-/// The traces of a program's machines as Chrome's JSON: a process for each machine, a thread for each worker, times from the first begin.
+/// The traces of a program's machines as Chrome's JSON: a process for each machine, a thread for each worker, times
+/// from the first begin.
 ///
 /// ```
 /// use gossamer::view::chrome::{MachineTrace, WorkerTrace, to_json};

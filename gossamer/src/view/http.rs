@@ -1,7 +1,7 @@
 //! One request over HTTP/1.1, and its answer: just what the view needs. Each connection serves one request.
 //!
-//! Invariants: a head is at most [`HEAD_BYTES_MAX`] long and has to come within [`TIME_LIMIT`], however slowly; an answer has to be taken
-//! within the same time.
+//! Invariants: a head is at most [`HEAD_BYTES_MAX`] long and has to come within [`TIME_LIMIT`], however slowly; an
+//! answer has to be taken within the same time.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn o21_heads_are_taken_whole_or_refused() {
+    fn heads_are_taken_whole_or_refused() {
         let whole = "GET /x HTTP/1.1\r\nHost: a\r\nAccept: b\r\n\r\n";
         for cut in 0..whole.len() {
             assert!(matches!(parse(&whole.as_bytes()[..cut]), Ok(None)), "{cut}");

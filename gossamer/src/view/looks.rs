@@ -1,7 +1,8 @@
-//! Questions of who watches a program, on their way to the thread that talks to its machines, and the answers on their way back.
+//! Questions of who watches a program, on their way to the thread that talks to its machines, and the answers on their
+//! way back.
 //!
-//! Here: which answer belongs to which question. Not here: how that thread is woken, and how it asks the machines: `gossamer-launch` and the hub
-//! of `meet` each have their own way.
+//! Here: which answer belongs to which question. Not here: how that thread is woken, and how it asks the machines:
+//! `gossamer-launch` and the hub of `meet` each have their own way.
 //!
 //! Where nobody asks, that thread is not woken.
 

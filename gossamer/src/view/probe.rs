@@ -90,12 +90,12 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn o17_round_trips_fall_into_buckets() {
+    fn round_trips_fall_into_buckets() {
         assert_eq!([0, 4_000, 4_001, 1_000_000_000, 1_000_000_001, u64::MAX].map(bucket), [0, 0, 1, 9, 10, 10]);
     }
 
     #[test]
-    fn o17_a_worker_that_is_stuck_is_silent_and_answers_when_it_is_free() {
+    fn a_worker_that_is_stuck_is_silent_and_answers_when_it_is_free() {
         let pool = trust::Threadpool::builder().workers(2).pin(false).build();
         let (stuck, free) = std::sync::mpsc::channel::<()>();
         let free = std::sync::Mutex::new(free);

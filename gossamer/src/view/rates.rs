@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn o14_rates_are_of_the_time_between_two_samples() {
+    fn rates_are_of_the_time_between_two_samples() {
         let (first, second) =
             (snapshot(1_000_000_000, 1000, 100, 0, 0), snapshot(3_000_000_000, 5000, 300, 500_000_000, 0));
         let rates = super::rates(Some(&first), &second);

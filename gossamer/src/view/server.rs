@@ -1,7 +1,7 @@
 //! Serves the view of a program over HTTP: the page, its data, the metrics. To look at, and no more.
 //!
-//! Who may look: who has the token, in the path or as a bearer, and asks for this very address. What other sites have a browser ask for
-//! is refused (`Sec-Fetch-Site`, `Host`). Without a file with a token, only this host may look.
+//! Who may look: who has the token, in the path or as a bearer, and asks for this very address. What other sites have a
+//! browser ask for is refused (`Sec-Fetch-Site`, `Host`). Without a file with a token, only this host may look.
 //!
 //! Limits: 16 connections of who has the token, a thread each, and 16 of who has not shown it yet
 //! (`server/visitors.rs`). What a request may be is in `http.rs`.
@@ -42,11 +42,12 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
-    /// At this address (`127.0.0.1:7118`; port 0 takes a free one), with the token in this file, or with one that is made.
+    /// At this address (`127.0.0.1:7118`; port 0 takes a free one), with the token in this file, or with one that is
+    /// made.
     ///
     /// # Errors
-    /// In words, with the cure: an address that is none, or that others can reach without a file with a token; a file that cannot be read,
-    /// that others may read, or that holds no token of 32 to 256 letters, digits, `-` and `_`.
+    /// In words, with the cure: an address that is none, or that others can reach without a file with a token; a file
+    /// that cannot be read, that others may read, or that holds no token of 32 to 256 letters, digits, `-` and `_`.
     ///
     /// ```
     /// use gossamer::view::server::Access;

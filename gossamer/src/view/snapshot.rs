@@ -87,7 +87,8 @@ impl Snapshot {
                     let what = if worker.kept_by.is_empty() { "a closure or fiber" } else { &worker.kept_by };
                     let (machine, host) = (sample.machine, &sample.host);
                     alerts.push(format!(
-                        "m{machine}w{place} on {host} has not come to its loop for {}.{} s: {what} keeps it; its thread {doing}",
+                        "m{machine}w{place} on {host} has not come to its loop for {}.{} s: {what} keeps it; its \
+                         thread {doing}",
                         silent_ms / 1000,
                         silent_ms % 1000 / 100
                     ));
@@ -146,11 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn o17_who_is_silent_is_told_and_who_has_gone_leaves_its_last_sample() {
+    fn who_is_silent_is_told_and_who_has_gone_leaves_its_last_sample() {
         let source = Recorded(Mutex::new(vec![vec![0, 1], vec![0]]));
         let snapshots = Snapshots::default();
         let first = snapshots.take(&source, Duration::ZERO);
-        let stuck = "m1w1 on alpha has not come to its loop for 1.3 s: the closure `find` on a `Tree` keeps it; its thread runs";
+        let stuck = "m1w1 on alpha has not come to its loop for 1.3 s: the closure `find` on a `Tree` keeps it; its \
+                     thread runs";
         assert_eq!(first.alerts, [stuck]);
         let again = snapshots.take(&source, Duration::from_secs(60));
         assert_eq!(again.machines.len(), 2, "not asked again");

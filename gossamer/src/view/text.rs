@@ -232,7 +232,7 @@ mod tests {
     use crate::view::snapshot::Seen;
 
     #[test]
-    fn o15_both_formats_escape_names_and_stay_within_40_series_a_worker() {
+    fn both_formats_escape_names_and_stay_within_40_series_a_worker() {
         let names: Vec<String> = trust::Stats::default().iter().map(|(name, _)| name.to_owned()).collect();
         let all_are_told = names.iter().all(|name| COUNTERS.iter().any(|counter| counter.0 == name));
         assert!(all_are_told && names.len() == COUNTERS.len(), "{names:?}");

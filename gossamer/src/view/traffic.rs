@@ -1,5 +1,5 @@
-//! Batches to other machines, counted by who sends them. A worker that sends a batch adds to two counters of its own; who watches adds
-//! these up.
+//! Batches to other machines, counted by who sends them. A worker that sends a batch adds to two counters of its own;
+//! who watches adds these up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

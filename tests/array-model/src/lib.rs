@@ -1,5 +1,6 @@
-//! The calls of `gossamer-array` for single elements, down to the messages between its parts, over a rack that is only a model: what loom explores (`model.rs`).
-//! `gossamer` does not build with `--cfg loom`, so `rack.rs` stands in for it, for `trust` and for `comm`.
+//! The calls of `gossamer-array` for single elements, down to the messages between its parts, over a rack that is only
+//! a model: what loom explores (`model.rs`). `gossamer` does not build with `--cfg loom`, so `rack.rs` stands in for
+//! it, for `trust` and for `comm`.
 //!
 //! Not here: the code, which is that of `gossamer/array/src`, file by file.
 

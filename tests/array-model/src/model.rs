@@ -1,8 +1,8 @@
 //! Loom models of the calls of an array for single elements, traps 1, 2 and 4 of its design: `cargo dev loom`, or
 //! `RUSTFLAGS="--cfg loom" cargo test -p array-model --release --lib loom_`.
 //!
-//! The real calls run here, hits, misses, messages and homes, in fibers that look into their inboxes wherever a model says so, where a fiber of a program would wait or have made
-//! 1,024 calls. All chunks have place 0 as their home.
+//! The real calls run here, hits, misses, messages and homes, in fibers that look into their inboxes wherever a model
+//! says so, where a fiber of a program would wait or have made 1,024 calls. All chunks have place 0 as their home.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ const SENT: Model = Model { copies: false, fault: Fault::None };
 const COPIED: Model = Model { copies: true, fault: Fault::None };
 
 impl Model {
-    /// Explores what places do, the first being the home, and what that does at the end, while the others only answer. The array has
-    /// as many chunks as places, and its elements are this.
+    /// Explores what places do, the first being the home, and what that does at the end, while the others only answer.
+    /// The array has as many chunks as places, and its elements are this.
     fn explore<T: Element + Sync>(self, first: T, scripts: &'static [Script<T>], end: Script<T>) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(3));

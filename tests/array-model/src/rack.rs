@@ -1,9 +1,9 @@
-//! A rack as a loom model: each place is a thread, and has one fiber; messages lie in its inbox, in order, until it looks there. What the code of the array takes from
-//! `gossamer`, `trust` and `comm` is here, as far as it is called.
+//! A rack as a loom model: each place is a thread, and has one fiber; messages lie in its inbox, in order, until it
+//! looks there. What the code of the array takes from `gossamer`, `trust` and `comm` is here, as far as it is called.
 //!
-//! Elements are plain memory, which loom does not see. So each chunk has a cell that loom does see ([`World::chunks`]): who copies a chunk from its home reads the cell,
-//! and a home that finds its elements changed ([`Desk::note_writes`]) has written it. Loom then says whether one happened before the other, whatever the order
-//! in which it ran them.
+//! Elements are plain memory, which loom does not see. So each chunk has a cell that loom does see ([`World::chunks`]):
+//! who copies a chunk from its home reads the cell, and a home that finds its elements changed ([`Desk::note_writes`])
+//! has written it. Loom then says whether one happened before the other, whatever the order in which it ran them.
 
 #![allow(unsafe_code)]
 
@@ -153,7 +153,8 @@ impl Desk {
         self.note_writes();
     }
 
-    /// Tells loom of the elements that this place has changed since it looked last, as their home. Before anybody else can hear of it.
+    /// Tells loom of the elements that this place has changed since it looked last, as their home. Before anybody else
+    /// can hear of it.
     pub(crate) fn note_writes(&self) {
         let (start, bytes) = self.home.get();
         let each = frame_bytes(self.world.chunk_bytes);
@@ -361,7 +362,8 @@ pub(crate) fn spawn_on<R>(_: &TrusteeReference, _: impl FnOnce() -> R) -> JoinHa
     panic!("each thread of a model is a place, which does its calls itself")
 }
 
-/// What each place has its own of: `thread_local!`. All of a model runs on one thread of the system, where it is kept from run to run.
+/// What each place has its own of: `thread_local!`. All of a model runs on one thread of the system, where it is kept
+/// from run to run.
 pub(crate) struct Local<T: 'static>(pub(crate) fn() -> T);
 
 std::thread_local! {

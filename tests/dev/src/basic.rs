@@ -2,8 +2,8 @@
 //!
 //! Here: their commands. Not here: the models, sanitizers and house rules.
 //!
-//! Invariant: all of them use the default target folder and profile and the whole workspace, for which cargo chooses other
-//! features than for a part of it, so that none rebuilds for another.
+//! Invariant: all of them use the default target folder and profile and the whole workspace, for which cargo chooses
+//! other features than for a part of it, so that none rebuilds for another.
 
 use crate::command::Context;
 use crate::tier::Verdict;

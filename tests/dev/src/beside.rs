@@ -1,5 +1,5 @@
-//! What `ci` does beside its tiers, in the processor time that they leave: tiers that wait for no clock of this machine, and what later
-//! tiers will run, built ahead. In lanes; one thing after the other in each.
+//! What `ci` does beside its tiers, in the processor time that they leave: tiers that wait for no clock of this
+//! machine, and what later tiers will run, built ahead. In lanes; one thing after the other in each.
 //!
 //! Here: starting them and taking their verdicts. Not here: which they are (`main`).
 //!
@@ -72,8 +72,8 @@ impl Beside {
         Ok(Beside { waiting: all.iter().cloned().zip(receivers).collect() })
     }
 
-    /// Waits for the one that is this tier, or that builds for it, and tells whether it is the tier itself; `None` if there is
-    /// neither.
+    /// Waits for the one that is this tier, or that builds for it, and tells whether it is the tier itself; `None` if
+    /// there is neither.
     pub fn wait(&self, tier: &What) -> Option<(bool, anyhow::Result<Done>)> {
         let (what, done) = self.waiting.iter().find(|(what, _)| what.name() == tier.name())?;
         let ended = done.recv().unwrap_or_else(|_| Err(anyhow::anyhow!("what ran beside the tiers has died")));

@@ -3,10 +3,11 @@
 //! Here: where each suite comes from, how it is run, and what of it is left out and why. Not here: `kv`'s own tests
 //! (`examples/tests/kv`).
 //!
-//! Invariant: a suite that cannot be had is SKIPPED with the reason, and the tier with it; one that runs no test has failed.
+//! Invariant: a suite that cannot be had is SKIPPED with the reason, and the tier with it; one that runs no test has
+//! failed.
 //!
-//! Suites are of fixed versions and kept in `target/clients`. Nothing is installed on the host: what a suite needs of it is for
-//! whoever runs this (`.ci/run`) to install.
+//! Suites are of fixed versions and kept in `target/clients`. Nothing is installed on the host: what a suite needs of
+//! it is for whoever runs this (`.ci/run`) to install.
 
 use crate::command::Context;
 use crate::count::Counts;
@@ -31,15 +32,18 @@ const LIMIT_S: &str = "1200";
 
 /// The Python package installer, in a folder of its own.
 const VENV: &str = "[ -x venv/bin/pytest ] || { python3 -m venv venv && venv/bin/pip install -q pytest==8.4.2; } || \
-    { echo 'no Python with venv and pip, or no package index: on Debian, apt-get install python3-venv' >&2; exit 1; }\n";
+    { echo 'no Python with venv and pip, or no package index: on Debian, apt-get install python3-venv' >&2; exit 1; \
+    }\n";
 
 /// A Debian source package's tests, as upstream made them, from wherever this machine has its packages.
 const SOURCE: &str = "sources() {
     [ -d \"$2\" ] && return
     mkdir -p lists/partial
-    apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' | sort -u >source.list
+    apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' | sort -u \
+    >source.list
     here=\"-o Dir::Etc::SourceList=$PWD/source.list -o Dir::Etc::SourceParts=- -o Dir::State::Lists=$PWD/lists\"
-    apt-get $here update -qq && apt-get $here source -qq --download-only --tar-only \"$1\" && tar xzf \"$1\"_*.orig.tar.gz
+    apt-get $here update -qq && apt-get $here source -qq --download-only --tar-only \"$1\" && tar xzf \
+    \"$1\"_*.orig.tar.gz
     [ -d \"$2\" ] || { echo \"no source of $1 $2 from Debian\" >&2; exit 1; }
 }\n";
 
@@ -53,30 +57,34 @@ const SUITES: [Suite; 5] = [
     Suite {
         client: "pymemcache (Python)",
         prepare: "[ -d pymemcache-4.0.0 ] || { venv/bin/pip install -q pymemcache==4.0.0 && \
-            venv/bin/pip download -q --no-deps --no-binary :all: pymemcache==4.0.0 && tar xzf pymemcache-4.0.0.tar.gz; }",
-        // Items that live for a second may be gone on a busy machine before they are touched: what fails is run once more.
-        run: "cd pymemcache-4.0.0/pymemcache/test; run() { ../../../venv/bin/python -m pytest -q -c /dev/null --rootdir . \
-            -W ignore test_integration.py --server 127.0.0.1 --port $PORT \"$@\"; }; run || run --last-failed",
+            venv/bin/pip download -q --no-deps --no-binary :all: pymemcache==4.0.0 && tar xzf pymemcache-4.0.0.tar.gz; \
+            }",
+        // Items that live for a second may be gone on a busy machine before they are touched: what fails is run once
+        // more.
+        run: "cd pymemcache-4.0.0/pymemcache/test; run() { ../../../venv/bin/python -m pytest -q -c /dev/null \
+              --rootdir . -W ignore test_integration.py --server 127.0.0.1 --port $PORT \"$@\"; }; run || run \
+              --last-failed",
         count: pytest,
     },
     Suite {
         client: "pylibmc (Python, by libmemcached)",
         prepare: "[ -d pylibmc-1.6.3 ] || { venv/bin/pip install -q --only-binary :all: pylibmc==1.6.3 && \
             venv/bin/pip download -q --no-deps --no-binary :all: pylibmc==1.6.3 && tar xzf pylibmc-1.6.3.tar.gz; }",
-        // Text instead of the binary protocol, which `kv` does not speak; without the two tests of keys that no text can have
-        // (memcached refuses them too), and those of a server at port 11211.
-        run: "cd pylibmc-1.6.3; sed -i s/binary=True/binary=False/ tests/*.py; MEMCACHED_PORT=$PORT ../venv/bin/python -m \
-            pytest -q -c /dev/null --rootdir . -W ignore tests --ignore tests/test_autoconf.py \
+        // Text instead of the binary protocol, which `kv` does not speak; without the two tests of keys that no text
+        // can have (memcached refuses them too), and those of a server at port 11211.
+        run: "cd pylibmc-1.6.3; sed -i s/binary=True/binary=False/ tests/*.py; MEMCACHED_PORT=$PORT ../venv/bin/python \
+              -m pytest -q -c /dev/null --rootdir . -W ignore tests --ignore tests/test_autoconf.py \
             --deselect tests/test_client.py::ClientTests::test_utf8_encoding \
             --deselect tests/test_client.py::ClientTests::test_zerokey",
         count: pytest,
     },
     Suite {
         client: "Cache::Memcached (Perl)",
-        prepare: "perl -MCache::Memcached -e1 2>/dev/null || { echo 'on Debian, apt-get install libcache-memcached-perl' >&2; exit 1; }
+        prepare: "perl -MCache::Memcached -e1 2>/dev/null || { echo 'on Debian, apt-get install \
+                  libcache-memcached-perl' >&2; exit 1; }
             sources libcache-memcached-perl Cache-Memcached-1.30",
-        run: "rm -rf perl; cp -r Cache-Memcached-1.30 perl; sed -i s/11211/$PORT/ perl/t/*.t; sed -i s/127.1:11211/127.1:$PORT/ \
-            perl/t/*.t; cd perl; prove t",
+        run: "rm -rf perl; cp -r Cache-Memcached-1.30 perl; sed -i s/11211/$PORT/ perl/t/*.t; sed -i \
+              s/127.1:11211/127.1:$PORT/ perl/t/*.t; cd perl; prove t",
         count: prove,
     },
     Suite {
@@ -84,8 +92,8 @@ const SUITES: [Suite; 5] = [
         prepare: "perl -MCache::Memcached::Fast -MTest2::V0 -e1 2>/dev/null || \
             { echo 'on Debian, apt-get install libcache-memcached-fast-perl libtest2-suite-perl' >&2; exit 1; }
             sources libcache-memcached-fast-perl Cache-Memcached-Fast-0.28",
-        // Without the tests of its documents and names, of which the last fails with memcached too. noreply.t skips itself, for it
-        // takes kv's version for that of an old memcached.
+        // Without the tests of its documents and names, of which the last fails with memcached too. noreply.t skips
+        // itself, for it takes kv's version for that of an old memcached.
         run: "rm -rf fast; cp -r Cache-Memcached-Fast-0.28 fast; sed -i s/11211/$PORT/ fast/t/*; cd fast; \
             rm t/pod*.t t/tidy.t t/perl-namespace.t; prove -It t",
         count: prove,

@@ -13,8 +13,8 @@ use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
-/// How long one command may take when no terminal is attached, in seconds: nine times what the longest takes on a machine of two
-/// cores with nothing beside it. Tests that hang end sooner, each by itself.
+/// How long one command may take when no terminal is attached, in seconds: nine times what the longest takes on a
+/// machine of two cores with nothing beside it. Tests that hang end sooner, each by itself.
 pub const LIMIT_S: u64 = 7200;
 
 /// Where things are.
@@ -27,8 +27,8 @@ pub struct Context {
 }
 
 impl Context {
-    /// Finds the workspace from the manifest that `cargo run` names. One command may take so many seconds where no terminal is
-    /// attached.
+    /// Finds the workspace from the manifest that `cargo run` names. One command may take so many seconds where no
+    /// terminal is attached.
     ///
     /// # Errors
     /// Without that variable: the program was not started through `cargo dev`.
@@ -227,7 +227,8 @@ impl Command<'_> {
         Ok(verdict_on_tests(&done, &self.failure(&done)))
     }
 
-    /// As `tests`, of those with one of these parts in their names. A part that is in the name of none that ran has failed.
+    /// As `tests`, of those with one of these parts in their names. A part that is in the name of none that ran has
+    /// failed.
     ///
     /// # Errors
     /// If it cannot be started.

@@ -1,7 +1,7 @@
 //! The Debian package of daemon and launcher: built, installed on a copy of this system, used, removed.
 //!
-//! Here: whether this machine can. Not here: what the package holds (`gossamer-daemon/Cargo.toml`), and what is looked at
-//! (`deb.sh`).
+//! Here: whether this machine can. Not here: what the package holds (`gossamer-daemon/Cargo.toml`), and what is looked
+//! at (`deb.sh`).
 //!
 //! Invariant: nothing of this system changes: the copy is an overlay in memory, in a mount namespace of its own.
 

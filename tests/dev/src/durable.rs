@@ -20,8 +20,8 @@ pub struct Torture {
     pub quick: bool,
 }
 
-/// The bank on the file system of the target folder and on tmpfs, each with half of the kills; then a quarter of them on two machines, of which
-/// one is killed.
+/// The bank on the file system of the target folder and on tmpfs, each with half of the kills; then a quarter of them
+/// on two machines, of which one is killed.
 pub fn torture(context: &Context, torture: &Torture) -> anyhow::Result<Verdict> {
     let usual = if torture.quick { 24 } else { 200 };
     let kills: u32 = std::env::var("DURABLE_KILLS").ok().map_or(Ok(usual), |kills| kills.parse())?;

@@ -1,5 +1,5 @@
-//! The build without language features: `trust` falls back to `Send + 'static`, with and without what the C API needs and without
-//! any of its features; `gossamer` refuses.
+//! The build without language features: `trust` falls back to `Send + 'static`, with and without what the C API needs
+//! and without any of its features; `gossamer` refuses.
 //!
 //! Here: both builds and the proof that each is the one it claims to be. Not here: the choice itself
 //! (trust's build script, which sets the cfg `noref_auto`).

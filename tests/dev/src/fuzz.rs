@@ -14,8 +14,8 @@ const TARGETS: [&str; 6] =
 /// How long each target runs, in seconds.
 const SECONDS: &str = "60";
 
-/// Each target, one after the other, for `FUZZ_SECONDS`. What was found out about the code is kept in `tests/fuzz/corpus`,
-/// input that breaks something in `tests/fuzz/artifacts`.
+/// Each target, one after the other, for `FUZZ_SECONDS`. What was found out about the code is kept in
+/// `tests/fuzz/corpus`, input that breaks something in `tests/fuzz/artifacts`.
 pub fn targets(context: &Context) -> anyhow::Result<Verdict> {
     if !context.command("cargo", &["fuzz", "--version"]).capture()?.success {
         return Ok(Verdict::skipped("no cargo-fuzz: `cargo install cargo-fuzz`"));

@@ -1,11 +1,11 @@
-//! `cargo dev install`: the C API's header, libraries, pkg-config file and suppressions for valgrind, in a folder of their own; with
-//! `--region` also what threaded C programs run on several machines with.
+//! `cargo dev install`: the C API's header, libraries, pkg-config file and suppressions for valgrind, in a folder of
+//! their own; with `--region` also what threaded C programs run on several machines with.
 //!
 //! Here: what is built and where it goes. Not here: the library (`trust/ffi`), or whether C programs work with it
 //! (`trust/ffi/tests/programs.rs`).
 //!
-//! The shared library is linked here, by the C compiler from the static one: rustc gives its shared libraries a version script of
-//! its own, and linkers take one only, while ours names the versions of symbols.
+//! The shared library is linked here, by the C compiler from the static one: rustc gives its shared libraries a version
+//! script of its own, and linkers take one only, while ours names the versions of symbols.
 //!
 //! Invariant: what is installed refers to nothing in this workspace, and may be moved as a whole.
 
@@ -94,8 +94,8 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The shared library, of the static one, and the names under which it is found: at run time with the version that programs depend
-/// on (major and, while that is 0, minor), at link time without.
+/// The shared library, of the static one, and the names under which it is found: at run time with the version that
+/// programs depend on (major and, while that is 0, minor), at link time without.
 fn link(context: &Context, lib: &Path) -> anyhow::Result<Verdict> {
     let version = env!("CARGO_PKG_VERSION");
     let compatible = match version.split('.').collect::<Vec<_>>()[..] {

@@ -3,8 +3,8 @@
 //! Here: which files, by which tests, and what a survivor means. Not here: which survivors are explained, and why
 //! (`.cargo/mutants.toml`); what was found so (`docs/mutants.md`).
 //!
-//! Invariants: a change counts as noticed if any pass of its group fails or hangs; one that none notices fails the tier, and so
-//! do a group without changes and an explanation of nothing.
+//! Invariants: a change counts as noticed if any pass of its group fails or hangs; one that none notices fails the
+//! tier, and so do a group without changes and an explanation of nothing.
 
 use crate::command::{Command, Context};
 use crate::count::Counts;
@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 
 /// How long the passes of one group may take, in seconds.
 const LIMIT_S: u64 = 6 * 3600;
-/// How long the tests of one change may take at least before they count as hung, in seconds. Else it is five times as long as
-/// they take without a change.
+/// How long the tests of one change may take at least before they count as hung, in seconds. Else it is five times as
+/// long as they take without a change.
 const HANGS_S: &str = "20";
-/// What makes a build of a changed tree quick. Backtraces and line numbers of tests that are meant to fail only take time, and
-/// so does what is optimised anew for one line.
+/// What makes a build of a changed tree quick. Backtraces and line numbers of tests that are meant to fail only take
+/// time, and so does what is optimised anew for one line.
 const QUICK_BUILDS: [(&str, &str); 5] = [
     ("RUST_BACKTRACE", "0"),
     ("CARGO_PROFILE_DEV_DEBUG", "0"),
@@ -73,8 +73,8 @@ enum Tests {
 }
 
 impl Tests {
-    /// The command with these tests. What is to be built goes behind `--cargo-arg`: else all tests of the package would be, for
-    /// each change.
+    /// The command with these tests. What is to be built goes behind `--cargo-arg`: else all tests of the package would
+    /// be, for each change.
     fn added_to<'a>(&self, command: Command<'a>) -> Command<'a> {
         match self {
             Tests::Unit(parts) => command.args(&["--cargo-arg=--lib", "--", "--"]).args(parts),
@@ -88,8 +88,8 @@ impl Tests {
     }
 }
 
-/// Files of one package, and the passes that their changes go through, the quick ones first: each tries what those before it
-/// did not notice.
+/// Files of one package, and the passes that their changes go through, the quick ones first: each tries what those
+/// before it did not notice.
 struct Files {
     package: &'static str,
     files: &'static [&'static str],

@@ -1,7 +1,8 @@
-//! What goes to the registry: packages that hold what they need and nothing else, and that work for who depends on them.
+//! What goes to the registry: packages that hold what they need and nothing else, and that work for who depends on
+//! them.
 //!
-//! Here: the manifests, the contents of the packages, and two programs that depend on them as a user's would. Not here: the
-//! upload, and the tests of the code.
+//! Here: the manifests, the contents of the packages, and two programs that depend on them as a user's would. Not here:
+//! the upload, and the tests of the code.
 //!
 //! Invariant: the programs lie outside of this workspace, so that no setting of it reaches them.
 

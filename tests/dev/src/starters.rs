@@ -2,7 +2,8 @@
 //!
 //! Here: which there are, and what their checks came to. Not here: the checks (`tests/starters/*.sh`).
 //!
-//! Invariant: a starter that cannot be had is SKIPPED with the reason, and the tier with it; one that checks nothing has failed.
+//! Invariant: a starter that cannot be had is SKIPPED with the reason, and the tier with it; one that checks nothing
+//! has failed.
 
 use crate::command::Context;
 use crate::count::Counts;

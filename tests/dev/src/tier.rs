@@ -94,8 +94,8 @@ impl Verdict {
         Ok(Verdict { tests, flaky: vec![name], ..Verdict::passed() })
     }
 
-    /// Of tests whose times are judged: those that failed are run again, all of them, and have failed if they fail again. The others are
-    /// named as flaky.
+    /// Of tests whose times are judged: those that failed are run again, all of them, and have failed if they fail
+    /// again. The others are named as flaky.
     ///
     /// # Errors
     /// If they cannot be run again.

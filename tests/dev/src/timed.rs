@@ -1,5 +1,5 @@
-//! The tests named `timed_…`: of times that are required, such as how soon a program ends after one of its machines. Load stretches them, so
-//! they run one at a time, and `ci` runs them when nothing runs beside the tiers any more.
+//! The tests named `timed_…`: of times that are required, such as how soon a program ends after one of its machines.
+//! Load stretches them, so they run one at a time, and `ci` runs them when nothing runs beside the tiers any more.
 //!
 //! Here: their commands. Not here: the tests; what they do where others run beside them (`limits`).
 //!

@@ -13,7 +13,8 @@ const COMMANDS: [&str; 2] = ["mutants", "deb"];
 /// How long `cargo install` may take, in seconds.
 const INSTALL_LIMIT_S: u64 = 3600;
 
-/// Adds rustfmt and clippy to the toolchain in use, miri to each nightly that is installed, and the commands of cargo that are not there.
+/// Adds rustfmt and clippy to the toolchain in use, miri to each nightly that is installed, and the commands of cargo
+/// that are not there.
 pub fn install(context: &Context) -> anyhow::Result<Verdict> {
     let mut verdict = context.command("rustup", &["component", "add", "rustfmt", "clippy"]).check()?;
     let listed = context.command("rustup", &["toolchain", "list", "--quiet"]).capture()?;

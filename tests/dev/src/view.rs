@@ -1,12 +1,12 @@
-//! The view of running programs, as others see it: Prometheus scrapes it, promtool and PyPI's parser of OpenMetrics accept it, Chromium
-//! draws it, `gossamer-launch top` names a worker that is stuck and what keeps it, traces are read (`view/trace.rs`), and a request costs the
-//! same instructions whether anybody looks or not (`view/instructions.rs`).
+//! The view of running programs, as others see it: Prometheus scrapes it, promtool and PyPI's parser of OpenMetrics
+//! accept it, Chromium draws it, `gossamer-launch top` names a worker that is stuck and what keeps it, traces are read
+//! (`view/trace.rs`), and a request costs the same instructions whether anybody looks or not (`view/instructions.rs`).
 //!
-//! Here: what is run and looked at. Not here: who may look, and limits (unit tests of `gossamer`), ways over daemons (tests of
-//! `gossamer-daemon`).
+//! Here: what is run and looked at. Not here: who may look, and limits (unit tests of `gossamer`), ways over daemons
+//! (tests of `gossamer-daemon`).
 //!
-//! Invariant: what is missing on this machine is SKIPPED with the reason, and so is the tier then. Screenshots and what was said stay in
-//! `target/view`.
+//! Invariant: what is missing on this machine is SKIPPED with the reason, and so is the tier then. Screenshots and what
+//! was said stay in `target/view`.
 
 mod instructions;
 mod record;
@@ -59,8 +59,8 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     let folder = context.target.join("view");
     fs::create_dir_all(&folder)?;
     let python = folder.join("venv/bin/python");
-    let parser = "[ -x venv/bin/python ] || python3 -m venv venv && venv/bin/python -c 'import prometheus_client' 2>/dev/null || \
-                  venv/bin/pip install -q prometheus-client==0.23.1";
+    let parser = "[ -x venv/bin/python ] || python3 -m venv venv && venv/bin/python -c 'import prometheus_client' \
+                  2>/dev/null || venv/bin/pip install -q prometheus-client==0.23.1";
     let prepared = Command::new("sh").args(["-c", parser]).current_dir(&folder).status()?;
     if !prepared.success() || !python.exists() {
         return Ok(Verdict::skipped(
@@ -164,8 +164,8 @@ impl All {
         let text = get(&url, "metrics", "text/plain;version=0.0.4")?;
         through(Command::new("promtool").args(["check", "metrics"]), &text).context("promtool")?;
         let open = get(&url, "metrics", "application/openmetrics-text;version=1.0.0")?;
-        let parse = "import sys; from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
-                     families = list(parse(sys.stdin.read())); assert len(families) > 20, families";
+        let parse = "import sys; from prometheus_client.openmetrics.parser import text_string_to_metric_families as \
+                     parse\nfamilies = list(parse(sys.stdin.read())); assert len(families) > 20, families";
         through(Command::new(python).args(["-c", parse]), &open).context("prometheus_client")?;
         let of_worker =
             text.lines().filter(|line| line.contains("machine=\"0\"") && line.contains("worker=\"0\"")).count();
@@ -256,7 +256,15 @@ impl All {
             ensure!(!page.contains("<img"), "a name became an element");
             let hostile = HOSTILE.replace('<', "&lt;").replace('>', "&gt;");
             ensure!(name != "16" || page.contains(&hostile), "the program's name is not shown");
-            ensure!(name != "1024" || page.contains("m11w17 on node11 has not come to its loop for 1.7 s: the closure `pagerank::add` on a `Vec&lt;f64&gt;` keeps it"), "no alert is shown");
+            ensure!(
+                name != "1024"
+                    || page.contains(
+                        "m11w17 on node11 has not come to its loop for 1.7 s: the closure \
+                                                     `pagerank::add` on a `Vec&lt;f64&gt;` keeps it"
+                    ),
+                "no alert is \
+                                                         shown"
+            );
             println!("{name} workers: {} ({bytes} bytes)", picture.display());
         }
         Ok(())

@@ -1,9 +1,10 @@
 //! Loom models of the copies of a machine, traps 2, 3 and 13 of the heap: `cargo dev loom`, or
 //! `RUSTFLAGS="--cfg loom" cargo test -p heap-model --release --lib loom_`.
 //!
-//! The real [`Shelf`] runs here, under a lock, in the loop of `get` (`gossamer/heap/src/copies/mod.rs`). Blocks are counted as `Arc` counts, and are written to when they are freed, so
-//! that loom finds who reads one then. The memory of the home is one word that a read may find in any state; owners go from thread to thread as messages do,
-//! which order what was stored before.
+//! The real [`Shelf`] runs here, under a lock, in the loop of `get` (`gossamer/heap/src/copies/mod.rs`). Blocks are
+//! counted as `Arc` counts, and are written to when they are freed, so that loom finds who reads one then. The memory
+//! of the home is one word that a read may find in any state; owners go from thread to thread as messages do, which
+//! order what was stored before.
 
 use std::time::{Duration, Instant};
 
@@ -161,7 +162,7 @@ impl Machine {
 
 /// Trap 3: one reads and unpins, one evicts, one reads: nobody reads what was freed, and all read what is there.
 #[test]
-fn loom_dr19_eviction_takes_nothing_from_readers() {
+fn loom_eviction_takes_nothing_from_readers() {
     let now = Instant::now();
     explore(move || {
         let machine = Machine::new(now, 7);
@@ -179,7 +180,7 @@ fn loom_dr19_eviction_takes_nothing_from_readers() {
 
 /// Trap 3: a read that fails while another one waits for it, or overtakes it, or has come before.
 #[test]
-fn loom_dr4_reads_that_fail_hold_up_nobody() {
+fn loom_reads_that_fail_hold_up_nobody() {
     let now = Instant::now();
     for limit in [FOR_EVER, Duration::ZERO] {
         explore(move || {
@@ -197,10 +198,10 @@ fn loom_dr4_reads_that_fail_hold_up_nobody() {
     }
 }
 
-/// Traps 2 and 13: an object is prefetched, then it ends, and its address is used again, all while that read is under way: who has the new name reads the new
-/// object, and nobody is left waiting.
+/// Traps 2 and 13: an object is prefetched, then it ends, and its address is used again, all while that read is under
+/// way: who has the new name reads the new object, and nobody is left waiting.
 #[test]
-fn loom_dr7_an_address_that_is_used_again_has_no_old_copy() {
+fn loom_an_address_that_is_used_again_has_no_old_copy() {
     let now = Instant::now();
     explore(move || {
         let machine = Machine::new(now, 10);

@@ -1,8 +1,10 @@
-//! How long tests wait. Nearly all such limits only catch hangs: no test passes or fails by one of these on a machine that works, however
-//! loaded that machine is. For them there are [`HANG`], for single waits, and [`Clock`], for whoever watches a whole program.
+//! How long tests wait. Nearly all such limits only catch hangs: no test passes or fails by one of these on a machine
+//! that works, however loaded that machine is. For them there are [`HANG`], for single waits, and [`Clock`], for
+//! whoever watches a whole program.
 //!
-//! A few times are the very requirement, such as how soon a program ends after one of its machines. Load stretches them, so they are
-//! judged only where nothing runs beside the test ([`bound`]). Such tests are named `timed_…`; `cargo dev timed` runs them, one at a time.
+//! A few times are the very requirement, such as how soon a program ends after one of its machines. Load stretches
+//! them, so they are judged only where nothing runs beside the test ([`bound`]). Such tests are named `timed_…`; `cargo
+//! dev timed` runs them, one at a time.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -13,8 +15,8 @@ pub const HANG: Duration = Duration::from_secs(300);
 /// The variable that `cargo dev timed` sets: nothing runs beside the tests.
 pub const ALONE: &str = "GOSSAMER_TESTS_ALONE";
 
-/// The longest that something may take which is required to take no longer than `required`: so long where nothing runs beside the test,
-/// else [`HANG`]. For tests named `timed_…`.
+/// The longest that something may take which is required to take no longer than `required`: so long where nothing runs
+/// beside the test, else [`HANG`]. For tests named `timed_…`.
 #[must_use]
 pub fn bound(required: Duration) -> Duration {
     bound_where(are_alone(), required)
@@ -53,8 +55,9 @@ const SLOWEST: f64 = 100.0;
 const PERIOD: Duration = Duration::from_secs(1);
 const SHARE: u32 = 20;
 
-/// A clock that goes as fast as the machine: on an idle one a second takes a second, on one that is loaded or emulated so many seconds
-/// as it takes to do the work of one. Whoever waits for something asks it again and again ([`Clock::period`]).
+/// A clock that goes as fast as the machine: on an idle one a second takes a second, on one that is loaded or emulated
+/// so many seconds as it takes to do the work of one. Whoever waits for something asks it again and again
+/// ([`Clock::period`]).
 #[derive(Debug)]
 pub struct Clock {
     last: Instant,
@@ -69,14 +72,15 @@ impl Clock {
         Clock { last: Instant::now(), shown: Duration::ZERO, period: PERIOD }
     }
 
-    /// How long to wait before the clock is asked again. Not much longer: the machine is taken to have been as slow all the time as it is
-    /// when it is asked.
+    /// How long to wait before the clock is asked again. Not much longer: the machine is taken to have been as slow all
+    /// the time as it is when it is asked.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// The time that this clock shows now. Does some work, by which it sees how slow the machine is; so long that others get their turns meanwhile, where there are any.
+    /// The time that this clock shows now. Does some work, by which it sees how slow the machine is; so long that
+    /// others get their turns meanwhile, where there are any.
     pub fn shown(&mut self) -> Duration {
         let took = work();
         self.period = PERIOD.max(took * SHARE);

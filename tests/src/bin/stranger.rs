@@ -1,5 +1,5 @@
-//! Another program than `test-roles`: the two must not become machines of one program. With an argument it is no program
-//! for a rack at all, but one that uses `trust` alone.
+//! Another program than `test-roles`: the two must not become machines of one program. With an argument it is no
+//! program for a rack at all, but one that uses `trust` alone.
 
 fn main() {
     if std::env::args().len() > 1 {

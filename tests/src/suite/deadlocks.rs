@@ -141,7 +141,8 @@ pub fn joins_in_a_circle_are_told() {
     assert!(start.elapsed() < TIME_LIMIT, "{:?}", start.elapsed());
 }
 
-/// Launches in launches on three values, all in one order, by so many that each waits long for its turn: nobody is told anything.
+/// Launches in launches on three values, all in one order, by so many that each waits long for its turn: nobody is told
+/// anything.
 pub fn launches_in_one_order_are_no_deadlock() {
     let at: Vec<Place> = apart().into_iter().cycle().take(3).collect();
     let all: [Values; 3] = values(&at).try_into().unwrap();

@@ -1,4 +1,5 @@
-//! Durable trusts on a rack: opened at a place, used from every machine by their handles. The machines of these tests share a file system.
+//! Durable trusts on a rack: opened at a place, used from every machine by their handles. The machines of these tests
+//! share a file system.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Files of other machines. The machines of these tests share a file system, so what a file says about its reader's process is
-//! what tells them apart.
+//! Files of other machines. The machines of these tests share a file system, so what a file says about its reader's
+//! process is what tells them apart.
 
 use std::fs;
 use std::io::{self, BufRead, ErrorKind, Read};

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use gossamer::{Place, Promise, Trust, promise};
 
-/// How often something is done that is only repeated: a tenth of `full` with `SUITE_EFFORT=small`, for emulated processors.
+/// How often something is done that is only repeated: a tenth of `full` with `SUITE_EFFORT=small`, for emulated
+/// processors.
 pub fn effort(full: u64) -> u64 {
     let is_small = std::env::var("SUITE_EFFORT").is_ok_and(|effort| effort == "small");
     if is_small { full / 10 } else { full }
@@ -45,7 +46,8 @@ pub fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// The text of a panic, whose payload is a `&str` or a `String` depending on how it was made and whether it has travelled.
+/// The text of a panic, whose payload is a `&str` or a `String` depending on how it was made and whether it has
+/// travelled.
 pub fn text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text")

@@ -1,5 +1,6 @@
-//! The behavioural suite: what every program may rely on, however its machines are connected. Each behaviour is a function
-//! that panics if it does not hold; all are run, unchanged, in one process and over every fabric (`tests/suite`).
+//! The behavioural suite: what every program may rely on, however its machines are connected. Each behaviour is a
+//! function that panics if it does not hold; all are run, unchanged, in one process and over every fabric
+//! (`tests/suite`).
 //!
 //! A behaviour knows no fabric and no number of machines: it asks the rack for places (`ground`). None sleeps to be in
 //! time for something; one that waits for what never comes is found by the watchdog of the harness.
@@ -269,8 +270,8 @@ pub const ALL: &[Behaviour] = behaviours! {
         region_many_regions_are_apart;
 };
 
-/// Runs the behaviours whose names contain one of these words (all, if there are none), one after the other, and says on
-/// standard output how each went; only those behind `after`, if that is said. False if one did not hold.
+/// Runs the behaviours whose names contain one of these words (all, if there are none), one after the other, and says
+/// on standard output how each went; only those behind `after`, if that is said. False if one did not hold.
 pub fn run(words: &[String], after: Option<&str>) -> bool {
     let all = if std::env::var_os(PLANTED_VARIABLE).is_some() { PLANTED } else { ALL };
     let from = after.map_or(0, |after| {

@@ -1,4 +1,5 @@
-//! Behaviours that do not hold, for a test of the harness (`tests/suite`): it has to say so of each of these, and of no other.
+//! Behaviours that do not hold, for a test of the harness (`tests/suite`): it has to say so of each of these, and of no
+//! other.
 
 use super::ground::remote;
 

@@ -54,8 +54,8 @@ pub fn results_of_every_size() {
     sizes!(check);
 }
 
-/// What is left in the gaps of a value, or is a number and no more, may be the address of a function of this machine: it
-/// arrives as it is, and harms nobody.
+/// What is left in the gaps of a value, or is a number and no more, may be the address of a function of this machine:
+/// it arrives as it is, and harms nobody.
 pub fn addresses_travel_as_the_numbers_they_are() {
     let (here, library) = (nothing_at_all as fn() as usize, std::process::abort as fn() -> ! as usize);
     for place in spots() {

@@ -380,8 +380,8 @@ pub fn condition_variables_time_out_and_wake_all() {
     }
 }
 
-/// A `select` that is aborted tells its channels that it is gone. Where their trustee takes no more it leaves the word behind, and does not wait
-/// while it unwinds.
+/// A `select` that is aborted tells its channels that it is gone. Where their trustee takes no more it leaves the word
+/// behind, and does not wait while it unwinds.
 pub fn select_that_is_aborted_waits_for_nothing() {
     static IS_HELD: AtomicBool = AtomicBool::new(true);
     static HAS_BEGUN: AtomicBool = AtomicBool::new(false);

@@ -39,8 +39,8 @@ fn the_size_of_all_slots_is_told() {
         let machine = &status["hosts"][host]["status"]["programs"][0]["machines"][0];
         let words = format!("machine {host} has {} bytes of slots", machine["slots_bytes"]);
         assert!(machine["pid"] == *pid && said.contains(&words), "{words}: {said} {status}");
-        // One worker and a service thread each, so four pairs: one of 16 slots of 8 KiB and 64 bytes and three of one, for requests and for
-        // answers.
+        // One worker and a service thread each, so four pairs: one of 16 slots of 8 KiB and 64 bytes and three of one,
+        // for requests and for answers.
         assert_eq!(machine["slots_bytes"], 2 * (16 + 3) * (8192 + 64), "{status}");
         assert!(machine["resident_bytes"].as_u64() > Some(100_000), "{status}");
     }

@@ -1,5 +1,5 @@
-//! Networks that lose some packets and let others through: one connection, or all that is long. Programs end in time, and
-//! say between which machines, and why.
+//! Networks that lose some packets and let others through: one connection, or all that is long. Programs end in time,
+//! and say between which machines, and why.
 
 use std::net::Ipv4Addr;
 use std::time::Instant;

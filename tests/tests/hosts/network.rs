@@ -2,8 +2,8 @@
 //!
 //! Here: namespaces, links. Not here: what runs on the hosts (`process`, `rack`).
 //!
-//! Nothing of it has a name outside: a namespace is an open descriptor of this process and what runs in it, and is gone,
-//! with its links, when both are. The network of the machine that runs the tests is not touched.
+//! Nothing of it has a name outside: a namespace is an open descriptor of this process and what runs in it, and is
+//! gone, with its links, when both are. The network of the machine that runs the tests is not touched.
 #![allow(unsafe_code)] // making a namespace
 
 use std::fs::File;

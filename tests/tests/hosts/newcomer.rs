@@ -1,8 +1,8 @@
-//! From nothing to a program on two hosts, by what docs/running-a-rack.md says: its commands are taken from it and typed, each
-//! host with files of its own; and the messages that a newcomer meets, of which it says what to do.
+//! From nothing to a program on two hosts, by what docs/running-a-rack.md says: its commands are taken from it and
+//! typed, each host with files of its own; and the messages that a newcomer meets, of which it says what to do.
 //!
-//! What stands for something else: `cargo build` for copies of the binaries of this test, `scp` and `ssh` for the same between
-//! two folders, and the addresses of the documentation's network for those of this one.
+//! What stands for something else: `cargo build` for copies of the binaries of this test, `scp` and `ssh` for the same
+//! between two folders, and the addresses of the documentation's network for those of this one.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,9 +20,10 @@ const NAMES: [&str; 2] = ["alpha", "beta"];
 const ALPHA: usize = 0;
 const BETA: usize = 1;
 
-/// What runs in a mount namespace of a host before the command: its `/etc`, `/home`, `/usr/local/bin` and working folders are its own.
-const ENTER: &str = "set -e; mount --bind \"$HOST_FILES/etc\" /etc; mount --bind \"$HOST_FILES/usr/local/bin\" /usr/local/bin\n\
-                     mount --bind \"$HOST_FILES/home\" /home\n\
+/// What runs in a mount namespace of a host before the command: its `/etc`, `/home`, `/usr/local/bin` and working
+/// folders are its own.
+const ENTER: &str = "set -e; mount --bind \"$HOST_FILES/etc\" /etc; mount --bind \"$HOST_FILES/usr/local/bin\" \
+                     /usr/local/bin\nmount --bind \"$HOST_FILES/home\" /home\n\
                      mount --bind \"$HOST_FILES/work\" \"$ALL_FILES/work\"; cd \"$ALL_FILES/work/$PLACE\"; exec \"$@\"";
 
 /// In the place of `scp`: the files before the last argument go to the folder, or file, of the host that it names.
@@ -35,8 +36,8 @@ const SSH: &str = "#!/bin/sh\nset -e\nhost=$1; shift\ncase \"$1 $2\" in\n\
                    *) exit 1 ;;\nesac\n";
 /// In the place of `cargo build --release …`.
 const CARGO: &str = "#!/bin/sh\nset -e\n[ \"$1 $2\" = 'build --release' ]\nmkdir -p target/release\n\
-                     cp \"$BUILT_LAUNCH\" target/release/gossamer-launch\ncp \"$BUILT_DAEMON\" target/release/gossamer-daemon\n\
-                     cp \"$BUILT_WORDCOUNT\" target/release/wordcount\n";
+                     cp \"$BUILT_LAUNCH\" target/release/gossamer-launch\ncp \"$BUILT_DAEMON\" \
+                     target/release/gossamer-daemon\ncp \"$BUILT_WORDCOUNT\" target/release/wordcount\n";
 
 /// Two hosts with nothing on them, and the document.
 struct Newcomer {

@@ -113,13 +113,15 @@ impl Rack {
         let folder = self.path("private");
         fs::create_dir(&folder).unwrap();
         let mut command = Command::new("unshare");
-        let script = "mount -t tmpfs none \"$0\" && cp \"$1\" \"$0/program\" && exec \"$2\" run --rack \"$3\" \"$0/program\" \"$4\"";
+        let script = "mount -t tmpfs none \"$0\" && cp \"$1\" \"$0/program\" && exec \"$2\" run --rack \"$3\" \
+                      \"$0/program\" \"$4\"";
         command.args(["--mount", "sh", "-c", script]).arg(&folder).args([ROLES, LAUNCH]).arg(self.path("rack.yaml"));
         command.arg(role).current_dir("/");
         Process::start(&self.network.hosts[0], command)
     }
 
-    /// A script that ends with this status and is so long, sent to all hosts, for none may run what lies where others may write.
+    /// A script that ends with this status and is so long, sent to all hosts, for none may run what lies where others
+    /// may write.
     pub fn run_script(&self, status: u8, bytes: usize) -> Process {
         let folder = self.path("open");
         fs::create_dir(&folder).unwrap();

@@ -1,5 +1,6 @@
-//! Strangers on the rack's network, without the key: they watch for every port at which a machine of a program begins to listen,
-//! fill it before its peers are there, and connect again as soon as they are closed. Programs start nevertheless.
+//! Strangers on the rack's network, without the key: they watch for every port at which a machine of a program begins
+//! to listen, fill it before its peers are there, and connect again as soon as they are closed. Programs start
+//! nevertheless.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -14,7 +15,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::network::Host;
 use crate::rack::{PORT, ROLES, Rack};
 
-/// A start that nobody hinders takes a second on a busy machine. Strangers that a machine waited for made it fail after 30 s.
+/// A start that nobody hinders takes a second on a busy machine. Strangers that a machine waited for made it fail after
+/// 30 s.
 const SOON: Duration = Duration::from_secs(15);
 /// Sockets at each port.
 const SOCKETS: usize = 400;
@@ -102,8 +104,8 @@ fn listener(line: &str) -> Option<SocketAddr> {
     (*words.get(3)? == "0A").then_some(SocketAddr::from((address, u16::from_str_radix(port, 16).ok()?)))
 }
 
-/// Runs a program on the first three hosts while strangers on host `from` fill the ports of its machines. The last machine comes
-/// when those of the others are full.
+/// Runs a program on the first three hosts while strangers on host `from` fill the ports of its machines. The last
+/// machine comes when those of the others are full.
 fn starts_among_strangers(from: usize) {
     let rack = Rack::start(4);
     let limit = getrlimit(Resource::Nofile);

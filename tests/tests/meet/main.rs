@@ -1,5 +1,5 @@
-//! Programs whose processes nobody of ours has started (requirements O1 to O11): each finds the others by its variables.
-//! Under real process managers: `cargo dev starters`.
+//! Programs whose processes nobody of ours has started (requirements O1 to O11): each finds the others by its
+//! variables. Under real process managers: `cargo dev starters`.
 
 mod dumps;
 mod rig;
@@ -15,7 +15,7 @@ use rig::{Meeting, Process, ROLES, SUITE, end};
 use rustix::process::Signal;
 
 #[test]
-fn o1_o4_processes_meet_and_the_machine_is_the_index() {
+fn o4_processes_meet_and_the_machine_is_the_index() {
     let meeting = Meeting::new();
     let all = end(meeting.start(3, &["starter"]));
     let wanted = format!("3 machines, started by a meeting at 127.0.0.1:{}: here shm shm\n", meeting.port);
@@ -25,7 +25,7 @@ fn o1_o4_processes_meet_and_the_machine_is_the_index() {
 }
 
 #[test]
-fn o5_the_fabric_may_be_chosen() {
+fn the_fabric_may_be_chosen() {
     let meeting = Meeting::new();
     let all = end(meeting.start_with(2, &["starter"], &[("GOSSAMER_FABRIC", "tcp")]));
     assert!(all[0].stdout.ends_with(": here tcp\n"), "{all:#?}");
@@ -36,7 +36,7 @@ fn o5_the_fabric_may_be_chosen() {
 }
 
 #[test]
-fn o1_alone_is_alone_whatever_else_is_set() {
+fn alone_is_alone_whatever_else_is_set() {
     let meeting = Meeting::new();
     let mut command = meeting.command(0, 3, ROLES, &["starter"]);
     let ended = Process::start({
@@ -48,13 +48,13 @@ fn o1_alone_is_alone_whatever_else_is_set() {
 }
 
 #[test]
-fn o3_what_a_machine_starts_is_alone() {
+fn what_a_machine_starts_is_alone() {
     let all = end(Meeting::new().start(2, &["grandchild"]));
     assert_eq!(all[0].stdout, "1 machines, started by alone: here\n", "{all:#?}");
 }
 
 #[test]
-fn o3_several_without_a_way_to_meet_are_refused() {
+fn several_without_a_way_to_meet_are_refused() {
     let mut command = Command::new(ROLES);
     command.arg("starter").env("SLURM_STEP_ID", "0").env("SLURM_STEP_NUM_TASKS", "3");
     let ended = Process::start(command).end();
@@ -63,7 +63,7 @@ fn o3_several_without_a_way_to_meet_are_refused() {
 }
 
 #[test]
-fn o10_the_status_is_machine_0s() {
+fn the_status_is_machine_0s() {
     let all = end(Meeting::new().start(3, &["panic"]));
     assert_eq!(
         all.iter().map(|ended| ended.status.code()).collect::<Vec<_>>(),
@@ -122,7 +122,7 @@ fn timed_o8_who_stands_still_is_ended_with_all_others() {
 }
 
 #[test]
-fn o10_a_signal_to_any_machine_ends_all_in_order() {
+fn a_signal_to_any_machine_ends_all_in_order() {
     for machine in [0, 1] {
         let (all, _) = after_fault("shm", |all| all[machine].signal(Signal::TERM));
         let codes: Vec<_> = all.iter().map(|ended| ended.status.code()).collect();
@@ -132,7 +132,7 @@ fn o10_a_signal_to_any_machine_ends_all_in_order() {
 }
 
 #[test]
-fn o8_a_machine_that_fails_says_why_and_machine_0_passes_it_on() {
+fn a_machine_that_fails_says_why_and_machine_0_passes_it_on() {
     // More stack than there can be: each machine fails as it starts its workers.
     let all = end(Meeting::new().start(2, &["deep", "impossible"]));
     assert!(all.iter().all(|ended| ended.status.code().is_some_and(|code| code != 101)), "{all:#?}");
@@ -141,7 +141,7 @@ fn o8_a_machine_that_fails_says_why_and_machine_0_passes_it_on() {
 }
 
 #[test]
-fn o9_who_does_not_come_is_named() {
+fn who_does_not_come_is_named() {
     let meeting = Meeting::new();
     let start = |index| {
         let mut command = meeting.command(index, 4, ROLES, &["starter"]);
@@ -165,7 +165,7 @@ fn o9_who_does_not_come_is_named() {
 }
 
 #[test]
-fn o9_o12_a_second_of_the_same_index_is_refused_and_the_first_goes_on() {
+fn o12_a_second_of_the_same_index_is_refused_and_the_first_goes_on() {
     let meeting = Meeting::new();
     let mut all = meeting.start(2, &["wait"]);
     all[0].read_until("works");
@@ -179,7 +179,7 @@ fn o9_o12_a_second_of_the_same_index_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
-fn o9_a_wrong_count_another_program_and_another_key_are_refused_by_name() {
+fn a_wrong_count_another_program_and_another_key_are_refused_by_name() {
     let meeting = Meeting::new();
     let zero = Process::start(meeting.command(0, 2, ROLES, &["starter"]));
     let one = Process::start(meeting.command(1, 3, ROLES, &["starter"]));
@@ -217,14 +217,14 @@ fn o9_a_wrong_count_another_program_and_another_key_are_refused_by_name() {
 }
 
 #[test]
-fn o9_128_processes_meet() {
+fn processes_meet() {
     let all = end(Meeting::new().start(128, &["starter"]));
     assert!(all[0].stdout.starts_with("128 machines, "), "{:#?}", all[0]);
     assert!(all.iter().all(|ended| ended.status.success()), "{all:#?}");
 }
 
 #[test]
-fn o11_a_key_that_others_may_read_is_refused() {
+fn a_key_that_others_may_read_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let meeting = Meeting::new();
     std::fs::set_permissions(meeting.key(), std::fs::Permissions::from_mode(0o644)).unwrap();

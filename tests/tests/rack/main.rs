@@ -57,7 +57,8 @@ fn workers_that_compute_do_not_delay_drops_on_other_machines() {
     play_in_pairs("drops-computing");
 }
 
-/// With machines all of whose workers compute: of one worker, of which each machine but the first may compute, and of two.
+/// With machines all of whose workers compute: of one worker, of which each machine but the first may compute, and of
+/// two.
 #[track_caller]
 fn play_alone(name: &str) {
     for (machines, threads, fabric) in [(2, "2", "shm"), (3, "3", "tcp"), (2, "4", "tcp")] {
@@ -248,7 +249,7 @@ fn timed_a_machine_that_dies_amid_misses_of_an_array_is_named() {
 }
 
 #[test]
-fn st1_11_regions_hold_where_kernels_are_old() {
+fn regions_hold_where_kernels_are_old() {
     for fabric in ["shm", "tcp"] {
         let options = ["--fabric", fabric, "--env", "GOSSAMER_REGION_OLD_KERNEL=1", "--env", "SUITE_EFFORT=small"];
         let ended = run(launcher(2, &options, SUITE, &["region_"]));
@@ -258,7 +259,7 @@ fn st1_11_regions_hold_where_kernels_are_old() {
 
 /// ST1.5: as between hosts, where those of one host map each other's memory.
 #[test]
-fn st1_5_regions_hold_where_machines_of_a_host_copy_their_pages() {
+fn regions_hold_where_machines_of_a_host_copy_their_pages() {
     let options = ["--fabric", "shm", "--env", "GOSSAMER_REGION_COPIES=1", "--env", "SUITE_EFFORT=small"];
     let ended = run(launcher(3, &options, SUITE, &["region_"]));
     assert!(ended.status.success(), "{ended:#?}");
@@ -329,7 +330,7 @@ fn timed_dr25_a_machine_that_dies_under_the_load_of_a_heap_is_named() {
 }
 
 #[test]
-fn dr20_objects_of_machines_that_compute_are_read() {
+fn objects_of_machines_that_compute_are_read() {
     for (machines, threads, fabric) in [(2, "2", "tcp"), (3, "5", "tcp"), (2, "4", "shm")] {
         let ended = run(launcher(machines, &["--fabric", fabric, "--threads", threads], ROLES, &["heap-busy-home"]));
         assert!(ended.status.success(), "{machines} machines, {threads} workers, {fabric}: {ended:#?}");
@@ -337,12 +338,12 @@ fn dr20_objects_of_machines_that_compute_are_read() {
 }
 
 #[test]
-fn dr20_who_has_asked_and_computes_holds_up_nobody() {
+fn who_has_asked_and_computes_holds_up_nobody() {
     play_in_pairs("heap-busy-asker");
 }
 
 #[test]
-fn dr20_small_objects_come_before_large_ones() {
+fn small_objects_come_before_large_ones() {
     let ended = run(launcher(2, &["--fabric", "tcp"], ROLES, &["heap-small-behind-large"]));
     assert!(ended.status.success(), "{ended:#?}");
 }

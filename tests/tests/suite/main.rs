@@ -1,13 +1,14 @@
-//! The behavioural suite (`gossamer_tests::suite`) over every kind of rack: each behaviour on each rack is a test of its own,
-//! `shm3::apply_then_keeps_order`. One program runs all behaviours of a rack, one after the other; it is started when the
-//! first of its tests is. A behaviour that hangs, or that takes the program along, fails alone: a new program runs those behind it.
-//! `shm3::the_program_ends` is about the last program's exit status.
+//! The behavioural suite (`gossamer_tests::suite`) over every kind of rack: each behaviour on each rack is a test of
+//! its own, `shm3::apply_then_keeps_order`. One program runs all behaviours of a rack, one after the other; it is
+//! started when the first of its tests is. A behaviour that hangs, or that takes the program along, fails alone: a new
+//! program runs those behind it. `shm3::the_program_ends` is about the last program's exit status.
 //!
 //! The harness is tried by behaviours that are meant to hang, panic and abort (`harness::…`).
 //!
-//! `SUITE_WAYS` chooses racks by name, `SUITE_SEED` the random programs of `oracle`; with `SUITE_EFFORT=small`, for emulated
-//! processors and on the racks that are much like others (`program::SMALL`), what is only repeated is repeated a tenth as often;
-//! `SUITE_EFFORT=full` repeats it on all. `test-suite NAME`, alone or under the launcher, runs one behaviour.
+//! `SUITE_WAYS` chooses racks by name, `SUITE_SEED` the random programs of `oracle`; with `SUITE_EFFORT=small`, for
+//! emulated processors and on the racks that are much like others (`program::SMALL`), what is only repeated is repeated
+//! a tenth as often; `SUITE_EFFORT=full` repeats it on all. `test-suite NAME`, alone or under the launcher, runs one
+//! behaviour.
 
 mod program;
 mod report;

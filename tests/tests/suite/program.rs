@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::report::Running;
 
-/// How long one behaviour may take before it counts as hung, in time of an idle machine. Each takes a second or two there.
+/// How long one behaviour may take before it counts as hung, in time of an idle machine. Each takes a second or two
+/// there.
 const TIME_LIMIT: Duration = Duration::from_secs(150);
 /// The same with `SUITE_EFFORT=small`: emulated processors are so slow that these are a quarter of an hour.
 const SMALL_TIME_LIMIT: Duration = Duration::from_secs(50);

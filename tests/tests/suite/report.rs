@@ -1,5 +1,5 @@
-//! What became of each behaviour on one kind of rack: run by one program while all goes well, and after each behaviour that hangs or
-//! takes its program along, by a new program from the next behaviour on.
+//! What became of each behaviour on one kind of rack: run by one program while all goes well, and after each behaviour
+//! that hangs or takes its program along, by a new program from the next behaviour on.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -14,7 +14,8 @@ use limits::Clock;
 
 use crate::program::Started;
 
-/// How many programs of one rack may hang or die. Whatever else is wrong there takes too long to wait for, and is the same fault.
+/// How many programs of one rack may hang or die. Whatever else is wrong there takes too long to wait for, and is the
+/// same fault.
 const PROGRAMS: usize = 5;
 
 /// What became of the behaviours, so far.
@@ -44,7 +45,8 @@ struct Course {
 }
 
 impl Report {
-    /// Runs all behaviours, by programs that `start` starts behind the behaviour that it is given. Each may take so long on an idle machine.
+    /// Runs all behaviours, by programs that `start` starts behind the behaviour that it is given. Each may take so
+    /// long on an idle machine.
     pub fn begin(start: impl Fn(Option<&str>) -> Started + Send + 'static, limit: Duration) -> Arc<Report> {
         let report = Arc::new(Report { state: Mutex::default(), changed: Condvar::new() });
         let runner = Runner(Arc::clone(&report));

@@ -1,14 +1,15 @@
 //! A library that does what `comm::verbs` asks of libibverbs, without a device: a write goes straight into the memory
 //! of the peer's process, on the same host, by the kernel (`/proc/PID/mem`).
 //!
-//! For two things. `cargo dev rdma counts` counts what the fabric itself executes, and leaves out what happens in here; and
-//! tests say what a host lacks by variables: `VERBS_STUB_DEVICES=0`, `VERBS_STUB_LOCKABLE` (bytes that can be registered at a time),
-//! `VERBS_STUB_COMPLETIONS` and `VERBS_STUB_QUEUE_PAIRS` (the device's limits), `VERBS_STUB_STATE` (of the port),
-//! `VERBS_STUB_IN_ORDER` (whether it says that it places bytes in order, which it does).
+//! For two things. `cargo dev rdma counts` counts what the fabric itself executes, and leaves out what happens in here;
+//! and tests say what a host lacks by variables: `VERBS_STUB_DEVICES=0`, `VERBS_STUB_LOCKABLE` (bytes that can be
+//! registered at a time), `VERBS_STUB_COMPLETIONS` and `VERBS_STUB_QUEUE_PAIRS` (the device's limits),
+//! `VERBS_STUB_STATE` (of the port), `VERBS_STUB_IN_ORDER` (whether it says that it places bytes in order, which it
+//! does).
 //!
-//! Here: the functions that `comm` looks up. Not here: queues and what is posted (`queue`). The key of memory is the number of its
-//! process, so nothing has to be looked up between processes. Nothing is checked: the caller is trusted to
-//! be `comm`, whose layouts (`layout`) are the very same file.
+//! Here: the functions that `comm` looks up. Not here: queues and what is posted (`queue`). The key of memory is the
+//! number of its process, so nothing has to be looked up between processes. Nothing is checked: the caller is trusted
+//! to be `comm`, whose layouts (`layout`) are the very same file.
 
 #![allow(unsafe_code, reason = "its callers are C or speak like it")]
 

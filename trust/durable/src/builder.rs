@@ -40,15 +40,16 @@ impl<T: Persist + 'static> Builder<T> {
         Builder { within: None, limit: None, root: PhantomData }
     }
 
-    /// Tells results at once, as long as what is not durable is younger than this: a crash loses whole last groups of no more than
-    /// this time. Results wait for the disk again where it lags behind.
+    /// Tells results at once, as long as what is not durable is younger than this: a crash loses whole last groups of
+    /// no more than this time. Results wait for the disk again where it lags behind.
     pub fn within(mut self, time: Duration) -> Self {
         self.within = Some(time);
         self
     }
 
-    /// Bytes of memory that the pool may take; that much address space is reserved. Half of the machine's memory, of the
-    /// control groups' limit, or of the process' own (`ulimit -v`, `ulimit -d`), whichever is least, unless set. On disk it takes up to two images and two logs.
+    /// Bytes of memory that the pool may take; that much address space is reserved. Half of the machine's memory, of
+    /// the control groups' limit, or of the process' own (`ulimit -v`, `ulimit -d`), whichever is least, unless set. On
+    /// disk it takes up to two images and two logs.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self

@@ -15,7 +15,8 @@ pub enum Error {
     },
     /// The folder holds a file that is not of a durable trust; or, where a snapshot is to go, any file.
     #[error(
-        "{folder} holds `{file}`: open an empty folder, or one that a durable trust has made; a snapshot goes into an empty one; nothing was changed"
+        "{folder} holds `{file}`: open an empty folder, or one that a durable trust has made; a snapshot goes into an \
+         empty one; nothing was changed"
     )]
     Foreign {
         /// The folder.
@@ -25,8 +26,8 @@ pub enum Error {
     },
     /// The folder holds values of another type.
     #[error(
-        "{file}, offset 4096: the pool holds `{found}`, which this program's `{wanted}` cannot read: {difference}; open it with the program \
-         that wrote it, export it there and import it here; nothing was changed"
+        "{file}, offset 4096: the pool holds `{found}`, which this program's `{wanted}` cannot read: {difference}; \
+         open it with the program that wrote it, export it there and import it here; nothing was changed"
     )]
     OtherType {
         /// The image.
@@ -40,7 +41,8 @@ pub enum Error {
     },
     /// The file is of another version of this crate.
     #[error(
-        "{file}, offset 8: format {found}, this program knows {known}; open it with the program that wrote it; nothing was changed"
+        "{file}, offset 8: format {found}, this program knows {known}; open it with the program that wrote it; nothing \
+         was changed"
     )]
     Version {
         /// The file.
@@ -72,7 +74,8 @@ pub enum Error {
     },
     /// The folder is on a file system of the network.
     #[error(
-        "{folder} is on {kind}: neither its locks nor its syncs can be relied on; open a folder of a local file system; nothing was changed"
+        "{folder} is on {kind}: neither its locks nor its syncs can be relied on; open a folder of a local file \
+         system; nothing was changed"
     )]
     Network {
         /// The folder.
@@ -92,11 +95,12 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
-    /// Another program has removed, moved or replaced a file of an open pool. It comes as the cause of [`Lost`](Self::Lost).
+    /// Another program has removed, moved or replaced a file of an open pool. It comes as the cause of
+    /// [`Lost`](Self::Lost).
     #[error(
-        "{file} is not the pool's file any more: another program removed, moved or replaced it; what was acknowledged is in the pool's files: \
-         if these were moved, put them back into one folder; if they were removed it is gone with them, so restore a snapshot; leave the \
-         files of an open pool alone"
+        "{file} is not the pool's file any more: another program removed, moved or replaced it; what was acknowledged \
+         is in the pool's files: if these were moved, put them back into one folder; if they were removed it is gone \
+         with them, so restore a snapshot; leave the files of an open pool alone"
     )]
     Removed {
         /// The file.
@@ -104,7 +108,8 @@ pub enum Error {
     },
     /// The pool is larger than the limit that it is opened with.
     #[error(
-        "{file}: the pool takes {bytes} bytes, the limit is {limit}; open it with a greater `limit`; nothing was changed"
+        "{file}: the pool takes {bytes} bytes, the limit is {limit}; open it with a greater `limit`; nothing was \
+         changed"
     )]
     Limit {
         /// The image.
@@ -116,7 +121,8 @@ pub enum Error {
     },
     /// The system does not give so much address space.
     #[error(
-        "no {bytes} bytes of address space: {source}; open it with a smaller `limit`, or raise the limit of the process (`ulimit -v`)"
+        "no {bytes} bytes of address space: {source}; open it with a smaller `limit`, or raise the limit of the \
+         process (`ulimit -v`)"
     )]
     Reservation {
         /// What was asked for.
@@ -127,7 +133,8 @@ pub enum Error {
     /// The trustee is of another machine.
     #[error("the trustee is of another machine: open the pool there (`gossamer::spawn_on`), and take the handle here")]
     OtherMachine,
-    /// The disk failed, or another program took files of the pool: nothing is made durable any more. What was not told durable may be lost.
+    /// The disk failed, or another program took files of the pool: nothing is made durable any more. What was not told
+    /// durable may be lost.
     #[error("the durable trust is lost: {cause}")]
     Lost {
         /// What happened, what is safe, and what to do about it.
@@ -182,7 +189,8 @@ fn cure(source: &io::Error) -> &'static str {
         PermissionDenied | ReadOnlyFilesystem => "let this program write there, or open another folder",
         NotFound => "leave the folder to this program while it is open; restore it from a snapshot",
         _ => {
-            "see what the system's log (`dmesg`) says of the disk; restore the folder from a snapshot if it cannot be read"
+            "see what the system's log (`dmesg`) says of the disk; restore the folder from a snapshot if it cannot be \
+             read"
         }
     }
 }

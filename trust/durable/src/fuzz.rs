@@ -1,7 +1,8 @@
-//! Files that somebody changed, and whose checksums may be right all the same: what opens is sound whatever is done with it, what does not is
-//! refused by file and left as it is.
+//! Files that somebody changed, and whose checksums may be right all the same: what opens is sound whatever is done
+//! with it, what does not is refused by file and left as it is.
 //!
-//! A target for a fuzzer (`tests/fuzz`, behind the feature `fuzz`), whose input says what is changed; and a test, with random input.
+//! A target for a fuzzer (`tests/fuzz`, behind the feature `fuzz`), whose input says what is changed; and a test, with
+//! random input.
 //!
 //! Invariant: nothing here makes bytes that somebody who writes files could not make.
 
@@ -345,7 +346,7 @@ pub fn files() -> Target {
 
 #[cfg(test)]
 #[test]
-fn c26_forged_files_are_refused_or_sound() {
+fn forged_files_are_refused_or_sound() {
     let mut target = files();
     let mut random = 17u64;
     let mut next = move || {

@@ -1,4 +1,5 @@
-//! A group as a record: the one step from memory to files. The rooms of records are used again, for the system gives larger ones page by page.
+//! A group as a record: the one step from memory to files. The rooms of records are used again, for the system gives
+//! larger ones page by page.
 
 use crate::files::format::Record;
 use crate::memory::Memory;
@@ -48,7 +49,7 @@ mod tests {
     use crate::PVec;
 
     #[test]
-    fn c22_the_room_of_a_record_is_used_again_and_holds_nothing_of_the_one_before() {
+    fn the_room_of_a_record_is_used_again_and_holds_nothing_of_the_one_before() {
         let memory = Memory::reserve(1 << 20).expect("room");
         assert!(memory.init::<PVec<u64>>(|tx| PVec::of((0..600).map(|_| 1), tx)).is_ok());
         let mut rooms = Rooms::default();

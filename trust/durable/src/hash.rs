@@ -1,7 +1,7 @@
 //! The hash function of maps: keyed by the pool, the same in every build of this crate.
 //!
-//! Two numbers are multiplied and the halves of the product folded, for each 8 bytes: as foldhash does, whose function may change
-//! with its version.
+//! Two numbers are multiplied and the halves of the product folded, for each 8 bytes: as foldhash does, whose function
+//! may change with its version.
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
@@ -73,8 +73,8 @@ impl Hasher for Folded {
     }
 }
 
-/// Makes the hashers of volatile tables whose keys are numbers that this process gave out: looked up several times a call, by nobody who
-/// could choose them.
+/// Makes the hashers of volatile tables whose keys are numbers that this process gave out: looked up several times a
+/// call, by nobody who could choose them.
 pub(crate) type ByNumber = BuildHasherDefault<Folded>;
 
 impl Default for Folded {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c16_hashes_spread_and_stay_the_same() {
+    fn hashes_spread_and_stay_the_same() {
         // Written to files: if this fails, maps of older pools find nothing.
         assert_eq!((of(1, &7u64), of(2, "abc")), (of(1, &7u64), of(2, "abc")));
         let mut buckets = [0u32; 256];

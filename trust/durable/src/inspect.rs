@@ -39,8 +39,8 @@ pub struct Inspection {
     pub is_renewing: bool,
 }
 
-/// Checks the files of a pool that nobody has open: heads, checksums, that the log reaches what the image needs. Nothing is written. The values
-/// themselves are checked by opening, which knows their types.
+/// Checks the files of a pool that nobody has open: heads, checksums, that the log reaches what the image needs.
+/// Nothing is written. The values themselves are checked by opening, which knows their types.
 ///
 /// The program `durable-check` of this package prints it.
 ///
@@ -59,7 +59,8 @@ pub struct Inspection {
 /// ```
 ///
 /// # Errors
-/// What keeps it from being opened, as of [`Durable::open`](crate::Durable::open); [`Error::Truncated`] where there is no pool.
+/// What keeps it from being opened, as of [`Durable::open`](crate::Durable::open); [`Error::Truncated`] where there is
+/// no pool.
 pub fn inspect(folder: impl AsRef<Path>) -> Result<Inspection> {
     let (folder, _lock) = open_folder(folder.as_ref(), Folder::there)?;
     recover::inspect(&mut Files::of(folder))
@@ -74,8 +75,8 @@ impl fmt::Display for Inspection {
         let Inspection { first_group, last_group, needed_group, groups, lines, log_bytes, bytes_cut, .. } = self;
         writeln!(
             f,
-            "log: from group {first_group} to {last_group}, {groups} groups of {lines} lines, {log_bytes} bytes, whole; the image needs it up to \
-             group {needed_group}"
+            "log: from group {first_group} to {last_group}, {groups} groups of {lines} lines, {log_bytes} bytes, \
+             whole; the image needs it up to group {needed_group}"
         )?;
         if *bytes_cut > 0 {
             writeln!(f, "  a torn record of {bytes_cut} bytes follows, which nobody was told of: opening cuts it off")?;

@@ -12,9 +12,9 @@ use crate::walk::{Damage, Walk};
 
 /// What may lie in a pool: a value whose bytes mean the same when the program is started again.
 ///
-/// Derive it for structs with `#[repr(C)]` and enums with `#[repr(u8)]`, with at most one lifetime, the brand of the pool, and
-/// type parameters that are `Persist`. Numbers, `bool`, `char`, arrays, `Option`s of persistent pointers and of `NonZero` numbers,
-/// [`Maybe`](crate::Maybe) and the types of this crate are.
+/// Derive it for structs with `#[repr(C)]` and enums with `#[repr(u8)]`, with at most one lifetime, the brand of the
+/// pool, and type parameters that are `Persist`. Numbers, `bool`, `char`, arrays, `Option`s of persistent pointers and
+/// of `NonZero` numbers, [`Maybe`](crate::Maybe) and the types of this crate are.
 ///
 /// ```
 /// use trust_durable::{PBox, PVec, Persist};
@@ -29,16 +29,17 @@ use crate::walk::{Damage, Walk};
 /// ```
 ///
 /// # Safety
-/// Derive it. By hand it promises: any bytes for which [`check`](Self::check) returned `Ok` are a value of the type; `At<'q>` is the same
-/// type with another brand, of the same layout; the layout is that of [`describe`](Self::describe), the same in each build; the type
-/// has no pointer, and no interior mutability, that is not of this crate.
+/// Derive it. By hand it promises: any bytes for which [`check`](Self::check) returned `Ok` are a value of the type;
+/// `At<'q>` is the same type with another brand, of the same layout; the layout is that of
+/// [`describe`](Self::describe), the same in each build; the type has no pointer, and no interior mutability, that is
+/// not of this crate.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in a pool: it does not implement `Persist`",
     label = "this would be written to disk",
-    note = "a pool holds numbers, `bool`, `char`, arrays, `PBox`, `PVec`, `PString`, `PMap`, `Prc`, `PCell`, .. and structs and enums \
-            with `#[derive(Persist)]`",
-    note = "for `Box` use `PBox`, for `Vec` `PVec`, for `String` `PString`, for `Rc` `Prc`, for a tuple a struct, for other `Option`s \
-            `Maybe`; references, function pointers, descriptors and trusts mean nothing after a restart"
+    note = "a pool holds numbers, `bool`, `char`, arrays, `PBox`, `PVec`, `PString`, `PMap`, `Prc`, `PCell`, .. and \
+            structs and enums with `#[derive(Persist)]`",
+    note = "for `Box` use `PBox`, for `Vec` `PVec`, for `String` `PString`, for `Rc` `Prc`, for a tuple a struct, for \
+            other `Option`s `Maybe`; references, function pointers, descriptors and trusts mean nothing after a restart"
 )]
 pub unsafe trait Persist: Sized {
     /// The same type in the pool with the brand `'q`.

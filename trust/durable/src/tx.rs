@@ -1,8 +1,8 @@
 //! Entering a pool: which memory the calling thread works on, and what tells a transaction from a look.
 //!
 //! Invariants:
-//! - B1: a value with the brand `'p` exists only while the pool of `'p` is entered on this thread. Closures are given for every `'p`, so
-//!   none can be named outside; nothing with a brand is `Send`, `NoRef` or `'static`.
+//! - B1: a value with the brand `'p` exists only while the pool of `'p` is entered on this thread. Closures are given
+//!   for every `'p`, so none can be named outside; nothing with a brand is `Send`, `NoRef` or `'static`.
 //! - B2: a thread is in one pool at a time.
 
 #![allow(unsafe_code)]

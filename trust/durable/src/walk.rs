@@ -1,5 +1,5 @@
-//! The typed walk over a pool that is being opened: from the root, each value is checked before anything takes it for one, and
-//! the room of what is reached is claimed. By a work list, so a long list needs no stack.
+//! The typed walk over a pool that is being opened: from the root, each value is checked before anything takes it for
+//! one, and the room of what is reached is claimed. By a work list, so a long list needs no stack.
 //!
 //! Invariant: after a walk without damage all that the root reaches is valid, each room has one owner (or several that
 //! count), and the counts are what was found.
@@ -118,7 +118,8 @@ impl<'m> Walk<'m> {
         }
     }
 
-    /// Counts a pointer, at `at`, to the counted object at `to`, which takes `bytes`. True if it is the first strong one.
+    /// Counts a pointer, at `at`, to the counted object at `to`, which takes `bytes`. True if it is the first strong
+    /// one.
     pub(crate) fn count(
         &mut self,
         at: u64,

@@ -1,21 +1,22 @@
-//! Programs that must not compile, with the message they must fail with: what the paper's listings 2 to 4 refuse, a change in `peek`, a
-//! persistent value that leaves its transaction, types that cannot lie in a pool (C3, C5, C6, C21).
+//! Programs that must not compile, with the message they must fail with: what the paper's listings 2 to 4 refuse, a
+//! change in `peek`, a persistent value that leaves its transaction, types that cannot lie in a pool (C3, C5, C6, C21).
 //!
-//! The cells of the paper's table 2 for Corundum, each with what shows it here (C21; "static" is a program that does not compile):
+//! The cells of the paper's table 2 for Corundum, each with what shows it here (C21; "static" is a program that does
+//! not compile):
 //!
 //! | column | Corundum | here |
 //! |---|---|---|
 //! | only persistent objects | static | `always_refused_types`, `always_no_repr`, `always_listing_3_volatile_pointer` |
-//! | pointers between pools | static, dynamic | `always_listing_4_two_pools`; `VWeak` of another pool finds nothing: `c13_a_volatile_pointer_finds_its_object_or_nothing` |
+//! | pointers between pools | static, dynamic | `always_listing_4_two_pools`; `VWeak` of another pool finds nothing: `a_volatile_pointer_finds_its_object_or_nothing` |
 //! | from a pool to volatile memory | static | `always_listing_3_volatile_pointer`, `always_refused_types` |
 //! | from volatile memory into a pool | dynamic | static: `always_thread_local`, `fail_capture_value`, `fail_listing_2_result`; `VWeak` dynamic: `c13_..` |
 //! | no races | static | `always_thread` |
 //! | atomicity | static | `always_peek_changes`, `fail_tx_leaves` |
-//! | isolation | static | `fail_listing_2_volatile`, `fail_capture`; one trustee a pool: `c10_waiting_or_nesting_is_refused` |
-//! | no leaks | counts | the walk: `c19_c20_long_lists_and_cycles`, `c12_counts_are_set_to_what_the_walk_finds` |
+//! | isolation | static | `fail_listing_2_volatile`, `fail_capture`; one trustee a pool: `waiting_or_nesting_is_refused` |
+//! | no leaks | counts | the walk: `c20_long_lists_and_cycles`, `counts_are_set_to_what_the_walk_finds` |
 //!
-//! `ui/fail_*.rs` need the strict `NoRef`, `ui/always_*.rs` do not. With a compiler whose messages read otherwise than those recorded
-//! this test says SKIPPED. Record anew with `TRYBUILD=overwrite`.
+//! `ui/fail_*.rs` need the strict `NoRef`, `ui/always_*.rs` do not. With a compiler whose messages read otherwise than
+//! those recorded this test says SKIPPED. Record anew with `TRYBUILD=overwrite`.
 
 #[path = "../../tests/common/strict.rs"]
 mod strict;
@@ -23,7 +24,7 @@ mod strict;
 use strict::{RECORDED_WITH, STRICT, compiler};
 
 #[test]
-fn c21_programs_that_break_the_rules_do_not_compile() {
+fn programs_that_break_the_rules_do_not_compile() {
     let compiler = compiler();
     if !compiler.starts_with(RECORDED_WITH) {
         return println!("SKIPPED: the texts of compile errors are recorded with {RECORDED_WITH}x, this is {compiler}");

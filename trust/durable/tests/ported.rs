@@ -1,5 +1,5 @@
-//! What it takes to make a structure durable (C32, table 3 of the paper): a list, a tree and a hash map on the heap, and the same in a pool. The
-//! lines that were added are counted, and both do the same.
+//! What it takes to make a structure durable (C32, table 3 of the paper): a list, a tree and a hash map on the heap,
+//! and the same in a pool. The lines that were added are counted, and both do the same.
 //!
 //! A line that is otherwise than before is not one that was added: it has a lifetime, a `PBox`, a `tx`.
 
@@ -15,7 +15,8 @@ fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).collect()
 }
 
-/// Lines of `after` that are neither in `before` nor in the place of one of its lines; and how many are in such a place.
+/// Lines of `after` that are neither in `before` nor in the place of one of its lines; and how many are in such a
+/// place.
 fn added(before: &str, after: &str) -> (usize, usize) {
     let (before, after) = (lines(before), lines(after));
     // The longest common subsequence.
@@ -53,6 +54,6 @@ ported!(c32_a_tree, tree, 12, 41);
 ported!(c32_a_hash_map, map, 10, 42);
 
 #[test]
-fn c32_lines_are_counted() {
+fn lines_are_counted() {
     assert_eq!(added("a\nb\nc\n", "a\n// x\n\nb2\nc\nd\n"), (1, 1));
 }

@@ -10,11 +10,12 @@ use crate::entry;
 pub const TRUST_INLINE_BYTES: usize = 248;
 const _: () = assert!(TRUST_INLINE_BYTES == ffi::INLINE_BYTES);
 
-/// Applies `function` to the property, with a copy of the `length` bytes at `arguments`, and waits for the result. Meanwhile other fibers
-/// run; on a thread's own stack the thread serves its trustee and calls back.
+/// Applies `function` to the property, with a copy of the `length` bytes at `arguments`, and waits for the result.
+/// Meanwhile other fibers run; on a thread's own stack the thread serves its trustee and calls back.
 ///
-/// If `result_length` is not null, it holds the bytes of room at `result` before, and the length of the result afterwards; the result is
-/// copied there if there is room for it, else the call returns TRUST_TOO_LARGE. If it is null the result is dropped.
+/// If `result_length` is not null, it holds the bytes of room at `result` before, and the length of the result
+/// afterwards; the result is copied there if there is room for it, else the call returns TRUST_TOO_LARGE. If it is null
+/// the result is dropped.
 ///
 /// Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_MAY_NOT_WAIT, TRUST_GONE, TRUST_WRONG_KIND, TRUST_TOO_LARGE.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
@@ -31,12 +32,14 @@ pub unsafe extern "C" fn trust_apply(
     entry(|| unsafe { ffi::apply(trust, function, (arguments, length), result, result_length) })
 }
 
-/// Applies `function` to the property, with a copy of the `length` bytes at `arguments`, and goes on. `then`, unless null, is called with
-/// `context` and the outcome, on this thread: in trust_poll, in a call of the library that waits, or, where the property's trustee is this
-/// very thread, before this call returns. It is called once if this returns TRUST_OK, and not at all otherwise.
+/// Applies `function` to the property, with a copy of the `length` bytes at `arguments`, and goes on. `then`, unless
+/// null, is called with `context` and the outcome, on this thread: in trust_poll, in a call of the library that waits,
+/// or, where the property's trustee is this very thread, before this call returns. It is called once if this returns
+/// TRUST_OK, and not at all otherwise.
 ///
-/// Legal everywhere on attached threads. Requests of one thread to one trustee run in the order in which they were made. While every
-/// slot to the trustee is full this call waits as trust_apply does, inside delegated functions and callbacks it queues instead.
+/// Legal everywhere on attached threads. Requests of one thread to one trustee run in the order in which they were
+/// made. While every slot to the trustee is full this call waits as trust_apply does, inside delegated functions and
+/// callbacks it queues instead.
 ///
 /// Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_WRONG_KIND, TRUST_TOO_LARGE. To `then`: TRUST_GONE.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
@@ -53,8 +56,8 @@ pub unsafe extern "C" fn trust_apply_then(
     entry(|| unsafe { ffi::apply_then(trust, function, (arguments, length), then, context) })
 }
 
-/// As trust_apply, on a latched property: `function` runs in a fiber at the trustee and may wait (trust_apply, trust_launch, trust_yield).
-/// No other launched function has the property meanwhile.
+/// As trust_apply, on a latched property: `function` runs in a fiber at the trustee and may wait (trust_apply,
+/// trust_launch, trust_yield). No other launched function has the property meanwhile.
 ///
 /// Errors: as trust_apply; TRUST_REFUSED if there is no memory for the fiber's stack.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
@@ -88,8 +91,9 @@ pub unsafe extern "C" fn trust_launch_then(
     entry(|| unsafe { ffi::launch_then(trust, function, (arguments, length), then, context) })
 }
 
-/// Room for the result of the delegated function that runs, to be written before it returns: `length` bytes at a multiple of 8.
-/// For functions whose result is made of several parts. Null if there is a result already, or for more than 1 GiB.
+/// Room for the result of the delegated function that runs, to be written before it returns: `length` bytes at a
+/// multiple of 8. For functions whose result is made of several parts. Null if there is a result already, or for more
+/// than 1 GiB.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_result_room(result: *mut TrustResult, length: usize) -> *mut c_void {
@@ -104,8 +108,9 @@ pub unsafe extern "C" fn trust_result_room(result: *mut TrustResult, length: usi
     room
 }
 
-/// Copies the `length` bytes at `bytes` as the result of the delegated function that runs. False, and there is no result from this call, if
-/// there is one already, for more than 1 GiB, and where `result` is null or, with a length, `bytes` is.
+/// Copies the `length` bytes at `bytes` as the result of the delegated function that runs. False, and there is no
+/// result from this call, if there is one already, for more than 1 GiB, and where `result` is null or, with a length,
+/// `bytes` is.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_result_put(result: *mut TrustResult, bytes: *const c_void, length: usize) -> bool {

@@ -1,14 +1,14 @@
 //! The C API of `trust`: the functions that `trust.h` declares.
 //!
-//! Here: what C calls, with each argument checked and each panic caught (`entry`). Not here: what the calls do (`trust::ffi`), how
-//! the header is made from these files and `trust/src/ffi/types.rs` (`tests/header.rs`), or how libraries are made of this one
-//! (`cargo dev install`).
+//! Here: what C calls, with each argument checked and each panic caught (`entry`). Not here: what the calls do
+//! (`trust::ffi`), how the header is made from these files and `trust/src/ffi/types.rs` (`tests/header.rs`), or how
+//! libraries are made of this one (`cargo dev install`).
 //!
-//! Why a package of its own: a program in Rust that uses `trust` has none of these symbols, and the static library, which
-//! carries all of Rust's standard library, is built where it is wanted.
+//! Why a package of its own: a program in Rust that uses `trust` has none of these symbols, and the static library,
+//! which carries all of Rust's standard library, is built where it is wanted.
 //!
-//! Invariant: no panic leaves an exported function. What a C program has to keep to is in docs/c-api.md; the functions rely on it
-//! as far as no check can tell.
+//! Invariant: no panic leaves an exported function. What a C program has to keep to is in docs/c-api.md; the functions
+//! rely on it as far as no check can tell.
 
 #![allow(unsafe_code)]
 // `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
@@ -31,7 +31,8 @@ use trust::ffi::{self, Failure, Status};
 
 pub use calls::TRUST_INLINE_BYTES;
 
-/// Major version of this header: programs run with a library of the same major version, while it is 0 of the same minor version.
+/// Major version of this header: programs run with a library of the same major version, while it is 0 of the same minor
+/// version.
 pub const TRUST_VERSION_MAJOR: u32 = 0;
 /// Minor version of this header.
 pub const TRUST_VERSION_MINOR: u32 = 1;
@@ -75,8 +76,8 @@ pub extern "C" fn trust_version() -> u32 {
     (TRUST_VERSION_MAJOR << 16) | (TRUST_VERSION_MINOR << 8) | TRUST_VERSION_PATCH
 }
 
-/// Cause and cure of the last failure of a call of this thread, or the one that the callback that runs was told; "" if there was
-/// none. In English. Good until the thread's next call.
+/// Cause and cure of the last failure of a call of this thread, or the one that the callback that runs was told; "" if
+/// there was none. In English. Good until the thread's next call.
 // SAFETY: the name is ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn trust_error_message() -> *const c_char {

@@ -29,8 +29,8 @@ pub struct PoolOptions {
     dedicated: u32,
     /// Bytes of each fiber's stack; usually 256 KiB.
     stack_bytes: usize,
-    /// How long an idle worker polls at most before it sleeps, in nanoseconds; usually 500,000, nothing if there are more workers
-    /// than cores, and nothing unless set under a CPU quota of the process' cgroups.
+    /// How long an idle worker polls at most before it sleeps, in nanoseconds; usually 500,000, nothing if there are
+    /// more workers than cores, and nothing unless set under a CPU quota of the process' cgroups.
     spin_ns: u64,
     /// Name of the threads, followed by a number; usually "trust".
     name: *const c_char,
@@ -79,8 +79,8 @@ pub unsafe extern "C" fn trust_pool_start(options: *const PoolOptions, pool: *mu
         let was_attached = ffi::local_trustee().is_ok();
         let built = builder.try_build().map_err(|error| {
             if !was_attached {
-                // To end the workers that could be started it took a trustee. SAFETY: called from C, and not attached: no frame
-                // of this thread is inside `trust`, and none of its objects.
+                // To end the workers that could be started it took a trustee. SAFETY: called from C, and not attached:
+                // no frame of this thread is inside `trust`, and none of its objects.
                 let _ = unsafe { ffi::detach() };
             }
             let status = match error {
@@ -95,11 +95,12 @@ pub unsafe extern "C" fn trust_pool_start(options: *const PoolOptions, pool: *mu
     })
 }
 
-/// Waits until every fiber has ended and every request is answered, then ends the workers, each of which drops its properties. The calling
-/// thread's trustee, if it has one, serves meanwhile. The pool must not be used again. Nothing happens if it is null.
+/// Waits until every fiber has ended and every request is answered, then ends the workers, each of which drops its
+/// properties. The calling thread's trustee, if it has one, serves meanwhile. The pool must not be used again. Nothing
+/// happens if it is null.
 ///
-/// Errors: TRUST_MAY_NOT_WAIT inside delegated functions and callbacks, in fibers of the pool itself, and in fibers of a thread that
-/// is attached with a descriptor; the pool runs on.
+/// Errors: TRUST_MAY_NOT_WAIT inside delegated functions and callbacks, in fibers of the pool itself, and in fibers of
+/// a thread that is attached with a descriptor; the pool runs on.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_pool_stop(pool: *mut Pool) -> Status {
@@ -145,8 +146,8 @@ pub unsafe extern "C" fn trust_pool_trustee(pool: *const Pool, worker: usize, tr
     })
 }
 
-/// Starts a fiber at a trustee, which calls `function` with `argument`. With `fiber` not null it has to be joined, else it goes on by itself.
-/// Legal everywhere, on every thread.
+/// Starts a fiber at a trustee, which calls `function` with `argument`. With `fiber` not null it has to be joined, else
+/// it goes on by itself. Legal everywhere, on every thread.
 ///
 /// Errors: TRUST_INVALID, TRUST_GONE.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
@@ -168,8 +169,8 @@ pub unsafe extern "C" fn trust_spawn(
     })
 }
 
-/// Waits for a fiber's end. Meanwhile other fibers run; on a thread's own stack the thread serves its trustee. The handle must not be used
-/// again unless this fails with TRUST_MAY_NOT_WAIT or TRUST_NOT_ATTACHED.
+/// Waits for a fiber's end. Meanwhile other fibers run; on a thread's own stack the thread serves its trustee. The
+/// handle must not be used again unless this fails with TRUST_MAY_NOT_WAIT or TRUST_NOT_ATTACHED.
 ///
 /// Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_MAY_NOT_WAIT; TRUST_GONE if its thread has ended before it.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.

@@ -6,13 +6,14 @@ use trust::ffi::{self, Status, Trustee};
 
 use crate::entry;
 
-/// Makes the calling thread a client and a trustee, until trust_detach or its end. A thread has to attach before it entrusts or applies;
-/// workers of a pool are attached from their start.
+/// Makes the calling thread a client and a trustee, until trust_detach or its end. A thread has to attach before it
+/// entrusts or applies; workers of a pool are attached from their start.
 ///
-/// With `descriptor` not null, the thread has a loop of its own (epoll, libevent): it gets an eventfd that is readable whenever there
-/// is something to do for the library, responses to take or requests to serve. The loop waits for it together with its own
-/// descriptors, level- or edge-triggered, and calls trust_poll when it is readable. It belongs to the library: neither read, write nor
-/// close it. Without one, the thread serves its trustee only while it waits in a call of the library or calls trust_poll.
+/// With `descriptor` not null, the thread has a loop of its own (epoll, libevent): it gets an eventfd that is readable
+/// whenever there is something to do for the library, responses to take or requests to serve. The loop waits for it
+/// together with its own descriptors, level- or edge-triggered, and calls trust_poll when it is readable. It belongs to
+/// the library: neither read, write nor close it. Without one, the thread serves its trustee only while it waits in a
+/// call of the library or calls trust_poll.
 ///
 /// Errors: TRUST_ATTACHED, TRUST_REFUSED.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
@@ -28,9 +29,10 @@ pub unsafe extern "C" fn trust_attach(descriptor: *mut c_int) -> Status {
     })
 }
 
-/// Takes responses (and calls back), serves requests, runs fibers and sends what is pending. To be called by an attached thread when its
-/// descriptor is readable, and as often as it likes besides: a loop that calls it after each round of events saves wake-ups.
-/// Does not wait, and returns after a bounded number of turns; if there is more to do by then the descriptor is readable again.
+/// Takes responses (and calls back), serves requests, runs fibers and sends what is pending. To be called by an
+/// attached thread when its descriptor is readable, and as often as it likes besides: a loop that calls it after each
+/// round of events saves wake-ups. Does not wait, and returns after a bounded number of turns; if there is more to do
+/// by then the descriptor is readable again.
 ///
 /// `busy` may be null; else it tells whether there was anything to do.
 ///
@@ -48,13 +50,13 @@ pub unsafe extern "C" fn trust_poll(busy: *mut bool) -> Status {
     })
 }
 
-/// Ends what trust_attach began: waits for the answers to the thread's requests (5 s at most), serves what was sent to it, drops the
-/// properties entrusted to it and closes the descriptor as soon as no other thread may want to wake by it: it has to be out of the program's
-/// loop by now. Trusts of its properties fail from then on with TRUST_GONE. A thread that ends does all that by itself, but for fibers in the
-/// middle of their code, with which it must not end.
+/// Ends what trust_attach began: waits for the answers to the thread's requests (5 s at most), serves what was sent to
+/// it, drops the properties entrusted to it and closes the descriptor as soon as no other thread may want to wake by
+/// it: it has to be out of the program's loop by now. Trusts of its properties fail from then on with TRUST_GONE. A
+/// thread that ends does all that by itself, but for fibers in the middle of their code, with which it must not end.
 ///
-/// Errors: TRUST_NOT_ATTACHED; TRUST_MAY_NOT_WAIT inside delegated functions, callbacks and fibers; TRUST_REFUSED if a fiber of the thread has begun
-/// and has not ended after 5 s: the thread is attached as before.
+/// Errors: TRUST_NOT_ATTACHED; TRUST_MAY_NOT_WAIT inside delegated functions, callbacks and fibers; TRUST_REFUSED if a
+/// fiber of the thread has begun and has not ended after 5 s: the thread is attached as before.
 // SAFETY: the name is ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn trust_detach() -> Status {

@@ -6,11 +6,12 @@ use trust::ffi::{self, Destroy, Handle, Status, Trustee};
 
 use crate::{entry, null};
 
-/// Entrusts a pointer to a trustee. From now on only functions that are applied to it may use what it points to; `destroy`, unless null, is
-/// called with it on the trustee's thread after the last trust was dropped, or when that thread ends (on this thread, if that one ends
-/// before it has taken the property). Does not wait.
+/// Entrusts a pointer to a trustee. From now on only functions that are applied to it may use what it points to;
+/// `destroy`, unless null, is called with it on the trustee's thread after the last trust was dropped, or when that
+/// thread ends (on this thread, if that one ends before it has taken the property). Does not wait.
 ///
-/// Legal everywhere on attached threads. Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_GONE; the pointer is the caller's still.
+/// Legal everywhere on attached threads. Errors: TRUST_INVALID, TRUST_NOT_ATTACHED, TRUST_GONE; the pointer is the
+/// caller's still.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_entrust(
@@ -54,8 +55,8 @@ unsafe fn entrust(
     })
 }
 
-/// One more trust of the same property, to be dropped on its own. Legal everywhere, on every thread, attached or not; does not wait.
-/// All zero if `trust` is.
+/// One more trust of the same property, to be dropped on its own. Legal everywhere, on every thread, attached or not;
+/// does not wait. All zero if `trust` is.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_clone(trust: Handle) -> Handle {
@@ -68,8 +69,8 @@ pub unsafe extern "C" fn trust_clone(trust: Handle) -> Handle {
     clone
 }
 
-/// Drops a trust, which must not be used again. Legal everywhere, on every thread, attached or not; does not wait. Nothing happens if it is
-/// all zero.
+/// Drops a trust, which must not be used again. Legal everywhere, on every thread, attached or not; does not wait.
+/// Nothing happens if it is all zero.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_drop(trust: Handle) {

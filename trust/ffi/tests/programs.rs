@@ -1,5 +1,5 @@
-//! Programs in C and C++ that know nothing but what `cargo dev install` has put into a folder: each is built with gcc and clang,
-//! against the shared and the static library, and run, also under valgrind and AddressSanitizer.
+//! Programs in C and C++ that know nothing but what `cargo dev install` has put into a folder: each is built with gcc
+//! and clang, against the shared and the static library, and run, also under valgrind and AddressSanitizer.
 //!
 //! What this machine lacks is said and counts as ignored.
 
@@ -187,7 +187,8 @@ fn build(place: &Place, program: &Program, compiler: &str, build: Build) -> Resu
     Ok(built)
 }
 
-/// The program under valgrind as docs/c-api.md has it; whatever it says is an error, and memory that is still in use at the end is, too.
+/// The program under valgrind as docs/c-api.md has it; whatever it says is an error, and memory that is still in use at
+/// the end is, too.
 fn valgrind(place: &Place, built: &Path) -> Command {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--quiet", "--error-exitcode=9", "--max-stackframe=60000", "--leak-check=full"]);

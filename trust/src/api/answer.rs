@@ -5,9 +5,9 @@
 //!   └──────────────┴──────────────┴── outcome ──> DONE ──task──> TAKEN
 //! ```
 //!
-//! The outcome is written before `DONE` (swap, R) and read after it was seen (A). A waker is written before `WAITING` (R) and taken by
-//! who swaps `WAITING` for `DONE` (A); who finds `BUSY` there leaves the task alone, for it sees `DONE` when its own exchange
-//! fails. Checked by loom: `answer/model.rs`.
+//! The outcome is written before `DONE` (swap, R) and read after it was seen (A). A waker is written before `WAITING`
+//! (R) and taken by who swaps `WAITING` for `DONE` (A); who finds `BUSY` there leaves the task alone, for it sees
+//! `DONE` when its own exchange fails. Checked by loom: `answer/model.rs`.
 
 #![allow(unsafe_code)]
 

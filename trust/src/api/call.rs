@@ -1,8 +1,8 @@
-//! Every call in every form: how a closure goes to its property ([`Call`]: the rows of the table in the documentation of
-//! [`Trust`]), and how its result comes back (`calls!`: the columns).
+//! Every call in every form: how a closure goes to its property ([`Call`]: the rows of the table in the documentation
+//! of [`Trust`]), and how its result comes back (`calls!`: the columns).
 //!
-//! Each public method is one line of a row: `calls!` writes its signature and has its one statement. What a form costs where the
-//! trustee is this very thread, or how a request is encoded, is not here.
+//! Each public method is one line of a row: `calls!` writes its signature and has its one statement. What a form costs
+//! where the trustee is this very thread, or how a request is encoded, is not here.
 
 use std::any::type_name;
 use std::marker::PhantomData;
@@ -38,8 +38,8 @@ pub(crate) trait Call<P: 'static>: Sized {
     /// Is it refused where the property is poisoned?
     const HEEDS_POISON: bool = true;
 
-    /// Sends it from this worker, or runs it where that is the trustee's. `then` is called on this thread with the outcome.
-    /// Returns what a fiber that waits for it waits for, if it may wait for long.
+    /// Sends it from this worker, or runs it where that is the trustee's. `then` is called on this thread with the
+    /// outcome. Returns what a fiber that waits for it waits for, if it may wait for long.
     fn send(
         self,
         trust: &Trust<P>,
@@ -52,8 +52,8 @@ pub(crate) trait Call<P: 'static>: Sized {
 
     /// Sends it, waits for the outcome, and makes of it what the caller returns.
     ///
-    /// Where the call is in the program is asked for in here: in who calls this, what is sent would be in memory once more meanwhile, which
-    /// the stack of a fiber has to hold in builds that are not optimised.
+    /// Where the call is in the program is asked for in here: in who calls this, what is sent would be in memory once
+    /// more meanwhile, which the stack of a fiber has to hold in builds that are not optimised.
     #[inline(always)]
     #[track_caller]
     fn wait<R>(
@@ -289,8 +289,9 @@ pub(super) fn send_from_loop<P: 'static, C: Call<P>>(
     }
 }
 
-/// The methods of one row of the table of calls. First what they are given, under which bounds (`async` the further ones of the
-/// futures, which another thread completes), and which [`Call`] that makes; then, each with its documentation, the columns.
+/// The methods of one row of the table of calls. First what they are given, under which bounds (`async` the further
+/// ones of the futures, which another thread completes), and which [`Call`] that makes; then, each with its
+/// documentation, the columns.
 macro_rules! calls {
     (
         $generics:tt $arguments:tt where $bounds:tt async where $more:tt => $call:expr;

@@ -1,6 +1,7 @@
 //! What all fibers of the process wait for, for people: `dump`.
 //!
-//! Here: what is told, and in which words. Not here: how workers are asked (`registry/report.rs`), circles (`runtime/watch`).
+//! Here: what is told, and in which words. Not here: how workers are asked (`registry/report.rs`), circles
+//! (`runtime/watch`).
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -16,7 +17,8 @@ use std::sync::Arc;
 
 /// The fibers of this process, by thread: what each waits for, and for how long. See [`dump`].
 ///
-/// `Display` writes a line for each thread and each fiber, those that have waited longest first, and no more than a hundred of each thread.
+/// `Display` writes a line for each thread and each fiber, those that have waited longest first, and no more than a
+/// hundred of each thread.
 #[derive(Clone, Debug)]
 pub struct Dump {
     threads: Vec<ThreadDump>,
@@ -52,7 +54,8 @@ impl Dump {
         self.threads.iter().filter_map(|thread| thread.told.as_ref()).map(|told| told.fibers.len()).sum()
     }
 
-    /// Of these workers. Waits for their answers, but not for long; a thread that may wait serves its trustee meanwhile.
+    /// Of these workers. Waits for their answers, but not for long; a thread that may wait serves its trustee
+    /// meanwhile.
     pub(crate) fn of(workers: &[Arc<Shared>]) -> Dump {
         let limit = Duration::from_millis(WATCH_ANSWER_MS);
         let here = worker::existing(|here| here.id);
@@ -134,11 +137,12 @@ impl fmt::Display for Waiting<'_> {
     }
 }
 
-/// What all fibers of this process wait for, and for how long: for programs that do not come to an end. Legal everywhere.
+/// What all fibers of this process wait for, and for how long: for programs that do not come to an end. Legal
+/// everywhere.
 ///
-/// Each thread is asked, and tells when its loop comes to it. One that does not within a tenth of a second (it runs a long closure, or
-/// code of its own) is named as one that does not answer. The clock is good to some milliseconds. For a fiber that waits for the
-/// answer to an `apply` it is not known since when.
+/// Each thread is asked, and tells when its loop comes to it. One that does not within a tenth of a second (it runs a
+/// long closure, or code of its own) is named as one that does not answer. The clock is good to some milliseconds. For
+/// a fiber that waits for the answer to an `apply` it is not known since when.
 ///
 /// ```
 /// let pool = trust::Threadpool::new(1);

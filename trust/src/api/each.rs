@@ -89,8 +89,9 @@ fn into_errors<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<Result<U, Error>> {
     outcomes.into_iter().map(|outcome| outcome.map_err(Fault::into_error::<T>)).collect()
 }
 
-/// Applies `f` to each of these properties, and waits for all of them: they are asked one behind the other, run at the same time where
-/// their trustees are different ones, and the caller waits once. The results are in the order of the trusts.
+/// Applies `f` to each of these properties, and waits for all of them: they are asked one behind the other, run at the
+/// same time where their trustees are different ones, and the caller waits once. The results are in the order of the
+/// trusts.
 ///
 /// Not atomic: each property changes by itself, and others may see one change without the other; for that there is
 /// [`together`](crate::together). Several requests to one trustee go in one batch.
@@ -139,7 +140,8 @@ where
     into_errors::<T, U>(ask_each("try_apply_each", calls))
 }
 
-/// As [`apply_each`], with an argument for each property, which travels serialised, as does the result: see [`Trust::apply_with`].
+/// As [`apply_each`], with an argument for each property, which travels serialised, as does the result: see
+/// [`Trust::apply_with`].
 ///
 /// ```
 /// let pool = trust::Threadpool::new(2);

@@ -1,15 +1,16 @@
 //! Trusts in async programs (T16): a call gives a future, which is woken by the response.
 //!
-//! The calling thread belongs to somebody else's executor: nobody runs a worker's loop there. So it needs no worker and no
-//! slots. A call is one allocation, [`Asked`], with the closure and room for the outcome. It goes to the trustee by the stack
-//! of calls (`registry/calls.rs`) and is run in its turn, in the order in which one thread sent them; the outcome is written
-//! beside it, and the future's task is woken from the trustee's thread. Nothing of it depends on which thread polls the
-//! future. For a trustee of another machine the service thread of this one makes the request.
+//! The calling thread belongs to somebody else's executor: nobody runs a worker's loop there. So it needs no worker and
+//! no slots. A call is one allocation, [`Asked`], with the closure and room for the outcome. It goes to the trustee by
+//! the stack of calls (`registry/calls.rs`) and is run in its turn, in the order in which one thread sent them; the
+//! outcome is written beside it, and the future's task is woken from the trustee's thread. Nothing of it depends on
+//! which thread polls the future. For a trustee of another machine the service thread of this one makes the request.
 //!
-//! Back-pressure: a worker has a window of calls under way. A call that finds it full is not sent: its future holds it, waits for room when
-//! it is polled, and then sends it.
+//! Back-pressure: a worker has a window of calls under way. A call that finds it full is not sent: its future holds it,
+//! waits for room when it is polled, and then sends it.
 //!
-//! Invariant: each call that was sent completes its future exactly once, with an outcome, or as gone when the call is dropped unrun.
+//! Invariant: each call that was sent completes its future exactly once, with an outcome, or as gone when the call is
+//! dropped unrun.
 
 #![allow(unsafe_code)]
 
@@ -57,8 +58,9 @@ struct Asked<P: 'static, C: Call<P>> {
     kind: PhantomData<fn(P)>,
 }
 
-// SAFETY: the call and what is said of it goes from the thread that makes it to the one that runs it: whoever has the unsent future, or the
-// one `QueuedCall` there is, is alone to touch it. The answer sees to itself. Only the trustee looks behind the property.
+// SAFETY: the call and what is said of it goes from the thread that makes it to the one that runs it: whoever has the
+// unsent future, or the one `QueuedCall` there is, is alone to touch it. The answer sees to itself. Only the trustee
+// looks behind the property.
 unsafe impl<P, C: Call<P, Output: Send> + Send> Send for Asked<P, C> {}
 // SAFETY: as above.
 unsafe impl<P, C: Call<P, Output: Send> + Send> Sync for Asked<P, C> {}
@@ -288,7 +290,8 @@ fn spin_for<V>(answer: &Answer<V>) {
     LUCK.set(if came { (luck + 1).min(SPIN_LUCK_MAX) } else { luck.saturating_sub(1) });
 }
 
-/// A future of a call: its docs and name, what it gives, what that makes of a fault, and the method of `Result` that does so.
+/// A future of a call: its docs and name, what it gives, what that makes of a fault, and the method of `Result` that
+/// does so.
 macro_rules! future {
     ($(#[$doc:meta])* $Future:ident<$U:ident> -> $Output:ty, $OfFault:ty, $make:ident) => {
         $(#[$doc])*
@@ -327,8 +330,8 @@ macro_rules! future {
 }
 
 future! {
-    /// The result of [`Trust::apply_async`] and its kin. Dropping it discards the result; the closure runs all the same, unless there was
-    /// no room for it yet.
+    /// The result of [`Trust::apply_async`] and its kin. Dropping it discards the result; the closure runs all the
+    /// same, unless there was no room for it yet.
     ApplyFuture<U> -> U, U, unwrap_or_else
 }
 future! {
@@ -337,8 +340,8 @@ future! {
 }
 
 impl<U> TryApplyFuture<U> {
-    /// For futures that are made of this one and get the result by another way: ready once the call has been sent, after which this may
-    /// be dropped. Up to then the call is this future's, and dropping it takes the call back.
+    /// For futures that are made of this one and get the result by another way: ready once the call has been sent,
+    /// after which this may be dropped. Up to then the call is this future's, and dropping it takes the call back.
     #[doc(hidden)]
     pub fn poll_sent(&mut self, context: &TaskContext<'_>) -> Poll<()> {
         self.pending.poll_sent(context)

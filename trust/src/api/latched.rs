@@ -1,6 +1,8 @@
-//! `launch` and its kin: the calls on a latched property, whose closures run in fibers at the trustee and may wait there.
+//! `launch` and its kin: the calls on a latched property, whose closures run in fibers at the trustee and may wait
+//! there.
 //!
-//! Here: what programs call. Not here: the forms (`call.rs`), the latch (`latch.rs`), what goes on at the trustee (`launch.rs`).
+//! Here: what programs call. Not here: the forms (`call.rs`), the latch (`latch.rs`), what goes on at the trustee
+//! (`launch.rs`).
 
 use std::time::Duration;
 
@@ -49,7 +51,8 @@ impl<T: 'static> Trust<Latch<T>> {
         /// As [`launch`](Self::launch), for callers who want to handle poison, a gone trustee or a panic of `f`.
         ///
         /// # Errors
-        /// Those of [`try_apply`](Trust::try_apply); [`Error::Refused`] where the trustee has no memory for one more fiber.
+        /// Those of [`try_apply`](Trust::try_apply); [`Error::Refused`] where the trustee has no memory for one more
+        /// fiber.
         ///
         /// # Panics
         /// Inside a delegated closure or a callback, where nothing may wait.
@@ -62,8 +65,8 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_wait try_launch;
 
-        /// As [`launch`](Self::launch), waiting no longer than `time`: see [`apply_timeout`](Trust::apply_timeout). A fiber that was
-        /// launched runs to its end, and has the value up to then.
+        /// As [`launch`](Self::launch), waiting no longer than `time`: see [`apply_timeout`](Trust::apply_timeout). A
+        /// fiber that was launched runs to its end, and has the value up to then.
         ///
         /// # Errors
         /// [`Error::TimedOut`], and those of [`try_launch`](Self::try_launch).
@@ -105,7 +108,8 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_then try_launch_then;
 
-        /// As [`launch`](Self::launch), for async programs: gives a future of the result, as [`apply_async`](Trust::apply_async) does.
+        /// As [`launch`](Self::launch), for async programs: gives a future of the result, as
+        /// [`apply_async`](Trust::apply_async) does.
         ///
         /// # Panics
         /// When it is awaited, as `launch` does.
@@ -142,8 +146,8 @@ impl<T: 'static> Trust<Latch<T>> {
             U: NoRef + Send + 'static,
         } async where {} => Launched(f);
 
-        /// As [`launch`](Self::launch); `f` is given the value by way of [`Held`], which lets it give the value up for a while
-        /// ([`Held::released`]).
+        /// As [`launch`](Self::launch); `f` is given the value by way of [`Held`], which lets it give the value up for
+        /// a while ([`Held::released`]).
         ///
         /// # Panics
         /// As [`launch`](Self::launch).
@@ -179,8 +183,9 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_wait try_launch_held;
 
-        /// As [`launch_held`](Self::launch_held), waiting no longer than `time`: see [`apply_timeout`](Trust::apply_timeout). A fiber that was
-        /// launched runs to its end, and has the value up to then.
+        /// As [`launch_held`](Self::launch_held), waiting no longer than `time`: see
+        /// [`apply_timeout`](Trust::apply_timeout). A fiber that was launched runs to its end, and has the value up to
+        /// then.
         ///
         /// # Errors
         /// [`Error::TimedOut`], and those of [`try_launch_held`](Self::try_launch_held).
@@ -285,8 +290,9 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_wait try_launch_with;
 
-        /// As [`launch_with`](Self::launch_with), waiting no longer than `time`: see [`apply_timeout`](Trust::apply_timeout). A fiber that was
-        /// launched runs to its end, and has the value up to then.
+        /// As [`launch_with`](Self::launch_with), waiting no longer than `time`: see
+        /// [`apply_timeout`](Trust::apply_timeout). A fiber that was launched runs to its end, and has the value up to
+        /// then.
         ///
         /// # Errors
         /// [`Error::TimedOut`], and those of [`try_launch_with`](Self::try_launch_with).
@@ -332,8 +338,8 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_then try_launch_with_then;
 
-        /// As [`launch_with`](Self::launch_with), for async programs: gives a future of the result, as [`apply_async`](Trust::apply_async)
-        /// does. The argument is serialised before this returns.
+        /// As [`launch_with`](Self::launch_with), for async programs: gives a future of the result, as
+        /// [`apply_async`](Trust::apply_async) does. The argument is serialised before this returns.
         ///
         /// # Panics
         /// When it is awaited, as `launch_with` does.
@@ -401,8 +407,9 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_wait try_launch_held_with;
 
-        /// As [`launch_held_with`](Self::launch_held_with), waiting no longer than `time`: see [`apply_timeout`](Trust::apply_timeout). A fiber that was
-        /// launched runs to its end, and has the value up to then.
+        /// As [`launch_held_with`](Self::launch_held_with), waiting no longer than `time`: see
+        /// [`apply_timeout`](Trust::apply_timeout). A fiber that was launched runs to its end, and has the value up to
+        /// then.
         ///
         /// # Errors
         /// [`Error::TimedOut`], and those of [`try_launch_held_with`](Self::try_launch_held_with).
@@ -434,7 +441,8 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         then launch_held_with_then;
 
-        /// As [`launch_held_with_then`](Self::launch_held_with_then), but `then` is also given the error if there is no result.
+        /// As [`launch_held_with_then`](Self::launch_held_with_then), but `then` is also given the error if there is no
+        /// result.
         ///
         /// ```
         /// let pool = trust::Threadpool::new(1);
@@ -448,8 +456,8 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_then try_launch_held_with_then;
 
-        /// As [`launch_held_with`](Self::launch_held_with), for async programs: gives a future of the result, as [`apply_async`](Trust::apply_async)
-        /// does. The argument is serialised before this returns.
+        /// As [`launch_held_with`](Self::launch_held_with), for async programs: gives a future of the result, as
+        /// [`apply_async`](Trust::apply_async) does. The argument is serialised before this returns.
         ///
         /// # Panics
         /// When it is awaited, as `launch_held_with` does.

@@ -4,13 +4,14 @@
 //! client of every worker of the other machines and a trustee for each. Who suspends, serves and wakes stays as it is
 //! (`remote/`).
 //!
-//! Each machine has a *service thread*: one more worker, on which no code of the program computes or blocks, so that it answers
-//! whatever the others do. It is asked what concerns a machine rather than one of its workers (how many requests they have made:
-//! `reclaim.rs`), and it sends what threads without links have for other machines.
+//! Each machine has a *service thread*: one more worker, on which no code of the program computes or blocks, so that it
+//! answers whatever the others do. It is asked what concerns a machine rather than one of its workers (how many
+//! requests they have made: `reclaim.rs`), and it sends what threads without links have for other machines.
 //!
-//! Nothing here is documented for programs, and safe code can reach all of it. So each function is safe wherever it is called (what waits
-//! refuses to in delegated context and callbacks), or it is unsafe. What a carrier brings is run as what it says it is, and a waker is
-//! called from the middle of the worker's loop: [`Carrier`] and [`Waker`] are unsafe traits.
+//! Nothing here is documented for programs, and safe code can reach all of it. So each function is safe wherever it is
+//! called (what waits refuses to in delegated context and callbacks), or it is unsafe. What a carrier brings is run as
+//! what it says it is, and a waker is called from the middle of the worker's loop: [`Carrier`] and [`Waker`] are unsafe
+//! traits.
 
 use crate::TrusteeReference;
 use crate::ids::TrusteeId;
@@ -39,8 +40,9 @@ pub use crate::trace::{Event as TraceEvent, Kind as TraceKind, Trace};
 /// Bytes that a client and a trustee of one process share.
 pub const PAIR_BYTES: usize = size_of::<crate::request::Pair>();
 
-/// Gives the calling worker its carrier, if there are other machines, and its waker. Once, before it serves anyone, and after
-/// [`set_machine`]. The first worker of a machine to have a carrier is its service thread: before any other can be sent a trust.
+/// Gives the calling worker its carrier, if there are other machines, and its waker. Once, before it serves anyone, and
+/// after [`set_machine`]. The first worker of a machine to have a carrier is its service thread: before any other can
+/// be sent a trust.
 ///
 /// # Panics
 /// If the worker has them already.
@@ -55,8 +57,9 @@ pub fn attach(carrier: Option<Box<dyn Carrier>>, waker: Option<Box<dyn Waker>>) 
     });
 }
 
-/// From here on fibers of several machines that wait for each other in a circle are found, as those of one are. These are the service
-/// threads of all machines, in their order; the calling process is machine `own`. To be called when its service thread is attached, once.
+/// From here on fibers of several machines that wait for each other in a circle are found, as those of one are. These
+/// are the service threads of all machines, in their order; the calling process is machine `own`. To be called when its
+/// service thread is attached, once.
 ///
 /// ```no_run
 /// let services: Vec<_> = [4, 2].into_iter().zip(0..).map(|(workers, machine)| trust::link::worker_id(machine, workers)).collect();

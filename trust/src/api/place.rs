@@ -1,4 +1,5 @@
-//! Making things at a trustee of any machine: a property, a fiber; and a closure with bytes, one way. For the crates above.
+//! Making things at a trustee of any machine: a property, a fiber; and a closure with bytes, one way. For the crates
+//! above.
 
 #![allow(unsafe_code)]
 
@@ -99,7 +100,8 @@ where
 /// Waits for the result of a call that was begun. Panics where nothing may wait.
 pub type Wait<R> = Box<dyn FnOnce() -> Result<R, Error>>;
 
-/// As [`call`], but returns what waits for the result, on this thread: `f` is on its way by then, whatever this thread does next.
+/// As [`call`], but returns what waits for the result, on this thread: `f` is on its way by then, whatever this thread
+/// does next.
 ///
 /// Never waits. Where too many calls are under way, `f` goes when what is returned is called.
 pub fn begin<R, F>(trustee: TrusteeReference, f: F) -> Wait<R>
@@ -142,8 +144,9 @@ where
 
 /// As [`call_then`], of a closure that may borrow: for crates that see to its end, as `std::thread::scope` does.
 ///
-/// Its outcome is no sign that the closure has ended: where its thread ends, or its machine is lost, `then` is told so. What the closure captures is dropped in
-/// every case in which it is not leaked, on whatever thread, before its outcome is sent or after it was dropped unrun: let it capture something that tells.
+/// Its outcome is no sign that the closure has ended: where its thread ends, or its machine is lost, `then` is told so.
+/// What the closure captures is dropped in every case in which it is not leaked, on whatever thread, before its outcome
+/// is sent or after it was dropped unrun: let it capture something that tells.
 ///
 /// # Safety
 /// All that `f` borrows stays borrowed until `f` has run, or was dropped unrun.
@@ -194,7 +197,8 @@ where
     }
 }
 
-/// A closure that is to run in a fiber. It may borrow: who has made it has promised that what it borrows outlives it (`call_scoped`).
+/// A closure that is to run in a fiber. It may borrow: who has made it has promised that what it borrows outlives it
+/// (`call_scoped`).
 struct Call<F> {
     f: F,
     token: u64,
@@ -227,8 +231,9 @@ where
     }
 }
 
-/// Runs `f` with these bytes at a trustee of any machine, in delegated context: one way, and never waits. In order with all that this
-/// worker sends there. To the calling thread's own trustee too, where it runs as soon as nothing else does in delegated context.
+/// Runs `f` with these bytes at a trustee of any machine, in delegated context: one way, and never waits. In order with
+/// all that this worker sends there. To the calling thread's own trustee too, where it runs as soon as nothing else
+/// does in delegated context.
 ///
 /// Threads that are no workers of a pool may post too, in no order, and so may destructors of thread-locals.
 ///

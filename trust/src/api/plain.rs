@@ -55,13 +55,13 @@ impl<T: 'static> Trust<T> {
         #[inline]
         try_wait try_apply;
 
-        /// As [`try_apply`](Self::try_apply), and waits no longer than `time` for the answer. What was sent cannot be taken back: after
-        /// [`Error::TimedOut`] the closure may run yet, may be running, or has run with its answer on the way here, which is then
-        /// dropped. So it fits where that does no harm, or is found out later: reads, and closures that can be asked for twice. A call that timed
-        /// out takes up memory until it is answered.
+        /// As [`try_apply`](Self::try_apply), and waits no longer than `time` for the answer. What was sent cannot be
+        /// taken back: after [`Error::TimedOut`] the closure may run yet, may be running, or has run with its answer on
+        /// the way here, which is then dropped. So it fits where that does no harm, or is found out later: reads, and
+        /// closures that can be asked for twice. A call that timed out takes up memory until it is answered.
         ///
-        /// `time` bounds the wait for a place in the queue to the trustee too, but not the closure where the trustee is this thread, which
-        /// runs it at once. [`JoinHandle::abort`](crate::JoinHandle::abort) ends the wait as well.
+        /// `time` bounds the wait for a place in the queue to the trustee too, but not the closure where the trustee is
+        /// this thread, which runs it at once. [`JoinHandle::abort`](crate::JoinHandle::abort) ends the wait as well.
         ///
         /// # Errors
         /// [`Error::TimedOut`], and those of [`try_apply`](Self::try_apply).
@@ -86,15 +86,15 @@ impl<T: 'static> Trust<T> {
         /// this thread next takes responses. Legal everywhere, also inside delegated closures and callbacks.
         ///
         /// Requests of one thread to one trustee run in the order they were made, those of `apply` included. While
-        /// every slot to the trustee is full, a caller that may wait does so (memory stays bounded); inside
-        /// delegated closures and callbacks the request is queued instead. While an earlier batch is unanswered, requests
-        /// gather to the next one, which is sent when this thread takes the answer: so before it blocks outside the library (in a
-        /// channel of the standard library, say) on the effect of a request, a thread waits for it with
-        /// [`apply`](Self::apply). If there is no result (the closure
-        /// panicked, the property is poisoned, the trustee gone) that is reported on standard error and `then` is
-        /// dropped; [`try_apply_then`](Self::try_apply_then) gives it to `then`. Nothing may wait inside `then`; if it panics, the panic hook
-        /// says so, and the thread goes on.
-        /// Where the trustee is this thread both run at once, inside closures and callbacks as soon as those return.
+        /// every slot to the trustee is full, a caller that may wait does so (memory stays bounded); inside delegated
+        /// closures and callbacks the request is queued instead. While an earlier batch is unanswered, requests gather
+        /// to the next one, which is sent when this thread takes the answer: so before it blocks outside the library
+        /// (in a channel of the standard library, say) on the effect of a request, a thread waits for it with
+        /// [`apply`](Self::apply). If there is no result (the closure panicked, the property is poisoned, the trustee
+        /// gone) that is reported on standard error and `then` is dropped; [`try_apply_then`](Self::try_apply_then)
+        /// gives it to `then`. Nothing may wait inside `then`; if it panics, the panic hook says so, and the thread
+        /// goes on. Where the trustee is this thread both run at once, inside closures and callbacks as soon as those
+        /// return.
         ///
         /// ```
         /// # use std::{cell::Cell, rc::Rc};
@@ -126,25 +126,27 @@ impl<T: 'static> Trust<T> {
         #[inline]
         try_then try_apply_then;
 
-        /// As [`apply`](Trust::apply), for async programs: gives a future of the result, on any executor. The closure is sent
-        /// at once, not when the future is first polled, and then runs even if the future is dropped.
+        /// As [`apply`](Trust::apply), for async programs: gives a future of the result, on any executor. The closure
+        /// is sent at once, not when the future is first polled, and then runs even if the future is dropped.
         ///
-        /// Back-pressure: at most 1,024 calls of async programs are under way at one worker (for properties of other machines: at this
-        /// machine's service thread). A call beyond that is not sent yet. Its future is pending: polled, it waits for room, and
-        /// sends the closure then; dropped before, it drops the closure unrun. Those that wait are woken in the order in which they came; a
-        /// new call may take the room before one that was woken has been polled. So memory is bounded however many calls nobody awaits.
+        /// Back-pressure: at most 1,024 calls of async programs are under way at one worker (for properties of other
+        /// machines: at this machine's service thread). A call beyond that is not sent yet. Its future is pending:
+        /// polled, it waits for room, and sends the closure then; dropped before, it drops the closure unrun. Those
+        /// that wait are woken in the order in which they came; a new call may take the room before one that was woken
+        /// has been polled. So memory is bounded however many calls nobody awaits.
         ///
-        /// Callable on any thread, which does not become a trustee by it, and the future may go from thread to thread. The
-        /// closures that one thread sends to one trustee run in the order in which they were sent, those that waited for room
-        /// when they were; against those it sends by `apply` and `apply_then` they have no order. The property's trustee has to
-        /// be a thread that serves, as the workers of a [`Threadpool`](crate::Threadpool) do: one that an async runtime occupies
-        /// does not. A task whose call is the only one looks for the result for about a microsecond before it is pending, as long
-        /// as that is of use.
+        /// Callable on any thread, which does not become a trustee by it, and the future may go from thread to thread.
+        /// The closures that one thread sends to one trustee run in the order in which they were sent, those that
+        /// waited for room when they were; against those it sends by `apply` and `apply_then` they have no order. The
+        /// property's trustee has to be a thread that serves, as the workers of a [`Threadpool`](crate::Threadpool) do:
+        /// one that an async runtime occupies does not. A task whose call is the only one looks for the result for
+        /// about a microsecond before it is pending, as long as that is of use.
         ///
         /// Clone a trust for each task rather than for each call: its count is a message to the trustee too.
         ///
         /// # Panics
-        /// When it is awaited, as `apply` does: with the panic of `f`, or if the property is poisoned or its trustee gone.
+        /// When it is awaited, as `apply` does: with the panic of `f`, or if the property is poisoned or its trustee
+        /// gone.
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -156,7 +158,8 @@ impl<T: 'static> Trust<T> {
         /// ```
         future apply_async;
 
-        /// As [`apply_async`](Self::apply_async), for callers who want to handle poison, a gone trustee or a panic of `f`.
+        /// As [`apply_async`](Self::apply_async), for callers who want to handle poison, a gone trustee or a panic of
+        /// `f`.
         ///
         /// # Errors
         /// When it is awaited, as [`try_apply`](Trust::try_apply).
@@ -179,10 +182,10 @@ impl<T: 'static> Trust<T> {
             U: Serialize + DeserializeOwned + 'static,
         } async where { A: Send, U: Send, } => ClosureWith::new(f, argument);
 
-        /// As [`apply`](Self::apply), with an argument that travels serialised, as does the result: so `String`,
-        /// `Vec`, maps and all that serde knows may pass, trusts inside them too. The format has no names of fields or types in it, so
-        /// serde's attributes `untagged`, `tag`, `flatten` and `skip_serializing_if` do not work. Nothing may wait while a value is written or
-        /// read.
+        /// As [`apply`](Self::apply), with an argument that travels serialised, as does the result: so `String`, `Vec`,
+        /// maps and all that serde knows may pass, trusts inside them too. The format has no names of fields or types
+        /// in it, so serde's attributes `untagged`, `tag`, `flatten` and `skip_serializing_if` do not work. Nothing may
+        /// wait while a value is written or read.
         ///
         /// # Panics
         /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than
@@ -215,7 +218,8 @@ impl<T: 'static> Trust<T> {
         /// ```
         try_wait try_apply_with;
 
-        /// As [`apply_with`](Self::apply_with), waiting no longer than `time`: see [`apply_timeout`](Self::apply_timeout).
+        /// As [`apply_with`](Self::apply_with), waiting no longer than `time`: see
+        /// [`apply_timeout`](Self::apply_timeout).
         ///
         /// # Errors
         /// [`Error::TimedOut`], and those of [`try_apply_with`](Self::try_apply_with).

@@ -25,9 +25,11 @@ use crate::{JoinHandle, Trust, TrusteeReference, spawn_on};
 
 /// A number of worker threads, each client and trustee at once unless it is dedicated to serving.
 ///
-/// Dropping it waits until every fiber has ended and every request is answered, then ends the workers; each
-/// drops its properties. After five seconds, and ever more rarely, it says on standard error what it waits for. Dropped by a panic it waits
-/// two seconds, says what is left, and lets that run on. [`shutdown_timeout`](Threadpool::shutdown_timeout) waits for as long as one likes. Trusts that outlive the pool give [`Error::Gone`](crate::Error::Gone).
+/// Dropping it waits until every fiber has ended and every request is answered, then ends the workers; each drops its
+/// properties. After five seconds, and ever more rarely, it says on standard error what it waits for. Dropped by a
+/// panic it waits two seconds, says what is left, and lets that run on.
+/// [`shutdown_timeout`](Threadpool::shutdown_timeout) waits for as long as one likes. Trusts that outlive the pool give
+/// [`Error::Gone`](crate::Error::Gone).
 ///
 /// ```
 /// let pool = trust::Threadpool::new(2);
@@ -57,9 +59,9 @@ struct PoolWorker {
 
 /// How a [`Threadpool`] is to be.
 ///
-/// Cores, here, are those that the affinity of the thread that builds the pool and the CPU quota of its cgroups (v1 or v2, rounded
-/// down to whole cores) leave. A quota counts where it pays for fewer cores than there are; it is read once by a process.
-/// [`Threadpool::settings`] tells what has come of the settings.
+/// Cores, here, are those that the affinity of the thread that builds the pool and the CPU quota of its cgroups (v1 or
+/// v2, rounded down to whole cores) leave. A quota counts where it pays for fewer cores than there are; it is read once
+/// by a process. [`Threadpool::settings`] tells what has come of the settings.
 #[derive(Clone, Debug)]
 pub struct Builder {
     workers: usize,
@@ -128,11 +130,11 @@ impl Builder {
         self.stack_bytes = stack_bytes;
         self
     }
-    /// How long an idle worker polls at most before it sleeps; 500 us unless set, and under a CPU quota nothing unless set.
-    /// Nothing in any case if there are more workers than cores. How long it does poll follows from what a wake-up takes on this
-    /// machine, and from how often polling was of use: polling that finds nothing takes less than an eighth of the time, but for two
-    /// wake-ups each time. Where another thread of this process that waits in this library, or works for a pool, wants the core,
-    /// the worker gives it away instead.
+    /// How long an idle worker polls at most before it sleeps; 500 us unless set, and under a CPU quota nothing unless
+    /// set. Nothing in any case if there are more workers than cores. How long it does poll follows from what a wake-up
+    /// takes on this machine, and from how often polling was of use: polling that finds nothing takes less than an
+    /// eighth of the time, but for two wake-ups each time. Where another thread of this process that waits in this
+    /// library, or works for a pool, wants the core, the worker gives it away instead.
     ///
     /// ```
     /// use std::time::Duration;
@@ -143,9 +145,9 @@ impl Builder {
         self.spin = Some(spin);
         self
     }
-    /// Pins worker `i` to core `i` of those that this thread may use, if there is a core for each. Set unless told otherwise;
-    /// under a CPU quota not set unless told otherwise. Pinned workers lose less to another program's thread than those that float,
-    /// which may end on one core.
+    /// Pins worker `i` to core `i` of those that this thread may use, if there is a core for each. Set unless told
+    /// otherwise; under a CPU quota not set unless told otherwise. Pinned workers lose less to another program's thread
+    /// than those that float, which may end on one core.
     ///
     /// ```
     /// let pool = trust::Threadpool::builder().workers(1).pin(false).build();
@@ -346,8 +348,8 @@ impl Threadpool {
         spawn_on(&self.trustees[worker], f)
     }
 
-    /// Ends the pool as dropping it does, but waits no longer than `time`. What has not come to its end by then runs on, and the
-    /// workers end when it has; nothing is lost or cut off.
+    /// Ends the pool as dropping it does, but waits no longer than `time`. What has not come to its end by then runs
+    /// on, and the workers end when it has; nothing is lost or cut off.
     ///
     /// # Errors
     /// [`StillRunning`], which names the fibers and what each waits for.
@@ -392,8 +394,8 @@ impl Threadpool {
         &self.trustees
     }
 
-    /// What the builder's settings have come to on this machine: how many cores it found, whether workers are pinned and poll,
-    /// and which settings it could not follow.
+    /// What the builder's settings have come to on this machine: how many cores it found, whether workers are pinned
+    /// and poll, and which settings it could not follow.
     ///
     /// ```
     /// let pool = trust::Threadpool::builder().workers(2).pin(false).build();
@@ -423,7 +425,8 @@ impl Drop for Threadpool {
                 let end = deadline_after(Duration::from_millis(UNWINDING_WAIT_MS));
                 if let Err(left) = ending.run(Some(end)).map_err(Ending::give_up) {
                     crate::unwind::tell(format_args!(
-                        "a pool was dropped by a panic, and did not come to its end in {UNWINDING_WAIT_MS} ms; its workers run on:\n{}",
+                        "a pool was dropped by a panic, and did not come to its end in {UNWINDING_WAIT_MS} ms; its \
+                         workers run on:\n{}",
                         left.dump()
                     ));
                 }

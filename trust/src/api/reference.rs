@@ -29,9 +29,9 @@ impl TrusteeReference {
     /// Entrusts a value to this trustee. Does not wait, and is legal everywhere.
     ///
     /// If the trustee is gone the value is dropped here, and requests through the trust fail with
-    /// [`Error::Gone`](crate::Error::Gone). To a trustee of another machine of a rack program a value cannot go this way, as it
-    /// may hold pointers: then it is as if the trustee were gone, and standard error tells (`gossamer::entrust_with` makes
-    /// the value there).
+    /// [`Error::Gone`](crate::Error::Gone). To a trustee of another machine of a rack program a value cannot go this
+    /// way, as it may hold pointers: then it is as if the trustee were gone, and standard error tells
+    /// (`gossamer::entrust_with` makes the value there).
     ///
     /// ```
     /// let pool = trust::Threadpool::new(2);
@@ -46,7 +46,8 @@ impl TrusteeReference {
         })
     }
 
-    /// As [`entrust`](Self::entrust); gives the value back where this trustee is known to be gone, or of another machine.
+    /// As [`entrust`](Self::entrust); gives the value back where this trustee is known to be gone, or of another
+    /// machine.
     pub(crate) fn try_entrust<T: Send + 'static>(&self, value: T) -> Result<Trust<T>, T> {
         worker::with(|worker| {
             if worker.home.get() == self.id {
@@ -66,8 +67,8 @@ impl TrusteeReference {
         })
     }
 
-    /// The slab of this trustee, if it is on this machine, or was. A trust that names another one, with a property that only
-    /// this machine has, would be followed there, or by whoever gets that id later.
+    /// The slab of this trustee, if it is on this machine, or was. A trust that names another one, with a property that
+    /// only this machine has, would be followed there, or by whoever gets that id later.
     fn slab(&self, worker: &Worker) -> Option<Arc<PropertySlab>> {
         if self.id.machine() != ids::machine() {
             crate::unwind::tell(format_args!(
@@ -141,7 +142,8 @@ pub fn local_trustee() -> TrusteeReference {
     worker::with(|worker| TrusteeReference { id: worker.id })
 }
 
-/// Entrusts a value to the calling thread's trustee; it never leaves the thread, so it need not be `Send`. Legal everywhere.
+/// Entrusts a value to the calling thread's trustee; it never leaves the thread, so it need not be `Send`. Legal
+/// everywhere.
 pub fn entrust_here<T: 'static>(value: T) -> Trust<T> {
     worker::with(|worker| {
         let property = Property::allocate(&worker.shared.slab, value);

@@ -21,14 +21,15 @@ pub struct PoolSettings {
     pub pinned: bool,
     /// How long an idle worker polls at most before it sleeps.
     pub spin: Duration,
-    /// The settings, by the names of the [`Builder`](crate::Builder)'s methods, that were given and are not followed, because
-    /// there are more workers than cores.
+    /// The settings, by the names of the [`Builder`](crate::Builder)'s methods, that were given and are not followed,
+    /// because there are more workers than cores.
     pub ignored: Vec<&'static str>,
 }
 
 impl PoolSettings {
-    /// The rule. With more workers than cores nobody is pinned or polls. Under a quota nobody does unless told to: whoever
-    /// polls spends what the others of the cgroup could use, and who is pinned cannot leave a core that another cgroup uses.
+    /// The rule. With more workers than cores nobody is pinned or polls. Under a quota nobody does unless told to:
+    /// whoever polls spends what the others of the cgroup could use, and who is pinned cannot leave a core that another
+    /// cgroup uses.
     pub(crate) fn new(workers: usize, cores: &Cores, spin: Option<Duration>, pin: Option<bool>) -> PoolSettings {
         let crowded = workers > cores.usable();
         let limited = cores.quota.is_some();
@@ -78,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn o7_who_polls_and_who_is_pinned() {
+    fn who_polls_and_who_is_pinned() {
         let given = Some((SPIN, true));
         assert_eq!(effect(&settings(4, None, None)), (DEFAULT, true, &[][..]));
         assert_eq!(effect(&settings(4, None, given)), (SPIN, true, &[][..]));
@@ -94,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn o7_where_the_system_names_no_cores_nobody_is_pinned() {
+    fn where_the_system_names_no_cores_nobody_is_pinned() {
         let cores = Cores { allowed: Vec::new(), quota: None };
         assert!(!PoolSettings::new(1, &cores, None, Some(true)).pinned);
     }
 
     #[test]
-    fn o7_the_settings_are_told_in_one_line() {
+    fn the_settings_are_told_in_one_line() {
         assert_eq!(settings(4, None, None).to_string(), "workers: 4, cores: 4, pinned, polling for 500µs");
         assert_eq!(
             settings(3, Some(2), Some((SPIN, true))).to_string(),

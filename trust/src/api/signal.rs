@@ -1,7 +1,7 @@
 //! `dump` by a signal, for programs that were not made to be asked.
 //!
-//! The handler writes to a descriptor, which is all that it may do; a thread reads it and writes the dump. Invariants: the descriptor is
-//! never closed; the handler calls `write` and keeps `errno`, which POSIX allows.
+//! The handler writes to a descriptor, which is all that it may do; a thread reads it and writes the dump. Invariants:
+//! the descriptor is never closed; the handler calls `write` and keeps `errno`, which POSIX allows.
 
 #![allow(unsafe_code)]
 
@@ -21,8 +21,8 @@ use crate::api::dump::dump;
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// From now on this signal has the process write [`dump`](crate::dump()) to standard error, by a thread of its own. Any action that the signal
-/// had is replaced. It may be called for several signals.
+/// From now on this signal has the process write [`dump`](crate::dump()) to standard error, by a thread of its own. Any
+/// action that the signal had is replaced. It may be called for several signals.
 ///
 /// # Errors
 /// If the system refuses the signal, as it does for `SIGKILL` and `SIGSTOP`, a thread, or a descriptor.

@@ -1,5 +1,5 @@
-//! The statistics of a worker, for who asks from whatever thread. What the kernel counts for the worker's thread is asked of the
-//! kernel then.
+//! The statistics of a worker, for who asks from whatever thread. What the kernel counts for the worker's thread is
+//! asked of the kernel then.
 
 use rustix::thread::{Pid, RawPid};
 
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn t18_the_kernel_says_how_often_a_thread_lost_its_core() {
+    fn the_kernel_says_how_often_a_thread_lost_its_core() {
         assert!(involuntary_switches(rustix::thread::gettid()).is_some());
         // The largest number of a process is far below.
         assert_eq!(involuntary_switches(Pid::from_raw(RawPid::MAX).expect("it is not 0")), None);

@@ -1,7 +1,7 @@
 //! `together`: the calls that have one closure act on several latched values at once.
 //!
-//! Here: which trusts may be named, and the client's side. Not here: how the values are brought together (`tasks/together.rs`), and futures
-//! (`together_future.rs`).
+//! Here: which trusts may be named, and the client's side. Not here: how the values are brought together
+//! (`tasks/together.rs`), and futures (`together_future.rs`).
 
 #![allow(unsafe_code)]
 
@@ -22,13 +22,14 @@ use crate::tasks::together::{
     Failure, Job, Outcome, Part, Parts, Route, kind_of, run_on, together_and_call_back, together_and_wait,
 };
 
-/// Trusts that can be named in one call of [`together`]: a tuple of two to eight `&Trust<Latch<_>>`, an array or a slice of
-/// `&Trust<Latch<T>>`, or a slice of `Trust<Latch<T>>`.
+/// Trusts that can be named in one call of [`together`]: a tuple of two to eight `&Trust<Latch<_>>`, an array or a
+/// slice of `&Trust<Latch<T>>`, or a slice of `Trust<Latch<T>>`.
 ///
 /// Sealed: it cannot be implemented outside of this crate.
 #[diagnostic::on_unimplemented(
     message = "`together` takes trusts of latches, not `{Self}`",
-    note = "give it `(&a, &b)`, up to eight, or a slice, of `&Trust<Latch<T>>` where `T: Send`: entrust `Latch::new(value)`"
+    note = "give it `(&a, &b)`, up to eight, or a slice, of `&Trust<Latch<T>>` where `T: Send`: entrust \
+            `Latch::new(value)`"
 )]
 pub trait Several: sealed::Several {}
 
@@ -44,7 +45,8 @@ pub(crate) mod sealed {
         type Parts: Parts;
         /// The properties, in the order of the arguments.
         fn parts(&self) -> Self::Parts;
-        /// The values, in the order of the arguments, if they are few, of different properties of this thread's own trustee, and free.
+        /// The values, in the order of the arguments, if they are few, of different properties of this thread's own
+        /// trustee, and free.
         #[expect(private_interfaces, reason = "nobody outside can name it, nor has to")]
         fn free_here(&self, worker: &Worker) -> Option<FreeHere>;
     }
@@ -171,14 +173,16 @@ impl FreeHere {
         FreeHere { values: [NonNull::dangling(); FEW], properties: [ptr::null_mut(); FEW], count: 0 }
     }
 
-    /// False where this one needs more than a look: it is of another trustee, in use, poisoned, named before, or one too many.
+    /// False where this one needs more than a look: it is of another trustee, in use, poisoned, named before, or one
+    /// too many.
     #[inline(always)]
     fn add<T: 'static>(&mut self, worker: &Worker, trust: &Trust<Latch<T>>) -> bool {
         let (property, _) = trust.parts();
         if !trust.is_at(worker) || self.count == FEW || self.properties[..self.count].contains(&property) {
             return false;
         }
-        // SAFETY: live, for this is a trust of it; of this trustee and type; the context is free, so nothing borrows it.
+        // SAFETY: live, for this is a trust of it; of this trustee and type; the context is free, so nothing borrows
+        // it.
         let value = unsafe {
             if (*property).is_poisoned() || worker.launches.lines.has(property) {
                 return false;
@@ -216,25 +220,27 @@ where
         V::kind(argument)
     }
     unsafe fn run(self, values: &[NonNull<()>]) -> U {
-        // SAFETY: the caller's promise; the references end with the call, for whatever the closure returns is `'static`.
+        // SAFETY: the caller's promise; the references end with the call, for whatever the closure returns is
+        // `'static`.
         (self.f)(unsafe { V::refs(values) })
     }
 }
 
-/// Has `f` act on the values of several latched properties at once, of one or several trustees of this process, and returns its
-/// result. While it runs nobody else has any of them. Where a trustee is gone, or a property poisoned, `f` does not run; where it panics, all the
-/// properties are poisoned, and what it had changed stays changed.
+/// Has `f` act on the values of several latched properties at once, of one or several trustees of this process, and
+/// returns its result. While it runs nobody else has any of them. Where a trustee is gone, or a property poisoned, `f`
+/// does not run; where it panics, all the properties are poisoned, and what it had changed stays changed.
 ///
 /// `f` is given `(&mut A, &mut B)` for a tuple of trusts, `[&mut T; N]` for an array, `Vec<&mut T>` for a slice.
 ///
-/// The order in which the trusts are named does not matter: calls that overlap never wait for each other in a circle, and those
-/// that wait for a value, launched closures among them, get it in turn (those that run at the same trustee together). `f` runs at one of the trustees and
-/// cannot wait, as a closure of [`apply`](Trust::apply) cannot; what it captures and returns is [`NoRef`]. Costs one request
-/// where all values are at one trustee, else two messages for each; none for the values of this very thread's trustee.
+/// The order in which the trusts are named does not matter: calls that overlap never wait for each other in a circle,
+/// and those that wait for a value, launched closures among them, get it in turn (those that run at the same trustee
+/// together). `f` runs at one of the trustees and cannot wait, as a closure of [`apply`](Trust::apply) cannot; what it
+/// captures and returns is [`NoRef`]. Costs one request where all values are at one trustee, else two messages for
+/// each; none for the values of this very thread's trustee.
 ///
-/// `f` runs after the closures of [`apply_then`](Trust::apply_then) and its kin that the same thread has sent to these trustees
-/// before. [`apply`](Trust::apply) on the property itself, the [`Latch`], finds the latch empty while a call has its value, as
-/// while a launched closure has it.
+/// `f` runs after the closures of [`apply_then`](Trust::apply_then) and its kin that the same thread has sent to these
+/// trustees before. [`apply`](Trust::apply) on the property itself, the [`Latch`], finds the latch empty while a call
+/// has its value, as while a launched closure has it.
 ///
 /// ```
 /// use trust::{Latch, Threadpool, together};
@@ -253,8 +259,8 @@ where
 /// ```
 ///
 /// # Panics
-/// With the panic of `f`; where [`try_together`] gives an error, with its text; inside a delegated closure or a callback, where
-/// nothing may wait; in a closure that was [launched](Trust::launch), which holds a value already.
+/// With the panic of `f`; where [`try_together`] gives an error, with its text; inside a delegated closure or a
+/// callback, where nothing may wait; in a closure that was [launched](Trust::launch), which holds a value already.
 #[track_caller]
 pub fn together<S, U, F>(trusts: S, f: F) -> U
 where
@@ -289,8 +295,8 @@ where
 }
 
 /// As [`together`], without waiting: `then` is called with the result, on this thread, as by
-/// [`apply_then`](Trust::apply_then). Legal everywhere but in a launched closure. Called in a delegated closure or a callback, `f`
-/// may run before requests that the thread has sent earlier to other trustees than the first.
+/// [`apply_then`](Trust::apply_then). Legal everywhere but in a launched closure. Called in a delegated closure or a
+/// callback, `f` may run before requests that the thread has sent earlier to other trustees than the first.
 ///
 /// ```
 /// use std::{cell::Cell, rc::Rc};
@@ -426,7 +432,7 @@ where
 pub(super) fn refuse_holder(worker: &Worker, call: &str) {
     assert!(
         worker.context() != Context::Free || !worker.scheduler.is_holding(),
-        "`{call}` in a closure that was launched, which holds the value of a latch already: name all of them in one call, \
-         without `launch`, or give the value up for the call (`Held::released`)"
+        "`{call}` in a closure that was launched, which holds the value of a latch already: name all of them in one \
+         call, without `launch`, or give the value up for the call (`Held::released`)"
     );
 }

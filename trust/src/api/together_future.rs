@@ -1,7 +1,8 @@
 //! `together` in async programs: futures of calls on several latched values at once.
 //!
-//! A call of an async program goes to a trustee as any other (`future.rs`), and from there to the others as that trustee's own: the one
-//! at which the closure will run, so that the result need not travel back. Up to then it has a trust of each property.
+//! A call of an async program goes to a trustee as any other (`future.rs`), and from there to the others as that
+//! trustee's own: the one at which the closure will run, so that the result need not travel back. Up to then it has a
+//! trust of each property.
 
 #![allow(unsafe_code)]
 
@@ -144,8 +145,8 @@ macro_rules! future {
 }
 
 future! {
-    /// The result of [`together_async`]. Dropping it discards the result; the closure runs all the same, unless there was no room for it
-    /// yet.
+    /// The result of [`together_async`]. Dropping it discards the result; the closure runs all the same, unless there
+    /// was no room for it yet.
     TogetherFuture<U> -> U, resume
 }
 future! {
@@ -153,12 +154,13 @@ future! {
     TryTogetherFuture<U> -> Result<U, Error>, into_result
 }
 
-/// As [`together`](crate::together), for async programs: gives a future of the result, on any executor and any thread, which does not
-/// become a trustee by it. The call is sent at once, as that of [`apply_async`](Trust::apply_async), whose back-pressure it shares: it
-/// goes to the trustee at which `f` will run, and beyond 1,024 calls of async programs there its future waits for room.
+/// As [`together`](crate::together), for async programs: gives a future of the result, on any executor and any thread,
+/// which does not become a trustee by it. The call is sent at once, as that of [`apply_async`](Trust::apply_async),
+/// whose back-pressure it shares: it goes to the trustee at which `f` will run, and beyond 1,024 calls of async
+/// programs there its future waits for room.
 ///
-/// Calls of one thread whose sets of trusts have the same trustees are sent in order; which of them runs first is open where they go for
-/// different values. The closure of a call on an empty list runs at once, on the calling thread.
+/// Calls of one thread whose sets of trusts have the same trustees are sent in order; which of them runs first is open
+/// where they go for different values. The closure of a call on an empty list runs at once, on the calling thread.
 ///
 /// ```
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,5 +1,5 @@
-//! Trusts inside arguments and results that travel serialised: a number in the bytes, which picks one from the list that travels
-//! beside them (`serial/parcel.rs`).
+//! Trusts inside arguments and results that travel serialised: a number in the bytes, which picks one from the list
+//! that travels beside them (`serial/parcel.rs`).
 
 use std::mem::ManuallyDrop;
 

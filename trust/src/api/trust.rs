@@ -1,8 +1,8 @@
 //! `Trust<T>`: the handle, and the client's side of a plain request, start to finish.
 //!
-//! There are two ways in: `request` waits for the outcome, `post` hands it to a callback. Each
-//! takes the local shortcut where the trustee is this thread (T7), else submits one request (`request/mod.rs`
-//! says what a request is, `client.rs` where it goes). What programs call: `plain.rs`, `latched.rs`, in the forms of `call.rs`.
+//! There are two ways in: `request` waits for the outcome, `post` hands it to a callback. Each takes the local shortcut
+//! where the trustee is this thread (T7), else submits one request (`request/mod.rs` says what a request is,
+//! `client.rs` where it goes). What programs call: `plain.rs`, `latched.rs`, in the forms of `call.rs`.
 
 #![allow(unsafe_code)]
 
@@ -25,20 +25,20 @@ use crate::unwind::quietly;
 /// other properties. The property is dropped on its trustee's thread after the last trust. Neither cloning nor
 /// dropping waits, wherever it happens. A trust is 16 bytes.
 ///
-/// When the property is dropped: as soon as its trustee knows that the last trust is gone and has run all requests
-/// for it. Only a request for this very property that is not sent yet delays it: at most for the longest stretch in which no
-/// fiber of the requesting thread, nor that thread's own code, waits (what a thread's own code clones, drops or entrusts is
-/// sent at once). What others compute or wait for meanwhile does not matter. On a rack it may also have to wait for a worker
-/// of another machine that computes with requests to the same trustee unsent.
+/// When the property is dropped: as soon as its trustee knows that the last trust is gone and has run all requests for
+/// it. Only a request for this very property that is not sent yet delays it: at most for the longest stretch in which
+/// no fiber of the requesting thread, nor that thread's own code, waits (what a thread's own code clones, drops or
+/// entrusts is sent at once). What others compute or wait for meanwhile does not matter. On a rack it may also have to
+/// wait for a worker of another machine that computes with requests to the same trustee unsent.
 ///
-/// A delegated closure runs while nothing else touches the property. It may do anything but wait; it may
-/// capture plain values and other trusts, but no references or pointers ([`NoRef`](crate::NoRef)): what has those travels
-/// serialised, with [`apply_with`](Trust::apply_with).
+/// A delegated closure runs while nothing else touches the property. It may do anything but wait; it may capture plain
+/// values and other trusts, but no references or pointers ([`NoRef`](crate::NoRef)): what has those travels serialised,
+/// with [`apply_with`](Trust::apply_with).
 ///
 /// # Calls
 ///
-/// A row says what the closure is given and where it runs, a column how its result comes back. All of them reach properties of
-/// this process and, on a rack, of other machines.
+/// A row says what the closure is given and where it runs, a column how its result comes back. All of them reach
+/// properties of this process and, on a rack, of other machines.
 ///
 /// | the caller waits | `try_`: for an error too | `_timeout`: so long | `_then`: a callback | and with errors | `_async`: a future | and with errors |
 /// |---|---|---|---|---|---|---|
@@ -49,12 +49,13 @@ use crate::unwind::quietly;
 /// | [`launch_held`](Trust::launch_held) | [`try_launch_held`](Trust::try_launch_held) | [`launch_held_timeout`](Trust::launch_held_timeout) | [`launch_held_then`](Trust::launch_held_then) | [`try_launch_held_then`](Trust::try_launch_held_then) | [`launch_held_async`](Trust::launch_held_async) | [`try_launch_held_async`](Trust::try_launch_held_async) |
 /// | [`launch_held_with`](Trust::launch_held_with) | [`try_launch_held_with`](Trust::try_launch_held_with) | [`launch_held_with_timeout`](Trust::launch_held_with_timeout) | [`launch_held_with_then`](Trust::launch_held_with_then) | [`try_launch_held_with_then`](Trust::try_launch_held_with_then) | [`launch_held_with_async`](Trust::launch_held_with_async) | [`try_launch_held_with_async`](Trust::try_launch_held_with_async) |
 ///
-/// - `apply`: the closure runs at the trustee, where it may not wait; what it captures and returns travels as it lies in memory.
-/// - `launch`: on a [`Latch`](crate::Latch), in a fiber of the trustee, where it may wait with the value in hand. `launch_held`:
-///   it may also give the value up for a while ([`Held`](crate::Held)).
+/// - `apply`: the closure runs at the trustee, where it may not wait; what it captures and returns travels as it lies
+///   in memory.
+/// - `launch`: on a [`Latch`](crate::Latch), in a fiber of the trustee, where it may wait with the value in hand.
+///   `launch_held`: it may also give the value up for a while ([`Held`](crate::Held)).
 /// - `_with`: with one more argument, which travels serialised, as does the result: what holds pointers may pass.
-/// - On several latched values at once: [`together`](crate::together), which has forms of its own. One closure on each of many
-///   properties: [`apply_each`](crate::apply_each).
+/// - On several latched values at once: [`together`](crate::together), which has forms of its own. One closure on each
+///   of many properties: [`apply_each`](crate::apply_each).
 ///
 /// ```
 /// let counter = trust::local_trustee().entrust(17);
@@ -87,10 +88,10 @@ impl<T> RefUnwindSafe for Trust<T> {}
 impl<T> Unpin for Trust<T> {}
 
 impl<T: 'static> Trust<T> {
-    /// Accepts a poisoned property as it is: later requests run again. Does not wait; takes effect in the order
-    /// of this thread's requests to the trustee, or, on a thread that has no worker, in that of its futures
-    /// ([`apply_async`](Self::apply_async)). There it does not wait for room as these do, so who calls it again and again, faster than the trustee
-    /// takes it, takes up memory.
+    /// Accepts a poisoned property as it is: later requests run again. Does not wait; takes effect in the order of this
+    /// thread's requests to the trustee, or, on a thread that has no worker, in that of its futures
+    /// ([`apply_async`](Self::apply_async)). There it does not wait for room as these do, so who calls it again and
+    /// again, faster than the trustee takes it, takes up memory.
     ///
     /// ```
     /// let number = trust::local_trustee().entrust(7);
@@ -124,8 +125,9 @@ impl<T: 'static> Trust<T> {
         unsafe { (*self.property).is_poisoned() }
     }
 
-    /// `finish` makes of the outcome what the caller returns; in each branch for itself, for where they joined the outcome would go
-    /// through memory, in pieces and back as a whole, for which a processor waits longer than all else takes.
+    /// `finish` makes of the outcome what the caller returns; in each branch for itself, for where they joined the
+    /// outcome would go through memory, in pieces and back as a whole, for which a processor waits longer than all else
+    /// takes.
     #[inline(always)]
     pub(super) fn request<U, F, R>(&self, call: Called, f: F, finish: impl FnOnce(Result<U, Fault>) -> R) -> R
     where
@@ -218,9 +220,8 @@ unsafe fn run_and_call_back<T, U>(
     f: impl FnOnce(&mut T) -> U,
     then: impl FnOnce(Result<U, Fault>),
 ) {
-    // Each branch for itself, as in `request`. A callback that panics has said so through the panic hook, as when the response
-    // came by a slot.
-    // SAFETY: the caller's promise.
+    // Each branch for itself, as in `request`. A callback that panics has said so through the panic hook, as when the
+    // response came by a slot. SAFETY: the caller's promise.
     match unsafe { worker.run_alone(property, f) } {
         Ok(value) => drop(worker.call_back(|| quietly(|| then(Ok(value))))),
         Err(fault) => drop(worker.call_back(|| quietly(|| then(Err(fault))))),

@@ -24,8 +24,8 @@ pub fn probe(worker: TrusteeReference) -> Option<Arc<Probe>> {
     registry::find(worker.id()).and_then(|worker| Probe::send(&worker))
 }
 
-/// What the thread of this worker does, as the kernel says it: `R` runs, `S` sleeps, `D` waits for a device, `T` was stopped. `None` if it
-/// has ended.
+/// What the thread of this worker does, as the kernel says it: `R` runs, `S` sleeps, `D` waits for a device, `T` was
+/// stopped. `None` if it has ended.
 ///
 /// ```
 /// assert_eq!(trust::link::thread_state(trust::local_trustee()), Some('R'));
@@ -38,8 +38,9 @@ pub fn thread_state(worker: TrusteeReference) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// The fiber that runs on this worker now, by name and by what it is; `None` if none does, or the system does not let others look (`membarrier`).
-/// Has the kernel interrupt all threads of the process for a moment: for workers that do not come to their loop.
+/// The fiber that runs on this worker now, by name and by what it is; `None` if none does, or the system does not let
+/// others look (`membarrier`). Has the kernel interrupt all threads of the process for a moment: for workers that do
+/// not come to their loop.
 ///
 /// ```
 /// assert_eq!(trust::link::running_fiber(trust::local_trustee()), None);
@@ -58,7 +59,8 @@ pub struct Memory {
     pub properties_bytes: u64,
 }
 
-/// The memory that this worker has in use of its own; `None` if it has ended. Asks the kernel about each page of its stacks.
+/// The memory that this worker has in use of its own; `None` if it has ended. Asks the kernel about each page of its
+/// stacks.
 ///
 /// ```
 /// let pool = trust::Threadpool::new(1);
@@ -74,8 +76,8 @@ pub fn memory(worker: TrusteeReference) -> Option<Memory> {
     Some(Memory { stacks_bytes, properties_bytes: worker.slab.bytes() })
 }
 
-/// Notes for so long what each of these workers does, and returns it in their order; blocks the thread meanwhile. `None` if that is being
-/// done already.
+/// Notes for so long what each of these workers does, and returns it in their order; blocks the thread meanwhile.
+/// `None` if that is being done already.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Threads of a C program: made clients and trustees, with a loop of their own (`park/outside.rs`) or without, and made strangers again.
+//! Threads of a C program: made clients and trustees, with a loop of their own (`park/outside.rs`) or without, and made
+//! strangers again.
 
 use std::os::fd::RawFd;
 
@@ -11,8 +12,8 @@ use crate::runtime::worker::{self, Worker};
 /// Turns of the worker's loop in one poll, after which the program's own loop has its turn.
 const TURNS_PER_POLL: usize = 32;
 
-/// Makes the calling thread a client and a trustee. With `is_polled` it gets a descriptor, and is to call [`poll`] when that is
-/// readable.
+/// Makes the calling thread a client and a trustee. With `is_polled` it gets a descriptor, and is to call [`poll`] when
+/// that is readable.
 ///
 /// # Errors
 /// If it is attached already, is ending, or the system has no memory or descriptor left.
@@ -40,7 +41,8 @@ pub fn attach(is_polled: bool) -> Result<Option<RawFd>> {
 /// If it is not attached, or inside a delegated function, a callback or a fiber.
 ///
 /// # Safety
-/// No frame of this thread is inside the crate, and no object of the thread keeps one of its fibers: the thread's worker is freed.
+/// No frame of this thread is inside the crate, and no object of the thread keeps one of its fibers: the thread's
+/// worker is freed.
 pub unsafe fn detach() -> Result<()> {
     with_worker(|worker| {
         may_wait(worker)?;
@@ -76,8 +78,8 @@ pub(super) fn outside_loop(worker: &Worker, call: &str) -> Result<()> {
     Err(Failure::new(Status::TRUST_MAY_NOT_WAIT, format!("{call} is for the thread's own code, not for fibers")))
 }
 
-/// Takes responses, serves requests, runs fibers and sends what is pending; then announces that the thread may sleep. True if
-/// there was anything to do.
+/// Takes responses, serves requests, runs fibers and sends what is pending; then announces that the thread may sleep.
+/// True if there was anything to do.
 ///
 /// # Errors
 /// If the thread is not attached, or inside a delegated function, a callback or a fiber.

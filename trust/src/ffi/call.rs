@@ -1,7 +1,8 @@
 //! `trust_apply` and `trust_apply_then`: requests that are a C function with bytes for arguments.
 //!
-//! Up to [`INLINE_BYTES`] of arguments lie in the slot behind the function's address, in one of a few sizes; more get an
-//! allocation of their own. Results are byte strings in the response slot (`Writer::put_room`), whatever their length.
+//! Up to [`INLINE_BYTES`] of arguments lie in the slot behind the function's address, in one of a few sizes; more get
+//! an allocation of their own. Results are byte strings in the response slot (`Writer::put_room`), whatever their
+//! length.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -130,8 +131,9 @@ impl Request for LongCall {
 /// As [`Request::run`], of a property that is a [`Value`].
 #[inline(always)]
 unsafe fn run(function: Called, at: *const c_void, length: usize, property: *mut Header, serving: &mut Serving) {
-    // SAFETY: live (C1), a `Value` by its handle; nothing else borrows it (D1). The writer is used by nobody else meanwhile, for
-    // requests that the function makes wait for their turn. What the function is, its giver has promised.
+    // SAFETY: live (C1), a `Value` by its handle; nothing else borrows it (D1). The writer is used by nobody else
+    // meanwhile, for requests that the function makes wait for their turn. What the function is, its giver has
+    // promised.
     unsafe {
         let mut result = TrustResult::in_slot(&raw mut serving.out);
         function(Property::<Value>::value(property).data, at, length, &raw mut result);
@@ -338,8 +340,8 @@ impl Waiting {
     /// The context is a `Waiting` that waits; the result may be read.
     pub(super) unsafe extern "C" fn receive(this: *mut c_void, status: Status, result: *const c_void, length: usize) {
         let this = this.cast::<Waiting>();
-        // SAFETY: `wait` has not returned: the reply is filled here alone, and its waiter looks at the rest afterwards. The room
-        // is of the caller, and as large as the capacity.
+        // SAFETY: `wait` has not returned: the reply is filled here alone, and its waiter looks at the rest afterwards.
+        // The room is of the caller, and as large as the capacity.
         unsafe {
             if length > 0 && length <= (*this).capacity {
                 ptr::copy_nonoverlapping(result.cast::<u8>(), (*this).result.cast(), length);

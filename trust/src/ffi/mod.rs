@@ -1,8 +1,8 @@
 //! What the C API (`trust/ffi`) needs of this crate's inside; not for programs in Rust.
 //!
-//! Here: threads of a C program that have a loop of their own (`attached.rs`), requests that are C functions with bytes for
-//! arguments (`call.rs`), the same in fibers (`launch.rs`), the types that both sides of the border see (`types.rs`). Not here:
-//! the functions that C calls, and where panics are caught: `trust/ffi`.
+//! Here: threads of a C program that have a loop of their own (`attached.rs`), requests that are C functions with bytes
+//! for arguments (`call.rs`), the same in fibers (`launch.rs`), the types that both sides of the border see
+//! (`types.rs`). Not here: the functions that C calls, and where panics are caught: `trust/ffi`.
 //!
 //! The safety of it is the C program's: a function that it gives is what it says, and so are pointers and lengths.
 //! docs/c-api.md has the rules.
@@ -58,8 +58,8 @@ pub(crate) fn may_wait(worker: &Worker) -> Result<()> {
     }
     Err(Failure::new(
         Status::TRUST_MAY_NOT_WAIT,
-        "nothing may wait inside a delegated function, a destructor or a callback: use trust_apply_then, or trust_launch \
-         the function (it then runs in a fiber and may wait)",
+        "nothing may wait inside a delegated function, a destructor or a callback: use trust_apply_then, or \
+         trust_launch the function (it then runs in a fiber and may wait)",
     ))
 }
 
@@ -71,11 +71,12 @@ pub fn check_may_wait() -> Result<()> {
     with_worker(may_wait)
 }
 
-/// Ends the workers of a pool. The thread's trustee, if it has one, serves meanwhile. A thread that is not attached is not
-/// afterwards either.
+/// Ends the workers of a pool. The thread's trustee, if it has one, serves meanwhile. A thread that is not attached is
+/// not afterwards either.
 ///
 /// # Errors
-/// If nothing may wait; in a fiber of the pool itself, or of a thread that is attached with a descriptor. Then `pool` has not been called.
+/// If nothing may wait; in a fiber of the pool itself, or of a thread that is attached with a descriptor. Then `pool`
+/// has not been called.
 ///
 /// # Safety
 /// As [`detach`], where the thread is not attached.
@@ -118,7 +119,8 @@ pub fn local_trustee() -> Result<u64> {
 /// If the thread is not attached or the trustee is not there; the pointer is the caller's still.
 ///
 /// # Safety
-/// The pointer may be used on the trustee's thread, and is not used elsewhere from now on; `destroy` may be called with it there.
+/// The pointer may be used on the trustee's thread, and is not used elsewhere from now on; `destroy` may be called with
+/// it there.
 pub unsafe fn entrust(trustee: u64, data: *mut c_void, destroy: Destroy, latched: bool) -> Result<Handle> {
     let id = TrusteeId::from_bits(trustee);
     with_worker(|_| {

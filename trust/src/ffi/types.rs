@@ -43,8 +43,9 @@ pub enum Status {
 /// The number of a trustee, of a pool's worker or of an attached thread.
 pub type Trustee = u64;
 
-/// A counted handle to a property: as many have to be dropped as were made by entrusting and cloning. It is a plain value, which may be
-/// copied as bytes, for instance into arguments, as long as each is dropped once. All zero is no trust.
+/// A counted handle to a property: as many have to be dropped as were made by entrusting and cloning. It is a plain
+/// value, which may be copied as bytes, for instance into arguments, as long as each is dropped once. All zero is no
+/// trust.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle {
@@ -59,14 +60,15 @@ pub struct TrustResult {
     written: bool,
 }
 
-/// A function that runs at the trustee, on the property that was entrusted. The arguments are a copy of the caller's bytes at a
-/// multiple of 8, good until it returns. It puts its result with `trust_result_put` or `trust_result_room`, or has none.
+/// A function that runs at the trustee, on the property that was entrusted. The arguments are a copy of the caller's
+/// bytes at a multiple of 8, good until it returns. It puts its result with `trust_result_put` or `trust_result_room`,
+/// or has none.
 pub type Function = Option<
     unsafe extern "C" fn(property: *mut c_void, arguments: *const c_void, length: usize, result: *mut TrustResult),
 >;
 
-/// A function that is called with the outcome, on the thread that made the request. The result lies at a multiple of 8 and is
-/// good until the function returns. Where the status is not `TRUST_OK` there is no result.
+/// A function that is called with the outcome, on the thread that made the request. The result lies at a multiple of 8
+/// and is good until the function returns. Where the status is not `TRUST_OK` there is no result.
 pub type Then =
     Option<unsafe extern "C" fn(context: *mut c_void, status: Status, result: *const c_void, length: usize)>;
 

@@ -1,6 +1,8 @@
-//! How much memory the stacks of one worker take, for who watches a program: the pages that were touched, as the kernel knows them.
+//! How much memory the stacks of one worker take, for who watches a program: the pages that were touched, as the kernel
+//! knows them.
 //!
-//! The worker notes each mapping of its stacks when it makes and before it gives back one, which is rare; others ask the kernel about these.
+//! The worker notes each mapping of its stacks when it makes and before it gives back one, which is rare; others ask
+//! the kernel about these.
 
 #![allow(unsafe_code)]
 
@@ -46,7 +48,8 @@ impl Footprint {
 }
 
 pub(super) fn page_bytes() -> usize {
-    // SAFETY: sysconf reads a constant of the process. Linux always answers; 4096 stands for an answer that never comes.
+    // SAFETY: sysconf reads a constant of the process. Linux always answers; 4096 stands for an answer that never
+    // comes.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
@@ -55,7 +58,7 @@ mod tests {
     use crate::fiber::stack::StackPool;
 
     #[test]
-    fn o14_stacks_count_by_what_was_touched() {
+    fn stacks_count_by_what_was_touched() {
         let mut pool = StackPool::new(64 << 10).unwrap();
         let footprint = pool.footprint();
         assert_eq!(footprint.resident_bytes(), 0, "nothing is mapped");

@@ -20,8 +20,8 @@ impl Scheduler {
     /// As [`waiting`](Self::waiting), and [`interrupt`](Self::interrupt) may take the fiber out of it.
     ///
     /// # Safety
-    /// The function may be called with the pointer, on this thread, until `f` returns or unwinds; it returns true only if nobody else
-    /// will make the fiber ready then.
+    /// The function may be called with the pointer, on this thread, until `f` returns or unwinds; it returns true only
+    /// if nobody else will make the fiber ready then.
     pub(crate) unsafe fn waiting_until_revoked<R>(
         &self,
         awaited: Awaited,
@@ -66,8 +66,8 @@ impl Scheduler {
         is_out
     }
 
-    /// Has the fiber that runs for this handle unwind at its next wait, or out of the one that it is in, if it can be taken out of that. False if
-    /// it may be taken out later, for now a panic unwinds on this thread.
+    /// Has the fiber that runs for this handle unwind at its next wait, or out of the one that it is in, if it can be
+    /// taken out of that. False if it may be taken out later, for now a panic unwinds on this thread.
     #[must_use]
     pub(crate) fn abort(&self, whom: Whom) -> bool {
         // SAFETY: in the list, so it has not been recycled.
@@ -85,7 +85,8 @@ impl Scheduler {
         let is_it = |&fiber: &*mut Fiber| unsafe { (*fiber).whom == whom && (*fiber).is_aborted.get() };
         let fiber = self.all.borrow().iter().copied().find(is_it);
         let Some(fiber) = fiber else { return true };
-        // Where a panic unwinds it might be that of this fiber, whose destructor waits: a second one would end the process.
+        // Where a panic unwinds it might be that of this fiber, whose destructor waits: a second one would end the
+        // process.
         let is_now = !std::thread::panicking();
         if is_now {
             self.take_out(fiber);

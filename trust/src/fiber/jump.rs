@@ -1,9 +1,10 @@
-//! The switch to another stack: that of the `context` crate, entered so that the processor predicts where functions return to.
+//! The switch to another stack: that of the `context` crate, entered so that the processor predicts where functions
+//! return to.
 //!
-//! A processor predicts returns by a stack of its own, which grows with each `call` and shrinks with each `ret`. On x86-64 the crate's
-//! switch is called, and leaves by a jump to where the other side had called it: one call more than returns. From then on each return is
-//! predicted to be that of the function inside, so all that a resumed fiber returns from are predicted wrong. Here the other
-//! side is left by a return.
+//! A processor predicts returns by a stack of its own, which grows with each `call` and shrinks with each `ret`. On
+//! x86-64 the crate's switch is called, and leaves by a jump to where the other side had called it: one call more than
+//! returns. From then on each return is predicted to be that of the function inside, so all that a resumed fiber
+//! returns from are predicted wrong. Here the other side is left by a return.
 
 #![allow(unsafe_code)]
 
@@ -34,8 +35,8 @@ mod x86_64 {
 
     /// As above. The switch finds, as the place where it was called, an instruction that returns to our caller. Where a
     /// fiber of the same call site left, that is what the processor predicts.
-    // SAFETY: arguments and results stay in the registers they are in, one that belongs to nobody is used, and what is pushed is
-    // popped by the switch: on return the stack is that of the caller.
+    // SAFETY: arguments and results stay in the registers they are in, one that belongs to nobody is used, and what is
+    // pushed is popped by the switch: on return the stack is that of the caller.
     #[unsafe(naked)]
     pub(in super::super) unsafe extern "C" fn jump(to: Context, data: usize) -> Transfer {
         core::arch::naked_asm!(

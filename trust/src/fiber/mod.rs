@@ -4,12 +4,12 @@
 //! worker's loop (on the thread's own stack, the *root*) gets its turn when the fibers that were ready at its
 //! last turn have run, or as many of them as it allowed. Fibers know nothing of slots, nor of who runs the loop.
 //!
-//! Invariants: (S1) a fiber is resumed on the thread that made it, and only while it is suspended or new;
-//! (S2) a suspended fiber is in at most one queue or has promised its pointer to exactly one waker; (S3) the
-//! stack of a fiber goes back to the pool only after its entry has returned and the root runs, or if it never ran; (S4) a fiber
-//! that has begun is resumed to its end or the process ends: it is never dropped, and no destructor of the thread's thread-locals
-//! runs while it is suspended; one that begins in such a destructor ends there (who ends the thread sees to that);
-//! (S5) a scheduler stays where it is from its first fiber on.
+//! Invariants: (S1) a fiber is resumed on the thread that made it, and only while it is suspended or new; (S2) a
+//! suspended fiber is in at most one queue or has promised its pointer to exactly one waker; (S3) the stack of a fiber
+//! goes back to the pool only after its entry has returned and the root runs, or if it never ran; (S4) a fiber that has
+//! begun is resumed to its end or the process ends: it is never dropped, and no destructor of the thread's
+//! thread-locals runs while it is suspended; one that begins in such a destructor ends there (who ends the thread sees
+//! to that); (S5) a scheduler stays where it is from its first fiber on.
 
 #![allow(unsafe_code)]
 
@@ -429,7 +429,8 @@ impl fmt::Display for Fiber {
 /// The record is that of a fiber of a scheduler, and is not freed meanwhile.
 unsafe fn name_of(record: *const FiberInfo) -> String {
     let fiber: *const Fiber = record.wrapping_byte_sub(offset_of!(Fiber, info)).cast();
-    // SAFETY: it lives; these two fields are never written to after they were made, whatever its thread does with the others.
+    // SAFETY: it lives; these two fields are never written to after they were made, whatever its thread does with the
+    // others.
     let (info, origin) = unsafe { (&(*fiber).info, &(*fiber).origin) };
     Named(info, origin).to_string()
 }

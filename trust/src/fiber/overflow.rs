@@ -7,11 +7,13 @@
 //!
 //! Invariants, by the labels that the SAFETY comments use:
 //! - OVERFLOW-CURRENT: the thread's `CURRENT` is null or points to a [`FiberInfo`] that lives and is not written to for
-//!   as long as it is set. Only this thread writes it; the handler on this thread reads it, and others as `shown.rs` says.
-//! - OVERFLOW-SIGNAL: the handler calls nothing that allocates, locks or panics: it reads memory that is ready, and calls
-//!   `writev`, `abort`, `sigaction` and `raise`, which POSIX allows. `CURRENT` is a constant-initialised thread-local
-//!   without a destructor, so reading it is one load relative to the thread pointer (in a library loaded with dlopen the
-//!   first access on a thread may allocate; a thread that runs fibers has had its first access in `set_current`).
+//!   as long as it is set. Only this thread writes it; the handler on this thread reads it, and others as `shown.rs`
+//!   says.
+//! - OVERFLOW-SIGNAL: the handler calls nothing that allocates, locks or panics: it reads memory that is ready, and
+//!   calls `writev`, `abort`, `sigaction` and `raise`, which POSIX allows. `CURRENT` is a constant-initialised
+//!   thread-local without a destructor, so reading it is one load relative to the thread pointer (in a library loaded
+//!   with dlopen the first access on a thread may allocate; a thread that runs fibers has had its first access in
+//!   `set_current`).
 //!
 //! Every fault that is not the current fiber's overflow goes to the handler that was there before, std's included: it
 //! still reports overflows of ordinary threads, and a wild pointer still ends the process with SIGSEGV.
@@ -101,8 +103,8 @@ fn current_action(signal: c_int) -> libc::sigaction {
 /// # Safety
 /// Called by the kernel only, as SA_SIGINFO says.
 unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes a valid siginfo; a positive code says that a memory access raised the signal, hence that
-    // it holds an address.
+    // SAFETY: the kernel passes a valid siginfo; a positive code says that a memory access raised the signal, hence
+    // that it holds an address.
     let fault = unsafe { ((*info).si_code > 0).then(|| (*info).si_addr().addr()) };
     // SAFETY: OVERFLOW-CURRENT.
     let fiber = unsafe { current().as_ref() };
@@ -206,8 +208,8 @@ fn reset_to_default(signal: c_int) {
 /// life of the thread.
 ///
 /// Threads of std have one, which is left alone unless it is too small for this processor; threads made by others get
-/// one here. Where the kernel gives no memory for it there is none: an overflow then still ends the process, by SIGSEGV,
-/// but without the message.
+/// one here. Where the kernel gives no memory for it there is none: an overflow then still ends the process, by
+/// SIGSEGV, but without the message.
 #[derive(Debug)]
 pub(crate) struct AltStack {
     /// Restores on drop; none where the thread had a stack that will do.

@@ -1,8 +1,8 @@
-//! What a fiber runs for and what it waits for, noted where it suspends for long: for messages, and for who looks for circles of
-//! fibers that wait for each other (`runtime/watch`).
+//! What a fiber runs for and what it waits for, noted where it suspends for long: for messages, and for who looks for
+//! circles of fibers that wait for each other (`runtime/watch`).
 //!
-//! Not noted: waits for the answer to a request, or for room to send one. They end by themselves while the trustee's thread
-//! runs, and nothing may be added to their path.
+//! Not noted: waits for the answer to a request, or for room to send one. They end by themselves while the trustee's
+//! thread runs, and nothing may be added to their path.
 
 use std::fmt;
 
@@ -62,7 +62,8 @@ pub(crate) struct Wait {
     pub(crate) since_ms: u64,
 }
 
-/// Takes the pointer of a waiting fiber back from the one who would make it ready. False if that one has done so, or will.
+/// Takes the pointer of a waiting fiber back from the one who would make it ready. False if that one has done so, or
+/// will.
 pub(crate) type Revoke = unsafe fn(*const (), super::FiberRef) -> bool;
 
 /// What a fiber is doing.

@@ -1,5 +1,5 @@
-//! What AddressSanitizer has to know of a switch: which stack runs next. Without that it takes a fiber's stack for wild memory, and where
-//! a panic leaves frames on it, their marks stay behind and the next frame at that place is reported.
+//! What AddressSanitizer has to know of a switch: which stack runs next. Without that it takes a fiber's stack for wild
+//! memory, and where a panic leaves frames on it, their marks stay behind and the next frame at that place is reported.
 //!
 //! Only where `build.rs` finds the sanitizer (`cfg(asan)`); elsewhere all of this is nothing.
 
@@ -112,7 +112,8 @@ mod on {
         unsafe { __sanitizer_finish_switch_fiber(left.0, ptr::null_mut(), ptr::null_mut()) };
     }
 
-    /// The sanitizer frees those frames only for who runs: this is that for a moment, in one function, whose own frame is the root's.
+    /// The sanitizer frees those frames only for who runs: this is that for a moment, in one function, whose own frame
+    /// is the root's.
     pub(in crate::fiber) fn forget(left: Left, of: Bounds, root: Bounds) {
         if left.0.is_null() {
             return;

@@ -1,12 +1,15 @@
-//! Which fiber runs on a thread, for other threads: who watches a program asks it of a worker that does not come to its loop.
+//! Which fiber runs on a thread, for other threads: who watches a program asks it of a worker that does not come to its
+//! loop.
 //!
-//! The thread stores the fiber's record at each switch, as it does for its signal handler (`overflow.rs`): this is the same store. So that a record is
-//! not freed while somebody reads it (SHOWN):
-//! - who looks says which record (`looked_at`), has all threads pass a barrier, and reads it only if it is still the current one;
+//! The thread stores the fiber's record at each switch, as it does for its signal handler (`overflow.rs`): this is the
+//! same store. So that a record is not freed while somebody reads it (SHOWN):
+//! - who looks says which record (`looked_at`), has all threads pass a barrier, and reads it only if it is still the
+//!   current one;
 //! - the thread does not free a record that is looked at. It has said before that another one, or none, is current.
 //!
-//! The barrier is a system call of who looks (`membarrier`), so a switch costs no fence: either the thread freed before its barrier, then who looks sees
-//! that the record is no longer current; or it comes to free it after, then it sees that it is looked at.
+//! The barrier is a system call of who looks (`membarrier`), so a switch costs no fence: either the thread freed before
+//! its barrier, then who looks sees that the record is no longer current; or it comes to free it after, then it sees
+//! that it is looked at.
 
 #![allow(unsafe_code)]
 
@@ -76,7 +79,8 @@ impl Current {
     }
 }
 
-/// All threads of the process have passed a full barrier when this returns true. False where the system has no such call.
+/// All threads of the process have passed a full barrier when this returns true. False where the system has no such
+/// call.
 fn barrier() -> bool {
     // Commands of <linux/membarrier.h>: the first needs the second once, the last takes milliseconds.
     const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
@@ -94,7 +98,8 @@ pub(crate) struct Shown(Mutex<Option<Thread>>);
 /// Of a thread that lives.
 struct Thread(*const Current);
 
-// SAFETY: what it points to is made of atomics, and lives until the thread that put it there has taken it away (`Shown::hide`).
+// SAFETY: what it points to is made of atomics, and lives until the thread that put it there has taken it away
+// (`Shown::hide`).
 unsafe impl Send for Thread {}
 
 impl Shown {
@@ -131,7 +136,7 @@ mod tests {
 
     /// Fibers come and go while they are looked at: each name that is seen is whole, and all of them run to their ends.
     #[test]
-    fn o17_the_fiber_that_runs_is_seen_by_others_while_fibers_come_and_go() {
+    fn the_fiber_that_runs_is_seen_by_others_while_fibers_come_and_go() {
         static IS_OVER: AtomicBool = AtomicBool::new(false);
         let pool = crate::Threadpool::builder().workers(1).pin(false).build();
         let worker = registry::find(pool.trustees()[0].id()).unwrap();
@@ -159,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn o17_who_computes_is_named() {
+    fn who_computes_is_named() {
         static IS_OVER: AtomicBool = AtomicBool::new(false);
         let pool = crate::Threadpool::builder().workers(1).pin(false).build();
         let worker = registry::find(pool.trustees()[0].id()).unwrap();
@@ -176,6 +181,6 @@ mod tests {
         IS_OVER.store(true, Ordering::Relaxed);
         busy.join().unwrap();
         let name = name.expect("membarrier is there");
-        assert!(name.starts_with("fiber ") && name.contains("o17_who_computes_is_named"), "{name}");
+        assert!(name.starts_with("fiber ") && name.contains("who_computes_is_named"), "{name}");
     }
 }

@@ -64,7 +64,8 @@ pub(crate) enum StackError {
     Size { stack_bytes: usize },
     /// The kernel refuses the address space or the guard.
     Memory { slab_bytes: usize, source: io::Error },
-    /// The process has as many mappings as it may (`vm.max_map_count`); `needed` is a limit that allows twice the stacks.
+    /// The process has as many mappings as it may (`vm.max_map_count`); `needed` is a limit that allows twice the
+    /// stacks.
     Mappings { used: usize, limit: usize, needed: usize },
 }
 
@@ -78,8 +79,8 @@ impl fmt::Display for StackError {
             ),
             StackError::Memory { slab_bytes, source } => write!(
                 f,
-                "the kernel gives no memory for fiber stacks ({slab_bytes} bytes of address space: {source}); run fewer \
-                 fibers at once, make stack_bytes smaller, or raise the limit (ulimit -v, vm.overcommit_memory)"
+                "the kernel gives no memory for fiber stacks ({slab_bytes} bytes of address space: {source}); run \
+                 fewer fibers at once, make stack_bytes smaller, or raise the limit (ulimit -v, vm.overcommit_memory)"
             ),
             StackError::Mappings { used, limit, needed } => write!(
                 f,

@@ -6,7 +6,8 @@ use super::{FiberQueue, Scheduler};
 pub(crate) trait Waits {
     fn scheduler(&self) -> &Scheduler;
 
-    /// Waits until `done`: a fiber suspends (whoever makes it done makes it ready), the thread's own code runs the loop.
+    /// Waits until `done`: a fiber suspends (whoever makes it done makes it ready), the thread's own code runs the
+    /// loop.
     fn wait_until(&self, done: impl Fn() -> bool);
 
     /// Waits until `done`. Whoever may make it done takes all fibers out of the queue.

@@ -1,5 +1,5 @@
-//! The client's half of one pair: the batch that is being filled, those in flight, and what to do with their
-//! responses. Encodes straight into the slot. Requests that a closed trustee left unanswered: `gone`. Keeps the fibers that wait
+//! The client's half of one pair: the batch that is being filled, those in flight, and what to do with their responses.
+//! Encodes straight into the slot. Requests that a closed trustee left unanswered: `gone`. Keeps the fibers that wait
 //! for room or answers; who lets them go on is the worker.
 //!
 //! Requests of this client to this trustee run in the order they were pushed: batches are a ring in order, and

@@ -173,8 +173,8 @@ impl Part {
 /// Requests between the one that runs and the one whose property is fetched.
 const AHEAD: usize = 8;
 
-/// Runs requests, one behind the other, up to the one with this index. Where the properties are spread over much memory, the
-/// end of the part is given: then they are fetched ahead.
+/// Runs requests, one behind the other, up to the one with this index. Where the properties are spread over much
+/// memory, the end of the part is given: then they are fetched ahead.
 ///
 /// # Safety
 /// That many requests lie behind `serving.next` in the same part of a slot of this pair.

@@ -1,7 +1,9 @@
-//! The control groups that bound a process' memory: `/proc/self/cgroup` says which it is in, `/proc/self/mountinfo` where their files are.
+//! The control groups that bound a process' memory: `/proc/self/cgroup` says which it is in, `/proc/self/mountinfo`
+//! where their files are.
 //!
-//! A group's path is as seen from the root of its hierarchy, or of the process' cgroup namespace. A mount shows a part of the hierarchy, whose path
-//! it has as its root: in a container without a namespace of its own that is the container's group.
+//! A group's path is as seen from the root of its hierarchy, or of the process' cgroup namespace. A mount shows a part
+//! of the hierarchy, whose path it has as its root: in a container without a namespace of its own that is the
+//! container's group.
 
 use std::path::{Path, PathBuf};
 
@@ -98,7 +100,8 @@ struct Mount {
 }
 
 impl Mount {
-    /// A line of `mountinfo`: numbers, root, place and options, then after a dash type, source and the file system's options.
+    /// A line of `mountinfo`: numbers, root, place and options, then after a dash type, source and the file system's
+    /// options.
     fn parse(line: &str) -> Option<Mount> {
         let (mount, system) = line.split_once(" - ")?;
         let mut mount = mount.split(' ').skip(3);

@@ -87,7 +87,8 @@ fn version_1_counts_where_it_has_the_controller() {
 #[test]
 fn a_container_sees_its_own_group_as_the_root_of_the_mount() {
     let (one, four) = (gib(1), gib(4));
-    // Docker with version 1, of which the process sees the path on the host, also one that runs in another such container.
+    // Docker with version 1, of which the process sees the path on the host, also one that runs in another such
+    // container.
     for path in ["/docker/0123", "/docker/4567/docker/0123"] {
         let cgroup = format!("4:memory:{path}\n0::{path}\n");
         let mounts = format!("810 809 0:33 {path} /sys/fs/cgroup/memory ro master:19 - cgroup cgroup rw,memory\n");

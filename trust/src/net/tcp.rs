@@ -36,9 +36,9 @@ impl TcpListener {
     /// worker with [`Threadpool::spawn`](crate::Threadpool::spawn).
     ///
     /// # Errors
-    /// The system's. "Too many open files" (`raw_os_error` 24, of the process) leaves the connection waiting: close some
-    /// others or sleep before the next call, and raise `ulimit -n`. [`ErrorKind::NotConnected`](io::ErrorKind::NotConnected)
-    /// after [`close`](Self::close).
+    /// The system's. "Too many open files" (`raw_os_error` 24, of the process) leaves the connection waiting: close
+    /// some others or sleep before the next call, and raise `ulimit -n`.
+    /// [`ErrorKind::NotConnected`](io::ErrorKind::NotConnected) after [`close`](Self::close).
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.

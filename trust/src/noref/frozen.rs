@@ -1,4 +1,5 @@
-//! `Frozen`: what does not change while it is only read. For crates that copy values between machines and have each reader read a copy.
+//! `Frozen`: what does not change while it is only read. For crates that copy values between machines and have each
+//! reader read a copy.
 
 #![allow(unsafe_code)]
 
@@ -6,7 +7,8 @@ use std::cell::UnsafeCell;
 
 /// A value in which nothing changes behind a `&`: it has no `UnsafeCell`, at any depth, so no `Cell`, atomic or lock.
 ///
-/// Implemented automatically, where the compiler checks [`NoRef`](crate::NoRef) strictly. Whoever has copies of such a value reads the same in each of them.
+/// Implemented automatically, where the compiler checks [`NoRef`](crate::NoRef) strictly. Whoever has copies of such a
+/// value reads the same in each of them.
 ///
 /// ```
 /// fn copied<T: trust::Frozen>(_: &T) {}
@@ -22,7 +24,8 @@ use std::cell::UnsafeCell;
 /// # Safety
 /// Implement it by hand only for a type of which no code changes, behind a `&`, what lies in it.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` can change while others read it: it has a `Cell`, an atomic, a lock or another `UnsafeCell` in it",
+    message = "`{Self}` can change while others read it: it has a `Cell`, an atomic, a lock or another `UnsafeCell` in \
+               it",
     label = "copies of it would differ",
     note = "in generic code, require it: `T: trust::Frozen`",
     note = "what several change is entrusted (`gossamer::entrust`), and the `Trust` may stand here"

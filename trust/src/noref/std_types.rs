@@ -1,8 +1,9 @@
 //! References, and types of std that hold pointers, each refused by its own name and with the cure that fits it.
 //!
-//! The auto trait alone would refuse them, too, but by the name of some pointer deep inside. So each type has an impl of its own,
-//! on a condition that nothing meets: the compiler reports the condition, and each cure is a condition with its message. (The
-//! condition is on [`Closure`], not on the type itself, for which the compiler would report `NoRef` where a closure returns it.)
+//! The auto trait alone would refuse them, too, but by the name of some pointer deep inside. So each type has an impl
+//! of its own, on a condition that nothing meets: the compiler reports the condition, and each cure is a condition with
+//! its message. (The condition is on [`Closure`], not on the type itself, for which the compiler would report `NoRef`
+//! where a closure returns it.)
 //!
 //! The impls are hidden from the documentation, where they would read as if these types were `NoRef`.
 //!
@@ -28,12 +29,14 @@ pub struct Closure;
 
 /// What lives elsewhere.
 #[diagnostic::on_unimplemented(
-    message = "`{T}` is a reference, so no closure can carry it to a trustee: add `move`, or send a value along with `apply_with`",
+    message = "`{T}` is a reference, so no closure can carry it to a trustee: add `move`, or send a value along with \
+               `apply_with`",
     label = "captured or returned by a delegated closure",
-    note = "`move |property| ..` captures numbers, arrays and plain structs by value; what holds pointers goes along as an argument, \
-            a `&str` as a `String`: `trust.apply_with(|property, value| .., value)`",
-    note = "a result is a value, not a reference into the property: copy or clone it, with `trust.apply_with(|property, ()| .., ())` if it holds \
-            pointers; nor is it a future: nothing is awaited at the trustee"
+    note = "`move |property| ..` captures numbers, arrays and plain structs by value; what holds pointers goes along \
+            as an argument, a `&str` as a `String`: `trust.apply_with(|property, value| .., value)`",
+    note = "a result is a value, not a reference into the property: copy or clone it, with \
+            `trust.apply_with(|property, ()| .., ())` if it holds pointers; nor is it a future: nothing is awaited at \
+            the trustee"
 )]
 pub trait Borrowed<T: ?Sized> {}
 
@@ -41,23 +44,25 @@ pub trait Borrowed<T: ?Sized> {}
 #[diagnostic::on_unimplemented(
     message = "`{T}` holds a pointer, so no closure can carry it to a trustee: send it along with `apply_with`",
     label = "captured or returned by a delegated closure",
-    note = "as an argument: `trust.apply_with(|property, value| .., value)`; as a result: `trust.apply_with(|property, ()| .., ())`; \
-            `launch_with` for `launch`"
+    note = "as an argument: `trust.apply_with(|property, value| .., value)`; as a result: `trust.apply_with(|property, \
+            ()| .., ())`; `launch_with` for `launch`"
 )]
 pub trait Serialised<T: ?Sized> {}
 
 /// What is shared by counting.
 #[diagnostic::on_unimplemented(
-    message = "`{T}` is a pointer, so no closure can carry it to a trustee: make it a `trust::Shared`, or entrust what is in it",
+    message = "`{T}` is a pointer, so no closure can carry it to a trustee: make it a `trust::Shared`, or entrust what \
+               is in it",
     label = "captured or returned by a delegated closure",
-    note = "what never changes: `trust::Shared::new(value)` or `Shared::from(arc)`, which may be captured; what changes: \
-            `pool.entrust(value)`, and capture the `Trust`"
+    note = "what never changes: `trust::Shared::new(value)` or `Shared::from(arc)`, which may be captured; what \
+            changes: `pool.entrust(value)`, and capture the `Trust`"
 )]
 pub trait Counted<T: ?Sized> {}
 
 /// What lies in a box, of a type that is known or not.
 #[diagnostic::on_unimplemented(
-    message = "`{T}` is a pointer, so no closure can carry it to a trustee: capture what is in it, or an enum in the place of `dyn`",
+    message = "`{T}` is a pointer, so no closure can carry it to a trustee: capture what is in it, or an enum in the \
+               place of `dyn`",
     label = "captured or returned by a delegated closure",
     note = "an `enum` has a variant for each type that a `Box<dyn ..>` might hold, and is matched at the trustee; \
             large values go along with `apply_with`"
@@ -66,7 +71,8 @@ pub trait Boxed<T: ?Sized> {}
 
 /// An error of the operating system, or any other.
 #[diagnostic::on_unimplemented(
-    message = "`{T}` may hold a pointer, so no closure can bring it from a trustee: return its `kind()`, or an enum of errors",
+    message = "`{T}` may hold a pointer, so no closure can bring it from a trustee: return its `kind()`, or an enum of \
+               errors",
     label = "captured or returned by a delegated closure",
     note = "`.map_err(|error| error.kind())`; or an `enum` of your own, which may be `From<std::io::Error>`; \
             its text goes along with `apply_with`, as a `String`"
@@ -85,8 +91,8 @@ pub trait Descriptor<T: ?Sized> {}
 #[diagnostic::on_unimplemented(
     message = "`{T}` is a pointer, so no closure can carry it to a trustee: use it in the callback of `apply_then`",
     label = "captured or returned by a delegated closure",
-    note = "`trust.apply_then(|property| .., move |result| sender.send(result))`: a callback runs on the thread that sent the \
-            request, and may own anything"
+    note = "`trust.apply_then(|property| .., move |result| sender.send(result))`: a callback runs on the thread that \
+            sent the request, and may own anything"
 )]
 pub trait Channel<T: ?Sized> {}
 

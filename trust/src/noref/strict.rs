@@ -16,9 +16,10 @@
 ///
 /// Source: thesis 3.2.5.
 ///
-/// What means something in this process only without holding a pointer passes: the number of a descriptor, the index of an entry
-/// in a global table, a token of no bytes that proves that something was initialised here. Between threads that is as good as
-/// `Send`; a type of which another machine must not get one opts out by a field `PhantomData<*const ()>`.
+/// What means something in this process only without holding a pointer passes: the number of a descriptor, the index of
+/// an entry in a global table, a token of no bytes that proves that something was initialised here. Between threads
+/// that is as good as `Send`; a type of which another machine must not get one opts out by a field `PhantomData<*const
+/// ()>`.
 ///
 /// # Safety
 /// Implement it by hand only for a type whose bytes stay meaningful on another thread and machine.
@@ -26,15 +27,16 @@
     message = "`{Self}` is or may hold a pointer, so no closure can carry it to a trustee",
     label = "captured or returned by a delegated closure",
     note = "in generic code, require it: `T: trust::NoRef + Send + 'static`",
-    note = "values travel along with `apply_with`: `trust.apply_with(|property, value| .., value)`; in the place of a function pointer \
-            capture an `enum` of the functions, or a number, and match it in the closure"
+    note = "values travel along with `apply_with`: `trust.apply_with(|property, value| .., value)`; in the place of a \
+            function pointer capture an `enum` of the functions, or a number, and match it in the closure"
 )]
 pub unsafe auto trait NoRef {}
 
 // References, and types of std that hold pointers: `std_types`.
 impl<T: ?Sized> !NoRef for *const T {}
 impl<T: ?Sized> !NoRef for *mut T {}
-// A descriptor number means nothing on another machine. (What owns one, and would close a stranger's file there: `std_types`.)
+// A descriptor number means nothing on another machine. (What owns one, and would close a stranger's file there:
+// `std_types`.)
 impl !NoRef for std::os::fd::BorrowedFd<'_> {}
 
 // Function pointers. A type for whose kind an impl is written is not `NoRef` by itself, and pointers with equally many

@@ -1,5 +1,6 @@
-//! How long it takes here to wake a thread: from the waker's decision until the sleeper runs. Learned from the start of each worker of
-//! a pool, which wakes the thread that waits for it, then from each sleep that another thread of this process ended.
+//! How long it takes here to wake a thread: from the waker's decision until the sleeper runs. Learned from the start of
+//! each worker of a pool, which wakes the thread that waits for it, then from each sleep that another thread of this
+//! process ended.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn t19_the_mean_follows_what_is_measured_but_not_cores_that_are_taken_away() {
+    fn the_mean_follows_what_is_measured_but_not_cores_that_are_taken_away() {
         let after = |samples: &[u64]| samples.iter().fold(FIRST_NS, |before, &sample| mean(before, sample));
         assert!((4_900..5_100).contains(&after(&[5_000; 100])), "{}", after(&[5_000; 100]));
         assert!((99_000..=100_000).contains(&after(&[100_000; 100])), "{}", after(&[100_000; 100]));

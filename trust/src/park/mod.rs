@@ -71,8 +71,8 @@ pub(crate) struct Parker {
 /// A way to sleep that other processes can end, and to end it. See `link.rs`.
 ///
 /// # Safety
-/// Both functions are called in the middle of the worker's loop, `wake` on the threads that send too: they call nothing of this crate
-/// but `is_idle`, and run nobody else's code.
+/// Both functions are called in the middle of the worker's loop, `wake` on the threads that send too: they call nothing
+/// of this crate but `is_idle`, and run nobody else's code.
 pub unsafe trait Waker: Send + Sync {
     /// Announces that the worker sleeps, asks `is_idle` once more after that, and sleeps until woken or for
     /// `limit`. May return early.
@@ -128,8 +128,8 @@ impl Parker {
         sleep
     }
 
-    /// Worker: announces that it sleeps, or is about to where nobody tells the library (`outside.rs`), and looks once more.
-    /// False, and the announcement is taken back, if there is work; else the next that comes wakes it.
+    /// Worker: announces that it sleeps, or is about to where nobody tells the library (`outside.rs`), and looks once
+    /// more. False, and the announcement is taken back, if there is work; else the next that comes wakes it.
     pub(crate) fn arm(&self, has_work: impl Fn() -> bool) -> bool {
         // Release: whoever wakes this sleep (Acquire in `wake_slow`) finds the waker that it sleeps by.
         self.announce(ASLEEP, Ordering::Release);
@@ -152,8 +152,8 @@ impl Parker {
         self.waker.set(waker).is_ok()
     }
 
-    /// Sender: makes work visible, and wakes the worker if it sleeps. Nobody can wake a worker in another way, so nobody
-    /// can leave out the fence.
+    /// Sender: makes work visible, and wakes the worker if it sleeps. Nobody can wake a worker in another way, so
+    /// nobody can leave out the fence.
     #[inline(always)]
     pub(crate) fn publish(&self, work: impl FnOnce()) -> Presence {
         work();

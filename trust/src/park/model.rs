@@ -183,7 +183,8 @@ mod tests {
         }
     }
 
-    /// A thread that sleeps in a loop of its own: announces, looks once more, and goes to its descriptor, written to by itself or not.
+    /// A thread that sleeps in a loop of its own: announces, looks once more, and goes to its descriptor, written to by
+    /// itself or not.
     fn outside<const CLIENTS: usize>(each: u64) {
         explore(move || {
             let (parker, sides, clients) = trustee::<CLIENTS>();

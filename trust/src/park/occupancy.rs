@@ -1,6 +1,7 @@
-//! Which core each thread with a trustee runs on, or waits for. An idle worker asks here whether another thread of this process
-//! wants the core that it polls on (`idle.rs`). Hints: only time depends on them, so all accesses are Relaxed, and an entry may be old:
-//! a worker that computes does not say when it is moved to another core, one that is blocked outside the library seems to run.
+//! Which core each thread with a trustee runs on, or waits for. An idle worker asks here whether another thread of this
+//! process wants the core that it polls on (`idle.rs`). Hints: only time depends on them, so all accesses are Relaxed,
+//! and an entry may be old: a worker that computes does not say when it is moved to another core, one that is blocked
+//! outside the library seems to run.
 
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
@@ -11,8 +12,8 @@ const UNKNOWN: u16 = 0;
 /// In an entry: the thread sleeps, and does not want its core.
 const ASLEEP: u16 = 1 << 15;
 
-/// By index of the trustee: [`UNKNOWN`], or one more than the core, perhaps with [`ASLEEP`]. Close together, because an idle worker
-/// looks at all of them; they are written only by threads that are idle, and by those who wake them.
+/// By index of the trustee: [`UNKNOWN`], or one more than the core, perhaps with [`ASLEEP`]. Close together, because an
+/// idle worker looks at all of them; they are written only by threads that are idle, and by those who wake them.
 static CORES: [AtomicU16; THREADS_MAX] = [const { AtomicU16::new(UNKNOWN) }; THREADS_MAX];
 /// Behind the last entry that was ever written.
 static END: AtomicUsize = AtomicUsize::new(0);
@@ -40,7 +41,8 @@ pub(crate) fn sleep(index: usize) {
     set(index, CORES[index].load(Ordering::Relaxed) | ASLEEP);
 }
 
-/// The thread with this index has been woken: it wants its core, and may not run before that is free. Said by who wakes it.
+/// The thread with this index has been woken: it wants its core, and may not run before that is free. Said by who wakes
+/// it.
 pub(crate) fn wake(index: usize) {
     if CORES[index].load(Ordering::Relaxed) & ASLEEP != 0 {
         // In one step: the thread may run again by itself, and leave.
@@ -76,7 +78,7 @@ mod tests {
     use crate::registry;
 
     #[test]
-    fn t19_a_core_is_wanted_by_who_is_idle_or_woken_there() {
+    fn a_core_is_wanted_by_who_is_idle_or_woken_there() {
         let thread = std::thread::spawn(move || {
             // Two indices that no other thread has meanwhile. Pinned, so that both are on one core.
             let (me, other) = (registry::register().id, registry::register().id);

@@ -1,14 +1,17 @@
-//! Threads that sleep in a loop of their own (epoll, libevent): a descriptor that becomes readable when there is something for
-//! the library to do. Who gives a thread one, and the call that does what there is to do: `ffi/attached.rs`.
+//! Threads that sleep in a loop of their own (epoll, libevent): a descriptor that becomes readable when there is
+//! something for the library to do. Who gives a thread one, and the call that does what there is to do:
+//! `ffi/attached.rs`.
 //!
-//! The library cannot see such a thread go to sleep, so it keeps to this: **outside the library's calls the thread counts as
-//! asleep.** Whoever leaves ([`Outside::enter`]) announces sleep, fences (F1) and looks for work once more, as in `park/mod.rs`; if
-//! there is some it wakes itself. Whoever makes work for it fences (F2), finds the announcement, takes it away and
-//! writes to the descriptor, once until the thread has announced itself anew. So the work is seen by the last look, or the
-//! descriptor is readable, and stays so until a poll has read it: no wake-up is lost, whatever the loop does meanwhile.
+//! The library cannot see such a thread go to sleep, so it keeps to this: **outside the library's calls the thread
+//! counts as asleep.** Whoever leaves ([`Outside::enter`]) announces sleep, fences (F1) and looks for work once more,
+//! as in `park/mod.rs`; if there is some it wakes itself. Whoever makes work for it fences (F2), finds the
+//! announcement, takes it away and writes to the descriptor, once until the thread has announced itself anew. So the
+//! work is seen by the last look, or the descriptor is readable, and stays so until a poll has read it: no wake-up is
+//! lost, whatever the loop does meanwhile.
 //!
-//! Wakes are counted (`wakes`) before they are written. So a poll knows without a system call whether there is something
-//! to read; a count whose write is still to come is read by a later poll, which the write itself brings about.
+//! Wakes are counted (`wakes`) before they are written. So a poll knows without a system call whether there is
+//! something to read; a count whose write is still to come is read by a later poll, which the write itself brings
+//! about.
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};

@@ -1,5 +1,5 @@
-//! A property in memory: an 8-byte header, then the value, or a box of it where it is large. Where that lies, and what its
-//! type is, is in `slab.rs`; what counts its trusts in `reclaim.rs`.
+//! A property in memory: an 8-byte header, then the value, or a box of it where it is large. Where that lies, and what
+//! its type is, is in `slab.rs`; what counts its trusts in `reclaim.rs`.
 //!
 //! A property is touched by its trustee's thread alone, from the moment its trust is first used there. The
 //! thread that entrusts it to another trustee writes it before, and hands it over with the request or the

@@ -1,4 +1,5 @@
-//! What is known of a property whatever its type is: the header before its value, and what its trustee knows of its type.
+//! What is known of a property whatever its type is: the header before its value, and what its trustee knows of its
+//! type.
 
 use std::alloc::Layout;
 use std::any::TypeId;

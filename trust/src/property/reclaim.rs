@@ -10,24 +10,27 @@
 //!
 //! Reclamation. Each client keeps, in memory that the trustee can read, how many requests it has published
 //! (`Pair::published`), and for each request of its open batch, which it has not published, the property that it is for
-//! (`Pair::marks`), and likewise for those that found no slot (`Pair::queued`). When a count reaches 0 the trustee
-//! (1) empties its inbox, and clears the property's `counted` mark; looks at the queue and the marks of each of its clients,
+//! (`Pair::marks`), and likewise for those that found no slot (`Pair::queued`). When a count reaches 0 the trustee (1)
+//! empties its inbox, and clears the property's `counted` mark; looks at the queue and the marks of each of its
+//! clients,
 //!     and sets the property aside if it finds it there, to begin anew when it has served that batch, or the next;
 //!     then notes the number of each client,
 //! (2) waits, serving as ever, until it has served that many of each, and
 //! (3) reclaims the property if its count is 0 and did not change since (1); if it changed and is 0 again it
 //!     begins anew at (1); if it is not 0 the property lives.
 //!
-//! Lemma. A request for the property whose making => (1) has been served at (3). Where it was made it was put into the open batch,
-//! queued (from where it goes into a later open batch), or given to the inbox or pushed on the stack of calls, before the client did anything else.
-//! - In the inbox or the stack (`registry/calls.rs`): (1) has seen it, for the lock of the inbox, and the word of the stack by coherence, order
-//!   them; a call that was taken and has not run has a count of its own.
-//! - In the queue: (1) has found it there, by coherence of the flag and by the lock, and not come to (3); or it was taken out,
-//!   after it had been marked in the open batch, and the lock or the flag (Release, Acquire) makes that mark => (1):
-//! - In the open batch: (1) has found its mark, by coherence, and not come to (3); or it has found the mark of a later batch in
-//!   its place. That mark is stored with Release after the number of the earlier batch, and read with Acquire
-//!   before the number is noted: so the number includes the request. Reading marks up to the first of a served batch misses none: marks
-//!   before this one in the batch were stored before it.
+//! Lemma. A request for the property whose making => (1) has been served at (3). Where it was made it was put into the
+//! open batch, queued (from where it goes into a later open batch), or given to the inbox or pushed on the stack of
+//! calls, before the client did anything else.
+//! - In the inbox or the stack (`registry/calls.rs`): (1) has seen it, for the lock of the inbox, and the word of the
+//!   stack by coherence, order them; a call that was taken and has not run has a count of its own.
+//! - In the queue: (1) has found it there, by coherence of the flag and by the lock, and not come to (3); or it was
+//!   taken out, after it had been marked in the open batch, and the lock or the flag (Release, Acquire) makes that mark
+//!   => (1):
+//! - In the open batch: (1) has found its mark, by coherence, and not come to (3); or it has found the mark of a later
+//!   batch in its place. That mark is stored with Release after the number of the earlier batch, and read with Acquire
+//!   before the number is noted: so the number includes the request. Reading marks up to the first of a served batch
+//!   misses none: marks before this one in the batch were stored before it.
 //!
 //! A number is a number of requests in the order in which they are served, so (2) has served it.
 //!
@@ -40,23 +43,25 @@
 //!   `clone` borrows P, so X's +1 => P's drop => P's -1 => (1), and X's +1 has been served: X is in S. Contradiction.
 //!   So all trusts are in D. A request through P borrows P likewise, so it => (1), and has been served. QED.
 //!
-//! Counts and properties for which a client has no free slot, trusts dropped by threads that have no slots, and new clients,
-//! reach the trustee by its inbox. There counts of one property are added up: they are read together, and by the
-//! lemma it does not matter when. `reclaim/model.rs` checks the scheme.
+//! Counts and properties for which a client has no free slot, trusts dropped by threads that have no slots, and new
+//! clients, reach the trustee by its inbox. There counts of one property are added up: they are read together, and by
+//! the lemma it does not matter when. `reclaim/model.rs` checks the scheme.
 //!
-//! How long a drop may be delayed. By a client that has an unsent request for that very property: until it sends it, which its
-//! worker's loop does in its first turn after the batch before was answered. So it takes at most the longest stretch in which no
-//! fiber of that thread, nor the thread's own code, waits. A thread that computes or blocks delays the properties that it has
-//! just used, and no others. (What a thread's own code counts or entrusts goes at once, if need be by the inbox.)
+//! How long a drop may be delayed. By a client that has an unsent request for that very property: until it sends it,
+//! which its worker's loop does in its first turn after the batch before was answered. So it takes at most the longest
+//! stretch in which no fiber of that thread, nor the thread's own code, waits. A thread that computes or blocks delays
+//! the properties that it has just used, and no others. (What a thread's own code counts or entrusts goes at once, if
+//! need be by the inbox.)
 //!
-//! Across machines the trustee cannot read the clients' numbers, so in (1) it asks the service thread of each other machine, which
-//! always answers, and goes on to (2) when each has told the numbers of all workers of its machine (`remote/numbers.rs`). It answers
-//! after (1) began, so whatever happened before (1) is in the numbers, which count all requests, sent or not, and the
-//! proof stands. So a drop may be delayed by a worker of another machine that has unsent requests to the trustee, until its next turn.
+//! Across machines the trustee cannot read the clients' numbers, so in (1) it asks the service thread of each other
+//! machine, which always answers, and goes on to (2) when each has told the numbers of all workers of its machine
+//! (`remote/numbers.rs`). It answers after (1) began, so whatever happened before (1) is in the numbers, which count
+//! all requests, sent or not, and the proof stands. So a drop may be delayed by a worker of another machine that has
+//! unsent requests to the trustee, until its next turn.
 //!
-//! A request of another machine may come before the word of the thread that entrusted the property (`Adopt`): on a machine of a
-//! rack the slab knows of it from the start (`announced`). Where a count reaches 0 before that word has come, (2) waits for it,
-//! for it is a request that was made before (1).
+//! A request of another machine may come before the word of the thread that entrusted the property (`Adopt`): on a
+//! machine of a rack the slab knows of it from the start (`announced`). Where a count reaches 0 before that word has
+//! come, (2) waits for it, for it is a request that was made before (1).
 //!
 //! Invariant C1: a request that runs finds its property live.
 
@@ -103,8 +108,8 @@ pub(crate) trait Trustee<C, F> {
     fn clients(&self) -> Ref<'_, Vec<Rc<C>>>;
     /// Clients on other machines.
     fn remote_clients(&self) -> Vec<Rc<F>>;
-    /// Service threads of other machines, and a question to one of them, for the reclamation of this number, which ends in
-    /// [`PropertyTable::note_numbers`].
+    /// Service threads of other machines, and a question to one of them, for the reclamation of this number, which ends
+    /// in [`PropertyTable::note_numbers`].
     fn services(&self) -> Vec<TrusteeId>;
     fn ask(&self, service: TrusteeId, reclamation: u64);
     /// Drops a property that is in no list any more.
@@ -251,7 +256,8 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
         asked.into_iter().for_each(|service| trustee.ask(service, number));
     }
 
-    /// Sets those of the properties aside for which a client has a request that is queued, or in a batch that is not served.
+    /// Sets those of the properties aside for which a client has a request that is queued, or in a batch that is not
+    /// served.
     fn set_aside(&self, clients: &[Rc<C>], properties: &mut Vec<*mut Header>) {
         properties.sort_unstable();
         let mut unserved = Vec::new();

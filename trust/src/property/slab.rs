@@ -1,13 +1,13 @@
-//! Where properties lie. Each trustee has pages of its own, so no cache line holds properties of two trustees, and small
-//! properties of a type lie close together.
+//! Where properties lie. Each trustee has pages of its own, so no cache line holds properties of two trustees, and
+//! small properties of a type lie close together.
 //!
 //! A page is aligned to its size, so a property's address tells its page, and the page tells the property's type. A
 //! page goes back to the allocator when its last property has gone and another page of the type has room, or its
 //! trustee has ended; so it may outlive its trustee, and keeps the trustee's `PropertySlab` alive as long.
 //!
-//! Invariants: (H1) a page has a share of its `PropertySlab`, whose lock guards all fields of the page that change; (H2) a page is
-//! in the list of its type exactly while it has a free slot, at the place that it knows; (H3) a slot is given out once until
-//! it is given back.
+//! Invariants: (H1) a page has a share of its `PropertySlab`, whose lock guards all fields of the page that change;
+//! (H2) a page is in the list of its type exactly while it has a free slot, at the place that it knows; (H3) a slot is
+//! given out once until it is given back.
 
 #![allow(unsafe_code)]
 
@@ -33,8 +33,8 @@ pub(crate) struct PropertySlab(Mutex<State>);
 struct State {
     /// Pages with room, by type.
     open: HashMap<*const PropertyType, Vec<*mut Page>>,
-    /// Properties that other threads have made, and of which the trustee has not heard yet. Another machine may send requests
-    /// for one before the entrusting thread's own word arrives.
+    /// Properties that other threads have made, and of which the trustee has not heard yet. Another machine may send
+    /// requests for one before the entrusting thread's own word arrives.
     announced: HashSet<*mut Header>,
     /// The trustee has ended.
     closed: bool,
@@ -45,8 +45,8 @@ struct State {
 // SAFETY: the pages belong to the state, by H1 and H2; no thread is special to them.
 unsafe impl Send for State {}
 
-/// The beginning of a page; its slots follow. It is only ever borrowed shared: other threads read `kind` and `slab` while the
-/// one with the lock changes the rest.
+/// The beginning of a page; its slots follow. It is only ever borrowed shared: other threads read `kind` and `slab`
+/// while the one with the lock changes the rest.
 struct Page {
     kind: &'static PropertyType,
     slab: Arc<PropertySlab>,

@@ -1,13 +1,14 @@
 //! What lets fibers wait on sockets (T15): one poller for each worker that has sockets, and who waits for which.
 //!
-//! Here: the sockets that a worker knows, by token, and the turn in which it learns what happened to them. Not here: the
-//! system calls on sockets and waiting for them (`net/`), how the worker sleeps in its poller (`waker.rs`) or, where it
-//! sleeps on something else because other machines wake it, who watches the poller meanwhile (`poll_thread.rs`).
+//! Here: the sockets that a worker knows, by token, and the turn in which it learns what happened to them. Not here:
+//! the system calls on sockets and waiting for them (`net/`), how the worker sleeps in its poller (`waker.rs`) or,
+//! where it sleeps on something else because other machines wake it, who watches the poller meanwhile
+//! (`poll_thread.rs`).
 //!
 //! Sockets are registered once for each worker that waits for them, edge-triggered. A fiber first tries its call. When
-//! that would block, the socket counts as not ready from there on and the fiber waits for the next edge; an edge that comes
-//! between the call and the wait is still with the kernel, for only this thread's turn takes edges from there. So no
-//! wake-up is lost, and a worker that serves many sockets asks the kernel once for all of them.
+//! that would block, the socket counts as not ready from there on and the fiber waits for the next edge; an edge that
+//! comes between the call and the wait is still with the kernel, for only this thread's turn takes edges from there. So
+//! no wake-up is lost, and a worker that serves many sockets asks the kernel once for all of them.
 
 mod poll_thread;
 mod waker;
@@ -70,7 +71,8 @@ impl Source {
         }
     }
 
-    /// A call took less than it asked for. So the next one would block, unless the other side has closed or a read has come to urgent data.
+    /// A call took less than it asked for. So the next one would block, unless the other side has closed or a read has
+    /// come to urgent data.
     ///
     /// The kernel tells of urgent data with what it tells of the data around it; whatever comes later it tells anew.
     fn note_short(&self, direction: Direction) {
@@ -98,7 +100,8 @@ pub(crate) struct Reactor {
 }
 
 struct Poller {
-    /// Where the worker is watched while it sleeps, if it does not sleep in the poller itself. Given up before the poller.
+    /// Where the worker is watched while it sleeps, if it does not sleep in the poller itself. Given up before the
+    /// poller.
     watched: Option<Place>,
     shared: Arc<SharedPoller>,
     polled: Arc<Mutex<Polled>>,
@@ -130,8 +133,8 @@ impl Registration {
         self.poller.strong_count() == 0
     }
 
-    /// The socket is about to be closed. The kernel would forget it by itself only if it has no other descriptor, such as one of
-    /// `try_clone`; and would then take one of the same number for this one.
+    /// The socket is about to be closed. The kernel would forget it by itself only if it has no other descriptor, such
+    /// as one of `try_clone`; and would then take one of the same number for this one.
     pub(crate) fn give_up(self, socket: RawFd) {
         if let Some(poller) = self.poller.upgrade() {
             // It was registered and is open, so there is nothing that could go wrong.
@@ -155,7 +158,10 @@ impl Reactor {
     fn poller(&self, worker: &Arc<Shared>) -> io::Result<&Poller> {
         if self.poller.get().is_none() {
             let poller = Poller::new(worker).map_err(|error| {
-                let text = format!("a worker could not make its poller for sockets (`ulimit -n` says how many files it may have): {error}");
+                let text = format!(
+                    "a worker could not make its poller for sockets (`ulimit -n` says how many files it \
+                                    may have): {error}"
+                );
                 io::Error::new(error.kind(), text)
             })?;
             let _ = self.poller.set(poller);
@@ -250,8 +256,8 @@ impl Reactor {
         }
     }
 
-    /// The worker's turn: learns now and then what has happened to its sockets, and lets fibers go on. True if there was
-    /// anything. It looks in this turn if it `must_look`.
+    /// The worker's turn: learns now and then what has happened to its sockets, and lets fibers go on. True if there
+    /// was anything. It looks in this turn if it `must_look`.
     pub(crate) fn turn(&self, scheduler: &Scheduler, must_look: bool) -> bool {
         let Some(poller) = self.poller.get() else { return false };
         let mut polled = poller.polled.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
-//! One thread of the process that watches the pollers of sleeping workers which sleep on something else: the workers of a
-//! rack program, which sleep where other machines can wake them.
+//! One thread of the process that watches the pollers of sleeping workers which sleep on something else: the workers of
+//! a rack program, which sleep where other machines can wake them.
 //!
-//! A worker arms its place after it has announced its sleep; the poll thread disarms it before it wakes the worker, both
-//! under the lock. So either the worker finds its place disarmed and arms it anew (and the kernel tells at once what is
-//! there already), or the poll thread finds the worker's announcement and wakes it. While a worker is awake the poll thread
-//! is woken for it at most once.
+//! A worker arms its place after it has announced its sleep; the poll thread disarms it before it wakes the worker,
+//! both under the lock. So either the worker finds its place disarmed and arms it anew (and the kernel tells at once
+//! what is there already), or the poll thread finds the worker's announcement and wakes it. While a worker is awake the
+//! poll thread is woken for it at most once.
 
 use std::io;
 use std::os::fd::RawFd;

@@ -66,8 +66,9 @@ impl PollWaker {
 unsafe impl Waker for PollWaker {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
         let mut polled = self.polled.lock().unwrap_or_else(PoisonError::into_inner);
-        // Events that no turn has taken are of a worker that had no sockets in its turn: they are of no use, and must not keep
-        // it from sleep. A wake that comes behind this question is with the poller by then, and ends the look at once.
+        // Events that no turn has taken are of a worker that had no sockets in its turn: they are of no use, and must
+        // not keep it from sleep. A wake that comes behind this question is with the poller by then, and ends the look
+        // at once.
         if is_idle() {
             polled.poll(limit);
         }

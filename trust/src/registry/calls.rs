@@ -1,20 +1,23 @@
-//! Calls of threads that have no slots, as those of an async runtime: how they reach a worker, and how many may be under way.
+//! Calls of threads that have no slots, as those of an async runtime: how they reach a worker, and how many may be
+//! under way.
 //!
-//! A call is a node that its sender allocates. Senders push nodes onto a stack, the worker takes all of it at once and turns it
-//! round: so calls of one thread are taken in the order in which they were pushed, and nobody waits for a lock. The word of the
-//! stack also tells that there is a message in the inbox: one node, which belongs to the inbox, stands for all its messages.
+//! A call is a node that its sender allocates. Senders push nodes onto a stack, the worker takes all of it at once and
+//! turns it round: so calls of one thread are taken in the order in which they were pushed, and nobody waits for a
+//! lock. The word of the stack also tells that there is a message in the inbox: one node, which belongs to the inbox,
+//! stands for all its messages.
 //!
 //! ```text
 //! push:  node.next = head, head = node (compare-and-swap, Release)      worker:  head = null (swap, Acquire)
 //! close: head = CLOSED (swap): what was pushed before is the worker's, what comes after is given back
 //! ```
 //!
-//! Only the worker removes, and it removes all: there is no ABA problem. Each change of the word is a read-modify-write, so whoever
-//! takes the stack sees what lies behind each node that was pushed.
+//! Only the worker removes, and it removes all: there is no ABA problem. Each change of the word is a
+//! read-modify-write, so whoever takes the stack sees what lies behind each node that was pushed.
 //!
-//! The window. `entered` calls less `left` ones are under way; beyond [`CALLS_MAX`] a call must wait ([`Window::wait`]).
-//! A waiter puts its waker down, says so, and looks again by a read-modify-write; who leaves counts itself by another one of the same
-//! word, and then looks for waiters. One of the two comes later, and sees what the other did before.
+//! The window. `entered` calls less `left` ones are under way; beyond [`CALLS_MAX`] a call must wait
+//! ([`Window::wait`]). A waiter puts its waker down, says so, and looks again by a read-modify-write; who leaves counts
+//! itself by another one of the same word, and then looks for waiters. One of the two comes later, and sees what the
+//! other did before.
 
 #![allow(unsafe_code)]
 
@@ -45,7 +48,8 @@ pub(crate) enum Verdict {
 /// The start of a call's allocation.
 pub(crate) struct CallHead {
     next: Cell<*mut CallHead>,
-    /// Of the worker that will take it, which alone looks behind the pointer; or null, where the call has a trust of its own.
+    /// Of the worker that will take it, which alone looks behind the pointer; or null, where the call has a trust of
+    /// its own.
     property: *mut Header,
     /// Does with the call what is to be done; takes over the queue's share in the allocation.
     act: unsafe fn(NonNull<CallHead>, Verdict),
@@ -132,8 +136,8 @@ pub(crate) struct CallQueue {
     pub(crate) window: Window,
 }
 
-// SAFETY: the nodes of the stack are `QueuedCall`s, which are `Send`; `mail.next` is written by who has set the inbox's mark, under
-// its lock, before the push, and read by the worker that has taken it, before the mark is cleared.
+// SAFETY: the nodes of the stack are `QueuedCall`s, which are `Send`; `mail.next` is written by who has set the inbox's
+// mark, under its lock, before the push, and read by the worker that has taken it, before the mark is cleared.
 unsafe impl Send for CallQueue {}
 // SAFETY: as above.
 unsafe impl Sync for CallQueue {}
@@ -167,7 +171,8 @@ impl CallQueue {
         Err(call)
     }
 
-    /// There are messages in the inbox. To be called under its lock, and again only when [`Taken::has_mail`] has said so.
+    /// There are messages in the inbox. To be called under its lock, and again only when [`Taken::has_mail`] has said
+    /// so.
     pub(crate) fn push_mail(&self) {
         // SAFETY: the caller's promise: it is not in the stack.
         let _ = unsafe { self.push_node(NonNull::from(&self.mail)) };
@@ -231,7 +236,8 @@ impl CallQueue {
 pub(crate) struct Window {
     entered: Counter,
     left: Counter,
-    /// As many have left at least: who enters looks at `left`, which the worker writes all the time, only when it has to.
+    /// As many have left at least: who enters looks at `left`, which the worker writes all the time, only when it has
+    /// to.
     known_to_have_left: AtomicUsize,
     has_waiters: AtomicBool,
     is_closed: AtomicBool,
@@ -279,8 +285,8 @@ impl Window {
         self.under_way() < CALLS_MAX || self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// One more call is under way, if there is room. A few threads may find the last place at the same time: then it is as many
-    /// calls more.
+    /// One more call is under way, if there is room. A few threads may find the last place at the same time: then it is
+    /// as many calls more.
     #[must_use]
     pub(crate) fn try_enter(&self) -> bool {
         let has_room = self.has_room();
@@ -309,8 +315,8 @@ impl Window {
         self.wake_waiters();
     }
 
-    /// Leaves a waker to be woken when there may be room, in the place of that of this number, if it still waits. `None` if there is
-    /// room.
+    /// Leaves a waker to be woken when there may be room, in the place of that of this number, if it still waits.
+    /// `None` if there is room.
     pub(crate) fn wait(&self, number: Option<u64>, waker: &Waker) -> Option<u64> {
         // The executor's code: not under the lock.
         let waker = waker.clone();
@@ -340,8 +346,9 @@ impl Window {
         self.wake_waiters();
     }
 
-    /// Wakes as many as there is room for: when one of the calls that are under way leaves, the next ones have their turn, also where those that
-    /// were woken before do not come. With none under way nobody will leave, so all are woken.
+    /// Wakes as many as there is room for: when one of the calls that are under way leaves, the next ones have their
+    /// turn, also where those that were woken before do not come. With none under way nobody will leave, so all are
+    /// woken.
     #[cold]
     fn wake_waiters(&self) {
         let mut woken = Vec::new();

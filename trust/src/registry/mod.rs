@@ -56,7 +56,8 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct Inbox {
     messages: VecDeque<Message>,
-    /// Counts, one for each property: they are bounded by the number of properties, however long the worker does not look.
+    /// Counts, one for each property: they are bounded by the number of properties, however long the worker does not
+    /// look.
     counts: HashMap<*mut Header, i64>,
     /// The word that there are messages is on its way to the worker, or with it.
     told: bool,
@@ -99,7 +100,8 @@ pub(crate) enum Message {
     Count(PropertyRef, i32),
     /// A thread without a free slot has entrusted this property to the worker.
     Adopt(PropertyRef),
-    /// For the service thread: one without a link has cloned or dropped a trust of a property on another machine (`remote::forward`).
+    /// For the service thread: one without a link has cloned or dropped a trust of a property on another machine
+    /// (`remote::forward`).
     Forward,
     /// Somebody wants to know of the fibers ([`Shared::ask_for_report`]).
     Report,
@@ -192,8 +194,8 @@ impl Shared {
         self.calls.has_any()
     }
 
-    /// Worker: all calls and messages that have arrived. Who sees that there are no more sees that the worker has marked itself
-    /// busy before (`Threadpool::is_quiet`).
+    /// Worker: all calls and messages that have arrived. Who sees that there are no more sees that the worker has
+    /// marked itself busy before (`Threadpool::is_quiet`).
     pub(crate) fn take_messages(&self) -> (Calls, VecDeque<Message>) {
         let taken = self.calls.take();
         let messages = if taken.has_mail { self.take_mail(false) } else { VecDeque::new() };
@@ -236,7 +238,8 @@ impl Table {
     fn give_back(&mut self, index: u16) {
         let entry = &mut self.entries[usize::from(index)];
         entry.worker = None;
-        // The last one is nobody's (`TrusteeId::vacant`). No id is ever used again: a trust may be older than any of these threads.
+        // The last one is nobody's (`TrusteeId::vacant`). No id is ever used again: a trust may be older than any of
+        // these threads.
         if entry.generation < u32::MAX - 1 {
             entry.generation += 1;
             self.free.push(index);
@@ -298,7 +301,8 @@ pub(crate) fn find(id: TrusteeId) -> Option<Arc<Shared>> {
     (worker.id == id).then(|| Arc::clone(worker))
 }
 
-/// Runs `f` with what others know of this worker, if it is still there, or was lately: one that has ended takes nothing.
+/// Runs `f` with what others know of this worker, if it is still there, or was lately: one that has ended takes
+/// nothing.
 pub(crate) fn with<R>(id: TrusteeId, f: impl FnOnce(&Arc<Shared>) -> R) -> Option<R> {
     const PLACES: usize = 8;
     thread_local! {

@@ -1,7 +1,8 @@
-//! What the fibers of each worker wait for, asked from other threads: each worker tells of its own, when its loop comes to it.
+//! What the fibers of each worker wait for, asked from other threads: each worker tells of its own, when its loop comes
+//! to it.
 //!
-//! A worker that does not come to its loop (it runs a long closure, or code of its own) is asked once, however many want to know, and
-//! tells them all when it does.
+//! A worker that does not come to its loop (it runs a long closure, or code of its own) is asked once, however many
+//! want to know, and tells them all when it does.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -8,16 +8,16 @@ use crate::request::Operation;
 
 /// The ways of one worker to those of other machines, as client and as trustee. Used by one thread.
 ///
-/// Batches of one client to one trustee arrive in the order in which they were sent, and are answered in that order. What
-/// cannot go on (a peer that is lost, bytes that make no sense) ends the program.
+/// Batches of one client to one trustee arrive in the order in which they were sent, and are answered in that order.
+/// What cannot go on (a peer that is lost, bytes that make no sense) ends the program.
 ///
 /// # Safety
 /// - What [`operation_at`](Self::operation_at) returns is the operation that the peer named by its
 ///   [`position`](Self::position), in a program of the same build.
 /// - The bytes of [`receive_requests`](Self::receive_requests) are those that a worker of that program gave to
 ///   [`send`](Self::send), and those of [`receive_answer`](Self::receive_answer) those that it gave to
-///   [`answer`](Self::answer) for the oldest batch without an answer; each is received once. The captures in them are run as
-///   what they were.
+///   [`answer`](Self::answer) for the oldest batch without an answer; each is received once. The captures in them are
+///   run as what they were.
 ///
 /// How long frames are, where requests lie in them and which property they name is checked all the same.
 pub unsafe trait Carrier {
@@ -43,7 +43,8 @@ pub unsafe trait Carrier {
 
     /// Trustee: the first peer at or behind this place that has sent something.
     fn find_requests(&self, from: usize) -> Option<usize>;
-    /// Trustee: the next batch, once the whole of it has come and the answer to the one before has gone: number of requests.
+    /// Trustee: the next batch, once the whole of it has come and the answer to the one before has gone: number of
+    /// requests.
     fn receive_requests(&mut self, place: usize, into: &mut Buffer) -> Option<u32>;
     /// Trustee: answers the batch that was received last. What the buffer holds afterwards is not said.
     fn answer(&mut self, place: usize, answer: &mut Buffer, faults_bytes: u32);

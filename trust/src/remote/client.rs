@@ -2,11 +2,11 @@
 //! flight, and what to do with their responses. The counterpart of `crate::local::client`, which has
 //! slots in shared memory where this has a carrier.
 //!
-//! Requests are written in place, into the bytes that will travel. Their continuations lie in the same order in a buffer
-//! of their own, which stays here until the answer has come: no ids, no map.
+//! Requests are written in place, into the bytes that will travel. Their continuations lie in the same order in a
+//! buffer of their own, which stays here until the answer has come: no ids, no map.
 //!
-//! Order and fairness: batches are sent and answered in order. Who may wait does so while full batches stand in line, in
-//! a line of fibers; each answered batch lets the first of them go on, whatever callbacks have sent meanwhile, and
+//! Order and fairness: batches are sent and answered in order. Who may wait does so while full batches stand in line,
+//! in a line of fibers; each answered batch lets the first of them go on, whatever callbacks have sent meanwhile, and
 //! whoever has gone on lets the next one if there is room still.
 
 use std::cell::{Cell, RefCell};
@@ -278,8 +278,8 @@ impl PeerTrustee {
         counters.batches_sent.add(1);
     }
 
-    /// Sends what may go at the end of a turn: full batches, and the open one if nothing else is in flight. So batches grow
-    /// by themselves while an earlier one is with the trustee.
+    /// Sends what may go at the end of a turn: full batches, and the open one if nothing else is in flight. So batches
+    /// grow by themselves while an earlier one is with the trustee.
     pub(super) fn flush(&self, worker: &impl Local, peers: &Peers) {
         self.send_waiting(worker, peers);
         if (self.is_urgent.get() || self.in_flight.borrow().is_empty()) && self.waiting.borrow().is_empty() {

@@ -1,7 +1,7 @@
 //! Why requests of another machine have no response: as text that can travel, and as part of an answer.
 //!
-//! An answer is the responses, one behind the other, and behind them, if there are any, the faults: which request of the
-//! batch, and why. How many bytes the faults have travels beside the answer.
+//! An answer is the responses, one behind the other, and behind them, if there are any, the faults: which request of
+//! the batch, and why. How many bytes the faults have travels beside the answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +10,8 @@ use crate::buffer::Buffer;
 use crate::config::{FAULT_TEXT_BYTES_MAX, REMOTE_MESSAGE_BYTES_MAX};
 use crate::request::Fault;
 
-/// The faults of an answer together are no longer: texts are cut where there are very many. What comes is checked against it
-/// before memory is taken.
+/// The faults of an answer together are no longer: texts are cut where there are very many. What comes is checked
+/// against it before memory is taken.
 const FAULTS_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 1 << 30 };
 
 /// Why a request of another machine has no response.

@@ -69,7 +69,8 @@ impl Writer {
     }
 
     /// Takes in one request of so many bytes behind its run's head, and says where they are to be written: property,
-    /// length if it varies, captures. `None`, and nothing taken, if the frame holds requests and would be longer than `room`.
+    /// length if it varies, captures. `None`, and nothing taken, if the frame holds requests and would be longer than
+    /// `room`.
     #[inline(always)]
     pub(super) fn add(
         &mut self,

@@ -1,6 +1,6 @@
-//! What a worker knows of other machines: as a client of their workers (`client`), as a trustee of theirs (`server`), and
-//! the carrier (`carrier`) that takes batches there and back. What a batch looks like: `frame`; what went wrong with
-//! requests: `fault`.
+//! What a worker knows of other machines: as a client of their workers (`client`), as a trustee of theirs (`server`),
+//! and the carrier (`carrier`) that takes batches there and back. What a batch looks like: `frame`; what went wrong
+//! with requests: `fault`.
 //!
 //! Invariant: the carrier is not borrowed while closures or callbacks run, for they may send.
 
@@ -212,8 +212,8 @@ impl Remote {
     /// Adds a request for a trustee of another machine, or says why it cannot be sent.
     ///
     /// # Safety
-    /// If it is sent the values behind `request` and `response` have been moved out. The response must fit what the request
-    /// puts (see [`Response`]).
+    /// If it is sent the values behind `request` and `response` have been moved out. The response must fit what the
+    /// request puts (see [`Response`]).
     #[inline(never)]
     pub(crate) unsafe fn submit<C: Request, R: Response + 'static>(
         &self,

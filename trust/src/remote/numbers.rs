@@ -1,8 +1,8 @@
-//! How many requests each worker of this machine has made to each trustee of other machines, where all threads of the machine
-//! can read it: its service thread answers for all (`reclaim.rs`). And the counts of threads that have no link.
+//! How many requests each worker of this machine has made to each trustee of other machines, where all threads of the
+//! machine can read it: its service thread answers for all (`reclaim.rs`). And the counts of threads that have no link.
 //!
-//! A number is written by its worker alone, with a plain store, before whatever it does next. Counts of threads without links lie in
-//! one list until the service thread submits them, which it does before it tells the numbers.
+//! A number is written by its worker alone, with a plain store, before whatever it does next. Counts of threads without
+//! links lie in one list until the service thread submits them, which it does before it tells the numbers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,8 +37,8 @@ impl Numbers {
     }
 }
 
-/// For each worker of this machine that has made requests to this trustee: its index, and how many, those included that it has
-/// not sent yet.
+/// For each worker of this machine that has made requests to this trustee: its index, and how many, those included that
+/// it has not sent yet.
 pub(crate) fn numbers_for(trustee: TrusteeId) -> Vec<(u16, u64)> {
     let all = lock(&ALL);
     let number = |numbers: &Arc<Numbers>| {
@@ -75,7 +75,8 @@ unsafe impl Send for Forwards {}
 
 static FORWARDS: Mutex<Forwards> = Mutex::new(Forwards(None));
 
-/// Counts trusts of a property of another machine, on a thread that need not have a link there: the service thread sends it.
+/// Counts trusts of a property of another machine, on a thread that need not have a link there: the service thread
+/// sends it.
 pub(crate) fn forward(trustee: TrusteeId, property: *mut Header, delta: i32) {
     // It is there before the first such trust can be, and ends when all workers have.
     let Some(worker) = service().and_then(registry::find) else { return };

@@ -2,7 +2,8 @@
 //! carrier the answer. The counterpart of `crate::local::trustee`.
 //!
 //! What the peer sent is checked before it is used: where each request lies (`frame`), that its operation is one
-//! (`Carrier::operation_at`), that its property is one of this trustee's, and that this is of the type that the operation is for.
+//! (`Carrier::operation_at`), that its property is one of this trustee's, and that this is of the type that the
+//! operation is for.
 
 use std::any::TypeId;
 use std::cell::Cell;

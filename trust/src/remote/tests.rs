@@ -1,5 +1,5 @@
-//! A worker with a peer that these tests play: what is sent, in which order it is answered, who may go on when, and what of
-//! the peer's own requests is run.
+//! A worker with a peer that these tests play: what is sent, in which order it is answered, who may go on when, and
+//! what of the peer's own requests is run.
 
 mod machines;
 mod sending;
@@ -20,8 +20,8 @@ use crate::{Error, Trust, spawn, yield_now};
 const ROOM_BYTES: usize = 400;
 const SENDS_MAX: usize = 2;
 
-/// What the peer has been sent and not answered, and its answers that have not been taken; the batches that it sends itself,
-/// and what they were answered.
+/// What the peer has been sent and not answered, and its answers that have not been taken; the batches that it sends
+/// itself, and what they were answered.
 #[derive(Default)]
 struct Peer {
     sent: VecDeque<u32>,
@@ -328,7 +328,8 @@ fn add<const TARGET: u64>(writer: &mut Writer, property: u64) {
     unsafe { at.cast::<[u64; 2]>().write_unaligned([property, !property]) };
 }
 
-/// Has the peer ask this worker, and says which of its requests were run, and which were told that the property is gone.
+/// Has the peer ask this worker, and says which of its requests were run, and which were told that the property is
+/// gone.
 fn asked<const TARGET: u64>(peer: &Rc<RefCell<Peer>>, properties: &[u64]) -> (Vec<u64>, Vec<u32>) {
     let count = properties.len() as u32;
     peer.borrow_mut().requests.push_back((frame::<TARGET>(properties), count));

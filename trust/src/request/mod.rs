@@ -1,8 +1,9 @@
 //! A closure into bytes and back: the only erasure of closures in the crate.
 //!
-//! A request is `[head][captures]`, padded to 8; the head (`slot/dictionary.rs`) tells operation and property. The [`Operation`] is a static
-//! of the closure's type; it knows how to run the captured bytes and how to drop them unrun. On the client's side
-//! each request leaves `[continuation: 8 bytes][captures of what to do with the response]`, in the same order.
+//! A request is `[head][captures]`, padded to 8; the head (`slot/dictionary.rs`) tells operation and property. The
+//! [`Operation`] is a static of the closure's type; it knows how to run the captured bytes and how to drop them unrun.
+//! On the client's side each request leaves `[continuation: 8 bytes][captures of what to do with the response]`, in the
+//! same order.
 //!
 //! What is captured implements [`Request`] or [`Response`]; each such type has two forms, itself inline or a
 //! pointer to its own allocation (too large, too aligned, or no slot was free).
@@ -55,13 +56,13 @@ pub(crate) trait Request: Sized {
     /// request has none; no other closure of this trustee is running (D1 in `worker/mod.rs`).
     unsafe fn run(self, property: *mut Header, serving: &mut Serving);
 
-    /// Is the packed form (for another machine) the value as it lies in memory, so that it may be written in place? True only
-    /// where `pack` is the one below.
+    /// Is the packed form (for another machine) the value as it lies in memory, so that it may be written in place?
+    /// True only where `pack` is the one below.
     const IS_FLAT: bool = false;
     /// Bytes of the packed form, if they are always as many.
     const PACKED_BYTES: Option<usize> = Some(size_of::<Self>());
-    /// Is there a notice that does the same? Only where the order among the client's requests is of no account, and nothing is
-    /// answered.
+    /// Is there a notice that does the same? Only where the order among the client's requests is of no account, and
+    /// nothing is answered.
     const HAS_NOTICE: bool = false;
     /// That notice.
     fn into_notice(self, _property: *mut Header) -> Result<Notice, Self> {

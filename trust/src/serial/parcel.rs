@@ -1,18 +1,18 @@
 //! Trusts inside serialised values: in arguments and results of `apply_with` and the like.
 //!
-//! The bytes of a value name a trust by a number. What the number stands for travels beside the bytes, in a list that is
-//! open only while a value is written or read here. So no bytes, wherever they come from, become a trust: a number can
-//! only pick, once, a trust that was put into this very message, as a trust of the same type.
+//! The bytes of a value name a trust by a number. What the number stands for travels beside the bytes, in a list that
+//! is open only while a value is written or read here. So no bytes, wherever they come from, become a trust: a number
+//! can only pick, once, a trust that was put into this very message, as a trust of the same type.
 //!
 //! ```text
 //! message:  bytes of the value | property u64, trustee u64, type u128 for each trust | number of trusts u8 or 255 and u32 before
 //! ```
 //!
-//! A message without bytes and trusts is empty. It owns the trusts inside it: each is counted from when it was written until
-//! it is read, or the message is dropped ([`Parcel`]).
+//! A message without bytes and trusts is empty. It owns the trusts inside it: each is counted from when it was written
+//! until it is read, or the message is dropped ([`Parcel`]).
 //!
-//! Invariant: nothing suspends while a list is open (the context sees to that), so lists are closed in the reverse order of
-//! their opening and each belongs to one message.
+//! Invariant: nothing suspends while a list is open (the context sees to that), so lists are closed in the reverse
+//! order of their opening and each belongs to one message.
 
 #![allow(unsafe_code)]
 
@@ -205,7 +205,8 @@ pub(crate) fn put<T: 'static>(counted: impl FnOnce() -> (*mut Header, TrusteeId)
     list.put(AnyTrust { property, trustee, kind: kind_of::<T>() })
 }
 
-/// Takes a counted trust of a `T` out of the list that is open; the caller has it from here on. `None` if it has none of this number.
+/// Takes a counted trust of a `T` out of the list that is open; the caller has it from here on. `None` if it has none
+/// of this number.
 pub(crate) fn take<T: 'static>(number: u32) -> Option<(*mut Header, TrusteeId)> {
     let trust = ManuallyDrop::new(open()?.take(number, kind_of::<T>())?);
     Some((trust.property, trust.trustee))

@@ -1,7 +1,7 @@
 //! The bytes of a value while it is written, once: in place as long as they are few, else in an allocation.
 //!
-//! A value may serialise only once (one that drains an iterator has nothing left the second time), so its length is known when it
-//! is written, not before.
+//! A value may serialise only once (one that drains an iterator has nothing left the second time), so its length is
+//! known when it is written, not before.
 
 use bincode::enc::write::Writer;
 use bincode::error::EncodeError;

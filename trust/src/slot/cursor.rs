@@ -178,8 +178,8 @@ impl Writer {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) }
     }
 
-    /// Room for bytes of a length that the reader does not know, at a multiple of 8: the length is put, then the bytes, which are
-    /// the caller's to write, or a pointer to them.
+    /// Room for bytes of a length that the reader does not know, at a multiple of 8: the length is put, then the bytes,
+    /// which are the caller's to write, or a pointer to them.
     pub(crate) fn put_room(&mut self, len: usize) -> *mut u8 {
         self.put_here(len);
         if len == 0 {

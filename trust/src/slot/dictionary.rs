@@ -1,5 +1,6 @@
-//! Short names for operations, whatever these are: one table per pair, so that a request names its operation in 16 bits of the word that
-//! also holds the address of its property. Requests are 8 bytes shorter, and cache lines are what a batch costs.
+//! Short names for operations, whatever these are: one table per pair, so that a request names its operation in 16 bits
+//! of the word that also holds the address of its property. Requests are 8 bytes shorter, and cache lines are what a
+//! batch costs.
 //!
 //! The client gives an operation the name that its address hashes to, if that is free, and keeps to it for good.
 //! An operation whose name is taken is spelled out in each request. Entries are written by the client before the

@@ -152,7 +152,8 @@ impl<O: 'static> Pair<O> {
     /// Reads the head of a request: its operation, its property, and where its captures begin.
     ///
     /// # Safety
-    /// A head of this pair was written at `at`, with a property of type `P`, in a published slot that is the caller's now.
+    /// A head of this pair was written at `at`, with a property of type `P`, in a published slot that is the caller's
+    /// now.
     #[inline(always)]
     pub(crate) unsafe fn read_head<P>(&self, at: *mut u8) -> (&'static O, *mut P, *mut u8) {
         // SAFETY: the caller's promise.
@@ -295,7 +296,8 @@ impl<O> ClientSide<O> {
         self.in_flight.set(self.in_flight.get() - 1);
     }
 
-    /// Marks the request at this place of the open batch with its property's address. A plain store: this thread is the only writer.
+    /// Marks the request at this place of the open batch with its property's address. A plain store: this thread is the
+    /// only writer.
     ///
     /// # Safety
     /// The place is less than [`REQUESTS_MAX`].

@@ -1,9 +1,9 @@
 //! `Held`: the latched value while a launched closure has it, which can be given up for a while and taken again. What a
 //! condition variable needs.
 //!
-//! The value is owned here while it is held, not borrowed from the latch, so giving it up moves it back: no reference to it
-//! can be alive meanwhile, for `released` borrows the `Held`. Invariant: outside `released` there is a
-//! value, but after a deadlock, when there never is one again.
+//! The value is owned here while it is held, not borrowed from the latch, so giving it up moves it back: no reference
+//! to it can be alive meanwhile, for `released` borrows the `Held`. Invariant: outside `released` there is a value, but
+//! after a deadlock, when there never is one again.
 
 #![allow(unsafe_code)]
 
@@ -66,12 +66,12 @@ impl<T> Held<'_, T> {
         self.value.is_some()
     }
 
-    /// Gives the value up, runs `f`, which may wait, and waits for the value again, behind those who wait for it already.
-    /// What it is by then is up to those who had it meanwhile.
+    /// Gives the value up, runs `f`, which may wait, and waits for the value again, behind those who wait for it
+    /// already. What it is by then is up to those who had it meanwhile.
     ///
     /// # Panics
-    /// With the panic of `f`; if the property was poisoned meanwhile; if to wait for the value again is a deadlock. Whoever catches
-    /// that panic finds no value in the `Held`: each use of it panics.
+    /// With the panic of `f`; if the property was poisoned meanwhile; if to wait for the value again is a deadlock.
+    /// Whoever catches that panic finds no value in the `Held`: each use of it panics.
     ///
     /// ```
     /// use trust::{Latch, Threadpool};

@@ -44,8 +44,8 @@ impl Wakes for Waiter {
     }
 }
 
-/// The fiber's half: dropped at the end of its code, or with the attempt to start it. Where the handle is gone by then, the value
-/// is dropped with it, in the fiber: its destructor is the user's code.
+/// The fiber's half: dropped at the end of its code, or with the attempt to start it. Where the handle is gone by then,
+/// the value is dropped with it, in the fiber: its destructor is the user's code.
 struct Finish<R>(Arc<State<R>>);
 
 type State<R> = SharedOneShot<Outcome<R>, Waiter>;
@@ -73,8 +73,9 @@ impl<R> JoinHandle<R> {
     /// runs its fibers.
     ///
     /// # Errors
-    /// The payload of the fiber's panic, or a text if it never ran because its thread ended. An [`Error::Deadlock`] as the payload, if
-    /// this fiber and the one it waits for, perhaps by way of others, would wait for each other for ever.
+    /// The payload of the fiber's panic, or a text if it never ran because its thread ended. An [`Error::Deadlock`] as
+    /// the payload, if this fiber and the one it waits for, perhaps by way of others, would wait for each other for
+    /// ever.
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
@@ -130,16 +131,17 @@ impl<R> JoinHandle<R> {
         self.state.as_ref().is_none_or(|state| state.is_set())
     }
 
-    /// Asks the fiber to end. It is not cut off: it unwinds, with [`Aborted`](crate::Aborted) as the payload of its panic, when it next
-    /// waits in [`sleep`](crate::sleep), [`yield_now`], [`join`](Self::join), for a promise or for a socket, or out of such a wait if it is in one. What
-    /// it has borrowed is dropped in order, as by any panic; `join` gives the payload. A fiber that has not begun does not begin.
+    /// Asks the fiber to end. It is not cut off: it unwinds, with [`Aborted`](crate::Aborted) as the payload of its
+    /// panic, when it next waits in [`sleep`](crate::sleep), [`yield_now`], [`join`](Self::join), for a promise or for
+    /// a socket, or out of such a wait if it is in one. What it has borrowed is dropped in order, as by any panic;
+    /// `join` gives the payload. A fiber that has not begun does not begin.
     ///
-    /// Other waits come to their end before: the answer to an `apply`, the result of a `launch`, a lock of a [`Latch`](crate::Latch).
-    /// Nothing happens to a fiber that computes, that has ended, or that catches the panic and goes on; each call aborts at most once. While a
-    /// panic unwinds on its thread a fiber goes on waiting.
+    /// Other waits come to their end before: the answer to an `apply`, the result of a `launch`, a lock of a
+    /// [`Latch`](crate::Latch). Nothing happens to a fiber that computes, that has ended, or that catches the panic and
+    /// goes on; each call aborts at most once. While a panic unwinds on its thread a fiber goes on waiting.
     ///
-    /// Primitives that hand something to the one that waits, such as those of the crate `gossamer`, may hand it to a fiber that is
-    /// unwinding: it is then lost, as where a thread panics that has been given something.
+    /// Primitives that hand something to the one that waits, such as those of the crate `gossamer`, may hand it to a
+    /// fiber that is unwinding: it is then lost, as where a thread panics that has been given something.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(1);
@@ -168,7 +170,8 @@ impl<R> JoinHandle<R> {
 
 /// Waits until all of these fibers have ended. The outcomes are in the order of the handles.
 ///
-/// The iterator is used up before anything is waited for: `join_all(work.map(|one| trust::spawn(..)))` has all of them run at the same time.
+/// The iterator is used up before anything is waited for: `join_all(work.map(|one| trust::spawn(..)))` has all of them
+/// run at the same time.
 ///
 /// ```
 /// let pool = trust::Threadpool::new(2);
@@ -217,25 +220,27 @@ fn handle<R, F: FnOnce() -> R>(trustee: TrusteeId, f: F) -> (impl FnOnce(), Join
 ///
 /// # Before the thread ends
 /// Join its fibers, or call [`finish`]: **a thread that ends (also the main thread, by returning from `main` or by
-/// `std::process::exit`) while one of its fibers waits in the middle of its code ends the process** (`SIGABRT`, with a message that
-/// names the fiber). What such a fiber has borrowed may be a thread-local, which goes with the thread, so it can neither go on
-/// nor be left. A fiber that has not begun by then is run while the thread ends, for at most 5 seconds; those thread-locals that are gone
-/// by then panic when it uses them. The workers of a [`Threadpool`](crate::Threadpool) finish their fibers before they end.
+/// `std::process::exit`) while one of its fibers waits in the middle of its code ends the process** (`SIGABRT`, with a
+/// message that names the fiber). What such a fiber has borrowed may be a thread-local, which goes with the thread, so
+/// it can neither go on nor be left. A fiber that has not begun by then is run while the thread ends, for at most 5
+/// seconds; those thread-locals that are gone by then panic when it uses them. The workers of a
+/// [`Threadpool`](crate::Threadpool) finish their fibers before they end.
 ///
 /// # What fibers share
-/// The fibers of one thread are one thread to all that goes by threads, and take turns where one of them waits. So do not wait (call
-/// nothing that lets other fibers run: `apply`, `join`, [`sleep`](crate::sleep), [`yield_now`], sockets of [`net`](crate::net))
+/// The fibers of one thread are one thread to all that goes by threads, and take turns where one of them waits. So do
+/// not wait (call nothing that lets other fibers run: `apply`, `join`, [`sleep`](crate::sleep), [`yield_now`], sockets
+/// of [`net`](crate::net))
 ///
 /// - in the initialiser of a `thread_local!`: another fiber may initialise it meanwhile, and what it borrowed is
 ///   dropped under it when the first one is done. **Nothing can refuse this; it is undefined behaviour**;
-/// - inside a closure of a crate for *scoped* thread-locals, which takes back what it lent in the order of calls: other fibers see the value, or
-///   one of them ends the loan too early;
-/// - while a `std::sync::Mutex`, `RwLock` or `RefCell` is held that another fiber of the thread takes: it blocks the thread (or panics), and
-///   with it the fiber that would let go. A [`Latch`](crate::Latch) may be held;
+/// - inside a closure of a crate for *scoped* thread-locals, which takes back what it lent in the order of calls: other
+///   fibers see the value, or one of them ends the loan too early;
+/// - while a `std::sync::Mutex`, `RwLock` or `RefCell` is held that another fiber of the thread takes: it blocks the
+///   thread (or panics), and with it the fiber that would let go. A [`Latch`](crate::Latch) may be held;
 /// - in what a `Once`, `OnceLock` or `LazyLock` runs, if another fiber of the thread may ask for the same: likewise;
-/// - in a destructor while a panic unwinds, unless you can do with this: until it is done, `std::thread::panicking()` is true for all
-///   fibers of the thread and for the closures that it serves, so that a `Mutex` is poisoned that need not be, or is not that should. In a panic hook
-///   never wait: a panic of another fiber meanwhile ends the process.
+/// - in a destructor while a panic unwinds, unless you can do with this: until it is done, `std::thread::panicking()`
+///   is true for all fibers of the thread and for the closures that it serves, so that a `Mutex` is poisoned that need
+///   not be, or is not that should. In a panic hook never wait: a panic of another fiber meanwhile ends the process.
 ///
 /// ```
 /// # use std::{cell::Cell, rc::Rc};
@@ -318,11 +323,12 @@ pub fn yield_now() {
     });
 }
 
-/// Runs the fibers of the calling thread until all have ended, and all that it has asked for is answered. Serves its trustee meanwhile.
+/// Runs the fibers of the calling thread until all have ended, and all that it has asked for is answered. Serves its
+/// trustee meanwhile.
 ///
-/// For the end of a thread whose fibers nobody has joined, or on which others may have [launched](crate::Trust::launch) closures: a
-/// thread must not end while one of its fibers waits in the middle of its code ([`spawn`] says why). Waits for as long as they take. Does nothing on a
-/// thread that has not used the library.
+/// For the end of a thread whose fibers nobody has joined, or on which others may have [launched](crate::Trust::launch)
+/// closures: a thread must not end while one of its fibers waits in the middle of its code ([`spawn`] says why). Waits
+/// for as long as they take. Does nothing on a thread that has not used the library.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};

@@ -25,7 +25,8 @@ use crate::tasks::job::Job;
 use crate::tasks::latch::Latch;
 use crate::unwind::quietly;
 
-/// Launches a job on a property; `then` is called on this thread with the outcome. Returns the token under which it is awaited.
+/// Launches a job on a property; `then` is called on this thread with the outcome. Returns the token under which it is
+/// awaited.
 pub(crate) fn launch<T: 'static, J: Job<T>>(
     worker: &Worker,
     trustee: TrusteeId,

@@ -1,7 +1,7 @@
 //! A value that is given once, and who waits for it: [`OneShot`] within one thread, [`SharedOneShot`] between threads.
 //!
-//! What waits is what differs: a caller on its own stack (`reply.rs`), a fiber that a timer may wake too (`promise.rs`), a fiber of another
-//! thread (`join.rs`), a task of an async program (`api/future.rs`).
+//! What waits is what differs: a caller on its own stack (`reply.rs`), a fiber that a timer may wake too
+//! (`promise.rs`), a fiber of another thread (`join.rs`), a task of an async program (`api/future.rs`).
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -72,7 +72,8 @@ pub(crate) trait Wakes {
     fn wake(self);
 }
 
-/// Between threads. Starting and joining fibers, and futures, are not on the path of a request between workers, so a lock does.
+/// Between threads. Starting and joining fibers, and futures, are not on the path of a request between workers, so a
+/// lock does.
 pub(crate) struct SharedOneShot<T, W>(Mutex<State<T, W>>);
 
 struct State<T, W> {
@@ -115,8 +116,8 @@ impl<T, W: Wakes> SharedOneShot<T, W> {
         self.lock().is_set
     }
 
-    /// The value, if it was given and not taken before; until it is given, leaves who is to be woken, `who` given the one that was left
-    /// before.
+    /// The value, if it was given and not taken before; until it is given, leaves who is to be woken, `who` given the
+    /// one that was left before.
     pub(crate) fn take_or_wait(&self, who: impl FnOnce(Option<W>) -> W) -> Poll<Option<T>> {
         let mut state = self.lock();
         if state.is_set {

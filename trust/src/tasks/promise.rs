@@ -2,9 +2,9 @@
 //! property, and another's keep it. What channels, barriers and condition variables are made of.
 //!
 //! A promise is the client's id and a token under which the client keeps who waits, as for a launched closure's result
-//! (`launch.rs`, `deliver.rs`); keeping it is one request to the client's worker. A token that nobody awaits any more, or a
-//! value of another type than is awaited, is ignored, so a promise is harmless wherever it ends up. Nothing here holds up
-//! the end of a worker: a fiber that waits does, as always.
+//! (`launch.rs`, `deliver.rs`); keeping it is one request to the client's worker. A token that nobody awaits any more,
+//! or a value of another type than is awaited, is ignored, so a promise is harmless wherever it ends up. Nothing here
+//! holds up the end of a worker: a fiber that waits does, as always.
 
 #![allow(unsafe_code)]
 
@@ -36,8 +36,8 @@ use crate::unwind::quietly;
 
 /// Makes a promise of a `T`, and what waits for it.
 ///
-/// The [`Promise`] may travel: capture it in a closure, keep it in a property, give it to a fiber of another machine. Who
-/// has it [keeps](Promise::keep) it when the time has come. The [`Pending`] stays on this thread. Legal everywhere.
+/// The [`Promise`] may travel: capture it in a closure, keep it in a property, give it to a fiber of another machine.
+/// Who has it [keeps](Promise::keep) it when the time has come. The [`Pending`] stays on this thread. Legal everywhere.
 ///
 /// ```
 /// use trust::{Promise, promise};
@@ -92,8 +92,8 @@ pub struct Promise<T> {
 unsafe impl<T> NoRef for Promise<T> {}
 
 impl<T: 'static> Promise<T> {
-    /// Gives the value. Legal everywhere, also inside delegated closures and callbacks; where it may wait, it waits while
-    /// every slot to the client is full. If nobody waits for the value any more, it is dropped there.
+    /// Gives the value. Legal everywhere, also inside delegated closures and callbacks; where it may wait, it waits
+    /// while every slot to the client is full. If nobody waits for the value any more, it is dropped there.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(1);
@@ -115,9 +115,9 @@ impl<T: 'static> Promise<T> {
         });
     }
 
-    /// As [`keep`](Self::keep), for values that travel serialised, as with [`Trust::apply_with`](crate::Trust::apply_with).
-    /// To the thread that keeps it, the value goes as it is. One that does not serialise, or is larger than 1 GiB, or 64 MiB
-    /// to another machine, is an error for who waits.
+    /// As [`keep`](Self::keep), for values that travel serialised, as with
+    /// [`Trust::apply_with`](crate::Trust::apply_with). To the thread that keeps it, the value goes as it is. One that
+    /// does not serialise, or is larger than 1 GiB, or 64 MiB to another machine, is an error for who waits.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(1);
@@ -161,8 +161,8 @@ impl<T> Promise<T> {
         self.id
     }
 
-    /// Ends the promise without a word, where who made it knows by other means that it is not needed. Who waits for it all
-    /// the same waits for ever.
+    /// Ends the promise without a word, where who made it knows by other means that it is not needed. Who waits for it
+    /// all the same waits for ever.
     ///
     /// ```
     /// let (promise, number) = trust::promise::<u32>();
@@ -235,8 +235,8 @@ impl<T: 'static> Pending<T> {
     /// Waits for the value; a fiber lets others run, a thread's own code serves its trustee and runs its fibers.
     ///
     /// # Errors
-    /// [`Error::Gone`] if the promise was dropped unkept; [`Error::Codec`], [`Error::TooLarge`] or [`Error::Panicked`] if the
-    /// value could not travel.
+    /// [`Error::Gone`] if the promise was dropped unkept; [`Error::Codec`], [`Error::TooLarge`] or [`Error::Panicked`]
+    /// if the value could not travel.
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.

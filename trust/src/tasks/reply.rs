@@ -12,8 +12,8 @@ use crate::unwind::AbortOnUnwind;
 
 /// Where a waiting caller gets the outcome of its request: on its own stack, which stays while it waits.
 ///
-/// Its waiter is a fiber that has suspended itself to wait. None before: an outcome that is there at once (the trustee is gone) must not
-/// make a fiber ready that still runs (S2).
+/// Its waiter is a fiber that has suspended itself to wait. None before: an outcome that is there at once (the trustee
+/// is gone) must not make a fiber ready that still runs (S2).
 pub(crate) struct Reply<U>(OneShot<Result<U, Fault>>);
 
 impl<U> Reply<U> {

@@ -14,7 +14,8 @@ use crate::tasks::one_shot::Waiting;
 pub(crate) struct Waiters {
     /// Of the one that waits for it alone and has it to itself.
     pub(crate) own: Waiter,
-    /// Of those that wait for it among others or beside each other: each has one waiter for all, which whoever comes first takes (S2).
+    /// Of those that wait for it among others or beside each other: each has one waiter for all, which whoever comes
+    /// first takes (S2).
     selecting: RefCell<Vec<Waiter>>,
 }
 
@@ -64,13 +65,13 @@ impl Drop for Selecting<'_> {
     }
 }
 
-/// Waits until one of these promised values has come, or until it is known that it will not, but no longer than `time`, if that is given.
-/// Returns the place of the first of them of which this is so, which need not be the one that came first; `None` when the time is over.
-/// Nothing is taken: [`Pending::try_take`](crate::Pending::try_take) has the value then. One whose value was taken before counts as well: leave
-/// it out.
+/// Waits until one of these promised values has come, or until it is known that it will not, but no longer than `time`,
+/// if that is given. Returns the place of the first of them of which this is so, which need not be the one that came
+/// first; `None` when the time is over. Nothing is taken: [`Pending::try_take`](crate::Pending::try_take) has the value
+/// then. One whose value was taken before counts as well: leave it out.
 ///
-/// Anything that calls back can be waited for this way: `trust.apply_then(f, |value| promise.keep(value))`. For channels of a rack program there
-/// is `gossamer::sync::select`.
+/// Anything that calls back can be waited for this way: `trust.apply_then(f, |value| promise.keep(value))`. For
+/// channels of a rack program there is `gossamer::sync::select`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -87,7 +88,8 @@ impl Drop for Selecting<'_> {
 /// ```
 ///
 /// # Panics
-/// In delegated context and in callbacks, where nothing may wait; for an empty list without a time, which would wait for ever.
+/// In delegated context and in callbacks, where nothing may wait; for an empty list without a time, which would wait
+/// for ever.
 pub fn select(sources: &[&dyn Source], time: Option<Duration>) -> Option<usize> {
     worker::with(|worker| {
         worker.assert_may_wait("select");

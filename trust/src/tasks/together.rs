@@ -1,29 +1,32 @@
 //! `together`: one closure on several latched values at once, of one or several trustees (T21).
 //!
-//! The closure runs at the *last* trustee of those that have one of the values, in the order of their ids. What the others have is lent
-//! to that one (`runtime/worker/lines.rs`), trustee for trustee in this order: the call travels upwards, takes a share of each value
-//! and stands in line where it gets none, which takes no fiber. It goes the same way back, gives the shares back, and tells
-//! the client last: who has the result finds all values free, or lent to calls of others.
+//! The closure runs at the *last* trustee of those that have one of the values, in the order of their ids. What the
+//! others have is lent to that one (`runtime/worker/lines.rs`), trustee for trustee in this order: the call travels
+//! upwards, takes a share of each value and stands in line where it gets none, which takes no fiber. It goes the same
+//! way back, gives the shares back, and tells the client last: who has the result finds all values free, or lent to
+//! calls of others.
 //!
-//! - Where the values of the last trustee are free the closure runs on them where they lie, and the result is the response to the request
-//!   with which the call came: so a call for values of one trustee is one request, and nothing is allocated. Values of the thread's
-//!   own trustee take no request at all.
+//! - Where the values of the last trustee are free the closure runs on them where they lie, and the result is the
+//!   response to the request with which the call came: so a call for values of one trustee is one request, and nothing
+//!   is allocated. Values of the thread's own trustee take no request at all.
 //! - Where it has to stand in line the response says so ([`Visited::Moved`]), and the result comes back by a request.
 //!
 //! A call lies on the stack of who waits for it, or in a box; what travels is its address.
 //!
 //! Invariants:
-//! - (J1) A call waits only for a property that comes after all of which it has a share, in one order for all: so calls never wait for
-//!   each other in a circle. A fiber that holds a launched value would add an edge of its own; it is refused.
+//! - (J1) A call waits only for a property that comes after all of which it has a share, in one order for all: so calls
+//!   never wait for each other in a circle. A fiber that holds a launched value would add an edge of its own; it is
+//!   refused.
 //! - (J2) A trust of each property lives until the client is told: the caller's, which waits, or the call's own.
-//! - (J3) At any time one thread has the call, and nobody else looks at it: that to which its address was sent last. The client is told
-//!   exactly once, whatever ends on the way: a request with which a call goes on and that is refused gives it back to its sender ([`Return`]);
-//!   what is dropped in a line or on its way home goes home by itself, by the inbox if need be ([`way`]). A response is not
-//!   trusted to reach a worker that is about to leave: it may be long until it is sent.
-//! - (J4) A value is touched by the thread of the trustee that has it or to which it is lent (N1), and only between closures (D1): a call
-//!   moves on in a request of its own, in free context, in a continuation, or deferred.
-//! - (J5) A closure that panicked poisons all: the values of its own trustee at once; those that were lent are refused there until
-//!   their trustees have poisoned them (`Lines::spoil`).
+//! - (J3) At any time one thread has the call, and nobody else looks at it: that to which its address was sent last.
+//!   The client is told exactly once, whatever ends on the way: a request with which a call goes on and that is refused
+//!   gives it back to its sender ([`Return`]); what is dropped in a line or on its way home goes home by itself, by the
+//!   inbox if need be ([`way`]). A response is not trusted to reach a worker that is about to leave: it may be long
+//!   until it is sent.
+//! - (J4) A value is touched by the thread of the trustee that has it or to which it is lent (N1), and only between
+//!   closures (D1): a call moves on in a request of its own, in free context, in a continuation, or deferred.
+//! - (J5) A closure that panicked poisons all: the values of its own trustee at once; those that were lent are refused
+//!   there until their trustees have poisoned them (`Lines::spoil`).
 
 #![allow(unsafe_code)]
 
@@ -246,8 +249,8 @@ fn release(worker: &Worker, trustee: TrusteeId, property: *mut Header, is_spoile
 /// Has the closure run on the values, and waits for the outcome.
 ///
 /// # Safety
-/// Each part is of a live property `Latch<T>` of its kind with `T: Send`, with a trust that lives until this returns; the job's
-/// values are of these types. The context is free.
+/// Each part is of a live property `Latch<T>` of its kind with `T: Send`, with a trust that lives until this returns;
+/// the job's values are of these types. The context is free.
 pub(crate) unsafe fn together_and_wait<P: Parts, J: Job>(
     worker: &Worker,
     mut route: Route<P>,
@@ -330,8 +333,8 @@ pub(crate) unsafe fn together_and_call_back<P: Parts, J: Job>(
     }
 }
 
-/// Waits until what this thread has sent earlier is answered, where the call does not come behind it by itself: everywhere but at
-/// the first trustee that it is sent to from here.
+/// Waits until what this thread has sent earlier is answered, where the call does not come behind it by itself:
+/// everywhere but at the first trustee that it is sent to from here.
 fn wait_for_earlier(worker: &Worker, parts: &[Part]) {
     let mut first = None;
     for (at, part) in parts.iter().enumerate() {

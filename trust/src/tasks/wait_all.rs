@@ -1,8 +1,9 @@
 //! `wait_all`: suspends until all that was sent has been answered (T20).
 //!
-//! Nothing is noted per request for it. Who waits takes down how many requests each pair has made so far, and goes through the
-//! pairs: answers come in the order of the requests, so it is done with one when as many have been answered. Whatever is made
-//! meanwhile does not prolong the wait. Only launches, which have a token each, are told apart by fiber.
+//! Nothing is noted per request for it. Who waits takes down how many requests each pair has made so far, and goes
+//! through the pairs: answers come in the order of the requests, so it is done with one when as many have been
+//! answered. Whatever is made meanwhile does not prolong the wait. Only launches, which have a token each, are told
+//! apart by fiber.
 
 use std::rc::Rc;
 
@@ -24,16 +25,17 @@ pub fn may_wait() -> bool {
 }
 
 /// Waits until all that the caller has sent is answered and its callbacks have run: the requests of
-/// [`apply_then`](crate::Trust::apply_then), `apply_with_then`, `launch_then` and their like, to trustees of this process and of
-/// other machines. Suspends the fiber; on a thread's own stack serves its trustee and runs its fibers meanwhile, and sleeps
-/// where there is nothing to do.
+/// [`apply_then`](crate::Trust::apply_then), `apply_with_then`, `launch_then` and their like, to trustees of this
+/// process and of other machines. Suspends the fiber; on a thread's own stack serves its trustee and runs its fibers
+/// meanwhile, and sleeps where there is nothing to do.
 ///
-/// What counts is what was sent before the call: requests that others make meanwhile, callbacks among them, are not waited for. It
-/// also waits for the requests that other fibers of the thread had sent to the same time (but not for what they launched), so it
-/// can take as long as their trustees do. Does nothing on a thread that has not used the library.
+/// What counts is what was sent before the call: requests that others make meanwhile, callbacks among them, are not
+/// waited for. It also waits for the requests that other fibers of the thread had sent to the same time (but not for
+/// what they launched), so it can take as long as their trustees do. Does nothing on a thread that has not used the
+/// library.
 ///
-/// Requests that fail are answered, too: a closure that panics, a trustee that is gone, a callback that panics. Each says so in
-/// its own way ([`Trust::apply_then`](crate::Trust::apply_then)); this call just returns.
+/// Requests that fail are answered, too: a closure that panics, a trustee that is gone, a callback that panics. Each
+/// says so in its own way ([`Trust::apply_then`](crate::Trust::apply_then)); this call just returns.
 ///
 /// ```
 /// use std::{cell::Cell, rc::Rc};

@@ -28,7 +28,8 @@ macro_rules! watchdog {
     }};
 }
 
-/// How much a test does: `all` of it in the tier `stress`, which sets `STRESS_SECONDS`; `some` in `cargo test`, which is to be quick.
+/// How much a test does: `all` of it in the tier `stress`, which sets `STRESS_SECONDS`; `some` in `cargo test`, which
+/// is to be quick.
 pub fn effort<T>(some: T, all: T) -> T {
     if std::env::var_os("STRESS_SECONDS").is_some() { all } else { some }
 }

@@ -1,4 +1,5 @@
-//! Which programs must not compile depends on the build, and how they are refused on the compiler. Also for the tests of `trust-durable`.
+//! Which programs must not compile depends on the build, and how they are refused on the compiler. Also for the tests
+//! of `trust-durable`.
 
 use std::marker::PhantomData;
 use std::process::Command;

@@ -225,8 +225,8 @@ fn a_slow_message_is_waited_for_while_it_comes() {
     assert!(start.elapsed() >= SILENCE);
 }
 
-/// One that takes a message slowly, and then no more of it. What the kernel holds takes longer to go than anybody may be
-/// silent, so that a write waits for longer than that.
+/// One that takes a message slowly, and then no more of it. What the kernel holds takes longer to go than anybody may
+/// be silent, so that a write waits for longer than that.
 #[test]
 fn who_takes_a_message_slowly_is_waited_for() {
     const SILENCE: Duration = Duration::from_secs(3);

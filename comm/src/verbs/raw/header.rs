@@ -1,5 +1,5 @@
-//! Whether `layout` and `ffi` say what rdma-core's header says: a C program prints its sizes, offsets and constants, and
-//! declares its functions again by the types that are written down here.
+//! Whether `layout` and `ffi` say what rdma-core's header says: a C program prints its sizes, offsets and constants,
+//! and declares its functions again by the types that are written down here.
 //!
 //! Needs a C compiler and `infiniband/verbs.h` (Debian's libibverbs-dev), found by the compiler or in the folder
 //! that `GOSSAMER_VERBS_INCLUDE` names; without them it is SKIPPED.
@@ -22,8 +22,8 @@ struct Number {
     here: i64,
 }
 
-/// The numbers of structs: each with its name in the header; with its size, where it is as long as in the header; and its fields,
-/// with their names there where these are others.
+/// The numbers of structs: each with its name in the header; with its size, where it is as long as in the header; and
+/// its fields, with their names there where these are others.
 macro_rules! structs {
     ($($name:ident = $c:literal $($whole:ident)? { $($field:ident $(= $c_field:literal)?),* })*) => {{
         let mut numbers = Vec::new();
@@ -32,8 +32,10 @@ macro_rules! structs {
             $(
                 let c_field = [$($c_field,)? stringify!($field)][0];
                 let name = concat!(stringify!($name), ".", stringify!($field));
-                let number = |what: &str, c: String, here: usize| Number { name: format!("{what} of {name}"), c, here: here as i64 };
-                numbers.push(number("offset", format!("offsetof(struct {}, {c_field})", $c), offset_of!($name, $field)));
+                let number = |what: &str, c: String, here: usize| Number { name: format!("{what} of \
+                    {name}"), c, here: here as i64 };
+                numbers.push(number("offset", format!("offsetof(struct {}, \
+                                                       {c_field})", $c), offset_of!($name, $field)));
                 let here = size_of_field(|whole: &$name| &whole.$field);
                 numbers.push(number("size", format!("sizeof(((struct {} *)0)->{c_field})", $c), here));
             )*

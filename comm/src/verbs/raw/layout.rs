@@ -1,9 +1,9 @@
 //! The parts of libibverbs' C interface that are used, as they lie in memory (rdma-core's
 //! `infiniband/verbs.h`, whose layout is a stable interface since version 1.1).
 //!
-//! Here: layouts and numbers, nothing that acts. Not here: the functions (`ffi`), their use (`mod.rs`). Of structs
-//! that the library allocates only the beginning is written down; they are never made or copied here. The
-//! numbers are those that a C compiler gives for the header, on 64-bit Linux: `header` asks it, where there is one. Constants have the
+//! Here: layouts and numbers, nothing that acts. Not here: the functions (`ffi`), their use (`mod.rs`). Of structs that
+//! the library allocates only the beginning is written down; they are never made or copied here. The numbers are those
+//! that a C compiler gives for the header, on 64-bit Linux: `header` asks it, where there is one. Constants have the
 //! header's names without `IBV_`. The stub of the tests (`tests/verbs-stub`) is compiled from this very file.
 
 use std::ffi::{c_int, c_uint, c_void};

@@ -167,7 +167,8 @@ impl Device {
             let context = context.ok_or_else(|| {
                 let error = io::Error::last_os_error();
                 Error::verbs(format!(
-                    "the RDMA device {name} cannot be opened: {error}; this user needs access to /dev/infiniband/uverbs*"
+                    "the RDMA device {name} cannot be opened: {error}; this user needs access to \
+                     /dev/infiniband/uverbs*"
                 ))
             })?;
             let device = Device { verbs, context, name: name.to_owned() };
@@ -310,7 +311,8 @@ impl Access {
     }
 }
 
-/// A region, or a part of one, that the device may read, and that peers may write and read by it if it was registered so.
+/// A region, or a part of one, that the device may read, and that peers may write and read by it if it was registered
+/// so.
 pub(super) struct MemoryRegion {
     /// Dropped by hand before the mapping.
     mr: NonNull<ffi::Mr>,
@@ -393,9 +395,9 @@ fn not_registered(bytes: usize, error: &io::Error) -> Error {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     let reason = match limit {
         Some(limit) => format!(
-            "{bytes} bytes cannot be registered with the RDMA device: {error}. The limit on locked memory is {limit} bytes: \
-             raise it with `ulimit -l unlimited`, for good by `* - memlock unlimited` in /etc/security/limits.conf, \
-             for a daemon by LimitMEMLOCK=infinity in its systemd unit"
+            "{bytes} bytes cannot be registered with the RDMA device: {error}. The limit on locked memory is {limit} \
+             bytes: raise it with `ulimit -l unlimited`, for good by `* - memlock unlimited` in \
+             /etc/security/limits.conf, for a daemon by LimitMEMLOCK=infinity in its systemd unit"
         ),
         None => format!("{bytes} bytes cannot be registered with the RDMA device: {error}"),
     };

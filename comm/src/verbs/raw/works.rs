@@ -56,7 +56,8 @@ impl Works {
         Ok(())
     }
 
-    /// Adds a read of `bytes` bytes at `remote` under `key`, to land at `offset` of `landing`, which is the same each time.
+    /// Adds a read of `bytes` bytes at `remote` under `key`, to land at `offset` of `landing`, which is the same each
+    /// time.
     pub(crate) fn read(
         &mut self,
         landing: &Arc<MemoryRegion>,

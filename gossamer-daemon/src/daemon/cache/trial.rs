@@ -1,5 +1,5 @@
-//! Whether the cache could take a program now, and whether the programs' user could execute it; what is wrong where not, with
-//! the cure.
+//! Whether the cache could take a program now, and whether the programs' user could execute it; what is wrong where
+//! not, with the cure.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Write};
@@ -15,8 +15,8 @@ use super::{Cache, INCOMING, make_folder};
 const TRIAL_BYTES: usize = 64 << 10;
 
 impl Cache {
-    /// Makes the folder if it is missing, and writes and removes a file there. `ids`: user and group of the programs, where
-    /// they are not this process's.
+    /// Makes the folder if it is missing, and writes and removes a file there. `ids`: user and group of the programs,
+    /// where they are not this process's.
     ///
     /// # Errors
     /// In words, with the cure.
@@ -31,14 +31,14 @@ impl Cache {
         let system = statvfs(&self.folder).map_err(|error| format!("{folder}, where programs are kept: {error}"))?;
         if system.f_flag.contains(StatVfsMountFlags::NOEXEC) {
             return Err(format!(
-                "{folder}, where programs are kept, is on a file system from which none may be executed (noexec): start \
-                 gossamer-daemon with another --cache"
+                "{folder}, where programs are kept, is on a file system from which none may be executed (noexec): \
+                 start gossamer-daemon with another --cache"
             ));
         }
         match ids.and_then(|ids| closed_part(&self.folder, ids)) {
             Some((part, user)) => Err(format!(
-                "{folder}, where programs are kept, cannot be reached by user {user}, whom programs run as: `chmod o+x {}`, \
-                 or start gossamer-daemon with another --cache",
+                "{folder}, where programs are kept, cannot be reached by user {user}, whom programs run as: `chmod o+x \
+                 {}`, or start gossamer-daemon with another --cache",
                 part.display()
             )),
             None => Ok(()),

@@ -26,7 +26,8 @@ pub(super) trait Deed<T: Element>: 'static {
         let before = unsafe { element.read() };
         match answer {
             Some(answer) => *answer = before,
-            // SAFETY: as before; nothing is answered where it is written. Read and written apart, for the operator is the user's code.
+            // SAFETY: as before; nothing is answered where it is written. Read and written apart, for the operator is
+            // the user's code.
             None => unsafe { element.write(Self::change(before, value)) },
         }
     }

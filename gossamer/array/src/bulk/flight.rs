@@ -17,7 +17,8 @@ const PACKETS_MAX: usize = 32;
 pub(super) struct Flight<'a> {
     part: Rc<Part>,
     state: Rc<State>,
-    /// Numbers of answers that are awaited; forgotten where the call ends early, for the answers go to memory of its caller.
+    /// Numbers of answers that are awaited; forgotten where the call ends early, for the answers go to memory of its
+    /// caller.
     numbers: RefCell<Vec<u64>>,
     caller: PhantomData<&'a ()>,
 }
@@ -58,7 +59,8 @@ impl<'a> Flight<'a> {
         Flight { part, state: Rc::default(), numbers: RefCell::default(), caller: PhantomData }
     }
 
-    /// One packet more, whose answer is given to `then`. Gives the number for the answer, when few enough are under way.
+    /// One packet more, whose answer is given to `then`. Gives the number for the answer, when few enough are under
+    /// way.
     #[track_caller]
     pub(super) fn begin(&self, then: impl FnOnce(&[u8]) + 'a) -> u64 {
         self.wait(PACKETS_MAX - 1);
@@ -68,7 +70,8 @@ impl<'a> Flight<'a> {
         self.state.under_way.set(self.state.under_way.get() + 1);
         let state = Rc::clone(&self.state);
         let then: Then<'a> = Box::new(then);
-        // SAFETY: the lifetime alone changes; the answer is forgotten, and `then` dropped, before this flight ends, which is within it.
+        // SAFETY: the lifetime alone changes; the answer is forgotten, and `then` dropped, before this flight ends,
+        // which is within it.
         let then = unsafe { std::mem::transmute::<Then<'a>, Then<'static>>(then) };
         let ended = Ended(state);
         let number = self.part.replies.expect(move |answer: Box<[u8]>| {

@@ -1,8 +1,10 @@
-//! Calls for many elements at once. They go in packets to the homes of the elements, several under way at a time, and are done there; nothing is
-//! cached here, and no chunk moves but to its home, where another place has the right to it. Complete on return.
+//! Calls for many elements at once. They go in packets to the homes of the elements, several under way at a time, and
+//! are done there; nothing is cached here, and no chunk moves but to its home, where another place has the right to it.
+//! Complete on return.
 //!
-//! A packet is a header of fixed size in the closure and bytes behind it: indices and values as they lie in memory. Its answer comes as a message
-//! of its own (`replies.rs`): the elements that were asked for, or nothing. A home does the chunks of a packet as they become free for it, and answers with the last.
+//! A packet is a header of fixed size in the closure and bytes behind it: indices and values as they lie in memory. Its
+//! answer comes as a message of its own (`replies.rs`): the elements that were asked for, or nothing. A home does the
+//! chunks of a packet as they become free for it, and answers with the last.
 
 #![allow(unsafe_code)]
 
@@ -79,8 +81,8 @@ fn items<T: Element, D: Deed<T>>(bytes: &[u8]) -> impl Iterator<Item = Item<T>> 
 }
 
 impl<T: Element> Array<T> {
-    /// Does to each of these elements what is to be done: here if the right is here, else by packets to the homes. `answered` is given the number of
-    /// each element of `elements`, and what it was, if it is read.
+    /// Does to each of these elements what is to be done: here if the right is here, else by packets to the homes.
+    /// `answered` is given the number of each element of `elements`, and what it was, if it is read.
     #[track_caller]
     fn to_homes<D: Deed<T>>(
         &self,
@@ -136,8 +138,8 @@ impl<T: Element> Array<T> {
     /// Reads the elements at these indices into `to`, in this order.
     ///
     /// # Panics
-    /// If there is no such element; if the two are not of one length; inside delegated closures and callbacks, where nothing may wait; if the
-    /// array is poisoned.
+    /// If there is no such element; if the two are not of one length; inside delegated closures and callbacks, where
+    /// nothing may wait; if the array is poisoned.
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -165,7 +167,8 @@ impl<T: Element> Array<T> {
         self.to_homes::<Read>("gather", items, |number, value| to[number] = value);
     }
 
-    /// Sets the elements at these indices to those of `from`. Which one is left where an index is there twice is not said.
+    /// Sets the elements at these indices to those of `from`. Which one is left where an index is there twice is not
+    /// said.
     ///
     /// # Panics
     /// As [`gather`](Self::gather).
@@ -182,8 +185,9 @@ impl<T: Element> Array<T> {
         self.to_homes::<Write>("scatter", items, |_, _| ());
     }
 
-    /// Combines each of these elements with its value, as [`apply`](Self::apply) does, at its home: 8 bytes and the value travel for each. That is less than
-    /// `apply` moves where each chunk gets few, and nothing is left to be merged.
+    /// Combines each of these elements with its value, as [`apply`](Self::apply) does, at its home: 8 bytes and the
+    /// value travel for each. That is less than `apply` moves where each chunk gets few, and nothing is left to be
+    /// merged.
     ///
     /// # Panics
     /// As [`gather`](Self::gather).
@@ -298,7 +302,8 @@ impl<T: Element> Array<T> {
                 let job = move |part: &Part, frame: Frame| {
                     let at = frame.elements().wrapping_add(first * size_of::<T>());
                     let mut answer = packet.answer.borrow_mut();
-                    // SAFETY: the chunk has those elements, any bytes are elements, and the frame is busy; the lengths were compared.
+                    // SAFETY: the chunk has those elements, any bytes are elements, and the frame is busy; the lengths
+                    // were compared.
                     unsafe {
                         if is_written {
                             at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());

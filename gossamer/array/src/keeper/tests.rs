@@ -51,7 +51,7 @@ fn recall_to_read(from: PlaceNumber, number: u64) -> Step<char> {
 }
 
 #[test]
-fn da2_a_new_chunk_is_at_rest_and_home_does_all_with_it() {
+fn a_new_chunk_is_at_rest_and_home_does_all_with_it() {
     let mut keeper = K::new();
     assert!(keeper.is_at_rest());
     for right in [Read, Write, ADD, MIN] {
@@ -62,7 +62,7 @@ fn da2_a_new_chunk_is_at_rest_and_home_does_all_with_it() {
 }
 
 #[test]
-fn da2_unshared_to_shared_when_a_place_reads() {
+fn unshared_to_shared_when_a_place_reads() {
     let mut keeper = K::new();
     assert_eq!(want(&mut keeper, Place(1), Read), [grant_with_data(Place(1), Read)]);
     assert_eq!(keeper.right_of_home(), Some(Read));
@@ -72,14 +72,14 @@ fn da2_unshared_to_shared_when_a_place_reads() {
 }
 
 #[test]
-fn da2_unshared_to_dirty_when_a_place_writes() {
+fn unshared_to_dirty_when_a_place_writes() {
     let mut keeper = K::new();
     assert_eq!(want(&mut keeper, Place(1), Write), [grant_with_data(Place(1), Write)]);
     assert_eq!(keeper.right_of_home(), None);
 }
 
 #[test]
-fn da2_shared_to_unshared_when_all_readers_have_dropped_it() {
+fn shared_to_unshared_when_all_readers_have_dropped_it() {
     let mut keeper = after(&[(Place(1), Read), (Place(2), Read)]);
     assert_eq!(back(&mut keeper, 1, 0, false), Ok(vec![]));
     assert_eq!(keeper.right_of_home(), Some(Read));
@@ -88,7 +88,7 @@ fn da2_shared_to_unshared_when_all_readers_have_dropped_it() {
 }
 
 #[test]
-fn da2_shared_to_unshared_when_home_writes() {
+fn shared_to_unshared_when_home_writes() {
     let mut keeper = after(&[(Place(1), Read), (Place(2), Read)]);
     assert_eq!(want(&mut keeper, Home, Write), [recall(1, 1), recall(2, 1)]);
     assert_eq!(back(&mut keeper, 2, 1, false), Ok(vec![]));
@@ -98,7 +98,7 @@ fn da2_shared_to_unshared_when_home_writes() {
 }
 
 #[test]
-fn da2_shared_to_dirty_when_another_place_writes() {
+fn shared_to_dirty_when_another_place_writes() {
     let mut keeper = after(&[(Place(1), Read), (Place(2), Read)]);
     assert_eq!(want(&mut keeper, Place(3), Write), [recall(1, 1), recall(2, 1)]);
     assert_eq!(back(&mut keeper, 1, 1, false), Ok(vec![]));
@@ -107,21 +107,21 @@ fn da2_shared_to_dirty_when_another_place_writes() {
 }
 
 #[test]
-fn da2_shared_to_dirty_when_one_of_the_readers_writes() {
+fn shared_to_dirty_when_one_of_the_readers_writes() {
     let mut keeper = after(&[(Place(1), Read), (Place(2), Read)]);
     assert_eq!(want(&mut keeper, Place(1), Write), [recall(2, 1)]);
     assert_eq!(back(&mut keeper, 2, 1, false), Ok(vec![grant(Place(1), Write)]));
 }
 
 #[test]
-fn da10_read_to_write_by_the_only_reader_moves_no_data() {
+fn read_to_write_by_the_only_reader_moves_no_data() {
     let mut keeper = after(&[(Place(1), Read)]);
     assert_eq!(want(&mut keeper, Place(1), Write), [grant(Place(1), Write)]);
     assert_eq!(keeper.right_of_home(), None);
 }
 
 #[test]
-fn da10_of_two_readers_that_both_write_the_second_is_sent_the_data() {
+fn of_two_readers_that_both_write_the_second_is_sent_the_data() {
     let mut keeper = after(&[(Place(1), Read), (Place(2), Read)]);
     assert_eq!(want(&mut keeper, Place(1), Write), [recall(2, 1)]);
     assert_eq!(want(&mut keeper, Place(2), Write), []);
@@ -130,14 +130,14 @@ fn da10_of_two_readers_that_both_write_the_second_is_sent_the_data() {
 }
 
 #[test]
-fn da2_dirty_to_unshared_when_the_writer_drops_it() {
+fn dirty_to_unshared_when_the_writer_drops_it() {
     let mut keeper = after(&[(Place(1), Write)]);
     assert_eq!(back(&mut keeper, 1, 0, false), Ok(vec![]));
     assert!(keeper.is_at_rest());
 }
 
 #[test]
-fn da2_dirty_to_unshared_when_home_writes() {
+fn dirty_to_unshared_when_home_writes() {
     let mut keeper = after(&[(Place(1), Write)]);
     assert_eq!(want(&mut keeper, Home, Write), [recall(1, 1)]);
     assert_eq!(back(&mut keeper, 1, 1, false), Ok(vec![grant(Home, Write)]));
@@ -145,7 +145,7 @@ fn da2_dirty_to_unshared_when_home_writes() {
 }
 
 #[test]
-fn da2_dirty_to_shared_when_others_read_and_the_writer_reads_on() {
+fn dirty_to_shared_when_others_read_and_the_writer_reads_on() {
     for who in [Home, Place(2)] {
         let mut keeper = after(&[(Place(1), Write)]);
         assert_eq!(want(&mut keeper, who, Read), [recall_to_read(1, 1)]);
@@ -157,14 +157,14 @@ fn da2_dirty_to_shared_when_others_read_and_the_writer_reads_on() {
 }
 
 #[test]
-fn da2_dirty_to_dirty_when_another_place_writes() {
+fn dirty_to_dirty_when_another_place_writes() {
     let mut keeper = after(&[(Place(1), Write)]);
     assert_eq!(want(&mut keeper, Place(2), Write), [recall(1, 1)]);
     assert_eq!(back(&mut keeper, 1, 1, false), Ok(vec![grant_with_data(Place(2), Write)]));
 }
 
 #[test]
-fn da13_unshared_to_operated_at_once_and_without_data() {
+fn unshared_to_operated_at_once_and_without_data() {
     let mut keeper = K::new();
     assert_eq!(want(&mut keeper, Place(1), ADD), [grant(Place(1), ADD)]);
     assert_eq!(keeper.right_of_home(), Some(ADD));
@@ -173,7 +173,7 @@ fn da13_unshared_to_operated_at_once_and_without_data() {
 }
 
 #[test]
-fn da13_shared_to_operated_when_all_other_readers_have_answered() {
+fn shared_to_operated_when_all_other_readers_have_answered() {
     for who in [Home, Place(1), Place(3)] {
         let mut keeper = after(&[(Place(1), Read), (Place(2), Read)]);
         let others: Vec<_> = [1, 2].into_iter().filter(|place| who != Place(*place)).collect();
@@ -189,7 +189,7 @@ fn da13_shared_to_operated_when_all_other_readers_have_answered() {
 }
 
 #[test]
-fn da13_dirty_to_operated_after_it_is_written_back() {
+fn dirty_to_operated_after_it_is_written_back() {
     for who in [Home, Place(2)] {
         let mut keeper = after(&[(Place(1), Write)]);
         assert_eq!(want(&mut keeper, who, ADD), [recall(1, 1)]);
@@ -198,7 +198,7 @@ fn da13_dirty_to_operated_after_it_is_written_back() {
 }
 
 #[test]
-fn da13_operated_to_unshared_when_all_have_dropped_it() {
+fn operated_to_unshared_when_all_have_dropped_it() {
     let mut keeper = after(&[(Place(1), ADD), (Place(2), ADD)]);
     assert_eq!(back(&mut keeper, 2, 0, false), Ok(vec![]));
     assert_eq!(keeper.right_of_home(), Some(ADD));
@@ -207,7 +207,7 @@ fn da13_operated_to_unshared_when_all_have_dropped_it() {
 }
 
 #[test]
-fn da13_another_operator_a_read_or_a_write_merges_first() {
+fn another_operator_a_read_or_a_write_merges_first() {
     for right in [MIN, Read, Write] {
         for who in [Home, Place(1), Place(3)] {
             let mut keeper = after(&[(Place(1), ADD), (Place(2), ADD)]);
@@ -221,7 +221,7 @@ fn da13_another_operator_a_read_or_a_write_merges_first() {
 }
 
 #[test]
-fn da15_the_line_is_served_in_order_and_alike_together() {
+fn the_line_is_served_in_order_and_alike_together() {
     let mut keeper = after(&[(Place(1), Write)]);
     assert_eq!(want(&mut keeper, Place(2), Read), [recall_to_read(1, 1)]);
     for (who, right) in [(Home, Read), (Place(3), Read), (Place(4), Write), (Place(5), Read)] {

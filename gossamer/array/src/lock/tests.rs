@@ -23,7 +23,7 @@ fn line(kinds: &[Kind], have_it: usize) -> LockLine<u64> {
 }
 
 #[test]
-fn da5_readers_have_a_lock_together() {
+fn readers_have_a_lock_together() {
     let mut line = line(&[Read, Read], 2);
     assert!(line.try_take(ticket(7), Read));
     assert!(!line.try_take(ticket(8), Write));
@@ -35,7 +35,7 @@ fn da5_readers_have_a_lock_together() {
 }
 
 #[test]
-fn da5_a_writer_has_it_alone() {
+fn a_writer_has_it_alone() {
     let mut line = line(&[Write, Write, Read], 1);
     assert!(!line.try_take(ticket(7), Read) && !line.try_take(ticket(8), Write));
     assert_eq!(line.leave(ticket(0)), [1]);
@@ -45,7 +45,7 @@ fn da5_a_writer_has_it_alone() {
 }
 
 #[test]
-fn da5_a_writer_that_waits_stops_later_readers() {
+fn a_writer_that_waits_stops_later_readers() {
     let mut line = line(&[Read, Write, Read, Read, Write, Read], 1);
     assert!(!line.try_take(ticket(7), Read));
     assert_eq!(line.leave(ticket(0)), [1]);
@@ -56,14 +56,14 @@ fn da5_a_writer_that_waits_stops_later_readers() {
 }
 
 #[test]
-fn da5_a_writer_that_waits_no_more_lets_readers_pass() {
+fn a_writer_that_waits_no_more_lets_readers_pass() {
     let mut line = line(&[Read, Write, Read], 1);
     assert_eq!(line.leave(ticket(1)), [2]);
     assert!(line.try_take(ticket(7), Read));
 }
 
 #[test]
-fn da5_a_ticket_that_is_not_there_changes_nothing() {
+fn a_ticket_that_is_not_there_changes_nothing() {
     let mut line = line(&[Write, Read], 1);
     assert_eq!(line.leave(ticket(9)), NOBODY);
     assert_eq!(line.leave(Ticket { place: 4, number: 0 }), NOBODY, "of another place");
@@ -72,7 +72,7 @@ fn da5_a_ticket_that_is_not_there_changes_nothing() {
 }
 
 #[test]
-fn da5_a_lock_out_of_use_leaves_nothing_behind() {
+fn a_lock_out_of_use_leaves_nothing_behind() {
     let locks = Locks::default();
     let (promise, _answer) = trust::promise();
     assert!(locks.change(5, |line| line.take(ticket(1), Write, promise)).is_some());
@@ -86,7 +86,7 @@ fn da5_a_lock_out_of_use_leaves_nothing_behind() {
 }
 
 #[test]
-fn da5_who_waits_is_told_when_there_will_be_no_lock() {
+fn who_waits_is_told_when_there_will_be_no_lock() {
     let locks = Locks::default();
     let (first, has_it) = trust::promise();
     locks.change(5, |line| line.take(ticket(1), Write, first)).unwrap().keep(true);
@@ -98,7 +98,7 @@ fn da5_who_waits_is_told_when_there_will_be_no_lock() {
 }
 
 #[test]
-fn da5_guards_stay_on_their_thread() {
+fn guards_stay_on_their_thread() {
     trait Unsure<Why> {
         fn is_send() -> bool {
             false
@@ -115,7 +115,7 @@ proptest! {
     /// Against a list of all that have the lock or wait, in order: those have it that a longest beginning of readers,
     /// or one writer, is.
     #[test]
-    fn da5_random_lines(calls in prop::collection::vec((0..4_u8, any::<prop::sample::Index>()), 1..200)) {
+    fn random_lines(calls in prop::collection::vec((0..4_u8, any::<prop::sample::Index>()), 1..200)) {
         let mut line = LockLine::default();
         let mut all = VecDeque::<(u64, Kind)>::new();
         let have_it = |all: &VecDeque<(u64, Kind)>| match all.front() {

@@ -105,8 +105,8 @@ impl Part {
         }
     }
 
-    /// If the cache is nearly full, drops chunks until enough is free again (DArray 4.2, fig. 7). Passes those that are being changed,
-    /// waited for, or viewed; if all are, the cache grows beyond its limit.
+    /// If the cache is nearly full, drops chunks until enough is free again (DArray 4.2, fig. 7). Passes those that are
+    /// being changed, waited for, or viewed; if all are, the cache grows beyond its limit.
     pub(super) fn make_room(&self) {
         let limit = self.cache.frames_max;
         let under_way = self.lines.borrow().len();

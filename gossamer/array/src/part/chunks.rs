@@ -1,5 +1,5 @@
-//! A map by the numbers of chunks, whose hash is a multiplication: messages look into several for each chunk, and the numbers come from
-//! the program's own places.
+//! A map by the numbers of chunks, whose hash is a multiplication: messages look into several for each chunk, and the
+//! numbers come from the program's own places.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -1,7 +1,8 @@
 //! A part as the home of its chunks: their records, and what follows from a change of one.
 //!
-//! Each message changes one record (`keeper.rs`), and the steps that come out of it are done in order: one that makes more of them only leaves
-//! them in the list, so that no recall overtakes a grant. Handlers check what peers send before they follow it.
+//! Each message changes one record (`keeper.rs`), and the steps that come out of it are done in order: one that makes
+//! more of them only leaves them in the list, so that no recall overtakes a grant. Handlers check what peers send
+//! before they follow it.
 
 use std::cell::Cell;
 

@@ -1,14 +1,17 @@
-//! The part of an array at one place: the chunks that the place owns, those of others that it has for the time being, and what its
-//! fibers wait for. All of it belongs to the place's worker; other places reach it by messages alone (`post.rs`).
+//! The part of an array at one place: the chunks that the place owns, those of others that it has for the time being,
+//! and what its fibers wait for. All of it belongs to the place's worker; other places reach it by messages alone
+//! (`post.rs`).
 //!
-//! The way of a call: `local.rs` looks into the table; a word that allows it is a hit. If not, [`Part::access`]: the call stands in line
-//! for its chunk, and the home is asked for the right, by a message, or directly where it is this place. The home's record of the chunk
-//! (`keeper.rs`) says whom to recall and what to grant. When the grant comes, all calls in line that it allows are done at once,
-//! in the message's handler, before any recall can come: so one grant satisfies a call, however many others want the chunk.
+//! The way of a call: `local.rs` looks into the table; a word that allows it is a hit. If not, [`Part::access`]: the
+//! call stands in line for its chunk, and the home is asked for the right, by a message, or directly where it is this
+//! place. The home's record of the chunk (`keeper.rs`) says whom to recall and what to grant. When the grant comes, all
+//! calls in line that it allows are done at once, in the message's handler, before any recall can come: so one grant
+//! satisfies a call, however many others want the chunk.
 //!
-//! Invariants: (P1) what runs in here runs on the part's thread, and nothing is served meanwhile, as handlers are delegated closures and calls
-//! wait outside of it, after which they look for their chunk anew. (P2) No `RefCell` is borrowed while a user's
-//! closure runs. (P3) The table's word of a chunk is what [`bits`] says of its frame, but for frames that are busy, where it allows nothing.
+//! Invariants: (P1) what runs in here runs on the part's thread, and nothing is served meanwhile, as handlers are
+//! delegated closures and calls wait outside of it, after which they look for their chunk anew. (P2) No `RefCell` is
+//! borrowed while a user's closure runs. (P3) The table's word of a chunk is what [`bits`] says of its frame, but for
+//! frames that are busy, where it allows nothing.
 
 #![allow(unsafe_code)]
 
@@ -46,8 +49,8 @@ use crate::shape::Shape;
 use crate::stats::Counters;
 use crate::waits;
 
-/// Bits of a word of the table, beside those of [`OPERATORS`] that may combine; the address of the elements is a multiple of 64, and its upper
-/// byte is 0.
+/// Bits of a word of the table, beside those of [`OPERATORS`] that may combine; the address of the elements is a
+/// multiple of 64, and its upper byte is 0.
 pub(crate) const READS: u64 = 1;
 pub(crate) const WRITES: u64 = 2;
 const BITS: u64 = 63 | 0xff << 56;
@@ -209,7 +212,8 @@ impl Part {
         Some((word & !BITS) as *mut u8)
     }
 
-    /// Counts a call that is no hit in the table as one. True if it is time to look at what others want, for those that are as well.
+    /// Counts a call that is no hit in the table as one. True if it is time to look at what others want, for those that
+    /// are as well.
     pub(crate) fn is_time_to_look(&self) -> bool {
         let left = self.left.get();
         self.left.set(if left == 0 { LOOK_EVERY } else { left - 1 });
@@ -300,7 +304,8 @@ impl Part {
         copy
     }
 
-    /// Runs `work` on the elements of a frame, which nothing else reaches meanwhile; then what was put off. In delegated context.
+    /// Runs `work` on the elements of a frame, which nothing else reaches meanwhile; then what was put off. In
+    /// delegated context.
     pub(crate) fn work(&self, frame: Frame, work: impl FnOnce(&Part, Frame)) {
         struct Free<'a>(&'a Part, Frame);
         impl Drop for Free<'_> {

@@ -1,7 +1,7 @@
 //! DA8: what hits execute: no locked instruction, no fence, and for single elements no call.
 //!
-//! Only optimised code tells that. So a debug build of this file has one of itself made in which the package is optimised (the others stay
-//! as they are, and are not built again), and what counts runs there.
+//! Only optimised code tells that. So a debug build of this file has one of itself made in which the package is
+//! optimised (the others stay as they are, and are not built again), and what counts runs there.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod steps;
@@ -134,7 +134,7 @@ mod on_x86 {
     }
 
     #[test]
-    fn da8_hits_have_no_locks_and_no_fences() {
+    fn hits_have_no_locks_and_no_fences() {
         if cfg!(debug_assertions) {
             return optimised();
         }
@@ -172,7 +172,7 @@ mod on_x86 {
         let output = cargo.args(["--", "--nocapture"]).output().unwrap();
         let [said, told] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         println!("{said}");
-        let both = ["da8_hits_have_no_locks_and_no_fences", "locks_and_fences_are_found"];
+        let both = ["hits_have_no_locks_and_no_fences", "locks_and_fences_are_found"];
         let ran = both.iter().all(|test| said.contains(test)) && said.contains(" 2 passed");
         assert!(output.status.success() && ran, "{cargo:?}:\n{told}");
     }
@@ -180,6 +180,6 @@ mod on_x86 {
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 #[test]
-fn da8_hits_have_no_locks_and_no_fences() {
-    println!("SKIPPED: da8_hits_have_no_locks_and_no_fences: instructions of x86-64 Linux only");
+fn hits_have_no_locks_and_no_fences() {
+    println!("SKIPPED: hits_have_no_locks_and_no_fences: instructions of x86-64 Linux only");
 }

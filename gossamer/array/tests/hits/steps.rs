@@ -1,5 +1,5 @@
-//! The instructions that a call executes: run one at a time, by the processor's trap flag, and decoded as far as it takes to know the
-//! expensive ones.
+//! The instructions that a call executes: run one at a time, by the processor's trap flag, and decoded as far as it
+//! takes to know the expensive ones.
 
 #![allow(unsafe_code)]
 
@@ -71,7 +71,8 @@ impl Kind {
     }
 }
 
-/// Runs `call`, and says what is executed from the first instruction of the function at `start`, which it calls, to that one's return.
+/// Runs `call`, and says what is executed from the first instruction of the function at `start`, which it calls, to
+/// that one's return.
 pub fn of(start: *const (), call: impl FnOnce()) -> Vec<Kind> {
     let _stepping = STEPPING.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: all zeros are no flags and no signals.

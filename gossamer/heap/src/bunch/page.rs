@@ -282,9 +282,9 @@ mod tests {
         }
     }
 
-    /// DR11, and Miri: elements of several types and alignments, the block growing under them.
+    /// For Miri, too: elements of several types and alignments, the block growing under them.
     #[test]
-    fn dr11_elements_are_found_however_often_the_block_grows() {
+    fn elements_are_found_however_often_the_block_grows() {
         let mut block = Block::new(7u16, 0);
         let (mut bytes, mut words, mut wide, mut none) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for i in 0..60u32 {
@@ -304,7 +304,7 @@ mod tests {
 
     /// Trap 8.
     #[test]
-    fn dr11_ties_of_other_bunches_find_nothing_of_another_type() {
+    fn ties_of_other_bunches_find_nothing_of_another_type() {
         let (mut one, mut other) = (Block::new((), 100), Block::new((), 100));
         let (_, long) = (one.add(1u64), one.add(2u64));
         let tie = one.add([1u8; 100]);

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn dr4_one_reads_and_the_others_wait_for_it() {
+    fn one_reads_and_the_others_wait_for_it() {
         let mut machine = Machine::new();
         assert_eq!((machine.begin(5, 1, 0), machine.begin(5, 2, 0), machine.begin(5, 3, 0)), ("fetch", "wait", "wait"));
         assert_eq!(machine.shelf.come(name(5), 77), [2, 3]);
@@ -187,7 +187,7 @@ mod tests {
 
     /// The reader has made no progress for too long.
     #[test]
-    fn dr20_who_waits_too_long_reads_for_itself_and_the_first_to_come_counts() {
+    fn who_waits_too_long_reads_for_itself_and_the_first_to_come_counts() {
         let mut machine = Machine::new();
         assert_eq!((machine.begin(5, 1, 0), machine.begin(5, 2, 0)), ("fetch", "wait"));
         assert_eq!((machine.begin(5, 3, 2), machine.begin(5, 4, 2)), ("fetch", "wait"));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn dr7_a_newer_name_takes_the_place_and_an_older_one_does_not() {
+    fn a_newer_name_takes_the_place_and_an_older_one_does_not() {
         let mut machine = Machine::new();
         assert_eq!((machine.begin(5, 1, 0), machine.begin(5, 2, 0)), ("fetch", "wait"));
         let now = machine.start;

@@ -1,5 +1,5 @@
-//! `pthread_barrier_t`, in the bytes of the C library's own: how many threads meet there, and nothing that changes. Who has come is
-//! gathered on each machine (`gather.rs`).
+//! `pthread_barrier_t`, in the bytes of the C library's own: how many threads meet there, and nothing that changes. Who
+//! has come is gathered on each machine (`gather.rs`).
 
 use std::ffi::{c_int, c_uint};
 use std::ops::Range;
@@ -64,8 +64,8 @@ pub unsafe extern "C" fn pthread_barrier_destroy(barrier: Pointer) -> c_int {
     }
 }
 
-/// Meets; then what lies there, in pages that are the region's, is fetched to the caller's machine, to be read, and all meet again: so
-/// nobody goes on, and writes it, before all have theirs.
+/// Meets; then what lies there, in pages that are the region's, is fetched to the caller's machine, to be read, and all
+/// meet again: so nobody goes on, and writes it, before all have theirs.
 ///
 /// # Safety
 /// As [`pthread_barrier_init`].

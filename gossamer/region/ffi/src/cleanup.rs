@@ -1,7 +1,8 @@
-//! `pthread_cleanup_push` and `pthread_exit`: a thread that ends before its function does runs what it has pushed, the last first.
+//! `pthread_cleanup_push` and `pthread_exit`: a thread that ends before its function does runs what it has pushed, the
+//! last first.
 //!
-//! In C each push is a place to jump to, from where the program runs the handler and calls `__pthread_unwind_next`. What C++ and
-//! `-fexceptions` make of it, destructors, is not run.
+//! In C each push is a place to jump to, from where the program runs the handler and calls `__pthread_unwind_next`.
+//! What C++ and `-fexceptions` make of it, destructors, is not run.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};

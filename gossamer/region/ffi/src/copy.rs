@@ -1,5 +1,5 @@
-//! Where the program names what its machines share: all else is copied to a machine once, with the first thread that goes to it, from the
-//! machine that starts the thread.
+//! Where the program names what its machines share: all else is copied to a machine once, with the first thread that
+//! goes to it, from the machine that starts the thread.
 
 use std::fs::File;
 use std::ops::Range;
@@ -96,7 +96,8 @@ fn send(machine: u16, pages: &Range<usize>, named: &[Range<usize>], without_zero
             if named.iter().any(|range| range.contains(&page)) || stack::is_guard(page) {
                 continue;
             }
-            // SAFETY: a page of the program's that is mapped; threads of the program that write it meanwhile have a race already.
+            // SAFETY: a page of the program's that is mapped; threads of the program that write it meanwhile have a
+            // race already.
             let bytes = unsafe { std::ptr::with_exposed_provenance::<[u8; PAGE_BYTES]>(page).read_volatile() };
             if without_zeros && bytes == [0; PAGE_BYTES] {
                 continue;

@@ -1,10 +1,12 @@
-//! Threads meet at a barrier. Those of one machine gather there first: as many as came in the round before go to the barrier's home
-//! as one message, and the home's answer releases them all. So pages of barriers are read only, and a round costs two messages a machine.
+//! Threads meet at a barrier. Those of one machine gather there first: as many as came in the round before go to the
+//! barrier's home as one message, and the home's answer releases them all. So pages of barriers are read only, and a
+//! round costs two messages a machine.
 //!
-//! Nobody knows how many threads of a machine will come: POSIX lets any of them. So who has gathered does not wait for more than [`FLUSH`].
+//! Nobody knows how many threads of a machine will come: POSIX lets any of them. So who has gathered does not wait for
+//! more than [`FLUSH`].
 //!
-//! Who waits looks at a word of this process, and soon sleeps on it: from the last thread of a machine that comes to the others there
-//! are a message to its keeper, one between keepers, and a store, or a wake-up of them all.
+//! Who waits looks at a word of this process, and soon sleeps on it: from the last thread of a machine that comes to
+//! the others there are a message to its keeper, one between keepers, and a store, or a wake-up of them all.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -22,8 +24,8 @@ use crate::{line, side};
 /// How long who has come waits for others of the machine at most.
 const FLUSH: Duration = Duration::from_millis(1);
 
-/// How long who waits lets others have the processor before it sleeps. To be woken costs many times what a round does where nobody
-/// sleeps (measured: 7 and 50 us).
+/// How long who waits lets others have the processor before it sleeps. To be woken costs many times what a round does
+/// where nobody sleeps (measured: 7 and 50 us).
 const LINGER: Duration = Duration::from_micros(50);
 
 /// Of this machine, at one barrier.
@@ -56,14 +58,16 @@ struct Sent {
 struct Group {
     /// How many of them may go on, in the order in which they came.
     released: AtomicU32,
-    /// Places of those who are told that it was they who were waited for: one of each round that some of the group were in.
+    /// Places of those who are told that it was they who were waited for: one of each round that some of the group were
+    /// in.
     serials: Mutex<Vec<u32>>,
 }
 
 /// By the address of the barrier.
 static GATHERED: Mutex<Option<HashMap<usize, Gathered>>> = Mutex::new(None);
 
-/// Nobody who has it waits, or touches memory of the program: the keeper takes it too. So no handler of a signal may run meanwhile.
+/// Nobody who has it waits, or touches memory of the program: the keeper takes it too. So no handler of a signal may
+/// run meanwhile.
 fn all() -> MutexGuard<'static, Option<HashMap<usize, Gathered>>> {
     GATHERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -72,8 +76,8 @@ fn with<R>(address: usize, f: impl FnOnce(&mut Gathered) -> R) -> R {
     f(all().get_or_insert_default().entry(address).or_default())
 }
 
-/// From a thread of the program: waits until `count` threads have come under this key, which has the home of its address. Of these one is
-/// told `true`.
+/// From a thread of the program: waits until `count` threads have come under this key, which has the home of its
+/// address. Of these one is told `true`.
 pub(crate) fn meet(key: usize, count: u32) -> bool {
     let home = line::home_of(key);
     side::outside(move || {
@@ -238,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn st3_2_as_many_as_came_in_the_last_round_go_as_one() {
+    fn as_many_as_came_in_the_last_round_go_as_one() {
         let mut gathered = Gathered::default();
         // Nobody knows yet how many there are: each goes by itself.
         for _ in 0..3 {
@@ -256,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn st3_2_those_for_whom_a_round_has_no_place_are_said_again() {
+    fn those_for_whom_a_round_has_no_place_are_said_again() {
         let mut gathered = Gathered::default();
         let group = gathered.come(2).0;
         assert_eq!(come(&mut gathered, 2, 2), [true, true]);
@@ -272,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn st3_2_the_first_of_a_group_does_not_wait_for_others_for_long() {
+    fn the_first_of_a_group_does_not_wait_for_others_for_long() {
         let group = Group::default();
         let mut flushed = 0;
         group.wait(0, || {

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use crate::PAGE_BYTES;
 
-/// The pages of the program's own variables (`.data`, `.bss`), not of its libraries', and without what the dynamic linker makes
-/// read-only.
+/// The pages of the program's own variables (`.data`, `.bss`), not of its libraries', and without what the dynamic
+/// linker makes read-only.
 pub(crate) fn pages() -> Vec<Range<usize>> {
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: `dl_iterate_phdr` gives a loaded object with its headers, and the vector passed on below.

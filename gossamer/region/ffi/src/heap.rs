@@ -1,9 +1,10 @@
-//! The program's heap. Each machine takes chunks of it, and gives blocks of them to its own threads; what is freed is given again by
-//! the machine on which it was freed. Before each block, 16 bytes say what it is; all else is kept outside of the heap.
+//! The program's heap. Each machine takes chunks of it, and gives blocks of them to its own threads; what is freed is
+//! given again by the machine on which it was freed. Before each block, 16 bytes say what it is; all else is kept
+//! outside of the heap.
 //!
-//! The heap is a region, of which all machines take; or, where the program names what is shared, memory of each machine's own at the same
-//! addresses on all. There each machine takes of a part that is its alone, so that what a copy of another machine's heap has
-//! at some address, and what is named there, never meets a block of its own.
+//! The heap is a region, of which all machines take; or, where the program names what is shared, memory of each
+//! machine's own at the same addresses on all. There each machine takes of a part that is its alone, so that what a
+//! copy of another machine's heap has at some address, and what is named there, never meets a block of its own.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! Who waits for what: for each address lines of waiting threads, kept on one machine, its home. Here is all that is not in the memory
-//! of locks itself; who needs not wait sends nothing.
+//! Who waits for what: for each address lines of waiting threads, kept on one machine, its home. Here is all that is
+//! not in the memory of locks itself; who needs not wait sends nothing.
 //!
 //! Everything here runs in fibers of the home's worker, unless it says otherwise.
 
@@ -29,7 +29,8 @@ pub(crate) fn home_of(address: usize) -> u16 {
     ((address / 64) % usize::from(side::machines())) as u16
 }
 
-/// From a thread of the program: takes a permit of an address, in order of coming. `false`: there was none in this time.
+/// From a thread of the program: takes a permit of an address, in order of coming. `false`: there was none in this
+/// time.
 pub(crate) fn take(address: usize, time: Option<Duration>) -> bool {
     side::at(home_of(address), move || {
         let has_permit = LINES.with_borrow_mut(|lines| {
@@ -55,7 +56,8 @@ pub(crate) fn enter(address: usize) -> u64 {
     side::at(home_of(address), move || enter_line(address))
 }
 
-/// From a thread of the program: waits for its turn. `false`: it did not come in this time, and the thread has left the line.
+/// From a thread of the program: waits for its turn. `false`: it did not come in this time, and the thread has left the
+/// line.
 pub(crate) fn wait(address: usize, ticket: u64, time: Option<Duration>) -> bool {
     side::at(home_of(address), move || stand(address, ticket, time))
 }

@@ -1,7 +1,8 @@
 //! Where the program's memory is, laid out by machine 0 before `main`, at the same addresses on all machines.
 //!
-//! Automatic: variables and heap become regions, at the addresses that they have anyway. Explicit: each machine has variables and heap of its own,
-//! and what the program names becomes a region (`named.rs`). In both ways our own table is a region.
+//! Automatic: variables and heap become regions, at the addresses that they have anyway. Explicit: each machine has
+//! variables and heap of its own, and what the program names becomes a region (`named.rs`). In both ways our own table
+//! is a region.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -36,8 +37,9 @@ pub(crate) fn lay_out(is_explicit: bool) {
     for machine in 0..side::machines() {
         if !side::from_worker(machine, move || mark == start::marks()) {
             gossamer::link::end(&format!(
-                "machine {machine} has another program or other libraries than machine 0, or has them at other addresses: all need the same \
-                 files (C library included), and their hosts the same version of Linux and processors with the same instructions"
+                "machine {machine} has another program or other libraries than machine 0, or has them at other \
+                 addresses: all need the same files (C library included), and their hosts the same version of Linux \
+                 and processors with the same instructions"
             ));
         }
     }

@@ -1,5 +1,5 @@
-//! `pthread_mutex_t`, in the bytes of the C library's own, and `pthread_once`. First come, first served; who finds it free and its page on
-//! his machine sends nothing.
+//! `pthread_mutex_t`, in the bytes of the C library's own, and `pthread_once`. First come, first served; who finds it
+//! free and its page on his machine sends nothing.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};

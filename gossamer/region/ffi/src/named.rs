@@ -29,7 +29,8 @@ fn checked(start: usize, bytes: usize) -> Result<Range<usize>, Refused> {
     match end {
         _ if !start.is_multiple_of(PAGE_BYTES) => Err((
             libc::EINVAL,
-            "it does not begin on a page: get the memory by mmap or aligned_alloc(4096, ...), or declare the variable with _Alignas(4096)",
+            "it does not begin on a page: get the memory by mmap or aligned_alloc(4096, ...), or declare the variable \
+             with _Alignas(4096)",
         )),
         _ if bytes == 0 || !bytes.is_multiple_of(PAGE_BYTES) => {
             Err((libc::EINVAL, "whole pages can be shared: make the length a multiple of 4096, and not 0"))
@@ -41,8 +42,8 @@ fn checked(start: usize, bytes: usize) -> Result<Range<usize>, Refused> {
 
 const FOREIGN: Refused = (
     libc::EFAULT,
-    "it is not all memory of the program: share memory from malloc, aligned_alloc or mmap, or variables of the program itself, not of its \
-     libraries",
+    "it is not all memory of the program: share memory from malloc, aligned_alloc or mmap, or variables of the program \
+     itself, not of its libraries",
 );
 
 fn share_range(range: Range<usize>) -> Result<(), Refused> {

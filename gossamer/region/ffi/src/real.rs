@@ -42,7 +42,8 @@ macro_rules! real {
                 Err(_) => panic!(),
             }
         };
-        // SAFETY: the definition behind ours, with the type that the standard gives it; who calls passes on what the program gave.
+        // SAFETY: the definition behind ours, with the type that the standard gives it; who calls passes on what the
+        // program gave.
         unsafe {
             std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(REAL.address())($($argument),*)
         }

@@ -43,7 +43,8 @@ pub extern "C" fn pthread_cancel(id: pthread_t) -> c_int {
     libc::ENOTSUP
 }
 
-/// What C11 has beside POSIX: the C library's own knows nothing of other machines. Nothing can be locked that was not made.
+/// What C11 has beside POSIX: the C library's own knows nothing of other machines. Nothing can be locked that was not
+/// made.
 macro_rules! of_c11 {
     ($($name:ident($($type:ty),*), $instead:literal;)*) => {$(
         /// Refused, with `thrd_error`.

@@ -1,4 +1,5 @@
-//! What is told at the program's end where `gossamer-launch run --region-stats` asks for it: what pages travelled, and which most often.
+//! What is told at the program's end where `gossamer-launch run --region-stats` asks for it: what pages travelled, and
+//! which most often.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,9 +1,9 @@
-//! On which side a thread is: in the program's code, whose memory is the region's, or in ours and the runtime's, whose memory is the
-//! process's own.
+//! On which side a thread is: in the program's code, whose memory is the region's, or in ours and the runtime's, whose
+//! memory is the process's own.
 //!
-//! A thread of the program has two stacks. The program's functions have one in the region, so that other threads may be given pointers to
-//! it; ours run on the thread's own ([`outside`]). For a page of the region may be away at any time, and a thread that waits for one
-//! while it has a lock of the runtime would wait for a keeper that waits for the lock.
+//! A thread of the program has two stacks. The program's functions have one in the region, so that other threads may be
+//! given pointers to it; ours run on the thread's own ([`outside`]). For a page of the region may be away at any time,
+//! and a thread that waits for one while it has a lock of the runtime would wait for a keeper that waits for the lock.
 
 use std::cell::Cell;
 use std::ptr;

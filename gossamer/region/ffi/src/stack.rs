@@ -1,5 +1,6 @@
-//! Stacks of the program's threads: blocks of the heap. What lies at the low end of one is its guard, which nobody may touch on the machine where the
-//! thread runs: an overflow ends the program, as it does in one process, and does not write to what lies below.
+//! Stacks of the program's threads: blocks of the heap. What lies at the low end of one is its guard, which nobody may
+//! touch on the machine where the thread runs: an overflow ends the program, as it does in one process, and does not
+//! write to what lies below.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -19,8 +20,8 @@ fn guards() -> MutexGuard<'static, BTreeMap<usize, usize>> {
     GUARDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether nobody may touch a page of the heap on this machine. On a worker, it stays so until that does something else: only workers
-/// make guards.
+/// Whether nobody may touch a page of the heap on this machine. On a worker, it stays so until that does something
+/// else: only workers make guards.
 pub(crate) fn is_guard(page: usize) -> bool {
     guards().range(..=page).next_back().is_some_and(|(start, bytes)| page < start + bytes)
 }
@@ -53,8 +54,8 @@ impl Stack {
 
     fn protect(&self, protection: c_int) -> bool {
         let start = std::ptr::with_exposed_provenance_mut(self.block);
-        // SAFETY: whole pages of the block, which is this stack's alone. Other machines have their own tables of pages; where the heap is a region,
-        // its keeper changes what is mapped there, and never touches it.
+        // SAFETY: whole pages of the block, which is this stack's alone. Other machines have their own tables of pages;
+        // where the heap is a region, its keeper changes what is mapped there, and never touches it.
         self.guard_bytes == 0 || unsafe { libc::mprotect(start, self.guard_bytes, protection) } == 0
     }
 }

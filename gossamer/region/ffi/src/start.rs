@@ -1,6 +1,7 @@
 //! Before the program's `main`, and its end. Machine 0 runs `main`; the others run threads.
 //!
-//! The machines must have loaded the program and its libraries at the same addresses, which they do when the system chooses none at random.
+//! The machines must have loaded the program and its libraries at the same addresses, which they do when the system
+//! chooses none at random.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -83,8 +84,8 @@ fn without_random_addresses(argv: *mut *mut c_char) {
         unsafe { libc::execv(own.as_ptr(), argv.cast_const().cast()) };
     }
     fail(&format!(
-        "the system does not let this program choose its addresses (personality(ADDR_NO_RANDOMIZE): {}); in a container, allow \
-         that call (docker run --security-opt seccomp=unconfined)",
+        "the system does not let this program choose its addresses (personality(ADDR_NO_RANDOMIZE): {}); in a \
+         container, allow that call (docker run --security-opt seccomp=unconfined)",
         std::io::Error::last_os_error()
     ))
 }
@@ -145,8 +146,9 @@ pub(crate) fn marks() -> [u64; 3] {
     *MARKS.get_or_init(find_marks)
 }
 
-/// The same on all machines, if these have the same program and libraries, at the same addresses, and processors for which the C library
-/// chooses the same functions: the program's variables, which are all machines', may have addresses of these.
+/// The same on all machines, if these have the same program and libraries, at the same addresses, and processors for
+/// which the C library chooses the same functions: the program's variables, which are all machines', may have addresses
+/// of these.
 fn find_marks() -> [u64; 3] {
     extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, hasher: *mut c_void) -> c_int {
         // SAFETY: what the loader and `marks` hand on, for as long as this runs.
@@ -245,8 +247,8 @@ pub unsafe extern "C" fn exit(status: c_int) -> ! {
         }
     }
     if table::has_begun() {
-        // The runtime ends this machine: what the C library would do first may touch variables that nobody fetches any more.
-        // SAFETY: it ends the process.
+        // The runtime ends this machine: what the C library would do first may touch variables that nobody fetches any
+        // more. SAFETY: it ends the process.
         unsafe { libc::syscall(libc::SYS_exit_group, status) };
     }
     real!(exit: fn(c_int) -> (), status);

@@ -1,5 +1,5 @@
-//! `gsm_mutex_t` and `gsm_barrier_t` of `gossamer_region.h`: the C library's, on pages of our table, so that they work wherever the program has
-//! the number by which we know them. And how a program with that header finds us.
+//! `gsm_mutex_t` and `gsm_barrier_t` of `gossamer_region.h`: the C library's, on pages of our table, so that they work
+//! wherever the program has the number by which we know them. And how a program with that header finds us.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -85,7 +85,8 @@ fn find(number: u64, kind: u64) -> Option<*mut c_void> {
     if !is_there {
         refused::tell(
             "a gsm_mutex_t or gsm_barrier_t that is not initialised, or was after this machine had its copy of it,",
-            "gsm_mutex_init and gsm_barrier_init before the first pthread_create, or put it where gsm_region_share shares it",
+            "gsm_mutex_init and gsm_barrier_init before the first pthread_create, or put it where gsm_region_share \
+             shares it",
         );
     }
     is_there.then(|| page(place))

@@ -6,7 +6,8 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::PAGE_BYTES;
 
-/// Threads of the program at a time, on all machines together: fewer than calls of a worker may be under way, since each that waits has one.
+/// Threads of the program at a time, on all machines together: fewer than calls of a worker may be under way, since
+/// each that waits has one.
 pub(crate) const THREADS_MAX: usize = 4000;
 /// Keys of `pthread_key_create`.
 pub(crate) const KEYS_MAX: usize = 1024;

@@ -1,5 +1,6 @@
-//! The program's threads: each starts on the next machine in turn, or where `--threads-at` says. The memory that its functions use for a stack is the region's, so that
-//! others may be given pointers to it; the thread's own (`__thread`, `errno`) is its machine's.
+//! The program's threads: each starts on the next machine in turn, or where `--threads-at` says. The memory that its
+//! functions use for a stack is the region's, so that others may be given pointers to it; the thread's own (`__thread`,
+//! `errno`) is its machine's.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -137,8 +138,8 @@ pub(crate) fn prepare(function: usize, argument: usize, stack_bytes: usize, deta
     Some((Start { function, argument, stack_bytes, guard_bytes: GUARD_BYTES, id }, machine))
 }
 
-/// On a worker: starts the thread on this machine, with a stack of this machine's part of the heap. `false`: there is no room, or the
-/// system refuses.
+/// On a worker: starts the thread on this machine, with a stack of this machine's part of the heap. `false`: there is
+/// no room, or the system refuses.
 pub(crate) fn start_here(start: Start) -> bool {
     let Some(stack) = Stack::new(start.stack_bytes, start.guard_bytes) else { return false };
     std::thread::Builder::new().stack_size(OWN_STACK_BYTES).spawn(move || run(start, stack)).is_ok()
@@ -362,7 +363,7 @@ mod tests {
     use super::machine_of;
 
     #[test]
-    fn st4_1_threads_start_in_turn_or_where_they_are_told() {
+    fn threads_start_in_turn_or_where_they_are_told() {
         let machines = |shares: &[usize]| (0..9).map(|count| machine_of(count, 3, shares)).collect::<Vec<_>>();
         assert_eq!(machines(&[]), [0, 1, 2, 0, 1, 2, 0, 1, 2]);
         // The main function's thread is on machine 0 and is not counted.

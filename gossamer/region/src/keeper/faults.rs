@@ -1,6 +1,8 @@
-//! How the faults of a machine's threads come to its keeper: a thread of their own, `gossamer-faults`, reads them and only passes them on.
+//! How the faults of a machine's threads come to its keeper: a thread of their own, `gossamer-faults`, reads them and
+//! only passes them on.
 //!
-//! Invariant: neither this thread nor the keeper ever touches a view, for nobody could answer its fault; one that does ends the program.
+//! Invariant: neither this thread nor the keeper ever touches a view, for nobody could answer its fault; one that does
+//! ends the program.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -16,8 +18,9 @@ use crate::linger::linger;
 use crate::page::PAGE_BYTES;
 use crate::uffd::{Fault, Uffd};
 
-/// How long an idle keeper gives its core away before it sleeps, and the thread that reads faults. Where a wake-up takes 30 us, as in a
-/// virtual machine, a page that is fetched with all of them asleep takes eight times what it takes with none (measured: 120 and 15 us).
+/// How long an idle keeper gives its core away before it sleeps, and the thread that reads faults. Where a wake-up
+/// takes 30 us, as in a virtual machine, a page that is fetched with all of them asleep takes eight times what it takes
+/// with none (measured: 120 and 15 us).
 const LINGER: Duration = Duration::from_micros(500);
 
 /// How long a thread stands still at a page after the program's end, before that is told: a process that is just

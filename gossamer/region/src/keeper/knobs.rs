@@ -1,5 +1,5 @@
-//! What measurements and tests turn off, by variables of the environment: runs, that pages are held, and that machines of one host have one
-//! memory.
+//! What measurements and tests turn off, by variables of the environment: runs, that pages are held, and that machines
+//! of one host have one memory.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -21,8 +21,8 @@ struct Knobs {
     copies: bool,
 }
 
-/// Read when the first region is begun, and never again: of a C program whose variables are a region, `environ` may be one of them, which the
-/// keeper must not touch.
+/// Read when the first region is begun, and never again: of a C program whose variables are a region, `environ` may be
+/// one of them, which the keeper must not touch.
 fn knobs() -> &'static Knobs {
     static KNOBS: OnceLock<Knobs> = OnceLock::new();
     KNOBS.get_or_init(|| Knobs {

@@ -1,9 +1,10 @@
-//! Barriers: threads of all machines meet under a key. Each machine says to the key's home how many of its threads have come; the home
-//! says when so many are there as were awaited. Two messages a machine and round, between keepers.
+//! Barriers: threads of all machines meet under a key. Each machine says to the key's home how many of its threads have
+//! come; the home says when so many are there as were awaited. Two messages a machine and round, between keepers.
 //!
 //! Here: who is counted, and who is told. Not here: how threads wait (`gossamer-region-ffi`, `gather.rs`).
 //!
-//! Everything here runs on keepers unless it says otherwise. A program of one machine has none: there it runs on who has come.
+//! Everything here runs on keepers unless it says otherwise. A program of one machine has none: there it runs on who
+//! has come.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -23,9 +24,10 @@ struct Meeting {
 
 static MEETINGS: Mutex<Option<HashMap<u64, Meeting>>> = Mutex::new(None);
 
-/// From any thread: `arrived` more threads of this machine have come for a meeting of `count` under this key, at its `home`. `then` is
-/// called on this machine's keeper (with one machine, on the thread that the others waited for) when some may go on: with how many of
-/// them, and whether it was they who were waited for. Those whom a round has no place for have to be said again.
+/// From any thread: `arrived` more threads of this machine have come for a meeting of `count` under this key, at its
+/// `home`. `then` is called on this machine's keeper (with one machine, on the thread that the others waited for) when
+/// some may go on: with how many of them, and whether it was they who were waited for. Those whom a round has no place
+/// for have to be said again.
 pub fn arrive<F>(home: u16, key: u64, count: u32, arrived: u32, then: F)
 where
     F: FnOnce(u32, bool) + NoRef + Send + 'static,
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn st3_2_those_who_are_too_many_for_a_round_are_not_released_by_it() {
+    fn those_who_are_too_many_for_a_round_are_not_released_by_it() {
         assert_eq!(told(&[2, 1]), Vec::<Vec<_>>::new());
         assert_eq!(told(&[2, 2]), [[(2, false), (2, true)]]);
         assert_eq!(told(&[3, 3, 1, 3]), [[(3, false), (1, true)], [(1, false), (3, true)]]);

@@ -1,10 +1,11 @@
-//! The keeper of a machine: the thread that answers the faults of all others, for all regions. It drives `home.rs` and `holder.rs`, and sends
-//! their messages to the keepers of other machines, in order.
+//! The keeper of a machine: the thread that answers the faults of all others, for all regions. It drives `home.rs` and
+//! `holder.rs`, and sends their messages to the keepers of other machines, in order.
 //!
-//! Here: messages in and out, and what regions ask for. Not here: how faults come (`faults.rs`), telling of those that take long (`slow.rs`).
+//! Here: messages in and out, and what regions ask for. Not here: how faults come (`faults.rs`), telling of those that
+//! take long (`slow.rs`).
 //!
-//! Invariant: nothing here touches a view, or waits for a thread that does: so faults end. Everything runs on the keeper unless it says
-//! otherwise.
+//! Invariant: nothing here touches a view, or waits for a thread that does: so faults end. Everything runs on the
+//! keeper unless it says otherwise.
 
 mod faults;
 mod knobs;
@@ -27,8 +28,8 @@ use crate::page::{Homes, PAGE_BYTES, Run};
 use crate::stats::COUNTERS;
 use crate::view::{Place, Reserved, Store, View};
 
-/// How long a machine keeps pages that have just come, whoever asks for them: so that threads of several machines that write one word
-/// all go on (ST1.7).
+/// How long a machine keeps pages that have just come, whoever asks for them: so that threads of several machines that
+/// write one word all go on (ST1.7).
 pub const HOLD: Duration = Duration::from_micros(100);
 /// Bytes that all regions of a program have together, at most.
 pub(crate) const BYTES_MAX: usize = 1 << 40;
@@ -153,7 +154,8 @@ impl Keeper {
         }
     }
 
-    /// Own messages are taken in the order in which they were sent, as those of other machines; but pages that have just come stay.
+    /// Own messages are taken in the order in which they were sent, as those of other machines; but pages that have
+    /// just come stay.
     fn sort(
         &mut self,
         region: u32,

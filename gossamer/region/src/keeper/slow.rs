@@ -1,4 +1,5 @@
-//! Faults that take long are told on standard error: here, and by the home of the page, which knows who is awaited (ST1.12).
+//! Faults that take long are told on standard error: here, and by the home of the page, which knows who is awaited
+//! (ST1.12).
 
 use std::time::Duration;
 
@@ -43,8 +44,8 @@ fn look() {
     for (region, page, time, state) in slow {
         let offset = page as usize * PAGE_BYTES;
         say(format_args!(
-            "gossamer: a thread of machine {own} has stood still for {} s at a page of region {region}, {offset} bytes from its start, which is \
-             {state:?} here",
+            "gossamer: a thread of machine {own} has stood still for {} s at a page of region {region}, {offset} bytes \
+             from its start, which is {state:?} here",
             time.as_secs()
         ));
         let home = with(|keeper, _| keeper.kept(region).holder.home(page));
@@ -73,7 +74,8 @@ fn tell(bytes: &[u8]) {
     ));
 }
 
-/// On standard error, without the lock that a thread may have while it stands still in the middle of a line that it prints.
+/// On standard error, without the lock that a thread may have while it stands still in the middle of a line that it
+/// prints.
 pub(super) fn say(line: std::fmt::Arguments<'_>) {
     let _ = rustix::io::write(rustix::stdio::stderr(), format!("{line}\n").as_bytes());
 }

@@ -1,5 +1,6 @@
-//! The program runs: machine 0 passes on what machines must know of one another and what who watches them asks, hears how they
-//! fare, and ends all by the rules of the supervisor. A thread of its own, which ends the process where the program breaks down.
+//! The program runs: machine 0 passes on what machines must know of one another and what who watches them asks, hears
+//! how they fare, and ends all by the rules of the supervisor. A thread of its own, which ends the process where the
+//! program breaks down.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;

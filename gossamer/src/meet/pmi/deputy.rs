@@ -1,6 +1,6 @@
-//! The one that says goodbye to the process manager where a wrapper, such as a script, has its socket as well: the next program
-//! of the wrapper needs the socket, which the process manager closes after a goodbye; without one it kills all others
-//! when the wrapper ends.
+//! The one that says goodbye to the process manager where a wrapper, such as a script, has its socket as well: the next
+//! program of the wrapper needs the socket, which the process manager closes after a goodbye; without one it kills all
+//! others when the wrapper ends.
 //!
 //! So a process of its own, the deputy, has the socket until the wrapper ends, and says goodbye then. It is forked
 //! before the machine has any memory that is large or shared, and makes nothing but system calls. The owner of the
@@ -47,7 +47,8 @@ fn wrapper(number: RawFd) -> Option<Pid> {
 /// By a child that ends at once, so that the deputy is no child of the program, which may wait for all of its own.
 fn fork(socket: BorrowedFd<'_>, wrapper: &OwnedFd) -> bool {
     let (socket, wrapper) = (socket.as_raw_fd(), wrapper.as_raw_fd());
-    // SAFETY: PMI2: both children make system calls only, which is all that they may where the process has other threads.
+    // SAFETY: PMI2: both children make system calls only, which is all that they may where the process has other
+    // threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: PMI2: as above; both descriptors are open.

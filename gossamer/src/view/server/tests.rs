@@ -38,7 +38,7 @@ fn get(address: SocketAddr, path: &str, more: &str) -> String {
 }
 
 #[test]
-fn o20_only_who_has_the_token_and_asks_for_this_address_may_look() {
+fn only_who_has_the_token_and_asks_for_this_address_may_look() {
     let (address, token) = server();
     let page = get(address, &format!("/{token}/"), "");
     assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.contains("</html>"), "{page}");
@@ -73,7 +73,7 @@ fn o20_only_who_has_the_token_and_asks_for_this_address_may_look() {
 }
 
 #[test]
-fn o21_long_heads_are_refused() {
+fn long_heads_are_refused() {
     let (address, token) = server();
     let long = format!("GET /{token}/ HTTP/1.1\r\nHost: {address}\r\nX: {}\r\n\r\n", "y".repeat(http::HEAD_BYTES_MAX));
     assert!(talk(address, long.as_bytes()).starts_with("HTTP/1.1 431 "));
@@ -82,7 +82,7 @@ fn o21_long_heads_are_refused() {
 
 /// They say nothing, or too little, or do not take their refusal; and come again as soon as they are closed.
 #[test]
-fn o21_slow_strangers_do_not_keep_out_who_has_the_token() {
+fn slow_strangers_do_not_keep_out_who_has_the_token() {
     let (address, token) = server();
     let beginnings = [&b""[..], b"GET / HTTP/1.1\r\nHost: x\r\n", b"GET /0/ HTTP/1.1\r\n\r\n"];
     let mut strangers = Vec::new();
@@ -103,7 +103,7 @@ fn o21_slow_strangers_do_not_keep_out_who_has_the_token() {
 
 /// Who has the token and does not take what was asked for holds a place, and no more than there are.
 #[test]
-fn o21_too_many_with_the_token_are_refused_for_a_while() {
+fn too_many_with_the_token_are_refused_for_a_while() {
     let visitors = Arc::new(visitors::Visitors::default());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let enter = || {
@@ -125,7 +125,7 @@ fn o21_too_many_with_the_token_are_refused_for_a_while() {
 }
 
 #[test]
-fn o20_tokens_are_read_from_files_that_nobody_else_may_read() {
+fn tokens_are_read_from_files_that_nobody_else_may_read() {
     use std::os::unix::fs::PermissionsExt;
     let folder = std::env::temp_dir().join(format!("gossamer-token-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();

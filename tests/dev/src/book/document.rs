@@ -6,7 +6,8 @@
 //! <!-- end -->
 //! ```
 //!
-//! Invariant: generating depends on the files alone, so that whether the document is up to date can be checked anywhere.
+//! Invariant: generating depends on the files alone, so that whether the document is up to date can be checked
+//! anywhere.
 
 use std::collections::BTreeSet;
 use std::fs;

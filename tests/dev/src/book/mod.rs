@@ -1,7 +1,8 @@
-//! `cargo dev bench-book`: every measurement of docs/benchmarks.md at full size, kept as JSON, drawn as SVG, written into the document.
+//! `cargo dev bench-book`: every measurement of docs/benchmarks.md at full size, kept as JSON, drawn as SVG, written
+//! into the document.
 //!
-//! Here: which measurements there are, in which order, and how they are run. Not here: the measuring and the drawing (package
-//! `gossamer-bench`), the tables of the document (`tables`), how they get into it (`document`).
+//! Here: which measurements there are, in which order, and how they are run. Not here: the measuring and the drawing
+//! (package `gossamer-bench`), the tables of the document (`tables`), how they get into it (`document`).
 //!
 //! Invariant: figures of a quick run never reach docs/.
 
@@ -53,7 +54,8 @@ const fn measurement(name: &'static str, seconds: u64, arguments: &'static [&'st
 
 const KEYS: &str = "1,100,1000,10000,100000,1000000,10000000";
 
-/// All of them, the quick ones first. They judge targets and do not fail over them: a busy machine is no mistake of the code.
+/// All of them, the quick ones first. They judge targets and do not fail over them: a busy machine is no mistake of the
+/// code.
 const MEASUREMENTS: [Measurement; 18] = [
     measurement("parts", 30, &["parts"]),
     measurement("targets", 80, &["targets"]),
@@ -113,7 +115,8 @@ pub fn make(context: &Context, options: &BenchBook) -> anyhow::Result<Verdict> {
     Ok(verdict)
 }
 
-/// Removes the pictures that the document does not link; `gossamer-bench plot` draws them again from the file of results.
+/// Removes the pictures that the document does not link; `gossamer-bench plot` draws them again from the file of
+/// results.
 fn remove_unlinked(folder: &Path, document: &str) -> anyhow::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

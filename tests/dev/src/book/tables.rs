@@ -210,7 +210,8 @@ pub const ALL: &[Table] = &[
     by_contender(
         "echo",
         "figure 23",
-        "Million requests a second over the bytes each way, 2 processes, each at its best number of outstanding requests",
+        "Million requests a second over the bytes each way, 2 processes, each at its best number of outstanding \
+         requests",
         &[("/processes", "2")],
         "/bytes",
         MOPS,
@@ -477,7 +478,8 @@ mod tests {
     #[test]
     fn a_file_is_said_with_its_command_and_machine() {
         let file = json!({"command_line": ["kv", "--mix", "5", "--json", "x"], "options": {"common": {"rounds": 3}}, "machine": {
-            "cpu": "C", "cores": 2, "load_average": "0.1", "commit": "abc", "rustc": "rustc 1.95.0 (x)", "profile": "debug"}});
+            "cpu": "C", "cores": 2, "load_average": "0.1", "commit": "abc", "rustc": "rustc 1.95.0 \
+                (x)", "profile": "debug"}});
         let origin = origin(&file);
         assert!(origin.starts_with(
             "`gossamer-bench kv --mix 5`, medians of 3 rounds, C, 2 cores, load 0.1, commit abc, rustc 1.95.0"

@@ -1,5 +1,5 @@
-//! The table *Where* of docs/UNSAFE.md against the sources: each file that holds `unsafe` and is no test has its row, and each
-//! path in the table is one that holds some.
+//! The table *Where* of docs/UNSAFE.md against the sources: each file that holds `unsafe` and is no test has its row,
+//! and each path in the table is one that holds some.
 //!
 //! Here: reading the table, and the comparison. Not here: whether a block says what it relies on (clippy sees to that).
 //!

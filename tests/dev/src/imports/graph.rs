@@ -1,8 +1,8 @@
 //! Which file of a crate imports which: found in `use` declarations and in paths, by the names of modules.
 //!
-//! Here: the modules of a crate, by where their files lie; the paths in their code; what a path leads to, also by way of a name
-//! that another module passes on (`pub use`). Not here: which imports there may be. What macros make is not seen, nor are
-//! methods: whoever calls one has the type from somewhere, and that import is seen.
+//! Here: the modules of a crate, by where their files lie; the paths in their code; what a path leads to, also by way
+//! of a name that another module passes on (`pub use`). Not here: which imports there may be. What macros make is not
+//! seen, nor are methods: whoever calls one has the type from somewhere, and that import is seen.
 //!
 //! Invariant: lines under `#[cfg(test)]`, and files that are declared so, have no imports.
 

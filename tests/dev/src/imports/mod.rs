@@ -1,11 +1,12 @@
 //! Imports of `trust` point down: `cargo dev imports`.
 //!
 //! docs/ARCHITECTURE.md has a table of the folders of `trust/src`, from the top down, and for each the folders that it
-//! imports. Here: what is demanded of that table and of the imports. Not here: how imports are found in the sources (`graph`).
+//! imports. Here: what is demanded of that table and of the imports. Not here: how imports are found in the sources
+//! (`graph`).
 //!
-//! Demanded: each folder has a row; a row names folders of rows below it only (so there is no cycle of folders); the code imports
-//! what its folder's row names, and all of that; files at the root of `trust/src` import no folder; and no files import each other in a
-//! circle, but a parent and its children. Tests may import what they like.
+//! Demanded: each folder has a row; a row names folders of rows below it only (so there is no cycle of folders); the
+//! code imports what its folder's row names, and all of that; files at the root of `trust/src` import no folder; and no
+//! files import each other in a circle, but a parent and its children. Tests may import what they like.
 
 mod graph;
 
@@ -116,7 +117,10 @@ fn arrow(graph: &Graph, rows: &[Row], import: &Import) -> Option<String> {
     let Some(from) = graph.folder(import.from) else {
         let is_root = import.from == graph.root();
         return (!is_root).then(|| {
-            format!("{at}: a file at the root of {SOURCES} imports `{to}/` (`{what}`), and all folders may import it: {cure}")
+            format!(
+                "{at}: a file at the root of {SOURCES} imports `{to}/` (`{what}`), and all folders may import it: \
+                     {cure}"
+            )
         });
     };
     if from == to {
@@ -142,7 +146,8 @@ fn circles(graph: &Graph) -> Vec<String> {
         let back = graph.way(import.to, import.from)?;
         let back: Vec<String> = back.into_iter().map(|file| graph.name(file).display().to_string()).collect();
         Some(format!(
-            "{SOURCES}/{}:{}: imports `{}` of {}, which leads back to it ({}): files that need each other are one file, or have a third below them",
+            "{SOURCES}/{}:{}: imports `{}` of {}, which leads back to it ({}): files that need each other are one \
+             file, or have a third below them",
             graph.name(import.from).display(),
             import.line,
             import.what,
@@ -161,8 +166,9 @@ mod tests {
         super::offences_of(&graph(files), page)
     }
 
-    const TABLE: &str = "## The folders of `trust/src`\n\n| folder | what | imports |\n|---|---|---|\n| `top/` | a | `low/` |\n\
-                         | `mid/` | calls `top/` | `low/` |\n| `low/` | b | |\n| files | c | |\n\n## Next\n| `no/` | x | |\n";
+    const TABLE: &str = "## The folders of `trust/src`\n\n| folder | what | imports |\n|---|---|---|\n| `top/` | a | \
+                         `low/` |\n| `mid/` | calls `top/` | `low/` |\n| `low/` | b | |\n| files | c | |\n\n## Next\n| \
+                         `no/` | x | |\n";
 
     fn graph(files: &[(&str, &str)]) -> Graph {
         let folder = tempfile::tempdir().expect("a folder");

@@ -111,7 +111,8 @@ fn told(client: &Counted, trustee: &Counted) -> String {
         return format!("{} batches", client.batches);
     }
     format!(
-        "{} batches: {}+{} posts of {}+{} writes, {}+{} bytes, {}+{} signalled, {}+{} wake messages; {} KiB registered a machine",
+        "{} batches: {}+{} posts of {}+{} writes, {}+{} bytes, {}+{} signalled, {}+{} wake messages; {} KiB registered \
+         a machine",
         client.batches,
         client.posts,
         trustee.posts,

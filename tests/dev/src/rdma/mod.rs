@@ -1,8 +1,8 @@
 //! The verbs fabric on real queue pairs: soft-RoCE devices in virtual machines, so that any x86-64 Debian
 //! can run these tests, without a network card for RDMA, without root, without changing the host.
 //!
-//! Here: which parts there are, what the output of a machine means. Not here: what a part builds and runs (`parts`), what
-//! the machines are made of (`kit`), and how one is started (`machine`).
+//! Here: which parts there are, what the output of a machine means. Not here: what a part builds and runs (`parts`),
+//! what the machines are made of (`kit`), and how one is started (`machine`).
 //!
 //! Invariant: a machine that does not say how its tests ended has failed.
 
@@ -40,7 +40,8 @@ pub enum Part {
     Suite,
     /// Whole programs in one machine: `wordcount` over `verbs`, and over `verbs` and `shm`
     Programs,
-    /// A rack of two machines with daemons: `wordcount`, all fabrics in one program, a machine killed, a host switched off
+    /// A rack of two machines with daemons: `wordcount`, all fabrics in one program, a machine killed, a host switched
+    /// off
     Rack,
     /// Only by its name, and without a machine: what a request costs over `verbs` and over `shm`, counted
     Counts,

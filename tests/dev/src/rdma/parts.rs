@@ -179,8 +179,8 @@ impl Bench<'_> {
     }
 }
 
-/// Whether the output has these words, or the last of them in a line of its own behind the others: libtest writes a test's name
-/// before it runs, its end behind it, and libraries write warnings between.
+/// Whether the output has these words, or the last of them in a line of its own behind the others: libtest writes a
+/// test's name before it runs, its end behind it, and libraries write warnings between.
 fn has_said(output: &str, words: &str) -> bool {
     let Some((test, end)) = words.rsplit_once(' ') else { return output.contains(words) };
     output.contains(words)

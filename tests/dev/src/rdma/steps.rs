@@ -1,9 +1,9 @@
-//! Counts what a thread executes, instruction by instruction, by stepping through it as a debugger does. Slow (about 10,000
-//! a second on a virtual machine), but exact, and it needs neither counters of the processor nor valgrind, whose version
-//! in Debian 12 does not know `pidfd_open`, which the fabric `shm` needs.
+//! Counts what a thread executes, instruction by instruction, by stepping through it as a debugger does. Slow (about
+//! 10,000 a second on a virtual machine), but exact, and it needs neither counters of the processor nor valgrind, whose
+//! version in Debian 12 does not know `pidfd_open`, which the fabric `shm` needs.
 //!
-//! Here: one thread, between two executions of one breakpoint instruction of its own. What it calls in a library that is named
-//! is left out, with all that is called from there. Not here: which programs (`counts`).
+//! Here: one thread, between two executions of one breakpoint instruction of its own. What it calls in a library that
+//! is named is left out, with all that is called from there. Not here: which programs (`counts`).
 
 #![allow(unsafe_code)]
 

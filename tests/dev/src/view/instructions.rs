@@ -1,8 +1,9 @@
 //! What a request costs while the view is off, served, and looked at: callgrind counts the same instructions.
 //!
-//! Counted is what sends a request, serves its batch and takes the answer (`FUNCTIONS`), of two workers of one process; not the turns of
-//! workers that find nothing, whose number is the system's to decide. Unoptimised programs are counted, as these functions are calls of
-//! their own there: one instruction more a request is more, not fewer, of them.
+//! Counted is what sends a request, serves its batch and takes the answer (`FUNCTIONS`), of two workers of one process;
+//! not the turns of workers that find nothing, whose number is the system's to decide. Unoptimised programs are
+//! counted, as these functions are calls of their own there: one instruction more a request is more, not fewer, of
+//! them.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -16,7 +17,8 @@ use anyhow::{Context as _, ensure};
 const REQUESTS: [u64; 2] = [20_000, 10_000];
 const FUNCTIONS: [&str; 3] =
     ["trust::api::plain::*apply_then", "trust::local::trustee::serve_batch*", "*Outgoing*::resume"];
-/// Counts differ by less than this from run to run, as batches do (0.2% were seen): seven instructions of 1,500, fewer than a counter takes.
+/// Counts differ by less than this from run to run, as batches do (0.2% were seen): seven instructions of 1,500, fewer
+/// than a counter takes.
 const NOISE: f64 = 0.005;
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

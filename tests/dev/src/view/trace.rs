@@ -1,5 +1,5 @@
-//! A trace of a running program, as who reads it takes it: JSON by the letter, events of Chrome's format, and Perfetto's own importer where that can be
-//! had.
+//! A trace of a running program, as who reads it takes it: JSON by the letter, events of Chrome's format, and
+//! Perfetto's own importer where that can be had.
 
 use super::{All, LIMIT};
 use anyhow::{Context as _, ensure};
@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Loads a trace with Perfetto's importer, and says how many slices it has found. The package of PyPI fetches the importer itself from elsewhere,
-/// unless one is in `PATH`.
+/// Loads a trace with Perfetto's importer, and says how many slices it has found. The package of PyPI fetches the
+/// importer itself from elsewhere, unless one is in `PATH`.
 const IMPORT: &str = "import shutil, subprocess, sys\n\
     from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig\n\
     shell = shutil.which('trace_processor_shell') or shutil.which('trace_processor')\n\
@@ -97,7 +97,7 @@ mod tests {
     use super::check;
 
     #[test]
-    fn o19_slices_that_cross_and_what_is_no_trace_are_refused() {
+    fn slices_that_cross_and_what_is_no_trace_are_refused() {
         let of = |slices: &str| {
             let names = r#"{"ph":"M","name":"process_name"},{"ph":"M","name":"thread_name"}"#;
             check(format!(r#"{{"traceEvents":[{names}{slices}]}}"#).as_bytes())

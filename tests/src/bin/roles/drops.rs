@@ -1,4 +1,5 @@
-//! Drops that others might delay, and drops that must wait for others. A worker *computes* where it does nothing for the library.
+//! Drops that others might delay, and drops that must wait for others. A worker *computes* where it does nothing for
+//! the library.
 
 use std::future::Future;
 use std::pin::pin;
@@ -67,8 +68,8 @@ fn others() -> Vec<(Place, Place)> {
     machines.map(|machine| (Place::of(machine, 0), Place::of(machine, 1))).collect()
 }
 
-/// Properties of this machine are dropped while a worker of each other machine computes: one that has used the trustee before, and
-/// one that has not.
+/// Properties of this machine are dropped while a worker of each other machine computes: one that has used the trustee
+/// before, and one that has not.
 pub fn computing() {
     const MANY: usize = 300;
     let home = Place::of(0, 1);
@@ -103,7 +104,8 @@ pub fn computing() {
     }
 }
 
-/// A clone's count waits at a worker that computes while another worker drops the original: the clone keeps its property.
+/// A clone's count waits at a worker that computes while another worker drops the original: the clone keeps its
+/// property.
 pub fn waiting() {
     let home = Place::of(0, 1);
     for (busy, idle) in others() {
@@ -215,7 +217,8 @@ fn while_all_others_compute(hand: impl Fn() -> Option<Trust<Kept>>, test: impl F
     assert!(fibers.into_iter().all(|fiber| fiber.join().unwrap()), "they have computed all the time");
 }
 
-/// On a thread without links: clones at once, drops when all workers of its machine compute, and lets them go on when it is over.
+/// On a thread without links: clones at once, drops when all workers of its machine compute, and lets them go on when
+/// it is over.
 fn beside_computing(stage: &Trust<Stage>, kept: Option<Trust<Kept>>) {
     let clone = kept.clone();
     let rack = gossamer::rack();

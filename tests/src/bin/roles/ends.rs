@@ -111,7 +111,8 @@ pub fn touch_after(thread: &str) {
     }
 }
 
-/// A page of a machine is touched whose keeper does nothing else until there is a file of the name that the second argument is.
+/// A page of a machine is touched whose keeper does nothing else until there is a file of the name that the second
+/// argument is.
 pub fn region_stuck() {
     let path = std::env::args().nth(2).unwrap();
     let region = Region::new(1 << 16).unwrap();
@@ -135,7 +136,8 @@ pub fn region_stuck() {
     println!("{} was there", word[0]);
 }
 
-/// The files that the arguments name are made by a fiber of machine 1 each, which machine 0 has started and waits for without letting its worker go on.
+/// The files that the arguments name are made by a fiber of machine 1 each, which machine 0 has started and waits for
+/// without letting its worker go on.
 pub fn starts_at_once() {
     fn wait_for(path: &str) {
         while !std::path::Path::new(path).exists() {
@@ -208,7 +210,8 @@ fn uptime() -> String {
 /// A program that has done its work before it started.
 pub fn nothing() {}
 
-/// All but one of those that are to meet come; the second argument says at what, and how the one has ended that does not.
+/// All but one of those that are to meet come; the second argument says at what, and how the one has ended that does
+/// not.
 pub fn waits_in_vain() {
     fn missing() {
         panic!("bad cell")

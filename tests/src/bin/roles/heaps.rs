@@ -70,7 +70,8 @@ pub fn busy_home() {
         assert_eq!(*told.read(), 7);
         let computing: Vec<_> =
             home.into_iter().map(|place| gossamer::spawn_on(place, move || enough.compute())).collect();
-        // They go out with the first thing that is waited for; what is sent behind them is not served before they have ended.
+        // They go out with the first thing that is waited for; what is sent behind them is not served before they have
+        // ended.
         gossamer::sleep(Duration::from_millis(20));
         assert_eq!(*small.read(), 7);
         assert_eq!(large.read()[99_999], 99_999);
@@ -85,7 +86,8 @@ pub fn busy_home() {
     }
 }
 
-/// DR20: a worker that has asked for an object and computes then does not keep another one of its machine from reading it.
+/// DR20: a worker that has asked for an object and computes then does not keep another one of its machine from reading
+/// it.
 pub fn busy_asker() {
     let far = places().pop().unwrap();
     let [here, beside] = [Place::of(0, 0), Place::of(0, 1)];
@@ -127,7 +129,8 @@ pub fn small_behind_large() {
     assert_eq!(reads.join().unwrap(), 256 << 20);
 }
 
-/// Objects are made, handed on, read, written and locked at all places, so that reads, moves and frees are always on their way.
+/// Objects are made, handed on, read, written and locked at all places, so that reads, moves and frees are always on
+/// their way.
 pub fn load() {
     super::ends::tell_machines();
     let table = Mutex::new([0u64; 100]);

@@ -84,7 +84,8 @@ fn counters() -> Vec<Trust<u64>> {
     gossamer::rack().places().map(|place| gossamer::entrust_on(place, 0)).collect()
 }
 
-/// The text of a panic, whose payload is a `&str` or a `String` depending on how it was made and whether it has travelled.
+/// The text of a panic, whose payload is a `&str` or a `String` depending on how it was made and whether it has
+/// travelled.
 fn text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).expect("a panic with a text")

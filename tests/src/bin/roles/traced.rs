@@ -1,6 +1,8 @@
-//! Requests whose instructions are counted: `cargo dev rdma counts` lets one worker go on by single steps between two marks.
+//! Requests whose instructions are counted: `cargo dev rdma counts` lets one worker go on by single steps between two
+//! marks.
 //!
-//! Everybody else runs at full speed meanwhile, so the worker that is looked at always has something to do, and nobody sleeps.
+//! Everybody else runs at full speed meanwhile, so the worker that is looked at always has something to do, and nobody
+//! sleeps.
 
 #![allow(unsafe_code)]
 

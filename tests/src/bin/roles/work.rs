@@ -134,8 +134,8 @@ pub fn lines() {
     fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
 }
 
-/// On another machine a closure that takes fourteen seconds, one with a serialised argument that takes eight, and short ones of which
-/// a batch takes as long.
+/// On another machine a closure that takes fourteen seconds, one with a serialised argument that takes eight, and short
+/// ones of which a batch takes as long.
 pub fn long_closures() {
     fn pass(milliseconds: u64) {
         std::thread::sleep(Duration::from_millis(milliseconds));

@@ -204,7 +204,8 @@ pub fn array_of_nothing_and_of_little() {
     }
 }
 
-/// DA17: who makes calls faster than they are answered waits; inside a closure, where nothing may wait, they are queued.
+/// DA17: who makes calls faster than they are answered waits; inside a closure, where nothing may wait, they are
+/// queued.
 pub fn array_update_then_waits_for_room() {
     const UNANSWERED: u64 = 1024;
     let calls = effort(30_000);
@@ -228,7 +229,8 @@ fn signal(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("suite-arrays-{}-{name}", gossamer::rack().machines()[0].process))
 }
 
-/// DA18: a bulk call has some packets under way, not all of them, while the place that is to answer does something else.
+/// DA18: a bulk call has some packets under way, not all of them, while the place that is to answer does something
+/// else.
 pub fn array_packets_under_way_are_bounded() {
     const PACKETS: usize = 32;
     // Of 7 KiB: indices and values.

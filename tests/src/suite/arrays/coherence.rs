@@ -239,7 +239,8 @@ pub fn array_the_only_reader_writes_without_data() {
     assert_eq!(gossamer::spawn_on(array.owner(i), move || at_home.get(i)).join().unwrap(), 6);
 }
 
-/// Where all machines are of one host, who is granted a chunk copies it from its home, as it is then; elsewhere it is sent.
+/// Where all machines are of one host, who is granted a chunk copies it from its home, as it is then; elsewhere it is
+/// sent.
 pub fn array_granted_chunks_are_copied_within_a_host() {
     let array = Array::new(100_000, 5u64).unwrap();
     let here = gossamer::here().machine;
@@ -261,8 +262,8 @@ pub fn array_granted_chunks_are_copied_within_a_host() {
     }
 }
 
-/// The same with arrays that want huge pages. It does not depend on the address: a place's chunks are all copied or all sent, and once the system has
-/// refused it, those of later arrays are sent as well.
+/// The same with arrays that want huge pages. It does not depend on the address: a place's chunks are all copied or all
+/// sent, and once the system has refused it, those of later arrays are sent as well.
 pub fn array_long_arrays_are_copied_as_a_whole() {
     let here = gossamer::here().machine;
     let others: Vec<_> = gossamer::rack().places().filter(|place| place.machine != here).collect();
@@ -282,7 +283,8 @@ pub fn array_long_arrays_are_copied_as_a_whole() {
     }
 }
 
-/// DA13: from when a reader has asked to combine, others may combine, so it reads no more, before its grant has come either.
+/// DA13: from when a reader has asked to combine, others may combine, so it reads no more, before its grant has come
+/// either.
 pub fn array_who_combines_reads_no_more() {
     let array = Array::new(100_000, 5u64).unwrap();
     let there = (0..100_000).filter(|i| array.owner(*i) != gossamer::here());

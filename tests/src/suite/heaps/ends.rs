@@ -22,7 +22,8 @@ impl Drop for Told {
     }
 }
 
-/// DR8: the destructor runs once, at the object's place, wherever the owner is dropped; not where the value was taken out.
+/// DR8: the destructor runs once, at the object's place, wherever the owner is dropped; not where the value was taken
+/// out.
 pub fn heap_destructors_run_once_at_home() {
     let log = gossamer::entrust(Vec::new());
     let mut expected = Vec::new();

@@ -14,7 +14,8 @@ fn next(seed: &mut u64) -> u64 {
     *seed
 }
 
-/// Several objects, whose owners go from place to place; each step reads and compares, and may write, bring, rename or exchange two of them.
+/// Several objects, whose owners go from place to place; each step reads and compares, and may write, bring, rename or
+/// exchange two of them.
 pub fn heap_random_programs_agree_with_plain_values() {
     let fibers: Vec<_> = (1..=4u64)
         .map(|seed| {

@@ -7,7 +7,8 @@ use gossamer_heap::{self as heap, Global, scope};
 use super::{at, objects_at, until_objects};
 use crate::suite::ground::{Gate, panic_of, places, remote, spots, text};
 
-/// DR17: readers at all places and a writer at one, with owners of each place; what was lent is here again, with what was written.
+/// DR17: readers at all places and a writer at one, with owners of each place; what was lent is here again, with what
+/// was written.
 pub fn heap_scopes_lend_owners() {
     for (made, written) in spots().into_iter().flat_map(|made| spots().map(|written| (made, written))) {
         let before = objects_at(made);
@@ -39,7 +40,8 @@ pub fn heap_scopes_lend_owners() {
     }
 }
 
-/// Trap 9: a panic of who lends, or of who has it, ends nothing early: all fibers end first, and what was lent is here again.
+/// Trap 9: a panic of who lends, or of who has it, ends nothing early: all fibers end first, and what was lent is here
+/// again.
 pub fn heap_scopes_that_panic_wait_and_take_back() {
     for place in spots() {
         let mut object = at(place, || Global::new(0u64));
@@ -147,7 +149,8 @@ pub fn heap_scopes_tell_of_forgotten_handles() {
     }
 }
 
-/// Trap 9: handles are lent on, dropped on plain threads, and without having gone anywhere; what is in them may be exchanged.
+/// Trap 9: handles are lent on, dropped on plain threads, and without having gone anywhere; what is in them may be
+/// exchanged.
 pub fn heap_scopes_take_back_from_anywhere() {
     for place in spots() {
         let mut object = at(place, || Global::new(0u64));

@@ -1,5 +1,5 @@
-//! The order of loads and stores is the processor's (ST1.9), on pages that travel meanwhile: small programs whose forbidden outcomes must not be
-//! seen, and random atomics whose results add up.
+//! The order of loads and stores is the processor's (ST1.9), on pages that travel meanwhile: small programs whose
+//! forbidden outcomes must not be seen, and random atomics whose results add up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -117,8 +117,8 @@ pub fn region_litmus_independent_reads() {
     }
 }
 
-/// Random atomics on few pages: each machine knows what it has added, and all of it is there at the end. Values that are swapped out are
-/// neither lost nor doubled.
+/// Random atomics on few pages: each machine knows what it has added, and all of it is there at the end. Values that
+/// are swapped out are neither lost nor doubled.
 pub fn region_random_atomics_add_up() {
     const PAGES: usize = 5;
     let Some(region) = region(2 * PAGES * PAGE) else { return };

@@ -81,7 +81,8 @@ pub fn region_homes_are_where_they_were_wanted() {
     assert!(nowhere.contains("999"), "{nowhere}");
 }
 
-/// ST1.3, ST1.9: a word that one thread counts up, while all others read it, goes up for everybody, and no store is lost.
+/// ST1.3, ST1.9: a word that one thread counts up, while all others read it, goes up for everybody, and no store is
+/// lost.
 pub fn region_no_store_is_lost() {
     let Some(region) = region(64 * PAGE) else { return };
     let words = region.span::<AtomicU64>(2 * WORDS).share();

@@ -1,5 +1,5 @@
-//! Whether the type has the layout that its `repr` promises, as the compiler says of the type itself: an attribute below the derive may have
-//! changed that since the derive saw it.
+//! Whether the type has the layout that its `repr` promises, as the compiler says of the type itself: an attribute
+//! below the derive may have changed that since the derive saw it.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -17,7 +17,8 @@ pub(crate) struct Twin<'a> {
 }
 
 impl Target<'_> {
-    /// A function that panics, in the compiler, where the type is not laid out as these checks say; and a constant that calls it.
+    /// A function that panics, in the compiler, where the type is not laid out as these checks say; and a constant that
+    /// calls it.
     pub(crate) fn laid_out(&self, checks: &TokenStream) -> TokenStream {
         let (impls, ..) = self.generics.split_for_impl();
         // Where there are parameters, `describe` calls it for each type that is made of this one.
@@ -56,7 +57,8 @@ impl Target<'_> {
 
     fn message(&self, repr: &str) -> String {
         format!(
-            "`{}` is not laid out as `#[repr({repr})]` promises: an attribute below `#[derive(Persist)]` has changed it; put the derive below that",
+            "`{}` is not laid out as `#[repr({repr})]` promises: an attribute below `#[derive(Persist)]` has changed \
+             it; put the derive below that",
             self.name
         )
     }

@@ -1,7 +1,7 @@
 //! `#[derive(Persist)]` for `trust-durable`, which documents it.
 //!
-//! Here: what comes of it; what may be derived: `allowed.rs`. The types of fields are checked by the compiler: in the bodies of functions, not in where-clauses, which a type
-//! that contains itself (behind a pointer) could not satisfy.
+//! Here: what comes of it; what may be derived: `allowed.rs`. The types of fields are checked by the compiler: in the
+//! bodies of functions, not in where-clauses, which a type that contains itself (behind a pointer) could not satisfy.
 
 mod allowed;
 mod laid_out;
@@ -105,8 +105,9 @@ impl Target<'_> {
                 #[allow(drop_bounds)]
                 impl<__T: ::core::ops::Drop> __Probe<__T> { const IS: bool = true; }
 
-                // SAFETY: the layout is promised by `repr`, which `__laid_out` has seen to be that of the type; each field is `Persist` and is checked, and `__same` holds only where
-                // the fields of `At` are those of this type with another brand.
+                // SAFETY: the layout is promised by `repr`, which `__laid_out` has seen to be that of the type; each
+                // field is `Persist` and is checked, and `__same` holds only where the fields of `At` are those of this
+                // type with another brand.
                 #[allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
                 unsafe impl #impls #krate::Persist for #name #types {
                     type At<'__q> = #at;
@@ -144,8 +145,8 @@ impl Target<'_> {
         quote!(#name<#(#arguments),*>)
     }
 
-    /// A function for each field that compiles only if the field's type in another pool is what is written there with another
-    /// brand: so `PBox<'static, T>` in a type without a brand is refused.
+    /// A function for each field that compiles only if the field's type in another pool is what is written there with
+    /// another brand: so `PBox<'static, T>` in a type without a brand is refused.
     fn same(&self, data: &Data) -> TokenStream {
         let Target { generics, krate, .. } = self;
         let fields = fields_of(data);
@@ -164,8 +165,8 @@ impl Target<'_> {
         quote!(#[allow(dead_code, clippy::all)] const _: () = { #(#fields)* #exact };)
     }
 
-    /// A function that compiles only if the type has the fields that were seen here: an attribute below the derive may have changed
-    /// them since.
+    /// A function that compiles only if the type has the fields that were seen here: an attribute below the derive may
+    /// have changed them since.
     fn exact(&self, data: &Data) -> TokenStream {
         let Target { name, generics, .. } = self;
         let (impls, types, _) = generics.split_for_impl();

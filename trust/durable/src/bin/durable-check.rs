@@ -1,4 +1,5 @@
-//! `durable-check FOLDER..`: what the folder of a pool holds, and whether its files are whole. Fails if one of them is not.
+//! `durable-check FOLDER..`: what the folder of a pool holds, and whether its files are whole. Fails if one of them is
+//! not.
 
 use std::process::ExitCode;
 
@@ -6,7 +7,8 @@ fn main() -> ExitCode {
     let mut folders = std::env::args_os().skip(1).peekable();
     if folders.peek().is_none_or(|first| first == "--help" || first == "-h") {
         eprintln!(
-            "usage: durable-check FOLDER..\n\nChecks the files of durable trusts that no program has open, and tells what they hold."
+            "usage: durable-check FOLDER..\n\nChecks the files of durable trusts that no program has open, and tells \
+             what they hold."
         );
         return ExitCode::from(2);
     }

@@ -19,7 +19,8 @@ pub(crate) trait Disk: Send {
     fn remove(&mut self, name: &str) -> io::Result<()>;
     /// When it returns names are durable.
     fn sync_folder(&mut self) -> io::Result<()>;
-    /// Does the name still stand for the file that is read and written by it? Another program may have removed, moved or replaced it.
+    /// Does the name still stand for the file that is read and written by it? Another program may have removed, moved
+    /// or replaced it.
     fn is_there(&mut self, _name: &str) -> io::Result<bool> {
         Ok(true)
     }

@@ -1,7 +1,7 @@
 //! A folder of the operating system.
 //!
-//! Invariant: a path is looked at once, when the folder is opened. From there on all goes by the folder's descriptor. Its name may become
-//! another folder's, of another pool, at any time.
+//! Invariant: a path is looked at once, when the folder is opened. From there on all goes by the folder's descriptor.
+//! Its name may become another folder's, of another pool, at any time.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -54,8 +54,8 @@ fn system_path(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
-/// Opens a folder, and makes it and those above it where they are not there; the innermost is the last of `made`. A name that was made is
-/// given to `sync`, with the folder that holds it.
+/// Opens a folder, and makes it and those above it where they are not there; the innermost is the last of `made`. A
+/// name that was made is given to `sync`, with the folder that holds it.
 fn make(path: &Path, sync: &dyn Fn(&File) -> io::Result<()>, made: &mut Vec<Made>) -> io::Result<File> {
     let path = system_path(path);
     match (folder_at(CWD, path), path.parent(), path.file_name()) {
@@ -92,8 +92,8 @@ fn sync_name(folder: &File, sync: &dyn Fn(&File) -> io::Result<()>) -> io::Resul
     }
 }
 
-/// A file, and a way to write whole pages of it past the system's cache, if its file system has one: nobody reads here what was written,
-/// and the sync has less to look for.
+/// A file, and a way to write whole pages of it past the system's cache, if its file system has one: nobody reads here
+/// what was written, and the sync has less to look for.
 struct Opened {
     file: File,
     id: Id,

@@ -1,7 +1,7 @@
 //! The bytes of images and logs.
 //!
-//! A log: a page that says whose it is, then records, each at a page's start. An image: a page, the layout as JSON, slices of the
-//! memory, a checksum of each slice. Numbers are little-endian.
+//! A log: a page that says whose it is, then records, each at a page's start. An image: a page, the layout as JSON,
+//! slices of the memory, a checksum of each slice. Numbers are little-endian.
 
 use crate::memory::copy::LINE;
 
@@ -81,7 +81,8 @@ impl LogHead {
 pub(crate) struct Record {
     pub(crate) group: u64,
     buffer: Vec<u8>,
-    /// Its bytes begin there: where it was made, that is a page's start in memory, from which they are written without another copy.
+    /// Its bytes begin there: where it was made, that is a page's start in memory, from which they are written without
+    /// another copy.
     start: usize,
 }
 

@@ -99,7 +99,8 @@ impl Reader<'_> {
             group += 1;
             take(self.files, record)?;
         }
-        // The end, or damage: nothing is written behind a record that is not whole. What lies there may be of a generation before.
+        // The end, or damage: nothing is written behind a record that is not whole. What lies there may be of a
+        // generation before.
         for later in (at + PAGE..len).step_by(PAGE as usize) {
             if self.record(name, later, head)?.is_some_and(|record| record.group >= group) {
                 return Err(self.damaged(name, at, "a record is damaged that whole ones follow"));
@@ -171,8 +172,8 @@ impl Reader<'_> {
         Err(Error::Truncated { file: self.files.path(name), offset: end, what })
     }
 
-    /// Without an image a folder is new if there is no log, or the first one with no group in it: that is how far making a pool
-    /// may have come.
+    /// Without an image a folder is new if there is no log, or the first one with no group in it: that is how far
+    /// making a pool may have come.
     fn expect_new(&mut self, names: &[String]) -> Result<()> {
         for name in names {
             let Some(log) = generation(name, "log") else { continue };

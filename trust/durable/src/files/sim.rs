@@ -72,7 +72,8 @@ impl Sim {
         self.0.lock().unwrap().done
     }
 
-    /// What is on the disk after a power cut: of each sector and name that was not synced, the old or the new, as `choose` says.
+    /// What is on the disk after a power cut: of each sector and name that was not synced, the old or the new, as
+    /// `choose` says.
     pub(crate) fn after_power_cut(&self, mut choose: impl FnMut() -> bool) -> Sim {
         let state = self.0.lock().unwrap();
         let mut after = State::default();

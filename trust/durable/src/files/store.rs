@@ -45,7 +45,8 @@ impl Log {
         Ok(Log { name, generation: head.generation, at: PAGE, zeroed: PAGE })
     }
 
-    /// Begins a log in a file that was one, of so many bytes: its blocks are there, its records are of another generation.
+    /// Begins a log in a file that was one, of so many bytes: its blocks are there, its records are of another
+    /// generation.
     fn begin_again(files: &mut Files, head: LogHead, bytes: u64) -> Result<Log> {
         let name = unfinished(head.generation);
         files.write(&name, 0, &head.encode())?;
@@ -132,8 +133,8 @@ pub(crate) struct Store {
     image: Option<Image>,
     /// Bytes of the log before this one, while there is a new image under way.
     before: u64,
-    /// Bytes of a log that is not needed any more, under the name that the next one begins with: writing over it takes no new blocks, and
-    /// no zeros ahead.
+    /// Bytes of a log that is not needed any more, under the name that the next one begins with: writing over it takes
+    /// no new blocks, and no zeros ahead.
     spare: Option<u64>,
 }
 
@@ -162,7 +163,8 @@ impl Store {
         self.expect_there()
     }
 
-    /// An error if another program has taken one of the files that recovery needs: what is written is durable only in a file that has its name.
+    /// An error if another program has taken one of the files that recovery needs: what is written is durable only in a
+    /// file that has its name.
     pub(crate) fn expect_there(&mut self) -> Result<()> {
         self.files.expect_there(&image_name(self.generation))?;
         if self.log.generation != self.generation {
@@ -194,8 +196,8 @@ impl Store {
         }
     }
 
-    /// The image is complete, and the group `end` durable: the generation before goes. Its log is kept for the next one, as a file that
-    /// recovery removes.
+    /// The image is complete, and the group `end` durable: the generation before goes. Its log is kept for the next
+    /// one, as a file that recovery removes.
     pub(crate) fn end_generation(&mut self, end: u64) -> Result<()> {
         let Some(image) = self.image.take() else { return Ok(()) };
         image.publish(&mut self.files, &self.identity, end)?;

@@ -13,8 +13,9 @@ use crate::service::future::DurableFuture;
 use crate::tx::Tx;
 
 impl<T: Persist + 'static> Durable<T> {
-    /// Runs a transaction and commits what `f` did if it returns `Ok`; if it returns `Err` all that it did is undone, allocations included.
-    /// Returns its result when all that it has seen and done is on disk. Other fibers run meanwhile.
+    /// Runs a transaction and commits what `f` did if it returns `Ok`; if it returns `Err` all that it did is undone,
+    /// allocations included. Returns its result when all that it has seen and done is on disk. Other fibers run
+    /// meanwhile.
     ///
     /// ```
     /// # let folder = std::env::temp_dir().join(format!("durable-attempt-{}", std::process::id()));
@@ -50,8 +51,8 @@ impl<T: Persist + 'static> Durable<T> {
         self.try_attempt(f).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`attempt`](Self::attempt), for callers who want to handle what went wrong: the outer result says whether there is an answer, the inner one
-    /// is what `f` returns.
+    /// As [`attempt`](Self::attempt), for callers who want to handle what went wrong: the outer result says whether
+    /// there is an answer, the inner one is what `f` returns.
     ///
     /// # Errors
     /// As [`try_apply`](Self::try_apply).
@@ -89,8 +90,8 @@ impl<T: Persist + 'static> Durable<T> {
         self.post(move |service, client| service.attempt(client, f), then);
     }
 
-    /// As [`attempt`](Self::attempt), with an argument that travels serialised, as do the result and the error: so `String`, `Vec` and all that
-    /// serde knows may pass.
+    /// As [`attempt`](Self::attempt), with an argument that travels serialised, as do the result and the error: so
+    /// `String`, `Vec` and all that serde knows may pass.
     ///
     /// ```
     /// # let folder = std::env::temp_dir().join(format!("durable-attempt-with-{}", std::process::id()));
@@ -138,7 +139,8 @@ impl<T: Persist + 'static> Durable<T> {
         )
     }
 
-    /// As [`try_attempt_then`](Self::try_attempt_then), with an argument that travels serialised, as do the result and the error.
+    /// As [`try_attempt_then`](Self::try_attempt_then), with an argument that travels serialised, as do the result and
+    /// the error.
     ///
     /// If any of these does not serialise or the trustee is gone, standard error tells so and `then` is dropped.
     pub fn try_attempt_with_then<A, U, E, F, H>(&self, f: F, argument: A, then: H)
@@ -156,7 +158,8 @@ impl<T: Persist + 'static> Durable<T> {
         );
     }
 
-    /// As [`try_attempt`](Self::try_attempt), for async programs, as [`apply_async`](Self::apply_async) is: gives a future.
+    /// As [`try_attempt`](Self::try_attempt), for async programs, as [`apply_async`](Self::apply_async) is: gives a
+    /// future.
     pub fn attempt_async<U, E, F>(&self, f: F) -> DurableFuture<Outcome<U, E>>
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> Outcome<U, E> + NoRef + Send + 'static,

@@ -23,11 +23,12 @@ impl<T: Persist + 'static> Durable<T> {
         self.wait(|service, client| service.sync(client))
     }
 
-    /// Makes all durable and closes the pool, whatever other handles there are: calls on these fail from here on. The folder is free
-    /// when it returns, whoever else closes it at the same time.
+    /// Makes all durable and closes the pool, whatever other handles there are: calls on these fail from here on. The
+    /// folder is free when it returns, whoever else closes it at the same time.
     ///
     /// # Errors
-    /// [`Error::Lost`] if something could not be made durable; [`Error::Closed`] if it was closed before; [`Error::Gone`].
+    /// [`Error::Lost`] if something could not be made durable; [`Error::Closed`] if it was closed before;
+    /// [`Error::Gone`].
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
@@ -39,17 +40,17 @@ impl<T: Persist + 'static> Durable<T> {
         before
     }
 
-    /// Writes a copy of the pool as it is now, made durable, into another folder, which must be new or empty; it opens like any pool. Copying the
-    /// folder of a running pool by other means gives no backup.
+    /// Writes a copy of the pool as it is now, made durable, into another folder, which must be new or empty; it opens
+    /// like any pool. Copying the folder of a running pool by other means gives no backup.
     ///
     /// Where it cannot be written, what it has made is removed again; so is what one before it left that was killed.
     ///
-    /// The memory is copied as a whole between two transactions: the pool waits for that (about 0.3 s for a GiB), and the process takes as
-    /// much memory more until it is written.
+    /// The memory is copied as a whole between two transactions: the pool waits for that (about 0.3 s for a GiB), and
+    /// the process takes as much memory more until it is written.
     ///
     /// # Errors
-    /// What keeps the copy from being written, as of [`open`](Self::open); the rest as of [`sync`](Self::sync). [`Error::Gone`] too where the
-    /// pool is on another machine: its folders are there.
+    /// What keeps the copy from being written, as of [`open`](Self::open); the rest as of [`sync`](Self::sync).
+    /// [`Error::Gone`] too where the pool is on another machine: its folders are there.
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.

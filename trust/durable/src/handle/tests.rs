@@ -14,7 +14,7 @@ use crate::service::client;
 use crate::service::jobs::Job;
 
 #[test]
-fn c2_no_record_of_a_pool_is_left_with_a_client() {
+fn no_record_of_a_pool_is_left_with_a_client() {
     let folder = tempfile::tempdir().expect("a folder");
     let pool = Threadpool::new(1);
     for round in 0..10 {
@@ -39,7 +39,7 @@ fn c2_no_record_of_a_pool_is_left_with_a_client() {
 }
 
 #[test]
-fn c29_threads_that_have_ended_are_forgotten() {
+fn threads_that_have_ended_are_forgotten() {
     const THREADS: usize = 1000;
     let folder = tempfile::tempdir().expect("a folder");
     let pool = Threadpool::new(1);
@@ -62,7 +62,7 @@ fn c29_threads_that_have_ended_are_forgotten() {
 }
 
 #[test]
-fn c25_a_panic_of_the_disk_thread_reaches_all_who_wait() {
+fn a_panic_of_the_disk_thread_reaches_all_who_wait() {
     for within in [None, Some(Duration::MAX)] {
         let folder = tempfile::tempdir().expect("a folder");
         let pool = Threadpool::new(1);
@@ -104,7 +104,7 @@ fn c25_a_panic_of_the_disk_thread_reaches_all_who_wait() {
 }
 
 #[test]
-fn c9_a_handle_with_the_number_of_another_pool_is_told_nothing() {
+fn a_handle_with_the_number_of_another_pool_is_told_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let pool = Threadpool::new(1);
     let open = |name| Durable::<u64>::open(pool.trustees()[0], folder.path().join(name), |_| 0).expect("it opens");

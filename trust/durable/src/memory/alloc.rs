@@ -1,11 +1,11 @@
-//! Which room of a pool is taken. Volatile: what is reachable from the root is what is allocated, and opening a pool finds it
-//! out by walking.
+//! Which room of a pool is taken. Volatile: what is reachable from the root is what is allocated, and opening a pool
+//! finds it out by walking.
 //!
-//! Pages of 4 KiB. A page has rooms of one size, up to half a page, with a bit each; what is larger takes a run of pages.
-//! Nothing here touches the memory itself.
+//! Pages of 4 KiB. A page has rooms of one size, up to half a page, with a bit each; what is larger takes a run of
+//! pages. Nothing here touches the memory itself.
 //!
-//! Invariant: a room is given to one owner at a time; a room that was given back is free at once, so whoever must be able to take the
-//! giving back back (a transaction) puts it off.
+//! Invariant: a room is given to one owner at a time; a room that was given back is free at once, so whoever must be
+//! able to take the giving back back (a transaction) puts it off.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,7 +130,8 @@ pub(crate) struct Alloc {
     free: Runs,
     /// For each class its pages with free rooms; may also name pages that are not that any more.
     listed: [Vec<u32>; SIZES.len()],
-    /// For each class a page all of whose rooms are free, kept so that one value that comes and goes does not make and unmake it.
+    /// For each class a page all of whose rooms are free, kept so that one value that comes and goes does not make and
+    /// unmake it.
     kept: [Option<u32>; SIZES.len()],
     taken_bytes: usize,
 }

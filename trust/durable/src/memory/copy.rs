@@ -25,7 +25,8 @@ impl Line {
     pub(crate) unsafe fn push(from: *const u8, to: &mut Vec<Line>) {
         to.reserve(1);
         let end = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: the caller's promise; room for a line was reserved, and any bytes are one. What was left open is settled.
+        // SAFETY: the caller's promise; room for a line was reserved, and any bytes are one. What was left open is
+        // settled.
         unsafe {
             ptr::copy_nonoverlapping(from, end, LINE);
             settle(end);
@@ -59,8 +60,8 @@ impl Line {
     }
 }
 
-/// From here on the bytes behind `bytes` that nobody wrote are bytes like any other. Costs no instruction: as far as the
-/// compiler may conclude, the empty block writes them, and all else that may be reached by that pointer.
+/// From here on the bytes behind `bytes` that nobody wrote are bytes like any other. Costs no instruction: as far as
+/// the compiler may conclude, the empty block writes them, and all else that may be reached by that pointer.
 #[inline(always)]
 pub(crate) fn settle(bytes: *mut u8) {
     // Miri knows no assembly, and finds each read of such a byte.
@@ -80,8 +81,8 @@ pub(crate) fn settle(bytes: *mut u8) {
 pub(crate) unsafe fn append(to: &mut Vec<u8>, from: *const u8, len: usize) {
     to.reserve(len);
     let end = to.spare_capacity_mut();
-    // SAFETY: the caller's promise; so much room was reserved; what was left open is settled before the length says that
-    // it is there.
+    // SAFETY: the caller's promise; so much room was reserved; what was left open is settled before the length says
+    // that it is there.
     unsafe {
         ptr::copy_nonoverlapping(from.cast(), end.as_mut_ptr(), len);
         settle(end.as_mut_ptr().cast());

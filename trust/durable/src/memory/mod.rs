@@ -1,17 +1,20 @@
-//! The memory of a pool: private to the process, line by line saved before it is first written in a transaction, and put
-//! back if that is undone.
+//! The memory of a pool: private to the process, line by line saved before it is first written in a transaction, and
+//! put back if that is undone.
 //!
-//! Here: lines, what a transaction has saved, taken and given back. A pool that is being opened: `opening.rs`. Not here: entering a transaction (`tx.rs`), what the values
-//! are (`types/`), files.
+//! Here: lines, what a transaction has saved, taken and given back. A pool that is being opened: `opening.rs`. Not
+//! here: entering a transaction (`tx.rs`), what the values are (`types/`), files.
 //!
 //! Invariants:
-//! - L1: a line is touched (its bit is set) before a `&mut` to a byte of it is handed out, and stays so to the end of the transaction. So a line is
-//!   read for saving only while no `&mut` to it is in use.
-//! - L2: a line in which anything was live when the transaction began was saved when it was touched; what was not saved held nothing.
-//! - L3: a line that is not in the group is on the disk, or in a group before, as it is here: `commit` leaves out what is as it was saved.
+//! - L1: a line is touched (its bit is set) before a `&mut` to a byte of it is handed out, and stays so to the end of
+//!   the transaction. So a line is read for saving only while no `&mut` to it is in use.
+//! - L2: a line in which anything was live when the transaction began was saved when it was touched; what was not saved
+//!   held nothing.
+//! - L3: a line that is not in the group is on the disk, or in a group before, as it is here: `commit` leaves out what
+//!   is as it was saved.
 //! - L4: rooms given back in a transaction are free after it, not in it.
 //! - L5: one thread at a time has a pool's memory, and no code of users runs while `State` is borrowed.
-//! - L6: the rooms of all values are accessible, and the bits of their lines are there: the allocator has room for what is accessible.
+//! - L6: the rooms of all values are accessible, and the bits of their lines are there: the allocator has room for what
+//!   is accessible.
 
 #![allow(unsafe_code)]
 
@@ -156,7 +159,8 @@ impl Memory {
     #[inline(always)]
     pub(crate) fn at(&self, at: u64) -> *mut u8 {
         debug_assert!(at < self.heap.accessible() as u64);
-        // SAFETY: places come from the allocator or were checked when the pool was opened: within the heap, and accessible (L6).
+        // SAFETY: places come from the allocator or were checked when the pool was opened: within the heap, and
+        // accessible (L6).
         unsafe { self.heap.base().add(at as usize) }
     }
 
@@ -185,8 +189,8 @@ impl Memory {
         self.state.borrow().changed.len()
     }
 
-    /// Sees to it that these bytes may be written in this transaction. Those outside of the pool (a value on the stack) are
-    /// nobody's concern.
+    /// Sees to it that these bytes may be written in this transaction. Those outside of the pool (a value on the stack)
+    /// are nobody's concern.
     #[inline(always)]
     pub(crate) fn touch(&self, at: *const u8, bytes: usize) {
         let start = (at as usize).wrapping_sub(self.heap.base() as usize);
@@ -228,7 +232,8 @@ impl Memory {
         Some(at)
     }
 
-    /// Sees to it that the first `bytes` may be written of the room at `at`, taken in this transaction for `room` bytes.
+    /// Sees to it that the first `bytes` may be written of the room at `at`, taken in this transaction for `room`
+    /// bytes.
     pub(crate) fn touch_fresh(&self, at: u64, bytes: usize, room: usize) {
         if bytes == 0 {
             return;
@@ -293,7 +298,8 @@ impl Memory {
         for (&line, saved) in state.saved_lines.iter().zip(&state.saved) {
             let line = line as usize;
             self.bits.clear(line, Bit::Touched);
-            // SAFETY: a line of the heap, settled; the transaction's code has returned, so no reference to it is in use.
+            // SAFETY: a line of the heap, settled; the transaction's code has returned, so no reference to it is in
+            // use.
             if unsafe { saved.is_at(self.at((line * LINE) as u64)) } {
                 continue;
             }
@@ -333,8 +339,8 @@ impl Memory {
         for (start, count) in state.fresh.drain(..) {
             for line in start as usize..(start + count) as usize {
                 self.bits.clear(line, Bit::Touched);
-                // What it held is not put back. So the disk gets what is there now, or the next transaction would compare with
-                // bytes that the disk does not have.
+                // What it held is not put back. So the disk gets what is there now, or the next transaction would
+                // compare with bytes that the disk does not have.
                 if self.bits.set(line, Bit::Changed) {
                     state.changed.push(line as u32);
                 }

@@ -1,4 +1,5 @@
-//! The memory of a pool that is being opened: filled from files, then read place by place by the walk, which says what is taken.
+//! The memory of a pool that is being opened: filled from files, then read place by place by the walk, which says what
+//! is taken.
 
 #![allow(unsafe_code)]
 
@@ -37,7 +38,8 @@ impl Memory {
     pub(crate) fn opened_slice(&self, at: u64, len: usize) -> Option<&[u8]> {
         let start = usize::try_from(at).ok()?;
         self.grow(&mut self.state.borrow_mut().alloc, start.checked_add(len)?).ok()?;
-        // SAFETY: accessible, as above; nobody writes while the pool is being opened but the walk, which holds no slice then.
+        // SAFETY: accessible, as above; nobody writes while the pool is being opened but the walk, which holds no slice
+        // then.
         Some(unsafe { std::slice::from_raw_parts(self.heap.base().add(start), len) })
     }
 

@@ -1,7 +1,8 @@
-//! Address space that is reserved at once, of which a beginning is accessible, and gets its pages as they are touched: zeros at first.
+//! Address space that is reserved at once, of which a beginning is accessible, and gets its pages as they are touched:
+//! zeros at first.
 //!
-//! The rest is accessible to nobody: of what is, the system takes all pages at once in a process that has its memory locked (`mlockall`), and counts them where it
-//! bounds what processes are promised.
+//! The rest is accessible to nobody: of what is, the system takes all pages at once in a process that has its memory
+//! locked (`mlockall`), and counts them where it bounds what processes are promised.
 //!
 //! Invariants:
 //! - The base stays where it is for the life of the region.
@@ -50,8 +51,8 @@ impl Region {
         Ok(unsafe { mprotect(self.base.as_ptr().add(start).cast(), end - start, access) }?)
     }
 
-    /// Asks for large pages behind the first `small` bytes: fewer faults, and addresses are found sooner. A system without them says no, and goes
-    /// on as before.
+    /// Asks for large pages behind the first `small` bytes: fewer faults, and addresses are found sooner. A system
+    /// without them says no, and goes on as before.
     pub(crate) fn prefer_large_pages(&self, small: usize) {
         use rustix::mm::{Advice, madvise};
         let Some(rest) = self.len.checked_sub(small).filter(|&rest| rest > 0) else { return };
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn c27_what_is_not_used_is_accessible_to_nobody() {
+    fn what_is_not_used_is_accessible_to_nobody() {
         let region = Region::reserve(1 << 30).expect("room");
         let nothing = (1 << 30, "---p".to_owned());
         assert_eq!(access(&region), std::slice::from_ref(&nothing));

@@ -1,7 +1,7 @@
 //! What a `VWeak` names: a ticket for each object that has one, never its place in memory.
 //!
-//! Invariant: a ticket stands for one object for as long as that lives, and for nothing after. What a transaction gave out
-//! goes with its undoing; what it dropped stays until its end.
+//! Invariant: a ticket stands for one object for as long as that lives, and for nothing after. What a transaction gave
+//! out goes with its undoing; what it dropped stays until its end.
 
 use std::collections::HashMap;
 

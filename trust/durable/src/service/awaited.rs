@@ -1,6 +1,8 @@
-//! The outcome of one future, from the trustee, which has it, to the task that awaits it, which is told when it is durable.
+//! The outcome of one future, from the trustee, which has it, to the task that awaits it, which is told when it is
+//! durable.
 //!
-//! Invariant K4: a task that was told to wait is woken by its last waker, once the outcome is settled. Checked by loom: `model.rs`.
+//! Invariant K4: a task that was told to wait is woken by its last waker, once the outcome is settled. Checked by loom:
+//! `model.rs`.
 
 use std::task::{Context, Poll, Waker};
 

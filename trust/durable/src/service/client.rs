@@ -1,12 +1,14 @@
-//! A client's side: results that wait for their group, in the order of calls (`held.rs`), of each pool that a thread has called.
+//! A client's side: results that wait for their group, in the order of calls (`held.rs`), of each pool that a thread
+//! has called.
 //!
-//! A thread's *ear* is a property of its own to which pools say which groups are durable; what is ready is then let go in callback context, where
-//! nothing may wait. No fiber waits here, so a thread may end at any time.
+//! A thread's *ear* is a property of its own to which pools say which groups are durable; what is ready is then let go
+//! in callback context, where nothing may wait. No fiber waits here, so a thread may end at any time.
 //!
 //! Invariants:
 //! - Each entry is called once, or dropped with its thread.
-//! - A record stays while a [`Call`] of its pool is under way or results are held (K2); it goes when the pool has said its last word and nothing is
-//!   left. No record is borrowed while user's code or another record's owner may run: what is told or dropped is taken out first.
+//! - A record stays while a [`Call`] of its pool is under way or results are held (K2); it goes when the pool has said
+//!   its last word and nothing is left. No record is borrowed while user's code or another record's owner may run: what
+//!   is told or dropped is taken out first.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
@@ -33,7 +35,8 @@ impl Drop for Ear {
     }
 }
 
-/// Results that are held whose entries are of one type, in the order of calls: a box for each would be an allocation for each call.
+/// Results that are held whose entries are of one type, in the order of calls: a box for each would be an allocation
+/// for each call.
 struct Alike<F>(RefCell<VecDeque<F>>);
 
 /// Room for so many entries is kept.
@@ -115,8 +118,8 @@ struct Pools {
 }
 
 thread_local! {
-    /// Without a destructor: they are used as long as the thread's trustee is there, also by destructors of other thread-locals. The ear, which
-    /// goes with the trustee, empties them.
+    /// Without a destructor: they are used as long as the thread's trustee is there, also by destructors of other
+    /// thread-locals. The ear, which goes with the trustee, empties them.
     static POOLS: ManuallyDrop<RefCell<Pools>> = ManuallyDrop::default();
 }
 
@@ -321,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c23_a_caller_waits_for_room_and_gets_it() {
+    fn a_caller_waits_for_room_and_gets_it() {
         const POOL: u64 = 77;
         let told = Rc::new(Cell::new(0));
         let begin = || Call::begin(POOL, |_, _| ());
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn c23_results_that_come_while_others_are_told_stand_behind_them() {
+    fn results_that_come_while_others_are_told_stand_behind_them() {
         const POOL: u64 = 78;
         let seen = Rc::new(RefCell::new(Vec::new()));
         let note = |number| {

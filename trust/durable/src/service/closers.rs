@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn c25_who_closes_a_pool_whose_disk_thread_unwinds_is_told() {
+    fn who_closes_a_pool_whose_disk_thread_unwinds_is_told() {
         let (keeps, closed) = trust::promise();
         let end = End::new("unwound");
         let kept = end.closers();

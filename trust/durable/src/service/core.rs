@@ -3,9 +3,11 @@
 //! Here: what a call or a report changes. Who is told of it: `told.rs`. New images: `copying.rs`.
 //!
 //! Invariants:
-//! - G1: groups are numbered; one is open. The disk has two at most: it writes one, and the next lies ready when that one is half done, so that
-//!   it need not wait for this thread's turn. A result depends on the last group that had changed something by its transaction.
-//! - G2: nothing here waits, and no user's code or message to others runs while the core is borrowed but the transaction itself.
+//! - G1: groups are numbered; one is open. The disk has two at most: it writes one, and the next lies ready when that
+//!   one is half done, so that it need not wait for this thread's turn. A result depends on the last group that had
+//!   changed something by its transaction.
+//! - G2: nothing here waits, and no user's code or message to others runs while the core is borrowed but the
+//!   transaction itself.
 //! - G3: the disk thread knows a pool by number. A number whose pool is gone means nothing.
 
 use std::any::Any;
@@ -85,8 +87,8 @@ type Cores = HashMap<u64, Rc<RefCell<Core>>, ByNumber>;
 thread_local! {
     /// The pools of this thread by number.
     ///
-    /// Without a destructor: they are used as long as the thread's trustee is there, also by destructors of other thread-locals. Each is taken out
-    /// when its property is dropped, at the latest with the trustee.
+    /// Without a destructor: they are used as long as the thread's trustee is there, also by destructors of other
+    /// thread-locals. Each is taken out when its property is dropped, at the latest with the trustee.
     static CORES: ManuallyDrop<RefCell<Cores>> = ManuallyDrop::default();
 }
 
@@ -177,7 +179,8 @@ impl Core {
         }
     }
 
-    /// Changes the core after what runs now, in a fiber, and tells whom that concerns. False if no fiber can be started.
+    /// Changes the core after what runs now, in a fiber, and tells whom that concerns. False if no fiber can be
+    /// started.
     fn later(&self, change: fn(&mut Core)) -> bool {
         let number = self.number;
         // It begins after this at the earliest, so it is finished only where it was dropped.
@@ -326,7 +329,8 @@ impl Core {
         }
     }
 
-    /// Ends the pool once all is durable. The promise is kept when its folder is free, with the cause if something was lost.
+    /// Ends the pool once all is durable. The promise is kept when its folder is free, with the cause if something was
+    /// lost.
     pub(crate) fn close_pool(&mut self, promise: Promise<Option<String>>) {
         self.closers.add(promise);
         if self.is_closed {

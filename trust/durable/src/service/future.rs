@@ -1,7 +1,8 @@
 //! Results for async programs: in a table of the process, by number, until their group is durable.
 //!
-//! The calling thread has no worker and gets none. The closure carries the number; the trustee leaves the value in the table, and the core's word
-//! wakes the task. A call that finds the trustee's window of calls full is not sent yet: the future has it, and sends it when it is polled.
+//! The calling thread has no worker and gets none. The closure carries the number; the trustee leaves the value in the
+//! table, and the core's word wakes the task. A call that finds the trustee's window of calls full is not sent yet: the
+//! future has it, and sends it when it is polled.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -41,8 +42,8 @@ impl<U: Send + 'static> Slot for Awaited<U> {
     }
 }
 
-/// The result of [`Durable::apply_async`](crate::Durable::apply_async), on the disk. Dropping it discards the result: the closure runs all the same,
-/// unless there was no room for it yet.
+/// The result of [`Durable::apply_async`](crate::Durable::apply_async), on the disk. Dropping it discards the result:
+/// the closure runs all the same, unless there was no room for it yet.
 #[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
 pub struct DurableFuture<U> {
     number: u64,
@@ -60,7 +61,8 @@ impl<U> std::fmt::Debug for DurableFuture<U> {
 }
 
 impl<U: Send + 'static> DurableFuture<U> {
-    /// Of the call that `send` makes, whose closure carries what it is given and leaves the outcome in the table. `kept` keeps the pool.
+    /// Of the call that `send` makes, whose closure carries what it is given and leaves the outcome in the table.
+    /// `kept` keeps the pool.
     pub(crate) fn new(kept: impl Send + 'static, send: impl FnOnce(Carried) -> TryApplyFuture<()>) -> Self {
         let number = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slot = Arc::new(Awaited::new());
@@ -76,7 +78,8 @@ impl<U: Send + 'static> DurableFuture<U> {
 pub(crate) fn put<U: Send + 'static>(number: u64, outcome: Result<U, Error>) {
     let slot = table().as_ref().and_then(|table| table.get(&number).cloned());
     match slot.map(|slot| slot.as_any().downcast::<Awaited<U>>()) {
-        // Where the future is dropped meanwhile the outcome is dropped here: a panic of its destructor would poison the pool.
+        // Where the future is dropped meanwhile the outcome is dropped here: a panic of its destructor would poison the
+        // pool.
         Some(Ok(awaited)) => quietly(|| {
             awaited.put(outcome);
             drop(awaited);

@@ -1,10 +1,11 @@
-//! What a client's thread holds of one pool: results that wait for their group, in the order of calls. Nothing here knows of threads, pools or
-//! messages.
+//! What a client's thread holds of one pool: results that wait for their group, in the order of calls. Nothing here
+//! knows of threads, pools or messages.
 //!
 //! Invariants:
-//! - K1: an entry is given back once, in the order of calls, when its group is durable or the pool has ended: at once if that is known and nothing
-//!   waits before it, else by [`pop`](Held::pop).
-//! - K2: while a call is under way or an entry waits the record is not [quiet](Held::is_quiet), so what the pool says meanwhile is heard.
+//! - K1: an entry is given back once, in the order of calls, when its group is durable or the pool has ended: at once
+//!   if that is known and nothing waits before it, else by [`pop`](Held::pop).
+//! - K2: while a call is under way or an entry waits the record is not [quiet](Held::is_quiet), so what the pool says
+//!   meanwhile is heard.
 //!
 //! Checked by loom, together with `waiting.rs`: `model.rs`.
 

@@ -62,7 +62,8 @@ pub(crate) enum Report {
     Lost(String),
 }
 
-/// What the disk thread says to the core: in a fiber at the trustee, or where none can be started there, when that is dropped unrun.
+/// What the disk thread says to the core: in a fiber at the trustee, or where none can be started there, when that is
+/// dropped unrun.
 pub(super) struct Said {
     number: u64,
     report: Option<Report>,

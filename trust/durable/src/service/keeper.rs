@@ -1,7 +1,7 @@
 //! The disk thread of a pool: opens it, makes one group after the other durable, and says so to the core.
 //!
-//! Invariants: it owns files, lock and the bytes that it writes, so it can finish after the core is gone. The first error is the last
-//! word: nothing is written after it, and no sync is tried again.
+//! Invariants: it owns files, lock and the bytes that it writes, so it can finish after the core is gone. The first
+//! error is the last word: nothing is written after it, and no sync is tried again.
 
 use std::any::Any;
 use std::io::{self, Write};
@@ -174,7 +174,8 @@ impl Keeper {
         }
     }
 
-    /// Serves until the pool is closed or its core is gone. After a panic, too: all that comes then is lost, and told so.
+    /// Serves until the pool is closed or its core is gone. After a panic, too: all that comes then is lost, and told
+    /// so.
     fn serve_to_the_end(&mut self, queue: &Receiver<Job>) {
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(queue))) {
             let cause = self.lose(panicked(panic));
@@ -307,8 +308,8 @@ impl Keeper {
             // A closed standard error is no reason to lose the pool.
             let _ = writeln!(
                 io::stderr(),
-                "trust-durable: another program has moved {from}, the folder of an open pool: what was acknowledged is in {to}, \
-                 and so will be what comes; open it there from now on"
+                "trust-durable: another program has moved {from}, the folder of an open pool: what was acknowledged is \
+                 in {to}, and so will be what comes; open it there from now on"
             );
         }
     }
@@ -357,7 +358,7 @@ mod tests {
     const CREATE: Job = Job::Create { bytes: Vec::new(), seed: 0 };
 
     #[test]
-    fn c25_a_panic_of_the_disk_thread_is_told() {
+    fn a_panic_of_the_disk_thread_is_told() {
         let sim = Sim::default();
         // Its mutex is poisoned by this, so that each operation panics.
         assert!(catch_unwind(AssertUnwindSafe(|| sim.edit("no such file", |_| ()))).is_err());
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn c25_a_panic_while_a_pool_is_opened_is_an_error() {
+    fn a_panic_while_a_pool_is_opened_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let pool = trust::Threadpool::new(1);
         let request = |check: Check| Request {
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn c25_a_full_disk_is_told_with_file_offset_and_cure_and_stays_the_cause() {
+    fn a_full_disk_is_told_with_file_offset_and_cure_and_stays_the_cause() {
         let whole = Sim::default();
         assert!(matches!(keeper(whole.clone()).work(CREATE), Report::Durable { .. }));
         let mut seen = std::collections::BTreeSet::new();

@@ -1,11 +1,11 @@
 //! One pool a folder, among all processes of this machine; and waiting for one that this process is closing.
 //!
-//! The lock is on the folder itself, by the descriptor that its files are opened by: no file to be removed under it. It is of this machine alone,
-//! so folders on file systems that several machines share are refused.
+//! The lock is on the folder itself, by the descriptor that its files are opened by: no file to be removed under it. It
+//! is of this machine alone, so folders on file systems that several machines share are refused.
 //!
-//! It is a `flock`: locks of `fcntl` are not for folders, and those of a process end when any descriptor of the folder is closed. A child that
-//! was forked has the descriptor until it executes a program, and with it the lock. So the lock is let go of outright; closing the descriptor
-//! here would leave the lock with the child.
+//! It is a `flock`: locks of `fcntl` are not for folders, and those of a process end when any descriptor of the folder
+//! is closed. A child that was forked has the descriptor until it executes a program, and with it the lock. So the lock
+//! is let go of outright; closing the descriptor here would leave the lock with the child.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
@@ -24,7 +24,8 @@ const TRIES: u32 = 100;
 static OPEN: Mutex<Option<HashMap<Id, bool>>> = Mutex::new(None);
 static CHANGED: Condvar = Condvar::new();
 
-/// A handle that was dropped is noticed by its trustee after a while: so long an open pool of this process is waited for.
+/// A handle that was dropped is noticed by its trustee after a while: so long an open pool of this process is waited
+/// for.
 const NOTICED: Duration = Duration::from_secs(1);
 
 fn pools() -> MutexGuard<'static, Option<HashMap<Id, bool>>> {
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c2_the_lock_is_the_folders() {
+    fn the_lock_is_the_folders() {
         let folder = tempfile::tempdir().expect("a folder");
         let take = || open_folder(folder.path(), Folder::there);
         let lock = take().expect("free");
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn c2_folders_that_machines_share_are_told_apart() {
+    fn folders_that_machines_share_are_told_apart() {
         assert_eq!((shared(0x6969), shared(0xfe53_4d42)), (Some("NFS"), Some("SMB")));
         // ext4, tmpfs, xfs, btrfs.
         assert!([0xef53, 0x0102_1994, 0x5846_5342, 0x9123_683e].iter().all(|&magic| shared(magic).is_none()));

@@ -1,12 +1,14 @@
 //! Loom models of who is told when: `cargo dev loom`, or
 //! `RUSTFLAGS="--cfg loom" cargo test -p gossamer-durable --release --lib loom_`.
 //!
-//! The real [`Held`], [`Waiting`], [`Awaited`] and [`Closers`] run here. What stands in for threads that take one message after the other is a lock
-//! around what each has (a client's record, the trustee's core), so every order in which their messages can be served is tried, also that an
-//! answer and the word that its group is durable overtake each other: they come by different slots. Messages of the trustee to one client
-//! keep their order, as they do in `trust`.
+//! The real [`Held`], [`Waiting`], [`Awaited`] and [`Closers`] run here. What stands in for threads that take one
+//! message after the other is a lock around what each has (a client's record, the trustee's core), so every order in
+//! which their messages can be served is tried, also that an answer and the word that its group is durable overtake
+//! each other: they come by different slots. Messages of the trustee to one client keep their order, as they do in
+//! `trust`.
 //!
-//! A disk is a thread that takes one group after the other; what is on it is kept apart, so each result can be held against it.
+//! A disk is a thread that takes one group after the other; what is on it is kept apart, so each result can be held
+//! against it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,8 +1,8 @@
 //! The disk thread's time slice.
 //!
-//! It sleeps in syncs and runs for some microseconds between them, beside threads that run all the time. Where the scheduler looks at the
-//! length of slices (Linux 6.12), a thread with a short one goes before those with longer ones when it wakes; else it may wait for
-//! milliseconds, with the disk idle.
+//! It sleeps in syncs and runs for some microseconds between them, beside threads that run all the time. Where the
+//! scheduler looks at the length of slices (Linux 6.12), a thread with a short one goes before those with longer ones
+//! when it wakes; else it may wait for milliseconds, with the disk idle.
 
 #![allow(unsafe_code)]
 
@@ -27,7 +27,8 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 56);
 
-/// Asks for a short slice for the calling thread. All else stays as it is; a system that does not know of it says no, which is ignored.
+/// Asks for a short slice for the calling thread. All else stays as it is; a system that does not know of it says no,
+/// which is ignored.
 pub(super) fn shorten() {
     let mut attributes = Attributes::default();
     let size = size_of::<Attributes>() as u32;

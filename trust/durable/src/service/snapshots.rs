@@ -1,8 +1,8 @@
-//! Snapshots that somebody waits for: names of folders, and what went wrong, cannot travel in a closure. So they stand in a table of the
-//! process, by promise.
+//! Snapshots that somebody waits for: names of folders, and what went wrong, cannot travel in a closure. So they stand
+//! in a table of the process, by promise.
 //!
-//! A snapshot is written by a thread of its own: it may wait for a folder that another pool is closing, or its own, and the disk thread of
-//! neither may wait for that.
+//! A snapshot is written by a thread of its own: it may wait for a folder that another pool is closing, or its own, and
+//! the disk thread of neither may wait for that.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

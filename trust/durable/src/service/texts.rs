@@ -1,4 +1,5 @@
-//! Texts of panics, which cannot travel in an answer: kept by ticket in the process of the trustee, the last ones of all pools.
+//! Texts of panics, which cannot travel in an answer: kept by ticket in the process of the trustee, the last ones of
+//! all pools.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

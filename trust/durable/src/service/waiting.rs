@@ -1,7 +1,9 @@
-//! Who waits for which group of a pool, at its trustee: clients by number, each with a way to tell it. Nothing here sends anything.
+//! Who waits for which group of a pool, at its trustee: clients by number, each with a way to tell it. Nothing here
+//! sends anything.
 //!
-//! Invariant K3: a client that was noted for a group is told once that is durable, or the pool lost: it is noted with each answer that depends on
-//! a later group than it was noted for, so one message tells it of all of them. Checked by loom: `model.rs`.
+//! Invariant K3: a client that was noted for a group is told once that is durable, or the pool lost: it is noted with
+//! each answer that depends on a later group than it was noted for, so one message tells it of all of them. Checked by
+//! loom: `model.rs`.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -69,7 +71,8 @@ impl<E: Clone> Waiting<E> {
         self.sweep_at = SWEEP_MIN.max(2 * self.clients.len());
     }
 
-    /// All, when they are twice as many as were there after the last time: each is to be told something, and removed if it is gone.
+    /// All, when they are twice as many as were there after the last time: each is to be told something, and removed if
+    /// it is gone.
     pub(super) fn take_to_sweep(&mut self) -> Vec<(u64, E)> {
         if self.clients.len() < self.sweep_at {
             return Vec::new();

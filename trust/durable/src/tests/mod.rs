@@ -1,4 +1,5 @@
-//! Values in a pool without files: what transactions do, what undoing undoes, what the walk finds. Miri runs these as well.
+//! Values in a pool without files: what transactions do, what undoing undoes, what the walk finds. Miri runs these as
+//! well.
 
 #![allow(unsafe_code)]
 

@@ -6,7 +6,7 @@ use super::{Pool, list};
 use crate::*;
 
 #[test]
-fn c7_an_undone_transaction_leaves_bytes_allocations_and_frees_as_they_were() {
+fn an_undone_transaction_leaves_bytes_allocations_and_frees_as_they_were() {
     let pool = list();
     pool.apply(|list, tx| (0..5).for_each(|key| list.push(key, tx)));
     let before = (pool.taken(), pool.apply(|list, _| list.keys()));
@@ -26,7 +26,7 @@ fn c7_an_undone_transaction_leaves_bytes_allocations_and_frees_as_they_were() {
 }
 
 #[test]
-fn c17_what_does_not_change_is_not_logged() {
+fn what_does_not_change_is_not_logged() {
     if cfg!(miri) {
         return; // There every touched line counts as changed.
     }
@@ -45,7 +45,7 @@ fn c17_what_does_not_change_is_not_logged() {
 }
 
 #[test]
-fn c18_freed_room_is_reused_after_its_transaction_and_not_in_it() {
+fn freed_room_is_reused_after_its_transaction_and_not_in_it() {
     let pool = list();
     pool.apply(|list, tx| (0..50).for_each(|key| list.push(key, tx)));
     let taken = pool.taken();
@@ -60,7 +60,7 @@ fn c18_freed_room_is_reused_after_its_transaction_and_not_in_it() {
 }
 
 #[test]
-fn c19_c20_long_lists_and_cycles() {
+fn c20_long_lists_and_cycles() {
     let nodes = if cfg!(miri) { 200 } else { 20_000 };
     let pool = list();
     pool.apply(|list, tx| (0..nodes).for_each(|key| list.push(key, tx)));
@@ -80,7 +80,7 @@ fn c19_c20_long_lists_and_cycles() {
 /// Ten million of them with `DURABLE_NODES=10000000`.
 #[cfg(not(miri))]
 #[test]
-fn c20_a_long_list_opens_and_drops_on_a_small_stack() {
+fn a_long_list_opens_and_drops_on_a_small_stack() {
     let nodes: u64 = std::env::var("DURABLE_NODES").map_or(200_000, |nodes| nodes.parse().expect("a number"));
     let small = std::thread::Builder::new().stack_size(96 << 10);
     let listed = small.spawn(move || {
@@ -189,7 +189,8 @@ fn trap_a_line_is_saved_before_the_first_of_its_values_is_lent() {
     assert_eq!(pool.apply(|vec, _| [*vec[0], *vec[1], *vec[2]]), [[70, 73], [70, 71], [2, 2]]);
 }
 
-/// A value taken out of its place and put into another, by two owners in the course of it: undone, each is where it was.
+/// A value taken out of its place and put into another, by two owners in the course of it: undone, each is where it
+/// was.
 #[test]
 fn trap_a_value_that_was_moved_has_one_owner_after_undoing() {
     let pool = Pool::<PVec<Option<PBox<u64>>>>::new(|tx| PVec::of([Some(PBox::new(1, tx)), None], tx));

@@ -8,7 +8,7 @@ use crate::memory::ROOT_AT;
 use crate::*;
 
 #[test]
-fn c11_boxes() {
+fn boxes() {
     #[derive(Persist)]
     #[persist(crate = crate)]
     #[repr(C)]
@@ -38,7 +38,7 @@ fn c11_boxes() {
 }
 
 #[test]
-fn c12_counted_pointers() {
+fn counted_pointers() {
     let pool = shares();
     pool.apply(|root, tx| {
         assert_eq!(root.strong[0].strong_count(), 2);
@@ -66,7 +66,7 @@ fn c12_counted_pointers() {
 }
 
 #[test]
-fn c12_counts_are_set_to_what_the_walk_finds() {
+fn counts_are_set_to_what_the_walk_finds() {
     if cfg!(miri) {
         return; // It reads padding.
     }
@@ -101,7 +101,7 @@ fn c12_counts_are_set_to_what_the_walk_finds() {
 }
 
 #[test]
-fn c13_a_volatile_pointer_finds_its_object_or_nothing() {
+fn a_volatile_pointer_finds_its_object_or_nothing() {
     let (pool, other) = (shares(), shares());
     other.memory.set_number(8);
     let name = pool.apply(|root, tx| root.strong[0].demote(tx));
@@ -128,7 +128,7 @@ fn c13_a_volatile_pointer_finds_its_object_or_nothing() {
 }
 
 #[test]
-fn c15_cells_check_their_borrows_and_forget_them() {
+fn cells_check_their_borrows_and_forget_them() {
     let pool = shares();
     pool.apply(|root, tx| {
         let _ = tx;
@@ -156,7 +156,7 @@ fn c15_cells_check_their_borrows_and_forget_them() {
 }
 
 #[test]
-fn c15_cells_give_what_they_hold() {
+fn cells_give_what_they_hold() {
     let pool = Pool::<PVec<PCell<u64>>>::new(|tx| PVec::of([PCell::new(1)], tx));
     let refused = |pool: &Pool<PVec<'static, PCell<'static, u64>>>| {
         pool.undone(|cells, tx| assert_eq!((cells[0].replace(5, tx), cells[0].take(tx), cells[0].get()), (1, 5, 0)));
@@ -173,7 +173,7 @@ fn c15_cells_give_what_they_hold() {
 }
 
 #[test]
-fn c15_only_what_is_changed_through_a_borrow_is_logged() {
+fn only_what_is_changed_through_a_borrow_is_logged() {
     if cfg!(miri) {
         return;
     }
@@ -184,7 +184,7 @@ fn c15_only_what_is_changed_through_a_borrow_is_logged() {
 }
 
 #[test]
-fn c16_vectors_follow_the_standard_one() {
+fn vectors_follow_the_standard_one() {
     let pool = Pool::<PVec<PBox<u64>>>::new(|_| PVec::new());
     let mut model: Vec<u64> = Vec::new();
     let mut random = 3u64;
@@ -232,7 +232,7 @@ fn c16_vectors_follow_the_standard_one() {
 }
 
 #[test]
-fn c16_maps_follow_the_standard_one() {
+fn maps_follow_the_standard_one() {
     let pool = Pool::<PMap<PString, u64>>::new(|_| PMap::new());
     let mut model = std::collections::BTreeMap::new();
     let mut random = 11u64;
@@ -272,7 +272,7 @@ fn c16_maps_follow_the_standard_one() {
 }
 
 #[test]
-fn c16_strings() {
+fn strings() {
     let pool = Pool::<PVec<PString>>::new(|tx| PVec::of([PString::of("na", tx)], tx));
     pool.undone(|texts, tx| texts[0].push_str("pping", tx));
     pool.apply(|texts, tx| {
@@ -296,7 +296,7 @@ fn c16_strings() {
 }
 
 #[test]
-fn c3_arrays_numbers_and_maybes() {
+fn arrays_numbers_and_maybes() {
     #[derive(Persist)]
     #[persist(crate = crate)]
     #[repr(C)]
@@ -341,7 +341,7 @@ fn c3_arrays_numbers_and_maybes() {
 }
 
 #[test]
-fn c3_enums_and_options() {
+fn enums_and_options() {
     #[derive(Persist)]
     #[persist(crate = crate)]
     #[repr(u8)]
@@ -372,7 +372,7 @@ fn c3_enums_and_options() {
 }
 
 #[test]
-fn c26_damaged_pools_are_refused_or_sound_whatever_the_bytes() {
+fn damaged_pools_are_refused_or_sound_whatever_the_bytes() {
     if cfg!(miri) {
         return;
     }
@@ -433,7 +433,7 @@ fn c26_damaged_pools_are_refused_or_sound_whatever_the_bytes() {
 }
 
 #[test]
-fn c4_another_layout_is_refused_with_the_name_of_the_field() {
+fn another_layout_is_refused_with_the_name_of_the_field() {
     #[derive(Persist)]
     #[persist(crate = crate)]
     #[repr(C)]

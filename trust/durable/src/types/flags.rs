@@ -1,7 +1,8 @@
-//! The borrow flags of `PRefCell`s: beside the pool, by address and type, for as long as a transaction or a look goes on.
+//! The borrow flags of `PRefCell`s: beside the pool, by address and type, for as long as a transaction or a look goes
+//! on.
 //!
-//! So nothing on disk says that something is borrowed, and a guard that was forgotten is forgotten for good. A cell that moves was not
-//! borrowed, or its guard forgotten: the flag that stays behind can only refuse too much.
+//! So nothing on disk says that something is borrowed, and a guard that was forgotten is forgotten for good. A cell
+//! that moves was not borrowed, or its guard forgotten: the flag that stays behind can only refuse too much.
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};

@@ -19,8 +19,8 @@ pub(crate) mod vweak;
 #[cold]
 pub(crate) fn full(tx: &crate::Tx<'_>, bytes: usize) -> ! {
     panic!(
-        "the pool is full: no room for {bytes} bytes more of its {}; open it with a greater `limit`, or free something in an earlier \
-         transaction",
+        "the pool is full: no room for {bytes} bytes more of its {}; open it with a greater `limit`, or free something \
+         in an earlier transaction",
         tx.memory().limit()
     )
 }

@@ -11,8 +11,8 @@ use crate::persist::Persist;
 use crate::tx::{self, Brand, Tx};
 use crate::walk::{Damage, Walk};
 
-/// A value that can be replaced through a shared reference, in a transaction: what `Cell` is on the heap. For values under a
-/// [`Prc`](crate::Prc).
+/// A value that can be replaced through a shared reference, in a transaction: what `Cell` is on the heap. For values
+/// under a [`Prc`](crate::Prc).
 #[repr(transparent)]
 pub struct PCell<'p, T: Persist> {
     value: UnsafeCell<T>,

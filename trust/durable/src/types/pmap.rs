@@ -1,7 +1,7 @@
 //! `PMap`: a hash table in a pool: open addressing, one probe after the other, the hash beside each entry.
 //!
-//! Invariant: the number of places is a power of two, at most three quarters of them are taken, and each entry can be reached from
-//! the place of its hash without a gap (a file in which one cannot is found to lack that entry, no more).
+//! Invariant: the number of places is a power of two, at most three quarters of them are taken, and each entry can be
+//! reached from the place of its hash without a gap (a file in which one cannot is found to lack that entry, no more).
 
 #![allow(unsafe_code)]
 
@@ -21,8 +21,8 @@ use crate::tx::{self, Brand, Tx};
 
 /// A hash map in a pool, as `HashMap` is one on the heap. 24 bytes.
 ///
-/// Growing doubles the table and writes all of it: reserve ahead where that has to be quick. Keys whose `Hash` gives other values in a later
-/// build of the program are not found any more.
+/// Growing doubles the table and writes all of it: reserve ahead where that has to be quick. Keys whose `Hash` gives
+/// other values in a later build of the program are not found any more.
 #[repr(C)]
 pub struct PMap<'p, K: Persist, V: Persist> {
     /// 0 for no room.

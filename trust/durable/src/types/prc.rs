@@ -29,8 +29,9 @@ const COUNTS: usize = 16;
 
 /// A counted pointer to a value of the pool, as `Rc` is one to a value on the heap. 8 bytes.
 ///
-/// The value cannot be changed but through a [`PCell`](crate::PCell) or [`PRefCell`](crate::PRefCell) in it. It is dropped at the end of the
-/// transaction in which its last `Prc` was. What a cycle keeps alive is free once the pool is opened again.
+/// The value cannot be changed but through a [`PCell`](crate::PCell) or [`PRefCell`](crate::PRefCell) in it. It is
+/// dropped at the end of the transaction in which its last `Prc` was. What a cycle keeps alive is free once the pool is
+/// opened again.
 ///
 /// There is no `Parc`: a pool is one trustee's. What several threads share is the [`Durable`](crate::Durable) handle.
 #[repr(transparent)]
@@ -50,8 +51,8 @@ pub struct PWeak<'p, T: Persist> {
 fn counts<'a>(at: NonZeroU64) -> (&'a mut u64, &'a mut u64) {
     let strong = tx::place(at.get()).cast::<u64>();
     tx::touch(strong, COUNTS);
-    // SAFETY: live for as long as there is a pointer of either kind; touched; nobody else borrows the counts, and the caller's borrows end
-    // with its statement.
+    // SAFETY: live for as long as there is a pointer of either kind; touched; nobody else borrows the counts, and the
+    // caller's borrows end with its statement.
     unsafe { (&mut *strong, &mut *strong.add(1)) }
 }
 
@@ -202,7 +203,8 @@ fn check<T: Persist>(at: u64, walk: &mut Walk<'_>, is_strong: bool) -> Result<()
 
 macro_rules! pointer {
     ($name:ident, $is_strong:literal) => {
-        // SAFETY: `check` claims the room for the first, and the others are of the same type; the value is checked if any keeps it.
+        // SAFETY: `check` claims the room for the first, and the others are of the same type; the value is checked if
+        // any keeps it.
         unsafe impl<'p, T: Persist> Persist for $name<'p, T> {
             type At<'q> = $name<'q, T::At<'q>>;
             const IS_PLAIN: bool = false;

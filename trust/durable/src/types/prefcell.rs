@@ -14,11 +14,11 @@ use crate::persist::Persist;
 use crate::tx::{self, Brand, Tx};
 use crate::walk::{Damage, Walk};
 
-/// A value that can be borrowed mutably through a shared reference, in a transaction: what `RefCell` is on the heap. For values under
-/// a [`Prc`](crate::Prc).
+/// A value that can be borrowed mutably through a shared reference, in a transaction: what `RefCell` is on the heap.
+/// For values under a [`Prc`](crate::Prc).
 ///
-/// That something is borrowed is noted beside the pool and forgotten with the transaction, so a guard that was leaked locks nothing
-/// out for ever.
+/// That something is borrowed is noted beside the pool and forgotten with the transaction, so a guard that was leaked
+/// locks nothing out for ever.
 #[repr(transparent)]
 pub struct PRefCell<'p, T: Persist> {
     value: UnsafeCell<T>,

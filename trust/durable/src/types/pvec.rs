@@ -150,7 +150,8 @@ impl<'p, T: Persist> PVec<'p, T> {
         };
         let Some(at) = tx.memory().take(bytes) else { return false };
         tx.memory().touch_fresh(at, self.len() * Self::BYTES, bytes);
-        // SAFETY: room of its own for more elements than there are, of which so many are touched. The old ones are moved.
+        // SAFETY: room of its own for more elements than there are, of which so many are touched. The old ones are
+        // moved.
         unsafe { tx::place(at).cast::<T>().copy_from_nonoverlapping(self.pointer(), self.len()) };
         self.give_room();
         self.at = at;

@@ -9,10 +9,11 @@ use super::prc::Prc;
 use crate::persist::Persist;
 use crate::tx::Tx;
 
-/// Names a shared value of a pool from outside: made by [`Prc::demote`], it may be kept anywhere and sent to any thread.
+/// Names a shared value of a pool from outside: made by [`Prc::demote`], it may be kept anywhere and sent to any
+/// thread.
 ///
-/// It is two numbers: no address, and nothing is kept alive by it. Once the value is gone, or the pool was closed (also if it is open again), it
-/// names nothing.
+/// It is two numbers: no address, and nothing is kept alive by it. Once the value is gone, or the pool was closed (also
+/// if it is open again), it names nothing.
 ///
 /// ```
 /// # let folder = std::env::temp_dir().join(format!("vweak-{}", std::process::id()));

@@ -48,7 +48,7 @@ fn balances(accounts: &Accounts) -> (Option<u64>, Option<u64>, Option<u64>) {
 }
 
 #[test]
-fn c7_each_form_of_attempt_undoes_what_returns_an_error_and_commits_the_rest() {
+fn each_form_of_attempt_undoes_what_returns_an_error_and_commits_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let accounts = open(&pool, folder.path());
@@ -126,7 +126,7 @@ fn c7_each_form_of_attempt_undoes_what_returns_an_error_and_commits_the_rest() {
 }
 
 #[test]
-fn c7_each_form_of_apply_commits_what_returns_an_error() {
+fn each_form_of_apply_commits_what_returns_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let accounts = open(&pool, folder.path());
@@ -161,7 +161,7 @@ fn c7_each_form_of_apply_commits_what_returns_an_error() {
 }
 
 #[test]
-fn c7_attempts_that_panic_or_find_no_pool_say_so() {
+fn attempts_that_panic_or_find_no_pool_say_so() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let accounts = open(&pool, folder.path());

@@ -11,7 +11,7 @@ use trust_durable::{Durable, Error, PBox, PMap, PString, PVec, Persist};
 use super::{Bank, Transfer, accounts, open};
 
 #[test]
-fn c1_c23_the_example_of_the_design() {
+fn c23_the_example_of_the_design() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(2);
     let bank = open(&pool, folder.path()).unwrap();
@@ -46,7 +46,7 @@ fn c1_c23_the_example_of_the_design() {
 }
 
 #[test]
-fn c22_what_comes_while_the_disk_is_busy_shares_a_group() {
+fn what_comes_while_the_disk_is_busy_shares_a_group() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
@@ -72,7 +72,7 @@ fn c22_what_comes_while_the_disk_is_busy_shares_a_group() {
 }
 
 #[test]
-fn c9_no_result_before_it_is_durable() {
+fn no_result_before_it_is_durable() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
@@ -93,7 +93,7 @@ fn c9_no_result_before_it_is_durable() {
 }
 
 #[test]
-fn c23_callbacks_may_not_wait_and_one_that_panics_stops_no_other() {
+fn callbacks_may_not_wait_and_one_that_panics_stops_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
@@ -115,7 +115,7 @@ fn c23_callbacks_may_not_wait_and_one_that_panics_stops_no_other() {
 }
 
 #[test]
-fn c10_waiting_or_nesting_is_refused() {
+fn waiting_or_nesting_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
@@ -133,7 +133,7 @@ fn c10_waiting_or_nesting_is_refused() {
 }
 
 #[test]
-fn c23_at_the_calling_threads_own_trustee() {
+fn at_the_calling_threads_own_trustee() {
     let folder = tempfile::tempdir().unwrap();
     let bank = Durable::<Bank>::open(trust::local_trustee(), folder.path(), |tx| Bank {
         accounts: PVec::of([0, 0], tx),
@@ -156,7 +156,7 @@ fn c23_at_the_calling_threads_own_trustee() {
 }
 
 #[test]
-fn c23_serialised_arguments() {
+fn serialised_arguments() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let map = Durable::<PMap<PString, PString>>::open(pool.trustees()[0], folder.path(), |_| PMap::new()).unwrap();
@@ -176,7 +176,7 @@ fn c23_serialised_arguments() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn c23_futures() {
+async fn futures() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_path_buf();
     let (pool, bank) = tokio::task::spawn_blocking(move || {
@@ -205,7 +205,7 @@ async fn c23_futures() {
 }
 
 #[test]
-fn c24_within_tells_at_once_and_makes_durable_soon() {
+fn within_tells_at_once_and_makes_durable_soon() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let builder = Durable::<Bank>::builder().within(Duration::from_millis(50));
@@ -226,7 +226,7 @@ fn c24_within_tells_at_once_and_makes_durable_soon() {
 }
 
 #[test]
-fn c24_a_crash_loses_whole_last_groups() {
+fn a_crash_loses_whole_last_groups() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let open = |folder: &std::path::Path| {
@@ -259,7 +259,7 @@ fn c24_a_crash_loses_whole_last_groups() {
 }
 
 #[test]
-fn c17_what_an_undone_transaction_left_in_free_room_is_not_taken_for_what_the_disk_has() {
+fn what_an_undone_transaction_left_in_free_room_is_not_taken_for_what_the_disk_has() {
     #[derive(Persist)]
     #[repr(C)]
     struct Root<'p> {
@@ -286,7 +286,7 @@ fn c17_what_an_undone_transaction_left_in_free_room_is_not_taken_for_what_the_di
 }
 
 #[test]
-fn c24_who_waits_does_not_wait_for_the_pause_of_within() {
+fn who_waits_does_not_wait_for_the_pause_of_within() {
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let pool = Threadpool::new(1);
     let bank = Durable::<Bank>::builder().within(Duration::from_secs(3600));
@@ -306,7 +306,7 @@ fn c24_who_waits_does_not_wait_for_the_pause_of_within() {
 }
 
 #[test]
-fn c24_any_time_may_be_told_early() {
+fn any_time_may_be_told_early() {
     let pool = Threadpool::new(1);
     for within in
         [Duration::MAX, Duration::MAX / 2, Duration::from_secs(1 << 62), Duration::ZERO, Duration::from_nanos(1)]
@@ -336,7 +336,7 @@ fn c24_any_time_may_be_told_early() {
 }
 
 #[test]
-fn c23_a_future_keeps_its_pool() {
+fn a_future_keeps_its_pool() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     for round in 1..=20 {

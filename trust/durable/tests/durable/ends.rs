@@ -12,7 +12,7 @@ use trust_durable::{Durable, Error, PVec, Prc};
 use super::{Bank, accounts, open};
 
 #[test]
-fn c1_dropping_the_last_handle_keeps_what_was_done_and_frees_the_folder() {
+fn dropping_the_last_handle_keeps_what_was_done_and_frees_the_folder() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     for round in 0..20 {
@@ -26,7 +26,7 @@ fn c1_dropping_the_last_handle_keeps_what_was_done_and_frees_the_folder() {
 }
 
 #[test]
-fn c30_handles_travel_and_every_thread_and_fiber_may_call() {
+fn handles_travel_and_every_thread_and_fiber_may_call() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(2);
     let bank = open(&pool, folder.path()).unwrap();
@@ -51,7 +51,7 @@ fn c30_handles_travel_and_every_thread_and_fiber_may_call() {
 }
 
 #[test]
-fn c29_threads_and_pools_end_in_any_order() {
+fn threads_and_pools_end_in_any_order() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
@@ -80,7 +80,7 @@ fn c29_threads_and_pools_end_in_any_order() {
 }
 
 #[test]
-fn c13_a_volatile_pointer_outlives_its_pool_and_finds_nothing() {
+fn a_volatile_pointer_outlives_its_pool_and_finds_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let open = || {
@@ -95,7 +95,7 @@ fn c13_a_volatile_pointer_outlives_its_pool_and_finds_nothing() {
 }
 
 #[test]
-fn c1_init_that_panics_makes_no_pool() {
+fn init_that_panics_makes_no_pool() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let failed = Durable::<Bank>::open(pool.trustees()[0], folder.path(), |_| panic!("no root"));
@@ -116,7 +116,7 @@ fn calls_on_a_closed_pool_say_so() {
 }
 
 #[test]
-fn c29_calls_whose_trustee_is_gone_give_errors() {
+fn calls_whose_trustee_is_gone_give_errors() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
@@ -141,7 +141,7 @@ fn c29_calls_whose_trustee_is_gone_give_errors() {
 }
 
 #[test]
-fn c1_all_who_close_at_once_return_when_the_folder_is_free() {
+fn all_who_close_at_once_return_when_the_folder_is_free() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     for round in 0..30 {

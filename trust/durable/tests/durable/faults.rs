@@ -1,4 +1,5 @@
-//! What bad disks and bad folders get: errors that name file, offset and cure. What was acknowledged is there, nothing is written over.
+//! What bad disks and bad folders get: errors that name file, offset and cure. What was acknowledged is there, nothing
+//! is written over.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,7 +30,8 @@ pub(super) fn child_folder() -> Option<PathBuf> {
     std::env::var_os(CHILD).map(PathBuf::from)
 }
 
-/// Runs a test of this file again in a process of its own, which finds its folder in the environment. `sh` reads the line before.
+/// Runs a test of this file again in a process of its own, which finds its folder in the environment. `sh` reads the
+/// line before.
 fn child(test: &str, before: &str, folder: &Path) -> Option<String> {
     let line = format!("{before} exec \"$0\" \"$@\"");
     let program = std::env::current_exe().expect("this program");
@@ -96,8 +98,8 @@ fn causes(numbers: &Numbers) -> Vec<String> {
 }
 
 #[test]
-fn c25_files_that_may_not_grow() {
-    const TEST: &str = "faults::c25_files_that_may_not_grow";
+fn files_that_may_not_grow() {
+    const TEST: &str = "faults::files_that_may_not_grow";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         child(TEST, "trap '' XFSZ;", folder.path());
@@ -121,8 +123,8 @@ fn c25_files_that_may_not_grow() {
 }
 
 #[test]
-fn c27_address_space_that_is_not_given() {
-    const TEST: &str = "faults::c27_address_space_that_is_not_given";
+fn address_space_that_is_not_given() {
+    const TEST: &str = "faults::address_space_that_is_not_given";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         child(TEST, "ulimit -v 8388608 || { echo CANNOT limit; exit 1; };", folder.path());
@@ -139,8 +141,8 @@ fn c27_address_space_that_is_not_given() {
 }
 
 #[test]
-fn c29_where_no_fiber_can_be_started() {
-    const TEST: &str = "c29_where_no_fiber_can_be_started";
+fn where_no_fiber_can_be_started() {
+    const TEST: &str = "where_no_fiber_can_be_started";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         if let Some(said) = child(TEST, "", folder.path()) {
@@ -185,8 +187,8 @@ fn c29_where_no_fiber_can_be_started() {
 }
 
 #[test]
-fn c25_a_full_disk() {
-    const TEST: &str = "faults::c25_a_full_disk";
+fn a_full_disk() {
+    const TEST: &str = "faults::a_full_disk";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         let mount = "mount -t tmpfs -o size=14m none \"$DURABLE_TEST_FOLDER\" || { echo CANNOT mount; exit 1; };";
@@ -221,8 +223,8 @@ fn c25_a_full_disk() {
 }
 
 #[test]
-fn c26_a_folder_that_may_only_be_read() {
-    const TEST: &str = "faults::c26_a_folder_that_may_only_be_read";
+fn a_folder_that_may_only_be_read() {
+    const TEST: &str = "faults::a_folder_that_may_only_be_read";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         let pool = Threadpool::new(1);
@@ -251,7 +253,8 @@ fn c26_a_folder_that_may_only_be_read() {
 pub(super) fn in_namespace(test: &str, before: &str, folder: &Path) {
     let inner = before.replace('\'', "'\\''");
     let line = format!(
-        "exec unshare --user --map-root-user --mount sh -c '{inner} exec \"$0\" \"$@\"' \"$0\" \"$@\" || echo CANNOT unshare; #"
+        "exec unshare --user --map-root-user --mount sh -c '{inner} exec \"$0\" \"$@\"' \"$0\" \"$@\" || echo CANNOT \
+         unshare; #"
     );
     if !Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "true"])
@@ -273,7 +276,7 @@ fn fill_some(numbers: &Numbers) {
 }
 
 #[test]
-fn c26_files_that_were_cut_or_changed_are_refused_as_they_are() {
+fn files_that_were_cut_or_changed_are_refused_as_they_are() {
     let original = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let numbers = open(&pool, original.path()).unwrap();
@@ -320,7 +323,7 @@ fn c26_files_that_were_cut_or_changed_are_refused_as_they_are() {
 }
 
 #[test]
-fn c2_a_folder_in_use_is_in_use_whatever_is_removed_from_it() {
+fn a_folder_in_use_is_in_use_whatever_is_removed_from_it() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let bank = open_bank(&pool, folder.path()).unwrap();
@@ -342,8 +345,8 @@ fn kibibytes(name: &str) -> u64 {
 }
 
 #[test]
-fn c27_a_process_whose_memory_is_locked_has_what_the_pool_uses() {
-    const TEST: &str = "faults::c27_a_process_whose_memory_is_locked_has_what_the_pool_uses";
+fn a_process_whose_memory_is_locked_has_what_the_pool_uses() {
+    const TEST: &str = "faults::a_process_whose_memory_is_locked_has_what_the_pool_uses";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         child(TEST, "ulimit -l unlimited 2>/dev/null;", folder.path());
@@ -370,8 +373,8 @@ fn c27_a_process_whose_memory_is_locked_has_what_the_pool_uses() {
 }
 
 #[test]
-fn c27_memory_that_is_not_given_leaves_the_pool_as_it_was() {
-    const TEST: &str = "faults::c27_memory_that_is_not_given_leaves_the_pool_as_it_was";
+fn memory_that_is_not_given_leaves_the_pool_as_it_was() {
+    const TEST: &str = "faults::memory_that_is_not_given_leaves_the_pool_as_it_was";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         child(TEST, "", folder.path());

@@ -1,4 +1,5 @@
-//! Futures of calls: more than a trustee takes at once, dropped at any point, with tasks and results that call the pool or panic.
+//! Futures of calls: more than a trustee takes at once, dropped at any point, with tasks and results that call the pool
+//! or panic.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -86,7 +87,7 @@ fn add(counter: &Durable<u64>) -> DurableFuture<u64> {
 }
 
 #[test]
-fn c23_futures_beyond_the_window_wait_for_room() {
+fn futures_beyond_the_window_wait_for_room() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let counter = open(&pool, folder.path());
@@ -100,7 +101,7 @@ fn c23_futures_beyond_the_window_wait_for_room() {
 }
 
 #[test]
-fn c23_tasks_beyond_the_window_are_woken() {
+fn tasks_beyond_the_window_are_woken() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let counter = open(&pool, folder.path());
@@ -133,7 +134,7 @@ impl Drop for Captured {
 }
 
 #[test]
-fn c23_futures_that_are_dropped_take_back_what_was_not_sent_and_nothing_else() {
+fn futures_that_are_dropped_take_back_what_was_not_sent_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let counter = open(&pool, folder.path());
@@ -161,7 +162,7 @@ fn c23_futures_that_are_dropped_take_back_what_was_not_sent_and_nothing_else() {
 }
 
 #[test]
-fn c23_futures_that_were_polled_once_and_are_kept_stand_in_nobodys_way() {
+fn futures_that_were_polled_once_and_are_kept_stand_in_nobodys_way() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let counter = open(&pool, folder.path());
@@ -185,7 +186,7 @@ fn c23_futures_that_were_polled_once_and_are_kept_stand_in_nobodys_way() {
 }
 
 #[test]
-fn c23_futures_that_wait_for_room_hear_that_the_pool_is_gone_or_closed() {
+fn futures_that_wait_for_room_hear_that_the_pool_is_gone_or_closed() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let counter = open(&pool, folder.path());
@@ -227,7 +228,7 @@ impl Drop for LastWord {
 }
 
 #[test]
-fn c23_a_task_that_is_replaced_may_call_the_pool() {
+fn a_task_that_is_replaced_may_call_the_pool() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let counter = open(&pool, folder.path());
@@ -260,7 +261,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn c23_a_result_that_nobody_wants_and_panics_spoils_nothing() {
+fn a_result_that_nobody_wants_and_panics_spoils_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let counter = open(&pool, folder.path());
@@ -283,7 +284,7 @@ fn c23_a_result_that_nobody_wants_and_panics_spoils_nothing() {
 }
 
 #[test]
-fn c23_futures_that_wait_for_room_keep_their_pool() {
+fn futures_that_wait_for_room_keep_their_pool() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     for is_backwards in [false, true] {

@@ -47,7 +47,7 @@ fn with_a_forked_child(during: impl FnOnce()) {
 }
 
 #[test]
-fn c1_a_closed_pools_folder_is_free_whatever_children_there_are() {
+fn a_closed_pools_folder_is_free_whatever_children_there_are() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let number = open(&pool, folder.path()).unwrap();
@@ -64,7 +64,7 @@ fn c1_a_closed_pools_folder_is_free_whatever_children_there_are() {
 }
 
 #[test]
-fn c2_a_folder_that_was_refused_is_free_whatever_children_there_are() {
+fn a_folder_that_was_refused_is_free_whatever_children_there_are() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let panics =

@@ -31,7 +31,7 @@ fn count(numbers: &Numbers, first: u64) -> usize {
 }
 
 #[test]
-fn c8_a_pool_whose_folder_was_moved_goes_on_there() {
+fn a_pool_whose_folder_was_moved_goes_on_there() {
     let there = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let (outer, moved) = (there.path().join("outer"), there.path().join("moved"));
@@ -64,7 +64,7 @@ fn is_removed<V: std::fmt::Debug>(outcome: Result<V, Error>) {
 }
 
 #[test]
-fn c8_nothing_is_acknowledged_in_a_folder_that_is_gone() {
+fn nothing_is_acknowledged_in_a_folder_that_is_gone() {
     let there = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let path = there.path().join("pool");
@@ -82,7 +82,7 @@ fn c8_nothing_is_acknowledged_in_a_folder_that_is_gone() {
 }
 
 #[test]
-fn c25_files_that_are_taken_from_a_pool_are_told_by_name() {
+fn files_that_are_taken_from_a_pool_are_told_by_name() {
     let pool = Threadpool::new(1);
     for (name, is_moved) in [("log-0", true), ("image-0", true), ("log-0", false), ("image-0", false)] {
         let there = tempfile::tempdir().unwrap();
@@ -107,7 +107,7 @@ fn c25_files_that_are_taken_from_a_pool_are_told_by_name() {
 }
 
 #[test]
-fn c25_closing_tells_what_is_gone_although_nothing_was_written_since() {
+fn closing_tells_what_is_gone_although_nothing_was_written_since() {
     let there = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let path = there.path().join("pool");

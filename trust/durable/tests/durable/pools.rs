@@ -10,7 +10,7 @@ use trust_durable::{Durable, Error, PBox, PMap, PVec, Persist, inspect};
 use super::{Transfer, accounts, open};
 
 #[test]
-fn c26_values_of_no_bytes_are_not_counted_one_by_one() {
+fn values_of_no_bytes_are_not_counted_one_by_one() {
     #[derive(Persist, Clone, Copy)]
     #[repr(C)]
     struct Nothing {
@@ -48,7 +48,7 @@ fn c26_values_of_no_bytes_are_not_counted_one_by_one() {
 }
 
 #[test]
-fn c2_a_folder_in_use_is_refused() {
+fn a_folder_in_use_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
@@ -58,7 +58,7 @@ fn c2_a_folder_in_use_is_refused() {
 }
 
 #[test]
-fn c2_many_pools_at_one_trustee() {
+fn many_pools_at_one_trustee() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let banks: Vec<_> = (0..50).map(|n| open(&pool, &folder.path().join(n.to_string())).unwrap()).collect();
@@ -73,7 +73,7 @@ fn c2_many_pools_at_one_trustee() {
 }
 
 #[test]
-fn c4_another_type_is_refused_by_field_and_the_pool_stays() {
+fn another_type_is_refused_by_field_and_the_pool_stays() {
     #[derive(Persist)]
     #[repr(C)]
     struct Bank<'p> {
@@ -91,7 +91,7 @@ fn c4_another_type_is_refused_by_field_and_the_pool_stays() {
 }
 
 #[test]
-fn c26_a_folder_of_something_else_is_left_alone() {
+fn a_folder_of_something_else_is_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     std::fs::write(folder.path().join("letter.txt"), "dear").unwrap();
@@ -104,7 +104,7 @@ fn c26_a_folder_of_something_else_is_left_alone() {
 }
 
 #[test]
-fn c27_a_limit_is_a_limit() {
+fn a_limit_is_a_limit() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let open =
@@ -124,7 +124,7 @@ fn c27_a_limit_is_a_limit() {
 }
 
 #[test]
-fn c28_generations_keep_the_log_short_while_service_goes_on() {
+fn generations_keep_the_log_short_while_service_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let vec = Durable::<PVec<u64>>::open(pool.trustees()[0], folder.path(), |tx| PVec::of((0..60_000).map(|_| 0), tx))
@@ -150,7 +150,7 @@ fn c28_generations_keep_the_log_short_while_service_goes_on() {
 }
 
 #[test]
-fn c34_a_snapshot_is_a_pool_of_its_own() {
+fn a_snapshot_is_a_pool_of_its_own() {
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
@@ -165,13 +165,13 @@ fn c34_a_snapshot_is_a_pool_of_its_own() {
 
 /// As many as are told to be possible, with the default limit: half of the machine's memory of address space for each.
 #[test]
-fn c2_two_thousand_pools() {
+fn two_thousand_pools() {
     const POOLS: u64 = 2000;
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let most = getrlimit(Resource::Nofile).maximum;
     if most.is_some_and(|most| most < 5 * POOLS) {
-        return println!("SKIPPED: c2_two_thousand_pools: a process may open {most:?} files here");
+        return println!("SKIPPED: two_thousand_pools: a process may open {most:?} files here");
     }
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).unwrap();
     let pool = Threadpool::new(1);
@@ -190,7 +190,7 @@ fn c2_two_thousand_pools() {
 }
 
 #[test]
-fn c31_what_opening_found_is_counted() {
+fn what_opening_found_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
@@ -213,7 +213,7 @@ fn c31_what_opening_found_is_counted() {
 }
 
 #[test]
-fn c34_a_folder_is_checked_and_shown() {
+fn a_folder_is_checked_and_shown() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();

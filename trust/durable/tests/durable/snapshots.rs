@@ -39,7 +39,7 @@ fn snapshots_into_its_own(folder: PathBuf, alias: PathBuf) {
 }
 
 #[test]
-fn c34_a_snapshot_into_the_pools_own_folder_waits_for_nobody() {
+fn a_snapshot_into_the_pools_own_folder_waits_for_nobody() {
     let there = tempfile::tempdir().unwrap();
     let (folder, link) = (there.path().join("pool"), there.path().join("link"));
     std::os::unix::fs::symlink(&folder, &link).unwrap();
@@ -49,8 +49,8 @@ fn c34_a_snapshot_into_the_pools_own_folder_waits_for_nobody() {
 }
 
 #[test]
-fn c34_a_snapshot_into_a_mount_of_the_pools_own_folder_waits_for_nobody() {
-    const TEST: &str = "snapshots::c34_a_snapshot_into_a_mount_of_the_pools_own_folder_waits_for_nobody";
+fn a_snapshot_into_a_mount_of_the_pools_own_folder_waits_for_nobody() {
+    const TEST: &str = "snapshots::a_snapshot_into_a_mount_of_the_pools_own_folder_waits_for_nobody";
     match child_folder() {
         Some(folder) => snapshots_into_its_own(folder.join("pool"), folder.join("mount")),
         None => {
@@ -63,7 +63,7 @@ fn c34_a_snapshot_into_a_mount_of_the_pools_own_folder_waits_for_nobody() {
 }
 
 #[test]
-fn c34_pools_that_snapshot_into_each_others_folders_wait_for_nobody() {
+fn pools_that_snapshot_into_each_others_folders_wait_for_nobody() {
     let there = tempfile::tempdir().unwrap();
     let folders = ["one", "two"].map(|name| there.path().join(name));
     ends(move || {
@@ -85,7 +85,7 @@ fn c34_pools_that_snapshot_into_each_others_folders_wait_for_nobody() {
 }
 
 #[test]
-fn c34_a_snapshot_may_go_into_a_folder_within_the_pools() {
+fn a_snapshot_may_go_into_a_folder_within_the_pools() {
     let there = tempfile::tempdir().unwrap();
     let (folder, copy) = (there.path().join("pool"), there.path().join("pool/copies/1"));
     let pool = Threadpool::new(1);
@@ -99,12 +99,12 @@ fn c34_a_snapshot_may_go_into_a_folder_within_the_pools() {
 }
 
 #[test]
-fn c34_a_snapshot_that_finds_no_room_leaves_nothing() {
-    const TEST: &str = "snapshots::c34_a_snapshot_that_finds_no_room_leaves_nothing";
+fn a_snapshot_that_finds_no_room_leaves_nothing() {
+    const TEST: &str = "snapshots::a_snapshot_that_finds_no_room_leaves_nothing";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
-        let mount = "mkdir \"$DURABLE_TEST_FOLDER\"/small && mount -t tmpfs -o size=4m none \"$DURABLE_TEST_FOLDER\"/small || \
-                     { echo CANNOT mount; exit 1; };";
+        let mount = "mkdir \"$DURABLE_TEST_FOLDER\"/small && mount -t tmpfs -o size=4m none \
+                     \"$DURABLE_TEST_FOLDER\"/small || { echo CANNOT mount; exit 1; };";
         return in_namespace(TEST, mount, folder.path());
     };
     let (ballast, small) = (folder.join("small/ballast"), folder.join("small"));
@@ -128,7 +128,7 @@ fn c34_a_snapshot_that_finds_no_room_leaves_nothing() {
 }
 
 #[test]
-fn c34_a_snapshot_takes_the_place_of_one_that_was_killed_and_of_nothing_else() {
+fn a_snapshot_takes_the_place_of_one_that_was_killed_and_of_nothing_else() {
     let there = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let number = open(&pool, &there.path().join("pool")).unwrap();

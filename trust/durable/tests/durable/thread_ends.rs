@@ -122,7 +122,7 @@ fn run(counter: Counter, form: Form, after: After) -> Result<(), String> {
 }
 
 #[test]
-fn c29_destructors_of_thread_locals_call_while_the_threads_trustee_is_there() {
+fn destructors_of_thread_locals_call_while_the_threads_trustee_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let counter = open(pool.trustees()[0], folder.path());
@@ -139,7 +139,7 @@ fn c29_destructors_of_thread_locals_call_while_the_threads_trustee_is_there() {
 }
 
 #[test]
-fn c29_destructors_of_thread_locals_that_call_later_panic_and_the_process_goes_on() {
+fn destructors_of_thread_locals_that_call_later_panic_and_the_process_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let counter = open(pool.trustees()[0], folder.path());
@@ -155,7 +155,7 @@ fn c29_destructors_of_thread_locals_that_call_later_panic_and_the_process_goes_o
 }
 
 #[test]
-fn c29_destructors_of_thread_locals_call_the_pool_of_their_own_thread() {
+fn destructors_of_thread_locals_call_the_pool_of_their_own_thread() {
     for after in [After::Nothing, After::ItsTrustee, After::ACall] {
         for (name, form) in ADDING.into_iter().chain(OTHERS) {
             // Nobody else serves the thread's trustee while its own code waits for a future.
@@ -189,7 +189,7 @@ fn c29_destructors_of_thread_locals_call_the_pool_of_their_own_thread() {
 }
 
 #[test]
-fn c29_a_thread_may_end_its_trustee_and_call_again() {
+fn a_thread_may_end_its_trustee_and_call_again() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let counter = open(pool.trustees()[0], folder.path());
@@ -219,7 +219,7 @@ impl Drop for Captured {
 }
 
 #[test]
-fn c29_captures_of_callbacks_go_with_their_thread() {
+fn captures_of_callbacks_go_with_their_thread() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let counter = open(pool.trustees()[0], folder.path());

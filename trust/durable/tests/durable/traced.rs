@@ -1,4 +1,5 @@
-//! What the disk thread asks of the system, as strace sees it: one `fdatasync` a group, and no more bytes than the lines that changed make.
+//! What the disk thread asks of the system, as strace sees it: one `fdatasync` a group, and no more bytes than the
+//! lines that changed make.
 //!
 //! Without strace, or where nothing may be traced, this says SKIPPED.
 
@@ -10,7 +11,7 @@ use trust::Threadpool;
 use super::faults::child_folder;
 use super::{accounts, open};
 
-const TEST: &str = "traced::c22_one_sync_a_group_and_little_more_than_its_lines";
+const TEST: &str = "traced::one_sync_a_group_and_little_more_than_its_lines";
 /// What the log is zeroed ahead by, and written by at a time.
 const AHEAD: u64 = 4 << 20;
 
@@ -30,7 +31,7 @@ fn work(folder: &Path) {
 }
 
 #[test]
-fn c22_one_sync_a_group_and_little_more_than_its_lines() {
+fn one_sync_a_group_and_little_more_than_its_lines() {
     if let Some(folder) = child_folder() {
         return work(&folder);
     }
@@ -75,7 +76,8 @@ fn c22_one_sync_a_group_and_little_more_than_its_lines() {
         }
     }
     println!(
-        "{groups} groups of {lines} lines: {syncs} syncs, {records} records of {bytes} bytes, {zeroed} bytes of zeros ahead"
+        "{groups} groups of {lines} lines: {syncs} syncs, {records} records of {bytes} bytes, {zeroed} bytes of zeros \
+         ahead"
     );
     assert_eq!((syncs, records, bytes), (groups, groups, written), "{groups} groups");
     assert!(groups > 20 && bytes * 10 <= lines * 64 * 13 + groups * 40_960, "{bytes} bytes for {lines} lines");

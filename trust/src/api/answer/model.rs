@@ -1,5 +1,5 @@
-//! Loom models of an answer: a task that polls, with a waker that changes, and another thread that gives the outcome. How to run
-//! them: `slot/model.rs`.
+//! Loom models of an answer: a task that polls, with a waker that changes, and another thread that gives the outcome.
+//! How to run them: `slot/model.rs`.
 
 #![allow(unsafe_code)]
 
@@ -21,8 +21,8 @@ impl Wake for Count {
     }
 }
 
-/// Polls so often, and at last when the other thread is done: the outcome is there once, and a task that was told to wait has been
-/// woken, by its last waker.
+/// Polls so often, and at last when the other thread is done: the outcome is there once, and a task that was told to
+/// wait has been woken, by its last waker.
 fn polled(times: usize) {
     explore(move || {
         let answer = Arc::new(Answer::new());

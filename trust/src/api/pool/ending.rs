@@ -118,14 +118,16 @@ impl Tell {
             }
             let (waited, left) = (self.start.elapsed().as_secs(), ending.dump());
             crate::unwind::tell(format_args!(
-                "the end of a pool has waited for {waited} s, for this (`JoinHandle::abort` ends a fiber, `shutdown_timeout` the wait):\n{left}"
+                "the end of a pool has waited for {waited} s, for this (`JoinHandle::abort` ends a fiber, \
+                 `shutdown_timeout` the wait):\n{left}"
             ));
             self.next = 2 * self.start.elapsed();
         }
     }
 }
 
-/// Fibers of a pool that did not come to an end in time: what [`Threadpool::shutdown_timeout`](crate::Threadpool::shutdown_timeout) gives back. `Display` names them, and what
+/// Fibers of a pool that did not come to an end in time: what
+/// [`Threadpool::shutdown_timeout`](crate::Threadpool::shutdown_timeout) gives back. `Display` names them, and what
 /// each waits for.
 #[derive(Debug)]
 pub struct StillRunning(Dump);

@@ -69,7 +69,8 @@ fn overflow_names_the_fiber_and_aborts() {
     });
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{}", stderr(&output));
     let message = "\nfiber 'günther' has overflowed its stack (65536 bytes); give it more with \
-         stack_bytes(..) of Threadpool::builder(), or of gossamer::builder() on a rack\nfatal runtime error: stack overflow, aborting\n";
+         stack_bytes(..) of Threadpool::builder(), or of gossamer::builder() on a rack\nfatal runtime error: stack \
+         overflow, aborting\n";
     assert!(stderr(&output).contains(message), "{}", stderr(&output));
     assert!(!stderr(&output).contains("before"), "{}", stderr(&output));
 }

@@ -1,5 +1,5 @@
-//! Both halves of one pair on one thread: what is sent when, how much a batch holds, and what becomes of requests in each place
-//! where they can be when their trustee closes or their client ends.
+//! Both halves of one pair on one thread: what is sent when, how much a batch holds, and what becomes of requests in
+//! each place where they can be when their trustee closes or their client ends.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -236,8 +236,8 @@ fn a_long_queue_is_drained_batch_by_batch() {
     assert!(batches < 20, "{batches} batches of boxed requests, which are 16 bytes each");
 }
 
-/// A batch holds as many requests as a slot has bytes for, whatever their continuations take. The first one begins with the primary
-/// part alone.
+/// A batch holds as many requests as a slot has bytes for, whatever their continuations take. The first one begins with
+/// the primary part alone.
 #[test]
 fn a_slot_is_filled_up_to_its_last_byte() {
     fn fill<const BYTES: usize>() {
@@ -313,7 +313,8 @@ fn there_is_news_when_an_answer_has_come_or_none_will() {
     assert_eq!(both.seen(), [Some(0), None]);
 }
 
-/// Answers that came before the end are taken; what was not answered is refused: in flight, in either part of the open batch, queued.
+/// Answers that came before the end are taken; what was not answered is refused: in flight, in either part of the open
+/// batch, queued.
 #[test]
 fn a_closed_trustee_leaves_nothing_open() {
     for (asked, answered) in [(3, 1), (1, 0), (0, 0)] {

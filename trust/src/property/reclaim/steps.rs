@@ -1,5 +1,5 @@
-//! The steps of a reclamation one by one, on one thread: what a trustee does when a client is ahead, has queued, has marked, or has left.
-//! The interleavings are in `model.rs`.
+//! The steps of a reclamation one by one, on one thread: what a trustee does when a client is ahead, has queued, has
+//! marked, or has left. The interleavings are in `model.rs`.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;

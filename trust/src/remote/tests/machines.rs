@@ -119,7 +119,8 @@ impl Machines {
     }
 }
 
-/// Runs `test` on a worker with such peers. The second argument says whether the property, whose only trust is gone, is there.
+/// Runs `test` on a worker with such peers. The second argument says whether the property, whose only trust is gone, is
+/// there.
 fn play(ids: Peers, test: impl FnOnce(&Machines, &dyn Fn() -> bool) + Send + 'static) {
     let thread = std::thread::spawn(move || {
         let peers = Rc::new(RefCell::new(ids.iter().map(|_| Peer::default()).collect::<Vec<_>>()));

@@ -251,7 +251,8 @@ fn one_answer_lets_as_many_go_on_as_there_is_room_for() {
     });
 }
 
-/// In a process of its own, for there the first worker that is attached takes the counts of all threads that have no links.
+/// In a process of its own, for there the first worker that is attached takes the counts of all threads that have no
+/// links.
 #[test]
 fn counts_of_threads_without_links_are_added_up_and_sent() {
     const CHILD: &str = "TRUST_FORWARD_CHILD";

@@ -1,4 +1,5 @@
-//! What waits, circles of it, and what machines tell each other of it. Who waits for whom: `graph.rs`, and through other machines `paths.rs`.
+//! What waits, circles of it, and what machines tell each other of it. Who waits for whom: `graph.rs`, and through
+//! other machines `paths.rs`.
 
 use serde::{Deserialize, Serialize};
 

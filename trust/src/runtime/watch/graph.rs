@@ -2,11 +2,12 @@
 //!
 //! A fiber waits for one thing at a time, so each has at most one edge:
 //! - who waits for the result of a launched closure or for the end of a fiber, waits for that fiber;
-//! - who waits for a latched value, waits for the one that has it: a launched fiber, or a `together` that stands in another line;
+//! - who waits for a latched value, waits for the one that has it: a launched fiber, or a `together` that stands in
+//!   another line;
 //! - who waits in `together` waits for the call, which stands in a line.
 //!
-//! Everything else has no edge, nor has what is not certain: a value that nobody has, or that two have (the latch was replaced
-//! while its value was out), a fiber that is not in the reports.
+//! Everything else has no edge, nor has what is not certain: a value that nobody has, or that two have (the latch was
+//! replaced while its value was out), a fiber that is not in the reports.
 
 use std::collections::HashMap;
 
@@ -131,8 +132,9 @@ impl<'a> Graph<'a> {
         rings(&self.next).into_iter().map(nodes).collect()
     }
 
-    /// The ways of waiting that lead through this machine: from a fiber that another machine has launched here to one that waits for an
-    /// answer which comes from no fiber of this machine. What is certain here stays certain: only the last one looks elsewhere.
+    /// The ways of waiting that lead through this machine: from a fiber that another machine has launched here to one
+    /// that waits for an answer which comes from no fiber of this machine. What is certain here stays certain: only the
+    /// last one looks elsewhere.
     pub(crate) fn paths(&self, at_ms: u64, with_names: bool) -> Vec<Path> {
         let paths = self.entries.iter().enumerate().filter_map(|(start, entry)| {
             let Entry::Fiber(here, Seen { whom: Whom::Client(client, token), .. }, _) = entry else { return None };

@@ -1,16 +1,18 @@
-//! Finds fibers that wait for each other in a circle, and has the one that came last go on with an error. Circles through several
-//! machines: [`rack`], [`paths`]. And says what fibers wait for where nothing goes on after a panic: [`still`].
+//! Finds fibers that wait for each other in a circle, and has the one that came last go on with an error. Circles
+//! through several machines: [`rack`], [`paths`]. And says what fibers wait for where nothing goes on after a panic:
+//! [`still`].
 //!
-//! A thread of the process, started by the first wait that may close a circle ([`note_wait`]), which sleeps unless there are new ones, and
-//! ends with the last worker.
-//! It asks all workers what their fibers wait for and looks for circles ([`graph`]). Nothing of this is on the path of a call that
-//! does not wait: who waits for a latched value or for the end of a fiber reads one flag.
+//! A thread of the process, started by the first wait that may close a circle ([`note_wait`]), which sleeps unless
+//! there are new ones, and ends with the last worker. It asks all workers what their fibers wait for and looks for
+//! circles ([`graph`]). Nothing of this is on the path of a call that does not wait: who waits for a latched value or
+//! for the end of a fiber reads one flag.
 //!
-//! No false alarms: reports come from different moments, so what looks like a circle may never have been one. A circle is believed
-//! if three rounds of reports, one begun when the last was complete, have it with the same fibers in the same waits (each wait has a number
-//! of its own). Then each of its fibers has waited from the end of the first round to the start of the third; so the
-//! edges that the second round found between them, all of which only one of them could undo, were there at one and the
-//! same moment. And who is taken out of its wait is one whose waker is taken away before ([`Scheduler::interrupt`]).
+//! No false alarms: reports come from different moments, so what looks like a circle may never have been one. A circle
+//! is believed if three rounds of reports, one begun when the last was complete, have it with the same fibers in the
+//! same waits (each wait has a number of its own). Then each of its fibers has waited from the end of the first round
+//! to the start of the third; so the edges that the second round found between them, all of which only one of them
+//! could undo, were there at one and the same moment. And who is taken out of its wait is one whose waker is taken away
+//! before ([`Scheduler::interrupt`]).
 //!
 //! [`Scheduler::interrupt`]: crate::fiber::Scheduler::interrupt
 
@@ -34,8 +36,8 @@ use crate::deadline::later;
 use crate::registry::report::Collection;
 use crate::registry::{self, Message};
 
-/// Somebody has begun to wait since the last round. Hints: who waits sees to it that a round begins after the store, at the latest
-/// the one that comes [`CALM_ROUNDS`] later.
+/// Somebody has begun to wait since the last round. Hints: who waits sees to it that a round begins after the store, at
+/// the latest the one that comes [`CALM_ROUNDS`] later.
 static NEWS: AtomicBool = AtomicBool::new(false);
 static WATCHER: Mutex<Option<Watcher>> = Mutex::new(None);
 
@@ -94,7 +96,8 @@ pub(crate) fn end() {
     thread.thread().unpark();
     // It does not panic.
     let _ = thread.join();
-    // News that it left is of nobody; what it took may be of workers that have come since, and so may this have been: they are there.
+    // News that it left is of nobody; what it took may be of workers that have come since, and so may this have been:
+    // they are there.
     NEWS.store(false, Ordering::Relaxed);
     if !registry::all().is_empty() {
         // Looks for messages too.
@@ -154,7 +157,8 @@ impl Rounds {
             self.last = None;
             return;
         }
-        // Who has not answered is asked again, ever more rarely, and machines that may have to do with it are told again.
+        // Who has not answered is asked again, ever more rarely, and machines that may have to do with it are told
+        // again.
         let (every, longest) = (Duration::from_millis(WATCH_EVERY_MS), Duration::from_millis(WATCH_EVERY_MS_MAX));
         let before = self.last.map_or(every, |(_, pause)| pause);
         let pause = if self.calm < CALM_ROUNDS { every } else { 2 * before };

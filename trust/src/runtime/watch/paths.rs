@@ -1,13 +1,13 @@
 //! Circles that go through several machines. Pure: paths in, circles out, and when a circle is believed.
 //!
-//! Only one kind of wait leaves a machine: for the answer of a closure that runs in a fiber of another one. So of all that waits on
-//! a machine others need to know the *paths* through it: from a fiber that runs for another machine, along what its graph is certain of
-//! ([`graph`](super::graph)), to a fiber that waits for an answer which comes from elsewhere. An answer belongs to one fiber of the whole rack, so each
-//! path has at most one next one.
+//! Only one kind of wait leaves a machine: for the answer of a closure that runs in a fiber of another one. So of all
+//! that waits on a machine others need to know the *paths* through it: from a fiber that runs for another machine,
+//! along what its graph is certain of ([`graph`](super::graph)), to a fiber that waits for an answer which comes from
+//! elsewhere. An answer belongs to one fiber of the whole rack, so each path has at most one next one.
 //!
-//! One machine judges ([`Judge`]): it asks all others for their paths, in up to three rounds, each begun when the one before is complete. As within a
-//! machine, a circle is believed that has the same fibers in the same waits each time. A machine that does not answer in
-//! time has no paths, so that nothing which leads through it is believed.
+//! One machine judges ([`Judge`]): it asks all others for their paths, in up to three rounds, each begun when the one
+//! before is complete. As within a machine, a circle is believed that has the same fibers in the same waits each time.
+//! A machine that does not answer in time has no paths, so that nothing which leads through it is believed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -27,7 +27,8 @@ impl Circle<'_> {
         rotated(self.steps().map(|step| step.node).collect())
     }
 
-    /// The one that came last, as far as the clocks of several machines tell, among those that can be told to wait no longer.
+    /// The one that came last, as far as the clocks of several machines tell, among those that can be told to wait no
+    /// longer.
     fn last_comer(&self) -> Option<Node> {
         let can_leave = self.steps().filter(|step| step.can_leave);
         can_leave.min_by_key(|step| (step.waited_ms, step.node)).map(|step| step.node)

@@ -1,12 +1,12 @@
-//! Machines of a rack that look for circles together: what they tell each other, and when. What a circle is, and when it is believed:
-//! `paths.rs`.
+//! Machines of a rack that look for circles together: what they tell each other, and when. What a circle is, and when
+//! it is believed: `paths.rs`.
 //!
-//! Machine 0 judges. A machine whose own rounds find a path that leads through it twice in a row says so; then machine 0 asks all machines. Nothing
-//! is sent while nobody waits so. Messages go from service thread to service thread and are read by each machine's thread that
-//! looks, which also writes them: service threads wait for nothing.
+//! Machine 0 judges. A machine whose own rounds find a path that leads through it twice in a row says so; then machine
+//! 0 asks all machines. Nothing is sent while nobody waits so. Messages go from service thread to service thread and
+//! are read by each machine's thread that looks, which also writes them: service threads wait for nothing.
 //!
-//! A machine that ends takes the program with it; until then what is sent to it is lost, as is what it has not sent, and a round
-//! goes on without it when its time is up.
+//! A machine that ends takes the program with it; until then what is sent to it is lost, as is what it has not sent,
+//! and a round goes on without it when its time is up.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -1,11 +1,12 @@
 //! The worker of the calling thread: made at first use (T1), ended with the thread.
 //!
-//! A thread ends by destructors of its thread-locals, the last registered first. A fiber that waits in the middle of its code may
-//! have borrowed one (by `LocalKey::with`), or have lent it to a scoped thread. So such a fiber must neither go on once one of these
-//! destructors has run, nor be left behind: the thread ends the process instead, before any destructor of a thread-local that the fiber can have
-//! borrowed. For that a *watch* is registered each time the thread's own code goes on after fibers have run and wait
-//! ([`watch_end`]): what they have borrowed was registered before, so it goes after. Fibers that begin while the thread ends are another
-//! matter: whatever is alive when they begin outlives the destructor that runs them, so they may wait, until that destructor is done.
+//! A thread ends by destructors of its thread-locals, the last registered first. A fiber that waits in the middle of
+//! its code may have borrowed one (by `LocalKey::with`), or have lent it to a scoped thread. So such a fiber must
+//! neither go on once one of these destructors has run, nor be left behind: the thread ends the process instead, before
+//! any destructor of a thread-local that the fiber can have borrowed. For that a *watch* is registered each time the
+//! thread's own code goes on after fibers have run and wait ([`watch_end`]): what they have borrowed was registered
+//! before, so it goes after. Fibers that begin while the thread ends are another matter: whatever is alive when they
+//! begin outlives the destructor that runs them, so they may wait, until that destructor is done.
 
 #![allow(unsafe_code)]
 
@@ -69,18 +70,19 @@ fn thread_ends() {
 #[cold]
 fn abort_for_fibers(worker: &Worker) -> ! {
     give_up(format_args!(
-        "the thread {} ends while it has fibers in the middle of their code: {}. They cannot go on without the thread's \
-         thread-locals. `join` the fibers of a thread before it ends, or call `trust::finish()` last, or spawn them on a pool",
+        "the thread {} ends while it has fibers in the middle of their code: {}. They cannot go on without the \
+         thread's thread-locals. `join` the fibers of a thread before it ends, or call `trust::finish()` last, or \
+         spawn them on a pool",
         thread_name(),
         worker.scheduler.names_of_begun()
     ));
 }
 
-/// The thread's own code goes on while fibers wait that have run: sees to it that its end is noticed before any thread-local goes
-/// that they can have borrowed.
+/// The thread's own code goes on while fibers wait that have run: sees to it that its end is noticed before any
+/// thread-local goes that they can have borrowed.
 ///
-/// A watch takes some memory (about 48 bytes) up to the thread's end. So there are [`WATCHES`] of them for the first so many times, and for
-/// each doubling of the times that follow.
+/// A watch takes some memory (about 48 bytes) up to the thread's end. So there are [`WATCHES`] of them for the first so
+/// many times, and for each doubling of the times that follow.
 #[cold]
 pub(crate) fn watch_end(worker: &Worker) {
     if ENDING.get() {
@@ -143,8 +145,8 @@ pub(crate) enum NotEnded {
     Fibers,
 }
 
-/// Ends this thread's worker from the thread's own code, its fibers first; with `waits_for_fibers`, however long these take. The
-/// thread may have another worker later.
+/// Ends this thread's worker from the thread's own code, its fibers first; with `waits_for_fibers`, however long these
+/// take. The thread may have another worker later.
 pub(crate) fn end(waits_for_fibers: bool) -> Result<(), NotEnded> {
     // SAFETY: made by `start`, freed only by `free`.
     let worker = unsafe { WORKER.get().as_ref() }.ok_or(NotEnded::None)?;
@@ -164,7 +166,8 @@ pub(crate) fn end(waits_for_fibers: bool) -> Result<(), NotEnded> {
 
 /// Ends the worker, which is finished and in nobody's use. For now the thread can have no other.
 fn free(worker: *const Worker) {
-    // SAFETY: made by `start` and not freed before, for `WORKER` points to it; nothing on this thread's stack uses it any more.
+    // SAFETY: made by `start` and not freed before, for `WORKER` points to it; nothing on this thread's stack uses it
+    // any more.
     unsafe {
         (*worker).end();
         WORKER.set(ptr::null());

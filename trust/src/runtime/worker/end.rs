@@ -1,14 +1,15 @@
 //! The end of a worker: nothing that others have sent is lost without a word, nothing of it is touched after.
 //!
-//! In order: its own work is finished (as far as it can be), it announces that it closes, serves what was published before, drops what
-//! never ran, drops its properties, refuses what came in between, says that it is closed, and leaves the trustees it was a client of; closures
-//! that it could not send them in time fail. A client that finds it closing waits until it is closed; from then on the client owns the slots
-//! and refuses its own unanswered requests.
+//! In order: its own work is finished (as far as it can be), it announces that it closes, serves what was published
+//! before, drops what never ran, drops its properties, refuses what came in between, says that it is closed, and leaves
+//! the trustees it was a client of; closures that it could not send them in time fail. A client that finds it closing
+//! waits until it is closed; from then on the client owns the slots and refuses its own unanswered requests.
 //!
 //! A worker with a fiber in the middle of its code does not end (S4): `current.rs` sees to that.
 //!
-//! It waits for answers up to a deadline. An answer that comes later is lost: so who answers a request that others than its client wait
-//! for looks whether the client is about to leave ([`is_leaving`]), and then answers by a request of its own.
+//! It waits for answers up to a deadline. An answer that comes later is lost: so who answers a request that others than
+//! its client wait for looks whether the client is about to leave ([`is_leaving`]), and then answers by a request of
+//! its own.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,12 +28,12 @@ use crate::unwind::{tell, thread_name};
 
 /// Workers that are at their ends, and [`OWED`].
 static LEAVING: AtomicUsize = AtomicUsize::new(0);
-/// Pairs that their clients have left although answers were outstanding. Up to its last batch the trustee of such a pair may come to a
-/// request whose client takes no answer.
+/// Pairs that their clients have left although answers were outstanding. Up to its last batch the trustee of such a
+/// pair may come to a request whose client takes no answer.
 static OWED: Mutex<Vec<Arc<Pair>>> = Mutex::new(Vec::new());
 
-/// Leaves this pair for good, by `leave`, with answers outstanding. Its trustee says when it is done with it ([`settle_owed`]), unless it is
-/// closed.
+/// Leaves this pair for good, by `leave`, with answers outstanding. Its trustee says when it is done with it
+/// ([`settle_owed`]), unless it is closed.
 pub(crate) fn leave_owed(pair: Arc<Pair>, trustee: &Shared, leave: impl FnOnce()) {
     // Before it can be seen to have left.
     LEAVING.fetch_add(1, Ordering::SeqCst);
@@ -56,7 +57,8 @@ pub(crate) fn settle_owed(pair: &Pair) {
     }
 }
 
-/// May it be that this client does not take an answer any more? From when this is so it waits for a while for those that are on their way.
+/// May it be that this client does not take an answer any more? From when this is so it waits for a while for those
+/// that are on their way.
 pub(crate) fn is_leaving(client: TrusteeId) -> bool {
     LEAVING.load(Ordering::Relaxed) > 0
         && registry::with(client, |worker| worker.parker.presence() != Presence::Here).unwrap_or(true)
@@ -97,7 +99,8 @@ impl Worker {
         self.shared.fibers.hide();
         let is_last = registry::unregister(self.id);
 
-        // Dropped properties may have held trusts of others. What took up the time before is not to cost them the last word.
+        // Dropped properties may have held trusts of others. What took up the time before is not to cost them the last
+        // word.
         self.finish_outgoing(deadline_after(Duration::from_millis(LAST_WORDS_MS)));
         self.launches.close();
         self.drop_new_fibers();
@@ -108,8 +111,8 @@ impl Worker {
         }
     }
 
-    /// Runs the loop until nothing is left of this worker's own work, or time is up: for fibers in the middle of their code it is not up if
-    /// `waits_for_fibers`. True if there still is such a fiber.
+    /// Runs the loop until nothing is left of this worker's own work, or time is up: for fibers in the middle of their
+    /// code it is not up if `waits_for_fibers`. True if there still is such a fiber.
     pub(crate) fn finish_own(&self, waits_for_fibers: bool) -> bool {
         let deadline = deadline_after(Duration::from_millis(EXIT_WAIT_MS));
         let mut is_late = false;
@@ -180,8 +183,8 @@ mod tests {
     use crate::Threadpool;
     use std::sync::atomic::AtomicBool;
 
-    /// A thread that ends while its trustee is in one closure, for longer than it waits for: who answers then has to look, and no longer than
-    /// up to that.
+    /// A thread that ends while its trustee is in one closure, for longer than it waits for: who answers then has to
+    /// look, and no longer than up to that.
     #[test]
     fn a_thread_that_left_answers_behind_is_forgotten_when_they_are_given() {
         static IS_HELD: AtomicBool = AtomicBool::new(true);

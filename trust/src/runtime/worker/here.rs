@@ -105,7 +105,8 @@ impl Worker {
             Context::Serialising => "the serialisation of an argument or result",
             Context::Exiting => {
                 panic!(
-                    "`{call}` waits, and the process exits from the middle of a fiber: a destructor of a thread-local cannot wait any more"
+                    "`{call}` waits, and the process exits from the middle of a fiber: a destructor of a thread-local \
+                     cannot wait any more"
                 )
             }
             _ => "a delegated closure",
@@ -126,8 +127,8 @@ impl Worker {
         before
     }
 
-    /// Runs a closure on a property of this trustee, at once (T7). What was put off meanwhile, with its own callbacks, waits for
-    /// [`after_run_here`](Self::after_run_here), which the caller calls when it has called back.
+    /// Runs a closure on a property of this trustee, at once (T7). What was put off meanwhile, with its own callbacks,
+    /// waits for [`after_run_here`](Self::after_run_here), which the caller calls when it has called back.
     ///
     /// # Safety
     /// The property is a live `Property<T>` of this trustee; the context is `Free`.
@@ -152,7 +153,8 @@ impl Worker {
         })
     }
 
-    /// A call on this very trustee has run, in free context, but for [`run_alone`](Self::run_alone), which counts by itself.
+    /// A call on this very trustee has run, in free context, but for [`run_alone`](Self::run_alone), which counts by
+    /// itself.
     #[inline(always)]
     pub(crate) fn count_run_here(&self) {
         self.shared.counters.requests_run_here.add(1);
@@ -191,8 +193,8 @@ impl Worker {
         self.aftermath.set(true);
     }
 
-    /// For a deferred call that will not run its closure: what it has captured is dropped with it, in place and as inside a closure. It is
-    /// the user's code, and here is the worker's loop, or a fiber that has not asked for it.
+    /// For a deferred call that will not run its closure: what it has captured is dropped with it, in place and as
+    /// inside a closure. It is the user's code, and here is the worker's loop, or a fiber that has not asked for it.
     pub(crate) fn drop_deferred_inside(&self) {
         debug_assert!(self.in_aftermath.get() && self.context.get() == Context::Free, "for deferred calls");
         self.context.set(Context::Delegated);

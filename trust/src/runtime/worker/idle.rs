@@ -1,28 +1,31 @@
-//! What a worker does with nothing to do (T14, T19): it polls, gives its core away, or sleeps until it is sent something, a socket has
-//! news or a timer is due.
+//! What a worker does with nothing to do (T14, T19): it polls, gives its core away, or sleeps until it is sent
+//! something, a socket has news or a timer is due.
 //!
-//! What a wait costs: to poll costs the core; to give the core away costs two switches of threads, one microsecond, if another thread
-//! of this process is there to take it, and up to 4 ms if a stranger's is; to sleep costs the waker 8 us and the sleeper 30 to 50 us
-//! in a virtual machine. Two that wait for each other must poll for longer than that, or each finds the other asleep for ever.
+//! What a wait costs: to poll costs the core; to give the core away costs two switches of threads, one microsecond, if
+//! another thread of this process is there to take it, and up to 4 ms if a stranger's is; to sleep costs the waker 8 us
+//! and the sleeper 30 to 50 us in a virtual machine. Two that wait for each other must poll for longer than that, or
+//! each finds the other asleep for ever.
 //!
 //! The rule:
-//! 1. Where another thread of this process wants the core ([`occupancy`]), what this worker waits for may be what that one would do. It
-//!    gives the core away, [`YIELDS`] times, then sleeps. So does a worker that must not poll (spin 0). A yield that took longer than
-//!    [`YIELD_NS_MAX`] is the last: a stranger had the core.
-//! 2. Else, unless what came last was a timer, it polls for [`POLL_WAKE_UPS`] wake-ups, as measured on this machine ([`wake_up_ns`]):
-//!    what it would lose by sleeping.
-//! 3. It goes on up to its spin if its [`SpinBudget`] suffices for all of that. Polling beyond 2 is charged to the budget, unless
-//!    something to do ended it. The budget grows with time, so no worker that polls too little remains so.
+//! 1. Where another thread of this process wants the core ([`occupancy`]), what this worker waits for may be what that
+//!    one would do. It gives the core away, [`YIELDS`] times, then sleeps. So does a worker that must not poll (spin
+//!    0). A yield that took longer than [`YIELD_NS_MAX`] is the last: a stranger had the core.
+//! 2. Else, unless what came last was a timer, it polls for [`POLL_WAKE_UPS`] wake-ups, as measured on this machine
+//!    ([`wake_up_ns`]): what it would lose by sleeping.
+//! 3. It goes on up to its spin if its [`SpinBudget`] suffices for all of that. Polling beyond 2 is charged to the
+//!    budget, unless something to do ended it. The budget grows with time, so no worker that polls too little remains
+//!    so.
 //! 4. Then it sleeps.
-//! 5. One that lingers ([`set_linger`]) does not do 1 to 3: it gives the core away again and again, for as long as it was told, and
-//!    then sleeps. So it answers at once where nobody wants its core, and takes next to nothing from those of this process and of others
-//!    that do. Where a yield took longer than [`CONTESTED_NS`], who had the core computes: it sleeps at once for a while, for the kernel
-//!    lets who is woken interrupt that one, and not who has given way.
+//! 5. One that lingers ([`set_linger`]) does not do 1 to 3: it gives the core away again and again, for as long as it
+//!    was told, and then sleeps. So it answers at once where nobody wants its core, and takes next to nothing from
+//!    those of this process and of others that do. Where a yield took longer than [`CONTESTED_NS`], who had the core
+//!    computes: it sleeps at once for a while, for the kernel lets who is woken interrupt that one, and not who has
+//!    given way.
 //!
 //! Between two looks it pauses, the longer, the more fibers ran before ([`pauses_after`]).
 //!
-//! Beside a stranger's thread it polls too: the kernel gives that thread its share of the core in any case, and who sleeps beside one
-//! waits for its time slice at each wake-up.
+//! Beside a stranger's thread it polls too: the kernel gives that thread its share of the core in any case, and who
+//! sleeps beside one waits for its time slice at each wake-up.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -228,13 +231,14 @@ impl Idle {
             return if self.yields.get() < YIELDS { Step::Yield } else { Step::Sleep };
         }
         let always_ns = self.always_ns();
-        // All of it or nothing: a worker that spent each bit as it came would never save enough to learn that polling pays.
+        // All of it or nothing: a worker that spent each bit as it came would never save enough to learn that polling
+        // pays.
         let can_pay = || self.budget.balance_ns(now, spin_ns) >= spin_ns.saturating_sub(always_ns);
         if idle_ns < spin_ns && (idle_ns < always_ns || can_pay()) { Step::Poll } else { Step::Sleep }
     }
 
-    /// How long it polls in any case: at most half of its spin, whatever wake-ups take. Not for what is likely to be the next timer,
-    /// of which it knows when it comes.
+    /// How long it polls in any case: at most half of its spin, whatever wake-ups take. Not for what is likely to be
+    /// the next timer, of which it knows when it comes.
     fn always_ns(&self) -> u64 {
         if self.timer.get() > 0 { 0 } else { (POLL_WAKE_UPS * wake_up_ns()).min(self.spin_ns.get() / 2) }
     }
@@ -248,8 +252,8 @@ impl Idle {
     }
 }
 
-/// How long to pause between two turns after so many fibers have run. What they wait for takes the longer, the more they are, and each
-/// look meanwhile takes the lines away from those who write the answers.
+/// How long to pause between two turns after so many fibers have run. What they wait for takes the longer, the more
+/// they are, and each look meanwhile takes the lines away from those who write the answers.
 fn pauses_after(fibers: u64) -> u32 {
     u32::try_from(1 + fibers / FIBERS_PER_PAUSE).unwrap_or(PAUSES_MAX).min(PAUSES_MAX)
 }
@@ -259,8 +263,8 @@ fn wake_up_ns() -> u64 {
     if cfg!(test) { 50_000 } else { park::wake_up_ns() }
 }
 
-/// Whether somebody else is taken to compute on the core of who lingers: after a yield that took longer than `CONTESTED_NS`, for some
-/// times as long.
+/// Whether somebody else is taken to compute on the core of who lingers: after a yield that took longer than
+/// `CONTESTED_NS`, for some times as long.
 #[derive(Debug, Default)]
 pub struct Contested {
     until: Cell<Option<Instant>>,
@@ -320,12 +324,12 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Says how long at most the calling thread polls, from now on, before it sleeps while it waits for other threads' answers: 500 µs
-/// unless it is set, nothing under a CPU quota; no more than a second. How long it does poll follows from what a wake-up takes on this machine, and from how often polling was of use.
-/// With zero it never polls.
+/// Says how long at most the calling thread polls, from now on, before it sleeps while it waits for other threads'
+/// answers: 500 µs unless it is set, nothing under a CPU quota; no more than a second. How long it does poll follows
+/// from what a wake-up takes on this machine, and from how often polling was of use. With zero it never polls.
 ///
-/// For threads that are not workers of a pool: those have [`Builder::spin`](crate::Builder::spin). A thread that waits next to others
-/// of this process on the same core gives them the core at once, whatever this says.
+/// For threads that are not workers of a pool: those have [`Builder::spin`](crate::Builder::spin). A thread that waits
+/// next to others of this process on the same core gives them the core at once, whatever this says.
 ///
 /// ```
 /// let pool = trust::Threadpool::new(1);
@@ -345,8 +349,8 @@ pub fn set_spin(spin: Duration) {
     crate::runtime::worker::with(|worker| worker.idle.set_spin(nanos(spin)));
 }
 
-/// Has the calling thread's worker linger for so long when it is idle, if that is possible: under a CPU quota it would use that up. Not for
-/// programs.
+/// Has the calling thread's worker linger for so long when it is idle, if that is possible: under a CPU quota it would
+/// use that up. Not for programs.
 pub fn set_linger(linger: Duration) {
     let linger_ns = if crate::cores::quota().is_some() { 0 } else { nanos(linger) };
     crate::runtime::worker::with(|worker| worker.idle.linger_ns.set(linger_ns));
@@ -359,7 +363,8 @@ mod tests {
     const SPIN_NS: u64 = 500_000;
     const SPIN: Duration = Duration::from_nanos(SPIN_NS);
 
-    /// An idle period that begins at `now` and in which nothing comes. How long the worker polls in it before it sleeps.
+    /// An idle period that begins at `now` and in which nothing comes. How long the worker polls in it before it
+    /// sleeps.
     fn fruitless_period(idle: &Idle, now: Instant) -> Duration {
         let mut polled = Duration::ZERO;
         while idle.next_step(now + polled, nanos(polled), || false) == Step::Poll {
@@ -370,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn t19_fruitless_polling_takes_a_bounded_part_of_time() {
+    fn fruitless_polling_takes_a_bounded_part_of_time() {
         let idle = Idle::new(SPIN_NS);
         let start = Instant::now();
         let (mut now, mut beyond) = (start, Duration::ZERO);
@@ -387,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn t19_after_a_second_of_fruitless_polling_it_polls_again_within_100_ms_of_its_paying() {
+    fn after_a_second_of_fruitless_polling_it_polls_again_within_100_ms_of_its_paying() {
         let idle = Idle::new(SPIN_NS);
         let start = Instant::now();
         let mut now = start;
@@ -410,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn t19_beside_another_thread_it_gives_the_core_away_then_sleeps() {
+    fn beside_another_thread_it_gives_the_core_away_then_sleeps() {
         let idle = Idle::new(SPIN_NS);
         let now = Instant::now();
         for _ in 0..YIELDS {
@@ -422,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn t19_for_timers_it_polls_from_its_budget_alone() {
+    fn for_timers_it_polls_from_its_budget_alone() {
         let idle = Idle::new(SPIN_NS);
         let now = Instant::now();
         idle.budget.pay(now, u64::MAX, SPIN_NS);
@@ -435,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn t19_it_looks_less_often_where_more_fibers_wait() {
+    fn it_looks_less_often_where_more_fibers_wait() {
         assert_eq!([0, 1, 15, 16, 47, 48, u64::MAX].map(pauses_after), [1, 1, 1, 2, 3, 4, 4]);
         let idle = Idle::new(SPIN_NS);
         (0..4).for_each(|_| idle.fibers_ran(16));
@@ -452,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn t19_one_that_lingers_gives_the_core_away_unless_somebody_computes_there() {
+    fn one_that_lingers_gives_the_core_away_unless_somebody_computes_there() {
         let idle = Idle::new(0);
         idle.linger_ns.set(SPIN_NS);
         let now = Instant::now();
@@ -468,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn t14_without_spin_nobody_polls() {
+    fn without_spin_nobody_polls() {
         let idle = Idle::new(0);
         assert_eq!(idle.next_step(Instant::now(), 0, || false), Step::Yield);
         idle.yields.set(YIELDS);

@@ -1,5 +1,6 @@
-//! What a worker keeps of launched closures and promised values: as a client the callbacks for results that are to come, as a trustee
-//! whose fibers are under way. Who waits for a latched value: `lines.rs`. What a launch is and how a result travels: `tasks/`.
+//! What a worker keeps of launched closures and promised values: as a client the callbacks for results that are to
+//! come, as a trustee whose fibers are under way. Who waits for a latched value: `lines.rs`. What a launch is and how a
+//! result travels: `tasks/`.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -24,8 +25,8 @@ pub(crate) struct Launches {
     next_token: Cell<u64>,
     /// Client: what to do with results that are to come.
     awaited: RefCell<HashMap<u64, Awaited>>,
-    /// What to do with values that were promised (`promise.rs`). Apart from the launches, for nothing bounds how many fibers
-    /// wait for one, and nobody else's end waits for it.
+    /// What to do with values that were promised (`promise.rs`). Apart from the launches, for nothing bounds how many
+    /// fibers wait for one, and nobody else's end waits for it.
     promised: RefCell<HashMap<u64, Awaited>>,
     /// Client: fibers that wait for results to come.
     waiters: FiberQueue,

@@ -1,11 +1,13 @@
 //! Who waits for the value of a latched property, in turn, and which values are lent: out of their latches, for calls
-//! of `together` that go for them (`tasks/together.rs`). Here: the values, and the workers that go on. The order: `lines/line.rs`.
+//! of `together` that go for them (`tasks/together.rs`). Here: the values, and the workers that go on. The order:
+//! `lines/line.rs`.
 //!
 //! Invariants:
-//! - (N1) A lent value is lent to one trustee, where closures run one at a time: any number of calls have a *share* of it, and it goes
-//!   back to its latch with the last share. Only that trustee's thread touches it meanwhile.
-//! - (N2) While anybody stands in line nobody else gets a share: shares only grow fewer, so the next gets its turn. With it come all that
-//!   wait for the same and go for the same trustee, so a value is lent once for many; who stands before them and goes elsewhere is next.
+//! - (N1) A lent value is lent to one trustee, where closures run one at a time: any number of calls have a *share* of
+//!   it, and it goes back to its latch with the last share. Only that trustee's thread touches it meanwhile.
+//! - (N2) While anybody stands in line nobody else gets a share: shares only grow fewer, so the next gets its turn.
+//!   With it come all that wait for the same and go for the same trustee, so a value is lent once for many; who stands
+//!   before them and goes elsewhere is next.
 //! - (N3) A property with an entry here says so in its header, so that nobody looks for one in vain.
 
 #![allow(unsafe_code)]
@@ -73,7 +75,8 @@ pub(crate) struct Lent {
     kind: &'static LatchKind,
 }
 
-// SAFETY: values that are lent are `Send` (`tasks/together.rs`), and whoever has the last share is the only one to touch this one.
+// SAFETY: values that are lent are `Send` (`tasks/together.rs`), and whoever has the last share is the only one to
+// touch this one.
 unsafe impl Send for Lent {}
 
 /// What waits for a share: a call, by its address, which whoever has this has to itself.
@@ -224,8 +227,8 @@ impl Lines {
         Released::Done
     }
 
-    /// The value is back: lets the first fiber try, or the first call have it, and with it all calls behind it that go for the same
-    /// trustee, up to the next fiber.
+    /// The value is back: lets the first fiber try, or the first call have it, and with it all calls behind it that go
+    /// for the same trustee, up to the next fiber.
     ///
     /// # Safety
     /// As [`borrow`](Self::borrow).
@@ -260,8 +263,9 @@ impl Lines {
         }
     }
 
-    /// Lets those go on whose value is in its latch although nobody has put it back: a plain closure has replaced the latch, perhaps one
-    /// whose value was lost with a guard that was forgotten. For a worker with nothing else to do, between closures. True if there was any.
+    /// Lets those go on whose value is in its latch although nobody has put it back: a plain closure has replaced the
+    /// latch, perhaps one whose value was lost with a guard that was forgotten. For a worker with nothing else to do,
+    /// between closures. True if there was any.
     pub(crate) fn let_missed_on(&self, worker: &Worker) -> bool {
         if self.lines.borrow().is_empty() {
             return false;
@@ -395,7 +399,8 @@ fn drop_loan(worker: &Worker, (lender, property): (TrusteeId, usize), loan: Opti
     }
 }
 
-/// Nobody has a share any more of this value of the lender's. If a closure has panicked on it, this need not be kept in mind any longer.
+/// Nobody has a share any more of this value of the lender's. If a closure has panicked on it, this need not be kept in
+/// mind any longer.
 pub(crate) struct Forget {
     pub(crate) lender: TrusteeId,
     pub(crate) property: *mut Header,

@@ -1,7 +1,8 @@
 //! A worker: the loop of one OS thread, which is client and trustee at once, and what it knows.
 //!
 //! The loop ([`Worker::turn`]) in a few lines: take responses, run the fibers that are ready (some of them, while
-//! clients come), serve requests, send what is pending; with nothing to do, poll, give the core away or sleep (`idle.rs`).
+//! clients come), serve requests, send what is pending; with nothing to do, poll, give the core away or sleep
+//! (`idle.rs`).
 //!
 //! Invariants: (D1) delegated closures of one trustee run one at a time: in a batch one behind the other, and
 //! one that is asked for while another runs is deferred until that one has returned; (D2) nothing suspends in
@@ -142,7 +143,8 @@ impl Worker {
     pub(crate) fn new(settings: Settings, alt_stack: AltStack) -> Result<Self, StackError> {
         let scheduler = Scheduler::new(settings.stack_bytes)?;
         let shared = registry::register();
-        // SAFETY: it stays as long as its thread, which ends the worker before (`end`), or exits the process from the middle of it.
+        // SAFETY: it stays as long as its thread, which ends the worker before (`end`), or exits the process from the
+        // middle of it.
         unsafe { shared.fibers.show(overflow::of_this_thread()) };
         let _ = shared.stacks.set(scheduler.footprint()); // fresh: nobody has
         Ok(Worker {
@@ -331,8 +333,8 @@ impl Worker {
         true
     }
 
-    /// Runs calls of threads without slots. Nothing is reclaimed meanwhile: those that are still to come may be the last to need
-    /// their property.
+    /// Runs calls of threads without slots. Nothing is reclaimed meanwhile: those that are still to come may be the
+    /// last to need their property.
     pub(crate) fn run_calls(&self, calls: Calls) {
         if !self.in_aftermath.replace(true) {
             // A panic of captures that are dropped has told of itself.
@@ -451,12 +453,14 @@ impl Worker {
         }
     }
 
-    /// Drops what will not run. Its captures are the user's: nothing in their destructors may wait here, and a panic ends here.
+    /// Drops what will not run. Its captures are the user's: nothing in their destructors may wait here, and a panic
+    /// ends here.
     #[cold]
     #[inline(never)]
     pub(crate) fn drop_unrun<F>(&self, run: F) {
         let mut run = ManuallyDrop::new(run);
-        // By its address: moved from closure to closure, large captures would take several times their size of a fiber's stack.
+        // By its address: moved from closure to closure, large captures would take several times their size of a
+        // fiber's stack.
         let at: *mut F = &raw mut *run;
         // SAFETY: it is dropped here, once.
         self.delegated(|| quietly(|| unsafe { at.drop_in_place() }));

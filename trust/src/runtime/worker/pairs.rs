@@ -1,7 +1,8 @@
-//! The pairs of a worker with the trustees of its process, as their client: which there are, and which have something outstanding.
+//! The pairs of a worker with the trustees of its process, as their client: which there are, and which have something
+//! outstanding.
 //!
-//! Invariant: no reference into the table is held while the table changes, nor while code of users runs, which may connect to a new
-//! trustee of the same index. Who needs an entry meanwhile clones its `Rc`.
+//! Invariant: no reference into the table is held while the table changes, nor while code of users runs, which may
+//! connect to a new trustee of the same index. Who needs an entry meanwhile clones its `Rc`.
 
 #![allow(unsafe_code)]
 
@@ -31,9 +32,9 @@ impl Default for Pairs {
 impl Pairs {
     /// The pair with this trustee.
     ///
-    /// A client of one trustee finds it by a comparison, which the processor predicts: so it makes the next requests while a trust
-    /// is still on its way from memory, where an address made from the trust's id would have to wait. With several trustees
-    /// the comparison would often be predicted wrong.
+    /// A client of one trustee finds it by a comparison, which the processor predicts: so it makes the next requests
+    /// while a trust is still on its way from memory, where an address made from the trust's id would have to wait.
+    /// With several trustees the comparison would often be predicted wrong.
     #[inline(always)]
     pub(crate) fn find(&self, trustee: TrusteeId) -> Option<&Outgoing> {
         let (only, outgoing) = self.only.get();
@@ -158,7 +159,8 @@ mod tests {
         });
     }
 
-    /// Callbacks for a trustee that is gone come up when its index is used again, which may be noticed inside a closure. They touch properties.
+    /// Callbacks for a trustee that is gone come up when its index is used again, which may be noticed inside a
+    /// closure. They touch properties.
     #[test]
     fn what_was_meant_for_a_trustee_before_does_not_come_back_inside_a_closure() {
         thread_local! {

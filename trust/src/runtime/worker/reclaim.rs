@@ -1,5 +1,5 @@
-//! The worker as trustee of its properties: what a reclamation asks of it (`property::reclaim`), and the requests by which trusts are
-//! counted, properties entrusted from elsewhere, and other machines asked for their numbers.
+//! The worker as trustee of its properties: what a reclamation asks of it (`property::reclaim`), and the requests by
+//! which trusts are counted, properties entrusted from elsewhere, and other machines asked for their numbers.
 
 #![allow(unsafe_code)]
 
@@ -168,8 +168,9 @@ pub(crate) fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
             remote::forward(trustee, property, delta);
         }
     });
-    // The thread has no worker yet, or in destructors of thread-locals none any more: the inbox takes it, if the trustee
-    // is still there. So threads of others (an async program's) may clone and drop trusts without becoming trustees.
+    // The thread has no worker yet, or in destructors of thread-locals none any more: the inbox takes it, if the
+    // trustee is still there. So threads of others (an async program's) may clone and drop trusts without becoming
+    // trustees.
     if counted.is_some() {
         return;
     }

@@ -97,8 +97,8 @@ impl Worker {
         }
     }
 
-    /// May a request of the thread's own code wait here in the open batch for as long as that code likes? Not one that a drop
-    /// waits for, unless the thread's own loop is told of the answer before, and sends it then.
+    /// May a request of the thread's own code wait here in the open batch for as long as that code likes? Not one that
+    /// a drop waits for, unless the thread's own loop is told of the answer before, and sends it then.
     fn would_linger(&self, outgoing: &Outgoing) -> bool {
         self.is_outside_loop() && !outgoing.is_at_rest() && !self.outside.is_polled()
     }

@@ -82,7 +82,8 @@ impl Worker {
         unsafe { self.scheduler.waiting_until_revoked(awaited, revoke, wait) }
     }
 
-    /// Has the fiber that runs for this handle unwind, see [`Scheduler::abort`]: as soon as no panic unwinds on this thread.
+    /// Has the fiber that runs for this handle unwind, see [`Scheduler::abort`]: as soon as no panic unwinds on this
+    /// thread.
     pub(crate) fn abort(&self, whom: Whom) {
         const LOOK_EVERY: Duration = Duration::from_millis(10);
         if self.scheduler.abort(whom) {
@@ -128,8 +129,8 @@ impl Worker {
         }
     }
 
-    /// Waits until `done`, but not longer than up to `at`, if that is given; whoever makes it done takes the waiter and lets it
-    /// go on.
+    /// Waits until `done`, but not longer than up to `at`, if that is given; whoever makes it done takes the waiter and
+    /// lets it go on.
     pub(crate) fn wait_until_or(&self, at: Option<Instant>, waiter: &Waiter, done: impl Fn() -> bool) {
         let timer = at.map(|at| self.timers.set(at, Rc::clone(waiter)));
         let over = || done() || at.is_some_and(|at| Instant::now() >= at);

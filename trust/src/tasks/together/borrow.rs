@@ -1,5 +1,6 @@
-//! A caller that waits and whose own trustee is the last one borrows the values of others itself, and runs the closure where it is: its
-//! call need not travel. Two requests for each value, of a few bytes, and nothing is allocated where it is free.
+//! A caller that waits and whose own trustee is the last one borrows the values of others itself, and runs the closure
+//! where it is: its call need not travel. Two requests for each value, of a few bytes, and nothing is allocated where
+//! it is free.
 
 #![allow(unsafe_code)]
 

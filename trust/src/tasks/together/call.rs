@@ -81,8 +81,8 @@ impl<P, J: Job> Clone for At<P, J> {
 }
 impl<P, J: Job> Copy for At<P, J> {}
 
-// SAFETY: one thread has it at a time, which hands it over by a request or a response; what it holds is `Send`, but for the
-// reply, whose address is followed by the client's thread alone.
+// SAFETY: one thread has it at a time, which hands it over by a request or a response; what it holds is `Send`, but for
+// the reply, whose address is followed by the client's thread alone.
 unsafe impl<P: Send, J: Job> Send for At<P, J> {}
 
 impl<P: Parts, J: Job> At<P, J> {
@@ -293,8 +293,8 @@ impl<P: Parts, J: Job> Way for Homeward<P, J> {
     }
 }
 
-/// The trustee has the call. Awaited, so that a worker that ends sees it there: a request that neither its client nor its
-/// trustee is left to refuse would be lost (J3).
+/// The trustee has the call. Awaited, so that a worker that ends sees it there: a request that neither its client nor
+/// its trustee is left to refuse would be lost (J3).
 struct Taken;
 
 impl Response for Taken {

@@ -1,14 +1,15 @@
-//! All orders in which requests, responses, turns of fibers and ends of threads can come, tried one by one: `Route` and `Line` as they are,
-//! over trustees that remember where each value is. Loom has nothing to do here: what is between threads goes by slots, which
-//! have models of their own (`slot/model.rs`), and the rest is each trustee's alone.
+//! All orders in which requests, responses, turns of fibers and ends of threads can come, tried one by one: `Route` and
+//! `Line` as they are, over trustees that remember where each value is. Loom has nothing to do here: what is between
+//! threads goes by slots, which have models of their own (`slot/model.rs`), and the rest is each trustee's alone.
 //!
-//! What must hold: a closure runs where all its values are, and nobody else has one (N1, J4); each call runs once and is told, or does not
-//! run and is told why, whatever ends (J3); nobody waits for ever (J1); values are had in the order in which they were asked for
-//! (N2); each value is back in its latch in the end, or dropped once with its trustee; nothing is followed once it is freed (J2);
-//! no closure sees a value on which another has panicked (J5).
+//! What must hold: a closure runs where all its values are, and nobody else has one (N1, J4); each call runs once and
+//! is told, or does not run and is told why, whatever ends (J3); nobody waits for ever (J1); values are had in the
+//! order in which they were asked for (N2); each value is back in its latch in the end, or dropped once with its
+//! trustee; nothing is followed once it is freed (J2); no closure sees a value on which another has panicked (J5).
 //!
-//! Here: the world. What threads do with what comes: `model/events.rs`. Its trustees, as calls find them: `model/trustee.rs`. What is tried: `model/tests.rs`. Not here: workers that leave while
-//! an answer is on its way (`trust/tests/together.rs` does that), circles with launches inside launches (`runtime/watch`).
+//! Here: the world. What threads do with what comes: `model/events.rs`. Its trustees, as calls find them:
+//! `model/trustee.rs`. What is tried: `model/tests.rs`. Not here: workers that leave while an answer is on its way
+//! (`trust/tests/together.rs` does that), circles with launches inside launches (`runtime/watch`).
 
 mod events;
 mod tests;

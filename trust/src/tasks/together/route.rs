@@ -148,8 +148,8 @@ impl<P: Parts> Route<P> {
         }
     }
 
-    /// Gives back the shares of values of this trustee, and says who is next: the trustee before, or the client. With the closure's panic,
-    /// if it did.
+    /// Gives back the shares of values of this trustee, and says who is next: the trustee before, or the client. With
+    /// the closure's panic, if it did.
     pub(super) fn give_back(
         &mut self,
         lender: &mut impl Lender,
@@ -215,8 +215,8 @@ impl<P: Parts> Route<P> {
 /// In the order in which they are taken (J1).
 ///
 /// # Errors
-/// [`Error::Twice`], [`Error::Apart`]; [`Error::Gone`] in the place of the former where the trustee is gone: what is entrusted to it then has no
-/// address of its own.
+/// [`Error::Twice`], [`Error::Apart`]; [`Error::Gone`] in the place of the former where the trustee is gone: what is
+/// entrusted to it then has no address of its own.
 pub(super) fn sort(parts: &mut [Part]) -> Result<(), Error> {
     parts.sort_unstable_by_key(|part| (part.trustee, part.property));
     assert_here(parts)?;

@@ -39,7 +39,8 @@ fn stand_until(flag: &AtomicBool) {
     }
 }
 
-/// The ids of threads are given in the order of their first use of the library, unless an older one is free: calls run at the last.
+/// The ids of threads are given in the order of their first use of the library, unless an older one is free: calls run
+/// at the last.
 fn pool_behind<T>(trusts: &[Trust<T>], workers: usize) -> Threadpool {
     loop {
         let pool = Threadpool::builder().workers(workers).pin(false).build();
@@ -103,7 +104,8 @@ fn who_stands_in_line_where_a_lender_ends_is_told_and_the_value_is_dropped_once(
         })
     });
     stand_until(&IS_IN);
-    // A client whose own trustee is the last one, and calls that have come to the lender: both go for another trustee than has the value.
+    // A client whose own trustee is the last one, and calls that have come to the lender: both go for another trustee
+    // than has the value.
     let (borrower, other) = (a.clone(), two.clone());
     let waits = pool.spawn_on(1, move || try_together((&borrower, &other), |_| ()));
     for _ in 0..2 {

@@ -1,4 +1,5 @@
-//! What goes to another trustee and may not be lost, whatever ends meanwhile: by a request, else by the inbox of who it is for.
+//! What goes to another trustee and may not be lost, whatever ends meanwhile: by a request, else by the inbox of who it
+//! is for.
 
 #![allow(unsafe_code)]
 

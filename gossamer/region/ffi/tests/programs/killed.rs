@@ -1,4 +1,5 @@
-//! A machine of a program in C that is killed while its threads wait for pages: all of it ends, soon, and the machine is named.
+//! A machine of a program in C that is killed while its threads wait for pages: all of it ends, soon, and the machine
+//! is named.
 
 use std::fs;
 use std::io::Read;

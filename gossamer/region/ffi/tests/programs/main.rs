@@ -1,5 +1,6 @@
-//! Programs in C that regions are for, built and run as they are, as one process and on several machines: the seven workloads of
-//! `examples/c/region` and the pthread programs of `gossamer/region/ffi/tests/c`. What they have to print is computed by [`oracle`].
+//! Programs in C that regions are for, built and run as they are, as one process and on several machines: the seven
+//! workloads of `examples/c/region` and the pthread programs of `gossamer/region/ffi/tests/c`. What they have to print
+//! is computed by [`oracle`].
 //!
 //! What this machine lacks is said and counts as ignored.
 
@@ -63,7 +64,8 @@ impl Way {
     }
 }
 
-/// What stands for the launcher among the words of a starter: this test, which is the launcher where its first argument is [`RUN`].
+/// What stands for the launcher among the words of a starter: this test, which is the launcher where its first argument
+/// is [`RUN`].
 const LAUNCH: &str = "gossamer-launch";
 const RUN: &str = "run";
 
@@ -303,7 +305,8 @@ fn many_threads(place: &Place) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A thread that overflows its stack, wherever it is, ends the program by a fault; guards of stacks are in nobody's way.
+/// A thread that overflows its stack, wherever it is, ends the program by a fault; guards of stacks are in nobody's
+/// way.
 fn overflow(place: &Place) -> Result<(), Failed> {
     let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/overflow.c"))?;
     for starter in [TWO, TWO_EXPLICIT, THREE_TCP] {

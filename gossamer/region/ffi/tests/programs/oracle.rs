@@ -236,7 +236,8 @@ fn pca(n: usize, seed: u64) -> String {
     let mut state = seed;
     let rows: Vec<Vec<i64>> = (0..n).map(|_| (0..n).map(|_| i64::from(draw(&mut state) % 100)).collect()).collect();
     let sums: Vec<i64> = rows.iter().map(|row| row.iter().sum()).collect();
-    // As the definition has it: from the differences to the mean, each times n to be a whole number, so n times too much.
+    // As the definition has it: from the differences to the mean, each times n to be a whole number, so n times too
+    // much.
     let apart = |i: usize, k: usize| n as i64 * rows[i][k] - sums[i];
     let scaled = |i: usize, j: usize| (0..n).map(|k| apart(i, k) * apart(j, k)).sum::<i64>() / n as i64;
     let scale = n as f64 * (n - 1) as f64;

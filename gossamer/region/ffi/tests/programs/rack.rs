@@ -1,4 +1,5 @@
-//! Programs in C on the hosts of a rack: daemons of this very test, that get the program and the library from the launcher.
+//! Programs in C on the hosts of a rack: daemons of this very test, that get the program and the library from the
+//! launcher.
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;

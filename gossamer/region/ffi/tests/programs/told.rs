@@ -33,7 +33,8 @@ pub fn barriers_send_one_message_a_machine(place: &Place) -> Result<(), Failed> 
     let line = told.lines().find_map(|line| line.strip_prefix("gossamer: barriers: "));
     let messages = line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
     let messages = messages.ok_or_else(|| told.clone())?;
-    // Half of the threads are on the machine that is not the barrier's home; where threads wait for a processor, some come late.
+    // Half of the threads are on the machine that is not the barrier's home; where threads wait for a processor, some
+    // come late.
     let one_a_thread = ROUNDS * THREADS / 2;
     if messages >= ROUNDS && messages < one_a_thread / 2 { Ok(()) } else { Err(told.into()) }
 }

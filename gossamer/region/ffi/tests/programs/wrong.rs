@@ -1,5 +1,5 @@
-//! What the workloads answer to arguments and files that are wrong: a message that names them and no output, with status 2 for an
-//! argument and 1 for a file.
+//! What the workloads answer to arguments and files that are wrong: a message that names them and no output, with
+//! status 2 for an argument and 1 for a file.
 
 use std::path::Path;
 use std::process::Command;

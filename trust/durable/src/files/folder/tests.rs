@@ -22,7 +22,7 @@ fn real(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn c9_each_folder_that_is_made_has_a_durable_name() {
+fn each_folder_that_is_made_has_a_durable_name() {
     let there = tempfile::tempdir().expect("a folder");
     let there = real(there.path());
     let inner = there.join("one/two");
@@ -32,7 +32,7 @@ fn c9_each_folder_that_is_made_has_a_durable_name() {
 }
 
 #[test]
-fn c9_the_name_of_a_folder_is_where_the_folder_is() {
+fn the_name_of_a_folder_is_where_the_folder_is() {
     let there = tempfile::tempdir().expect("a folder");
     let there = real(there.path());
     fs::create_dir_all(there.join("far/pool")).expect("it works");

@@ -14,7 +14,7 @@ fn sample() -> (Sim, u64) {
 }
 
 #[test]
-fn c26_any_bytes_are_opened_or_refused_by_file_and_offset() {
+fn any_bytes_are_opened_or_refused_by_file_and_offset() {
     let (disk, most) = sample();
     let mut state = 99u64;
     let mut next = move |n: u64| {
@@ -51,7 +51,7 @@ fn c26_any_bytes_are_opened_or_refused_by_file_and_offset() {
 }
 
 #[test]
-fn c26_a_log_cut_below_what_the_image_needs_is_refused_and_above_it_is_a_torn_tail() {
+fn a_log_cut_below_what_the_image_needs_is_refused_and_above_it_is_a_torn_tail() {
     let (disk, most) = sample();
     let log = disk.names().into_iter().find(|name| name.starts_with("log")).expect("a log");
     let mut verdicts = Vec::new();
@@ -72,7 +72,7 @@ fn c26_a_log_cut_below_what_the_image_needs_is_refused_and_above_it_is_a_torn_ta
 }
 
 #[test]
-fn c26_a_bad_record_before_a_good_one_is_damage() {
+fn a_bad_record_before_a_good_one_is_damage() {
     let (disk, _) = sample();
     let log = disk.names().into_iter().find(|name| name.starts_with("log")).expect("a log");
     disk.edit(&log, |bytes| bytes[4096 + 100] ^= 1);
@@ -81,7 +81,7 @@ fn c26_a_bad_record_before_a_good_one_is_damage() {
 }
 
 #[test]
-fn c26_files_of_others_stay_and_what_an_opening_left_goes() {
+fn files_of_others_stay_and_what_an_opening_left_goes() {
     let (mut disk, most) = sample();
     for name in ["letter.txt", "letter.tmp", "image-9.tmp", "log-9.tmp"] {
         disk.create(name).expect("it works");
@@ -93,7 +93,7 @@ fn c26_files_of_others_stay_and_what_an_opening_left_goes() {
 }
 
 #[test]
-fn c26_logs_without_an_image_are_no_new_pool() {
+fn logs_without_an_image_are_no_new_pool() {
     let (mut disk, _) = sample();
     let image = disk.names().into_iter().find(|name| name.starts_with("image")).expect("an image");
     disk.remove(&image).expect("it works");
@@ -108,7 +108,7 @@ fn c26_logs_without_an_image_are_no_new_pool() {
 }
 
 #[test]
-fn c9_what_an_opening_shows_is_durable_the_image_as_well() {
+fn what_an_opening_shows_is_durable_the_image_as_well() {
     let (mut disk, most) = sample();
     // A folder that was copied: nothing of it is on the disk for certain.
     for name in disk.names() {
@@ -123,7 +123,7 @@ fn c9_what_an_opening_shows_is_durable_the_image_as_well() {
 }
 
 #[test]
-fn c26_a_record_that_cannot_be_read_is_not_the_end_of_the_log() {
+fn a_record_that_cannot_be_read_is_not_the_end_of_the_log() {
     let (disk, most) = sample();
     let mut refused = 0;
     for operation in 1.. {
@@ -169,7 +169,7 @@ fn trap_old_records_in_a_log_that_is_used_again() {
 }
 
 #[test]
-fn c28_at_most_two_images_and_two_logs() {
+fn at_most_two_images_and_two_logs() {
     let disk = Sim::default();
     let mut pool = Pool::create(&disk).expect("it works");
     for _ in 0..4 {

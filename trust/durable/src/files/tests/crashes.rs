@@ -56,7 +56,7 @@ fn work(disk: &Sim, generations: u64) -> (u64, u64) {
 const GENERATIONS: u64 = 3;
 
 #[test]
-fn c8_every_crash_point_recovers() {
+fn every_crash_point_recovers() {
     let whole = Sim::default();
     let (told, made) = work(&whole, GENERATIONS);
     assert!(told == made && made > 30);
@@ -82,7 +82,7 @@ fn c8_every_crash_point_recovers() {
 
 /// After one operation of each kind: all that may be on the disk, where that is up to 12 choices.
 #[test]
-fn c8_every_subset_of_what_was_not_synced_recovers() {
+fn every_subset_of_what_was_not_synced_recovers() {
     let whole = Sim::default();
     work(&whole, 1);
     let (mut points, mut whole_sets) = (0, 0);
@@ -126,7 +126,7 @@ fn c8_every_subset_of_what_was_not_synced_recovers() {
 }
 
 #[test]
-fn c25_after_an_error_what_was_told_is_there() {
+fn after_an_error_what_was_told_is_there() {
     let whole = Sim::default();
     Pool::create(&whole).expect("it works").work().expect("it works");
     for operation in 1..=whole.done() {

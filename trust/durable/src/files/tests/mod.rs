@@ -1,7 +1,7 @@
 //! Crash points: a pool on a simulated disk, cut at each operation, reopened, compared with what it had told.
 //!
-//! The oracle: the root is a vector of which each transaction changes two places and a counter, so a half transaction shows, and which state
-//! it is tells how many transactions it is after.
+//! The oracle: the root is a vector of which each transaction changes two places and a counter, so a half transaction
+//! shows, and which state it is tells how many transactions it is after.
 
 #![allow(unsafe_code)]
 

@@ -12,7 +12,7 @@ fn a_class_is_the_smallest_that_fits() {
 
 /// Random taking and giving against a list of what is taken; then what is taken is claimed by another allocator.
 #[test]
-fn c18_rooms_never_overlap_and_come_back() {
+fn rooms_never_overlap_and_come_back() {
     let mut random = 7u64;
     let mut next = move |n: u64| {
         random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -63,7 +63,7 @@ fn c18_rooms_never_overlap_and_come_back() {
 }
 
 #[test]
-fn c26_what_cannot_be_is_refused() {
+fn what_cannot_be_is_refused() {
     let mut alloc = Alloc::new(10 * PAGE, 1);
     assert_eq!(alloc.claim(PAGE as u64 + 8, 16), Err(Misplaced::Misaligned));
     assert_eq!(alloc.claim(64, 16), Err(Misplaced::Overlap));

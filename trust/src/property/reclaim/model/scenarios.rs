@@ -185,8 +185,8 @@ fn loom_count_entrusted_from_another_thread() {
     });
 }
 
-/// A client without a free slot clones, and drops the original: its counts go to the inbox, where they are added up. The
-/// clone is dropped elsewhere, by a slot.
+/// A client without a free slot clones, and drops the original: its counts go to the inbox, where they are added up.
+/// The clone is dropped elsewhere, by a slot.
 #[test]
 fn loom_count_added_up_in_the_inbox() {
     explore(|| {
@@ -347,8 +347,8 @@ fn loom_count_client_leaves() {
     });
 }
 
-/// A call of `together` comes to this trustee by way of another one, while the caller drops its trust. It has a trust of its own, which
-/// is dropped when it has come back.
+/// A call of `together` comes to this trustee by way of another one, while the caller drops its trust. It has a trust
+/// of its own, which is dropped when it has come back.
 fn forwarded(has_trust: bool) {
     explore(move || {
         let (keeper, trust) = keeper(Rule::Reclamation);

@@ -1,4 +1,5 @@
-//! Paths of several machines, against the graph of all of them at once, and against a world that goes on while it is asked.
+//! Paths of several machines, against the graph of all of them at once, and against a world that goes on while it is
+//! asked.
 
 use super::*;
 use crate::fiber::record::{Awaited, Doing, Seen, Wait, Whom};
@@ -14,8 +15,8 @@ struct Fiber {
     waits: Option<(usize, u64)>,
 }
 
-/// The reports of one machine with one worker. A fiber that waits for one of its own machine stands in line for a value that
-/// that one has; for one of another machine, for its answer. `None` if two would have launched the same one.
+/// The reports of one machine with one worker. A fiber that waits for one of its own machine stands in line for a value
+/// that that one has; for one of another machine, for its answer. `None` if two would have launched the same one.
 fn reports(fibers: &[Fiber]) -> Option<Vec<Report>> {
     let id = |at: usize| worker_id(fibers[at].machine, 0);
     let mut whom = vec![Whom::Nobody; fibers.len()];
@@ -64,8 +65,8 @@ fn machines_of(cycle: &Cycle) -> HashSet<u16> {
     cycle.iter().map(machine).collect()
 }
 
-/// All ways in which four fibers on three machines can wait: paths give those circles that the graph of all reports has, where they go through
-/// more than one machine.
+/// All ways in which four fibers on three machines can wait: paths give those circles that the graph of all reports
+/// has, where they go through more than one machine.
 #[test]
 fn paths_make_the_circles_of_the_whole_graph() {
     const FIBERS: usize = 4;
@@ -203,7 +204,8 @@ fn who_has_begun_another_wait_is_in_another_circle() {
     }
 }
 
-/// Fibers of three machines, one of which does something at a time: it begins to wait for another one, or goes on because that one runs.
+/// Fibers of three machines, one of which does something at a time: it begins to wait for another one, or goes on
+/// because that one runs.
 struct World {
     fibers: Vec<Fiber>,
     next: u64,
@@ -241,8 +243,8 @@ impl World {
     }
 }
 
-/// Machines are asked while fibers go on, in any order, and answers are late: whatever is believed is so; and of what one round has,
-/// some is not.
+/// Machines are asked while fibers go on, in any order, and answers are late: whatever is believed is so; and of what
+/// one round has, some is not.
 #[test]
 fn nothing_is_believed_that_is_not_so() {
     let mut random = 7u64;

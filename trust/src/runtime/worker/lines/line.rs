@@ -1,5 +1,5 @@
-//! The line of one latched value: who waits for it, and to whom it is lent. It touches neither values nor workers, so that the models of
-//! `tasks/together/model.rs` try all orders of what can come with this very code.
+//! The line of one latched value: who waits for it, and to whom it is lent. It touches neither values nor workers, so
+//! that the models of `tasks/together/model.rs` try all orders of what can come with this very code.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,6 @@
-//! A call comes to the last trustee: all that the closure needs there travels in the request, and the result in the response. The call
-//! itself is looked at there only where a value is not free, or something goes wrong: its memory is the client's, and far.
+//! A call comes to the last trustee: all that the closure needs there travels in the request, and the result in the
+//! response. The call itself is looked at there only where a value is not free, or something goes wrong: its memory is
+//! the client's, and far.
 
 #![allow(unsafe_code)]
 
@@ -83,7 +84,8 @@ impl<P: Parts, J: Job> Visit<P, J> {
                 Visited::Moved => Visited::Moved,
             });
         }
-        // SAFETY: each is one of the closure's arguments, and nobody else has it: it is free, or shared with calls that run here (N1).
+        // SAFETY: each is one of the closure's arguments, and nobody else has it: it is free, or shared with calls that
+        // run here (N1).
         match unsafe { run_on(worker, job, &values[..stops.len()]) } {
             Ok(value) if is_leaving(client) => {
                 at.call().outcome = Some(Ok(value));

@@ -1,4 +1,5 @@
-//! A trustee of the model, as calls find it: the lines of its properties, which are the real ones, and where their values are.
+//! A trustee of the model, as calls find it: the lines of its properties, which are the real ones, and where their
+//! values are.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
