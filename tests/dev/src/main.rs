@@ -1,8 +1,9 @@
 //! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
 //!
-//! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does
-//! (`basic`, `clients`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `starters`, `timed`, `rdma`, `book`, `house`, `imports`, `install`, `view`), how a program is run (`command`), how
-//! libtest's output is counted (`count`), what runs beside the tiers (`beside`), how verdicts are reported (`tier`).
+//! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does (`basic`, `clients`,
+//! `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `starters`, `timed`, `rdma`, `book`,
+//! `house`, `imports`, `install`, `view`), how a program is run (`command`), how libtest's output is counted (`count`),
+//! what runs beside the tiers (`beside`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
 //! passed; with `--require` a skipped tier is a failed one.
@@ -90,13 +91,16 @@ enum What {
     Miri,
     /// The tests named `timed_…`, which judge times: one at a time; the machine should have nothing else to do
     Timed,
-    /// Programs on a rack of hosts, which are network namespaces (root, iproute2, nftables; GOSSAMER_KILLS, GOSSAMER_SEED)
+    /// Programs on a rack of hosts, which are network namespaces (root, iproute2, nftables; GOSSAMER_KILLS,
+    /// GOSSAMER_SEED)
     Rack(Rack),
-    /// Programs under Slurm, mpirun, hydra, and in containers as a Kubernetes Job has them (each SKIPPED where it cannot be had)
+    /// Programs under Slurm, mpirun, hydra, and in containers as a Kubernetes Job has them (each SKIPPED where it
+    /// cannot be had)
     Starters,
     /// The tests of other people's clients of memcached, against `kv` (network for the first time)
     Clients,
-    /// The view of a program: scraped by Prometheus, drawn by Chromium (Debian's chromium, prometheus; network for the first time)
+    /// The view of a program: scraped by Prometheus, drawn by Chromium (Debian's chromium, prometheus; network for the
+    /// first time)
     View,
     /// The benchmark book: measures at full size (over an hour), draws, and writes docs/benchmarks.md
     BenchBook(BenchBook),
@@ -108,8 +112,9 @@ enum What {
     Fuzz,
     /// Single-line changes of the core that no test notices (cargo-mutants; hours; before a release)
     Mutants(Mutants),
-    /// House rules that no lint has: Release beside Acquire, file sizes, opening lines, unfinished marks, documents
-    Unsafe,
+    /// House rules that no lint has: prose, Release beside Acquire, file sizes, opening lines, unfinished marks,
+    /// documents
+    Tidy,
     /// Imports of `trust`: folders import only what docs/ARCHITECTURE.md says, and only downwards
     Imports,
     /// What goes to the registry: manifests, contents, the build of each package, programs that depend on them
@@ -120,7 +125,8 @@ enum What {
     Size,
     /// The C API: header, libraries and pkg-config file
     Install(Install),
-    /// Adds what the tiers need to the toolchain (rustfmt, clippy; miri where a nightly is), cargo-mutants and cargo-deb
+    /// Adds what the tiers need to the toolchain (rustfmt, clippy; miri where a nightly is), cargo-mutants and
+    /// cargo-deb
     InstallTools,
 }
 
@@ -139,14 +145,15 @@ const RUN: Build = Build { no_run: false };
 const BESIDE: [What; 4] =
     [What::Fallback(Build { no_run: true }), What::Asan(Build { no_run: true }), What::Loom, What::Miri];
 
-/// What it does beside the tests and what comes after them: machines of its own, whose clocks bear to be slow, and tests that have run as
-/// they are, once more in other builds.
+/// What it does beside the tests and what comes after them: machines of its own, whose clocks bear to be slow, and
+/// tests that have run as they are, once more in other builds.
 const BESIDE_TESTS: [What; 3] = [What::Rdma { only: None }, What::Fallback(RUN), What::Asan(RUN)];
 
-/// The tiers of `ci`: the quick ones first, those that are run beside them after the others, and when these are over, what judges times.
+/// The tiers of `ci`: the quick ones first, those that are run beside them after the others, and when these are over,
+/// what judges times.
 const CI: [What; 17] = [
     What::Fmt,
-    What::Unsafe,
+    What::Tidy,
     What::Imports,
     What::Publish(Publish { contents: true }),
     What::Lint,
@@ -187,7 +194,7 @@ impl What {
             What::Durable(_) => "durable",
             What::Fuzz => "fuzz",
             What::Mutants(_) => "mutants",
-            What::Unsafe => "unsafe",
+            What::Tidy => "tidy",
             What::Imports => "imports",
             What::Publish(_) => "publish",
             What::Deb(_) => "deb",
@@ -229,7 +236,7 @@ impl What {
             What::BenchBook(options) => book::make(context, options),
             What::Fuzz => fuzz::targets(context),
             What::Mutants(options) => mutants::check(context, options),
-            What::Unsafe => house::check(context),
+            What::Tidy => house::check(context),
             What::Imports => imports::check(context),
             What::Publish(publish) => publish::check(context, *publish),
             What::Deb(deb) => deb::check(context, *deb),

@@ -1,12 +1,13 @@
-//! The rules of the house over every source file: `cargo dev unsafe` and `cargo dev size`.
+//! The rules of the house over every source file: `cargo dev tidy` and `cargo dev size`.
 //!
-//! Here: which files there are, which of them are tests, and the listing. Not here: the rules (`rules`),
+//! Here: which files there are, which of them are tests, and the listing. Not here: the rules (`rules`, `prose`),
 //! how a file is taken apart (`text`), and the documents that have to agree with the code (`documents`).
 //!
 //! Invariant: a file is looked at unless it is a program that compile-fail tests feed to the compiler;
 //! a run that found no file has failed.
 
 mod documents;
+mod prose;
 mod rules;
 pub mod text;
 mod unsafe_list;
@@ -40,10 +41,23 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         if holds_unsafe(&source) {
             with_unsafe.push((name.display().to_string(), all_tests));
         }
-        for Offence { line, what } in offences_of(&source, all_tests) {
-            offences += 1;
-            println!("{}:{line}: {what}", name.display());
+        let mut found = offences_of(&source, all_tests);
+        if prose::binds(name) {
+            let lines = text::lines(&source);
+            found.extend(prose::clauses(&lines));
+            found.extend(prose::codes(&lines));
         }
+        offences += list(name, found);
+    }
+    for path in files_of(&context.root, ".md")? {
+        let name = path.strip_prefix(&context.root).unwrap_or(&path);
+        let page = read(&path)?;
+        files += 1;
+        let mut found = prose::page_columns(&page);
+        if prose::binds(name) {
+            found.extend(prose::page_clauses(&page));
+        }
+        offences += list(name, found);
     }
     let unsafe_list = read(&context.root.join("docs/UNSAFE.md"))?;
     let told = unsafe_list::disagreements(&unsafe_list, &context.root, &with_unsafe);
@@ -59,6 +73,15 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         println!("{files} files, nothing to object to");
         Verdict::passed()
     })
+}
+
+/// Prints the offences of a file, in order; how many there are.
+fn list(name: &Path, mut offences: Vec<Offence>) -> usize {
+    offences.sort_by_key(|offence| offence.line);
+    for Offence { line, what } in &offences {
+        println!("{}:{line}: {what}", name.display());
+    }
+    offences.len()
 }
 
 fn no_file(context: &Context) -> Verdict {
@@ -103,12 +126,16 @@ fn offences_of(source: &str, all_tests: bool) -> Vec<Offence> {
         offences.extend(rules::size(&lines));
         offences.extend(rules::orderings(&lines));
     }
-    offences.sort_by_key(|offence| offence.line);
     offences
 }
 
 /// The `.rs` files under a folder, sorted; hidden folders and build outputs left out.
 pub fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    files_of(folder, ".rs")
+}
+
+/// The same with files whose names end so.
+fn files_of(folder: &Path, ending: &str) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
@@ -121,7 +148,7 @@ pub fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
                 if !name.starts_with('.') && !SKIPPED_FOLDERS.contains(&name.as_ref()) {
                     folders.push(entry.path());
                 }
-            } else if name.ends_with(".rs") {
+            } else if name.ends_with(ending) {
                 files.push(entry.path());
             }
         }
@@ -229,7 +256,8 @@ mod tests {
         for code in ["let x = unsafe { f() };", "unsafe impl Send for X {}", "unsafe extern \"C\" { fn f(); }"] {
             assert!(holds_unsafe(code), "{code}");
         }
-        let none = "// unsafe\n#![allow(unsafe_code)]\nlet x = \"unsafe\";\n#[cfg(test)]\nmod tests { fn f() { unsafe { g() } } }";
+        let none = "// unsafe\n#![allow(unsafe_code)]\nlet x = \"unsafe\";\n#[cfg(test)]\nmod tests { fn f() { unsafe \
+                    { g() } } }";
         assert!(!holds_unsafe(none));
     }
 

@@ -1,6 +1,7 @@
 //! The rules of the house, each a function from the lines of one file to its offences.
 //!
-//! Here: what is demanded and no lint checks (clippy sees to SAFETY comments and macros of unfinished code). Not here: finding files (`mod.rs`) and taking them apart (`text`).
+//! Here: what is demanded and no lint checks (clippy sees to SAFETY comments and macros of unfinished code). Not here:
+//! finding files (`mod.rs`) and taking them apart (`text`).
 //!
 //! Invariant: a rule looks only at code and comments, never into strings.
 
@@ -25,7 +26,8 @@ pub struct Offence {
 }
 
 impl Offence {
-    fn at(index: usize, what: impl Into<String>) -> Offence {
+    /// Of the line with this index, from 0.
+    pub fn at(index: usize, what: impl Into<String>) -> Offence {
         Offence { line: index + 1, what: what.into() }
     }
 }
@@ -91,7 +93,8 @@ pub fn times(lines: &[Line], all_tests: bool) -> Vec<Offence> {
             && !line.code.contains("bound(")
     };
     let judged = lines.iter().enumerate().filter(|(_, line)| (all_tests || line.test) && is_judged(line));
-    let what = "load stretches this time: compare with `limits::HANG`, or call the test `timed_…` and compare with `limits::bound`";
+    let what = "load stretches this time: compare with `limits::HANG`, or call the test `timed_…` and compare with \
+                `limits::bound`";
     judged.map(|(i, _)| Offence::at(i, what)).collect()
 }
 
