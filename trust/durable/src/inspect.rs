@@ -59,8 +59,7 @@ pub struct Inspection {
 /// ```
 ///
 /// # Errors
-/// What keeps it from being opened, as of [`Durable::open`](crate::Durable::open); [`Error::Truncated`] where there is
-/// no pool.
+/// Those of [`Durable::open`](crate::Durable::open); [`Truncated`](crate::Error::Truncated) where there is no pool.
 pub fn inspect(folder: impl AsRef<Path>) -> Result<Inspection> {
     let (folder, _lock) = open_folder(folder.as_ref(), Folder::there)?;
     recover::inspect(&mut Files::of(folder))
