@@ -54,11 +54,11 @@ pub struct Sample {
     pub seconds: f64,
     /// Rate of the slowest client over that of the fastest.
     pub fairness: f64,
-    /// Latencies, where they were taken; files keep their medians only.
-    #[serde(skip)]
+    /// Latencies, where they were taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Split>,
-    /// Totals that the workers counted in the run, where there were workers; files keep their medians only.
-    #[serde(skip)]
+    /// Totals that the workers counted in the run, where there were workers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stats: BTreeMap<String, u64>,
     /// Time that the host took from all cores together, in milliseconds; `None` where it does not say.
     pub stolen_ms: Option<f64>,
@@ -170,7 +170,7 @@ impl Series {
         }
     }
 
-    /// Takes the medians of the samples.
+    /// Takes the medians of the samples, which keep their rates only.
     pub fn sum_up(&mut self) {
         let mops: Vec<f64> = self.samples.iter().map(|sample| sample.mops).collect();
         self.median_mops = median(&mops);
@@ -185,6 +185,10 @@ impl Series {
             })
             .filter(|(_, middle)| *middle > 0.0)
             .collect();
+        for sample in &mut self.samples {
+            sample.latency = None;
+            sample.stats.clear();
+        }
     }
 }
 

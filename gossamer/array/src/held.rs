@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use gossamer::{JoinHandle, NoRef, Place};
 
 /// A refusal is final after so long, and so many rounds of all places.
-const PATIENCE: Duration = Duration::from_millis(500);
+const REFUSAL_DELAY: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -60,7 +60,7 @@ pub(crate) fn retry<R>(mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
         if let Some(outcome) = attempt() {
             return Some(outcome);
         }
-        if rounds >= ROUNDS && start.elapsed() >= PATIENCE {
+        if rounds >= ROUNDS && start.elapsed() >= REFUSAL_DELAY {
             return None;
         }
         rounds += 1;

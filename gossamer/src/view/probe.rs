@@ -112,7 +112,7 @@ mod tests {
         };
         until(&mut probes, &|probes| probes.of(1).silent_ms > 500 && !probes.of(1).kept_by.is_empty());
         let kept_by = probes.of(1).kept_by;
-        assert!(kept_by.starts_with("fiber ") && kept_by.contains("o17_a_worker_that_is_stuck"), "{kept_by}");
+        assert!(kept_by.starts_with("fiber ") && kept_by.contains("a_worker_that_is_stuck"), "{kept_by}");
         assert!(probes.of(1).memory_bytes > 0);
         assert!(probes.of(0).buckets.iter().sum::<u64>() > 1 && probes.of(1).buckets.iter().sum::<u64>() <= 1);
         drop(stuck);

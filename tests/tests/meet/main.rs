@@ -15,7 +15,7 @@ use rig::{Meeting, Process, ROLES, SUITE, end};
 use rustix::process::Signal;
 
 #[test]
-fn o4_processes_meet_and_the_machine_is_the_index() {
+fn processes_meet_and_the_machine_is_the_index() {
     let meeting = Meeting::new();
     let all = end(meeting.start(3, &["starter"]));
     let wanted = format!("3 machines, started by a meeting at 127.0.0.1:{}: here shm shm\n", meeting.port);
@@ -165,7 +165,7 @@ fn who_does_not_come_is_named() {
 }
 
 #[test]
-fn o12_a_second_of_the_same_index_is_refused_and_the_first_goes_on() {
+fn a_second_of_the_same_index_is_refused_and_the_first_goes_on() {
     let meeting = Meeting::new();
     let mut all = meeting.start(2, &["wait"]);
     all[0].read_until("works");

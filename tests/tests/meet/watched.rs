@@ -23,7 +23,7 @@ fn top(url: &str) -> serde_json::Value {
 }
 
 #[test]
-fn o16_machine_0_serves_the_view_of_all_machines() {
+fn machine_0_serves_the_view_of_all_machines() {
     for fabric in ["shm", "tcp"] {
         let meeting = Meeting::new();
         let mut all = meeting.start_with(3, &["wait"], &[VIEW, ("GOSSAMER_FABRIC", fabric)]);
@@ -47,7 +47,7 @@ fn o16_machine_0_serves_the_view_of_all_machines() {
 }
 
 #[test]
-fn o20_a_lone_program_serves_its_own_view() {
+fn a_lone_program_serves_its_own_view() {
     let start = |address: &str| {
         let mut command = Command::new(ROLES);
         command.arg("wait").env("GOSSAMER_VIEW", address);

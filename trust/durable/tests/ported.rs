@@ -49,9 +49,9 @@ macro_rules! ported {
     };
 }
 
-ported!(c32_a_list, list, 19, 45);
-ported!(c32_a_tree, tree, 12, 41);
-ported!(c32_a_hash_map, map, 10, 42);
+ported!(a_list, list, 19, 45);
+ported!(a_tree, tree, 12, 41);
+ported!(a_hash_map, map, 10, 42);
 
 #[test]
 fn lines_are_counted() {

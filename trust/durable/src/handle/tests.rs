@@ -55,7 +55,8 @@ fn threads_that_have_ended_are_forgotten() {
             thread.join().expect("it ends");
         }
         let known = number.trust.apply(|service| service.core().borrow().clients());
-        assert!(known <= 128, "{known} of {THREADS} are known");
+        // As many as end while the pool asks are forgotten the next time.
+        assert!(known <= THREADS / 2, "{known} of {THREADS} are known");
     }
     // Those that are there are told all the same.
     number.sync().expect("this thread is known");

@@ -60,7 +60,7 @@ fn freed_room_is_reused_after_its_transaction_and_not_in_it() {
 }
 
 #[test]
-fn c20_long_lists_and_cycles() {
+fn long_lists_and_cycles() {
     let nodes = if cfg!(miri) { 200 } else { 20_000 };
     let pool = list();
     pool.apply(|list, tx| (0..nodes).for_each(|key| list.push(key, tx)));

@@ -11,7 +11,7 @@ use trust_durable::{Durable, Error, PBox, PMap, PString, PVec, Persist};
 use super::{Bank, Transfer, accounts, open};
 
 #[test]
-fn c23_the_example_of_the_design() {
+fn the_example_of_the_design() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(2);
     let bank = open(&pool, folder.path()).unwrap();

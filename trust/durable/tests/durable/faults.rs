@@ -142,7 +142,7 @@ fn address_space_that_is_not_given() {
 
 #[test]
 fn where_no_fiber_can_be_started() {
-    const TEST: &str = "where_no_fiber_can_be_started";
+    const TEST: &str = "faults::where_no_fiber_can_be_started";
     let Some(folder) = child_folder() else {
         let folder = tempfile::tempdir().unwrap();
         if let Some(said) = child(TEST, "", folder.path()) {
