@@ -1,13 +1,14 @@
-//! The outcome of a call, from the thread that has it to the task that awaits it. One word says who may touch what:
+//! Outcome of a call, handed from the thread that completes it to the task that awaits it. One state word says which
+//! side may touch which field:
 //!
 //! ```text
 //! EMPTY ──task──> BUSY ──task──> WAITING ──task──> BUSY ..      BUSY: the task puts a waker down
 //!   └──────────────┴──────────────┴── outcome ──> DONE ──task──> TAKEN
 //! ```
 //!
-//! The outcome is written before `DONE` (swap, R) and read after it was seen (A). A waker is written before `WAITING`
-//! (R) and taken by who swaps `WAITING` for `DONE` (A); who finds `BUSY` there leaves the task alone, for it sees
-//! `DONE` when its own exchange fails. Checked by loom: `answer/model.rs`.
+//! The value is written before `DONE` (swap, R) and read after `DONE` was seen (A). The waker is written before
+//! `WAITING` (R) and taken by the thread that swaps `WAITING` for `DONE` (A). If that swap finds `BUSY`, the task needs
+//! no wake: its own exchange fails and it then sees `DONE`. Checked by loom: `answer/model.rs`.
 
 #![allow(unsafe_code)]
 
@@ -25,14 +26,14 @@ const WAITING: u32 = 2;
 const DONE: u32 = 3;
 const TAKEN: u32 = 4;
 
-/// Given once, by whoever has the outcome, and awaited by one task.
+/// Outcome slot, set once by the completer and awaited by one task.
 pub(crate) struct Answer<V> {
     state: AtomicU32,
     value: UnsafeCell<MaybeUninit<V>>,
     waker: UnsafeCell<Option<Waker>>,
 }
 
-// SAFETY: the value goes from one thread to another, as does the waker; the states above say whose they are.
+// SAFETY: the value and the waker move from one thread to another; the states above say which thread owns them.
 unsafe impl<V: Send> Send for Answer<V> {}
 // SAFETY: as above.
 unsafe impl<V: Send> Sync for Answer<V> {}
@@ -46,7 +47,7 @@ impl<V> Answer<V> {
         }
     }
 
-    /// Gives the outcome. Returns who is to be woken.
+    /// Sets the outcome. Returns the waker to wake, if the task has left one.
     ///
     /// # Safety
     /// Called once.
@@ -61,17 +62,18 @@ impl<V> Answer<V> {
         }
     }
 
-    /// Was it given, taken or not?
+    /// Returns whether the outcome was set, taken or not.
     #[inline]
     pub(crate) fn is_set(&self) -> bool {
         // Pairs with the Release in `set`.
         self.state.load(Ordering::Acquire) >= DONE
     }
 
-    /// Task: the outcome, or `None` if it was taken before. Until it is there, leaves the waker to be woken.
+    /// Task side: returns the outcome, or `None` if it was taken before. If the outcome is not there yet, stores the
+    /// waker.
     ///
     /// # Safety
-    /// By one thread at a time, which sees what the one before did.
+    /// Called by one thread at a time, which sees the writes of the thread before.
     pub(crate) unsafe fn poll(&self, waker: &Waker) -> Poll<Option<V>> {
         if !self.is_set() && self.wait(waker) {
             return Poll::Pending;
@@ -80,7 +82,7 @@ impl<V> Answer<V> {
     }
 
     fn take(&self) -> Option<V> {
-        // Only the one task takes: nobody comes in between. Pairs with the Release in `set`.
+        // Only the one task takes, so nothing comes in between. Pairs with the Release in `set`.
         if self.state.load(Ordering::Acquire) == TAKEN {
             return None;
         }
@@ -89,9 +91,9 @@ impl<V> Answer<V> {
         Some(self.value.with_mut(|at| unsafe { (*at).assume_init_read() }))
     }
 
-    /// Task: leaves its waker. False if the outcome has come.
+    /// Task side: stores its waker. False if the outcome has come.
     fn wait(&self, waker: &Waker) -> bool {
-        // Before anything changes: it is the executor's code.
+        // Before anything changes: cloning runs the executor's code.
         let mut new = Some(waker.clone());
         // Pairs with the Release in `set`.
         let mut state = self.state.load(Ordering::Acquire);
@@ -99,17 +101,17 @@ impl<V> Answer<V> {
             if state >= DONE {
                 return false;
             }
-            // Acquire: what a task left that polled on another thread.
+            // Acquire: sees the waker of a poll on another thread.
             match self.state.compare_exchange_weak(state, BUSY, Ordering::Acquire, Ordering::Acquire) {
                 Ok(_) => break,
                 Err(now) => state = now,
             }
         }
-        // SAFETY: `BUSY` by this task: it is this one's.
+        // SAFETY: this task set `BUSY`, so the field is its own.
         self.waker.with_mut(|at| unsafe { std::ptr::swap(at, &raw mut new) });
         // Release: pairs with the Acquire in `set`.
         let is_left = self.state.compare_exchange(BUSY, WAITING, Ordering::Release, Ordering::Acquire).is_ok();
-        // The one before: the executor's code again.
+        // The previous waker: dropping it runs the executor's code too.
         drop(new);
         is_left
     }

@@ -1,4 +1,4 @@
-//! The request of every `apply`: a closure on the property.
+//! Request of every `apply`: a closure on the property.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +8,7 @@ use crate::property::{Header, Property};
 use crate::request::{Request, Serving, Target, name_on};
 use crate::runtime::worker::poisoned;
 
-/// A closure on the property: the request of every `apply`.
+/// Closure on the property: the request of every `apply`.
 pub(crate) struct Apply<T, F> {
     pub(crate) f: F,
     pub(crate) property: std::marker::PhantomData<fn(&mut T)>,
@@ -33,7 +33,7 @@ impl<T: 'static, U, F: FnOnce(&mut T) -> U> Request for Apply<T, F> {
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         // SAFETY: live (C1); only this thread looks at it.
         if unsafe { (*property).is_poisoned() } {
-            // Before the fault: a request whose captures panic when dropped must not have two.
+            // Before the fault: a request that panics when its captures are dropped must not answer twice.
             drop(self);
             return serving.fault(poisoned(property));
         }

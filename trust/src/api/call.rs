@@ -1,8 +1,8 @@
 //! Every call in every form: how a closure goes to its property ([`Call`]: the rows of the table in the documentation
 //! of [`Trust`]), and how its result comes back (`calls!`: the columns).
 //!
-//! Each public method is one line of a row: `calls!` writes its signature and has its one statement. What a form costs
-//! where the trustee is this very thread, or how a request is encoded, is not here.
+//! Each public method is one line of a row: `calls!` writes its signature and its one statement. Not here: the local
+//! shortcut and the encoding of requests.
 
 use std::any::type_name;
 use std::marker::PhantomData;
@@ -29,17 +29,18 @@ use crate::tasks::launch::launch;
 use crate::tasks::one_shot::OneShot;
 use crate::tasks::reply::Reply;
 
-/// A closure on its way to a property of type `P`.
+/// Closure on its way to a property of type `P`.
 pub(crate) trait Call<P: 'static>: Sized {
     type Output: 'static;
 
-    /// At the trustee's own worker: does `send` run it, rather than start something that may have to wait?
+    /// Whether `send` runs the closure itself when called at the trustee's own worker, rather than starting something
+    /// that may have to wait.
     const RUNS_HERE: bool;
-    /// Is it refused where the property is poisoned?
+    /// Whether the call is refused on a poisoned property.
     const HEEDS_POISON: bool = true;
 
-    /// Sends it from this worker, or runs it where that is the trustee's. `then` is called on this thread with the
-    /// outcome. Returns what a fiber that waits for it waits for, if it may wait for long.
+    /// Sends the call from this worker, or runs it if this worker is the trustee's. `then` is called on this thread
+    /// with the outcome. Returns the description of the wait, for a fiber that may wait long.
     fn send(
         self,
         trust: &Trust<P>,
@@ -47,13 +48,13 @@ pub(crate) trait Call<P: 'static>: Sized {
         then: impl FnOnce(Result<Self::Output, Fault>) + 'static,
     ) -> Option<Awaited>;
 
-    /// For a call that another thread of this machine will send: what is to be done on the caller's.
+    /// Does the caller's part of the work for a call that another thread of this machine will send.
     fn prepare(&mut self, _trustee: TrusteeId) {}
 
-    /// Sends it, waits for the outcome, and makes of it what the caller returns.
+    /// Sends the call, waits for the outcome and turns it into the return value.
     ///
-    /// Where the call is in the program is asked for in here: in who calls this, what is sent would be in memory once
-    /// more meanwhile, which the stack of a fiber has to hold in builds that are not optimised.
+    /// The caller location is taken in here: taken in the caller, unoptimised builds would keep one more copy of the
+    /// closure on the fiber's stack.
     #[inline(always)]
     #[track_caller]
     fn wait<R>(
@@ -74,20 +75,20 @@ pub(crate) trait Call<P: 'static>: Sized {
         finish(outcome, call)
     }
 
-    /// Sends it, and waits for the outcome, but no longer than `time`. What comes later is dropped.
+    /// Sends the call and waits for the outcome, at most for `time`. A later outcome is dropped.
     #[track_caller]
     fn wait_up_to(self, trust: &Trust<P>, name: &'static str, time: Duration) -> Option<Result<Self::Output, Fault>> {
         let call = Called::here(name);
         worker::with(|worker| {
             worker.assert_call_may_wait(call);
-            // Without an end where a clock cannot say it.
+            // No deadline if the clock cannot represent it.
             let end = Instant::now().checked_add(time);
             if !Self::RUNS_HERE && !worker.launches.wait_for_place_until(worker, end) {
                 return None;
             }
             let slot = Rc::new(OneShot::new(Waiter::default()));
             let given = Rc::clone(&slot);
-            // Where there is no slot it is queued: to wait for one might take longer.
+            // If no slot is free the call is queued: waiting for one might exceed `time`.
             send_from_loop(self, trust, worker, move |outcome| given.set(outcome));
             worker.settle();
             let awaited = Awaited::Answer(type_name::<P>());
@@ -97,7 +98,7 @@ pub(crate) trait Call<P: 'static>: Sized {
         })
     }
 
-    /// Sends it; `then` is called with the outcome.
+    /// Sends the call; `then` is called with the outcome.
     #[inline(always)]
     fn then(self, trust: &Trust<P>, then: impl FnOnce(Result<Self::Output, Fault>) + 'static) {
         worker::with(|worker| {
@@ -106,7 +107,7 @@ pub(crate) trait Call<P: 'static>: Sized {
     }
 }
 
-/// `apply`.
+/// Call of `apply`.
 pub(crate) struct Closure<F>(pub(crate) F);
 
 impl<T, U, F> Call<T> for Closure<F>
@@ -140,7 +141,7 @@ where
     }
 }
 
-/// `apply_with`.
+/// Call of `apply_with`.
 pub(crate) struct ClosureWith<A, U, F> {
     f: F,
     argument: A,
@@ -175,7 +176,7 @@ where
     }
 }
 
-/// `launch` and `launch_held`.
+/// Call of `launch` and `launch_held`.
 pub(crate) struct Launched<F>(pub(crate) F);
 
 impl<T, U, F> Call<Latch<T>> for Launched<F>
@@ -198,14 +199,14 @@ where
     }
 }
 
-/// `launch_with` and `launch_held_with`.
+/// Call of `launch_with` and `launch_held_with`.
 pub(crate) struct LaunchedWith<A, U, F> {
     f: F,
     argument: Argument<A>,
     result: PhantomData<fn() -> U>,
 }
 
-/// What a launched closure is given, serialised here or on the thread that sends it.
+/// Argument of a launched closure, serialised here or on the thread that sends it.
 enum Argument<A> {
     Value(A),
     Parcel(Result<Parcel, Fault>),
@@ -266,7 +267,7 @@ where
     }
 }
 
-/// Sends a call from the loop of a worker that can reach its property, where nothing may wait.
+/// Sends a call from the loop of a worker that can reach the property; nothing may wait there.
 pub(super) fn send_from_loop<P: 'static, C: Call<P>>(
     call: C,
     trust: &Trust<P>,
@@ -275,23 +276,22 @@ pub(super) fn send_from_loop<P: 'static, C: Call<P>>(
 ) {
     if C::RUNS_HERE && trust.is_at(worker) {
         if C::HEEDS_POISON && trust.is_poisoned() {
-            // Its captures, where the loop must not wait.
+            // Drops the captures where the loop must not wait.
             worker.drop_unrun(call);
             let fault = Fault::Poisoned(worker.poison_text(trust.parts().0));
             return call_back(worker, || then(Err(fault)));
         }
         call.send(trust, worker, then);
     } else {
-        // In a callback's context a request is queued rather than waited for.
+        // In a callback's context a request is queued instead of waited for.
         worker.call_back(|| {
             call.send(trust, worker, then);
         });
     }
 }
 
-/// The methods of one row of the table of calls. First what they are given, under which bounds (`async` the further
-/// ones of the futures, which another thread completes), and which [`Call`] that makes; then, each with its
-/// documentation, the columns.
+/// Methods of one row of the table of calls. First their arguments, the bounds (`async`: the additional bounds of the
+/// futures, which another thread completes) and the [`Call`] they make; then the columns, each with its documentation.
 macro_rules! calls {
     (
         $generics:tt $arguments:tt where $bounds:tt async where $more:tt => $call:expr;

@@ -1,6 +1,6 @@
-//! What all fibers of the process wait for, for people: `dump`.
+//! `dump`: a readable listing of the waits of all fibers of the process.
 //!
-//! Here: what is told, and in which words. Not here: how workers are asked (`registry/report.rs`), circles
+//! Here: the contents and wording of the listing. Not here: how workers are asked (`registry/report.rs`), wait cycles
 //! (`runtime/watch`).
 
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::registry::{self, Shared};
 use crate::runtime::worker::{self, Context};
 use std::sync::Arc;
 
-/// The fibers of this process, by thread: what each waits for, and for how long. See [`dump`].
+/// Fibers of this process by thread, each with its wait and how long it has lasted. See [`dump`].
 ///
-/// `Display` writes a line for each thread and each fiber, those that have waited longest first, and no more than a
-/// hundred of each thread.
+/// `Display` writes a line for each thread and each fiber, longest waits first, at most a hundred fibers of each
+/// thread.
 #[derive(Clone, Debug)]
 pub struct Dump {
     threads: Vec<ThreadDump>,
@@ -28,7 +28,7 @@ pub struct Dump {
 struct ThreadDump {
     trustee: TrusteeId,
     name: String,
-    /// `None` if it did not answer in time.
+    /// `None` if the thread did not answer in time.
     told: Option<Told>,
 }
 
@@ -39,11 +39,11 @@ struct Told {
     at_ms: u64,
 }
 
-/// So many fibers of a thread are written.
+/// Most fibers of a thread that are written.
 const LINES_MAX: usize = 100;
 
 impl Dump {
-    /// How many fibers there are. Those of threads that did not answer are not counted.
+    /// Returns the number of fibers. Fibers of threads that did not answer are not counted.
     ///
     /// ```
     /// let fiber = trust::spawn(|| trust::sleep(std::time::Duration::from_millis(1)));
@@ -54,8 +54,8 @@ impl Dump {
         self.threads.iter().filter_map(|thread| thread.told.as_ref()).map(|told| told.fibers.len()).sum()
     }
 
-    /// Of these workers. Waits for their answers, but not for long; a thread that may wait serves its trustee
-    /// meanwhile.
+    /// Collects the dump of these workers. Waits for their answers for a limited time; a thread that may wait serves
+    /// its trustee meanwhile.
     pub(crate) fn of(workers: &[Arc<Shared>]) -> Dump {
         let limit = Duration::from_millis(WATCH_ANSWER_MS);
         let here = worker::existing(|here| here.id);
@@ -88,7 +88,7 @@ impl Told {
     }
 }
 
-/// The thread's name, from itself or else from the kernel, which cuts it.
+/// Returns the thread's name, from its report or else from the kernel, which truncates it.
 fn name_of(worker: &Shared, report: Option<&Report>) -> String {
     report.map(|report| report.thread.clone()).unwrap_or_else(|| {
         let path = format!("/proc/self/task/{}/comm", worker.thread.as_raw_nonzero());
@@ -127,7 +127,7 @@ impl fmt::Display for Dump {
     }
 }
 
-/// A wait, seen at this time.
+/// Wait as seen at this time in ms.
 struct Waiting<'a>(&'a Wait, u64);
 
 impl fmt::Display for Waiting<'_> {
@@ -137,12 +137,12 @@ impl fmt::Display for Waiting<'_> {
     }
 }
 
-/// What all fibers of this process wait for, and for how long: for programs that do not come to an end. Legal
+/// Lists the wait of every fiber of this process and how long it has lasted: for programs that do not end. Legal
 /// everywhere.
 ///
-/// Each thread is asked, and tells when its loop comes to it. One that does not within a tenth of a second (it runs a
-/// long closure, or code of its own) is named as one that does not answer. The clock is good to some milliseconds. For
-/// a fiber that waits for the answer to an `apply` it is not known since when.
+/// Each thread is asked, and answers when its loop gets to it. A thread that does not answer within a tenth of a second
+/// (it runs a long closure, or code of its own) is listed as not answering. The clock is accurate to some milliseconds.
+/// For a fiber that waits for the answer to an `apply` the start of the wait is not known.
 ///
 /// ```
 /// let pool = trust::Threadpool::new(1);

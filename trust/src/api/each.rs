@@ -1,4 +1,4 @@
-//! One closure on each of many properties: all are asked, then all answers are awaited.
+//! Calls of one closure on each of many properties: all requests are sent, then all answers are awaited.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,16 +15,16 @@ use crate::request::Fault;
 use crate::runtime::worker;
 use crate::unwind::quietly;
 
-/// The outcomes of calls, in their order.
+/// Outcomes of calls, in the order of the calls.
 struct Outcomes<U> {
     outcomes: RefCell<Vec<Option<Result<U, Fault>>>>,
     left: Cell<usize>,
-    /// Who waits for the last one.
+    /// Fiber that waits for the last outcome.
     waiter: Cell<Option<FiberRef>>,
 }
 
 impl<U> Outcomes<U> {
-    /// A place for one more.
+    /// Adds a place for one more outcome.
     fn add(&self) -> usize {
         self.left.set(self.left.get() + 1);
         let mut outcomes = self.outcomes.borrow_mut();
@@ -43,14 +43,14 @@ impl<U> Outcomes<U> {
     }
 }
 
-/// Sends all of these calls, and waits until all are answered.
+/// Sends all these calls and waits until all are answered.
 fn ask_each<'a, P: 'static, C: Call<P>>(
     name: &str,
     calls: impl Iterator<Item = (&'a Trust<P>, C)>,
 ) -> Vec<Result<C::Output, Fault>> {
     worker::with(|worker| {
         worker.assert_may_wait(name);
-        // Not on the stack: the iterator is the user's code, and may panic while answers are on their way.
+        // Not on the stack: the iterator is user code, and may panic while answers are under way.
         let all = Rc::new(Outcomes { outcomes: RefCell::default(), left: Cell::new(0), waiter: Cell::new(None) });
         for (trust, call) in calls {
             let (place, answered) = (all.add(), Rc::clone(&all));
@@ -65,7 +65,7 @@ fn ask_each<'a, P: 'static, C: Call<P>>(
     })
 }
 
-/// The results, or the first panic or fault.
+/// Returns the results, or resumes the first panic or fault.
 #[track_caller]
 fn resume_first<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<U> {
     if outcomes.iter().all(Result::is_ok) {
@@ -75,7 +75,7 @@ fn resume_first<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<U> {
     for outcome in outcomes {
         match outcome {
             Err(fault) if first.is_none() => first = Some(fault),
-            // Each by itself: a destructor that panics while another panic unwinds would end the process.
+            // Each by itself: a destructor that panics during another panic would abort the process.
             other => drop(quietly(|| drop(other))),
         }
     }
@@ -89,12 +89,11 @@ fn into_errors<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<Result<U, Error>> {
     outcomes.into_iter().map(|outcome| outcome.map_err(Fault::into_error::<T>)).collect()
 }
 
-/// Applies `f` to each of these properties, and waits for all of them: they are asked one behind the other, run at the
-/// same time where their trustees are different ones, and the caller waits once. The results are in the order of the
-/// trusts.
+/// Applies `f` to each of these properties and waits for all of them. The requests are sent one after the other, run in
+/// parallel where the trustees differ, and the caller waits once. The results are in the order of the trusts.
 ///
-/// Not atomic: each property changes by itself, and others may see one change without the other; for that there is
-/// [`together`](crate::together). Several requests to one trustee go in one batch.
+/// Not atomic: each property changes by itself, and others may see one change without another;
+/// [`together`](crate::together) is atomic. Several requests to one trustee go in one batch.
 ///
 /// ```
 /// let pool = trust::Threadpool::new(2);
@@ -104,7 +103,7 @@ fn into_errors<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<Result<U, Error>> {
 /// ```
 ///
 /// # Panics
-/// As [`Trust::apply`], when all have answered: with the first panic or fault in the order of the trusts.
+/// As [`Trust::apply`], after all have answered: with the first panic or fault in the order of the trusts.
 #[track_caller]
 pub fn apply_each<'a, T, U, F>(trusts: impl IntoIterator<Item = &'a Trust<T>>, f: F) -> Vec<U>
 where
@@ -116,10 +115,10 @@ where
     resume_first::<T, U>(ask_each("apply_each", calls))
 }
 
-/// As [`apply_each`], for callers who want to handle what goes wrong, for each property by itself.
+/// As [`apply_each`], for callers that handle errors, for each property by itself.
 ///
 /// # Errors
-/// In the places of those that fail: as [`Trust::try_apply`].
+/// In the place of each call that fails: as [`Trust::try_apply`].
 ///
 /// ```
 /// let pool = trust::Threadpool::new(2);
@@ -140,7 +139,7 @@ where
     into_errors::<T, U>(ask_each("try_apply_each", calls))
 }
 
-/// As [`apply_each`], with an argument for each property, which travels serialised, as does the result: see
+/// As [`apply_each`], with an argument for each property. Arguments and results travel serialised: see
 /// [`Trust::apply_with`].
 ///
 /// ```
@@ -152,7 +151,7 @@ where
 /// ```
 ///
 /// # Panics
-/// As [`Trust::apply_with`], when all have answered: with the first panic or fault in the order of the trusts.
+/// As [`Trust::apply_with`], after all have answered: with the first panic or fault in the order of the trusts.
 #[track_caller]
 pub fn apply_each_with<'a, T, A, U, F>(trusts: impl IntoIterator<Item = (&'a Trust<T>, A)>, f: F) -> Vec<U>
 where
@@ -165,10 +164,10 @@ where
     resume_first::<T, U>(ask_each("apply_each_with", calls))
 }
 
-/// As [`apply_each_with`], for callers who want to handle what goes wrong, for each property by itself.
+/// As [`apply_each_with`], for callers that handle errors, for each property by itself.
 ///
 /// # Errors
-/// In the places of those that fail: as [`Trust::try_apply_with`].
+/// In the place of each call that fails: as [`Trust::try_apply_with`].
 ///
 /// ```
 /// let pool = trust::Threadpool::new(2);

@@ -1,16 +1,16 @@
-//! Trusts in async programs (T16): a call gives a future, which is woken by the response.
+//! Trusts in async programs: a call returns a future, which the response wakes.
 //!
-//! The calling thread belongs to somebody else's executor: nobody runs a worker's loop there. So it needs no worker and
-//! no slots. A call is one allocation, [`Asked`], with the closure and room for the outcome. It goes to the trustee by
-//! the stack of calls (`registry/calls.rs`) and is run in its turn, in the order in which one thread sent them; the
-//! outcome is written beside it, and the future's task is woken from the trustee's thread. Nothing of it depends on
-//! which thread polls the future. For a trustee of another machine the service thread of this one makes the request.
+//! The calling thread belongs to a foreign executor and runs no worker loop, so a call needs no worker and no slots. A
+//! call is one allocation, [`Asked`], that holds the closure and room for the outcome. It reaches the trustee through
+//! its stack of calls (`registry/calls.rs`); calls of one thread run in the order in which they were sent. The outcome
+//! is written beside the closure, and the trustee's thread wakes the future's task. Nothing depends on which thread
+//! polls the future. For a trustee of another machine the service thread of this machine makes the request.
 //!
-//! Back-pressure: a worker has a window of calls under way. A call that finds it full is not sent: its future holds it,
-//! waits for room when it is polled, and then sends it.
+//! Back-pressure: a worker has a window of calls under way. A call that finds the window full is not sent: its future
+//! keeps the call, waits for room when it is polled, and sends it then.
 //!
-//! Invariant: each call that was sent completes its future exactly once, with an outcome, or as gone when the call is
-//! dropped unrun.
+//! Invariant: each sent call completes its future exactly once, with an outcome, or as gone when the call is dropped
+//! unrun.
 
 #![allow(unsafe_code)]
 
@@ -41,26 +41,26 @@ use crate::runtime::worker::reclaim::count;
 use crate::runtime::worker::{self, Worker};
 use crate::unwind::quietly;
 
-/// A call and its outcome.
+/// Call and its outcome.
 #[repr(C)]
 struct Asked<P: 'static, C: Call<P>> {
-    /// First: the queue knows the call by it.
+    /// First field: the queue knows the call by it.
     head: CallHead,
     property: *mut Header,
     trustee: TrusteeId,
-    /// Whose window the call has a place in, or nobody's.
+    /// Worker that counts the call in its window, or `NOBODY`.
     via: Cell<TrusteeId>,
-    /// It counts a trust of the property, up to when it is run or refused.
+    /// Whether the call counts as a trust of the property; true until it is run or refused.
     owns_trust: Cell<bool>,
-    /// Up to then, too.
+    /// Closure; present until it is run or refused.
     call: UnsafeCell<Option<C>>,
     answer: Answer<Result<C::Output, Fault>>,
     kind: PhantomData<fn(P)>,
 }
 
-// SAFETY: the call and what is said of it goes from the thread that makes it to the one that runs it: whoever has the
-// unsent future, or the one `QueuedCall` there is, is alone to touch it. The answer sees to itself. Only the trustee
-// looks behind the property.
+// SAFETY: the call and its cells move from the thread that makes it to the thread that runs it: only the holder of the
+// unsent future or of the one `QueuedCall` touches them. `Answer` synchronises itself. Only the trustee dereferences
+// the property.
 unsafe impl<P, C: Call<P, Output: Send> + Send> Send for Asked<P, C> {}
 // SAFETY: as above.
 unsafe impl<P, C: Call<P, Output: Send> + Send> Sync for Asked<P, C> {}
@@ -68,7 +68,7 @@ unsafe impl<P, C: Call<P, Output: Send> + Send> Sync for Asked<P, C> {}
 impl<P: 'static, C: Call<P, Output: Send> + Send + 'static> Asked<P, C> {
     fn new(trust: &Trust<P>, call: C) -> Arc<Self> {
         let (property, trustee) = trust.parts();
-        // A worker counts its own properties only.
+        // A worker counts only its own properties.
         let own = if trustee.machine() == ids::machine() { property } else { std::ptr::null_mut() };
         Arc::new(Asked {
             head: CallHead::new(own, Self::act),
@@ -82,8 +82,10 @@ impl<P: 'static, C: Call<P, Output: Send> + Send + 'static> Asked<P, C> {
         })
     }
 
+    /// Runs or drops the call.
+    ///
     /// # Safety
-    /// The head is that of an `Asked` of this type; its queue's share in it is taken over.
+    /// The head is that of an `Asked` of this type; the queue's reference to it is taken over.
     unsafe fn act(head: NonNull<CallHead>, verdict: Verdict) {
         // SAFETY: the head is the first field, its pointer that of `into_call`.
         let asked = unsafe { Arc::from_raw(head.cast::<Self>().as_ptr().cast_const()) };
@@ -100,7 +102,7 @@ impl<P: 'static, C: Call<P, Output: Send> + Send + 'static> Asked<P, C> {
         }
     }
 
-    /// The trust that the call is made by: one of its own, or one that nobody counts.
+    /// Returns the trust by which the call is made: its own, or an uncounted one.
     fn take_trust(&self) -> MaybeCounted<P> {
         MaybeCounted {
             trust: ManuallyDrop::new(Trust::of(self.property, self.trustee)),
@@ -118,7 +120,7 @@ impl<P: 'static, C: Call<P>> Drop for Asked<P, C> {
     }
 }
 
-/// A trust that may be somebody else's.
+/// Trust that may be uncounted.
 struct MaybeCounted<P> {
     trust: ManuallyDrop<Trust<P>>,
     is_counted: bool,
@@ -140,7 +142,7 @@ impl<P> Drop for MaybeCounted<P> {
     }
 }
 
-/// Whoever has the outcome, or drops this without one.
+/// Duty to complete the call: with an outcome, or as gone when dropped.
 struct Completion<P: 'static, C: Call<P>>(Arc<Asked<P, C>>);
 
 impl<P: 'static, C: Call<P>> Completion<P, C> {
@@ -152,11 +154,11 @@ impl<P: 'static, C: Call<P>> Completion<P, C> {
 
     fn give(asked: Arc<Asked<P, C>>, outcome: Result<C::Output, Fault>) {
         let via = asked.via.get();
-        // SAFETY: there was one `Completion` of this call, which is gone.
+        // SAFETY: `set` is called once: the one `Completion` of this call is consumed here.
         let waker = unsafe { asked.answer.set(outcome) };
-        // Whoever has dropped the future has left the outcome to be dropped here: the user's code.
+        // If the future was dropped, the outcome is dropped here: user code.
         quietly(|| drop(asked));
-        // Its window is that of this thread's worker, or of one that has ended.
+        // The window is that of this thread's worker, or of a worker that has ended.
         worker::existing(|worker| {
             if worker.id == via {
                 worker.shared.calls.window.leave();
@@ -175,13 +177,13 @@ impl<P: 'static, C: Call<P>> Drop for Completion<P, C> {
     }
 }
 
-/// What a future knows of its call.
+/// Future's view of its call.
 trait Awaited<U>: Send + Sync {
     fn answer(&self) -> &Answer<Result<U, Fault>>;
-    /// Gives the call away, which has a place in the window of this worker.
+    /// Gives away the call, which has a place in the window of worker `via`.
     ///
     /// # Safety
-    /// Once, by the future.
+    /// Called once, by the future.
     unsafe fn into_call(self: Arc<Self>, via: TrusteeId) -> QueuedCall;
 }
 
@@ -193,23 +195,23 @@ impl<P: 'static, C: Call<P, Output: Send> + Send + 'static> Awaited<C::Output> f
     unsafe fn into_call(self: Arc<Self>, via: TrusteeId) -> QueuedCall {
         self.via.set(via);
         let asked = Arc::into_raw(self).cast_mut();
-        // SAFETY: never null. `act` may be called once, with this share; the caller gives this away once.
+        // SAFETY: never null. `act` may be called once, with this reference; the caller gives the call away once.
         unsafe { QueuedCall::new(NonNull::new_unchecked(asked).cast()) }
     }
 }
 
-/// The future's half.
+/// Future's half of a call.
 pub(super) struct Pending<U> {
     asked: Arc<dyn Awaited<U>>,
     unsent: Option<Unsent>,
-    /// Nothing else is under way there, so the outcome may come at once.
+    /// Nothing else is under way at that worker, so the outcome may come at once.
     may_spin: bool,
 }
 
-/// A call that has found the window full.
+/// Call that found the window full.
 struct Unsent {
     worker: Arc<Shared>,
-    /// Among those who wait for room.
+    /// Its number among the waiters for room.
     number: Option<u64>,
 }
 
@@ -224,16 +226,16 @@ impl Drop for Unsent {
     }
 }
 
-/// Sends a call that has a place.
+/// Sends a call that has a place in the window.
 fn send<U>(asked: &Arc<dyn Awaited<U>>, worker: &Shared) {
-    // SAFETY: the callers have just made it, or have it in `Unsent`, which they give up.
+    // SAFETY: the callers have just made the call, or hold it in `Unsent`, which they give up.
     let call = unsafe { Arc::clone(asked).into_call(worker.id) };
-    // One that is refused is dropped, and completes its future as gone.
+    // A refused call is dropped, and completes its future as gone.
     drop(worker.send_call(call));
 }
 
 impl<U> Pending<U> {
-    /// Sends the call if it is unsent and there is room; else the task is woken when there may be.
+    /// Sends the call if it is unsent and there is room; otherwise the task is woken when there may be room.
     fn poll_sent(&mut self, context: &TaskContext<'_>) -> Poll<()> {
         while let Some(unsent) = &mut self.unsent {
             let window = &unsent.worker.calls.window;
@@ -269,12 +271,12 @@ impl<U> Pending<U> {
 }
 
 thread_local! {
-    /// How often it has been of use lately, on this thread, to look for an outcome before the task is left.
+    /// Spin budget of this thread: how often spinning for an outcome has paid off lately.
     static LUCK: Cell<u32> = const { Cell::new(SPIN_LUCK_MAX) };
     static CHANCES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Waits a moment for an outcome that a trustee who polls gives in less time than it takes to wake a task.
+/// Spins briefly for an outcome, which a polling trustee gives in less time than waking a task takes.
 fn spin_for<V>(answer: &Answer<V>) {
     let luck = LUCK.get();
     if luck == 0 {
@@ -290,8 +292,8 @@ fn spin_for<V>(answer: &Answer<V>) {
     LUCK.set(if came { (luck + 1).min(SPIN_LUCK_MAX) } else { luck.saturating_sub(1) });
 }
 
-/// A future of a call: its docs and name, what it gives, what that makes of a fault, and the method of `Result` that
-/// does so.
+/// Future of a call: its docs and name, its output, the type made from a fault, and the method of `Result` that applies
+/// it.
 macro_rules! future {
     ($(#[$doc:meta])* $Future:ident<$U:ident> -> $Output:ty, $OfFault:ty, $make:ident) => {
         $(#[$doc])*
@@ -302,7 +304,7 @@ macro_rules! future {
         }
 
         impl<$U: Send + 'static> $Future<$U> {
-            /// Of a call with this outcome.
+            /// Makes the future of a call with this outcome.
             pub(super) fn new<P: 'static>(
                 trust: &Trust<P>,
                 call: impl Call<P, Output = $U> + Send + 'static,
@@ -330,24 +332,25 @@ macro_rules! future {
 }
 
 future! {
-    /// The result of [`Trust::apply_async`] and its kin. Dropping it discards the result; the closure runs all the
-    /// same, unless there was no room for it yet.
+    /// Future of [`Trust::apply_async`] and its variants. Dropping it discards the result; the closure still runs,
+    /// unless there was no room to send it yet.
     ApplyFuture<U> -> U, U, unwrap_or_else
 }
 future! {
-    /// The result of [`Trust::try_apply_async`] and its kin. Dropping it is as for [`ApplyFuture`].
+    /// Future of [`Trust::try_apply_async`] and its variants. Dropping it is as for [`ApplyFuture`].
     TryApplyFuture<U> -> Result<U, Error>, Error, map_err
 }
 
 impl<U> TryApplyFuture<U> {
-    /// For futures that are made of this one and get the result by another way: ready once the call has been sent,
-    /// after which this may be dropped. Up to then the call is this future's, and dropping it takes the call back.
+    /// Polls for the sending alone, for futures built on this one that get the result another way: ready once the call
+    /// has been sent, after which this future may be dropped. Until then this future owns the call, and dropping it
+    /// takes the call back.
     #[doc(hidden)]
     pub fn poll_sent(&mut self, context: &TaskContext<'_>) -> Poll<()> {
         self.pending.poll_sent(context)
     }
 
-    /// Has the call been sent?
+    /// Returns whether the call has been sent.
     #[doc(hidden)]
     pub fn is_sent(&self) -> bool {
         self.pending.unsent.is_none()
@@ -355,7 +358,7 @@ impl<U> TryApplyFuture<U> {
 }
 
 impl<T: 'static> Trust<T> {
-    /// Sends a call, or keeps it for want of room.
+    /// Sends a call, or keeps it if there is no room.
     pub(super) fn ask<C: Call<T, Output: Send> + Send + 'static>(&self, mut call: C) -> Pending<C::Output> {
         call.prepare(self.parts().1);
         let asked = Asked::new(self, call);
@@ -369,7 +372,7 @@ impl<T: 'static> Trust<T> {
         self.ask_elsewhere(asked, true)
     }
 
-    /// As `ask`, on another thread than the trustee's. A call that `may_wait` is not sent if there is no room.
+    /// As `ask`, on a thread other than the trustee's. A call that `may_wait` is not sent if there is no room.
     fn ask_elsewhere<C: Call<T, Output: Send> + Send + 'static>(
         &self,
         asked: Arc<Asked<T, C>>,
@@ -390,7 +393,7 @@ impl<T: 'static> Trust<T> {
                     if !may_wait {
                         worker.calls.window.enter();
                     }
-                    // One that others are under way beside has others' tasks to go on with.
+                    // With other calls under way, the executor has other tasks to run meanwhile.
                     pending.may_spin = !is_remote && !worker.calls.has_any();
                     send(&pending.asked, worker);
                 } else {
@@ -409,7 +412,7 @@ impl<T: 'static> Trust<T> {
             } else {
                 Fault::Gone
             };
-            // SAFETY: not sent, and in nobody else's hands.
+            // SAFETY: not sent, and no other thread has it.
             drop(unsafe { (*asked.call.get()).take() });
             Completion(asked).complete(Err(fault));
         }

@@ -1,8 +1,7 @@
-//! `launch` and its kin: the calls on a latched property, whose closures run in fibers at the trustee and may wait
+//! `launch` and its variants: calls on a latched property. Their closures run in fibers at the trustee and may wait
 //! there.
 //!
-//! Here: what programs call. Not here: the forms (`call.rs`), the latch (`latch.rs`), what goes on at the trustee
-//! (`launch.rs`).
+//! Here: the public methods. Not here: the forms (`call.rs`), the latch (`latch.rs`), the trustee's side (`launch.rs`).
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ impl<T: 'static> Trust<Latch<T>> {
         } async where {} => Launched(move |held: &mut Held<'_, T>| f(held));
 
         /// Applies `f` to the latched value in a fiber at the trustee: `f` may wait, and delegate in turn. No other
-        /// launched closure has the value meanwhile, in the order in which they came.
+        /// launched closure has the value meanwhile; they get it in the order in which they came.
         ///
         /// # Panics
         /// As [`apply`](Trust::apply).
@@ -48,11 +47,10 @@ impl<T: 'static> Trust<Latch<T>> {
         /// Source: thesis 2.4.3.
         wait launch;
 
-        /// As [`launch`](Self::launch), for callers who want to handle poison, a gone trustee or a panic of `f`.
+        /// As [`launch`](Self::launch), for callers that handle poison, a gone trustee or a panic of `f`.
         ///
         /// # Errors
-        /// Those of [`try_apply`](Trust::try_apply); [`Error::Refused`] where the trustee has no memory for one more
-        /// fiber.
+        /// As [`try_apply`](Trust::try_apply); [`Error::Refused`] if the trustee has no memory for another fiber.
         ///
         /// # Panics
         /// Inside a delegated closure or a callback, where nothing may wait.
@@ -65,11 +63,11 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_wait try_launch;
 
-        /// As [`launch`](Self::launch), waiting no longer than `time`: see [`apply_timeout`](Trust::apply_timeout). A
-        /// fiber that was launched runs to its end, and has the value up to then.
+        /// As [`launch`](Self::launch), waiting at most for `time`: see [`apply_timeout`](Trust::apply_timeout). A
+        /// launched fiber runs to its end, and has the value until then.
         ///
         /// # Errors
-        /// [`Error::TimedOut`], and those of [`try_launch`](Self::try_launch).
+        /// [`Error::TimedOut`], and as [`try_launch`](Self::try_launch).
         ///
         /// # Panics
         /// Inside a delegated closure or a callback, where nothing may wait.
@@ -98,7 +96,7 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         then launch_then;
 
-        /// As [`launch_then`](Self::launch_then), but `then` is also given the error if there is no result.
+        /// As [`launch_then`](Self::launch_then), but `then` also receives the error if there is no result.
         ///
         /// ```
         /// let pool = trust::Threadpool::new(1);
@@ -108,11 +106,11 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_then try_launch_then;
 
-        /// As [`launch`](Self::launch), for async programs: gives a future of the result, as
+        /// As [`launch`](Self::launch), for async programs: returns a future of the result, as
         /// [`apply_async`](Trust::apply_async) does.
         ///
         /// # Panics
-        /// When it is awaited, as `launch` does.
+        /// When awaited, as `launch`.
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -124,10 +122,10 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         future launch_async;
 
-        /// As [`launch_async`](Self::launch_async), for callers who want to handle errors.
+        /// As [`launch_async`](Self::launch_async), for callers that handle errors.
         ///
         /// # Errors
-        /// When it is awaited, as [`try_launch`](Self::try_launch).
+        /// When awaited, as [`try_launch`](Self::try_launch).
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -146,8 +144,8 @@ impl<T: 'static> Trust<Latch<T>> {
             U: NoRef + Send + 'static,
         } async where {} => Launched(f);
 
-        /// As [`launch`](Self::launch); `f` is given the value by way of [`Held`], which lets it give the value up for
-        /// a while ([`Held::released`]).
+        /// As [`launch`](Self::launch), but `f` receives the value as a [`Held`], which can release it for a while
+        /// ([`Held::released`]).
         ///
         /// # Panics
         /// As [`launch`](Self::launch).
@@ -168,7 +166,7 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         wait launch_held;
 
-        /// As [`launch_held`](Self::launch_held), for callers who want to handle errors.
+        /// As [`launch_held`](Self::launch_held), for callers that handle errors.
         ///
         /// # Errors
         /// As [`try_launch`](Self::try_launch).
@@ -183,12 +181,11 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_wait try_launch_held;
 
-        /// As [`launch_held`](Self::launch_held), waiting no longer than `time`: see
-        /// [`apply_timeout`](Trust::apply_timeout). A fiber that was launched runs to its end, and has the value up to
-        /// then.
+        /// As [`launch_held`](Self::launch_held), waiting at most for `time`: see
+        /// [`apply_timeout`](Trust::apply_timeout). A launched fiber runs to its end, and has the value until then.
         ///
         /// # Errors
-        /// [`Error::TimedOut`], and those of [`try_launch_held`](Self::try_launch_held).
+        /// [`Error::TimedOut`], and as [`try_launch_held`](Self::try_launch_held).
         ///
         /// # Panics
         /// Inside a delegated closure or a callback, where nothing may wait.
@@ -212,7 +209,7 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         then launch_held_then;
 
-        /// As [`launch_held_then`](Self::launch_held_then), but `then` is also given the error if there is no result.
+        /// As [`launch_held_then`](Self::launch_held_then), but `then` also receives the error if there is no result.
         ///
         /// ```
         /// let pool = trust::Threadpool::new(1);
@@ -222,11 +219,11 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_then try_launch_held_then;
 
-        /// As [`launch_held`](Self::launch_held), for async programs: gives a future of the result, as
+        /// As [`launch_held`](Self::launch_held), for async programs: returns a future of the result, as
         /// [`apply_async`](Trust::apply_async) does.
         ///
         /// # Panics
-        /// When it is awaited, as `launch_held` does.
+        /// When awaited, as `launch_held`.
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -238,10 +235,10 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         future launch_held_async;
 
-        /// As [`launch_held_async`](Self::launch_held_async), for callers who want to handle errors.
+        /// As [`launch_held_async`](Self::launch_held_async), for callers that handle errors.
         ///
         /// # Errors
-        /// When it is awaited, as [`try_launch`](Self::try_launch).
+        /// When awaited, as [`try_launch`](Self::try_launch).
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -275,10 +272,10 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         wait launch_with;
 
-        /// As [`launch_with`](Self::launch_with), for callers who want to handle errors.
+        /// As [`launch_with`](Self::launch_with), for callers that handle errors.
         ///
         /// # Errors
-        /// Those of [`try_launch`](Self::try_launch), [`Error::Codec`], [`Error::TooLarge`].
+        /// As [`try_launch`](Self::try_launch); [`Error::Codec`], [`Error::TooLarge`].
         ///
         /// # Panics
         /// Inside a delegated closure or a callback, where nothing may wait.
@@ -290,12 +287,11 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_wait try_launch_with;
 
-        /// As [`launch_with`](Self::launch_with), waiting no longer than `time`: see
-        /// [`apply_timeout`](Trust::apply_timeout). A fiber that was launched runs to its end, and has the value up to
-        /// then.
+        /// As [`launch_with`](Self::launch_with), waiting at most for `time`: see
+        /// [`apply_timeout`](Trust::apply_timeout). A launched fiber runs to its end, and has the value until then.
         ///
         /// # Errors
-        /// [`Error::TimedOut`], and those of [`try_launch_with`](Self::try_launch_with).
+        /// [`Error::TimedOut`], and as [`try_launch_with`](Self::try_launch_with).
         ///
         /// # Panics
         /// Inside a delegated closure or a callback, where nothing may wait.
@@ -324,7 +320,7 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         then launch_with_then;
 
-        /// As [`launch_with_then`](Self::launch_with_then), but `then` is also given the error if there is no result.
+        /// As [`launch_with_then`](Self::launch_with_then), but `then` also receives the error if there is no result.
         ///
         /// ```
         /// let pool = trust::Threadpool::new(1);
@@ -338,11 +334,11 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_then try_launch_with_then;
 
-        /// As [`launch_with`](Self::launch_with), for async programs: gives a future of the result, as
+        /// As [`launch_with`](Self::launch_with), for async programs: returns a future of the result, as
         /// [`apply_async`](Trust::apply_async) does. The argument is serialised before this returns.
         ///
         /// # Panics
-        /// When it is awaited, as `launch_with` does.
+        /// When awaited, as `launch_with`.
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -355,10 +351,10 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         future launch_with_async;
 
-        /// As [`launch_with_async`](Self::launch_with_async), for callers who want to handle errors.
+        /// As [`launch_with_async`](Self::launch_with_async), for callers that handle errors.
         ///
         /// # Errors
-        /// When it is awaited, as [`try_launch_with`](Self::try_launch_with).
+        /// When awaited, as [`try_launch_with`](Self::try_launch_with).
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -392,10 +388,10 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         wait launch_held_with;
 
-        /// As [`launch_held_with`](Self::launch_held_with), for callers who want to handle errors.
+        /// As [`launch_held_with`](Self::launch_held_with), for callers that handle errors.
         ///
         /// # Errors
-        /// Those of [`try_launch`](Self::try_launch), [`Error::Codec`], [`Error::TooLarge`].
+        /// As [`try_launch`](Self::try_launch); [`Error::Codec`], [`Error::TooLarge`].
         ///
         /// # Panics
         /// Inside a delegated closure or a callback, where nothing may wait.
@@ -407,12 +403,11 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_wait try_launch_held_with;
 
-        /// As [`launch_held_with`](Self::launch_held_with), waiting no longer than `time`: see
-        /// [`apply_timeout`](Trust::apply_timeout). A fiber that was launched runs to its end, and has the value up to
-        /// then.
+        /// As [`launch_held_with`](Self::launch_held_with), waiting at most for `time`: see
+        /// [`apply_timeout`](Trust::apply_timeout). A launched fiber runs to its end, and has the value until then.
         ///
         /// # Errors
-        /// [`Error::TimedOut`], and those of [`try_launch_held_with`](Self::try_launch_held_with).
+        /// [`Error::TimedOut`], and as [`try_launch_held_with`](Self::try_launch_held_with).
         ///
         /// # Panics
         /// Inside a delegated closure or a callback, where nothing may wait.
@@ -441,7 +436,7 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         then launch_held_with_then;
 
-        /// As [`launch_held_with_then`](Self::launch_held_with_then), but `then` is also given the error if there is no
+        /// As [`launch_held_with_then`](Self::launch_held_with_then), but `then` also receives the error if there is no
         /// result.
         ///
         /// ```
@@ -456,11 +451,11 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         try_then try_launch_held_with_then;
 
-        /// As [`launch_held_with`](Self::launch_held_with), for async programs: gives a future of the result, as
+        /// As [`launch_held_with`](Self::launch_held_with), for async programs: returns a future of the result, as
         /// [`apply_async`](Trust::apply_async) does. The argument is serialised before this returns.
         ///
         /// # Panics
-        /// When it is awaited, as `launch_held_with` does.
+        /// When awaited, as `launch_held_with`.
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -473,10 +468,10 @@ impl<T: 'static> Trust<Latch<T>> {
         /// ```
         future launch_held_with_async;
 
-        /// As [`launch_held_with_async`](Self::launch_held_with_async), for callers who want to handle errors.
+        /// As [`launch_held_with_async`](Self::launch_held_with_async), for callers that handle errors.
         ///
         /// # Errors
-        /// When it is awaited, as [`try_launch_held_with`](Self::try_launch_held_with).
+        /// When awaited, as [`try_launch_held_with`](Self::try_launch_held_with).
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

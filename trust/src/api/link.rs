@@ -1,17 +1,17 @@
-//! What takes batches to workers of other machines and back, for the crate `gossamer`; not for programs.
+//! Interface for the crate `gossamer`, which carries batches to workers of other machines and back; not for programs.
 //!
-//! Going remote changes only how a full batch travels: `gossamer` gives each worker a [`Carrier`], over which it is a
-//! client of every worker of the other machines and a trustee for each. Who suspends, serves and wakes stays as it is
-//! (`remote/`).
+//! Going remote changes only how a full batch travels: `gossamer` gives each worker a [`Carrier`], through which the
+//! worker is a client of every worker of the other machines, and a trustee for each. Suspending, serving and waking
+//! stay the same (`remote/`).
 //!
 //! Each machine has a *service thread*: one more worker, on which no code of the program computes or blocks, so that it
-//! answers whatever the others do. It is asked what concerns a machine rather than one of its workers (how many
-//! requests they have made: `reclaim.rs`), and it sends what threads without links have for other machines.
+//! answers regardless of the others. It handles requests that concern a machine rather than one of its workers (the
+//! number of requests they have made: `reclaim.rs`), and sends those of threads without links to other machines.
 //!
-//! Nothing here is documented for programs, and safe code can reach all of it. So each function is safe wherever it is
-//! called (what waits refuses to in delegated context and callbacks), or it is unsafe. What a carrier brings is run as
-//! what it says it is, and a waker is called from the middle of the worker's loop: [`Carrier`] and [`Waker`] are unsafe
-//! traits.
+//! None of this is documented for programs, but safe code can reach all of it. So each function is either safe wherever
+//! it is called (a function that waits refuses to in delegated context and in callbacks) or unsafe. The worker runs the
+//! bytes of a carrier as the request they claim to be, and calls a waker from the middle of its loop: [`Carrier`] and
+//! [`Waker`] are unsafe traits.
 
 use crate::TrusteeReference;
 use crate::ids::TrusteeId;
@@ -37,12 +37,12 @@ pub use crate::runtime::watch::closures::{LongClosure, long_closures};
 pub use crate::runtime::worker::idle::{Contested, set_linger};
 pub use crate::trace::{Event as TraceEvent, Kind as TraceKind, Trace};
 
-/// Bytes that a client and a trustee of one process share.
+/// Bytes shared by a client and a trustee of one process.
 pub const PAIR_BYTES: usize = size_of::<crate::request::Pair>();
 
-/// Gives the calling worker its carrier, if there are other machines, and its waker. Once, before it serves anyone, and
-/// after [`set_machine`]. The first worker of a machine to have a carrier is its service thread: before any other can
-/// be sent a trust.
+/// Gives the calling worker its carrier, if there are other machines, and its waker. Call it once, before the worker
+/// serves anything, and after [`set_machine`]. The first worker of a machine to have a carrier is its service thread:
+/// attach it before any other worker can be sent a trust.
 ///
 /// # Panics
 /// If the worker has them already.
@@ -57,9 +57,9 @@ pub fn attach(carrier: Option<Box<dyn Carrier>>, waker: Option<Box<dyn Waker>>) 
     });
 }
 
-/// From here on fibers of several machines that wait for each other in a circle are found, as those of one are. These
-/// are the service threads of all machines, in their order; the calling process is machine `own`. To be called when its
-/// service thread is attached, once.
+/// Starts the detection of wait cycles across machines, as among the fibers of one machine. `services` are the service
+/// threads of all machines, in order; the calling process is machine `own`. Call it once, when its service thread is
+/// attached.
 ///
 /// ```no_run
 /// let services: Vec<_> = [4, 2].into_iter().zip(0..).map(|(workers, machine)| trust::link::worker_id(machine, workers)).collect();

@@ -1,6 +1,6 @@
-//! What programs name: trusts and what is called on them, trustees, pools, futures.
+//! Public API: trusts and their calls, trustees, pools, futures.
 //!
-//! Owns the public types and their documentation, and no state of a worker. Called by programs, by the crate `gossamer`
+//! Owns the public types and their documentation, and no state of a worker. Used by programs, by the crate `gossamer`
 //! (`link`, `place`) and by the C API (`ffi`); nothing else in this crate names it.
 
 mod answer;

@@ -1,5 +1,5 @@
-//! Making things at a trustee of any machine: a property, a fiber; and a closure with bytes, one way. For the crates
-//! above.
+//! Operations at a trustee of any machine: making a property, starting a fiber, and posting a closure with bytes one
+//! way. For the crates above.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ use crate::tasks::reply::Reply;
 use crate::unwind::quietly;
 use crate::{Trust, TrusteeReference};
 
-/// Entrusts what `make` makes at the trustee, of whatever machine, and waits for the trust.
+/// Entrusts the value that `make` returns at a trustee of any machine, and waits for the trust.
 ///
 /// # Errors
 /// [`Error::Panicked`] if `make` panics, [`Error::Gone`] or [`Error::Refused`] if the trustee cannot be reached.
@@ -100,10 +100,10 @@ where
 /// Waits for the result of a call that was begun. Panics where nothing may wait.
 pub type Wait<R> = Box<dyn FnOnce() -> Result<R, Error>>;
 
-/// As [`call`], but returns what waits for the result, on this thread: `f` is on its way by then, whatever this thread
-/// does next.
+/// As [`call`], but returns a function that waits for the result, on this thread. `f` has been sent by then, even if
+/// this thread computes next.
 ///
-/// Never waits. Where too many calls are under way, `f` goes when what is returned is called.
+/// Never waits. If too many calls are under way, `f` is sent when the returned function is called.
 pub fn begin<R, F>(trustee: TrusteeReference, f: F) -> Wait<R>
 where
     R: NoRef + Send + 'static,
@@ -115,7 +115,7 @@ where
         }
         let slot = Rc::new(OneShot::new(WaitingFiber::default()));
         let given = Rc::clone(&slot);
-        // Asked for by nobody: whoever runs now does not wait for it when it waits for all that it has asked for.
+        // Expected in delegated context: a fiber that waits for all of its own requests does not wait for this one.
         let token = worker.delegated(|| worker.launches.expect(Box::new(move |outcome| given.set(outcome))));
         // SAFETY: it borrows nothing.
         unsafe { submit(worker, trustee.id(), Call { f, token }, false) };
@@ -142,14 +142,14 @@ where
     unsafe { call_scoped(trustee, f, then) }
 }
 
-/// As [`call_then`], of a closure that may borrow: for crates that see to its end, as `std::thread::scope` does.
+/// As [`call_then`], for a closure that may borrow: for crates that ensure its end, as `std::thread::scope` does.
 ///
-/// Its outcome is no sign that the closure has ended: where its thread ends, or its machine is lost, `then` is told so.
-/// What the closure captures is dropped in every case in which it is not leaked, on whatever thread, before its outcome
-/// is sent or after it was dropped unrun: let it capture something that tells.
+/// The outcome is no sign that the closure has ended: `then` also gets an error when its thread ends or its machine is
+/// lost. The closure's captures are dropped in every case in which they are not leaked, on any thread, before its
+/// outcome is sent or after it was dropped unrun: capture a value that signals its drop.
 ///
 /// # Safety
-/// All that `f` borrows stays borrowed until `f` has run, or was dropped unrun.
+/// Everything that `f` borrows stays borrowed until `f` has run, or was dropped unrun.
 pub unsafe fn call_scoped<R, F, H>(trustee: TrusteeReference, f: F, then: H)
 where
     R: NoRef + Send + 'static,
@@ -177,7 +177,7 @@ where
     token
 }
 
-/// Sends a closure to where it runs, at once: what runs there does not wait until this thread has nothing else to do.
+/// Sends a closure to its trustee at once: it does not wait for this thread to be idle.
 ///
 /// # Safety
 /// As for `call_scoped`.
@@ -197,7 +197,7 @@ where
     }
 }
 
-/// A closure that is to run in a fiber. It may borrow: who has made it has promised that what it borrows outlives it
+/// Closure to run in a fiber. It may borrow: its maker has promised that everything borrowed outlives it
 /// (`call_scoped`).
 struct Call<F> {
     f: F,
@@ -219,7 +219,7 @@ where
                 worker.launches.note_ended(client, token);
             });
         });
-        // SAFETY: the promise with which it was made: what it borrows outlives the fiber's code, or its drop.
+        // SAFETY: the maker's promise: everything it borrows outlives the fiber's code, or its drop.
         let run = unsafe { std::mem::transmute::<Box<dyn FnOnce() + '_>, Box<dyn FnOnce()>>(run) };
         worker.shared.counters.fibers_spawned.add(1);
         worker.scheduler.spawn(run, None, Origin::Spawned(type_name::<F>()), Whom::Client(client, token)).map_err(
@@ -231,11 +231,11 @@ where
     }
 }
 
-/// Runs `f` with these bytes at a trustee of any machine, in delegated context: one way, and never waits. In order with
-/// all that this worker sends there. To the calling thread's own trustee too, where it runs as soon as nothing else
-/// does in delegated context.
+/// Runs `f` with these bytes at a trustee of any machine, in delegated context: one way, and never waits. Ordered with
+/// everything else that this worker sends there. At the calling thread's own trustee `f` runs as soon as nothing else
+/// runs in delegated context.
 ///
-/// Threads that are no workers of a pool may post too, in no order, and so may destructors of thread-locals.
+/// Threads that are not workers of a pool may post too, in no order, and so may destructors of thread-locals.
 ///
 /// If the trustee is gone the closure is dropped unrun.
 pub fn post<F>(trustee: TrusteeReference, f: F, bytes: &[u8])
@@ -256,7 +256,7 @@ where
 {
     if trustee == worker.id {
         let bytes: Box<[u8]> = bytes.into();
-        // A panic is told, and ends where deferred calls do.
+        // A panic is reported, and ends at the loop of deferred calls.
         worker.defer(Box::new(move || without_waiting(|| f(&bytes))));
         worker.settle();
     } else if trustee.machine() == worker.id.machine() {
@@ -273,12 +273,13 @@ where
     }
 }
 
-/// Does the calling thread's trustee end, or has it ended? Then what is destroyed here may still have trusts elsewhere.
+/// Returns whether the calling thread's trustee is ending or has ended. Values destroyed then may still have trusts
+/// elsewhere.
 pub fn is_ending() -> bool {
     worker::existing(|worker| worker.home.get() == TrusteeId::NOBODY).unwrap_or(true)
 }
 
-/// A closure and its bytes, one way.
+/// Closure and its bytes, one way.
 struct Post<F> {
     f: F,
     bytes: Box<[u8]>,
@@ -317,7 +318,7 @@ impl<F: FnOnce(&[u8])> Request for Post<F> {
     }
 }
 
-/// Runs `f` as inside a delegated closure: what would wait in it panics, and nothing is served meanwhile.
+/// Runs `f` as inside a delegated closure: a wait in it panics, and nothing is served meanwhile.
 pub fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
     worker::with(|worker| {
         let outcome = worker.delegated(|| catch_unwind(AssertUnwindSafe(f)));
@@ -326,7 +327,7 @@ pub fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
     })
 }
 
-/// The type of job that delivers an `R`; there is no such job.
+/// Type of a job that delivers an `R`; there is no such job.
 type Ended<R> = fn(&mut crate::tasks::held::Held<'_, ()>) -> R;
 
 impl<R, F> Request for Call<F>

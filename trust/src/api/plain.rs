@@ -1,4 +1,4 @@
-//! `apply` and its kin: the calls on any property. The forms: `call.rs`; how a request is made: `trust.rs`.
+//! `apply` and its variants: calls on any property. The forms: `call.rs`; how a request is made: `trust.rs`.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl<T: 'static> Trust<T> {
         #[inline]
         wait apply;
 
-        /// As [`apply`](Self::apply), for callers who want to handle poison, a gone trustee or a panic of `f`.
+        /// As [`apply`](Self::apply), for callers that handle poison, a gone trustee or a panic of `f`.
         ///
         /// # Errors
         /// [`Error::Panicked`], [`Error::Poisoned`], [`Error::Gone`].
@@ -55,16 +55,17 @@ impl<T: 'static> Trust<T> {
         #[inline]
         try_wait try_apply;
 
-        /// As [`try_apply`](Self::try_apply), and waits no longer than `time` for the answer. What was sent cannot be
-        /// taken back: after [`Error::TimedOut`] the closure may run yet, may be running, or has run with its answer on
-        /// the way here, which is then dropped. So it fits where that does no harm, or is found out later: reads, and
-        /// closures that can be asked for twice. A call that timed out takes up memory until it is answered.
+        /// As [`try_apply`](Self::try_apply), but waits for the answer at most for `time`. A sent request cannot be
+        /// taken back: after [`Error::TimedOut`] the closure may run later, may be running, or has run with its answer
+        /// on the way here, which is then dropped. So it fits closures where that does no harm, or is detected later:
+        /// reads, and closures that can be sent twice. A call that timed out uses memory until it is answered.
         ///
-        /// `time` bounds the wait for a place in the queue to the trustee too, but not the closure where the trustee is
-        /// this thread, which runs it at once. [`JoinHandle::abort`](crate::JoinHandle::abort) ends the wait as well.
+        /// `time` also bounds the wait for a place in the queue to the trustee. It does not bound the closure if the
+        /// trustee is this thread, which runs it at once. [`JoinHandle::abort`](crate::JoinHandle::abort) ends the wait
+        /// as well.
         ///
         /// # Errors
-        /// [`Error::TimedOut`], and those of [`try_apply`](Self::try_apply).
+        /// [`Error::TimedOut`], and as [`try_apply`](Self::try_apply).
         ///
         /// # Panics
         /// Inside a delegated closure or a callback, where nothing may wait.
@@ -82,19 +83,19 @@ impl<T: 'static> Trust<T> {
         /// ```
         timeout apply_timeout;
 
-        /// Applies `f` to the property and goes on at once; `then` is called with the result, on this thread, when
+        /// Applies `f` to the property and continues at once; `then` is called with the result, on this thread, when
         /// this thread next takes responses. Legal everywhere, also inside delegated closures and callbacks.
         ///
         /// Requests of one thread to one trustee run in the order they were made, those of `apply` included. While
         /// every slot to the trustee is full, a caller that may wait does so (memory stays bounded); inside delegated
         /// closures and callbacks the request is queued instead. While an earlier batch is unanswered, requests gather
-        /// to the next one, which is sent when this thread takes the answer: so before it blocks outside the library
-        /// (in a channel of the standard library, say) on the effect of a request, a thread waits for it with
-        /// [`apply`](Self::apply). If there is no result (the closure panicked, the property is poisoned, the trustee
-        /// gone) that is reported on standard error and `then` is dropped; [`try_apply_then`](Self::try_apply_then)
-        /// gives it to `then`. Nothing may wait inside `then`; if it panics, the panic hook says so, and the thread
-        /// goes on. Where the trustee is this thread both run at once, inside closures and callbacks as soon as those
-        /// return.
+        /// in the next one, which is sent when this thread takes the answer. So before a thread blocks outside the
+        /// library (in a channel of the standard library, say) on the effect of a request, it waits for that request
+        /// with [`apply`](Self::apply). If there is no result (the closure panicked, the property is poisoned, the
+        /// trustee is gone), the error is reported on standard error and `then` is dropped;
+        /// [`try_apply_then`](Self::try_apply_then) passes it to `then`. Nothing may wait inside `then`; if it panics,
+        /// the panic hook reports it, and the thread continues. If the trustee is this thread both run at once, inside
+        /// closures and callbacks as soon as those return.
         ///
         /// ```
         /// # use std::{cell::Cell, rc::Rc};
@@ -111,7 +112,7 @@ impl<T: 'static> Trust<T> {
         #[inline]
         then apply_then;
 
-        /// As [`apply_then`](Self::apply_then), but `then` is also given the error if there is no result.
+        /// As [`apply_then`](Self::apply_then), but `then` also receives the error if there is no result.
         ///
         /// ```
         /// # use std::{cell::Cell, rc::Rc};
@@ -126,27 +127,26 @@ impl<T: 'static> Trust<T> {
         #[inline]
         try_then try_apply_then;
 
-        /// As [`apply`](Trust::apply), for async programs: gives a future of the result, on any executor. The closure
+        /// As [`apply`](Trust::apply), for async programs: returns a future of the result, on any executor. The closure
         /// is sent at once, not when the future is first polled, and then runs even if the future is dropped.
         ///
         /// Back-pressure: at most 1,024 calls of async programs are under way at one worker (for properties of other
-        /// machines: at this machine's service thread). A call beyond that is not sent yet. Its future is pending:
-        /// polled, it waits for room, and sends the closure then; dropped before, it drops the closure unrun. Those
-        /// that wait are woken in the order in which they came; a new call may take the room before one that was woken
-        /// has been polled. So memory is bounded however many calls nobody awaits.
+        /// machines: at this machine's service thread). A call beyond that is not sent yet. Its future is pending: when
+        /// polled, it waits for room, and then sends the closure; if dropped before, it drops the closure unrun.
+        /// Waiting futures are woken in the order in which they came; a new call may take the room before a woken
+        /// future is polled. So memory is bounded even if calls are never awaited.
         ///
-        /// Callable on any thread, which does not become a trustee by it, and the future may go from thread to thread.
-        /// The closures that one thread sends to one trustee run in the order in which they were sent, those that
-        /// waited for room when they were; against those it sends by `apply` and `apply_then` they have no order. The
-        /// property's trustee has to be a thread that serves, as the workers of a [`Threadpool`](crate::Threadpool) do:
-        /// one that an async runtime occupies does not. A task whose call is the only one looks for the result for
-        /// about a microsecond before it is pending, as long as that is of use.
+        /// Callable on any thread, which does not become a trustee by it; the future may move from thread to thread.
+        /// The closures that one thread sends to one trustee run in the order in which they were sent; a call that
+        /// waited for room counts from when it was sent. They have no order with those sent by `apply` and
+        /// `apply_then`. The property's trustee must be a thread that serves, as the workers of a
+        /// [`Threadpool`](crate::Threadpool) do; a thread occupied by an async runtime does not. A task with the only
+        /// call under way spins for the result for about a microsecond before it is pending, as long as that pays off.
         ///
-        /// Clone a trust for each task rather than for each call: its count is a message to the trustee too.
+        /// Clone a trust for each task rather than for each call: a clone costs a message to the trustee too.
         ///
         /// # Panics
-        /// When it is awaited, as `apply` does: with the panic of `f`, or if the property is poisoned or its trustee
-        /// gone.
+        /// When awaited, as `apply`: with the panic of `f`, or if the property is poisoned or its trustee gone.
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -158,11 +158,10 @@ impl<T: 'static> Trust<T> {
         /// ```
         future apply_async;
 
-        /// As [`apply_async`](Self::apply_async), for callers who want to handle poison, a gone trustee or a panic of
-        /// `f`.
+        /// As [`apply_async`](Self::apply_async), for callers that handle poison, a gone trustee or a panic of `f`.
         ///
         /// # Errors
-        /// When it is awaited, as [`try_apply`](Trust::try_apply).
+        /// When awaited, as [`try_apply`](Trust::try_apply).
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -182,14 +181,14 @@ impl<T: 'static> Trust<T> {
             U: Serialize + DeserializeOwned + 'static,
         } async where { A: Send, U: Send, } => ClosureWith::new(f, argument);
 
-        /// As [`apply`](Self::apply), with an argument that travels serialised, as does the result: so `String`, `Vec`,
-        /// maps and all that serde knows may pass, trusts inside them too. The format has no names of fields or types
-        /// in it, so serde's attributes `untagged`, `tag`, `flatten` and `skip_serializing_if` do not work. Nothing may
-        /// wait while a value is written or read.
+        /// As [`apply`](Self::apply), with an argument. Argument and result travel serialised, so `String`, `Vec`, maps
+        /// and every other type that serde supports may pass, with trusts inside them too. The format does not contain
+        /// names of fields or types, so serde's attributes `untagged`, `tag`, `flatten` and `skip_serializing_if` do
+        /// not work. Nothing may wait while a value is serialised or deserialised.
         ///
         /// # Panics
-        /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than
-        /// 1 GiB, or 64 MiB to or from another machine.
+        /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than 1 GiB, or 64
+        /// MiB to or from another machine.
         ///
         /// ```
         /// use std::collections::HashMap;
@@ -201,10 +200,10 @@ impl<T: 'static> Trust<T> {
         /// Source: thesis 2.4.3.3.
         wait apply_with;
 
-        /// As [`apply_with`](Self::apply_with), for callers who want to handle errors.
+        /// As [`apply_with`](Self::apply_with), for callers that handle errors.
         ///
         /// # Errors
-        /// Those of [`try_apply`](Self::try_apply), [`Error::Codec`], [`Error::TooLarge`].
+        /// As [`try_apply`](Self::try_apply); [`Error::Codec`], [`Error::TooLarge`].
         ///
         /// # Panics
         /// Inside a delegated closure or a callback, where nothing may wait.
@@ -218,11 +217,10 @@ impl<T: 'static> Trust<T> {
         /// ```
         try_wait try_apply_with;
 
-        /// As [`apply_with`](Self::apply_with), waiting no longer than `time`: see
-        /// [`apply_timeout`](Self::apply_timeout).
+        /// As [`apply_with`](Self::apply_with), waiting at most for `time`: see [`apply_timeout`](Self::apply_timeout).
         ///
         /// # Errors
-        /// [`Error::TimedOut`], and those of [`try_apply_with`](Self::try_apply_with).
+        /// [`Error::TimedOut`], and as [`try_apply_with`](Self::try_apply_with).
         ///
         /// # Panics
         /// Inside a delegated closure or a callback, where nothing may wait.
@@ -248,7 +246,7 @@ impl<T: 'static> Trust<T> {
         /// ```
         then apply_with_then;
 
-        /// As [`apply_with_then`](Self::apply_with_then), but `then` is also given the error if there is no result.
+        /// As [`apply_with_then`](Self::apply_with_then), but `then` also receives the error if there is no result.
         ///
         /// ```
         /// let pool = trust::Threadpool::new(1);
@@ -263,10 +261,11 @@ impl<T: 'static> Trust<T> {
         try_then try_apply_with_then;
 
         /// As [`apply_async`](Self::apply_async), with an argument and a result that may hold pointers, as in
-        /// [`apply_with`](Trust::apply_with). They travel serialised to other machines, within the process as they are.
+        /// [`apply_with`](Trust::apply_with). They travel serialised to other machines, and unserialised within the
+        /// process.
         ///
         /// # Panics
-        /// When it is awaited, as `apply_with`.
+        /// When awaited, as `apply_with`.
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -279,10 +278,10 @@ impl<T: 'static> Trust<T> {
         /// ```
         future apply_with_async;
 
-        /// As [`apply_with_async`](Self::apply_with_async), for callers who want to handle errors.
+        /// As [`apply_with_async`](Self::apply_with_async), for callers that handle errors.
         ///
         /// # Errors
-        /// When it is awaited: those of [`try_apply`](Trust::try_apply), [`Error::Codec`], [`Error::TooLarge`].
+        /// When awaited, as [`try_apply`](Trust::try_apply); [`Error::Codec`], [`Error::TooLarge`].
         ///
         /// ```
         /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,6 +1,6 @@
-//! `Threadpool`: workers with nothing else to do (T10).
+//! `Threadpool`: worker threads with nothing else to do.
 //!
-//! Not here: how it comes to an end with nothing lost (`pool/ending.rs`).
+//! Not here: ending the pool with nothing lost (`pool/ending.rs`).
 
 mod ending;
 
@@ -23,12 +23,12 @@ use crate::runtime::worker::current;
 use crate::runtime::worker::{self, Settings, Worker};
 use crate::{JoinHandle, Trust, TrusteeReference, spawn_on};
 
-/// A number of worker threads, each client and trustee at once unless it is dedicated to serving.
+/// Pool of worker threads, each client and trustee at once unless it is dedicated to serving.
 ///
-/// Dropping it waits until every fiber has ended and every request is answered, then ends the workers; each drops its
-/// properties. After five seconds, and ever more rarely, it says on standard error what it waits for. Dropped by a
-/// panic it waits two seconds, says what is left, and lets that run on.
-/// [`shutdown_timeout`](Threadpool::shutdown_timeout) waits for as long as one likes. Trusts that outlive the pool give
+/// Dropping it waits until every fiber has ended and every request is answered, then ends the workers; each worker
+/// drops its properties. After five seconds, and then ever more rarely, the drop reports on standard error the fibers
+/// that it waits for. A pool dropped during a panic waits two seconds, reports the remaining fibers, and lets them run
+/// on. [`shutdown_timeout`](Threadpool::shutdown_timeout) waits for a given time. Trusts that outlive the pool give
 /// [`Error::Gone`](crate::Error::Gone).
 ///
 /// ```
@@ -57,11 +57,11 @@ struct PoolWorker {
     thread: thread::JoinHandle<()>,
 }
 
-/// How a [`Threadpool`] is to be.
+/// Settings of a [`Threadpool`] to build.
 ///
-/// Cores, here, are those that the affinity of the thread that builds the pool and the CPU quota of its cgroups (v1 or
-/// v2, rounded down to whole cores) leave. A quota counts where it pays for fewer cores than there are; it is read once
-/// by a process. [`Threadpool::settings`] tells what has come of the settings.
+/// "Cores" here means those left by the affinity of the thread that builds the pool and by the CPU quota of its cgroups
+/// (v1 or v2, rounded down to whole cores). A quota counts if it pays for fewer cores than there are; a process reads
+/// it once. [`Threadpool::settings`] returns the settings in effect.
 #[derive(Clone, Debug)]
 pub struct Builder {
     workers: usize,
@@ -72,14 +72,14 @@ pub struct Builder {
     name: String,
 }
 
-/// As many threads of a process can have a trustee at a time.
+/// Most threads of a process that can have a trustee at a time.
 const WORKERS_MAX: usize = 1 << 16;
 
 /// Why a pool could not be built.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A number is out of range; the text says which and what to give instead.
+    /// A number is out of range; the text names it and gives an allowed value.
     Setting(String),
     /// The operating system did not start a thread.
     Thread(std::io::Error),
@@ -107,8 +107,8 @@ impl Builder {
         self.workers = workers;
         self
     }
-    /// How many of the workers, the last ones, only serve: [`Threadpool::spawn`] starts no fibers there, and
-    /// [`Threadpool::entrust`] entrusts to them alone. None unless set.
+    /// Number of workers, the last ones, that only serve: [`Threadpool::spawn`] starts no fibers there, and
+    /// [`Threadpool::entrust`] entrusts only to them. None unless set.
     ///
     /// ```
     /// let pool = trust::Threadpool::builder().workers(2).dedicated(1).build();
@@ -130,11 +130,11 @@ impl Builder {
         self.stack_bytes = stack_bytes;
         self
     }
-    /// How long an idle worker polls at most before it sleeps; 500 us unless set, and under a CPU quota nothing unless
-    /// set. Nothing in any case if there are more workers than cores. How long it does poll follows from what a wake-up
-    /// takes on this machine, and from how often polling was of use: polling that finds nothing takes less than an
-    /// eighth of the time, but for two wake-ups each time. Where another thread of this process that waits in this
-    /// library, or works for a pool, wants the core, the worker gives it away instead.
+    /// Longest time an idle worker polls before it sleeps; 500 us unless set; under a CPU quota zero unless set. Always
+    /// zero if there are more workers than cores. The actual polling time follows from the cost of a wake-up on this
+    /// machine and from how often polling paid off: polling that finds nothing takes less than an eighth of the time,
+    /// plus two wake-ups each time. If another thread of this process that waits in this library, or works for a pool,
+    /// wants the core, the worker yields it instead.
     ///
     /// ```
     /// use std::time::Duration;
@@ -145,9 +145,9 @@ impl Builder {
         self.spin = Some(spin);
         self
     }
-    /// Pins worker `i` to core `i` of those that this thread may use, if there is a core for each. Set unless told
-    /// otherwise; under a CPU quota not set unless told otherwise. Pinned workers lose less to another program's thread
-    /// than those that float, which may end on one core.
+    /// Pins worker `i` to core `i` of the cores that this thread may use, if there is a core for each. On by default;
+    /// off by default under a CPU quota. Pinned workers lose less to another program's thread than floating ones, which
+    /// may end up on one core.
     ///
     /// ```
     /// let pool = trust::Threadpool::builder().workers(1).pin(false).build();
@@ -224,7 +224,7 @@ impl Builder {
                     let _ = started.send((Arc::clone(&worker.shared), Instant::now()));
                     work(worker, &stop);
                 });
-                // Not by the thread's destructors, in which no fiber could go on.
+                // Not in the thread's destructors, where no fiber could run.
                 let _ = current::end(true);
             };
             let thread = thread::Builder::new().name(format!("{}-{index}", self.name));
@@ -253,7 +253,7 @@ impl Builder {
     }
 }
 
-/// The loop of a pool's worker.
+/// Loop of a pool's worker.
 fn work(worker: &Worker, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         if worker.turn() {
@@ -265,7 +265,7 @@ fn work(worker: &Worker, stop: &AtomicBool) {
 }
 
 impl Threadpool {
-    /// A pool of this many workers.
+    /// Makes a pool of this many workers.
     ///
     /// # Panics
     /// If `workers` is 0, or a thread cannot be started.
@@ -278,7 +278,7 @@ impl Threadpool {
         Threadpool::builder().workers(workers).build()
     }
 
-    /// A pool with other settings.
+    /// Returns a builder, for a pool with other settings.
     ///
     /// ```
     /// let pool = trust::Threadpool::builder().workers(2).dedicated(1).stack_bytes(64 * 1024).build();
@@ -322,7 +322,7 @@ impl Threadpool {
         R: Send + 'static,
     {
         let serving = self.trustees.len() - self.dedicated;
-        // A pool that only serves still takes fibers, rather than lose them.
+        // A pool that only serves still accepts fibers, rather than lose them.
         let places = if serving == 0 { self.trustees.len() } else { serving };
         let turn = self.next_spawn.fetch_add(1, Ordering::Relaxed) % places;
         self.spawn_on(turn, f)
@@ -348,11 +348,11 @@ impl Threadpool {
         spawn_on(&self.trustees[worker], f)
     }
 
-    /// Ends the pool as dropping it does, but waits no longer than `time`. What has not come to its end by then runs
-    /// on, and the workers end when it has; nothing is lost or cut off.
+    /// Ends the pool as dropping it does, but waits at most for `time`. Fibers that have not ended by then run on, and
+    /// the workers end after them; nothing is lost or cut off.
     ///
     /// # Errors
-    /// [`StillRunning`], which names the fibers and what each waits for.
+    /// [`StillRunning`], which names the fibers and the wait of each.
     ///
     /// # Panics
     /// In one of the pool's own fibers, and in delegated closures and callbacks, where nothing may wait.
@@ -383,7 +383,7 @@ impl Threadpool {
         Ending { workers: std::mem::take(&mut self.workers), stop: Arc::clone(&self.stop) }
     }
 
-    /// The trustees of the workers, in order; dedicated ones are last.
+    /// Returns the trustees of the workers, in order; dedicated ones are last.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(2);
@@ -394,8 +394,8 @@ impl Threadpool {
         &self.trustees
     }
 
-    /// What the builder's settings have come to on this machine: how many cores it found, whether workers are pinned
-    /// and poll, and which settings it could not follow.
+    /// Returns the settings in effect on this machine: the number of cores found, whether workers are pinned and poll,
+    /// and the settings that could not be followed.
     ///
     /// ```
     /// let pool = trust::Threadpool::builder().workers(2).pin(false).build();
@@ -420,7 +420,7 @@ impl Drop for Threadpool {
             }
             // Nothing may wait here, so another thread does.
             Some((false, false)) => ending.run_elsewhere(),
-            // A failing test, say. What it leaves behind may wait for what it would have done.
+            // In a failing test, say: its fibers may wait for something that the test no longer does.
             _ if thread::panicking() => {
                 let end = deadline_after(Duration::from_millis(UNWINDING_WAIT_MS));
                 if let Err(left) = ending.run(Some(end)).map_err(Ending::give_up) {

@@ -1,4 +1,4 @@
-//! `TrusteeReference`: a trustee by name, entrusting to it, and fibers on its thread.
+//! `TrusteeReference`: names a trustee, entrusts values to it, starts fibers on its thread.
 
 #![allow(unsafe_code)]
 
@@ -15,9 +15,9 @@ use crate::runtime::worker::reclaim::Adopt;
 use crate::runtime::worker::{self, Worker};
 use crate::tasks::join::{self, JoinHandle};
 
-/// A trustee: the part of a thread that holds properties and runs closures on them.
+/// Reference to a trustee: the part of a thread that holds properties and runs closures on them.
 ///
-/// Every OS thread has one, from the first time that it uses this library until it ends.
+/// Every OS thread has a trustee, from its first use of this library until it ends.
 ///
 /// Source: thesis 2.3.2.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,8 +29,8 @@ impl TrusteeReference {
     /// Entrusts a value to this trustee. Does not wait, and is legal everywhere.
     ///
     /// If the trustee is gone the value is dropped here, and requests through the trust fail with
-    /// [`Error::Gone`](crate::Error::Gone). To a trustee of another machine of a rack program a value cannot go this
-    /// way, as it may hold pointers: then it is as if the trustee were gone, and standard error tells
+    /// [`Error::Gone`](crate::Error::Gone). A value cannot go to a trustee of another machine of a rack program this
+    /// way, as it may hold pointers: it is treated as if the trustee were gone, with a message on standard error
     /// (`gossamer::entrust_with` makes the value there).
     ///
     /// ```
@@ -46,7 +46,7 @@ impl TrusteeReference {
         })
     }
 
-    /// As [`entrust`](Self::entrust); gives the value back where this trustee is known to be gone, or of another
+    /// As [`entrust`](Self::entrust), but returns the value if this trustee is known to be gone, or is on another
     /// machine.
     pub(crate) fn try_entrust<T: Send + 'static>(&self, value: T) -> Result<Trust<T>, T> {
         worker::with(|worker| {
@@ -67,8 +67,8 @@ impl TrusteeReference {
         })
     }
 
-    /// The slab of this trustee, if it is on this machine, or was. A trust that names another one, with a property that
-    /// only this machine has, would be followed there, or by whoever gets that id later.
+    /// Returns the slab of this trustee, if the trustee is or was on this machine. A trust that named a trustee of
+    /// another machine, with a property of this machine, would be dereferenced there, or by the next owner of that id.
     fn slab(&self, worker: &Worker) -> Option<Arc<PropertySlab>> {
         if self.id.machine() != ids::machine() {
             crate::unwind::tell(format_args!(
@@ -84,7 +84,7 @@ impl TrusteeReference {
             .or_else(|| registry::find(self.id).map(|trustee| Arc::clone(&trustee.slab)))
     }
 
-    /// Its id.
+    /// Returns its id.
     ///
     /// ```
     /// let here = trust::local_trustee();
@@ -94,7 +94,7 @@ impl TrusteeReference {
         self.id
     }
 
-    /// Is it the trustee of the calling thread?
+    /// Returns whether it is the trustee of the calling thread.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(1);
@@ -105,7 +105,7 @@ impl TrusteeReference {
         worker::try_with(|worker| worker.id == self.id).unwrap_or(false)
     }
 
-    /// The trustee with this id.
+    /// Returns the trustee with this id.
     ///
     /// ```
     /// use trust::{TrusteeId, TrusteeReference};
@@ -124,7 +124,7 @@ impl fmt::Debug for TrusteeReference {
     }
 }
 
-/// The trustee of the calling thread.
+/// Returns the trustee of the calling thread.
 ///
 /// # Panics
 /// In a destructor of a thread-local that runs after the thread's trustee has ended.
@@ -154,7 +154,7 @@ pub fn entrust_here<T: 'static>(value: T) -> Trust<T> {
 
 /// Starts a fiber on the thread of a trustee. Legal everywhere; does not wait.
 ///
-/// If the trustee is gone, the handle's `join` says so.
+/// If the trustee is gone, the handle's `join` returns that as an error.
 ///
 /// ```
 /// let pool = trust::Threadpool::new(2);
@@ -170,7 +170,7 @@ where
 }
 
 impl<T> Trust<T> {
-    /// The trustee of the property.
+    /// Returns the trustee of the property.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(2);
@@ -182,7 +182,7 @@ impl<T> Trust<T> {
     }
 }
 
-/// A property that its trustee did not take: it is dropped here.
+/// Property that its trustee did not accept: it is dropped here.
 struct AdoptRefused(*mut Header);
 
 impl Response for AdoptRefused {
@@ -190,7 +190,7 @@ impl Response for AdoptRefused {
         match fault {
             // SAFETY: `Adopt` puts `()`.
             None => unsafe { resuming.responses.take::<()>() },
-            // SAFETY: the trustee has never known it, and as it is gone no request will reach it.
+            // SAFETY: the trustee never knew the property, and as it is gone no request will reach the property.
             Some(_) => unsafe { property::destroy(self.0) },
         }
     }

@@ -1,4 +1,4 @@
-//! What a pool's settings come to on the machine at hand: who is pinned, who polls, and what cannot be had.
+//! Settings of a pool in effect on this machine: pinning, polling, and settings that cannot be followed.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,30 +6,31 @@ use std::time::Duration;
 use crate::config::SPIN_NS;
 use crate::cores::Cores;
 
-/// What the settings of a [`Threadpool`](crate::Threadpool) have come to: see
+/// Settings of a [`Threadpool`](crate::Threadpool) in effect: see
 /// [`Threadpool::settings`](crate::Threadpool::settings). `Display` writes one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PoolSettings {
     /// Number of workers.
     pub workers: usize,
-    /// Cores that they may run on: what the affinity of the thread that built the pool leaves.
+    /// Cores that the workers may run on: those left by the affinity of the thread that built the pool.
     pub cores: usize,
-    /// How many of them the CPU quota of the process' cgroups pays for, rounded down, at least 1; `None` if for all.
+    /// Number of cores that the CPU quota of the process' cgroups pays for, rounded down, at least 1; `None` if for
+    /// all.
     pub quota: Option<usize>,
-    /// Has each worker a core of its own?
+    /// Whether each worker has a core of its own.
     pub pinned: bool,
-    /// How long an idle worker polls at most before it sleeps.
+    /// Longest time an idle worker polls before it sleeps.
     pub spin: Duration,
-    /// The settings, by the names of the [`Builder`](crate::Builder)'s methods, that were given and are not followed,
+    /// Settings, by the names of the [`Builder`](crate::Builder)'s methods, that were given and are not followed,
     /// because there are more workers than cores.
     pub ignored: Vec<&'static str>,
 }
 
 impl PoolSettings {
-    /// The rule. With more workers than cores nobody is pinned or polls. Under a quota nobody does unless told to:
-    /// whoever polls spends what the others of the cgroup could use, and who is pinned cannot leave a core that another
-    /// cgroup uses.
+    /// Decides which settings apply. With more workers than cores no worker is pinned or polls. Under a quota none does
+    /// unless requested: a polling worker uses up CPU time of the rest of the cgroup, and a pinned worker cannot leave
+    /// a core that another cgroup uses.
     pub(crate) fn new(workers: usize, cores: &Cores, spin: Option<Duration>, pin: Option<bool>) -> PoolSettings {
         let crowded = workers > cores.usable();
         let limited = cores.quota.is_some();
@@ -86,9 +87,9 @@ mod tests {
         assert_eq!(effect(&settings(4, None, Some((SPIN, false)))), (SPIN, false, &[][..]));
         assert_eq!(effect(&settings(5, None, None)), (Duration::ZERO, false, &[][..]));
         assert_eq!(effect(&settings(5, None, given)), (Duration::ZERO, false, &["spin", "pin"][..]));
-        // What is asked for and had all the same is not ignored.
+        // A setting that was asked for and holds anyway is not ignored.
         assert_eq!(effect(&settings(5, None, Some((Duration::ZERO, false)))), (Duration::ZERO, false, &[][..]));
-        // Under a quota: by default nobody, who asks for it gets it, and no more workers than are paid for.
+        // Under a quota: off by default, on if asked for, and no more workers than the quota pays for.
         assert_eq!(effect(&settings(2, Some(2), None)), (Duration::ZERO, false, &[][..]));
         assert_eq!(effect(&settings(2, Some(2), given)), (SPIN, true, &[][..]));
         assert_eq!(effect(&settings(3, Some(2), given)), (Duration::ZERO, false, &["spin", "pin"][..]));

@@ -1,4 +1,4 @@
-//! `Shared<T>`: a read-only value with several owners that may travel in closures (T11, thesis 2.7).
+//! `Shared<T>`: a read-only value with several owners that may travel in closures (thesis 2.7).
 
 #![allow(unsafe_code)]
 
@@ -11,11 +11,10 @@ use crate::ids;
 #[cfg(noref_auto)]
 use crate::noref::NoRef;
 
-/// A read-only value with several owners, which delegated closures may capture and return.
+/// Read-only value with several owners, which delegated closures may capture and return.
 ///
-/// An `Arc` by another name, so it works within one process: capture it where copying a large constant value
-/// with each request would cost too much. Its owners share memory; what changes belongs into a
-/// [`Trust`](crate::Trust).
+/// An `Arc` by another name, so it works within one process: capture it where copying a large constant value with each
+/// request would cost too much. Its owners share memory; mutable data belongs in a [`Trust`](crate::Trust).
 ///
 /// ```
 /// use trust::Shared;
@@ -25,11 +24,11 @@ use crate::noref::NoRef;
 /// assert_eq!(counter.apply(move |c| { *c += these.len(); *c }), 2);
 /// ```
 ///
-/// Its owners are the fibers and threads of one process: in a rack program another machine that is sent one
-/// cannot read it, and panics if it tries.
+/// Its owners are the fibers and threads of one process: another machine of a rack program that receives one cannot
+/// read it, and panics if it tries.
 pub struct Shared<T: ?Sized> {
     value: ManuallyDrop<Arc<T>>,
-    /// The machine on which the value is.
+    /// Machine that has the value.
     machine: u16,
 }
 
@@ -60,7 +59,7 @@ impl<T: ?Sized> Deref for Shared<T> {
     type Target = T;
 
     /// # Panics
-    /// On another machine of a rack program than that on which the value is.
+    /// On a machine of a rack program other than the value's own.
     fn deref(&self) -> &T {
         assert!(self.is_here(), "this `Shared` value is on machine {}: send what is needed of it", self.machine);
         &self.value
@@ -77,7 +76,7 @@ impl<T: ?Sized> Clone for Shared<T> {
 impl<T: ?Sized> Drop for Shared<T> {
     fn drop(&mut self) {
         if self.is_here() {
-            // SAFETY: dropped once, here; on another machine the count is not ours to touch.
+            // SAFETY: dropped once, here; another machine must not touch the count.
             unsafe { ManuallyDrop::drop(&mut self.value) }
         }
     }

@@ -1,6 +1,6 @@
-//! `dump` by a signal, for programs that were not made to be asked.
+//! `dump` by a signal, for programs that have no command of their own for it.
 //!
-//! The handler writes to a descriptor, which is all that it may do; a thread reads it and writes the dump. Invariants:
+//! The handler writes to a descriptor, all that a handler may do; a thread reads it and writes the dump. Invariants:
 //! the descriptor is never closed; the handler calls `write` and keeps `errno`, which POSIX allows.
 
 #![allow(unsafe_code)]
@@ -17,15 +17,15 @@ use rustix::event::EventfdFlags;
 
 use crate::api::dump::dump;
 
-/// What the handler writes to; negative before there is anything.
+/// Descriptor that the handler writes to; negative until it is open.
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// From now on this signal has the process write [`dump`](crate::dump()) to standard error, by a thread of its own. Any
-/// action that the signal had is replaced. It may be called for several signals.
+/// Installs a handler for this signal that makes a thread of the process write [`dump`](crate::dump()) to standard
+/// error. Any earlier action of the signal is replaced. May be called for several signals.
 ///
 /// # Errors
-/// If the system refuses the signal, as it does for `SIGKILL` and `SIGSTOP`, a thread, or a descriptor.
+/// If the system refuses the signal (as it does `SIGKILL` and `SIGSTOP`), a thread, or a descriptor.
 ///
 /// ```
 /// # const SIGUSR1: i32 = libc::SIGUSR1;
@@ -54,7 +54,7 @@ pub fn dump_on_signal(signal: i32) -> io::Result<()> {
 
 extern "C" fn handle(_: c_int) {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: `errno` is the thread's own. The descriptor is open; `write` reads eight bytes that are there.
+    // SAFETY: `errno` is the thread's own. The descriptor is open; `write` reads the eight bytes of `one`.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
@@ -63,7 +63,7 @@ extern "C" fn handle(_: c_int) {
     }
 }
 
-/// Runs for as long as the process, so that the descriptor stays open.
+/// Runs as long as the process, so that the descriptor stays open.
 fn write_dumps(wake: &OwnedFd) {
     let mut count = [0; 8];
     loop {
@@ -75,7 +75,7 @@ fn write_dumps(wake: &OwnedFd) {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
                 crate::unwind::tell(format_args!("no dumps by signal any more: {error}"));
-                // Others write to it.
+                // The handler still writes to the descriptor.
                 loop {
                     thread::park();
                 }

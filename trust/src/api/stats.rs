@@ -1,5 +1,5 @@
-//! The statistics of a worker, for who asks from whatever thread. What the kernel counts for the worker's thread is
-//! asked of the kernel then.
+//! Statistics of a worker, readable from any thread. The kernel's counts for the worker's thread are read from the
+//! kernel at that time.
 
 use rustix::thread::{Pid, RawPid};
 
@@ -7,10 +7,10 @@ use crate::api::reference::TrusteeReference;
 use crate::registry;
 use crate::stats::Stats;
 
-/// The counters of a worker, or `None` if its thread has ended. The values are each right at some recent
-/// moment, not all at the same one.
+/// Returns the counters of a worker, or `None` if its thread has ended. Each value is right at some recent moment, not
+/// all at the same one.
 ///
-/// The worker is not disturbed. The caller reads a file of `/proc`, which takes some 10 us.
+/// The worker is not disturbed. The caller reads a file of `/proc`, which takes about 10 us.
 ///
 /// ```
 /// let me = trust::local_trustee();
@@ -25,7 +25,7 @@ pub fn stats(trustee: TrusteeReference) -> Option<Stats> {
     registry::find(trustee.id()).map(|worker| worker.counters.read(involuntary_switches(worker.thread).unwrap_or(0)))
 }
 
-/// How often the kernel has taken the core from this thread of this process.
+/// Returns how often the kernel has taken the core from this thread of this process.
 fn involuntary_switches(thread: Pid) -> Option<u64> {
     let thread: RawPid = thread.as_raw_nonzero().get();
     let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn the_kernel_says_how_often_a_thread_lost_its_core() {
         assert!(involuntary_switches(rustix::thread::gettid()).is_some());
-        // The largest number of a process is far below.
+        // Larger than any thread id.
         assert_eq!(involuntary_switches(Pid::from_raw(RawPid::MAX).expect("it is not 0")), None);
     }
 }

@@ -1,7 +1,7 @@
-//! `together`: the calls that have one closure act on several latched values at once.
+//! `together`: calls of one closure on several latched values at once.
 //!
-//! Here: which trusts may be named, and the client's side. Not here: how the values are brought together
-//! (`tasks/together.rs`), and futures (`together_future.rs`).
+//! Here: the accepted sets of trusts, and the client's side. Not here: how the values are gathered
+//! (`tasks/together.rs`), futures (`together_future.rs`).
 
 #![allow(unsafe_code)]
 
@@ -22,8 +22,8 @@ use crate::tasks::together::{
     Failure, Job, Outcome, Part, Parts, Route, kind_of, run_on, together_and_call_back, together_and_wait,
 };
 
-/// Trusts that can be named in one call of [`together`]: a tuple of two to eight `&Trust<Latch<_>>`, an array or a
-/// slice of `&Trust<Latch<T>>`, or a slice of `Trust<Latch<T>>`.
+/// Set of trusts that one call of [`together`] accepts: a tuple of two to eight `&Trust<Latch<_>>`, an array or a slice
+/// of `&Trust<Latch<T>>`, or a slice of `Trust<Latch<T>>`.
 ///
 /// Sealed: it cannot be implemented outside of this crate.
 #[diagnostic::on_unimplemented(
@@ -33,37 +33,37 @@ use crate::tasks::together::{
 )]
 pub trait Several: sealed::Several {}
 
-/// Which closure arguments the values of a set of trusts are.
+/// Mapping from a set of trusts to the arguments of the closure.
 pub(crate) mod sealed {
     use super::{FreeHere, LatchKind, NonNull, Parts, Worker};
 
     pub trait Several {
-        /// The types of the values.
+        /// Types of the values.
         type Values: Values;
-        /// As many as there are trusts.
+        /// Parts, one for each trust.
         #[expect(private_bounds, reason = "nobody outside can name it, nor has to")]
         type Parts: Parts;
-        /// The properties, in the order of the arguments.
+        /// Returns the properties, in the order of the arguments.
         fn parts(&self) -> Self::Parts;
-        /// The values, in the order of the arguments, if they are few, of different properties of this thread's own
-        /// trustee, and free.
+        /// Returns the values, in the order of the arguments, if there are few, all free, and of different properties
+        /// of this thread's own trustee.
         #[expect(private_interfaces, reason = "nobody outside can name it, nor has to")]
         fn free_here(&self, worker: &Worker) -> Option<FreeHere>;
     }
 
     pub trait Values: 'static {
-        /// What the closure is given.
+        /// Argument of the closure.
         type Refs<'a>;
-        /// Of the latch whose value is this argument.
+        /// Returns the kind of latch that holds this argument.
         #[expect(private_interfaces, reason = "nobody outside can name it, nor has to")]
         fn kind(argument: usize) -> &'static LatchKind;
         /// # Safety
-        /// The values are of these types, in this order, and nobody else has them for as long as `'a`.
+        /// The values are of these types, in this order, and nothing else accesses them during `'a`.
         unsafe fn refs<'a>(values: &[NonNull<()>]) -> Self::Refs<'a>;
     }
 }
 
-/// What the closure of a call with these trusts is given: `(&mut A, &mut B)`, `[&mut T; N]` or `Vec<&mut T>`.
+/// Argument of the closure of a call with these trusts: `(&mut A, &mut B)`, `[&mut T; N]` or `Vec<&mut T>`.
 pub type Refs<'a, S> = <<S as sealed::Several>::Values as sealed::Values>::Refs<'a>;
 
 macro_rules! tuples {
@@ -110,7 +110,7 @@ impl<T: 'static, const N: usize> sealed::Values for [T; N] {
         kind_of::<T>()
     }
     unsafe fn refs<'a>(values: &[NonNull<()>]) -> Self::Refs<'a> {
-        // SAFETY: the caller's promise; they are N.
+        // SAFETY: the caller's promise; there are N.
         std::array::from_fn(|at| unsafe { values[at].cast::<T>().as_mut() })
     }
 }
@@ -127,7 +127,7 @@ impl<T: 'static> sealed::Values for Vec<T> {
     }
 }
 
-/// Of the trust at this place of a list.
+/// Makes the part of the trust at this place of a list.
 fn part_of<T: Send + 'static>(at: usize, trust: &impl Borrow<Trust<Latch<T>>>) -> Part {
     Part::new::<T>(trust.borrow().parts(), at)
 }
@@ -157,10 +157,10 @@ lists! {
     [] &[Trust<Latch<T>>], Vec<T>, Vec<Part>, |all| all.iter().enumerate().map(|(at, one)| part_of::<T>(at, one)).collect();
 }
 
-/// So many values are looked for before they are brought in order.
+/// Most values that are looked up before the trusts are sorted.
 const FEW: usize = 8;
 
-/// Free values of this thread's own trustee, of different properties.
+/// Free values of different properties of this thread's own trustee.
 pub(crate) struct FreeHere {
     values: [NonNull<()>; FEW],
     properties: [*mut Header; FEW],
@@ -173,8 +173,8 @@ impl FreeHere {
         FreeHere { values: [NonNull::dangling(); FEW], properties: [ptr::null_mut(); FEW], count: 0 }
     }
 
-    /// False where this one needs more than a look: it is of another trustee, in use, poisoned, named before, or one
-    /// too many.
+    /// Adds a value. False if this trust needs more than a look-up: another trustee's, in use, poisoned, named before,
+    /// or one too many.
     #[inline(always)]
     fn add<T: 'static>(&mut self, worker: &Worker, trust: &Trust<Latch<T>>) -> bool {
         let (property, _) = trust.parts();
@@ -197,7 +197,7 @@ impl FreeHere {
     }
 }
 
-/// The closure, and which values it is given.
+/// Closure and the types of its values.
 pub(super) struct OnValues<V, F, U> {
     f: F,
     types: PhantomData<fn(V) -> U>,
@@ -220,27 +220,26 @@ where
         V::kind(argument)
     }
     unsafe fn run(self, values: &[NonNull<()>]) -> U {
-        // SAFETY: the caller's promise; the references end with the call, for whatever the closure returns is
-        // `'static`.
+        // SAFETY: the caller's promise; the references end with the call, for the result is `'static`.
         (self.f)(unsafe { V::refs(values) })
     }
 }
 
-/// Has `f` act on the values of several latched properties at once, of one or several trustees of this process, and
-/// returns its result. While it runs nobody else has any of them. Where a trustee is gone, or a property poisoned, `f`
-/// does not run; where it panics, all the properties are poisoned, and what it had changed stays changed.
+/// Runs `f` on the values of several latched properties at once, of one or several trustees of this process, and
+/// returns its result. While it runs nothing else has any of the values. If a trustee is gone, or a property poisoned,
+/// `f` does not run; if `f` panics, all the properties are poisoned, and its changes remain.
 ///
-/// `f` is given `(&mut A, &mut B)` for a tuple of trusts, `[&mut T; N]` for an array, `Vec<&mut T>` for a slice.
+/// `f` receives `(&mut A, &mut B)` for a tuple of trusts, `[&mut T; N]` for an array, `Vec<&mut T>` for a slice.
 ///
-/// The order in which the trusts are named does not matter: calls that overlap never wait for each other in a circle,
-/// and those that wait for a value, launched closures among them, get it in turn (those that run at the same trustee
-/// together). `f` runs at one of the trustees and cannot wait, as a closure of [`apply`](Trust::apply) cannot; what it
-/// captures and returns is [`NoRef`]. Costs one request where all values are at one trustee, else two messages for
-/// each; none for the values of this very thread's trustee.
+/// The order in which the trusts are named does not matter: calls that overlap never wait for each other in a cycle.
+/// Waiters for a value, launched closures among them, get it in turn (those that run at the same trustee together). `f`
+/// runs at one of the trustees and cannot wait, like a closure of [`apply`](Trust::apply); its captures and its result
+/// are [`NoRef`]. A call costs one request if all values are at one trustee, else two messages for each trustee; none
+/// for the values of this thread's own trustee.
 ///
-/// `f` runs after the closures of [`apply_then`](Trust::apply_then) and its kin that the same thread has sent to these
-/// trustees before. [`apply`](Trust::apply) on the property itself, the [`Latch`], finds the latch empty while a call
-/// has its value, as while a launched closure has it.
+/// `f` runs after the closures of [`apply_then`](Trust::apply_then) and its variants that the same thread has sent to
+/// these trustees before. [`apply`](Trust::apply) on the property itself, the [`Latch`], finds the latch empty while a
+/// call has its value, as while a launched closure has it.
 ///
 /// ```
 /// use trust::{Latch, Threadpool, together};
@@ -259,8 +258,8 @@ where
 /// ```
 ///
 /// # Panics
-/// With the panic of `f`; where [`try_together`] gives an error, with its text; inside a delegated closure or a
-/// callback, where nothing may wait; in a closure that was [launched](Trust::launch), which holds a value already.
+/// With the panic of `f`; where [`try_together`] returns an error, with its text; inside a delegated closure or a
+/// callback, where nothing may wait; in a [launched](Trust::launch) closure, which holds a value already.
 #[track_caller]
 pub fn together<S, U, F>(trusts: S, f: F) -> U
 where
@@ -271,11 +270,11 @@ where
     resume(act::<S, U, F>("together", &trusts, f))
 }
 
-/// As [`together`], for callers who want to handle what goes wrong.
+/// As [`together`], for callers that handle errors.
 ///
 /// # Errors
 /// [`Error::Panicked`]; [`Error::Poisoned`] and [`Error::Gone`] of any of the properties, when `f` has not run;
-/// [`Error::Twice`] where two of the trusts are of one property, [`Error::Apart`] where one is of another machine.
+/// [`Error::Twice`] if two of the trusts are of one property, [`Error::Apart`] if one is of another machine.
 ///
 /// ```
 /// use trust::{Error, Latch, local_trustee, try_together};
@@ -295,8 +294,9 @@ where
 }
 
 /// As [`together`], without waiting: `then` is called with the result, on this thread, as by
-/// [`apply_then`](Trust::apply_then). Legal everywhere but in a launched closure. Called in a delegated closure or a
-/// callback, `f` may run before requests that the thread has sent earlier to other trustees than the first.
+/// [`apply_then`](Trust::apply_then). Legal everywhere but in a launched closure. When it is called in a delegated
+/// closure or a callback, `f` may run before requests that the thread has sent earlier to trustees other than the
+/// first.
 ///
 /// ```
 /// use std::{cell::Cell, rc::Rc};
@@ -312,7 +312,7 @@ where
 /// ```
 ///
 /// # Panics
-/// In a launched closure. What else goes wrong is told on standard error, and `then` dropped.
+/// In a launched closure. Other errors are reported on standard error, and `then` is dropped.
 pub fn together_then<S, U, F, H>(trusts: S, f: F, then: H)
 where
     S: Several,
@@ -328,7 +328,7 @@ where
     });
 }
 
-/// As [`together_then`], but `then` is also given the error if there is no result.
+/// As [`together_then`], but `then` also receives the error if there is no result.
 ///
 /// # Panics
 /// In a launched closure.
@@ -357,10 +357,10 @@ where
     });
 }
 
-/// The outcome of a call, or why it could not be made.
+/// Outcome of a call, or the reason why it could not be made.
 pub(super) type Told<U> = Result<Outcome<U>, Error>;
 
-/// Of a call whose closure has no result.
+/// Makes the outcome of a call without a result.
 pub(super) fn lost<U>(fault: Fault) -> Outcome<U> {
     Err(Box::new(Failure::lost(fault)))
 }
@@ -369,7 +369,7 @@ pub(super) fn into_result<U>(told: Told<U>) -> Result<U, Error> {
     told?.map_err(|failure| failure.into_error())
 }
 
-/// What the closure has returned; with its own panic as it was, anything else as a panic with its text.
+/// Returns the closure's result; resumes its own panic, and panics with the text of any other error.
 #[track_caller]
 pub(super) fn resume<U>(told: Told<U>) -> U {
     match told {
@@ -382,7 +382,7 @@ pub(super) fn resume<U>(told: Told<U>) -> U {
     }
 }
 
-/// Has the closure run; `then` is called on this thread.
+/// Sends the call; `then` is called on this thread with the outcome.
 ///
 /// # Safety
 /// As [`together_and_call_back`]: the trusts live as long as this call.
@@ -414,7 +414,7 @@ where
         refuse_holder(worker, call);
         let job = OnValues::<S::Values, F, U>::new(f);
         if let Some(found) = trusts.free_here(worker) {
-            // SAFETY: the values that the job is for, in their order, which nobody else has.
+            // SAFETY: the values that the job is for, in order, which nothing else accesses.
             let outcome = match unsafe { run_on(worker, job, &found.values[..found.count]) } {
                 Ok(value) => Ok(value),
                 Err(payload) => Err(Route::new(worker, trusts.parts())?.after_panic(worker, payload)),
@@ -423,12 +423,13 @@ where
             return Ok(outcome);
         }
         let route = Route::new(worker, trusts.parts())?;
-        // SAFETY: trusts of these latches, which the caller lends for as long as this waits; `Several` asks for `Send`.
+        // SAFETY: trusts of these latches, which the caller lends while this waits; `Several` asks for `Send`.
         Ok(unsafe { together_and_wait(worker, route, job) })
     })
 }
 
-/// A fiber that has a value could wait for one that has another and waits for this: a circle that no order prevents.
+/// Panics if this fiber holds a value: it could wait for a fiber that has another value and waits for this one, a cycle
+/// that no order prevents.
 pub(super) fn refuse_holder(worker: &Worker, call: &str) {
     assert!(
         worker.context() != Context::Free || !worker.scheduler.is_holding(),

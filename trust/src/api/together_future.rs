@@ -1,8 +1,8 @@
 //! `together` in async programs: futures of calls on several latched values at once.
 //!
-//! A call of an async program goes to a trustee as any other (`future.rs`), and from there to the others as that
-//! trustee's own: the one at which the closure will run, so that the result need not travel back. Up to then it has a
-//! trust of each property.
+//! A call of an async program goes to a trustee like any other (`future.rs`), and from there to the others as that
+//! trustee's own call. That first trustee is the one at which the closure will run, so that the result need not travel
+//! back. Until then the call has a trust of each property.
 
 #![allow(unsafe_code)]
 
@@ -25,7 +25,7 @@ use crate::runtime::worker::reclaim::count;
 use crate::runtime::worker::{self, Worker};
 use crate::tasks::together::{Job, Parts, assert_here};
 
-/// Trusts of the properties that a call goes for.
+/// Trusts of the properties of a call.
 struct Counted<P: Parts>(P);
 
 impl<P: Parts> Counted<P> {
@@ -64,7 +64,7 @@ impl<P: Parts, J: Job> Call<()> for Together<P, J> {
     }
 }
 
-/// A call of `together`, under way or at its end.
+/// State of a call of `together`.
 enum State<U> {
     Asked(Pending<Told<U>>),
     Settled(Option<Told<U>>),
@@ -86,10 +86,10 @@ impl<U: Send + 'static> State<U> {
         else {
             return State::Settled(Some(Ok(run_on_nothing(job))));
         };
-        // It stands for the trustee; what keeps the property is the call's.
+        // Stands only for the trustee; the call's own trusts keep the properties.
         let trust = ManuallyDrop::new(Trust::<()>::of(property, last));
         let pending = trust.ask(Together { trusts: Counted::new(parts), job });
-        // Where the last trustee is this very thread, nobody else may look after what was put off.
+        // If the last trustee is this very thread, no other code may run the deferred calls.
         worker::existing(Worker::settle);
         State::Asked(pending)
     }
@@ -109,7 +109,7 @@ impl<U> State<U> {
     }
 }
 
-/// An empty list has no trustee.
+/// Runs the job of an empty list, which has no trustee.
 fn run_on_nothing<J: Job>(job: J) -> crate::tasks::together::Outcome<J::Output> {
     // SAFETY: there are no values.
     let run = || catch_unwind(AssertUnwindSafe(|| unsafe { job.run(&[]) }));
@@ -119,14 +119,14 @@ fn run_on_nothing<J: Job>(job: J) -> crate::tasks::together::Outcome<J::Output> 
     outcome.or_else(|payload| lost(Fault::Panicked(payload)))
 }
 
-/// A future of such a call: its docs and name, what it gives, and what makes that of the outcome.
+/// Future of such a call: its docs and name, its output, and the function from the outcome to that.
 macro_rules! future {
     ($(#[$doc:meta])* $Future:ident<$U:ident> -> $Output:ty, $make:ident) => {
         $(#[$doc])*
         #[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
         pub struct $Future<$U>(State<$U>);
 
-        // Nothing of it is ever pinned.
+        // No field is ever pinned.
         impl<$U> Unpin for $Future<$U> {}
 
         impl<$U> Future for $Future<$U> {
@@ -145,22 +145,22 @@ macro_rules! future {
 }
 
 future! {
-    /// The result of [`together_async`]. Dropping it discards the result; the closure runs all the same, unless there
-    /// was no room for it yet.
+    /// Future of [`together_async`]. Dropping it discards the result; the closure still runs, unless there was no room
+    /// to send it yet.
     TogetherFuture<U> -> U, resume
 }
 future! {
-    /// The result of [`try_together_async`]. Dropping it is as for [`TogetherFuture`].
+    /// Future of [`try_together_async`]. Dropping it is as for [`TogetherFuture`].
     TryTogetherFuture<U> -> Result<U, Error>, into_result
 }
 
-/// As [`together`](crate::together), for async programs: gives a future of the result, on any executor and any thread,
-/// which does not become a trustee by it. The call is sent at once, as that of [`apply_async`](Trust::apply_async),
-/// whose back-pressure it shares: it goes to the trustee at which `f` will run, and beyond 1,024 calls of async
-/// programs there its future waits for room.
+/// As [`together`](crate::together), for async programs: returns a future of the result, on any executor and any
+/// thread, which does not become a trustee by it. The call is sent at once, like that of
+/// [`apply_async`](Trust::apply_async), and shares its back-pressure: it goes to the trustee at which `f` will run, and
+/// beyond 1,024 calls of async programs there its future waits for room.
 ///
-/// Calls of one thread whose sets of trusts have the same trustees are sent in order; which of them runs first is open
-/// where they go for different values. The closure of a call on an empty list runs at once, on the calling thread.
+/// Calls of one thread with the same set of trustees are sent in order; if they use different values, either may run
+/// first. The closure of a call on an empty list runs at once, on the calling thread.
 ///
 /// ```
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -179,7 +179,7 @@ future! {
 /// ```
 ///
 /// # Panics
-/// In a closure that was [launched](Trust::launch), which holds a value already. When it is awaited: as `together`.
+/// In a [launched](Trust::launch) closure, which holds a value already. When awaited: as `together`.
 pub fn together_async<S, U, F>(trusts: S, f: F) -> TogetherFuture<U>
 where
     S: Several,
@@ -189,10 +189,10 @@ where
     TogetherFuture(State::new(&trusts, "together_async", f))
 }
 
-/// As [`together_async`], for callers who want to handle what goes wrong.
+/// As [`together_async`], for callers that handle errors.
 ///
 /// # Errors
-/// When it is awaited: those of [`try_together`](crate::try_together).
+/// When awaited, as [`try_together`](crate::try_together).
 ///
 /// ```
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -1,5 +1,5 @@
-//! Trusts inside arguments and results that travel serialised: a number in the bytes, which picks one from the list
-//! that travels beside them (`serial/parcel.rs`).
+//! Trusts inside serialised arguments and results: a number in the bytes, which indexes the list that travels beside
+//! them (`serial/parcel.rs`).
 
 use std::mem::ManuallyDrop;
 
@@ -10,7 +10,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::api::trust::Trust;
 use crate::serial::parcel;
 
-/// Inside arguments and results of [`apply_with`](Trust::apply_with) and its like, of any machine; nowhere else.
+/// Works inside arguments and results of [`apply_with`](Trust::apply_with) and its variants, on any machine; nowhere
+/// else.
 impl<T: 'static> Serialize for Trust<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let number = parcel::put::<T>(|| ManuallyDrop::new(self.clone()).parts()).ok_or_else(|| {

@@ -1,8 +1,8 @@
-//! `Trust<T>`: the handle, and the client's side of a plain request, start to finish.
+//! `Trust<T>`: the handle, and the client's side of a plain request from start to finish.
 //!
-//! There are two ways in: `request` waits for the outcome, `post` hands it to a callback. Each takes the local shortcut
-//! where the trustee is this thread (T7), else submits one request (`request/mod.rs` says what a request is,
-//! `client.rs` where it goes). What programs call: `plain.rs`, `latched.rs`, in the forms of `call.rs`.
+//! There are two entry points: `request` waits for the outcome, `post` hands it to a callback. Each takes the local
+//! shortcut if the trustee is this thread, else submits one request (its format: `request/mod.rs`; its route:
+//! `client.rs`). Public calls: `plain.rs`, `latched.rs`, in the forms of `call.rs`.
 
 #![allow(unsafe_code)]
 
@@ -19,25 +19,25 @@ use crate::runtime::worker::{self, Context, Worker};
 use crate::tasks::reply::Reply;
 use crate::unwind::quietly;
 
-/// A counted handle to a property of type `T`, which lives on its trustee's thread.
+/// Counted handle to a property of type `T`, which lives on its trustee's thread.
 ///
-/// Clone it for each thread or fiber that needs the property, capture it in delegated closures, keep it in
-/// other properties. The property is dropped on its trustee's thread after the last trust. Neither cloning nor
-/// dropping waits, wherever it happens. A trust is 16 bytes.
+/// Clone it for each thread or fiber that needs the property, capture it in delegated closures, keep it in other
+/// properties. The property is dropped on its trustee's thread after the last trust. Neither cloning nor dropping
+/// waits, wherever it happens. A trust is 16 bytes.
 ///
-/// When the property is dropped: as soon as its trustee knows that the last trust is gone and has run all requests for
-/// it. Only a request for this very property that is not sent yet delays it: at most for the longest stretch in which
-/// no fiber of the requesting thread, nor that thread's own code, waits (what a thread's own code clones, drops or
-/// entrusts is sent at once). What others compute or wait for meanwhile does not matter. On a rack it may also have to
-/// wait for a worker of another machine that computes with requests to the same trustee unsent.
+/// The property is dropped as soon as its trustee knows that the last trust is gone and has run all requests for it.
+/// Only an unsent request for this very property delays that: at most for the longest stretch in which no fiber of the
+/// requesting thread, nor that thread's own code, waits (clones, drops and entrusts by a thread's own code are sent at
+/// once). Computations and waits of other threads do not matter. On a rack the drop may also wait for a worker of
+/// another machine that computes with requests to the same trustee unsent.
 ///
 /// A delegated closure runs while nothing else touches the property. It may do anything but wait; it may capture plain
-/// values and other trusts, but no references or pointers ([`NoRef`](crate::NoRef)): what has those travels serialised,
-/// with [`apply_with`](Trust::apply_with).
+/// values and other trusts, but no references or pointers ([`NoRef`](crate::NoRef)): values that hold those travel
+/// serialised, with [`apply_with`](Trust::apply_with).
 ///
 /// # Calls
 ///
-/// A row says what the closure is given and where it runs, a column how its result comes back. All of them reach
+/// A row gives the argument of the closure and where it runs, a column how its result comes back. All calls reach
 /// properties of this process and, on a rack, of other machines.
 ///
 /// | the caller waits | `try_`: for an error too | `_timeout`: so long | `_then`: a callback | and with errors | `_async`: a future | and with errors |
@@ -49,13 +49,13 @@ use crate::unwind::quietly;
 /// | [`launch_held`](Trust::launch_held) | [`try_launch_held`](Trust::try_launch_held) | [`launch_held_timeout`](Trust::launch_held_timeout) | [`launch_held_then`](Trust::launch_held_then) | [`try_launch_held_then`](Trust::try_launch_held_then) | [`launch_held_async`](Trust::launch_held_async) | [`try_launch_held_async`](Trust::try_launch_held_async) |
 /// | [`launch_held_with`](Trust::launch_held_with) | [`try_launch_held_with`](Trust::try_launch_held_with) | [`launch_held_with_timeout`](Trust::launch_held_with_timeout) | [`launch_held_with_then`](Trust::launch_held_with_then) | [`try_launch_held_with_then`](Trust::try_launch_held_with_then) | [`launch_held_with_async`](Trust::launch_held_with_async) | [`try_launch_held_with_async`](Trust::try_launch_held_with_async) |
 ///
-/// - `apply`: the closure runs at the trustee, where it may not wait; what it captures and returns travels as it lies
-///   in memory.
+/// - `apply`: the closure runs at the trustee, where it may not wait; its captures and its result travel as they lie in
+///   memory.
 /// - `launch`: on a [`Latch`](crate::Latch), in a fiber of the trustee, where it may wait with the value in hand.
 ///   `launch_held`: it may also give the value up for a while ([`Held`](crate::Held)).
-/// - `_with`: with one more argument, which travels serialised, as does the result: what holds pointers may pass.
-/// - On several latched values at once: [`together`](crate::together), which has forms of its own. One closure on each
-///   of many properties: [`apply_each`](crate::apply_each).
+/// - `_with`: with one more argument; argument and result travel serialised, so values that hold pointers may pass.
+/// - On several latched values at once: [`together`](crate::together), in forms of its own. One closure on each of many
+///   properties: [`apply_each`](crate::apply_each).
 ///
 /// ```
 /// let counter = trust::local_trustee().entrust(17);
@@ -78,10 +78,10 @@ unsafe impl<T> Send for Trust<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Trust<T> {}
 #[cfg(noref_auto)]
-// SAFETY: the address is only ever followed by the trustee that it belongs to, which the id names.
+// SAFETY: only the trustee that the id names ever dereferences the address.
 unsafe impl<T> crate::noref::NoRef for Trust<T> {}
 #[cfg(noref_auto)]
-// SAFETY: an address and an id, which nobody changes; what it leads to is not in it.
+// SAFETY: an address and an id, neither of which changes; the property itself is not inside.
 unsafe impl<T> crate::noref::Frozen for Trust<T> {}
 impl<T> UnwindSafe for Trust<T> {}
 impl<T> RefUnwindSafe for Trust<T> {}
@@ -89,9 +89,9 @@ impl<T> Unpin for Trust<T> {}
 
 impl<T: 'static> Trust<T> {
     /// Accepts a poisoned property as it is: later requests run again. Does not wait; takes effect in the order of this
-    /// thread's requests to the trustee, or, on a thread that has no worker, in that of its futures
-    /// ([`apply_async`](Self::apply_async)). There it does not wait for room as these do, so who calls it again and
-    /// again, faster than the trustee takes it, takes up memory.
+    /// thread's requests to the trustee, or, on a thread without a worker, in that of its futures
+    /// ([`apply_async`](Self::apply_async)). There it does not wait for room as these do, so repeated calls that outrun
+    /// the trustee use up memory.
     ///
     /// ```
     /// let number = trust::local_trustee().entrust(7);
@@ -113,21 +113,21 @@ impl<T: 'static> Trust<T> {
         }
     }
 
-    /// What it is a trust of, and where that is.
+    /// Returns whether the trustee is this worker's.
     #[inline(always)]
     pub(crate) fn is_at(&self, worker: &Worker) -> bool {
         worker.home.get() == self.trustee
     }
 
-    /// On the trustee's thread.
+    /// Returns whether the property is poisoned. On the trustee's thread only.
     pub(super) fn is_poisoned(&self) -> bool {
         // SAFETY: live: `self` is a trust of it, or a request for it is under way.
         unsafe { (*self.property).is_poisoned() }
     }
 
-    /// `finish` makes of the outcome what the caller returns; in each branch for itself, for where they joined the
-    /// outcome would go through memory, in pieces and back as a whole, for which a processor waits longer than all else
-    /// takes.
+    /// Runs `f` at the trustee and waits. `finish` turns the outcome into the return value, once in each branch:
+    /// joined, the outcome would pass through memory, written in pieces and read back as a whole, and that failed
+    /// store-to-load forwarding costs more than everything else here.
     #[inline(always)]
     pub(super) fn request<U, F, R>(&self, call: Called, f: F, finish: impl FnOnce(Result<U, Fault>) -> R) -> R
     where
@@ -153,7 +153,7 @@ impl<T: 'static> Trust<T> {
         })
     }
 
-    /// The part of `request` that waits. A function of its own, so that the local shortcut stays small and is inlined.
+    /// Waiting part of `request`. A function of its own, so that the local shortcut stays small and is inlined.
     #[inline(never)]
     fn request_there<U, F>(&self, worker: &Worker, f: F) -> Result<U, Fault>
     where
@@ -193,7 +193,7 @@ impl<T: 'static> Trust<T> {
             // SAFETY: a trust of this trustee; the context is free.
             unsafe { run_and_call_back(worker, self.property, f, then) };
         } else {
-            // The clone keeps the property until the call has run.
+            // The clone keeps the property alive until the call has run.
             let kept = self.clone();
             worker.defer(Box::new(move || {
                 if kept.is_poisoned() {
@@ -220,8 +220,8 @@ unsafe fn run_and_call_back<T, U>(
     f: impl FnOnce(&mut T) -> U,
     then: impl FnOnce(Result<U, Fault>),
 ) {
-    // Each branch for itself, as in `request`. A callback that panics has said so through the panic hook, as when the
-    // response came by a slot. SAFETY: the caller's promise.
+    // Each branch by itself, as in `request`. A callback that panics is reported by the panic hook, as when the
+    // response comes through a slot. SAFETY: the caller's promise.
     match unsafe { worker.run_alone(property, f) } {
         Ok(value) => drop(worker.call_back(|| quietly(|| then(Ok(value))))),
         Err(fault) => drop(worker.call_back(|| quietly(|| then(Err(fault))))),
@@ -230,7 +230,7 @@ unsafe fn run_and_call_back<T, U>(
 }
 
 impl<T> Trust<T> {
-    /// A trust of a property that was made for it.
+    /// Makes a trust of a property that already counts it.
     pub(crate) fn of(property: *mut Header, trustee: TrusteeId) -> Self {
         Trust { property, trustee, kind: PhantomData }
     }
@@ -259,7 +259,7 @@ impl<T> fmt::Debug for Trust<T> {
     }
 }
 
-/// Accepts a poisoned property.
+/// Request that accepts a poisoned property.
 struct ClearPoison;
 
 impl Request for ClearPoison {

@@ -1,4 +1,4 @@
-//! How a program is watched from outside: empty requests to workers, what their threads do, traces. For `gossamer`.
+//! Watching a program from outside: empty requests to workers, states of their threads, traces. For `gossamer`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +24,8 @@ pub fn probe(worker: TrusteeReference) -> Option<Arc<Probe>> {
     registry::find(worker.id()).and_then(|worker| Probe::send(&worker))
 }
 
-/// What the thread of this worker does, as the kernel says it: `R` runs, `S` sleeps, `D` waits for a device, `T` was
-/// stopped. `None` if it has ended.
+/// Returns the state of this worker's thread as the kernel reports it: `R` runs, `S` sleeps, `D` waits for a device,
+/// `T` was stopped. `None` if it has ended.
 ///
 /// ```
 /// assert_eq!(trust::link::thread_state(trust::local_trustee()), Some('R'));
@@ -34,13 +34,13 @@ pub fn probe(worker: TrusteeReference) -> Option<Arc<Probe>> {
 pub fn thread_state(worker: TrusteeReference) -> Option<char> {
     let thread = registry::find(worker.id())?.thread.as_raw_nonzero();
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
-    // The name before it may hold anything, also parentheses.
+    // The name before it may contain anything, even parentheses.
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-/// The fiber that runs on this worker now, by name and by what it is; `None` if none does, or the system does not let
-/// others look (`membarrier`). Has the kernel interrupt all threads of the process for a moment: for workers that do
-/// not come to their loop.
+/// Returns the fiber that runs on this worker now, by name and kind; `None` if none does, or if the system does not
+/// allow that (`membarrier`). The kernel interrupts all threads of the process for a moment: use it for workers that do
+/// not get to their loop.
 ///
 /// ```
 /// assert_eq!(trust::link::running_fiber(trust::local_trustee()), None);
@@ -50,17 +50,16 @@ pub fn running_fiber(worker: TrusteeReference) -> Option<String> {
     registry::find(worker.id())?.fibers.name()
 }
 
-/// Memory of its own that a worker has in use.
+/// Memory in use by one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Stacks of its fibers, as far as they were touched; those that are kept for the next fibers too.
+    /// Stacks of its fibers, as far as they were touched; includes stacks kept for later fibers.
     pub stacks_bytes: u64,
-    /// Pages of its properties. What a property has allocated for itself is not known.
+    /// Pages of its properties. Allocations made by the properties themselves are not known.
     pub properties_bytes: u64,
 }
 
-/// The memory that this worker has in use of its own; `None` if it has ended. Asks the kernel about each page of its
-/// stacks.
+/// Returns the memory in use by this worker; `None` if it has ended. Asks the kernel about each page of its stacks.
 ///
 /// ```
 /// let pool = trust::Threadpool::new(1);
@@ -76,8 +75,8 @@ pub fn memory(worker: TrusteeReference) -> Option<Memory> {
     Some(Memory { stacks_bytes, properties_bytes: worker.slab.bytes() })
 }
 
-/// Notes for so long what each of these workers does, and returns it in their order; blocks the thread meanwhile.
-/// `None` if that is being done already.
+/// Records for `time` the actions of each of these workers, and returns the traces in the order of `workers`; blocks
+/// the thread meanwhile. `None` if a trace is being made already.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};

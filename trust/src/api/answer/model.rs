@@ -1,5 +1,5 @@
-//! Loom models of an answer: a task that polls, with a waker that changes, and another thread that gives the outcome.
-//! How to run them: `slot/model.rs`.
+//! Loom models of `Answer`: a task that polls with changing wakers, and another thread that sets the outcome. How to
+//! run them: `slot/model.rs`.
 
 #![allow(unsafe_code)]
 
@@ -21,8 +21,8 @@ impl Wake for Count {
     }
 }
 
-/// Polls so often, and at last when the other thread is done: the outcome is there once, and a task that was told to
-/// wait has been woken, by its last waker.
+/// Polls `times` times, and once more after the other thread is done: the outcome comes once, and a task that was told
+/// to wait has been woken through its last waker.
 fn polled(times: usize) {
     explore(move || {
         let answer = Arc::new(Answer::new());
@@ -67,7 +67,7 @@ fn loom_an_answer_wakes_the_last_waker() {
     polled(2);
 }
 
-/// An outcome that nobody takes is dropped once; loom tells of one that leaks.
+/// An outcome that is never taken is dropped once; loom reports a leak.
 #[test]
 fn loom_an_answer_that_nobody_takes_is_dropped() {
     explore(|| {

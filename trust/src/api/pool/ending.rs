@@ -1,4 +1,4 @@
-//! How a pool comes to an end with nothing lost: it waits until all is quiet, then ends the workers.
+//! End of a pool with nothing lost: it waits until all workers are quiet, then ends them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::ids::TrusteeId;
 use crate::registry::Message;
 use crate::runtime::worker::{self, Worker};
 
-/// What is left of a pool that is being dropped.
+/// Rest of a pool that is being dropped.
 pub(super) struct Ending {
     pub(super) workers: Vec<PoolWorker>,
     pub(super) stop: Arc<AtomicBool>,
@@ -29,14 +29,14 @@ impl Ending {
         Dump::of(&workers)
     }
 
-    /// Has another thread wait. Gives what is left up to then.
+    /// Lets another thread wait. Returns the fibers that remain.
     pub(super) fn give_up(self) -> StillRunning {
         let left = self.dump();
         self.run_elsewhere();
         StillRunning(left)
     }
 
-    /// Has another thread wait.
+    /// Lets another thread wait.
     pub(super) fn run_elsewhere(self) {
         let run = move || drop(self.run(None));
         if let Err(error) = thread::Builder::new().name("trust-end".to_owned()).spawn(run) {
@@ -44,14 +44,14 @@ impl Ending {
         }
     }
 
-    /// Waits until the pool is quiet and ends its workers. This thread's own trustee, which the pool's fibers may
-    /// need, serves meanwhile.
+    /// Waits until the pool is quiet and ends its workers. This thread's own trustee, which the pool's fibers may need,
+    /// serves meanwhile.
     ///
     /// # Errors
-    /// What is left, if it is not over at that time.
+    /// The rest of the pool, if it has not ended by `end`.
     pub(super) fn run(mut self, end: Option<Instant>) -> Result<(), Ending> {
         let mut tell = Tell::new(end);
-        // Once told to stop they come to their ends, and are never quiet again.
+        // Workers that were told to stop run to their end, and are never quiet again.
         if !self.stop.load(Ordering::Relaxed) {
             if !tell.wait(&self, |here| !here.is_outstanding_at(|id| self.includes(id)) && self.is_quiet()) {
                 return Err(self);
@@ -72,9 +72,9 @@ impl Ending {
         Ok(())
     }
 
-    /// Every worker has nothing to do, at one and the same moment: each was in the same quiet spell when asked
-    /// a first and a second time, and no first question came after a second one. Nothing is on its way then,
-    /// for a worker with an unanswered request is not quiet.
+    /// Returns whether every worker is idle at one and the same moment: each was in the same quiet spell when asked a
+    /// first and a second time, and all first reads came before all second ones. Nothing is under way then, for a
+    /// worker with an unanswered request is not quiet.
     fn is_quiet(&self) -> bool {
         let spells = || self.workers.iter().map(|worker| worker.shared.quiet.spell()).collect::<Vec<_>>();
         let first = spells();
@@ -83,11 +83,11 @@ impl Ending {
     }
 }
 
-/// Who waits for the end of a pool: until when, and when it says what it waits for.
+/// Wait for the end of a pool: its deadline, and the time of its next report.
 struct Tell {
     end: Option<Instant>,
     start: Instant,
-    /// So long after the start.
+    /// Time after the start of the next report.
     next: Duration,
 }
 
@@ -96,7 +96,7 @@ impl Tell {
         Tell { end, start: Instant::now(), next: Duration::from_millis(DROP_TELL_MS) }
     }
 
-    /// Serves until `done`. False if the time for it is over.
+    /// Serves until `done`. False if the deadline has passed.
     fn wait(&mut self, ending: &Ending, done: impl Fn(&Worker) -> bool) -> bool {
         let is_over = || self.end.is_some_and(|end| Instant::now() >= end);
         loop {
@@ -105,14 +105,14 @@ impl Tell {
                 here.serve_until(|| done(here) || is_over() || is_late());
                 done(here)
             });
-            // Where the thread ends and has no worker any more, the workers are ended as they are.
+            // If the thread is ending and has no worker any more, the workers are ended as they are.
             if came != Some(false) {
                 return true;
             }
             if is_over() {
                 return false;
             }
-            // It was quiet for a moment only.
+            // The pool was quiet for a moment only.
             if !is_late() {
                 continue;
             }
@@ -126,14 +126,13 @@ impl Tell {
     }
 }
 
-/// Fibers of a pool that did not come to an end in time: what
-/// [`Threadpool::shutdown_timeout`](crate::Threadpool::shutdown_timeout) gives back. `Display` names them, and what
-/// each waits for.
+/// Fibers of a pool that did not end in time, returned by
+/// [`Threadpool::shutdown_timeout`](crate::Threadpool::shutdown_timeout). `Display` names them and the wait of each.
 #[derive(Debug)]
 pub struct StillRunning(Dump);
 
 impl StillRunning {
-    /// What the pool's fibers wait for.
+    /// Returns the fibers of the pool with their waits.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(1);
