@@ -1,11 +1,11 @@
-//! Having something done by a worker that reaches a trustee soon, from any thread.
+//! Running a closure soon, from any thread, on a worker that reaches a trustee.
 
 use crate::ids::{self, TrusteeId};
 use crate::registry::{self, Message};
 use crate::runtime::worker::{self, Worker};
 
-/// Has `deliver` done by the worker of this thread where its loop will send it; else by the trustee itself, or by the
-/// service thread, which has a link to its machine: there in delegated context.
+/// Runs `deliver` on this thread's worker if its loop will send the request. Otherwise runs it in delegated context, on
+/// the trustee's own worker or on the service thread, which has a link to the trustee's machine.
 pub(crate) fn carry(to: TrusteeId, deliver: impl FnOnce(&Worker) + Send + 'static) {
     let is_local = to.machine() == ids::machine();
     let reaches = worker::existing(|worker| {
@@ -14,11 +14,11 @@ pub(crate) fn carry(to: TrusteeId, deliver: impl FnOnce(&Worker) + Send + 'stati
     if reaches == Some(true) {
         return worker::with(deliver);
     }
-    // A thread's own code may not come to its loop for long, and there may be no loop any more.
+    // A thread's own code may not get to its loop for long, and the loop may be gone.
     let other = if is_local { registry::find(to) } else { crate::remote::service().and_then(registry::find) };
     if let Some(other) = other {
         let run = move || worker::with(deliver);
-        // One that takes no more has ended, and whoever waits there as well.
+        // A worker that takes no more messages has ended, and so have the waiters there.
         let _ = other.send(Message::Run(Box::new(run)));
     }
 }

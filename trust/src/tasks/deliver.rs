@@ -1,5 +1,5 @@
-//! A launched fiber's outcome on its way home: a request from the trustee's worker to the client's, with the token
-//! under which the client keeps what is to be done with it.
+//! Delivery of a launched fiber's outcome: a request from the trustee's worker to the client's, with the token under
+//! which the client keeps the callback.
 
 #![allow(unsafe_code)]
 
@@ -12,13 +12,13 @@ use crate::serial;
 use crate::serial::parcel::Parcel;
 use crate::unwind::quietly;
 
-/// Runs a client's callback. One that panics has said so through the panic hook; this is a fiber's entry (trap 7),
+/// Runs a client's callback. A panic in it is reported by the panic hook and stops here: the caller is a fiber's entry,
 /// a trustee's closure or its end, where nothing may unwind.
 pub(crate) fn call_back(worker: &Worker, callback: impl FnOnce()) {
     worker.call_back(|| quietly(callback));
 }
 
-/// Sends word to the client that there will be no result.
+/// Tells the client that there will be no result.
 pub(crate) fn deliver_fault(worker: &Worker, client: TrusteeId, token: u64, fault: Fault) {
     if client == worker.id {
         return call_back(worker, || worker.launches.fail(token, fault));
@@ -26,7 +26,7 @@ pub(crate) fn deliver_fault(worker: &Worker, client: TrusteeId, token: u64, faul
     worker.submit(client, std::ptr::null_mut(), DeliverFault { token, fault }, Ignore, false);
 }
 
-/// Writes a token and what belongs to it, for a message to another machine.
+/// Writes a token and its payload, for a message to another machine.
 pub(super) fn pack_token(token: u64, message: Vec<u8>, to: &mut Vec<u8>) {
     to.extend_from_slice(&token.to_ne_bytes());
     to.extend(message);
@@ -40,7 +40,7 @@ pub(super) unsafe fn unpack_token(from: &[u8]) -> Option<(u64, Parcel)> {
     Some((u64::from_ne_bytes(*token), unsafe { Parcel::from_message(message.to_vec()) }))
 }
 
-/// A launched closure's result on its way to the client.
+/// Result of a launched closure, on its way to the client.
 pub(crate) struct Deliver<U> {
     pub(crate) token: u64,
     pub(crate) value: U,
@@ -57,7 +57,7 @@ impl<U: 'static> Request for Deliver<U> {
     }
 }
 
-/// Why a launched closure has no result.
+/// Reason why a launched closure has no result, on its way to the client.
 struct DeliverFault {
     token: u64,
     fault: Fault,
@@ -87,7 +87,7 @@ impl Request for DeliverFault {
     }
 }
 
-/// A launched closure's serialised result on its way to the client.
+/// Serialised result of a launched closure, on its way to the client.
 pub(crate) struct DeliverBytes {
     pub(crate) token: u64,
     pub(crate) bytes: Parcel,

@@ -1,9 +1,9 @@
-//! `Held`: the latched value while a launched closure has it, which can be given up for a while and taken again. What a
+//! `Held`: the latched value while a launched closure has it. It can be released for a while and taken again, as a
 //! condition variable needs.
 //!
-//! The value is owned here while it is held, not borrowed from the latch, so giving it up moves it back: no reference
-//! to it can be alive meanwhile, for `released` borrows the `Held`. Invariant: outside `released` there is a value, but
-//! after a deadlock, when there never is one again.
+//! While held, the value is owned here, not borrowed from the latch, so releasing moves it back: no reference to it can
+//! be alive meanwhile, for `released` borrows the `Held`. Invariant: outside `released` there is a value, except after
+//! a deadlock, when there never is one again.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ use crate::runtime::worker::{self, Worker, poisoned};
 use crate::tasks::latch::Latch;
 use crate::unwind::quietly;
 
-/// The value of a [`Latch`] while a closure that was [launched](crate::Trust::launch_held) has it to itself.
+/// Value of a [`Latch`] while a [launched](crate::Trust::launch_held) closure has it exclusively.
 ///
 /// ```
 /// use trust::{Latch, Threadpool};
@@ -47,17 +47,17 @@ use crate::unwind::quietly;
 pub struct Held<'a, T> {
     value: Option<Box<T>>,
     property: *mut Header,
-    /// Each closure has a `Held` of its own, which cannot be exchanged for another's.
+    /// Each closure has its own `Held`, which cannot be swapped for another's.
     closure: PhantomData<Cell<&'a ()>>,
 }
 
 impl<T> Held<'_, T> {
-    /// Of a value that was taken from the latch in this property.
+    /// Makes a `Held` of a value taken from the latch in this property.
     pub(crate) fn new(property: *mut Header, value: Box<T>) -> Self {
         Held { value: Some(value), property, closure: PhantomData }
     }
 
-    /// Also after a panic: `released` has taken it again, unless that was a deadlock.
+    /// Returns the value, also after a panic: `released` has taken it again, unless that was a deadlock.
     pub(crate) fn into_value(self) -> Option<Box<T>> {
         self.value
     }
@@ -66,12 +66,12 @@ impl<T> Held<'_, T> {
         self.value.is_some()
     }
 
-    /// Gives the value up, runs `f`, which may wait, and waits for the value again, behind those who wait for it
-    /// already. What it is by then is up to those who had it meanwhile.
+    /// Releases the value, runs `f`, which may wait, and waits for the value again, behind the fibers that wait for it
+    /// already. Other holders may have changed it meanwhile.
     ///
     /// # Panics
-    /// With the panic of `f`; if the property was poisoned meanwhile; if to wait for the value again is a deadlock.
-    /// Whoever catches that panic finds no value in the `Held`: each use of it panics.
+    /// With the panic of `f`; if the property was poisoned meanwhile; if waiting for the value again is a deadlock. If
+    /// that panic is caught, the `Held` has no value: each use of it panics.
     ///
     /// ```
     /// use trust::{Latch, Threadpool};
@@ -93,7 +93,7 @@ impl<T> Held<'_, T> {
             unsafe { put_back(worker, self.property, value) };
             worker.settle();
         });
-        // Not while a panic unwinds may the fiber wait for the value.
+        // The fiber may not wait for the value while a panic unwinds.
         let outcome = catch_unwind(AssertUnwindSafe(f));
         let again = worker::with(|worker| wait_for_value(worker, self.property));
         self.value = Some(again.unwrap_or_else(|fault| fault.resume::<T>()));
@@ -137,7 +137,7 @@ impl<T: fmt::Debug> fmt::Debug for Held<'_, T> {
     }
 }
 
-/// Puts a latched value back and lets the next fiber have it.
+/// Puts a latched value back and wakes the next fiber.
 ///
 /// # Safety
 /// The property is a live `Property<Latch<T>>` of this worker, and the value was taken from it.
@@ -146,14 +146,15 @@ pub(super) unsafe fn put_back<T>(worker: &Worker, property: *mut Header, value: 
     let replaced = unsafe { Property::<Latch<T>>::value(property) }.put_back(value);
     // SAFETY: as above.
     unsafe { worker.launches.lines.let_next(worker, property) };
-    // A value that panics when it is dropped has said so; this is a fiber's entry (trap 7).
+    // A value that panics when dropped is reported by the panic hook; this is a fiber's entry, where nothing may
+    // unwind.
     quietly(|| drop(replaced));
 }
 
-/// Waits for a latched value, in turn. In a fiber whose launch keeps the property.
+/// Waits for a latched value in turn. The launch of the calling fiber keeps the property.
 ///
 /// # Errors
-/// [`Fault::Deadlock`], and the fiber stands in no line any more.
+/// [`Fault::Deadlock`]; the fiber is in no line any more.
 pub(super) fn wait_for_value<T>(worker: &Worker, property: *mut Header) -> Result<Box<T>, Fault> {
     // SAFETY: as in `run_latched`.
     let take = || unsafe { Property::<Latch<T>>::value(property) }.take();
@@ -169,7 +170,7 @@ pub(super) fn wait_for_value<T>(worker: &Worker, property: *mut Header) -> Resul
     // SAFETY: as above.
     unsafe {
         lines.push(property, Waiter::Fiber(me));
-        // It may be back without a word: see `let_missed_on`.
+        // The value may have come back unnoticed: see `let_missed_on`.
         if has_value::<T>(property) {
             lines.let_next(worker, property);
         }
@@ -186,18 +187,17 @@ pub(super) fn wait_for_value<T>(worker: &Worker, property: *mut Header) -> Resul
                 unsafe { lines.end_turn(property) };
                 return Ok(value);
             }
-            // Someone replaced the latch and had its turn: still the first.
-            // SAFETY: as above.
+            // A closure replaced the latch and had its turn: this fiber is still the first. SAFETY: as above.
             unsafe { lines.push_first(property, me) };
         }
     };
-    // SAFETY: the lines are this thread's worker's, and who has left one is made ready by nobody.
+    // SAFETY: the lines are those of this thread's worker, and a fiber that has left a line is woken by nobody.
     unsafe {
         worker.scheduler.waiting_until_revoked(awaited, Some((property.cast_const().cast(), leave_line::<T>)), wait)
     }
 }
 
-/// Does the value lie in its latch?
+/// Returns whether the value is in its latch.
 ///
 /// # Safety
 /// The property is a live `Property<Latch<T>>` of this worker, and no closure runs.
@@ -206,7 +206,7 @@ unsafe fn has_value<T>(property: *mut Header) -> bool {
     unsafe { Property::<Latch<T>>::value(property) }.get().is_some()
 }
 
-/// Takes a fiber out of the line of a property, if it stands there.
+/// Takes a fiber out of a property's line. False if it is not there.
 unsafe fn leave_line<T>(property: *const (), fiber: FiberRef) -> bool {
     let standing = Standing { fiber, has_value: has_value::<T> };
     // SAFETY: the fiber's launch has a count of the property.

@@ -1,4 +1,4 @@
-//! What a launched fiber does with a value, as a closure or with a serialised argument.
+//! Work of a launched fiber on a value: a closure, or a closure with a serialised argument.
 
 #![allow(unsafe_code)]
 
@@ -17,9 +17,9 @@ use crate::tasks::deliver::{Deliver, DeliverBytes, deliver_fault};
 use crate::tasks::held::Held;
 use crate::unwind::quietly;
 
-/// What a launched fiber does with the value.
+/// Work of a launched fiber on a value.
 pub(crate) trait Job<T>: Send + 'static {
-    /// What it comes to.
+    /// Result of the job.
     type Output: Send + 'static;
     fn run(self, held: &mut Held<'_, T>) -> Self::Output;
     /// As in [`Request`](crate::request::Request).
@@ -34,7 +34,7 @@ pub(crate) trait Job<T>: Send + 'static {
     fn deliver(worker: &Worker, client: TrusteeId, token: u64, output: Self::Output);
 }
 
-/// A closure.
+/// Closure as a job.
 pub(crate) struct Plain<F>(pub(crate) F);
 
 impl<T, U, F> Job<T> for Plain<F>
@@ -60,7 +60,7 @@ where
     }
 }
 
-/// A closure and its serialised argument; the result is serialised too.
+/// Closure with a serialised argument; the result is serialised too.
 pub(crate) struct Serialised<A, U, F> {
     pub(crate) f: F,
     pub(crate) argument: Parcel,
@@ -77,7 +77,7 @@ where
     const PACKED_BYTES: Option<usize> = None;
 
     fn run(self, held: &mut Held<'_, T>) -> Self::Output {
-        // The code of the argument's type and of the result's is not the property's: a panic there poisons nothing.
+        // The code of the argument's and result's types is not the property's: a panic there poisons nothing.
         let argument = match serial::decode_guarded::<A>(self.argument) {
             Ok(argument) => argument,
             Err(fault) => {

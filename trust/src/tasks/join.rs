@@ -1,5 +1,5 @@
-//! `spawn` and `join` (T9). A fiber's result waits in memory shared with its handle; starting and joining
-//! fibers is not on the path of a request, so a lock does there.
+//! `spawn` and `join`. A fiber's result waits in memory shared with its handle; starting and joining fibers is not on
+//! the path of a request, so a lock suffices.
 
 #![allow(unsafe_code)]
 
@@ -18,10 +18,10 @@ use crate::registry::{self, Message, Shared};
 use crate::runtime::{watch, worker};
 use crate::tasks::one_shot::{SharedOneShot, Wakes};
 
-/// What a fiber came to: its value, or the payload of its panic.
+/// Outcome of a fiber: its value, or the payload of its panic.
 pub type Outcome<R> = Result<R, Box<dyn Any + Send>>;
 
-/// A fiber, or a thread's own code, that waits for a fiber's end.
+/// Fiber, or a thread's own code, that waits for a fiber's end.
 struct Waiter {
     worker: Arc<Shared>,
     fiber: Option<FiberRef>,
@@ -38,14 +38,14 @@ impl Wakes for Waiter {
         });
         if here != Some(true) {
             let message = self.fiber.map_or(Message::Nudge, Message::Ready);
-            // A worker that takes no more has ended, and its fibers with it.
+            // A worker that takes no more messages has ended, and its fibers with it.
             let _ = self.worker.send(message);
         }
     }
 }
 
-/// The fiber's half: dropped at the end of its code, or with the attempt to start it. Where the handle is gone by then,
-/// the value is dropped with it, in the fiber: its destructor is the user's code.
+/// Fiber's half: dropped at the end of its code, or with the failed attempt to start it. If the handle is gone by then,
+/// the value is dropped with it, in the fiber: its destructor is user code.
 struct Finish<R>(Arc<State<R>>);
 
 type State<R> = SharedOneShot<Outcome<R>, Waiter>;
@@ -60,22 +60,21 @@ impl<R> Drop for Finish<R> {
     }
 }
 
-/// Waits for a fiber and takes its value. Dropping it lets the fiber run on by itself.
+/// Handle that waits for a fiber and takes its value. Dropping it lets the fiber run on by itself.
 pub struct JoinHandle<R> {
     state: Option<Arc<State<R>>>,
     trustee: TrusteeId,
-    /// Stands for the fiber, and for no other one ever.
+    /// Number of the fiber, never used for another one.
     number: u64,
 }
 
 impl<R> JoinHandle<R> {
-    /// Waits until the fiber has ended: a fiber lets others run, a thread's own code serves its trustee and
-    /// runs its fibers.
+    /// Waits until the fiber has ended. Meanwhile a waiting fiber lets others run; a thread's own code serves its
+    /// trustee and runs its fibers.
     ///
     /// # Errors
     /// The payload of the fiber's panic, or a text if it never ran because its thread ended. An [`Error::Deadlock`] as
-    /// the payload, if this fiber and the one it waits for, perhaps by way of others, would wait for each other for
-    /// ever.
+    /// the payload, if this fiber and the joined one, perhaps through others, would wait for each other for ever.
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
@@ -100,16 +99,16 @@ impl<R> JoinHandle<R> {
             if worker.fiber().is_some() && !state.is_set() {
                 watch::note_wait();
             }
-            // Not before: who has been left there as the one to wake has to suspend (S2).
+            // Not earlier: a fiber registered as the waiter must suspend (S2).
             let revoke = Some((Arc::as_ptr(&state).cast::<()>(), forget_waiter::<R> as Revoke));
             let wait = || worker.wait_until(done);
-            // SAFETY: `state` lives until this returns; who is not left there is woken by nobody.
+            // SAFETY: `state` lives until this returns; a fiber that is not registered there is woken by nobody.
             unsafe { worker.scheduler.waiting_until_revoked(Awaited::End(self.number), revoke, wait) };
             if let Some(why) = worker.scheduler.take_verdict() {
                 outcome.set(Some(Err(Box::new(Error::Deadlock { cycle: why.into() }))));
                 return;
             }
-            // Left without an outcome only for that.
+            // Only an abort leaves the wait without an outcome.
             let value = outcome.take();
             if value.is_none() {
                 worker.heed_abort();
@@ -119,7 +118,7 @@ impl<R> JoinHandle<R> {
         outcome.take().unwrap_or_else(|| unreachable!("nobody else takes it"))
     }
 
-    /// Has the fiber ended?
+    /// Returns whether the fiber has ended.
     ///
     /// ```
     /// let fiber = trust::spawn(|| ());
@@ -133,15 +132,15 @@ impl<R> JoinHandle<R> {
 
     /// Asks the fiber to end. It is not cut off: it unwinds, with [`Aborted`](crate::Aborted) as the payload of its
     /// panic, when it next waits in [`sleep`](crate::sleep), [`yield_now`], [`join`](Self::join), for a promise or for
-    /// a socket, or out of such a wait if it is in one. What it has borrowed is dropped in order, as by any panic;
-    /// `join` gives the payload. A fiber that has not begun does not begin.
+    /// a socket, or out of such a wait if it is in one. Its locals are dropped in order, as by any panic; `join`
+    /// returns the payload. A fiber that has not begun does not begin.
     ///
-    /// Other waits come to their end before: the answer to an `apply`, the result of a `launch`, a lock of a
-    /// [`Latch`](crate::Latch). Nothing happens to a fiber that computes, that has ended, or that catches the panic and
-    /// goes on; each call aborts at most once. While a panic unwinds on its thread a fiber goes on waiting.
+    /// Other waits finish first: for the answer to an `apply`, the result of a `launch`, a lock of a
+    /// [`Latch`](crate::Latch). The abort does nothing to a fiber that computes, that has ended, or that catches the
+    /// panic and goes on; each call aborts at most once. While a panic unwinds on its thread a fiber continues to wait.
     ///
-    /// Primitives that hand something to the one that waits, such as those of the crate `gossamer`, may hand it to a
-    /// fiber that is unwinding: it is then lost, as where a thread panics that has been given something.
+    /// Primitives that hand a value to a waiter, such as those of the crate `gossamer`, may hand it to a fiber that is
+    /// unwinding: it is then lost, as when a thread panics after receiving a value.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(1);
@@ -162,16 +161,16 @@ impl<R> JoinHandle<R> {
         if here != Some(true)
             && let Some(worker) = registry::find(self.trustee)
         {
-            // One that takes no more has ended, and the fiber with it.
+            // A worker that takes no more messages has ended, and the fiber with it.
             let _ = worker.send(Message::Abort(whom));
         }
     }
 }
 
-/// Waits until all of these fibers have ended. The outcomes are in the order of the handles.
+/// Waits until all these fibers have ended. The outcomes are in the order of the handles.
 ///
-/// The iterator is used up before anything is waited for: `join_all(work.map(|one| trust::spawn(..)))` has all of them
-/// run at the same time.
+/// The iterator is consumed before the first wait, so `join_all(work.map(|one| trust::spawn(..)))` starts all fibers
+/// first.
 ///
 /// ```
 /// let pool = trust::Threadpool::new(2);
@@ -192,16 +191,16 @@ impl<R> fmt::Debug for JoinHandle<R> {
     }
 }
 
-/// Takes back who waits for this state, unless that one is or will be woken.
+/// Takes back the waiter of this state. False if it is being woken or has been.
 unsafe fn forget_waiter<R>(state: *const (), _: FiberRef) -> bool {
-    // SAFETY: a `State<R>` whose owner waits (`join`).
+    // SAFETY: a `State<R>`; its owner waits in `join`.
     unsafe { (*state.cast::<State<R>>()).forget_waiter() }
 }
 
-/// Of the next handle.
+/// Number of the next handle.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
-/// What a fiber runs, and its handle.
+/// Makes the code of a fiber and its handle.
 fn handle<R, F: FnOnce() -> R>(trustee: TrusteeId, f: F) -> (impl FnOnce(), JoinHandle<R>, Whom) {
     let state = Arc::new(State::new());
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -213,34 +212,35 @@ fn handle<R, F: FnOnce() -> R>(trustee: TrusteeId, f: F) -> (impl FnOnce(), Join
     (run, JoinHandle { state: Some(state), trustee, number }, Whom::Handle(number))
 }
 
-/// Starts a fiber on the calling thread. It runs when the caller waits or yields, on a worker also when the
-/// caller ends; as it stays on this thread it may own what is not `Send`. Legal everywhere.
+/// Starts a fiber on the calling thread. It runs when the caller waits or yields, on a worker also when the caller
+/// ends; as it stays on this thread it may own values that are not `Send`. Legal everywhere.
 ///
-/// If the operating system has no memory for a stack, the handle's `join` says so.
+/// If the operating system has no memory for a stack, the handle's `join` returns that as an error.
 ///
 /// # Before the thread ends
 /// Join its fibers, or call [`finish`]: **a thread that ends (also the main thread, by returning from `main` or by
 /// `std::process::exit`) while one of its fibers waits in the middle of its code ends the process** (`SIGABRT`, with a
-/// message that names the fiber). What such a fiber has borrowed may be a thread-local, which goes with the thread, so
-/// it can neither go on nor be left. A fiber that has not begun by then is run while the thread ends, for at most 5
-/// seconds; those thread-locals that are gone by then panic when it uses them. The workers of a
+/// message that names the fiber). Such a fiber may have borrowed a thread-local, which is destroyed with the thread, so
+/// it can neither continue nor be left. A fiber that has not begun by then runs while the thread ends, for at most 5
+/// seconds; thread-locals that are destroyed by then panic when it uses them. The workers of a
 /// [`Threadpool`](crate::Threadpool) finish their fibers before they end.
 ///
-/// # What fibers share
-/// The fibers of one thread are one thread to all that goes by threads, and take turns where one of them waits. So do
-/// not wait (call nothing that lets other fibers run: `apply`, `join`, [`sleep`](crate::sleep), [`yield_now`], sockets
-/// of [`net`](crate::net))
+/// # State shared by the fibers of a thread
+/// To everything that is per thread the fibers of one thread are a single thread; they take turns where one of them
+/// waits. So do not wait (call nothing that lets other fibers run: `apply`, `join`, [`sleep`](crate::sleep),
+/// [`yield_now`], sockets of [`net`](crate::net))
 ///
-/// - in the initialiser of a `thread_local!`: another fiber may initialise it meanwhile, and what it borrowed is
+/// - in the initialiser of a `thread_local!`: another fiber may initialise it meanwhile, and the value it borrowed is
 ///   dropped under it when the first one is done. **Nothing can refuse this; it is undefined behaviour**;
-/// - inside a closure of a crate for *scoped* thread-locals, which takes back what it lent in the order of calls: other
-///   fibers see the value, or one of them ends the loan too early;
-/// - while a `std::sync::Mutex`, `RwLock` or `RefCell` is held that another fiber of the thread takes: it blocks the
-///   thread (or panics), and with it the fiber that would let go. A [`Latch`](crate::Latch) may be held;
-/// - in what a `Once`, `OnceLock` or `LazyLock` runs, if another fiber of the thread may ask for the same: likewise;
-/// - in a destructor while a panic unwinds, unless you can do with this: until it is done, `std::thread::panicking()`
-///   is true for all fibers of the thread and for the closures that it serves, so that a `Mutex` is poisoned that need
-///   not be, or is not that should. In a panic hook never wait: a panic of another fiber meanwhile ends the process.
+/// - inside a closure of a crate for *scoped* thread-locals, which ends loans in the order of calls: other fibers see
+///   the value, or one of them ends the loan too early;
+/// - while holding a `std::sync::Mutex`, `RwLock` or `RefCell` that another fiber of the thread takes: that blocks the
+///   thread (or panics), and with it the fiber that would release it. A [`Latch`](crate::Latch) may be held;
+/// - inside the closure of a `Once`, `OnceLock` or `LazyLock`, if another fiber of the thread may use the same one:
+///   likewise;
+/// - in a destructor while a panic unwinds, unless this is acceptable: until it is done, `std::thread::panicking()` is
+///   true for all fibers of the thread and for the closures that it serves, so a `Mutex` may be poisoned needlessly, or
+///   not poisoned when it should be. In a panic hook never wait: a panic of another fiber meanwhile ends the process.
 ///
 /// ```
 /// # use std::{cell::Cell, rc::Rc};
@@ -259,7 +259,7 @@ where
     spawn_here(None, f)
 }
 
-/// As [`spawn`], with a name that is told if the fiber overflows its stack.
+/// As [`spawn`], with a name that is reported if the fiber overflows its stack.
 ///
 /// ```
 /// let fiber = trust::spawn_named("the adder", || 1 + 1);
@@ -294,13 +294,13 @@ where
     let (run, handle, whom) = handle(trustee, f);
     let entry = Entry { run: Box::new(run), origin: Origin::Spawned(type_name::<F>()), whom };
     if let Some(worker) = registry::find(trustee) {
-        // An entry that is refused is dropped, and its handle told.
+        // A refused entry is dropped, which tells its handle.
         let _ = worker.send(Message::Spawn(entry));
     }
     handle
 }
 
-/// Lets the other fibers of this thread run, and on a thread's own stack takes one turn of its loop.
+/// Lets the other fibers of this thread run; on a thread's own stack also runs one turn of its loop.
 ///
 /// # Panics
 /// In delegated context and in callbacks, where nothing may wait.
@@ -323,12 +323,12 @@ pub fn yield_now() {
     });
 }
 
-/// Runs the fibers of the calling thread until all have ended, and all that it has asked for is answered. Serves its
+/// Runs the fibers of the calling thread until all have ended and all the thread's requests are answered. Serves its
 /// trustee meanwhile.
 ///
-/// For the end of a thread whose fibers nobody has joined, or on which others may have [launched](crate::Trust::launch)
-/// closures: a thread must not end while one of its fibers waits in the middle of its code ([`spawn`] says why). Waits
-/// for as long as they take. Does nothing on a thread that has not used the library.
+/// For the end of a thread whose fibers were not joined, or on which other threads may have
+/// [launched](crate::Trust::launch) closures: a thread must not end while one of its fibers waits in the middle of its
+/// code ([`spawn`] explains why). Waits as long as they take. Does nothing on a thread that has not used the library.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};
@@ -346,7 +346,7 @@ pub fn yield_now() {
 /// ```
 ///
 /// # Panics
-/// In fibers, delegated context and callbacks: it is for the thread's own code.
+/// In fibers, delegated context and callbacks: only the thread's own code may call it.
 pub fn finish() {
     worker::existing(|worker| {
         worker.assert_may_wait("finish");

@@ -1,4 +1,4 @@
-//! `Latch<T>`: mutual exclusion among the fibers of one thread (T6, thesis 2.4.3.1), with no atomics.
+//! `Latch<T>`: mutual exclusion among the fibers of one thread, without atomics (thesis 2.4.3.1).
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,10 +9,10 @@ use crate::fiber::record::Awaited;
 use crate::fiber::{FiberRef, Waits};
 use crate::runtime::worker;
 
-/// A value that one fiber at a time may hold, also while it waits for something.
+/// Value that one fiber at a time may hold, even while it waits.
 ///
-/// Like a mutex, but only for the fibers of one thread: it is `Send` and not `Sync`, and uses no atomics. It
-/// is fair: fibers get the value in the order in which they asked. Entrust a `Latch` to be able to
+/// Like a mutex, but only for the fibers of one thread: it is `Send` and not `Sync`, and uses no atomics. It is fair:
+/// fibers get the value in the order in which they asked. Entrust a `Latch` to be able to
 /// [`launch`](crate::Trust::launch) closures on its value.
 ///
 /// ```
@@ -30,7 +30,7 @@ use crate::runtime::worker;
 ///
 /// Source: thesis 2.4.3.1.
 pub struct Latch<T> {
-    /// Empty while someone holds the value.
+    /// Empty while a fiber holds the value.
     value: Cell<Option<Box<T>>>,
     line: RefCell<VecDeque<Ticket>>,
     next_ticket: Cell<u64>,
@@ -42,7 +42,7 @@ struct Ticket {
 }
 
 impl<T> Latch<T> {
-    /// A latch around a value.
+    /// Makes a latch around a value.
     ///
     /// ```
     /// let account = trust::local_trustee().entrust(trust::Latch::new(10));
@@ -55,8 +55,8 @@ impl<T> Latch<T> {
     /// Waits for the value; other fibers run meanwhile.
     ///
     /// # Panics
-    /// In delegated context and in callbacks if the value is not free: nothing may wait there.
-    /// If the fiber waits for a value that it holds itself it waits for ever.
+    /// In delegated context and in callbacks if the value is not free: nothing may wait there. A fiber that waits for a
+    /// value that it holds itself waits for ever.
     ///
     /// ```
     /// let latch = trust::Latch::new(1);
@@ -82,7 +82,7 @@ impl<T> Latch<T> {
         }
     }
 
-    /// The value, if it is free and nobody waits for it.
+    /// Returns the value, if it is free and nobody waits for it.
     ///
     /// ```
     /// let latch = trust::Latch::new(1);
@@ -98,7 +98,7 @@ impl<T> Latch<T> {
         self.value.take().map(|value| LatchGuard { latch: self, value: Some(value) })
     }
 
-    /// The value, or the latch again if a launched closure has it at the moment.
+    /// Returns the value, or the latch again if a launched closure has the value at the moment.
     ///
     /// ```
     /// let latch = trust::Latch::new(vec![1, 2]);
@@ -118,7 +118,7 @@ impl<T> Latch<T> {
         free
     }
 
-    /// Where the value lies, if it is there.
+    /// Returns the value in place, if it is there.
     pub(crate) fn get(&mut self) -> Option<&mut T> {
         self.value.get_mut().as_deref_mut()
     }
@@ -128,7 +128,7 @@ impl<T> Latch<T> {
         self.value.take()
     }
 
-    /// Puts the value back. Gives back what was there, if the latch was replaced meanwhile.
+    /// Puts the value back. Returns it if the latch was replaced meanwhile and has a value already.
     pub(crate) fn put_back(&mut self, value: Box<T>) -> Option<Box<T>> {
         let there = self.value.take();
         if there.is_some() {
@@ -156,7 +156,7 @@ impl<T: Default> Default for Latch<T> {
     }
 }
 
-/// The value of a [`Latch`], until it is dropped.
+/// Value of a [`Latch`], held until this is dropped.
 pub struct LatchGuard<'a, T> {
     latch: &'a Latch<T>,
     value: Option<Box<T>>,

@@ -1,10 +1,10 @@
-//! `launch`: a delegated closure that runs in a fiber at the trustee, and may wait (T6, thesis 2.4.3).
+//! `launch`: a delegated closure that runs in a fiber at the trustee, and may wait (thesis 2.4.3).
 //!
-//! The request makes the fiber and is answered at once; the result comes as a request of its own, from the
-//! trustee's worker to the client's, with the token under which the client keeps what is to be done with it.
-//! While it runs, the fiber owns the latched value: it takes it out of the property's [`Latch`] and puts it
-//! back, so that no two fibers have it, whatever plain `apply`s do to the latch meanwhile. Fibers that wait for
-//! a value to come back stand in line by property, first come, first served.
+//! The request starts the fiber and is answered at once; the result comes as a separate request, from the trustee's
+//! worker to the client's, with the token under which the client keeps the callback. While it runs, the fiber owns the
+//! latched value: it takes the value out of the property's [`Latch`] and puts it back, so no two fibers have it, even
+//! if a plain `apply` replaces the latch meanwhile. Fibers that wait for a value to come back stand in line by
+//! property, first come, first served.
 
 #![allow(unsafe_code)]
 
@@ -25,8 +25,7 @@ use crate::tasks::job::Job;
 use crate::tasks::latch::Latch;
 use crate::unwind::quietly;
 
-/// Launches a job on a property; `then` is called on this thread with the outcome. Returns the token under which it is
-/// awaited.
+/// Launches a job on a property; `then` is called on this thread with the outcome. Returns the token of the wait.
 pub(crate) fn launch<T: 'static, J: Job<T>>(
     worker: &Worker,
     trustee: TrusteeId,
@@ -61,7 +60,7 @@ pub(crate) fn deliver<T, J: Job<T>>(worker: &Worker, client: TrusteeId, token: u
     }
 }
 
-/// A fiber could not be made: for who asked for it. What it was to run is dropped first, for that is the user's code.
+/// Makes the fault of a fiber that could not be started. Its closure is dropped first, for that is user code.
 pub(crate) fn refused(NotStarted { error, run }: NotStarted) -> Fault {
     quietly(|| drop(run));
     Fault::Refused(error.to_string())
@@ -81,7 +80,7 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
         // SAFETY: the caller's promise.
         unsafe {
             if (*property).is_poisoned() {
-                // Captures that panic have said so: the client is told of the poison in any case.
+                // A capture that panics when dropped is reported by the hook: the client gets the poison in any case.
                 quietly(|| drop(job));
                 return Err(poisoned(property));
             }
@@ -92,9 +91,9 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
             worker::with(|worker| {
                 // SAFETY: the +1 above keeps the property until the fiber gives it back at its end.
                 let outcome = unsafe { run_latched(worker, property, |held: &mut Held<'_, T>| job.run(held)) };
-                // A value that nobody takes may panic when it is dropped.
+                // An undelivered value may panic when it is dropped.
                 quietly(|| deliver::<T, J>(worker, client, token, outcome));
-                // Not before the outcome is on its way: a thread that ends tells the clients of what is under way.
+                // Only after the outcome was sent: a thread that ends reports the launches under way to their clients.
                 worker.launches.note_ended(client, token);
                 // SAFETY: as above.
                 unsafe { worker.count(property, -1) };
@@ -140,7 +139,7 @@ impl<T: 'static, J: Job<T>> Request for Launch<T, J> {
     }
 }
 
-/// In the fiber: takes the value out of the latch in turn, runs `f` on it, puts it back.
+/// Runs in the fiber: takes the value out of the latch in turn, runs `f` on it, puts it back.
 ///
 /// # Safety
 /// The property is a live `Property<Latch<T>>` of this worker, and is kept until this returns.
@@ -160,12 +159,12 @@ unsafe fn run_latched<T, U>(
     worker.scheduler.note_holding(property.cast_const().cast());
     // SAFETY: the launch's count keeps the property.
     let outcome = if unsafe { (*property).is_poisoned() } {
-        // As above, in `start`: the value goes back in any case.
+        // As in `start`: the value goes back in any case.
         quietly(|| drop(f));
         Err(poisoned(property))
     } else {
         catch_unwind(AssertUnwindSafe(|| f(&mut held))).map_err(|payload| {
-            // Without the value, which it gave up and did not get again, the closure has left nothing half-changed.
+            // A closure that released the value and did not get it again has left nothing half-changed.
             if held.has_value() {
                 worker.poison(property, &*payload);
             }
@@ -180,7 +179,7 @@ unsafe fn run_latched<T, U>(
     outcome
 }
 
-/// The trustee has made the fiber, or has not.
+/// Response to `Launch`: the trustee has started the fiber, or failed to.
 pub(crate) struct Accepted {
     pub(crate) token: u64,
 }

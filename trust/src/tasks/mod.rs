@@ -1,7 +1,6 @@
-//! What fibers do and wait for: spawned fibers and their ends, launched closures, latches, promises.
+//! Work of fibers and their waits: spawned fibers and their ends, launched closures, latches, promises.
 //!
-//! Owns the protocols between who asks and who answers later. Called by programs through the crate's root, and by
-//! `api`.
+//! Owns the protocols between a request and a later answer. Called by programs through the crate's root, and by `api`.
 
 pub(crate) mod carry;
 pub(crate) mod deliver;

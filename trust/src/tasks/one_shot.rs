@@ -1,6 +1,6 @@
-//! A value that is given once, and who waits for it: [`OneShot`] within one thread, [`SharedOneShot`] between threads.
+//! Value that is set once, with its waiter: [`OneShot`] within one thread, [`SharedOneShot`] between threads.
 //!
-//! What waits is what differs: a caller on its own stack (`reply.rs`), a fiber that a timer may wake too
+//! The kinds differ in their waiter: a caller on its own stack (`reply.rs`), a fiber that a timer may wake too
 //! (`promise.rs`), a fiber of another thread (`join.rs`), a task of an async program (`api/future.rs`).
 
 use std::cell::Cell;
@@ -11,12 +11,12 @@ use crate::fiber::FiberRef;
 use crate::fiber::timer::Waiter;
 use crate::runtime::worker::{self, Worker};
 
-/// The place of a fiber that waits. Empty while it runs, and for a thread's own code, which sees for itself.
+/// Place of a waiting fiber. Empty while it runs, and for a thread's own code, which polls.
 pub(crate) type WaitingFiber = Cell<Option<FiberRef>>;
 
-/// Where fibers are that wait for a value of their own thread.
+/// Waiters for a value of their own thread.
 pub(crate) trait Waiting {
-    /// Lets them go on.
+    /// Wakes them.
     fn wake(&self, worker: &Worker);
 }
 
@@ -33,7 +33,7 @@ impl Waiting for Waiter {
     }
 }
 
-/// Within one thread.
+/// One-shot value within one thread.
 #[derive(Default)]
 pub(crate) struct OneShot<T, W = WaitingFiber> {
     value: Cell<Option<T>>,
@@ -47,7 +47,7 @@ impl<T, W: Waiting> OneShot<T, W> {
         OneShot { value: Cell::new(None), is_set: Cell::new(false), waiter }
     }
 
-    /// Gives the value, and lets the fiber that waits go on.
+    /// Sets the value, and wakes the waiting fiber.
     #[inline(always)]
     pub(crate) fn set(&self, value: T) {
         self.value.set(Some(value));
@@ -55,7 +55,7 @@ impl<T, W: Waiting> OneShot<T, W> {
         worker::with(|worker| self.waiter.wake(worker));
     }
 
-    /// Was it given, taken or not?
+    /// Returns whether the value was set, taken or not.
     #[inline(always)]
     pub(crate) fn is_set(&self) -> bool {
         self.is_set.get()
@@ -67,13 +67,13 @@ impl<T, W: Waiting> OneShot<T, W> {
     }
 }
 
-/// Who waits for a value of another thread.
+/// Waiter for a value of another thread.
 pub(crate) trait Wakes {
     fn wake(self);
 }
 
-/// Between threads. Starting and joining fibers, and futures, are not on the path of a request between workers, so a
-/// lock does.
+/// One-shot value between threads. Starting and joining fibers, and futures, are not on the path of a request between
+/// workers, so a lock suffices.
 pub(crate) struct SharedOneShot<T, W>(Mutex<State<T, W>>);
 
 struct State<T, W> {
@@ -91,7 +91,7 @@ impl<T, W: Wakes> SharedOneShot<T, W> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the value, unless there was one before, and wakes who waits.
+    /// Sets the value, unless one was set before, and wakes the waiter.
     pub(crate) fn set(&self, value: T) {
         let mut state = self.lock();
         if state.is_set {
@@ -106,18 +106,18 @@ impl<T, W: Wakes> SharedOneShot<T, W> {
         }
     }
 
-    /// Takes back who was to be woken. False if there is nobody any more.
+    /// Takes back the waiter. False if there is none any more.
     pub(crate) fn forget_waiter(&self) -> bool {
         self.lock().waiter.take().is_some()
     }
 
-    /// Was it given, taken or not?
+    /// Returns whether the value was set, taken or not.
     pub(crate) fn is_set(&self) -> bool {
         self.lock().is_set
     }
 
-    /// The value, if it was given and not taken before; until it is given, leaves who is to be woken, `who` given the
-    /// one that was left before.
+    /// Takes the value, if it was set and not taken before; until it is set, stores the waiter that `who` makes from
+    /// the previous one.
     pub(crate) fn take_or_wait(&self, who: impl FnOnce(Option<W>) -> W) -> Poll<Option<T>> {
         let mut state = self.lock();
         if state.is_set {

@@ -1,10 +1,10 @@
-//! A value that is given later, by whoever holds the promise of it: one request's closure may leave the promise in a
-//! property, and another's keep it. What channels, barriers and condition variables are made of.
+//! Value that the holder of a promise gives later: one request's closure may leave the promise in a property, and
+//! another's keep it. The basis of channels, barriers and condition variables.
 //!
-//! A promise is the client's id and a token under which the client keeps who waits, as for a launched closure's result
-//! (`launch.rs`, `deliver.rs`); keeping it is one request to the client's worker. A token that nobody awaits any more,
-//! or a value of another type than is awaited, is ignored, so a promise is harmless wherever it ends up. Nothing here
-//! holds up the end of a worker: a fiber that waits does, as always.
+//! A promise is the client's id and a token under which the client keeps the waiter, as for a launched closure's result
+//! (`launch.rs`, `deliver.rs`); keeping it is one request to the client's worker. A token that is no longer awaited, or
+//! a value of an unexpected type, is ignored, so a promise is harmless wherever it ends up. Nothing here delays the end
+//! of a worker; a waiting fiber does, as always.
 
 #![allow(unsafe_code)]
 
@@ -34,10 +34,11 @@ use crate::tasks::one_shot::OneShot;
 use crate::tasks::select::{Waiters, sealed, wait_for_any};
 use crate::unwind::quietly;
 
-/// Makes a promise of a `T`, and what waits for it.
+/// Makes a promise of a `T`, and the [`Pending`] that waits for it.
 ///
 /// The [`Promise`] may travel: capture it in a closure, keep it in a property, give it to a fiber of another machine.
-/// Who has it [keeps](Promise::keep) it when the time has come. The [`Pending`] stays on this thread. Legal everywhere.
+/// Its holder [keeps](Promise::keep) it when the value is ready. The [`Pending`] stays on this thread. Legal
+/// everywhere.
 ///
 /// ```
 /// use trust::{Promise, promise};
@@ -50,7 +51,7 @@ use crate::unwind::quietly;
 /// assert_eq!(number.wait(), Ok(7));
 /// ```
 ///
-/// Cost: nothing is sent; keeping it is one request to this thread's worker, dropping it unkept likewise.
+/// Cost: making it sends nothing; keeping it is one request to this thread's worker, and so is dropping it unkept.
 pub fn promise<T: 'static>() -> (Promise<T>, Pending<T>) {
     let slot = Rc::new(OneShot::new(Waiters::default()));
     worker::with(|worker| {
@@ -61,7 +62,7 @@ pub fn promise<T: 'static>() -> (Promise<T>, Pending<T>) {
     })
 }
 
-/// Settles a promised value, as gone where the worker ends that would have been told.
+/// Setter of a promised value; settles it as gone if the worker that keeps it ends.
 struct Settles<T>(Rc<OneShot<Result<T, Fault>, Waiters>>);
 
 impl<T> Drop for Settles<T> {
@@ -72,16 +73,16 @@ impl<T> Drop for Settles<T> {
     }
 }
 
-/// Names a promise, on both sides of it.
+/// Name of a promise, the same on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PromiseId {
     client: TrusteeId,
     token: u64,
 }
 
-/// The duty to give a value to whoever has the [`Pending`]. See [`promise`].
+/// Duty to give a value to the holder of the [`Pending`]. See [`promise`].
 ///
-/// Dropped unkept, it tells them that there will be none.
+/// Dropped unkept, it tells the holder that there will be no value.
 pub struct Promise<T> {
     id: PromiseId,
     value: PhantomData<fn(T)>,
@@ -93,7 +94,7 @@ unsafe impl<T> NoRef for Promise<T> {}
 
 impl<T: 'static> Promise<T> {
     /// Gives the value. Legal everywhere, also inside delegated closures and callbacks; where it may wait, it waits
-    /// while every slot to the client is full. If nobody waits for the value any more, it is dropped there.
+    /// while every slot to the client is full. A value that is no longer awaited is dropped there.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(1);
@@ -116,8 +117,8 @@ impl<T: 'static> Promise<T> {
     }
 
     /// As [`keep`](Self::keep), for values that travel serialised, as with
-    /// [`Trust::apply_with`](crate::Trust::apply_with). To the thread that keeps it, the value goes as it is. One that
-    /// does not serialise, or is larger than 1 GiB, or 64 MiB to another machine, is an error for who waits.
+    /// [`Trust::apply_with`](crate::Trust::apply_with). On the awaiting thread itself the value is not serialised. A
+    /// value that does not serialise, or is larger than 1 GiB, or 64 MiB to another machine, gives the waiter an error.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(1);
@@ -135,7 +136,7 @@ impl<T: 'static> Promise<T> {
                 call_back(worker, || worker.launches.complete(id.token, Ok(value)));
             });
         }
-        // Writing and dropping the value is the value's code, not that of the closure in which this may stand.
+        // Serialising and dropping the value is the value's code, not that of the enclosing closure.
         let encode = AssertUnwindSafe(|| serial::encode(&value, serial::limit_bytes(id.client)));
         let bytes = catch_unwind(encode).unwrap_or_else(|panic| Err(Fault::Panicked(panic)));
         quietly(|| drop(value));
@@ -151,7 +152,7 @@ impl<T: 'static> Promise<T> {
 }
 
 impl<T> Promise<T> {
-    /// Its name.
+    /// Returns its name.
     ///
     /// ```
     /// let (promise, number) = trust::promise::<u32>();
@@ -161,8 +162,8 @@ impl<T> Promise<T> {
         self.id
     }
 
-    /// Ends the promise without a word, where who made it knows by other means that it is not needed. Who waits for it
-    /// all the same waits for ever.
+    /// Ends the promise without notice, for a maker that knows by other means that the value is not needed. A waiter
+    /// waits for ever.
     ///
     /// ```
     /// let (promise, number) = trust::promise::<u32>();
@@ -195,7 +196,7 @@ fn send<C: Request>(worker: &Worker, client: TrusteeId, request: C) {
     worker.submit(client, std::ptr::null_mut(), request, Ignore, worker.context() == Context::Free);
 }
 
-/// A serialised value on its way to who waits for it.
+/// Serialised value on its way to the waiter.
 struct Kept<T> {
     token: u64,
     bytes: Parcel,
@@ -223,16 +224,17 @@ impl<T: DeserializeOwned + 'static> Request for Kept<T> {
     }
 }
 
-/// A value that was promised. See [`promise`].
+/// Value that was promised. See [`promise`].
 ///
-/// Dropped, it lets the promise be kept in vain.
+/// If this is dropped, the value of the promise is discarded.
 pub struct Pending<T> {
     id: PromiseId,
     slot: Rc<OneShot<Result<T, Fault>, Waiters>>,
 }
 
 impl<T: 'static> Pending<T> {
-    /// Waits for the value; a fiber lets others run, a thread's own code serves its trustee and runs its fibers.
+    /// Waits for the value. Meanwhile a fiber lets others run; a thread's own code serves its trustee and runs its
+    /// fibers.
     ///
     /// # Errors
     /// [`Error::Gone`] if the promise was dropped unkept; [`Error::Codec`], [`Error::TooLarge`] or [`Error::Panicked`]
@@ -257,12 +259,12 @@ impl<T: 'static> Pending<T> {
         });
         match self.slot.take() {
             Some(outcome) => outcome.map_err(Fault::into_error::<T>),
-            // `try_take` had it.
+            // `try_take` has taken it.
             None => Err(Fault::Gone.into_error::<T>()),
         }
     }
 
-    /// As [`wait`](Self::wait), for no longer than `time`; then `None`, and the value may still come.
+    /// As [`wait`](Self::wait), for at most `time`; then `None`, and the value may still come.
     ///
     /// ```
     /// use std::time::Duration;
@@ -275,14 +277,14 @@ impl<T: 'static> Pending<T> {
         worker::with(|worker| {
             worker.assert_may_wait("Pending::wait_timeout");
             if !self.slot.is_set() {
-                // Several fibers may wait here. Without an end where a clock cannot say it.
+                // Several fibers may wait here. No deadline if the clock cannot represent it.
                 wait_for_any(worker, Awaited::Promise(type_name::<T>()), &[self], Instant::now().checked_add(time));
             }
         });
         self.try_take()
     }
 
-    /// The value, if it has come and was not taken yet. Does not wait.
+    /// Returns the value, if it has come and was not taken yet. Does not wait.
     ///
     /// ```
     /// let (promise, number) = trust::promise();
@@ -296,7 +298,7 @@ impl<T: 'static> Pending<T> {
 }
 
 impl<T> Pending<T> {
-    /// The promise's name.
+    /// Returns the promise's name.
     ///
     /// ```
     /// let (promise, number) = trust::promise::<u32>();
@@ -320,7 +322,7 @@ impl<T: 'static> sealed::Source for Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        // A thread whose worker has ended may have another, with tokens of its own.
+        // A thread may have a new worker after the first one ended, with its own tokens.
         worker::existing(|worker| {
             if worker.id == self.id.client {
                 worker.launches.forget_promised(self.id.token);

@@ -1,4 +1,4 @@
-//! Where a waiting caller gets the outcome of its request.
+//! Place in which a waiting caller receives the outcome of its request.
 
 #![allow(unsafe_code)]
 
@@ -10,10 +10,10 @@ use crate::request::Fault;
 use crate::runtime::worker::Worker;
 use crate::unwind::AbortOnUnwind;
 
-/// Where a waiting caller gets the outcome of its request: on its own stack, which stays while it waits.
+/// Place in which a waiting caller receives the outcome of its request: on its own stack, which stays while it waits.
 ///
-/// Its waiter is a fiber that has suspended itself to wait. None before: an outcome that is there at once (the trustee
-/// is gone) must not make a fiber ready that still runs (S2).
+/// Its waiter is a fiber that has suspended itself. There is none before: an outcome that is there at once (the trustee
+/// is gone) must not make a running fiber ready (S2).
 pub(crate) struct Reply<U>(OneShot<Result<U, Fault>>);
 
 impl<U> Reply<U> {
@@ -22,7 +22,7 @@ impl<U> Reply<U> {
         Reply(OneShot::new(WaitingFiber::default()))
     }
 
-    /// What fills this reply. Must be called before the reply is dropped: `wait` sees to it.
+    /// Returns the function that fills this reply. It must be called before the reply is dropped: `wait` ensures that.
     #[inline(always)]
     pub(crate) fn answer(&self) -> impl FnOnce(Result<U, Fault>) + use<U> {
         let reply = ptr::from_ref(&self.0);
@@ -30,7 +30,7 @@ impl<U> Reply<U> {
         move |outcome| unsafe { (*reply).set(outcome) }
     }
 
-    /// Where an answer goes that comes by way of others.
+    /// Returns the address for an answer that other trustees will deliver.
     pub(crate) fn address(&self) -> *const () {
         ptr::from_ref(&self.0).cast()
     }
@@ -38,13 +38,13 @@ impl<U> Reply<U> {
     /// Fills the reply at this address.
     ///
     /// # Safety
-    /// It is the address of a `Reply<U>` of this thread, which is waited for and has not been filled.
+    /// The address is that of a `Reply<U>` of this thread, which is awaited and has not been filled.
     pub(crate) unsafe fn answer_at(address: *const (), outcome: Result<U, Fault>) {
         // SAFETY: the caller's promise; as in `answer`.
         unsafe { (*address.cast::<OneShot<Result<U, Fault>>>()).set(outcome) }
     }
 
-    /// Not by value: `answer` has the address.
+    /// Waits for the outcome. Not by value: `answer` has the address.
     #[inline(always)]
     pub(crate) fn wait(&self, worker: &Worker) -> Result<U, Fault> {
         self.0.waiter.set(worker.fiber());
@@ -65,10 +65,10 @@ mod tests {
     use crate::park::Waker;
     use crate::runtime::worker;
 
-    /// Says so, where the one that waits would go on although an answer still has its address.
+    /// Printed if the waiter would continue although an answer still has its address.
     const WENT_ON: &str = "the frame that waits for an answer was unwound";
 
-    /// Panics instead of sleeping.
+    /// Waker that panics instead of sleeping.
     struct Cracked;
 
     // SAFETY: neither function calls the library.
@@ -79,7 +79,7 @@ mod tests {
         fn wake(&self) {}
     }
 
-    /// Waits for an answer that is still to come, on a worker whose loop unwinds.
+    /// Waits for an answer that has not come, on a worker with a loop that unwinds.
     fn wait_on_a_worker_that_unwinds() {
         let thread = std::thread::spawn(|| {
             worker::with(|worker| {

@@ -9,25 +9,25 @@ use crate::fiber::timer::Waiter;
 use crate::runtime::worker::{self, Worker};
 use crate::tasks::one_shot::Waiting;
 
-/// Who waits for a promised value.
+/// Waiters for a promised value.
 #[derive(Default)]
 pub(crate) struct Waiters {
-    /// Of the one that waits for it alone and has it to itself.
+    /// Sole waiter, which waits for this value only.
     pub(crate) own: Waiter,
-    /// Of those that wait for it among others or beside each other: each has one waiter for all, which whoever comes
-    /// first takes (S2).
+    /// Waiters for several values, or of several fibers: each has one waiter for all its values, which the first value
+    /// takes (S2).
     selecting: RefCell<Vec<Waiter>>,
 }
 
 impl Waiting for Waiters {
     fn wake(&self, worker: &Worker) {
         worker.resume(self.own.take());
-        // They take themselves out.
+        // The waiters remove themselves.
         self.selecting.borrow().iter().for_each(|waiter| worker.resume(waiter.take()));
     }
 }
 
-/// What [`select`] can wait for: a [`Pending`](crate::Pending).
+/// Source that [`select`] can wait for: a [`Pending`](crate::Pending).
 ///
 /// Sealed: it cannot be implemented outside of this crate.
 pub trait Source: sealed::Source {}
@@ -36,14 +36,14 @@ impl<S: sealed::Source> Source for S {}
 
 pub(crate) mod sealed {
     pub trait Source {
-        /// Was it given, taken or not?
+        /// Returns whether the value was given, taken or not.
         fn is_settled(&self) -> bool;
         #[expect(private_interfaces, reason = "nobody outside can name it, nor has to")]
         fn waiters(&self) -> &super::Waiters;
     }
 }
 
-/// One that waits for all of these; no longer when this is dropped.
+/// Registration of one waiter with all of these sources; dropping it removes the waiter.
 struct Selecting<'a> {
     sources: &'a [&'a dyn Source],
     waiter: Waiter,
@@ -65,13 +65,13 @@ impl Drop for Selecting<'_> {
     }
 }
 
-/// Waits until one of these promised values has come, or until it is known that it will not, but no longer than `time`,
-/// if that is given. Returns the place of the first of them of which this is so, which need not be the one that came
-/// first; `None` when the time is over. Nothing is taken: [`Pending::try_take`](crate::Pending::try_take) has the value
-/// then. One whose value was taken before counts as well: leave it out.
+/// Waits until one of these promised values has come or is known never to come, at most for `time` if given. Returns
+/// the index of the first such value in the list, which need not be the one that came first; `None` after `time`.
+/// Nothing is taken: [`Pending::try_take`](crate::Pending::try_take) returns the value. A value that was taken before
+/// also counts: leave it out.
 ///
 /// Anything that calls back can be waited for this way: `trust.apply_then(f, |value| promise.keep(value))`. For
-/// channels of a rack program there is `gossamer::sync::select`.
+/// channels of a rack program use `gossamer::sync::select`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -96,7 +96,7 @@ pub fn select(sources: &[&dyn Source], time: Option<Duration>) -> Option<usize> 
         assert!(!sources.is_empty() || time.is_some(), "`select` of nothing waits for ever");
         let first = || sources.iter().position(|source| source.is_settled());
         if first().is_none() {
-            // Without an end where a clock cannot say it.
+            // No deadline if the clock cannot represent it.
             let end = time.and_then(|time| Instant::now().checked_add(time));
             wait_for_any(worker, Awaited::Promises, sources, end);
         }
@@ -104,7 +104,7 @@ pub fn select(sources: &[&dyn Source], time: Option<Duration>) -> Option<usize> 
     })
 }
 
-/// Waits until one of these has come, or up to `end`. Unwinds if the fiber is aborted.
+/// Waits until one of these has come, or until `end`. Unwinds if the fiber is aborted.
 pub(crate) fn wait_for_any(worker: &Worker, awaited: Awaited, sources: &[&dyn Source], end: Option<Instant>) {
     let selecting = Selecting::new(sources);
     let is_any_settled = || sources.iter().any(|source| source.is_settled());

@@ -1,4 +1,4 @@
-//! `sleep` (T9).
+//! `sleep`.
 
 use std::time::{Duration, Instant};
 
@@ -6,8 +6,8 @@ use crate::fiber::record::Awaited;
 use crate::fiber::timer::Waiter;
 use crate::runtime::worker;
 
-/// Suspends the calling fiber for at least `time`; other fibers run. On a thread outside the pool its own
-/// fibers and trustee are served meanwhile.
+/// Suspends the calling fiber for at least `time`; other fibers run. On a thread outside the pool its own fibers and
+/// trustee are served meanwhile.
 ///
 /// # Panics
 /// In delegated context and in callbacks, where nothing may wait.
@@ -19,7 +19,7 @@ use crate::runtime::worker;
 pub fn sleep(time: Duration) {
     worker::with(|worker| {
         worker.assert_may_wait("sleep");
-        // Without an end where a clock cannot say it.
+        // No deadline if the clock cannot represent it.
         let end = Instant::now().checked_add(time);
         worker.wait_unless_aborted(Awaited::Time, end, &Waiter::default(), || false);
         worker.heed_abort();

@@ -1,32 +1,33 @@
-//! `together`: one closure on several latched values at once, of one or several trustees (T21).
+//! `together`: one closure on several latched values at once, of one or several trustees.
 //!
-//! The closure runs at the *last* trustee of those that have one of the values, in the order of their ids. What the
-//! others have is lent to that one (`runtime/worker/lines.rs`), trustee for trustee in this order: the call travels
-//! upwards, takes a share of each value and stands in line where it gets none, which takes no fiber. It goes the same
-//! way back, gives the shares back, and tells the client last: who has the result finds all values free, or lent to
-//! calls of others.
+//! The closure runs at the *last* trustee, in the order of ids, among those that have one of the values. The values of
+//! the others are lent to that one (`runtime/worker/lines.rs`), trustee by trustee in this order: the call travels
+//! upwards, takes a share of each value, and stands in line for a value that it cannot get, which takes no fiber. It
+//! returns by the same route, gives the shares back, and tells the client last: once the client has the result, all
+//! values are free, or lent to other calls.
 //!
-//! - Where the values of the last trustee are free the closure runs on them where they lie, and the result is the
-//!   response to the request with which the call came: so a call for values of one trustee is one request, and nothing
-//!   is allocated. Values of the thread's own trustee take no request at all.
-//! - Where it has to stand in line the response says so ([`Visited::Moved`]), and the result comes back by a request.
+//! - If the values of the last trustee are free the closure runs on them in place, and the result is the response to
+//!   the request that brought the call. So a call for values of one trustee is one request and allocates nothing.
+//!   Values of the thread's own trustee take no request at all.
+//! - If the call has to stand in line the response says so ([`Visited::Moved`]), and the result comes back by a
+//!   request.
 //!
-//! A call lies on the stack of who waits for it, or in a box; what travels is its address.
+//! A call lies on the stack of the waiting caller, or in a box; its address is sent.
 //!
 //! Invariants:
-//! - (J1) A call waits only for a property that comes after all of which it has a share, in one order for all: so calls
-//!   never wait for each other in a circle. A fiber that holds a launched value would add an edge of its own; it is
-//!   refused.
-//! - (J2) A trust of each property lives until the client is told: the caller's, which waits, or the call's own.
-//! - (J3) At any time one thread has the call, and nobody else looks at it: that to which its address was sent last.
-//!   The client is told exactly once, whatever ends on the way: a request with which a call goes on and that is refused
-//!   gives it back to its sender ([`Return`]); what is dropped in a line or on its way home goes home by itself, by the
-//!   inbox if need be ([`way`]). A response is not trusted to reach a worker that is about to leave: it may be long
-//!   until it is sent.
+//! - (J1) A call waits only for a property that comes after all those of which it has a share, in one order for all: so
+//!   calls never wait for each other in a cycle. A fiber that holds a launched value would add an edge of its own; it
+//!   is refused.
+//! - (J2) A trust of each property lives until the client is told: the waiting caller's, or the call's own.
+//! - (J3) At any time one thread owns the call, the one to which its address was sent last, and no other thread
+//!   accesses it. The client is told exactly once, even if threads end on the way: a refused request that carried a
+//!   call gives the call back to its sender ([`Return`]); a call dropped in a line or on its way back continues its way
+//!   back by itself, through the inbox if need be ([`way`]). A response is not relied on to reach a worker that is
+//!   about to leave: it may be long until it is sent.
 //! - (J4) A value is touched by the thread of the trustee that has it or to which it is lent (N1), and only between
 //!   closures (D1): a call moves on in a request of its own, in free context, in a continuation, or deferred.
-//! - (J5) A closure that panicked poisons all: the values of its own trustee at once; those that were lent are refused
-//!   there until their trustees have poisoned them (`Lines::spoil`).
+//! - (J5) A closure that panicked poisons all its properties: those of its own trustee at once; the lent ones are
+//!   refused there until their trustees have poisoned them (`Lines::spoil`).
 
 #![allow(unsafe_code)]
 
@@ -62,13 +63,13 @@ use crate::tasks::latch::Latch;
 use crate::tasks::reply::Reply;
 use crate::unwind::{AbortOnUnwind, quietly};
 
-/// So many values a caller borrows itself, one after the other; for more of them its call travels.
+/// Most values that a caller borrows itself, one after the other; with more its call travels.
 const BORROWED_MAX: usize = 2;
 
-/// A closure on so many values, of a list whose length is known, travels with all that it needs.
+/// Most values of an array or a tuple with which the closure travels together with all that it needs.
 const VISITED_MAX: usize = 4;
 
-/// Latches of values that travel between threads: the caller sees to `T: Send`.
+/// Returns the kind of latches of `T`. The values travel between threads: the caller ensures `T: Send`.
 pub(crate) const fn kind_of<T: 'static>() -> &'static LatchKind {
     &LatchKind {
         name: std::any::type_name::<Latch<T>>,
@@ -84,7 +85,7 @@ pub(crate) const fn kind_of<T: 'static>() -> &'static LatchKind {
             let value = Box::from_raw(value.cast::<T>().as_ptr());
             let replaced = Property::<Latch<T>>::value(property).put_back(value);
             if replaced.is_some() {
-                // The user's code, which may not wait here. A value that panics when it is dropped has said so.
+                // User code, which may not wait here. A value that panics when dropped is reported by the panic hook.
                 worker::with(|worker| worker.delegated(|| quietly(|| drop(replaced))));
             }
         },
@@ -93,23 +94,24 @@ pub(crate) const fn kind_of<T: 'static>() -> &'static LatchKind {
     }
 }
 
-/// One of the properties that a call goes for.
+/// One of the properties of a call.
 #[derive(Clone, Copy)]
 pub struct Part {
     trustee: TrusteeId,
     property: *mut Header,
     kind: &'static LatchKind,
-    /// Of a share of it, or of what lies there while the closure runs.
+    /// Value of the share, or the value in place while the closure runs.
     value: NonNull<()>,
-    /// As which argument the closure wants it.
+    /// Index of the closure's argument.
     argument: usize,
 }
 
-// SAFETY: addresses that only their trustees follow, or whom the value is lent to (J4), of values that are `Send`.
+// SAFETY: addresses dereferenced only by their trustee, or by the trustee the value is lent to (J4), of values that are
+// `Send`.
 unsafe impl Send for Part {}
 
 impl Part {
-    /// Of a trust of a latch.
+    /// Makes the part of a trust of a latch.
     pub(crate) fn new<T: Send + 'static>((property, trustee): (*mut Header, TrusteeId), argument: usize) -> Part {
         Part { trustee, property, kind: kind_of::<T>(), value: NonNull::dangling(), argument }
     }
@@ -118,17 +120,17 @@ impl Part {
         (self.kind.name)()
     }
 
-    /// What it is, and where.
+    /// Returns the property and its trustee.
     pub(crate) fn place(&self) -> (*mut Header, TrusteeId) {
         (self.property, self.trustee)
     }
 }
 
-/// The properties of one call: an array where their number is known, else a `Vec`.
+/// Properties of one call: an array if their number is known, else a `Vec`.
 pub(crate) trait Parts: AsRef<[Part]> + AsMut<[Part]> + Clone + Send + 'static {
-    /// What a visit to the last trustee takes along.
+    /// Stops that a visit to the last trustee takes along.
     type Stops: AsRef<[Stop]> + Send + 'static;
-    /// The most of them; 0 if the call itself goes.
+    /// Most of them; 0 if the call itself travels.
     const STOPS_MAX: usize;
     fn stops(&self, stop: impl Fn(usize, &Part) -> Stop) -> Self::Stops;
 }
@@ -149,7 +151,7 @@ impl Parts for Vec<Part> {
     }
 }
 
-/// Are all of these on this machine?
+/// Checks that all of these are on this machine.
 ///
 /// # Errors
 /// [`Error::Apart`].
@@ -158,24 +160,24 @@ pub(crate) fn assert_here(parts: &[Part]) -> Result<(), Error> {
     apart.map_or(Ok(()), |part| Err(Error::Apart { property: part.name() }))
 }
 
-/// A closure on the values, which are given in the order of its arguments.
+/// Closure on the values, which are given in the order of its arguments.
 pub(crate) trait Job: Send + 'static {
     type Output: Send + 'static;
-    /// Of the latch whose value is this argument.
+    /// Returns the kind of latch that holds this argument.
     fn kind(argument: usize) -> &'static LatchKind;
     /// # Safety
-    /// The values are those of the parts of the call, and nobody else has them.
+    /// The values are those of the parts of the call, and nothing else accesses them.
     unsafe fn run(self, values: &[NonNull<()>]) -> Self::Output;
 }
 
-/// Why there is no result, and which type of property it is about.
+/// Reason why there is no result, and the type of the property concerned.
 pub(crate) struct Failure {
     pub(crate) fault: Fault,
     property: &'static str,
 }
 
 impl Failure {
-    /// Of a call of which no trustee knows any more.
+    /// Makes the failure of a call that no trustee knows any more.
     pub(crate) fn lost(fault: Fault) -> Failure {
         Failure { fault, property: "a latch" }
     }
@@ -188,7 +190,7 @@ impl Failure {
         Failure { fault, property: (kind.name)() }
     }
 
-    /// Of the closure's panic, if it is one.
+    /// Returns the payload of the closure's panic, if the failure is one.
     fn payload(&self) -> Option<&(dyn Any + Send)> {
         match &self.fault {
             Fault::Panicked(payload) => Some(&**payload),
@@ -203,12 +205,12 @@ impl Failure {
 
 pub(crate) type Outcome<U> = Result<U, Box<Failure>>;
 
-/// Stands for a client that waits, in reports.
+/// Makes the token that stands for a waiting client in reports.
 fn token_of(reply: *const ()) -> u64 {
     reply.addr() as u64
 }
 
-/// What a call that stands in line says of itself.
+/// Makes the report of a call that stands in line.
 fn gathered(client: TrusteeId, token: u64, has: &[Part], on: &'static LatchKind) -> Gathered {
     let has = has.iter().map(|part| (part.trustee, part.property.addr())).collect();
     Gathered { client, token, has, on: (on.name)() }
@@ -231,9 +233,9 @@ fn poisoned(worker: &Worker, property: *mut Header, kind: &LatchKind) -> Box<Fai
     Box::new(Failure::of_kind(kind, Fault::Poisoned(worker.poison_text(property))))
 }
 
-/// Gives back a share of a value of this worker's.
+/// Gives back a share of a value of this worker's trustee.
 fn release(worker: &Worker, trustee: TrusteeId, property: *mut Header, is_spoiled: bool) {
-    // SAFETY: live (J2), or this worker is at its end, and knows of no loan any more; nothing borrows it (J4).
+    // SAFETY: live (J2), or this worker is at its end and knows of no loan any more; nothing borrows it (J4).
     match unsafe { worker.launches.lines.release(worker, property, is_spoiled) } {
         Released::Done => {}
         Released::Unknown => release_orphan(worker, trustee, property),
@@ -246,7 +248,7 @@ fn release(worker: &Worker, trustee: TrusteeId, property: *mut Header, is_spoile
     }
 }
 
-/// Has the closure run on the values, and waits for the outcome.
+/// Runs the closure on the values and waits for the outcome.
 ///
 /// # Safety
 /// Each part is of a live property `Latch<T>` of its kind with `T: Send`, with a trust that lives until this returns;
@@ -280,7 +282,7 @@ pub(crate) unsafe fn together_and_wait<P: Parts, J: Job>(
         call.refuse(worker, failure);
     }
     let call = UnsafeCell::new(call);
-    // SAFETY: not null; it stays until the reply is there, which is when it is this frame's again (J3).
+    // SAFETY: not null; it stays until the reply is there, when it belongs to this frame again (J3).
     let at = At(unsafe { NonNull::new_unchecked(call.get()) });
     let guard = AbortOnUnwind;
     if is_refused {
@@ -297,7 +299,7 @@ pub(crate) unsafe fn together_and_wait<P: Parts, J: Job>(
     }
 }
 
-/// Has the closure run on the values; `then` is called on this thread with the outcome.
+/// Runs the closure on the values; `then` is called on this thread with the outcome.
 ///
 /// # Safety
 /// As [`together_and_wait`], but in any context.
@@ -326,15 +328,15 @@ pub(crate) unsafe fn together_and_call_back<P: Parts, J: Job>(
         at.go_on(worker);
         worker.settle();
     } else if is_first_elsewhere {
-        // In its place among what is sent there; touches nothing here.
+        // Keeps its order among the requests sent there; touches nothing here.
         at.go_on(worker);
     } else {
         worker.launches.lines.go_on_later(worker, at.caller());
     }
 }
 
-/// Waits until what this thread has sent earlier is answered, where the call does not come behind it by itself:
-/// everywhere but at the first trustee that it is sent to from here.
+/// Waits until this thread's earlier requests are answered, at the trustees where the order of requests does not put
+/// the call behind them: all but the first trustee that it is sent to from here.
 fn wait_for_earlier(worker: &Worker, parts: &[Part]) {
     let mut first = None;
     for (at, part) in parts.iter().enumerate() {
@@ -345,7 +347,7 @@ fn wait_for_earlier(worker: &Worker, parts: &[Part]) {
     }
 }
 
-/// The value goes back to its latch, for whoever accepts it as it is.
+/// Response to `Forget`: the value goes back to its latch.
 struct Forgotten {
     property: *mut Header,
 }

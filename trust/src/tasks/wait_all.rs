@@ -1,9 +1,8 @@
-//! `wait_all`: suspends until all that was sent has been answered (T20).
+//! `wait_all`: suspends until all sent requests have been answered.
 //!
-//! Nothing is noted per request for it. Who waits takes down how many requests each pair has made so far, and goes
-//! through the pairs: answers come in the order of the requests, so it is done with one when as many have been
-//! answered. Whatever is made meanwhile does not prolong the wait. Only launches, which have a token each, are told
-//! apart by fiber.
+//! It keeps no record per request. The waiter notes the number of requests each pair has made so far, and goes through
+//! the pairs: answers come in the order of the requests, so a pair is done when that many have been answered. Later
+//! requests do not prolong the wait. Only launches, which have a token each, are distinguished by fiber.
 
 use std::rc::Rc;
 
@@ -12,9 +11,9 @@ use crate::ids::TrusteeId;
 use crate::local::client::Outgoing;
 use crate::runtime::worker::{self, Context, Worker};
 
-/// May the caller wait? Not in delegated closures, callbacks, and while a value is serialised.
+/// Returns whether the caller may wait: not in delegated closures, callbacks, or while a value is serialised.
 ///
-/// For libraries whose calls wait only where that is allowed, as [`apply_then`](crate::Trust::apply_then) does.
+/// For libraries with calls that wait only where that is allowed, as [`apply_then`](crate::Trust::apply_then) does.
 ///
 /// ```
 /// assert!(trust::may_wait());
@@ -24,18 +23,17 @@ pub fn may_wait() -> bool {
     worker::existing(|worker| worker.context() == Context::Free).unwrap_or(true)
 }
 
-/// Waits until all that the caller has sent is answered and its callbacks have run: the requests of
-/// [`apply_then`](crate::Trust::apply_then), `apply_with_then`, `launch_then` and their like, to trustees of this
+/// Waits until all the caller's requests are answered and its callbacks have run: the requests of
+/// [`apply_then`](crate::Trust::apply_then), `apply_with_then`, `launch_then` and their variants, to trustees of this
 /// process and of other machines. Suspends the fiber; on a thread's own stack serves its trustee and runs its fibers
-/// meanwhile, and sleeps where there is nothing to do.
+/// meanwhile, and sleeps when there is nothing to do.
 ///
-/// What counts is what was sent before the call: requests that others make meanwhile, callbacks among them, are not
-/// waited for. It also waits for the requests that other fibers of the thread had sent to the same time (but not for
-/// what they launched), so it can take as long as their trustees do. Does nothing on a thread that has not used the
-/// library.
+/// Only requests sent before the call count: later ones, also of callbacks, are not waited for. It also waits for the
+/// requests that other fibers of the thread had sent by then (but not for their launches), so it can take as long as
+/// their trustees do. Does nothing on a thread that has not used the library.
 ///
-/// Requests that fail are answered, too: a closure that panics, a trustee that is gone, a callback that panics. Each
-/// says so in its own way ([`Trust::apply_then`](crate::Trust::apply_then)); this call just returns.
+/// Failed requests count as answered: a closure that panics, a trustee that is gone, a callback that panics. Each
+/// reports that in its own way ([`Trust::apply_then`](crate::Trust::apply_then)); this call just returns.
 ///
 /// ```
 /// use std::{cell::Cell, rc::Rc};
@@ -74,7 +72,7 @@ impl Worker {
         self.launches.wait_for(self, launched);
     }
 
-    /// Waits until what was sent to this trustee of the same process before the call is answered.
+    /// Waits until the requests sent to this trustee of the same process before the call are answered.
     pub(crate) fn wait_for_answers_of(&self, trustee: TrusteeId) {
         if let Some(pair) = self.pairs.shared(trustee) {
             let written = pair.written_in_all();

@@ -1,6 +1,6 @@
-//! A caller that waits and whose own trustee is the last one borrows the values of others itself, and runs the closure
-//! where it is: its call need not travel. Two requests for each value, of a few bytes, and nothing is allocated where
-//! it is free.
+//! Borrowing by a waiting caller on the last trustee's thread: it borrows the values of others itself and runs the
+//! closure in place, so its call need not travel. Two requests of a few bytes for each value; nothing is allocated if
+//! the value is free.
 
 #![allow(unsafe_code)]
 
@@ -19,7 +19,7 @@ use crate::runtime::worker::{self, Worker};
 use crate::tasks::reply::Reply;
 use crate::unwind::AbortOnUnwind;
 
-/// What a lender says: where the value lies, or why there is no share of it.
+/// Lender's answer: the address of the value, or the reason why there is no share of it.
 type Lent = Result<Value, Box<Failure>>;
 
 #[derive(Clone, Copy)]
@@ -27,24 +27,24 @@ struct Value(NonNull<()>);
 // SAFETY: values that are lent are `Send` (`together_and_wait`).
 unsafe impl Send for Value {}
 
-/// The address of a [`Reply`] of a client that waits.
+/// Address of a [`Reply`] of a waiting client.
 #[derive(Clone, Copy)]
 struct Place(*const ());
-// SAFETY: followed by the client's thread alone.
+// SAFETY: dereferenced by the client's thread alone.
 unsafe impl Send for Place {}
 
 impl Place {
-    /// On the client's thread.
+    /// Fills the reply, on the client's thread.
     fn tell(self, lent: Lent) {
-        // SAFETY: `borrow_others` waits for it, and is told once: by `Borrowed` or by `Granted`.
+        // SAFETY: `borrow_others` waits for it, and it is filled once: by `Borrowed` or by `Granted`.
         unsafe { Reply::<Lent>::answer_at(self.0, Ok(lent)) }
     }
 }
 
-/// Borrows values that lie elsewhere, in the order of the route, up to the first that lies here.
+/// Borrows values of other trustees, in the order of the route, up to the first value of this one.
 ///
 /// # Errors
-/// One is poisoned, or its trustee gone: those before it have been borrowed.
+/// One is poisoned, or its trustee gone: the values before it have been borrowed.
 pub(super) fn borrow_others<P: Parts>(worker: &Worker, route: &mut Route<P>) -> Result<(), Box<Failure>> {
     while let Some(part) = route.next().copied().filter(|part| part.trustee != worker.home.get()) {
         let reply = Reply::<Lent>::new();
@@ -60,7 +60,7 @@ pub(super) fn borrow_others<P: Parts>(worker: &Worker, route: &mut Route<P>) -> 
     Ok(())
 }
 
-/// Runs the closure here, where all else is free, and waits until all have back what they have lent.
+/// Runs the closure here, where all other values are free, and waits until every lender has its value back.
 pub(super) fn run_and_return<P: Parts, J: Job>(worker: &Worker, route: &Route<P>, job: J) -> Outcome<J::Output> {
     let outcome = route.run(worker, job);
     let panic = match &outcome {
@@ -76,32 +76,32 @@ pub(super) fn run_and_return<P: Parts, J: Job>(worker: &Worker, route: &Route<P>
         let then = GivenBack { left, place, trustee: part.trustee, property: part.property };
         worker.submit(part.trustee, part.property, request, then, false);
     }
-    // One that is gone has said so to `GivenBack`.
+    // A lender that is gone has already been reported to `GivenBack`.
     let _ = reply.wait(worker);
     std::mem::forget(guard);
     outcome
 }
 
-/// Asks for a share of a value, for closures at the client.
+/// Request for a share of a value, for closures at the client.
 struct Borrow {
     kind: &'static LatchKind,
     place: Place,
-    /// What the client has borrowed before. It lies there unchanged until the client is told.
+    /// Values that the client has borrowed before. The list stays unchanged until the client is told.
     has: *const [Part],
 }
 // SAFETY: read by the lender until it tells the client, which waits and writes nothing meanwhile.
 unsafe impl Send for Borrow {}
 
-/// The answer to it.
+/// Answer to `Borrow`.
 enum Answer {
     Now(Lent),
-    /// It stands in line: the share comes by a request ([`Granted`]).
+    /// The client stands in line: the share comes by a request ([`Granted`]).
     Later,
 }
 
 impl Borrow {
     /// # Safety
-    /// C1; nothing borrows the property.
+    /// As C1; nothing borrows the property.
     unsafe fn answer(self, worker: &Worker, property: *mut Header, client: TrusteeId) -> Answer {
         // SAFETY: the caller's promise.
         unsafe {
@@ -121,7 +121,7 @@ impl Borrow {
     }
 }
 
-/// A call stays in its process (`Route::new`).
+/// Local request: a call stays in its process (`Route::new`).
 impl LocalRequest for Borrow {
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         // SAFETY: C1, D1.
@@ -149,20 +149,20 @@ impl Response for Borrowed {
     }
 }
 
-/// A client that stands in line, at the lender.
+/// Client that stands in line, at the lender.
 struct InLine {
     client: TrusteeId,
     place: Place,
     property: *mut Header,
     kind: &'static LatchKind,
-    /// Of which it has a share.
+    /// Value of its share, once granted.
     value: Option<NonNull<()>>,
     has: *const [Part],
 }
 
 impl InLine {
     const WAYS: &'static CallerWays = &CallerWays {
-        // SAFETY: the box that `answer` leaked, which whoever calls this has to itself, here and below.
+        // SAFETY: the box that `answer` leaked; the caller of these functions has it exclusively, here and below.
         granted: |at, value| unsafe { at.cast::<InLine>().as_mut() }.value = Some(value),
         // SAFETY: as above.
         go_on: |at, worker| unsafe { Box::from_raw(at.cast::<InLine>().as_ptr()) }.go_on(worker),
@@ -187,7 +187,7 @@ impl InLine {
         },
     };
 
-    /// It has a share.
+    /// Continues with its share.
     fn go_on(&self, worker: &Worker) {
         // SAFETY: live: the client's trust keeps it (J2); of this trustee.
         let is_poisoned = unsafe { (*self.property).is_poisoned() };
@@ -208,7 +208,7 @@ impl InLine {
     }
 }
 
-/// The turn of a client in line has come. The client waits, so it is there.
+/// Message that the turn of a client in line has come. The client waits, so it is there.
 struct Granted {
     client: TrusteeId,
     place: Place,
@@ -227,7 +227,7 @@ impl Way for Granted {
     fn lost(self) {}
 }
 
-/// A share is given back, with the text of the panic if the closure did.
+/// Request that gives back a share, with the text of the closure's panic if it panicked.
 struct GiveBack {
     panic: Option<Box<str>>,
 }

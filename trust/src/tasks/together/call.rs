@@ -1,4 +1,4 @@
-//! One call on its way: from trustee to trustee, in lines, and back to its client. What travels is its address.
+//! One call on its way: from trustee to trustee, in lines, and back to its client. Its address is sent.
 
 #![allow(unsafe_code)]
 
@@ -23,12 +23,11 @@ use crate::tasks::deliver::call_back;
 use crate::tasks::reply::Reply;
 use crate::unwind::quietly;
 
-/// One call.
 pub(super) struct Call<P, J: Job> {
     pub(super) route: Route<P>,
-    /// Until it runs, or is refused.
+    /// Closure; present until it runs, or is refused.
     pub(super) job: Option<J>,
-    /// From then on.
+    /// Outcome; present from then on.
     pub(super) outcome: Option<Outcome<J::Output>>,
 }
 
@@ -44,16 +43,17 @@ impl<P: Parts, J: Job> Call<P, J> {
         }
     }
 
-    /// The closure does not run.
+    /// Refuses the call: the closure does not run.
     #[cold]
     pub(super) fn refuse(&mut self, worker: &Worker, failure: Box<Failure>) {
         self.outcome = Some(Err(failure));
         let job = self.job.take();
-        // The user's code, which may not wait here.
+        // User code, which may not wait here.
         worker.delegated(|| quietly(|| drop(job)));
     }
 
-    /// Gives back the shares of values of this trustee, and says who is next: the trustee before, or the client.
+    /// Gives back the shares of values of this trustee. Returns the next trustee on the way back; `None` for the
+    /// client.
     fn give_back(&mut self, mut worker: &Worker) -> Option<TrusteeId> {
         let panic = match &self.outcome {
             Some(Err(failure)) => failure.payload(),
@@ -63,15 +63,15 @@ impl<P: Parts, J: Job> Call<P, J> {
     }
 }
 
-/// What has become of a call that came to a trustee.
+/// State of a call after it came to a trustee.
 pub(super) enum Visited {
-    /// It has its outcome, and whoever sent it has it again.
+    /// It has its outcome, and its sender owns it again.
     Done,
-    /// It stands in line, or has gone on: the outcome comes by another request.
+    /// It stands in line, or has moved on: the outcome comes by another request.
     Moved,
 }
 
-/// Where a call lies: whoever has this has the call (J3).
+/// Address of a call: its holder owns the call (J3).
 pub(super) struct At<P, J: Job>(pub(super) NonNull<Call<P, J>>);
 
 impl<P, J: Job> Clone for At<P, J> {
@@ -81,13 +81,13 @@ impl<P, J: Job> Clone for At<P, J> {
 }
 impl<P, J: Job> Copy for At<P, J> {}
 
-// SAFETY: one thread has it at a time, which hands it over by a request or a response; what it holds is `Send`, but for
-// the reply, whose address is followed by the client's thread alone.
+// SAFETY: one thread owns it at a time and hands it over by a request or a response; its contents are `Send`, but for
+// the reply, whose address only the client's thread dereferences.
 unsafe impl<P: Send, J: Job> Send for At<P, J> {}
 
 impl<P: Parts, J: Job> At<P, J> {
     const WAYS: &'static CallerWays = &CallerWays {
-        // SAFETY: of a call of this type, which is this thread's (J3), here and below.
+        // SAFETY: of a call of this type, which this thread owns (J3), here and below.
         granted: |at, value| unsafe { at.cast::<Call<P, J>>().as_mut() }.route.take(value),
         go_on: |at, worker| At::<P, J>(at.cast()).go_on(worker),
         lost: |at| At::<P, J>(at.cast()).lost(),
@@ -98,13 +98,13 @@ impl<P: Parts, J: Job> At<P, J> {
         Caller { at: self.0.cast(), ways: Self::WAYS }
     }
 
-    /// Not to be kept while the address is given away.
+    /// Returns the call; not to be kept once the address is given away.
     pub(super) fn call<'a>(self) -> &'a mut Call<P, J> {
         // SAFETY: J3.
         unsafe { &mut *self.0.as_ptr() }
     }
 
-    /// At a trustee of whose values it has no share: runs at once if it can, else takes shares of them.
+    /// Called at a trustee without shares yet: runs the call at once if it can, else takes shares of the values there.
     pub(super) fn arrive(self, worker: &Worker) -> Visited {
         let call = self.call();
         match call.route.finds_free(&worker) {
@@ -118,7 +118,7 @@ impl<P: Parts, J: Job> At<P, J> {
         Visited::Done
     }
 
-    /// Takes shares of what is here, in order, and goes on: to the next trustee, to the end of a line, or back.
+    /// Takes shares of the values here, in order, and moves on: to the next trustee, to the end of a line, or back.
     pub(super) fn go_on(self, worker: &Worker) {
         let call = self.call();
         match call.route.advance(&mut { worker }) {
@@ -153,7 +153,7 @@ impl<P: Parts, J: Job> At<P, J> {
         }
     }
 
-    /// It has its outcome: sends it back by the response to this client, or else by a request.
+    /// Called when the call has its outcome: sends it back in the response to this client, or else by a request.
     pub(super) fn answer(self, worker: &Worker, client: TrusteeId) -> Visited {
         if !is_leaving(client) {
             return Visited::Done;
@@ -162,7 +162,7 @@ impl<P: Parts, J: Job> At<P, J> {
         Visited::Moved
     }
 
-    /// From the trustee to which it was sent.
+    /// Called when the trustee that it was sent to has returned it.
     pub(super) fn returned(self, worker: &Worker, visited: Visited) {
         match visited {
             Visited::Done => self.go_back(worker),
@@ -170,7 +170,7 @@ impl<P: Parts, J: Job> At<P, J> {
         }
     }
 
-    /// By the trustee to which it was sent, or for lack of it.
+    /// Called when the trustee that it was sent to refuses it, or is gone.
     #[cold]
     pub(super) fn refused(self, worker: &Worker, fault: Fault) {
         let call = self.call();
@@ -179,7 +179,7 @@ impl<P: Parts, J: Job> At<P, J> {
         self.go_back(worker);
     }
 
-    /// Gives back the shares of values of this trustee, and goes on to the one before, or to the client.
+    /// Gives back the shares of values of this trustee, and goes on to the previous one, or to the client.
     pub(super) fn go_back(self, worker: &Worker) {
         if let Some(trustee) = self.call().give_back(worker) {
             return worker.submit(trustee, ptr::null_mut(), Sent::new(Homeward(self)), Taken, false);
@@ -192,16 +192,16 @@ impl<P: Parts, J: Job> At<P, J> {
         }
     }
 
-    /// Which trustee gets it back next, if not the client.
+    /// Returns the next trustee on the way back, or `None` for the client.
     fn back_to(self) -> Option<TrusteeId> {
         let route = &self.call().route;
         route.taken.checked_sub(1).map(|last| route.parts.as_ref()[last].trustee)
     }
 
-    /// On the client's thread.
+    /// Completes the call, on the client's thread.
     fn tell(self, worker: &Worker) {
         match self.call().route.client {
-            // SAFETY: it waits until it is told, once (J3).
+            // SAFETY: the client waits until it is told, once (J3).
             Client::Waits(_, reply) => unsafe { Reply::answer_at(reply, Ok(())) },
             Client::Token(_, token) => {
                 let call = self.into_box();
@@ -212,13 +212,13 @@ impl<P: Parts, J: Job> At<P, J> {
         }
     }
 
-    /// Of a call whose client does not wait.
+    /// Returns the box of a call made with a callback.
     fn into_box(self) -> Box<Call<P, J>> {
         // SAFETY: `together_and_call_back` leaked it; J3.
         unsafe { Box::from_raw(self.0.as_ptr()) }
     }
 
-    /// In a line.
+    /// Makes the report of a call in a line.
     fn gathered(self) -> Gathered {
         let route = &self.call().route;
         let (client, token) = match route.client {
@@ -229,7 +229,7 @@ impl<P: Parts, J: Job> At<P, J> {
         gathered(client, token, &route.parts.as_ref()[..route.taken], next.kind)
     }
 
-    /// Its trustee ends while it stands in line there, or is put off.
+    /// Called when its trustee ends while the call stands in line there, or is deferred.
     #[cold]
     fn lost(self) {
         let sent = worker::try_with(|worker| {
@@ -243,7 +243,7 @@ impl<P: Parts, J: Job> At<P, J> {
     }
 }
 
-/// A call stays in its process (`Route::new`).
+/// Local request: a call stays in its process (`Route::new`).
 impl<P: Parts, J: Job> LocalRequest for At<P, J> {
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         let visited = worker::with(|worker| match self.arrive(worker) {
@@ -254,21 +254,21 @@ impl<P: Parts, J: Job> LocalRequest for At<P, J> {
     }
 }
 
-/// Takes a call back from the trustee that it was sent to, if it is not under way there.
+/// Response that takes a call back from the trustee that it was sent to, if it is not under way there.
 struct Return<P, J: Job>(At<P, J>);
 
 impl<P: Parts, J: Job> Response for Return<P, J> {
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
         let Return(at) = self;
         worker::with(|worker| match fault {
-            // SAFETY: a call puts it.
+            // SAFETY: the request of a call puts it.
             None => at.returned(worker, unsafe { resuming.responses.take::<Visited>() }),
             Some(fault) => at.refused(worker, fault),
         });
     }
 }
 
-/// A call on its way back, to a trustee that has lent values. One that is gone is passed over.
+/// Call on its way back to a trustee that has lent values. A trustee that is gone is skipped.
 struct Homeward<P: Parts, J: Job>(At<P, J>);
 
 impl<P: Parts, J: Job> Way for Homeward<P, J> {
@@ -293,20 +293,20 @@ impl<P: Parts, J: Job> Way for Homeward<P, J> {
     }
 }
 
-/// The trustee has the call. Awaited, so that a worker that ends sees it there: a request that neither its client nor
-/// its trustee is left to refuse would be lost (J3).
+/// Response that confirms that the trustee has the call. Awaited, so that a worker that ends sees the call there: a
+/// request that neither its client nor its trustee is left to refuse would be lost (J3).
 struct Taken;
 
 impl Response for Taken {
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
         if fault.is_none() {
-            // SAFETY: `Sent` puts `()`. With a fault it was dropped, and has gone on.
+            // SAFETY: `Sent` puts `()`. With a fault the request was dropped, and the call has gone on.
             unsafe { resuming.responses.take::<()>() }
         }
     }
 }
 
-/// A call with its outcome, for the client. Nobody is told if that is gone.
+/// Call with its outcome, on its way to the client. Dropped if the client is gone.
 struct Tell<P: Parts, J: Job>(At<P, J>);
 
 impl<P: Parts, J: Job> Way for Tell<P, J> {
@@ -320,11 +320,11 @@ impl<P: Parts, J: Job> Way for Tell<P, J> {
     }
 
     fn lost(self) {
-        // Who waits is not gone.
+        // A waiting client is not gone.
         if let Client::Token(..) = self.0.call().route.client {
             let call = self.0.into_box();
             call.route.parts.as_ref().iter().for_each(|part| count(part.trustee, part.property, -1));
-            // The user's code, which may not wait here.
+            // User code, which may not wait here.
             worker::try_with(|worker| worker.delegated(|| quietly(|| drop(call))));
         }
     }

@@ -1,15 +1,17 @@
-//! All orders in which requests, responses, turns of fibers and ends of threads can come, tried one by one: `Route` and
-//! `Line` as they are, over trustees that remember where each value is. Loom has nothing to do here: what is between
-//! threads goes by slots, which have models of their own (`slot/model.rs`), and the rest is each trustee's alone.
+//! Exhaustive model: every order in which requests, responses, turns of fibers and ends of threads can come. It runs
+//! the real `Route` and `Line`, over trustees that remember where each value is. Loom is not needed: threads
+//! communicate through slots, which have models of their own (`slot/model.rs`), and the rest belongs to one trustee
+//! each.
 //!
-//! What must hold: a closure runs where all its values are, and nobody else has one (N1, J4); each call runs once and
-//! is told, or does not run and is told why, whatever ends (J3); nobody waits for ever (J1); values are had in the
-//! order in which they were asked for (N2); each value is back in its latch in the end, or dropped once with its
-//! trustee; nothing is followed once it is freed (J2); no closure sees a value on which another has panicked (J5).
+//! Properties checked: a closure runs where all its values are, and nothing else has one (N1, J4); each call runs once
+//! and is told, or does not run and is told why, even if threads end (J3); nothing waits for ever (J1); values are
+//! granted in the order in which they were asked for (N2); each value is back in its latch in the end, or dropped once
+//! with its trustee; nothing is dereferenced after it is freed (J2); no closure sees a value on which another has
+//! panicked (J5).
 //!
-//! Here: the world. What threads do with what comes: `model/events.rs`. Its trustees, as calls find them:
-//! `model/trustee.rs`. What is tried: `model/tests.rs`. Not here: workers that leave while an answer is on its way
-//! (`trust/tests/together.rs` does that), circles with launches inside launches (`runtime/watch`).
+//! Here: the world. The reactions of threads to messages: `model/events.rs`. The trustees as calls see them:
+//! `model/trustee.rs`. The scenarios: `model/tests.rs`. Not here: workers that leave while an answer is on its way
+//! (`trust/tests/together.rs` covers that), cycles with launches inside launches (`runtime/watch`).
 
 mod events;
 mod tests;
@@ -24,21 +26,21 @@ use super::{Client, Part, kind_of};
 use crate::ids::TrusteeId;
 use crate::runtime::worker::lines::line::{Orphan, Waiter};
 
-/// What the model does otherwise than the code: faults that it has to find.
+/// Deviation of the model from the code: a fault that it has to find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Rule {
     Sound,
     /// Values are taken in the order in which they are named.
     Unsorted,
-    /// The first share that is given back has the value go back.
+    /// The first share that is given back returns the value.
     ReturnedEarly,
-    /// Fibers stand in line before all others.
+    /// Fibers go to the front of the line.
     Overtaking,
     /// A call has no trusts of its own.
     NoTrusts,
-    /// A trustee that ends tells nobody who stands in line.
+    /// A trustee that ends tells none of its waiters.
     Silent,
-    /// Of a panic only the trustees hear that have the properties.
+    /// Only the trustees that own the properties hear of a panic.
     Unspoiled,
 }
 
@@ -61,15 +63,15 @@ enum Outcome {
 /// A call of `together`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Call {
-    /// The thread that makes it.
+    /// Thread that makes the call.
     of: usize,
-    /// It does not wait, has trusts of its own, and the thread drops those that it was made by.
+    /// It does not wait, has trusts of its own, and the thread drops those that the call was made with.
     is_then: bool,
     panics: bool,
     /// Properties, in the order in which they are taken.
     order: Vec<usize>,
     taken: usize,
-    /// Its thread borrows the values itself, and awaits so many that it has given back.
+    /// Set if its thread borrows the values itself: number of returned values that it still awaits.
     gives_back: Option<usize>,
     has_begun: bool,
     outcome: Option<Outcome>,
@@ -79,10 +81,10 @@ struct Call {
 /// A launched closure, which waits once while it has the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Fiber {
-    /// By this thread, on this property.
+    /// Launched by this thread, on this property.
     New(usize, usize),
     Sent(usize),
-    /// At its trustee, in line.
+    /// In line at its trustee.
     InLine(usize),
     /// Its turn has come.
     Resumed(usize),
@@ -97,7 +99,7 @@ enum Message {
     Tell(usize),
     Launch(usize),
     Borrow(usize),
-    /// A share was had in turn, or not.
+    /// Whether the share was granted, in turn.
     Granted(usize, bool),
     GiveBack(usize, usize, bool),
     Forget(TrusteeId, usize),
@@ -113,14 +115,14 @@ enum Response {
     Forgotten(usize),
 }
 
-/// What can happen next.
+/// Possible next event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Begin(usize),
     Launch(usize),
-    /// From this thread to that one.
+    /// A request from this thread to that one is served.
     Request(usize, usize),
-    /// It finds that one gone.
+    /// The request finds that thread gone.
     Bounce(usize, usize),
     Response(usize, usize),
     Deferred(usize),
@@ -132,7 +134,7 @@ enum Step {
 struct World {
     rule: Rule,
     trustees: Vec<Trustee>,
-    /// By property: the thread at which it is.
+    /// Thread of each property.
     homes: BTreeMap<usize, usize>,
     values: BTreeMap<usize, Place>,
     calls: Vec<Call>,
@@ -147,7 +149,7 @@ struct World {
 }
 
 impl World {
-    /// A part of a call, whose value has the number of the property.
+    /// Makes a part of a call; its value has the number of the property.
     fn part(&self, property: usize, argument: usize) -> Part {
         let trustee = self.trustees[self.homes[&property]].id;
         let value = NonNull::new(ptr::without_provenance_mut(property)).expect("numbers begin with 1");
@@ -160,7 +162,7 @@ impl World {
         Route { parts, taken: *taken, client: Client::Waits(self.trustees[*of].id, ptr::null()) }
     }
 
-    /// The order in which the values of a call are taken.
+    /// Returns the order in which the values of a call are taken.
     fn order(&self, names: &[usize]) -> Vec<usize> {
         let mut parts: Vec<Part> = names.iter().enumerate().map(|(at, name)| self.part(*name, at)).collect();
         if self.rule != Rule::Unsorted {
@@ -181,7 +183,7 @@ impl World {
         self.responses.entry((from, to)).or_default().push_back(response);
     }
 
-    /// All that can happen next.
+    /// Returns all possible next events.
     fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         let calls =
@@ -212,7 +214,7 @@ impl World {
         steps
     }
 
-    /// A thread ends when its fibers have: those that run there, and those that wait.
+    /// Returns whether a thread has fibers, those that run there and those that wait: it ends only without any.
     fn has_fibers(&self, thread: usize) -> bool {
         self.fibers.iter().any(|fiber| match fiber {
             Fiber::New(of, _) => *of == thread,
@@ -260,7 +262,7 @@ impl World {
                 order.iter().for_each(|property| self.count(of, *property, 1));
             }
             self.go_on(of, call);
-            // The thread's own trusts.
+            // The thread drops its own trusts.
             return order.iter().for_each(|property| self.count(of, *property, -1));
         }
         let mut route = self.route(call);
@@ -289,7 +291,7 @@ impl World {
         }
     }
 
-    /// As `borrow_others`, and what comes after it.
+    /// As `borrow_others`, and the steps after it.
     fn fetch(&mut self, call: usize) {
         let Call { of, order, taken, .. } = self.calls[call].clone();
         let next = self.homes[&order[taken]];
@@ -364,7 +366,7 @@ impl World {
         }
     }
 
-    /// The closure of a call, at this trustee.
+    /// Runs the closure of a call, at this trustee.
     fn run(&mut self, at: usize, call: usize) {
         let here = self.trustees[at].id;
         let Call { order, taken, panics, .. } = self.calls[call].clone();
@@ -387,7 +389,7 @@ impl World {
         }
     }
 
-    /// In each state: whoever has a call has it alone (J3).
+    /// Checks in each state that every call has one owner (J3).
     fn check(&self) {
         for (call, Call { has_begun, is_told, gives_back, .. }) in self.calls.iter().enumerate() {
             let is_it = |message: &&Message| matches!(message, Message::Arrive(it) | Message::Home(it) | Message::Tell(it) if *it == call);
@@ -404,7 +406,7 @@ impl World {
         }
     }
 
-    /// Nothing can happen any more.
+    /// Checks a final state, in which nothing can happen any more.
     fn check_end(&self) {
         for (at, call) in self.calls.iter().enumerate() {
             assert!(call.is_told || !call.has_begun, "call {at} waits for ever: {self:#?}");

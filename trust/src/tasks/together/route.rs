@@ -1,6 +1,6 @@
-//! Which way a call goes: the properties in their order, of which of them it has a share, and who is told in the end.
+//! Route of a call: its properties in order, the number of shares it has, and its client.
 //!
-//! What a call does at a trustee is written for any [`Lender`], so that the models (`model.rs`) run this very code.
+//! The steps of a call at a trustee are generic over [`Lender`], so that the models (`model.rs`) run this very code.
 
 #![allow(unsafe_code)]
 
@@ -14,37 +14,37 @@ use crate::registry;
 use crate::request::{Fault, Host};
 use crate::runtime::worker::Worker;
 
-/// Who is told the outcome.
+/// Receiver of the outcome.
 #[derive(Clone, Copy)]
 pub(super) enum Client {
-    /// A caller that waits, at this address of its [`Reply`](crate::tasks::reply::Reply).
+    /// Waiting caller, with the address of its [`Reply`](crate::tasks::reply::Reply).
     Waits(TrusteeId, *const ()),
-    /// A callback, kept under a token: the call lies in a box, and has a trust of its own of each property.
+    /// Callback, kept under a token: the call lies in a box, and has its own trust of each property.
     Token(TrusteeId, u64),
 }
 
-/// A trustee, as a call finds it.
+/// Trustee, as a call sees it.
 pub(super) trait Lender {
-    /// Of whose values shares are given back here.
+    /// Returns the trustee whose values are given back here.
     fn id(&self) -> TrusteeId;
-    /// Whose values can be taken here: nobody's, if it is at its end.
+    /// Returns the trustee whose values can be taken here: nobody's at its end.
     fn home(&self) -> TrusteeId;
-    /// Of a value of its own.
+    /// Returns whether one of its own values is poisoned.
     fn is_poisoned(&self, part: &Part) -> bool;
-    /// Has a closure panicked here on this value, which another trustee has lent?
+    /// Returns whether a closure has panicked here on this value, which another trustee has lent.
     fn is_spoiled(&self, part: &Part) -> bool;
-    /// Where a value of its own lies, if it is there and nobody stands in line.
+    /// Returns the address of one of its own values, if it is there and nobody stands in line.
     fn free(&self, part: &Part) -> Option<NonNull<()>>;
-    /// A share of a value of its own, for closures at that trustee, if it can be had at once.
+    /// Returns a share of one of its own values, for closures at trustee `to`, if it can be had at once.
     fn borrow(&mut self, part: &Part, to: TrusteeId) -> Option<NonNull<()>>;
     fn poison(&mut self, part: &Part, panic: &(dyn Any + Send));
     /// Takes back a share.
     fn release(&mut self, part: &Part, is_spoiled: bool);
 }
 
-/// Which way a call is to go on.
+/// Next step of a call.
 pub(super) enum Step {
-    /// It has a share of each value.
+    /// It has a share of each value, and runs.
     Run,
     To(TrusteeId),
     /// It has to stand in line for the value of this part.
@@ -53,16 +53,18 @@ pub(super) enum Step {
     Refuse(Part),
 }
 
-/// Which way a call goes.
+/// Route of a call.
 pub(crate) struct Route<P> {
     /// In the order in which they are taken.
     pub(super) parts: P,
-    /// Of so many of them, the first ones, it has a share.
+    /// Number of the parts, the first ones, of which the call has a share.
     pub(super) taken: usize,
     pub(super) client: Client,
 }
 
 impl<P: Parts> Route<P> {
+    /// Makes the route of a call.
+    ///
     /// # Errors
     /// [`Error::Twice`], [`Error::Apart`].
     pub(crate) fn new(worker: &Worker, mut parts: P) -> Result<Self, Error> {
@@ -74,18 +76,18 @@ impl<P: Parts> Route<P> {
         self.parts.as_ref().get(self.taken)
     }
 
-    /// It has a share of the next one.
+    /// Adds the share of the next part.
     pub(super) fn take(&mut self, value: NonNull<()>) {
         self.parts.as_mut()[self.taken].value = value;
         self.taken += 1;
     }
 
-    /// The trustee at which the closure runs.
+    /// Returns the trustee at which the closure runs.
     pub(super) fn last(&self) -> Option<TrusteeId> {
         self.parts.as_ref().last().map(|part| part.trustee)
     }
 
-    /// How many are elsewhere, if the rest is here and the closure runs here.
+    /// Returns the number of values elsewhere, if the rest is here and the closure runs here.
     pub(super) fn others_before(&self, worker: &Worker) -> Option<usize> {
         let is_here = |part: &&Part| part.trustee == worker.home.get();
         let parts = self.parts.as_ref();
@@ -97,10 +99,10 @@ impl<P: Parts> Route<P> {
         self.parts.as_ref().iter().all(|part| part.trustee == worker.home.get())
     }
 
-    /// Are all values that it has no share of here, and free? Then it knows where they lie.
+    /// Returns whether all values that the call has no share of are here and free; if so, notes their addresses.
     ///
     /// # Errors
-    /// One is poisoned: which.
+    /// The part that is poisoned.
     #[inline(always)]
     pub(super) fn finds_free(&mut self, lender: &impl Lender) -> Result<bool, Part> {
         if self.last().is_some_and(|last| last != lender.home()) {
@@ -119,7 +121,7 @@ impl<P: Parts> Route<P> {
         Ok(true)
     }
 
-    /// Has one of those been poisoned of which it has a share?
+    /// Checks that no part of which the call has a share has been poisoned.
     #[inline(always)]
     pub(super) fn find_poisoned(&self, lender: &impl Lender) -> Result<(), Part> {
         let is_poisoned = |part: &&Part| {
@@ -128,7 +130,7 @@ impl<P: Parts> Route<P> {
         self.parts.as_ref()[..self.taken].iter().find(is_poisoned).map_or(Ok(()), |part| Err(*part))
     }
 
-    /// Takes shares of what is here, in order, and says where it is to go on.
+    /// Takes shares of the values here, in order. Returns the next step.
     pub(super) fn advance(&mut self, lender: &mut impl Lender) -> Step {
         loop {
             if let Err(part) = self.find_poisoned(lender) {
@@ -148,8 +150,8 @@ impl<P: Parts> Route<P> {
         }
     }
 
-    /// Gives back the shares of values of this trustee, and says who is next: the trustee before, or the client. With
-    /// the closure's panic, if it did.
+    /// Gives back the shares of values of this trustee, with the closure's panic, if it panicked. Returns the previous
+    /// trustee; `None` for the client.
     pub(super) fn give_back(
         &mut self,
         lender: &mut impl Lender,
@@ -170,7 +172,7 @@ impl<P: Parts> Route<P> {
         None
     }
 
-    /// Runs the closure on the values, at the last of their trustees: it has a share of each, or it is free.
+    /// Runs the closure on the values, at the last trustee: each value is shared by the call, or free.
     pub(super) fn run<J: Job>(&self, worker: &Worker, job: J) -> Outcome<J::Output> {
         let parts = self.parts.as_ref();
         let (mut few, mut many) = ([NonNull::dangling(); 8], Vec::new());
@@ -184,11 +186,11 @@ impl<P: Parts> Route<P> {
         for part in parts {
             values[part.argument] = part.value;
         }
-        // SAFETY: each is one of the closure's arguments; nobody else has it.
+        // SAFETY: each is one of the closure's arguments; nothing else has it.
         unsafe { run_on(worker, job, values) }.map_err(|payload| self.after_panic(worker, payload))
     }
 
-    /// Poisons what is here; the others hear of it on the way back (J5).
+    /// Poisons the properties here; the other trustees hear of it on the way back (J5).
     #[cold]
     pub(crate) fn after_panic(&self, worker: &Worker, payload: Box<dyn Any + Send>) -> Box<Failure> {
         for part in self.parts.as_ref() {
@@ -201,7 +203,7 @@ impl<P: Parts> Route<P> {
         Box::new(Failure::of(self.parts.as_ref().last(), Fault::Panicked(payload)))
     }
 
-    /// The trustee `at` has gone, with the shares of its values.
+    /// Handles the end of trustee `at`, with the shares of its values.
     pub(super) fn lose(&mut self, at: TrusteeId, mut release_orphan: impl FnMut(&Part)) {
         while let Some(part) = self.taken.checked_sub(1).map(|last| self.parts.as_ref()[last])
             && part.trustee == at
@@ -212,11 +214,11 @@ impl<P: Parts> Route<P> {
     }
 }
 
-/// In the order in which they are taken (J1).
+/// Sorts the parts in the order in which they are taken (J1).
 ///
 /// # Errors
-/// [`Error::Twice`], [`Error::Apart`]; [`Error::Gone`] in the place of the former where the trustee is gone: what is
-/// entrusted to it then has no address of its own.
+/// [`Error::Twice`], [`Error::Apart`]; [`Error::Gone`] instead of the former if the trustee is gone: properties
+/// entrusted to it then have no address of their own.
 pub(super) fn sort(parts: &mut [Part]) -> Result<(), Error> {
     parts.sort_unstable_by_key(|part| (part.trustee, part.property));
     assert_here(parts)?;
@@ -231,7 +233,7 @@ pub(super) fn sort(parts: &mut [Part]) -> Result<(), Error> {
     }
 }
 
-/// The worker, whose trustee it is. The properties are live (J2), and of their kinds.
+/// Worker as the lender, for its own trustee. The properties are live (J2), and of their kinds.
 impl Lender for &Worker {
     fn id(&self) -> TrusteeId {
         self.id
@@ -273,7 +275,7 @@ impl Lender for &Worker {
     }
 }
 
-/// That this property is poisoned, of which a call would take the value, or has a share.
+/// Makes the failure of a call that needs the value of this poisoned property, or has a share of it.
 #[cold]
 pub(super) fn refusal(worker: &Worker, part: &Part) -> Box<Failure> {
     if part.trustee == worker.home.get() {

@@ -1,4 +1,4 @@
-//! Loans and what becomes of them: what only the worker's own lines show.
+//! Loans and their fate, as seen in the worker's own lines.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use crate::runtime::worker;
 use crate::{Error, Latch, Threadpool, Trust, local_trustee, try_together, try_together_then, yield_now};
 
-/// A thread with values, which ends when it is told to.
+/// Thread with values, which ends when told to.
 struct Lender {
     end: mpsc::Sender<()>,
     thread: JoinHandle<()>,
@@ -39,8 +39,8 @@ fn stand_until(flag: &AtomicBool) {
     }
 }
 
-/// The ids of threads are given in the order of their first use of the library, unless an older one is free: calls run
-/// at the last.
+/// Makes a pool with ids behind those of the trusts, so that calls run there. The ids of threads are given in the order
+/// of their first use of the library, unless an older one is free.
 fn pool_behind<T>(trusts: &[Trust<T>], workers: usize) -> Threadpool {
     loop {
         let pool = Threadpool::builder().workers(workers).pin(false).build();
@@ -48,7 +48,7 @@ fn pool_behind<T>(trusts: &[Trust<T>], workers: usize) -> Threadpool {
         if trusts.iter().all(is_behind) {
             return pool;
         }
-        // Its ids are not used again while it is there.
+        // Its ids are not used again while it exists.
         std::mem::forget(pool);
     }
 }
@@ -104,8 +104,8 @@ fn who_stands_in_line_where_a_lender_ends_is_told_and_the_value_is_dropped_once(
         })
     });
     stand_until(&IS_IN);
-    // A client whose own trustee is the last one, and calls that have come to the lender: both go for another trustee
-    // than has the value.
+    // A client on the last trustee's thread, and calls that have come to the lender: both go to a trustee other than
+    // the one that has the value.
     let (borrower, other) = (a.clone(), two.clone());
     let waits = pool.spawn_on(1, move || try_together((&borrower, &other), |_| ()));
     for _ in 0..2 {
@@ -118,10 +118,10 @@ fn who_stands_in_line_where_a_lender_ends_is_told_and_the_value_is_dropped_once(
             },
         );
     }
-    // Until they stand there.
+    // Until they stand in line.
     let gathered = |trustee: crate::TrusteeId| {
         let (send, receive) = mpsc::channel();
-        // From the thread itself.
+        // Read on the thread itself.
         drop(crate::tasks::join::spawn_at(trustee, move || {
             let _ = send.send(worker::with(|worker| worker.launches.lines.gathered().len()));
         }));
@@ -165,7 +165,7 @@ fn trusts_may_be_dropped_while_a_panic_is_being_forgotten() {
     }
     crate::wait_all();
     for at in 0..2 {
-        // Behind all that its worker has been told.
+        // After all the messages to its worker.
         let until = move || {
             while worker::with(|worker| worker.launches.lines.has_spoiled()) {
                 yield_now();

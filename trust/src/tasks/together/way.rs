@@ -1,5 +1,5 @@
-//! What goes to another trustee and may not be lost, whatever ends meanwhile: by a request, else by the inbox of who it
-//! is for.
+//! Messages to another trustee that must not be lost even if threads end meanwhile: sent by a request, else through the
+//! receiver's inbox.
 
 #![allow(unsafe_code)]
 
@@ -9,17 +9,17 @@ use crate::registry::{self, Message};
 use crate::request::{LocalRequest, Serving};
 use crate::runtime::worker::{self, Worker};
 
-/// What is on its way.
+/// Message that must not be lost.
 pub(super) trait Way: Send + 'static {
-    /// To whom.
+    /// Returns its receiver.
     fn to(&self) -> Option<TrusteeId>;
-    /// There.
+    /// Handles it at the receiver.
     fn arrive(self, worker: &Worker);
-    /// Who it was for is gone.
+    /// Handles it where the receiver is gone.
     fn lost(self);
 }
 
-/// By a request. It is dropped where the trustee takes it no more, or this worker ends before it was sent.
+/// Message sent by a request. It is dropped if the trustee takes no more, or if this worker ends before it was sent.
 pub(super) struct Sent<W: Way>(Option<W>);
 
 impl<W: Way> Sent<W> {
@@ -45,7 +45,7 @@ impl<W: Way> Drop for Sent<W> {
     }
 }
 
-/// By the inbox. It is dropped where the worker is gone.
+/// Message sent through the inbox. It is dropped if the worker is gone.
 struct Brought<W: Way>(Option<W>);
 
 impl<W: Way> Drop for Brought<W> {
@@ -56,7 +56,7 @@ impl<W: Way> Drop for Brought<W> {
     }
 }
 
-/// Has it arrive by a worker for which this one had no slot up to its end.
+/// Delivers the message through the inbox of a worker for which this one had no slot until its end.
 #[cold]
 fn bring(way: impl Way) {
     let peer = way.to().and_then(registry::find);
@@ -67,6 +67,6 @@ fn bring(way: impl Way) {
             worker::with(|worker| way.arrive(worker));
         }
     };
-    // If that takes no more, it is dropped.
+    // If that worker takes no more messages, it is dropped.
     drop(peer.send(Message::Run(Box::new(run))));
 }

@@ -1,6 +1,6 @@
-//! A call comes to the last trustee: all that the closure needs there travels in the request, and the result in the
-//! response. The call itself is looked at there only where a value is not free, or something goes wrong: its memory is
-//! the client's, and far.
+//! Visit of a call to the last trustee: the request carries all that the closure needs there, the response carries the
+//! result. The call itself is accessed there only if a value is not free, or on an error: its memory is the client's,
+//! and remote.
 
 #![allow(unsafe_code)]
 
@@ -15,27 +15,27 @@ use crate::runtime::worker::{self, Worker};
 use crate::tasks::together::{Job, Parts, VISITED_MAX, run_on};
 use crate::unwind::quietly;
 
-/// A value, or where it is: of one part of a call.
+/// Value of one part of a call, or its address.
 #[derive(Clone, Copy)]
 pub(crate) struct Stop {
-    /// Of the value, if the call has a share of it, else of the property.
+    /// Address of the value, if the call has a share of it, else of the property.
     pub(super) at: NonNull<()>,
     pub(super) argument: usize,
 }
 
-// SAFETY: as of `Part`.
+// SAFETY: as for `Part`.
 unsafe impl Send for Stop {}
 
-/// A call that comes to the last trustee.
+/// Visit of a call to the last trustee.
 pub(super) struct Visit<P: Parts, J: Job> {
     pub(super) at: At<P, J>,
     pub(super) stops: P::Stops,
-    /// Of so many of them, the first ones, it has a share.
+    /// Number of the stops, the first ones, of which the call has a share.
     pub(super) taken: usize,
     pub(super) job: Unrun<J>,
 }
 
-/// A closure; one that is dropped did not run. Where that is the user's code may not wait.
+/// Closure that has not run. If it is dropped, that is user code that may not wait.
 pub(super) struct Unrun<J>(Option<J>);
 
 impl<J> Unrun<J> {
@@ -56,10 +56,10 @@ impl<J> Drop for Unrun<J> {
     }
 }
 
-/// What comes of it.
+/// Outcome of a visit.
 enum Answer<U> {
     Ran(U),
-    /// What the call itself says.
+    /// Not run by the visit: the state of the call itself.
     Other(Visited),
 }
 
@@ -84,8 +84,8 @@ impl<P: Parts, J: Job> Visit<P, J> {
                 Visited::Moved => Visited::Moved,
             });
         }
-        // SAFETY: each is one of the closure's arguments, and nobody else has it: it is free, or shared with calls that
-        // run here (N1).
+        // SAFETY: each is one of the closure's arguments, and nothing else has it: it is free, or shared with calls
+        // that run here (N1).
         match unsafe { run_on(worker, job, &values[..stops.len()]) } {
             Ok(value) if is_leaving(client) => {
                 at.call().outcome = Some(Ok(value));
@@ -101,7 +101,7 @@ impl<P: Parts, J: Job> Visit<P, J> {
         }
     }
 
-    /// Of a property of this trustee, if it is free.
+    /// Returns the value of a property of this trustee, if it is free.
     #[inline(always)]
     fn value_here(worker: &Worker, stop: &Stop) -> Option<NonNull<()>> {
         let property = stop.at.cast::<Header>().as_ptr();
@@ -122,7 +122,7 @@ impl<P: Parts, J: Job> LocalRequest for Visit<P, J> {
     }
 }
 
-/// Takes the call back.
+/// Response that takes the call back.
 pub(super) struct Visitor<P: Parts, J: Job>(pub(super) At<P, J>);
 
 impl<P: Parts, J: Job> Response for Visitor<P, J> {

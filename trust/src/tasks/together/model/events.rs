@@ -1,11 +1,11 @@
-//! What a thread of the model does with what comes to it: requests, responses, its fibers, its end.
+//! Reactions of a thread of the model: to requests, responses, its fibers, its end.
 
 use super::{At, Fiber, Message, Outcome, Place, Response, Rule, World};
 use crate::runtime::worker::lines::line::Waiter;
 use crate::tasks::together::route::Lender;
 
 impl World {
-    /// A request comes to a trustee.
+    /// Serves a request at a trustee.
     pub(super) fn serve(&mut self, from: usize, at: usize, message: Message) {
         match message {
             Message::Arrive(call) => {
@@ -57,12 +57,12 @@ impl World {
         }
     }
 
-    /// The property of which a call that borrows wants a share.
+    /// Returns the property of which a borrowing call wants a share.
     fn wanted(&self, call: usize) -> usize {
         self.calls[call].order[self.calls[call].taken]
     }
 
-    /// A request comes to a trustee that has ended; what it holds is dropped by this thread.
+    /// Refuses a request to a trustee that has ended; thread `by` drops its contents.
     pub(super) fn refuse_request(&mut self, from: usize, to: usize, message: Message, by: usize) {
         match message {
             Message::Arrive(call) => self.respond(to, from, Response::Refused(call)),
@@ -86,7 +86,7 @@ impl World {
         }
     }
 
-    /// A response comes to its client.
+    /// Handles a response at its client.
     pub(super) fn resume(&mut self, at: usize, response: Response) {
         match response {
             Response::Returned(call) => self.go_back(at, call),
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// The next call whose turn came goes on.
+    /// Continues the next call in the queue of deferred ones.
     pub(super) fn run_deferred(&mut self, at: usize) {
         let Some((call, is_lost)) = self.trustees[at].deferred.pop_front() else { return };
         if self.calls[call].gives_back.is_some() {
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// The fiber has the value, and waits for something else before it gives it back.
+    /// Takes the value for the fiber, which then waits for something else before it gives the value back.
     fn hold(&mut self, fiber: usize, property: usize) {
         let before = self.values.insert(property, Place::Fiber(fiber));
         assert_eq!(before, Some(Place::Latch), "fiber {fiber} takes {property}");
@@ -176,7 +176,7 @@ impl World {
         assert_ne!(before, Some(Place::Dropped), "{property} is dropped twice");
     }
 
-    /// A share is given back of a value whose trustee has ended, or is about to.
+    /// Gives back a share of a value of a trustee that has ended, or is about to.
     pub(super) fn release_orphan(&mut self, property: usize) {
         self.orphans.entry(property).or_default().release();
         self.drop_orphan(property);
@@ -191,11 +191,11 @@ impl World {
         assert_eq!(self.values[&property], Place::Lent(loan.to), "an orphan is lent");
         self.drop_value(property);
         let (to, lender) = (self.thread(loan.to), self.trustees[self.homes[&property]].id);
-        // By whom it is sent makes no difference here: its answer is for nobody.
+        // The sender makes no difference here: nobody awaits the answer.
         self.trustees[to].spoiled.remove(&(lender, property));
     }
 
-    /// As `Worker::end`: its lines are abandoned, and its properties dropped.
+    /// Ends a thread, as `Worker::end`: its lines are abandoned, and its properties dropped.
     pub(super) fn end(&mut self, at: usize) {
         let latches = self.trustees[at].latches.clone();
         for (property, latch) in latches {

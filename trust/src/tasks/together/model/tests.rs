@@ -1,4 +1,4 @@
-//! What is tried: calls, launches and ends of threads that can meet, two or three at a time.
+//! Scenarios: calls, launches and ends of threads that can meet, two or three at a time.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -12,16 +12,16 @@ type Calls = &'static [(usize, &'static [usize], How)];
 /// Threads, calls and launches of one world.
 #[derive(Clone, Copy)]
 struct Scenario {
-    /// For each thread the properties of its trustee.
+    /// Properties of each thread's trustee.
     threads: &'static [&'static [usize]],
-    /// Who makes it, of which properties, and what is special about it.
+    /// Calls: the thread, the properties, and the manner.
     calls: Calls,
-    /// Who launches, and on which property.
+    /// Launches: the thread, and the property.
     launches: &'static [(usize, usize)],
     ends: &'static [usize],
 }
 
-/// How a call is made, and what comes of it.
+/// Manner of a call, and its outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
     Waits,
@@ -39,7 +39,7 @@ impl Scenario {
             };
             self.calls.iter().filter(is_it).count() as i32
         };
-        // Whoever waits has its trusts all the time.
+        // A waiting caller has its trusts all the time.
         let waits = |property: usize| {
             let is_it = |(_, names, how): &&(usize, &[usize], How)| {
                 matches!(how, How::Waits | How::Panics) && names.contains(&property)
@@ -87,7 +87,7 @@ impl Scenario {
         world
     }
 
-    /// Tries all orders; how many different states there are.
+    /// Tries all orders. Returns the number of different states.
     fn explore(&self, rule: Rule) -> usize {
         let hasher = RandomState::new();
         let mut seen = HashSet::new();
@@ -121,7 +121,7 @@ impl Scenario {
     }
 }
 
-/// Says what led to a failure.
+/// Prints the events that led to a failure.
 struct Told<'a>(&'a [Step]);
 
 impl Drop for Told<'_> {
@@ -159,14 +159,14 @@ fn calls_in_a_ring_do_not_wait_for_each_other() {
     Scenario { threads: &[&[1], &[2], &[3]], calls, ..CROSSED }.holds();
 }
 
-/// Several values of one trustee, in both orders, beside one that goes for it from elsewhere.
+/// Several values of one trustee, in both orders, together with a call for one of them from elsewhere.
 #[test]
 fn values_of_one_trustee_are_had_together() {
     let calls: Calls = &[(0, &[1, 2], Then), (1, &[2, 1], Waits), (1, &[1, 3], Waits)];
     Scenario { threads: &[&[1, 2], &[3]], calls, ..CROSSED }.holds();
 }
 
-/// Launched closures beside calls: each in turn.
+/// Launched closures together with calls: each in turn.
 const LAUNCHED: Scenario = Scenario {
     threads: &[&[1], &[2], &[]],
     calls: &[(2, &[2, 1], Waits), (1, &[1, 2], Waits)],
@@ -198,7 +198,7 @@ fn a_value_that_goes_back_with_the_first_share_is_found() {
     Scenario { threads: &[&[1], &[2], &[]], calls, launches: &[(1, 2)], ends: &[] }.explore(Rule::ReturnedEarly);
 }
 
-/// The trusts that calls were made by are dropped at once.
+/// The trusts that the calls were made with are dropped at once.
 const DROPPED: Scenario = Scenario {
     threads: &[&[1], &[2], &[]],
     calls: &[(2, &[1, 2], Then), (0, &[2, 1], Then)],
@@ -217,7 +217,7 @@ fn a_call_without_trusts_of_its_own_follows_what_is_freed() {
     DROPPED.explore(Rule::NoTrusts);
 }
 
-/// A panic beside calls that have shares of the same values, or wait for them.
+/// Panic together with calls that have shares of the same values, or wait for them.
 const PANICKED: Scenario = Scenario {
     threads: &[&[1], &[2], &[]],
     calls: &[(2, &[1, 2], Panics), (2, &[1, 2], Waits), (1, &[2, 1], Waits)],
@@ -230,7 +230,7 @@ fn nobody_sees_what_a_panic_has_left() {
     PANICKED.holds();
 }
 
-/// A value that was lent for two calls, one of which panics, that have nothing else in common.
+/// Value lent to two calls, one of which panics, that have nothing else in common.
 const SHARED_WITH_A_PANIC: Scenario = Scenario {
     threads: &[&[1], &[2, 3], &[]],
     calls: &[(2, &[1, 2], Panics), (2, &[3, 1], Waits), (1, &[1, 3], Waits)],
@@ -254,7 +254,7 @@ fn a_panic_of_which_only_the_lenders_hear_is_found() {
     SHARED_WITH_A_PANIC.explore(Rule::Unspoiled);
 }
 
-/// A trustee on the way ends, in whatever state.
+/// A trustee on the way ends, in any state.
 const ENDING: Scenario = Scenario {
     threads: &[&[1], &[2], &[]],
     calls: &[(2, &[1, 2], Waits), (1, &[2, 1], Waits)],
@@ -297,7 +297,7 @@ fn calls_of_threads_that_end_are_dropped() {
     Scenario { calls, launches: &[(1, 1)], ends: &[0, 2], ..ENDING }.holds();
 }
 
-/// All of it at once: calls that wait, that do not, that panic and that borrow, launches, and a lender that ends.
+/// Everything at once: calls that wait, that do not, that panic and that borrow, launches, and a lender that ends.
 #[test]
 fn all_that_can_meet_meets() {
     Scenario {

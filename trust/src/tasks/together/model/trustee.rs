@@ -1,5 +1,4 @@
-//! A trustee of the model, as calls find it: the lines of its properties, which are the real ones, and where their
-//! values are.
+//! Trustee of the model, as calls see it: the real lines of its properties, and the places of their values.
 
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,15 +12,14 @@ use crate::tasks::together::route::Lender;
 
 pub(super) type Waiter = line::Waiter<usize, usize>;
 
-/// A property.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Latch {
     pub(super) is_there: bool,
     pub(super) is_poisoned: bool,
-    /// None are left: it is freed.
+    /// Number of trusts; at 0 the property is freed.
     pub(super) trusts: i32,
     pub(super) line: line::Line<usize, usize, usize>,
-    /// Who has asked and has not had it, in this order.
+    /// Waiters that have asked and have not had the value, in order.
     waiting: Vec<Waiter>,
 }
 
@@ -30,7 +28,7 @@ impl Latch {
         Latch { is_there: true, is_poisoned: false, trusts, line: line::Line::default(), waiting: Vec::new() }
     }
 
-    /// Nobody stands in line, nobody has a turn, and it is not lent.
+    /// Returns whether there is a waiter, a turn or a loan.
     fn has_line(&self) -> bool {
         !self.line.is_over()
     }
@@ -43,7 +41,8 @@ impl Latch {
         self.is_free() && self.waiting.is_empty()
     }
 
-    /// These have it at the same time. In turn: the first is one of them, and no fiber is overtaken.
+    /// Checks that these waiters may have the value at the same time: the first in line is among them, and no fiber is
+    /// overtaken.
     pub(super) fn had_by(&mut self, these: &[Waiter]) {
         assert!(these.contains(&self.waiting[0]), "{these:?} have it before {:?}", self.waiting);
         let last = self.waiting.iter().rposition(|waiter| these.contains(waiter)).unwrap_or(0);
@@ -64,19 +63,19 @@ pub(super) struct Trustee {
     pub(super) latches: BTreeMap<usize, Latch>,
     /// Values lent to it on which a closure has panicked.
     pub(super) spoiled: BTreeSet<(TrusteeId, usize)>,
-    /// Calls that are to go on, or to go home for they are lost.
+    /// Calls that are to continue, or to go back because they are lost.
     pub(super) deferred: VecDeque<(usize, bool)>,
 }
 
 impl Trustee {
-    /// Of a property that is not freed.
+    /// Returns a property that is not freed.
     pub(super) fn latch(&mut self, property: usize) -> &mut Latch {
         let latch = self.latches.get_mut(&property).expect("it is one of its own");
         assert!(latch.trusts > 0 && !self.is_ended, "{property} is followed, and is freed");
         latch
     }
 
-    /// How often this call is here.
+    /// Returns how often this call is here.
     pub(super) fn places_of(&self, call: usize) -> usize {
         let is_it = |waiter: &&Waiter| matches!(waiter, Waiter::Share { who, .. } if *who == call);
         let in_lines = self.latches.values().map(|latch| latch.line.waiters().filter(is_it).count());
@@ -84,7 +83,7 @@ impl Trustee {
     }
 }
 
-/// This thread of that world.
+/// One thread of the world.
 pub(super) struct At<'w>(pub(super) &'w mut World, pub(super) usize);
 
 impl At<'_> {
