@@ -1,5 +1,5 @@
-//! Sockets for fibers (T15): a call that would block lets other fibers of the worker run instead, so a server is
-//! written as straight-line code with one fiber for each connection, thousands of them on a worker.
+//! Sockets for fibers: a call that would block lets other fibers of the worker run instead, so a server is
+//! straight-line code with one fiber for each connection, thousands of them on a worker.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -21,21 +21,20 @@
 //! assert_eq!((&answer, &server.join().unwrap()), (b"pong", b"ping"));
 //! ```
 //!
-//! They work as those of `std::net` do, with these differences:
+//! They work like those of `std::net`, with these differences:
 //!
 //! - On a thread's own stack, outside fibers, a call blocks the thread, which serves its trustee and runs its fibers
-//!   meanwhile, as [`apply`](crate::Trust::apply) does. No call may wait inside a delegated closure or a callback: it
+//!   meanwhile, as [`apply`](crate::Trust::apply) does. Inside a delegated closure or a callback no call may wait: it
 //!   panics.
-//! - A socket may be used by fibers of any worker, also by several at a time (`Read` and `Write` are there for
+//! - A socket may be used by fibers of any worker, even by several at a time (`Read` and `Write` are implemented for
 //!   `&TcpStream` too, so one fiber may read while another writes). It costs least on one worker.
-//! - A call that has waited for longer than its timeout fails with
-//!   [`ErrorKind::TimedOut`](std::io::ErrorKind::TimedOut).
-//! - Names are looked up by the system, which blocks the thread: give addresses where that matters.
+//! - A call that has waited longer than its timeout fails with [`ErrorKind::TimedOut`](std::io::ErrorKind::TimedOut).
+//! - Names are looked up by the system, which blocks the thread: pass addresses where that matters.
 //!
-//! A worker all of whose fibers wait sleeps. A fiber that waits for a socket is a live fiber: the end of its pool waits
+//! A worker sleeps when all its fibers wait. A fiber that waits for a socket is a live fiber: the end of its pool waits
 //! for it. End it from elsewhere with [`TcpListener::close`], [`TcpStream::shutdown`] or a timeout.
 //!
-//! Here: the sockets, and waiting for them. Not here: which of them have news, and who is woken then (`reactor/`).
+//! Here: the sockets, and waiting for them. Not here: readiness events and waking (`reactor/`).
 
 mod socket;
 mod tcp;

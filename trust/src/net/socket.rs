@@ -1,4 +1,4 @@
-//! What all sockets share: a call is tried, and where it would block its fiber waits and tries again.
+//! Common part of all sockets: a call is tried; if it would block its fiber waits and tries again.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -12,25 +12,25 @@ use crate::fiber::timer::Waiter;
 use crate::reactor::{Direction, Registration};
 use crate::runtime::worker::{self, Worker};
 
-/// A non-blocking socket of the standard library's or mio's, and the workers that know it.
+/// Non-blocking socket of the standard library or of mio, and the workers that have registered it.
 pub(super) struct Socket<S: AsRawFd> {
     pub(super) io: S,
     /// In nanoseconds; 0 for none.
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
-    /// One for each worker that has waited for it and is there, so mostly one.
+    /// One for each live worker that has waited for the socket, so mostly one.
     registrations: Mutex<Vec<Registration>>,
 }
 
-/// How a call went.
+/// Outcome of a call.
 pub(super) enum Call<R> {
-    /// It did all that it was asked for.
+    /// It transferred everything that was asked for.
     Whole(R),
-    /// It took less.
+    /// It transferred less.
     Short(R),
 }
 
-/// The system's limits of one call: bytes, and buffers of a vectored one. What is beyond them stays where it is.
+/// The system's limits of one call: bytes, and buffers of a vectored one. The rest is left for the next call.
 const BYTES_AT_ONCE: usize = 0x7fff_f000;
 const BUFFERS_AT_ONCE: usize = 1024;
 
@@ -77,7 +77,7 @@ impl<S: AsRawFd> Socket<S> {
         }
     }
 
-    /// Does what `call` does, waiting as often as it would block.
+    /// Performs `call`, waiting as often as it would block.
     ///
     /// # Panics
     /// Where nothing may wait.
@@ -168,7 +168,7 @@ fn wait(worker: &Worker, token: usize, direction: Direction, deadline: Option<In
     is_ready()
 }
 
-/// Calls that need not wait have gone on for long.
+/// Lets other fibers run after a long series of calls that did not wait.
 fn let_others_run(worker: &Worker) {
     if worker.fiber().is_some() {
         worker.scheduler.yield_now();
@@ -185,12 +185,12 @@ fn timed_out(name: &str, timeout: Option<Duration>) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("`{name}` has waited for {after:?}, which is its timeout"))
 }
 
-/// Whether a transfer of `n` bytes was of all that was `asked` for.
+/// Returns whether a transfer of `n` bytes was all that was `asked` for.
 pub(super) fn transferred(n: usize, asked: usize) -> Call<usize> {
     if 0 < n && n < asked.min(BYTES_AT_ONCE) { Call::Short(n) } else { Call::Whole(n) }
 }
 
-/// Bytes that a vectored call asks for, of buffers of these lengths.
+/// Returns the bytes that a vectored call asks for, with buffers of these lengths.
 pub(super) fn asked_at_once(lengths: impl Iterator<Item = usize>) -> usize {
     lengths.take(BUFFERS_AT_ONCE).sum()
 }
@@ -232,7 +232,7 @@ mod tests {
             std::thread::spawn(move || wait_once(&there)).join().expect("it does not panic");
             assert!(known() <= 2, "this thread and the last one: {}", known());
         }
-        // Those that are there stay.
+        // Live workers stay registered.
         wait_once(&socket);
         assert!((1..=2).contains(&known()));
     }

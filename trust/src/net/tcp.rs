@@ -10,14 +10,14 @@ use std::time::Duration;
 use super::socket::{Call, Socket, asked_at_once, each_address, transferred};
 use crate::reactor::Direction;
 
-/// A TCP socket that listens. See the [module](super).
+/// Listening TCP socket. See the [module](super).
 pub struct TcpListener {
     socket: Socket<mio::net::TcpListener>,
     closed: AtomicBool,
 }
 
 impl TcpListener {
-    /// Listens at the first of these addresses that can be had; port 0 lets the system choose one.
+    /// Listens at the first of these addresses that is available; port 0 lets the system choose one.
     ///
     /// # Errors
     /// The system's, for instance [`ErrorKind::AddrInUse`](io::ErrorKind::AddrInUse).
@@ -64,7 +64,7 @@ impl TcpListener {
         Ok((TcpStream { socket: Socket::new(stream.into()) }, address))
     }
 
-    /// The connections, one by one, until the listener is closed.
+    /// Returns an iterator over the connections, which ends when the listener is closed.
     ///
     /// ```
     /// use std::{io::Read, rc::Rc};
@@ -82,7 +82,7 @@ impl TcpListener {
         Incoming(self)
     }
 
-    /// Listens no more: calls of [`accept`](Self::accept) that wait fail, as do all later ones. May be called from any
+    /// Stops listening: waiting calls of [`accept`](Self::accept) fail, as do all later ones. May be called from any
     /// fiber or thread.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl TcpListener {
     /// ```
     pub fn close(&self) -> io::Result<()> {
         self.closed.store(true, Ordering::SeqCst);
-        // Wakes who waits in `accept`, unlike closing the descriptor.
+        // Wakes fibers that wait in `accept`, unlike closing the descriptor.
         rustix::net::shutdown(self.as_fd(), rustix::net::Shutdown::Both)?;
         Ok(())
     }
@@ -109,7 +109,7 @@ impl TcpListener {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// The address it listens at.
+    /// Returns the address it listens at.
     ///
     /// # Errors
     /// The system's.
@@ -124,7 +124,7 @@ fn closed() -> io::Error {
     io::Error::new(io::ErrorKind::NotConnected, "the listener was closed")
 }
 
-/// See [`TcpListener::incoming`].
+/// Iterator over connections. See [`TcpListener::incoming`].
 pub struct Incoming<'a>(&'a TcpListener);
 
 impl Iterator for Incoming<'_> {
@@ -138,9 +138,9 @@ impl Iterator for Incoming<'_> {
     }
 }
 
-/// A TCP connection. See the [module](super).
+/// TCP connection. See the [module](super).
 ///
-/// `Read` and `Write` are there for `&TcpStream` as well: one fiber may read while another writes. It may be kept in an
+/// `Read` and `Write` are implemented for `&TcpStream` as well: one fiber may read while another writes. Keep it in an
 /// `Rc` for fibers of one worker, in an `Arc` for those of several.
 pub struct TcpStream {
     socket: Socket<std::net::TcpStream>,
@@ -166,7 +166,7 @@ impl TcpStream {
         each_address(addresses, |address| Self::connect_within(address, None))
     }
 
-    /// As [`connect`](Self::connect), waiting no longer than `timeout`.
+    /// As [`connect`](Self::connect), waiting at most for `timeout`.
     ///
     /// # Errors
     /// As for `connect`; [`ErrorKind::TimedOut`](io::ErrorKind::TimedOut).
@@ -200,7 +200,7 @@ impl TcpStream {
         Ok(stream)
     }
 
-    /// Takes over a connection of the standard library's, which becomes non-blocking.
+    /// Takes over a connection of the standard library, which becomes non-blocking.
     ///
     /// # Errors
     /// The system's.
@@ -241,7 +241,8 @@ impl TcpStream {
         self.socket.perform("peek", Direction::Read, |io| io.peek(buffer).map(Call::Whole))
     }
 
-    /// Ends one direction of the connection, or both. Fibers that wait for it go on: who reads finds the end.
+    /// Ends one direction of the connection, or both. Fibers that wait for it continue: readers find the end of the
+    /// stream.
     ///
     /// # Errors
     /// The system's.
@@ -260,7 +261,7 @@ impl TcpStream {
         self.socket.io.shutdown(how)
     }
 
-    /// Sends small writes at once rather than gather them (`TCP_NODELAY`).
+    /// Sends small writes at once instead of gathering them (`TCP_NODELAY`).
     ///
     /// # Errors
     /// The system's.
@@ -277,7 +278,7 @@ impl TcpStream {
         self.socket.io.set_nodelay(nodelay)
     }
 
-    /// What [`set_nodelay`](Self::set_nodelay) has set.
+    /// Returns the setting of [`set_nodelay`](Self::set_nodelay).
     ///
     /// # Errors
     /// The system's.
@@ -287,7 +288,7 @@ impl TcpStream {
         self.socket.io.nodelay()
     }
 
-    /// How long a read may wait; `None`, as at first, for as long as it takes.
+    /// Sets the longest time that a read may wait; `None`, the initial value, is no limit.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.
@@ -329,21 +330,21 @@ impl TcpStream {
         self.socket.set_timeout(Direction::Write, timeout)
     }
 
-    /// How long a read may wait.
+    /// Returns the longest time that a read may wait.
     ///
     /// Example: at [`set_write_timeout`](Self::set_write_timeout).
     pub fn read_timeout(&self) -> Option<Duration> {
         self.socket.timeout(Direction::Read)
     }
 
-    /// How long a write may wait.
+    /// Returns the longest time that a write may wait.
     ///
     /// Example: at [`set_write_timeout`](Self::set_write_timeout).
     pub fn write_timeout(&self) -> Option<Duration> {
         self.socket.timeout(Direction::Write)
     }
 
-    /// The error that is pending on the socket, if any; it is pending no more.
+    /// Takes the error that is pending on the socket, if any.
     ///
     /// # Errors
     /// The system's.
@@ -359,7 +360,7 @@ impl TcpStream {
         self.socket.io.take_error()
     }
 
-    /// The own address.
+    /// Returns the local address.
     ///
     /// # Errors
     /// The system's.
@@ -376,10 +377,10 @@ impl TcpStream {
         self.socket.io.local_addr()
     }
 
-    /// The other side's address.
+    /// Returns the address of the peer.
     ///
     /// # Errors
-    /// The system's, if the connection is no more.
+    /// The system's, if the connection has ended.
     ///
     /// Example: at [`local_addr`](Self::local_addr).
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {

@@ -10,7 +10,7 @@ use super::socket::{Call, Socket, each_address};
 use super::tcp::descriptor;
 use crate::reactor::Direction;
 
-/// A UDP socket. See the [module](super).
+/// UDP socket. See the [module](super).
 ///
 /// ```
 /// use trust::net::UdpSocket;
@@ -26,7 +26,7 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// A socket at the first of these addresses that can be had; port 0 lets the system choose one.
+    /// Makes a socket at the first of these addresses that is available; port 0 lets the system choose one.
     ///
     /// # Errors
     /// The system's.
@@ -40,7 +40,7 @@ impl UdpSocket {
         Self::from_std(each_address(addresses, std::net::UdpSocket::bind)?)
     }
 
-    /// Takes over a socket of the standard library's, which becomes non-blocking.
+    /// Takes over a socket of the standard library, which becomes non-blocking.
     ///
     /// # Errors
     /// The system's.
@@ -55,7 +55,7 @@ impl UdpSocket {
         Ok(UdpSocket { socket: Socket::new(socket) })
     }
 
-    /// Says where [`send`](Self::send) sends to; datagrams of others are received no more.
+    /// Sets the peer of [`send`](Self::send); datagrams of others are no longer received.
     ///
     /// # Errors
     /// The system's.
@@ -72,7 +72,7 @@ impl UdpSocket {
         each_address(addresses, |address| self.socket.io.connect(address))
     }
 
-    /// Sends a datagram; waits while the socket has no room for it. Returns its bytes.
+    /// Sends a datagram; waits while the socket has no room for it. Returns the number of bytes.
     ///
     /// # Errors
     /// The system's.
@@ -87,10 +87,10 @@ impl UdpSocket {
         })
     }
 
-    /// As [`send_to`](Self::send_to), to where the socket is connected.
+    /// As [`send_to`](Self::send_to), to the connected peer.
     ///
     /// # Errors
-    /// The system's, also one that an earlier datagram met with.
+    /// The system's, including one caused by an earlier datagram.
     ///
     /// # Panics
     /// As `send_to`.
@@ -100,7 +100,8 @@ impl UdpSocket {
         self.socket.perform("send", Direction::Write, |io| io.send(datagram).map(Call::Whole))
     }
 
-    /// Waits for a datagram; what the buffer has no room for is lost. Returns its bytes and where it came from.
+    /// Waits for a datagram; bytes that do not fit the buffer are lost. Returns the number of bytes and the sender's
+    /// address.
     ///
     /// # Errors
     /// The system's; [`ErrorKind::TimedOut`](io::ErrorKind::TimedOut).
@@ -113,10 +114,10 @@ impl UdpSocket {
         self.socket.perform("recv_from", Direction::Read, |io| io.recv_from(buffer).map(Call::Whole))
     }
 
-    /// As [`recv_from`](Self::recv_from), from where the socket is connected.
+    /// As [`recv_from`](Self::recv_from), from the connected peer.
     ///
     /// # Errors
-    /// As for `recv_from`; also one that an earlier datagram met with.
+    /// As for `recv_from`, including one caused by an earlier datagram.
     ///
     /// # Panics
     /// As `recv_from`.
@@ -146,7 +147,7 @@ impl UdpSocket {
         self.socket.perform("peek_from", Direction::Read, |io| io.peek_from(buffer).map(Call::Whole))
     }
 
-    /// How long a call may wait for a datagram; `None`, as at first, for as long as it takes.
+    /// Sets the longest time that a call may wait for a datagram; `None`, the initial value, is no limit.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.
@@ -163,7 +164,7 @@ impl UdpSocket {
         self.socket.set_timeout(Direction::Read, timeout)
     }
 
-    /// How long a call may wait for a datagram.
+    /// Returns the longest time that a call may wait for a datagram.
     ///
     /// Example: at [`set_write_timeout`](Self::set_write_timeout).
     pub fn read_timeout(&self) -> Option<Duration> {
@@ -188,14 +189,14 @@ impl UdpSocket {
         self.socket.set_timeout(Direction::Write, timeout)
     }
 
-    /// How long a call may wait for room.
+    /// Returns the longest time that a call may wait for room.
     ///
     /// Example: at [`set_write_timeout`](Self::set_write_timeout).
     pub fn write_timeout(&self) -> Option<Duration> {
         self.socket.timeout(Direction::Write)
     }
 
-    /// The own address.
+    /// Returns the local address.
     ///
     /// # Errors
     /// The system's.
@@ -205,10 +206,10 @@ impl UdpSocket {
         self.socket.io.local_addr()
     }
 
-    /// Where the socket is connected to.
+    /// Returns the address of the connected peer.
     ///
     /// # Errors
-    /// The system's, if it is not.
+    /// The system's, if it is not connected.
     ///
     /// ```
     /// use trust::net::UdpSocket;
