@@ -1,7 +1,7 @@
-//! Arguments and results that travel serialised (T5, thesis 2.4.3.3): serde, in bincode 2's standard format.
+//! Serialised arguments and results (thesis 2.4.3.3): serde, in bincode 2's standard format.
 //!
-//! Short arguments travel in the slot, in an array of the next size up; long ones in an allocation of their
-//! own. Results follow in the response slot, with their length.
+//! Short arguments travel in the slot, in an array of the next larger size; long ones in a separate allocation. Results
+//! follow in the response slot, with their length.
 
 #![allow(unsafe_code)]
 
@@ -26,11 +26,11 @@ use crate::unwind::quietly;
 
 const FORMAT: bincode::config::Configuration = bincode::config::standard();
 
-/// A value's message.
+/// Serialises a value into a message.
 pub(crate) fn encode<A: Serialize>(value: &A, limit_bytes: usize) -> Result<Parcel, Fault> {
     let mut message = Vec::new();
     encode_onto(&mut message, value, limit_bytes)?;
-    // SAFETY: just written, and read by nobody else.
+    // SAFETY: just written, and read by nothing else.
     Ok(unsafe { Parcel::from_message(message) })
 }
 
@@ -47,22 +47,22 @@ fn encode_onto<A: Serialize>(message: &mut Vec<u8>, value: &A, limit_bytes: usiz
     Ok(())
 }
 
-/// The most bytes that a message between here and this worker may have.
+/// Returns the most bytes that a message between this worker and `other` may have.
 pub(crate) fn limit_bytes(other: TrusteeId) -> usize {
     if other.machine() == ids::machine() { MESSAGE_BYTES_MAX } else { REMOTE_MESSAGE_BYTES_MAX }
 }
 
-/// The packed form of [`With`]: the closure, then its argument's message. On an error the closure is dropped.
+/// Writes the packed form of [`With`]: the closure, then its argument's message. On an error the closure is dropped.
 fn pack_with<A: Serialize, F>(to: &mut Vec<u8>, f: F, argument: &A, limit_bytes: usize) -> Result<(), Fault> {
     to.resize(size_of::<F>(), 0);
     encode_onto(to, argument, limit_bytes)?;
-    // SAFETY: its room was left free at the start; the value is moved there.
+    // SAFETY: room for it was left at the start; the value is moved there.
     unsafe { to.as_mut_ptr().cast::<F>().write_unaligned(f) };
     fix_padding(to.as_mut_ptr());
     Ok(())
 }
 
-/// The value of these bytes, which are of a message whose trusts are at hand.
+/// Deserialises the bytes of a message while its list of trusts is open.
 fn decode_value<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
     match bincode::serde::decode_from_slice(bytes, FORMAT) {
         Ok((value, used)) if used == bytes.len() => Ok(value),
@@ -71,9 +71,9 @@ fn decode_value<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
     }
 }
 
-/// The value of a message.
+/// Deserialises a message.
 pub(crate) fn decode<A: DeserializeOwned>(parcel: Parcel) -> Result<A, Fault> {
-    // SAFETY: the parcel's message, which is read here alone.
+    // SAFETY: the parcel's message, which is read only here.
     unsafe { decode_message(&parcel.into_message()) }
 }
 
@@ -84,12 +84,12 @@ unsafe fn decode_message<A: DeserializeOwned>(message: &[u8]) -> Result<A, Fault
     unsafe { parcel::read_message(message, decode_value) }
 }
 
-/// As `decode`; a panic of the type's own code is a fault, so that whoever waits is told.
+/// As `decode`; a panic in the type's own code is a fault, so that the waiter is told.
 pub(crate) fn decode_guarded<A: DeserializeOwned>(parcel: Parcel) -> Result<A, Fault> {
     guarded(|| decode(parcel))
 }
 
-/// Serialises a value, and drops it. A panic of the type's own code is a fault.
+/// Serialises a value, and drops it. A panic in the type's own code is a fault.
 pub(crate) fn encode_guarded<A: Serialize>(value: A, limit_bytes: usize) -> Result<Parcel, Fault> {
     let encoded = guarded(|| encode(&value, limit_bytes));
     let dropped = guarded(|| {
@@ -164,13 +164,13 @@ pub(crate) fn submit<T, A, U, F>(
     }
 }
 
-/// The message of these bytes of a value and the trusts inside it.
+/// Makes the message from the bytes of a value and the trusts inside it.
 fn seal(mut message: Vec<u8>, list: List, limit_bytes: usize) -> Result<Parcel, Fault> {
     if message.len() > limit_bytes {
         return Err(Fault::TooLarge(message.len(), limit_bytes));
     }
     list.seal(&mut message, 0);
-    // SAFETY: just written, and read by nobody else.
+    // SAFETY: just written, and read by nothing else.
     Ok(unsafe { Parcel::from_message(message) })
 }
 
@@ -192,7 +192,7 @@ impl<const N: usize> Short<N> {
     }
 }
 
-/// An argument on its way.
+/// Serialised argument on its way.
 trait Argument: Sized {
     /// # Safety
     /// As for [`Parcel::from_message`].
@@ -202,7 +202,7 @@ trait Argument: Sized {
 }
 
 impl<const N: usize> Argument for Short<N> {
-    // SAFETY: as the trait says; to another machine everything goes as a parcel.
+    // SAFETY: as the trait says; arguments to another machine are always parcels.
     unsafe fn from_message(message: &[u8]) -> Self {
         Short::new(message)
     }
@@ -210,7 +210,7 @@ impl<const N: usize> Argument for Short<N> {
         self.bytes[..usize::from(self.len)].to_vec()
     }
     fn decode<A: DeserializeOwned>(self) -> Result<A, Fault> {
-        // No trusts: else it were a parcel.
+        // No trusts: otherwise it would be a parcel.
         parcel::with_list(&List::default(), || decode_value(&self.bytes[..usize::from(self.len)]))
     }
 }
@@ -229,7 +229,7 @@ impl Argument for Parcel {
     }
 }
 
-/// A closure on the property and its serialised argument.
+/// Closure on the property, with its serialised argument.
 struct With<T, A, U, F, B> {
     f: F,
     argument: B,
@@ -270,13 +270,13 @@ where
     }
 
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
-        // SAFETY: live (C1); only this thread looks at it.
+        // SAFETY: live (C1); only this thread accesses it.
         if unsafe { (*property).is_poisoned() } {
-            // Before the fault: a request whose captures panic when dropped must not have two.
+            // Before the fault: a request that panics when its captures are dropped must not answer twice.
             drop(self);
             return serving.fault(poisoned(property));
         }
-        // Reading the argument is the argument's code, not the property's: a panic there poisons nothing.
+        // Deserialising is the code of the argument's type, not the property's: a panic there poisons nothing.
         let argument = match self.argument.decode::<A>() {
             Ok(argument) => argument,
             Err(fault) => {
@@ -289,7 +289,7 @@ where
         let value = (self.f)(unsafe { Property::<T>::value(property) }, argument);
         serving.property = std::ptr::null_mut();
         let encoded = encode(&value, limit_bytes(serving.client));
-        // Before the response: a request whose result panics when dropped must not have a fault as well.
+        // Before the response: a request that panics when its result is dropped must not answer twice.
         drop(value);
         match encoded {
             Ok(parcel) => serving.out.put_bytes(&parcel.into_message()),
@@ -298,7 +298,7 @@ where
     }
 }
 
-/// Reads the result back and hands it on.
+/// Response that deserialises the result and passes it on.
 struct ThenDecode<U, H> {
     then: H,
     value: PhantomData<fn(U)>,
@@ -307,7 +307,7 @@ struct ThenDecode<U, H> {
 impl<U: DeserializeOwned, H: FnOnce(Result<U, Fault>)> Response for ThenDecode<U, H> {
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
         let outcome = match fault {
-            // SAFETY: no fault, so `With` put a message, which is read here alone.
+            // SAFETY: no fault, so `With` put a message, which is read only here.
             None => unsafe { resuming.responses.take_bytes(|message| guarded(|| decode_message(message))) },
             Some(fault) => Err(fault),
         };

@@ -1,8 +1,8 @@
-//! Trusts inside serialised values: in arguments and results of `apply_with` and the like.
+//! Trusts inside serialised values: in arguments and results of `apply_with` and its variants.
 //!
-//! The bytes of a value name a trust by a number. What the number stands for travels beside the bytes, in a list that
-//! is open only while a value is written or read here. So no bytes, wherever they come from, become a trust: a number
-//! can only pick, once, a trust that was put into this very message, as a trust of the same type.
+//! The bytes of a value name a trust by a number. The trust itself travels beside the bytes, in a list that is open
+//! only while a value is serialised or deserialised here. So no bytes, wherever they come from, become a trust: a
+//! number can only pick, once, a trust that was put into this very message, as a trust of the same type.
 //!
 //! ```text
 //! message:  bytes of the value | property u64, trustee u64, type u128 for each trust | number of trusts u8 or 255 and u32 before
@@ -11,7 +11,7 @@
 //! A message without bytes and trusts is empty. It owns the trusts inside it: each is counted from when it was written
 //! until it is read, or the message is dropped ([`Parcel`]).
 //!
-//! Invariant: nothing suspends while a list is open (the context sees to that), so lists are closed in the reverse
+//! Invariant: nothing suspends while a list is open (the context ensures that), so lists are closed in the reverse
 //! order of their opening and each belongs to one message.
 
 #![allow(unsafe_code)]
@@ -28,23 +28,23 @@ use crate::request::Fault;
 use crate::runtime::worker::{self, Context};
 
 const ENTRY_BYTES: usize = 32;
-/// Says that the number of trusts stands before, in four bytes.
+/// Marker: the number of trusts is stored before it, in four bytes.
 const MANY: u8 = u8::MAX;
 
 thread_local! {
-    /// The list of the message that is being written or read, or null.
+    /// List of the message that is being written or read, or null.
     static OPEN: Cell<*const List> = const { Cell::new(ptr::null()) };
 }
 
-/// The trusts of a message; those that were taken out are `None`. Taken out they are while it is read only: else the
-/// message would count more trusts than it lists, and bytes of its value were read as one.
+/// Trusts of a message; those taken out are `None`. Trusts are taken out only while a message is read: otherwise the
+/// message would count more trusts than it lists, and bytes of its value would be read as a trust.
 #[derive(Default)]
 pub(crate) struct List {
     trusts: RefCell<Vec<Option<AnyTrust>>>,
     is_read: bool,
 }
 
-/// A counted trust of some type.
+/// Counted trust of some type.
 struct AnyTrust {
     property: *mut Header,
     trustee: TrusteeId,
@@ -57,7 +57,7 @@ impl Drop for AnyTrust {
     }
 }
 
-/// The same for a type on all machines, which run the same program; different for different types.
+/// Returns the number of a type: the same on all machines, which run the same program; different for different types.
 fn kind_of<T: 'static>() -> [u64; 2] {
     let mut hasher = DefaultHasher::new();
     TypeId::of::<T>().hash(&mut hasher);
@@ -83,14 +83,15 @@ pub(crate) fn with_list<R>(list: &List, f: impl FnOnce() -> R) -> R {
     let closing = Closing { list: OPEN.replace(list), context: worker::existing(|worker| worker.enter_serialising()) };
     let value = f();
     drop(closing);
-    // What was asked of this very trustee meanwhile.
+    // Runs the requests made to this very trustee meanwhile.
     worker::existing(|worker| worker.settle());
     value
 }
 
-/// The list that is open.
+/// Returns the open list.
 fn open<'a>() -> Option<&'a List> {
-    // SAFETY: the list is borrowed by the `with_list` that put it here, which has not returned; this thread's alone.
+    // SAFETY: the list is borrowed by the `with_list` that put it here, which has not returned; only this thread uses
+    // it.
     unsafe { OPEN.get().as_ref() }
 }
 
@@ -111,7 +112,7 @@ impl List {
         list.get_mut(number as usize).filter(|_| self.is_read)?.take_if(|trust| trust.kind == kind)
     }
 
-    /// Ends a message whose bytes are behind `start`: the trusts are the message's from here on.
+    /// Ends a message with bytes from `start` on: from here on the message owns the trusts.
     pub(crate) fn seal(self, message: &mut Vec<u8>, start: usize) {
         let list = self.trusts.into_inner();
         if message.len() == start && list.is_empty() {
@@ -133,7 +134,7 @@ impl List {
     }
 }
 
-/// The bytes of the value in a message, and of its trusts.
+/// Splits a message into the bytes of its value and those of its trusts.
 fn split(message: &[u8]) -> Option<(&[u8], &[u8])> {
     let Some((&few, rest)) = message.split_last() else { return Some((&[], &[])) };
     let (count, rest) = match few {
@@ -143,7 +144,7 @@ fn split(message: &[u8]) -> Option<(&[u8], &[u8])> {
     rest.split_at_checked(rest.len().checked_sub(count.checked_mul(ENTRY_BYTES)?)?)
 }
 
-/// The trusts of these bytes.
+/// Returns the trusts of these bytes.
 ///
 /// # Safety
 /// `List::seal` wrote them, in this process or another of the same program, and each trust is taken once.
@@ -155,7 +156,7 @@ unsafe fn trusts(entries: &[u8]) -> impl Iterator<Item = AnyTrust> {
     })
 }
 
-/// Reads the value of a message: gives its bytes to `read`, with its trusts. Those that are not read are dropped.
+/// Reads the value of a message: passes its bytes to `read`, with its trusts. Trusts that are not read are dropped.
 ///
 /// # Safety
 /// `List::seal` ended the message, in this process or another of the same program, and it is read once.
@@ -169,12 +170,12 @@ pub(crate) unsafe fn read_message<R>(message: &[u8], read: impl FnOnce(&[u8]) ->
     with_list(&list, || read(value))
 }
 
-/// A serialised value that travels or waits, with the trusts inside it.
+/// Serialised value that travels or waits, with the trusts inside it.
 pub(crate) struct Parcel(Vec<u8>);
 
 impl Parcel {
     /// # Safety
-    /// As for [`read_message`]: the message is this parcel's from here on.
+    /// As for [`read_message`]: from here on the parcel owns the message.
     pub(crate) unsafe fn from_message(message: Vec<u8>) -> Parcel {
         Parcel(message)
     }
@@ -183,7 +184,7 @@ impl Parcel {
         self.0.len()
     }
 
-    /// The message, with the trusts inside it, which are now the caller's affair.
+    /// Returns the message, with the trusts inside it, which the caller now owns.
     pub(crate) fn into_message(self) -> Vec<u8> {
         std::mem::take(&mut ManuallyDrop::new(self).0)
     }
@@ -198,15 +199,16 @@ impl Drop for Parcel {
     }
 }
 
-/// Puts a trust of a `T`, which `counted` counts, into the list that is open. Its number there; `None` if none is open.
+/// Puts a trust of a `T`, which `counted` counts, into the open list. Returns its number there; `None` if no list is
+/// open.
 pub(crate) fn put<T: 'static>(counted: impl FnOnce() -> (*mut Header, TrusteeId)) -> Option<u32> {
     let list = open()?;
     let (property, trustee) = counted();
     list.put(AnyTrust { property, trustee, kind: kind_of::<T>() })
 }
 
-/// Takes a counted trust of a `T` out of the list that is open; the caller has it from here on. `None` if it has none
-/// of this number.
+/// Takes a counted trust of a `T` out of the open list; from here on the caller owns it. `None` if the list has no such
+/// trust of this number.
 pub(crate) fn take<T: 'static>(number: u32) -> Option<(*mut Header, TrusteeId)> {
     let trust = ManuallyDrop::new(open()?.take(number, kind_of::<T>())?);
     Some((trust.property, trust.trustee))

@@ -1,15 +1,15 @@
-//! The bytes of a value while it is written, once: in place as long as they are few, else in an allocation.
+//! Buffer for the bytes of a value while it is serialised, once: few bytes in place, more in an allocation.
 //!
-//! A value may serialise only once (one that drains an iterator has nothing left the second time), so its length is
-//! known when it is written, not before.
+//! A value may be serialisable only once (one that drains an iterator has nothing left the second time), so its length
+//! is known after serialising, not before.
 
 use bincode::enc::write::Writer;
 use bincode::error::EncodeError;
 
-/// `N` bytes in place, or any number of them in an allocation.
+/// Up to `N` bytes in place, or any number in an allocation.
 pub(super) struct Spill<const N: usize> {
     short: [u8; N],
-    /// Bytes in `short`; all of them once there is more.
+    /// Bytes in `short`; `N` once there are more.
     len: usize,
     long: Vec<u8>,
 }
