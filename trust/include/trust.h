@@ -36,11 +36,11 @@
 #define TRUST_INLINE_BYTES 248
 
 /*
- What became of a call. `trust_error_message` says more.
+ Status of a call. `trust_error_message` gives details.
  */
 typedef enum {
   /*
-   It was done.
+   The call succeeded.
    */
   TRUST_OK = 0,
   /*
@@ -64,7 +64,7 @@ typedef enum {
    */
   TRUST_GONE = 5,
   /*
-   A latched property where a plain one is wanted, or the other way round.
+   The property is latched where a plain one is needed, or the other way round.
    */
   TRUST_WRONG_KIND = 6,
   /*
@@ -72,11 +72,11 @@ typedef enum {
    */
   TRUST_TOO_LARGE = 7,
   /*
-   The system had no memory, thread or descriptor for it.
+   The system had no memory, thread or descriptor for the call.
    */
   TRUST_REFUSED = 8,
   /*
-   A mistake in the library; please report it.
+   Error in the library; please report it.
    */
   TRUST_INTERNAL = 9,
 } trust_status;
@@ -92,12 +92,12 @@ typedef struct trust_fiber trust_fiber;
 typedef struct trust_pool trust_pool;
 
 /*
- Where a delegated function puts its result. Good until the function returns.
+ Destination of a delegated function's result. Valid until the function returns.
  */
 typedef struct trust_result trust_result;
 
 /*
- The number of a trustee, of a pool's worker or of an attached thread.
+ Id of a trustee, of a pool's worker or of an attached thread.
  */
 typedef uint64_t trust_trustee;
 
@@ -142,13 +142,13 @@ typedef struct {
 typedef void (*trust_main)(void *argument);
 
 /*
- A function that is called with an entrusted pointer after the last trust was dropped, on the trustee's thread.
+ Function that is called with an entrusted pointer after the last trust was dropped, on the trustee's thread.
  */
 typedef void (*trust_destroy)(void *property);
 
 /*
- A counted handle to a property: as many have to be dropped as were made by entrusting and cloning. It is a plain value, which may be
- copied as bytes, for instance into arguments, as long as each is dropped once. All zero is no trust.
+ Counted handle to a property: each handle made by entrusting or cloning must be dropped. It is a plain value, which
+ may be copied as bytes, for instance into arguments, as long as each is dropped once. All zero is no trust.
  */
 typedef struct {
   uint64_t property;
@@ -156,14 +156,15 @@ typedef struct {
 } trust_t;
 
 /*
- A function that runs at the trustee, on the property that was entrusted. The arguments are a copy of the caller's bytes at a
- multiple of 8, good until it returns. It puts its result with `trust_result_put` or `trust_result_room`, or has none.
+ Function that runs at the trustee, on the entrusted property. The arguments are a copy of the caller's bytes at a
+ multiple of 8, valid until it returns. It puts its result with `trust_result_put` or `trust_result_room`, or has
+ none.
  */
 typedef void (*trust_function)(void *property, const void *arguments, size_t length, trust_result *result);
 
 /*
- A function that is called with the outcome, on the thread that made the request. The result lies at a multiple of 8 and is
- good until the function returns. Where the status is not `TRUST_OK` there is no result.
+ Function that is called with the outcome, on the thread that made the request. The result lies at a multiple of 8
+ and is valid until the function returns. If the status is not `TRUST_OK` there is no result.
  */
 typedef void (*trust_then)(void *context, trust_status status, const void *result, size_t length);
 

@@ -1,5 +1,5 @@
-//! Threads of a C program: made clients and trustees, with a loop of their own (`park/outside.rs`) or without, and made
-//! strangers again.
+//! Threads of a C program: made clients and trustees, with a loop of their own (`park/outside.rs`) or without, and
+//! detached again.
 
 use std::os::fd::RawFd;
 
@@ -9,14 +9,14 @@ use crate::park::outside::EventWaker;
 use crate::runtime::worker::current::{self, NotEnded};
 use crate::runtime::worker::{self, Worker};
 
-/// Turns of the worker's loop in one poll, after which the program's own loop has its turn.
+/// Turns of the worker's loop in one poll, after which the program's own loop continues.
 const TURNS_PER_POLL: usize = 32;
 
-/// Makes the calling thread a client and a trustee. With `is_polled` it gets a descriptor, and is to call [`poll`] when
+/// Makes the calling thread a client and a trustee. With `is_polled` it gets a descriptor, and must call [`poll`] when
 /// that is readable.
 ///
 /// # Errors
-/// If it is attached already, is ending, or the system has no memory or descriptor left.
+/// If the thread is attached already, is ending, or the system has no memory or descriptor left.
 pub fn attach(is_polled: bool) -> Result<Option<RawFd>> {
     if worker::existing(|_| ()).is_some() {
         let text = "this thread is attached already (workers of a pool are so from their start)";
@@ -35,10 +35,10 @@ pub fn attach(is_polled: bool) -> Result<Option<RawFd>> {
     .ok_or_else(|| refused("this thread is ending and its trustee is gone".to_owned()))
 }
 
-/// Ends what [`attach`] began: finishes what the thread has asked for, serves what it was sent, drops its properties.
+/// Ends the effect of [`attach`]: finishes the thread's requests, serves those sent to it, drops its properties.
 ///
 /// # Errors
-/// If it is not attached, or inside a delegated function, a callback or a fiber.
+/// If the thread is not attached, or inside a delegated function, a callback or a fiber.
 ///
 /// # Safety
 /// No frame of this thread is inside the crate, and no object of the thread keeps one of its fibers: the thread's
@@ -63,7 +63,7 @@ pub unsafe fn detach() -> Result<()> {
     }
 }
 
-/// The end of a call that did not wait: fibers that it has made ready are work that nobody wakes the thread for.
+/// Announces fibers that a call made ready without waiting: no other event would wake the thread for them.
 #[inline(always)]
 pub(super) fn look(worker: &Worker) {
     if worker.outside.is_polled() && worker.scheduler.has_ready() && worker.is_outside_loop() {
@@ -78,8 +78,8 @@ pub(super) fn outside_loop(worker: &Worker, call: &str) -> Result<()> {
     Err(Failure::new(Status::TRUST_MAY_NOT_WAIT, format!("{call} is for the thread's own code, not for fibers")))
 }
 
-/// Takes responses, serves requests, runs fibers and sends what is pending; then announces that the thread may sleep.
-/// True if there was anything to do.
+/// Takes responses, serves requests, runs fibers and sends pending requests; then announces that the thread may sleep.
+/// Returns whether there was anything to do.
 ///
 /// # Errors
 /// If the thread is not attached, or inside a delegated function, a callback or a fiber.

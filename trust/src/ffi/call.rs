@@ -1,8 +1,7 @@
-//! `trust_apply` and `trust_apply_then`: requests that are a C function with bytes for arguments.
+//! `trust_apply` and `trust_apply_then`: requests that are a C function with bytes as arguments.
 //!
-//! Up to [`INLINE_BYTES`] of arguments lie in the slot behind the function's address, in one of a few sizes; more get
-//! an allocation of their own. Results are byte strings in the response slot (`Writer::put_room`), whatever their
-//! length.
+//! Up to [`INLINE_BYTES`] of arguments lie in the slot behind the function's address, in one of a few sizes; more get a
+//! separate allocation. Results are byte strings in the response slot (`Writer::put_room`), of any length.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -18,20 +17,20 @@ use crate::runtime::worker::{self, Context, Worker};
 use crate::tasks::reply::Reply;
 use crate::unwind::quietly;
 
-/// A function that is there.
+/// Function that is not null.
 pub(super) type Called =
     unsafe extern "C" fn(property: *mut c_void, arguments: *const c_void, length: usize, result: *mut TrustResult);
-/// A callback that is there.
+/// Callback that is not null.
 type Callback = unsafe extern "C" fn(context: *mut c_void, status: Status, result: *const c_void, length: usize);
 
-/// Words of arguments that travel in the slot at most: with the function, as much as any capture may have.
+/// Most words of arguments that travel in the slot: with the function, as much as any capture may have.
 const INLINE_WORDS: usize = crate::config::INLINE_BYTES / 8 - 1;
-/// As bytes.
+/// The same in bytes.
 pub const INLINE_BYTES: usize = 8 * INLINE_WORDS;
-/// Bits of an address; a length stands above them.
+/// Bits of an address; the bits above hold a length.
 const ADDRESS_BITS: u32 = 48;
 
-/// The argument block of a call that is being made.
+/// Argument block of a call that is being made.
 #[derive(Clone, Copy)]
 pub(super) struct Arguments {
     at: *const c_void,
@@ -40,7 +39,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// # Safety
-    /// Where the length is not 0 as many bytes at `at` can be read while this is used.
+    /// If the length is not 0, as many bytes at `at` can be read while this is used.
     pub(super) unsafe fn new(at: *const c_void, length: usize) -> Result<Self> {
         if at.is_null() && length > 0 {
             return Err(null("the argument block"));
@@ -68,7 +67,7 @@ impl Arguments {
     }
 }
 
-/// Arguments in an allocation of their own.
+/// Arguments in a separate allocation.
 pub(super) struct ArgumentBlock {
     words: Box<[MaybeUninit<u64>]>,
     length: usize,
@@ -80,7 +79,7 @@ impl ArgumentBlock {
     }
 }
 
-/// A function and arguments that travel in the slot: the length stands above the function's address.
+/// Function with arguments that travel in the slot: the bits above the function's address hold the length.
 struct Call<const WORDS: usize> {
     word: u64,
     arguments: [MaybeUninit<u64>; WORDS],
@@ -111,7 +110,7 @@ impl<const WORDS: usize> Request for Call<WORDS> {
     }
 }
 
-/// A function and arguments in an allocation of their own.
+/// Function with arguments in a separate allocation.
 struct LongCall {
     function: Called,
     arguments: ArgumentBlock,
@@ -131,9 +130,9 @@ impl Request for LongCall {
 /// As [`Request::run`], of a property that is a [`Value`].
 #[inline(always)]
 unsafe fn run(function: Called, at: *const c_void, length: usize, property: *mut Header, serving: &mut Serving) {
-    // SAFETY: live (C1), a `Value` by its handle; nothing else borrows it (D1). The writer is used by nobody else
-    // meanwhile, for requests that the function makes wait for their turn. What the function is, its giver has
-    // promised.
+    // SAFETY: live (C1), a `Value` by its handle; nothing else borrows it (D1). Nothing else uses the writer meanwhile,
+    // for requests made by the function wait for their turn. The C program has promised that the function is as its
+    // type says.
     unsafe {
         let mut result = TrustResult::in_slot(&raw mut serving.out);
         function(Property::<Value>::value(property).data, at, length, &raw mut result);
@@ -141,24 +140,24 @@ unsafe fn run(function: Called, at: *const c_void, length: usize, property: *mut
     }
 }
 
-/// What the client does with the outcome.
+/// Callback of the client, which receives the outcome.
 pub(super) struct Answer {
     then: Callback,
     context: *mut c_void,
 }
 
 impl Answer {
-    /// Where no function is given nobody is told.
+    /// If no function is given the outcome is ignored.
     pub(super) fn new(then: Then, context: *mut c_void) -> Self {
         Answer { then: then.unwrap_or(ignore), context }
     }
 
-    /// Calls back with an outcome that is no result.
+    /// Calls back with an error.
     #[cold]
     pub(super) fn fail(self, fault: Fault) {
         let failure = Failure::from(fault);
         super::note(&failure.text);
-        // SAFETY: the promise of whoever gave the function.
+        // SAFETY: the promise that came with the function.
         unsafe { (self.then)(self.context, failure.status, ptr::null(), 0) }
     }
 
@@ -180,14 +179,14 @@ impl Response for Answer {
     }
 }
 
-/// Applies a function and goes on; `then` is called with the outcome.
+/// Applies a function and continues; `then` is called with the outcome.
 ///
 /// # Errors
 /// If the call cannot be made; then `then` is not called.
 ///
 /// # Safety
 /// The handle is of a trust that is not dropped; the functions may be called as their types say, on the threads that
-/// docs/c-api.md says; where the length is not 0 as many bytes at `arguments` can be read.
+/// docs/c-api.md says; if the length is not 0 as many bytes at `arguments` can be read.
 #[inline]
 pub unsafe fn apply_then(
     handle: Handle,
@@ -256,7 +255,7 @@ unsafe fn post(
     }
 }
 
-/// A call on this thread's own trustee: at once, or as soon as the running function has returned.
+/// Calls a function on this thread's own trustee: at once, or as soon as the running function has returned.
 ///
 /// # Safety
 /// As [`apply_then`]; the property is of this trustee.
@@ -312,13 +311,13 @@ unsafe fn call_here(
     worker.after_run_here();
 }
 
-/// Where a caller that waits gets its result.
+/// Place in which a waiting caller receives its result.
 pub(super) struct Waiting {
     reply: Reply<Status>,
     result: *mut c_void,
     capacity: usize,
     length: usize,
-    /// Of a failure. Noted for the thread too, but others may have failed since when the waiter goes on.
+    /// Text of a failure. Also noted for the thread, but other failures may overwrite it before the waiter continues.
     text: String,
 }
 
@@ -334,14 +333,14 @@ impl Waiting {
         Ok(Waiting { reply: Reply::new(), result, capacity, length: 0, text: String::new() })
     }
 
-    /// The outcome has come.
+    /// Receives the outcome.
     ///
     /// # Safety
     /// The context is a `Waiting` that waits; the result may be read.
     pub(super) unsafe extern "C" fn receive(this: *mut c_void, status: Status, result: *const c_void, length: usize) {
         let this = this.cast::<Waiting>();
-        // SAFETY: `wait` has not returned: the reply is filled here alone, and its waiter looks at the rest afterwards.
-        // The room is of the caller, and as large as the capacity.
+        // SAFETY: `wait` has not returned: only this function fills the reply, and the waiter reads the other fields
+        // afterwards. The room belongs to the caller, and is as large as the capacity.
         unsafe {
             if length > 0 && length <= (*this).capacity {
                 ptr::copy_nonoverlapping(result.cast::<u8>(), (*this).result.cast(), length);
@@ -355,7 +354,7 @@ impl Waiting {
     }
 
     /// # Safety
-    /// This was made into the context of one request, which is under way; `length` is what `new` was given.
+    /// This was made into the context of one request, which is under way; `length` is the argument of `new`.
     pub(super) unsafe fn wait(this: *mut Self, worker: &Worker, length: *mut usize) -> Result<()> {
         // SAFETY: `receive` writes through the same pointer, and before the reply is there.
         let status = unsafe { (*this).reply.wait(worker) }?;
@@ -379,7 +378,7 @@ impl Waiting {
 /// Applies a function and waits for its result.
 ///
 /// # Errors
-/// If the call cannot be made, or has no result, or there is too little room for it.
+/// If the call cannot be made, or has no result, or the room for it is too small.
 ///
 /// # Safety
 /// As [`apply_then`]; a length that is not null is the room at `result`.

@@ -15,19 +15,19 @@ use crate::tasks::join::{self, JoinHandle};
 use crate::tasks::latch::Latch;
 use crate::tasks::launch::launch as launch_job;
 
-/// A function with its arguments, on its way to a fiber.
+/// Function with its arguments, on its way to a fiber.
 struct Launched {
     function: Called,
     arguments: ArgumentBlock,
 }
 
-/// A pointer that may go to another thread.
+/// Pointer that may go to another thread.
 struct Sent<T>(T);
 // SAFETY: a C program that sends a pointer promises that the thread it goes to may use it.
 unsafe impl<T> Send for Sent<T> {}
 
 impl<T> Sent<T> {
-    /// By a method, so that a closure captures the whole.
+    /// A method, so that a closure captures the whole struct.
     fn get(self) -> T {
         self.0
     }
@@ -47,7 +47,7 @@ unsafe fn start(
         let launched = launched.get();
         let mut block = Block::new();
         let (at, length) = launched.arguments.parts();
-        // SAFETY: the promise of whoever gave the function; the block is used by this call alone.
+        // SAFETY: the promise that came with the function; only this call uses the block.
         unsafe {
             let mut result = TrustResult::in_block(&raw mut block);
             (launched.function)(held.data, at, length, &raw mut result);
@@ -59,7 +59,7 @@ unsafe fn start(
     Ok(())
 }
 
-/// Launches a function on a latched property and goes on; `then` is called with the outcome.
+/// Launches a function on a latched property and continues; `then` is called with the outcome.
 ///
 /// # Errors
 /// If the call cannot be made; then `then` is not called.
@@ -122,7 +122,7 @@ pub unsafe fn launch(
 /// Starts a fiber at a trustee, from any thread.
 ///
 /// # Errors
-/// If the function is null or the trustee gone.
+/// If the function is null or the trustee is gone.
 ///
 /// # Safety
 /// The function may be called with the argument on the trustee's thread.

@@ -1,11 +1,11 @@
-//! What the C API (`trust/ffi`) needs of this crate's inside; not for programs in Rust.
+//! Parts of this crate's inside that the C API (`trust/ffi`) needs; not for programs in Rust.
 //!
 //! Here: threads of a C program that have a loop of their own (`attached.rs`), requests that are C functions with bytes
-//! for arguments (`call.rs`), the same in fibers (`launch.rs`), the types that both sides of the border see
-//! (`types.rs`). Not here: the functions that C calls, and where panics are caught: `trust/ffi`.
+//! as arguments (`call.rs`), the same in fibers (`launch.rs`), the types that both sides see (`types.rs`). Not here:
+//! the functions that C calls, and where panics are caught: `trust/ffi`.
 //!
-//! The safety of it is the C program's: a function that it gives is what it says, and so are pointers and lengths.
-//! docs/c-api.md has the rules.
+//! The C program is responsible for safety: its functions must have the types it claims, and its pointers and lengths
+//! must be right. docs/c-api.md has the rules.
 
 #![allow(unsafe_code)]
 
@@ -32,11 +32,11 @@ use crate::tasks::latch::Latch;
 use types::Value;
 
 impl Handle {
-    /// No trust.
+    /// The null handle: no trust.
     pub const NULL: Handle = Handle { property: 0, trustee: 0 };
 }
 
-/// The calling thread's worker. Calls from C begin no worker by the way, for nobody would run it.
+/// Runs `f` on the calling thread's worker. A call from C does not start a worker implicitly, for nothing would run it.
 pub(crate) fn with_worker<R>(f: impl FnOnce(&Worker) -> Result<R>) -> Result<R> {
     let called = worker::existing(|worker| {
         let called = f(worker);
@@ -63,16 +63,16 @@ pub(crate) fn may_wait(worker: &Worker) -> Result<()> {
     ))
 }
 
-/// May the calling thread wait?
+/// Checks that the calling thread may wait.
 ///
 /// # Errors
-/// If it is not attached, or inside a delegated function, a destructor or a callback.
+/// If the thread is not attached, or inside a delegated function, a destructor or a callback.
 pub fn check_may_wait() -> Result<()> {
     with_worker(may_wait)
 }
 
-/// Ends the workers of a pool. The thread's trustee, if it has one, serves meanwhile. A thread that is not attached is
-/// not afterwards either.
+/// Ends the workers of a pool. The thread's trustee, if it has one, serves meanwhile. A thread that was not attached
+/// before is not attached afterwards.
 ///
 /// # Errors
 /// If nothing may wait; in a fiber of the pool itself, or of a thread that is attached with a descriptor. Then `pool`
@@ -99,13 +99,13 @@ pub unsafe fn stop(trustees: &[TrusteeReference], pool: impl FnOnce() -> Threadp
         })
     } else {
         std::mem::drop(pool());
-        // If there is one, it is of what the pool's end made here.
+        // If there is a worker, the end of the pool made it here.
         let _ = crate::runtime::worker::current::end(false);
         Ok(())
     }
 }
 
-/// The trustee of the calling thread.
+/// Returns the trustee of the calling thread.
 ///
 /// # Errors
 /// If the thread is not attached.
@@ -113,10 +113,10 @@ pub fn local_trustee() -> Result<u64> {
     with_worker(|worker| Ok(worker.id.to_bits()))
 }
 
-/// Entrusts a pointer to a trustee, as it is or in a latch.
+/// Entrusts a pointer to a trustee, directly or in a latch.
 ///
 /// # Errors
-/// If the thread is not attached or the trustee is not there; the pointer is the caller's still.
+/// If the thread is not attached or the trustee does not exist; the caller keeps the pointer.
 ///
 /// # Safety
 /// The pointer may be used on the trustee's thread, and is not used elsewhere from now on; `destroy` may be called with
@@ -144,7 +144,7 @@ fn gone(trustee: TrusteeId) -> Failure {
     Failure::new(Status::TRUST_GONE, text)
 }
 
-/// One more trust of the same property. Anywhere, on any thread.
+/// Makes one more trust of the same property. Legal anywhere, on any thread.
 ///
 /// # Errors
 /// If the handle is null.
@@ -157,14 +157,14 @@ pub unsafe fn clone(handle: Handle) -> Result<Handle> {
     Ok(handle)
 }
 
-/// Drops a trust. Anywhere, on any thread.
+/// Drops a trust. Legal anywhere, on any thread.
 ///
 /// # Safety
 /// The handle is null or of a trust that has not been dropped, and is not used again.
 pub unsafe fn drop(handle: Handle) {
     if let Ok((property, trustee)) = handle.parts() {
         count(trustee, property, -1);
-        // A destructor may have launched something.
+        // A destructor may have launched fibers.
         worker::existing(attached::look);
     }
 }
@@ -176,11 +176,11 @@ thread_local! {
 /// Keeps a text for `trust_error_message`.
 pub fn note(text: &str) {
     let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    // Where the thread's own variables are gone already nobody asks any more.
+    // If the thread-local is destroyed already, no call reads it any more.
     let _ = NOTED.try_with(|noted| noted.replace(text));
 }
 
-/// The text of this thread's last failure. Good until the next.
+/// Returns the text of this thread's last failure. Valid until the next.
 pub fn noted_text() -> *const c_char {
     NOTED.try_with(|noted| noted.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }

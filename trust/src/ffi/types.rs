@@ -1,6 +1,6 @@
-//! What crosses the border: handles, statuses, functions and blocks of bytes.
+//! Types that cross the C interface: handles, statuses, functions and blocks of bytes.
 //!
-//! The types marked `repr(C)` are in `trust.h`, which is made from this file and `trust/ffi`.
+//! The types marked `repr(C)` are in `trust.h`, which is generated from this file and `trust/ffi`.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -13,12 +13,12 @@ use crate::request::Fault;
 use crate::slot::Writer;
 use crate::tasks::latch::Latch;
 
-/// What became of a call. `trust_error_message` says more.
+/// Status of a call. `trust_error_message` gives details.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(non_camel_case_types, reason = "these are the names in C, where the enum is none of their scope")]
 pub enum Status {
-    /// It was done.
+    /// The call succeeded.
     TRUST_OK = 0,
     /// An argument is null, or out of range.
     TRUST_INVALID = 1,
@@ -30,22 +30,21 @@ pub enum Status {
     TRUST_MAY_NOT_WAIT = 4,
     /// The trustee's thread has ended, and its properties with it.
     TRUST_GONE = 5,
-    /// A latched property where a plain one is wanted, or the other way round.
+    /// The property is latched where a plain one is needed, or the other way round.
     TRUST_WRONG_KIND = 6,
     /// More bytes than one request carries, or than the caller has room for.
     TRUST_TOO_LARGE = 7,
-    /// The system had no memory, thread or descriptor for it.
+    /// The system had no memory, thread or descriptor for the call.
     TRUST_REFUSED = 8,
-    /// A mistake in the library; please report it.
+    /// Error in the library; please report it.
     TRUST_INTERNAL = 9,
 }
 
-/// The number of a trustee, of a pool's worker or of an attached thread.
+/// Id of a trustee, of a pool's worker or of an attached thread.
 pub type Trustee = u64;
 
-/// A counted handle to a property: as many have to be dropped as were made by entrusting and cloning. It is a plain
-/// value, which may be copied as bytes, for instance into arguments, as long as each is dropped once. All zero is no
-/// trust.
+/// Counted handle to a property: each handle made by entrusting or cloning must be dropped. It is a plain value, which
+/// may be copied as bytes, for instance into arguments, as long as each is dropped once. All zero is no trust.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handle {
@@ -53,42 +52,42 @@ pub struct Handle {
     pub(super) trustee: u64,
 }
 
-/// Where a delegated function puts its result. Good until the function returns.
+/// Destination of a delegated function's result. Valid until the function returns.
 #[derive(Debug)]
 pub struct TrustResult {
     place: Place,
     written: bool,
 }
 
-/// A function that runs at the trustee, on the property that was entrusted. The arguments are a copy of the caller's
-/// bytes at a multiple of 8, good until it returns. It puts its result with `trust_result_put` or `trust_result_room`,
-/// or has none.
+/// Function that runs at the trustee, on the entrusted property. The arguments are a copy of the caller's bytes at a
+/// multiple of 8, valid until it returns. It puts its result with `trust_result_put` or `trust_result_room`, or has
+/// none.
 pub type Function = Option<
     unsafe extern "C" fn(property: *mut c_void, arguments: *const c_void, length: usize, result: *mut TrustResult),
 >;
 
-/// A function that is called with the outcome, on the thread that made the request. The result lies at a multiple of 8
-/// and is good until the function returns. Where the status is not `TRUST_OK` there is no result.
+/// Function that is called with the outcome, on the thread that made the request. The result lies at a multiple of 8
+/// and is valid until the function returns. If the status is not `TRUST_OK` there is no result.
 pub type Then =
     Option<unsafe extern "C" fn(context: *mut c_void, status: Status, result: *const c_void, length: usize)>;
 
-/// A function that is called with an entrusted pointer after the last trust was dropped, on the trustee's thread.
+/// Function that is called with an entrusted pointer after the last trust was dropped, on the trustee's thread.
 pub type Destroy = Option<unsafe extern "C" fn(property: *mut c_void)>;
 
-/// Why a call was refused.
+/// Reason why a call was refused.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which kind.
+    /// Kind of failure.
     pub status: Status,
-    /// Cause and cure.
+    /// Cause and remedy.
     pub text: String,
 }
 
-/// What a call comes to.
+/// Result of a call.
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A failure with its text.
+    /// Makes a failure with its text.
     pub fn new(status: Status, text: impl Into<String>) -> Self {
         Failure { status, text: text.into() }
     }
@@ -112,13 +111,13 @@ impl From<Fault> for Failure {
     }
 }
 
-/// An entrusted pointer.
+/// Entrusted pointer.
 pub(crate) struct Value {
     pub(super) data: *mut c_void,
     destroy: Destroy,
 }
 
-// SAFETY: whoever entrusts a pointer promises that its trustee's thread may use it.
+// SAFETY: the C program that entrusts a pointer promises that its trustee's thread may use it.
 unsafe impl Send for Value {}
 
 impl Value {
@@ -130,13 +129,13 @@ impl Value {
 impl Drop for Value {
     fn drop(&mut self) {
         if let Some(destroy) = self.destroy {
-            // SAFETY: the promise of whoever entrusted it; dropped once.
+            // SAFETY: the promise made when it was entrusted; dropped once.
             unsafe { destroy(self.data) }
         }
     }
 }
 
-/// What kind of property a trust of this type is of.
+/// Kind of property that a trust of this type refers to.
 pub(super) trait Kind: 'static {
     const IS_LATCHED: bool;
 }
@@ -147,7 +146,7 @@ impl Kind for Latch<Value> {
     const IS_LATCHED: bool = true;
 }
 
-/// The bit of a property's address that tells a latched one. Headers are 8-aligned.
+/// Bit of a property's address that marks a latched one. Headers are 8-aligned.
 const LATCHED: u64 = 1;
 
 impl Handle {
@@ -157,7 +156,7 @@ impl Handle {
         Handle { property: property.expose_provenance() as u64 | kind, trustee: trustee.to_bits() }
     }
 
-    /// The property and its trustee, of whatever kind.
+    /// Returns the property and its trustee, of any kind.
     #[inline(always)]
     pub(super) fn parts(self) -> Result<(*mut Header, TrusteeId)> {
         let property: *mut Header = ptr::with_exposed_provenance_mut((self.property & !LATCHED) as usize);
@@ -167,7 +166,7 @@ impl Handle {
         Ok((property, TrusteeId::from_bits(self.trustee)))
     }
 
-    /// The property and its trustee, of this kind.
+    /// Returns the property and its trustee, of this kind.
     #[inline(always)]
     pub(super) fn parts_of<T: Kind>(self) -> Result<(*mut Header, TrusteeId)> {
         if (self.property & LATCHED != 0) != T::IS_LATCHED {
@@ -176,7 +175,7 @@ impl Handle {
         self.parts()
     }
 
-    /// The trustee of the property.
+    /// Returns the trustee of the property.
     ///
     /// # Errors
     /// If the handle is null.
@@ -200,14 +199,14 @@ fn wrong_kind(wants_latched: bool) -> Failure {
     Failure::new(Status::TRUST_WRONG_KIND, text)
 }
 
-/// Bytes of a result that need no allocation where it does not travel in a slot.
+/// Words of a result outside a slot that need no allocation.
 const INLINE_WORDS: usize = 32;
 
-/// A result outside a slot.
+/// Result outside a slot.
 #[derive(Debug)]
 pub struct Block {
     inline: [MaybeUninit<u64>; INLINE_WORDS],
-    /// In place of `inline`, if it is longer.
+    /// Used instead of `inline` if the result is longer.
     long: Box<[MaybeUninit<u64>]>,
     length: usize,
 }
@@ -228,7 +227,7 @@ impl Block {
         self.long.as_mut_ptr().cast()
     }
 
-    /// Where the result lies, and how long it is.
+    /// Returns the address of the result and its length.
     pub(super) fn bytes(&self) -> (*const c_void, usize) {
         let long = self.length.div_ceil(8) > INLINE_WORDS;
         (if long { self.long.as_ptr().cast() } else { self.inline.as_ptr().cast() }, self.length)
@@ -241,7 +240,7 @@ enum Place {
     Block(*mut Block),
 }
 
-/// The longest result.
+/// Longest result.
 const RESULT_BYTES_MAX: usize = crate::config::MESSAGE_BYTES_MAX;
 
 impl TrustResult {
@@ -253,13 +252,13 @@ impl TrustResult {
     }
 
     /// # Safety
-    /// The block is used by nothing else while this is.
+    /// The block is used by nothing else while this exists.
     #[inline(always)]
     pub(super) unsafe fn in_block(block: *mut Block) -> Self {
         TrustResult { place: Place::Block(block), written: false }
     }
 
-    /// Room for the result, once: null if there is one already or it is too long.
+    /// Returns room for the result, once: null if there is one already or it is too long.
     #[inline(always)]
     pub fn room(&mut self, length: usize) -> *mut u8 {
         if self.written || length > RESULT_BYTES_MAX {
@@ -274,7 +273,7 @@ impl TrustResult {
         }
     }
 
-    /// The function has returned: if it has put no result, an empty one is put.
+    /// Called when the function has returned: if it has put no result, an empty one is put.
     #[inline(always)]
     pub(super) fn finish(mut self) {
         if !self.written {
