@@ -1,15 +1,15 @@
-//! Bytes that begin at a multiple of 64, the strictest alignment that anything has inline, so that what one buffer
-//! holds at some offset can be read at the same offset of another.
+//! Buffers that begin at a multiple of 64, the strictest alignment of inline data, so that data at some offset of one
+//! buffer can be read at the same offset of another.
 //!
-//! Invariant: all bytes of the allocation have been written, so any part may be shown. A value that is moved into it
-//! (or into a `Vec<u8>`) leaves its padding unwritten as far as the compiler is concerned: [`fix_padding`] is called
-//! before the bytes are shown.
+//! Invariant: all bytes of the allocation have been initialised, so any part may be exposed. A value that is moved into
+//! it (or into a `Vec<u8>`) leaves its padding uninitialised as far as the compiler is concerned: [`fix_padding`] is
+//! called before the bytes are exposed.
 
 #![allow(unsafe_code)]
 
 use crate::config::INLINE_ALIGN;
 
-/// The unit of allocation.
+/// Unit of allocation.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Block([u64; 8]);
@@ -21,13 +21,13 @@ impl Block {
 
 const _: () = assert!(align_of::<Block>() == INLINE_ALIGN && Block::BYTES == INLINE_ALIGN);
 
-/// From here on the padding of values that were moved to where `bytes` points is bytes like any other: of whatever
-/// value, but one that stays. Without it, to look at them, or to have the system or a peer look, would be undefined.
+/// Makes the padding of values that were moved to `bytes` ordinary bytes, of arbitrary but fixed value. Without it,
+/// reading them, or letting the system or a peer read them, would be undefined.
 ///
-/// Costs no instruction: the compiler takes it that the empty block writes what it left open.
+/// Costs no instruction: the compiler assumes that the empty block writes the uninitialised bytes.
 #[inline(always)]
 pub(crate) fn fix_padding(bytes: *mut u8) {
-    // Miri knows no assembly, and finds each read of such a byte.
+    // Miri does not support assembly, and reports each read of such a byte.
     #[cfg(not(miri))]
     // SAFETY: nothing is executed. As far as the compiler may conclude, the block writes each byte that was not
     // written yet, which its owner, the caller, might do as well.
@@ -38,7 +38,7 @@ pub(crate) fn fix_padding(bytes: *mut u8) {
     let _ = bytes;
 }
 
-/// See the file's documentation.
+/// Growable bytes; see the module's documentation.
 #[derive(Default)]
 pub struct Buffer {
     blocks: Vec<Block>,
@@ -46,19 +46,19 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// How many bytes it shows.
+    /// Returns the number of exposed bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Does it show none?
+    /// Returns whether no bytes are exposed.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What it shows.
+    /// Returns the exposed bytes.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` is at most the capacity (`set_len`), and blocks have no bytes that were not written.
+        // SAFETY: `len` is at most the capacity (`set_len`), and blocks have no uninitialised bytes.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.len) }
     }
 
@@ -68,13 +68,13 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(self.blocks.as_mut_ptr().cast(), self.len) }
     }
 
-    /// Shows so many bytes. Those that were not shown before are 0 or whatever stood there.
+    /// Exposes `len` bytes. Bytes that were not exposed before are 0 or have any earlier value.
     pub fn set_len(&mut self, len: usize) {
         self.reserve(len);
         self.len = len;
     }
 
-    /// Has room for so many bytes from here on; moves what it holds if it must.
+    /// Makes room for this many bytes in all; may move the contents.
     #[inline]
     pub fn reserve(&mut self, bytes: usize) {
         if bytes > self.capacity() {
@@ -89,20 +89,20 @@ impl Buffer {
         self.blocks.resize(blocks, Block::EMPTY);
     }
 
-    /// Gives its memory back if it is more than so many bytes.
+    /// Frees its memory if it is more than this many bytes.
     pub fn trim(&mut self, bytes_max: usize) {
         if self.capacity() > bytes_max {
             *self = Buffer::default();
         }
     }
 
-    /// Bytes that there is room for.
+    /// Returns the bytes that there is room for.
     #[inline(always)]
     pub(crate) fn capacity(&self) -> usize {
         self.blocks.len() * Block::BYTES
     }
 
-    /// Where it begins. Good until it grows.
+    /// Returns its start. Valid until it grows.
     #[inline(always)]
     pub(crate) fn start(&mut self) -> *mut u8 {
         self.blocks.as_mut_ptr().cast()

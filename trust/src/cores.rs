@@ -1,9 +1,9 @@
-//! Which cores there are for this process (O7): those that its affinity leaves, and how many of them a cgroup's CPU
-//! quota pays for.
+//! Cores available to this process: those that its affinity leaves, and the number of them that a cgroup's CPU quota
+//! pays for.
 //!
-//! The standard library knows quotas (cgroup v1 and v2, the smallest of all levels, rounded down to whole cores, one at
-//! least), but says the smaller of quota and affinity only, and reads files for it: so it is asked once, where the
-//! affinity leaves all cores.
+//! The standard library knows quotas (cgroup v1 and v2, the smallest of all levels, rounded down to whole cores, at
+//! least one), but returns only the smaller of quota and affinity, and reads files for it. So it is asked once, on a
+//! thread with an affinity for all cores.
 
 use std::num::NonZero;
 use std::sync::OnceLock;
@@ -11,23 +11,23 @@ use std::thread;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// What there is for all threads of this process.
+/// Limits that hold for all threads of this process.
 #[derive(Clone, Copy)]
 struct Process {
-    /// Cores that a thread of it could run on.
+    /// Cores that a thread of the process could run on.
     cores: usize,
-    /// So many the quota pays for, if fewer.
+    /// Number of cores that the quota pays for, if fewer.
     quota: Option<usize>,
 }
 
 fn process() -> Process {
     static PROCESS: OnceLock<Process> = OnceLock::new();
     *PROCESS.get_or_init(|| {
-        // On a thread of its own: the caller may be pinned to one core.
+        // On a separate thread: the caller may be pinned to one core.
         let asked = thread::Builder::new().name("trust-cores".to_owned()).spawn(|| {
             let mut all = CpuSet::new();
             (0..CpuSet::MAX_CPU).for_each(|core| all.set(core));
-            // The kernel leaves out those that a cpuset forbids. Where it refuses, the cores stay those of the caller.
+            // The kernel leaves out cores that a cpuset forbids. If it refuses, the cores are those of the caller.
             let _ = sched_setaffinity(None, &all);
             count()
         });
@@ -35,7 +35,7 @@ fn process() -> Process {
     })
 }
 
-/// As the calling thread's affinity has it.
+/// Counts the cores under the calling thread's affinity.
 fn count() -> Process {
     let left = thread::available_parallelism().map_or(1, NonZero::get);
     match allowed().len() {
@@ -44,19 +44,19 @@ fn count() -> Process {
     }
 }
 
-/// How many cores the CPU quota of this process' cgroups pays for, rounded down, one at least. `None` if that is no
-/// limit: as many as there are, or more. Read once: a quota that is changed while the process runs is not noticed.
+/// Returns the number of cores that the CPU quota of this process' cgroups pays for, rounded down, at least one. `None`
+/// if that is no limit: all cores, or more. Read once: a quota that changes while the process runs is not noticed.
 pub fn quota() -> Option<usize> {
     process().quota
 }
 
-/// How many threads of this process can run at the same time, wherever they may run.
+/// Returns the number of threads of this process that can run at the same time, on any of its cores.
 pub(crate) fn of_process() -> usize {
     let Process { cores, quota } = process();
     quota.unwrap_or(cores)
 }
 
-/// The cores that the calling thread, and threads that it starts, may run on. Empty where the system does not say.
+/// Returns the cores that the calling thread, and threads that it starts, may run on. Empty if the system does not say.
 pub(crate) fn allowed() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect(),
@@ -64,14 +64,14 @@ pub(crate) fn allowed() -> Vec<usize> {
     }
 }
 
-/// Has the calling thread run on this core only. A failure leaves it where it is.
+/// Pins the calling thread to this core. If that fails its affinity does not change.
 pub(crate) fn pin_to(core: usize) {
     let mut set = CpuSet::new();
     set.set(core);
     let _ = sched_setaffinity(None, &set);
 }
 
-/// The cores of the machine, as a pool sees them.
+/// Cores of the machine that a pool may use.
 pub(crate) struct Cores {
     pub(crate) allowed: Vec<usize>,
     pub(crate) quota: Option<usize>,
@@ -84,12 +84,12 @@ impl Cores {
         Cores { quota: quota().filter(|&quota| quota < count), allowed }
     }
 
-    /// Cores that the affinity leaves.
+    /// Returns the number of cores that the affinity leaves.
     pub(crate) fn count(&self) -> usize {
         if self.allowed.is_empty() { of_process() } else { self.allowed.len() }
     }
 
-    /// How many threads can run at the same time.
+    /// Returns the number of threads that can run at the same time.
     pub(crate) fn usable(&self) -> usize {
         self.quota.unwrap_or_else(|| self.count())
     }

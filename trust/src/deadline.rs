@@ -1,15 +1,15 @@
-//! Points in time at which waits end.
+//! Deadlines of waits.
 //!
-//! Here: sums of instants and durations that saturate, for this crate and the crates above. `Instant + Duration` panics
-//! where the clock cannot tell the sum, which a limit such as [`Duration::MAX`] ("never") reaches: the lint
+//! Here: saturating sums of instants and durations, for this crate and the crates above. `Instant + Duration` panics if
+//! the clock cannot represent the sum, as with a limit such as [`Duration::MAX`] ("never"): the lint
 //! `arithmetic_side_effects` denies it.
 
 use std::time::{Duration, Instant};
 
-/// Centuries are as good as no end. The clock of every system can tell a time so far from now.
+/// A century is as good as no deadline. The clock of every system can represent a time so far from now.
 const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The time `time` from now on; a century from now on where the clock cannot tell it.
+/// Returns the time `time` from now; a century from now if the clock cannot represent it.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ pub fn deadline_after(time: Duration) -> Instant {
     later(Instant::now(), time)
 }
 
-/// The time `time` after `start`; a century after it where the clock cannot tell it, and `start` itself where not even
-/// that.
+/// Returns the time `time` after `start`; a century after it if the clock cannot represent that, and `start` itself if
+/// not even that.
 #[must_use]
 pub fn later(start: Instant, time: Duration) -> Instant {
     start.checked_add(time).or_else(|| start.checked_add(FAR)).unwrap_or(start)

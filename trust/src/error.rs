@@ -1,9 +1,9 @@
-//! What can go wrong with a request, as the client sees it.
+//! Errors of a request, as the client sees them.
 
 use std::any::Any;
 use std::fmt;
 
-/// Why a request had no result. Returned by `try_apply` and its kin; `apply` panics with its text.
+/// Reason why a request has no result. Returned by `try_apply` and its variants; `apply` panics with its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -19,7 +19,7 @@ pub enum Error {
     Panicked {
         /// Type of the property.
         property: &'static str,
-        /// The panic's message.
+        /// Message of the panic.
         panic: String,
     },
     /// The trustee's thread has ended, and its properties with it.
@@ -31,14 +31,14 @@ pub enum Error {
     Codec {
         /// Type of the property.
         property: &'static str,
-        /// What the serialiser said.
+        /// Message of the serialiser.
         cause: String,
     },
-    /// The trustee could not take the request on, for instance for lack of memory for a fiber's stack.
+    /// The trustee could not accept the request, for instance for lack of memory for a fiber's stack.
     Refused {
         /// Type of the property.
         property: &'static str,
-        /// What was lacking.
+        /// The missing resource.
         cause: String,
     },
     /// [`together`](crate::together) was given two trusts of the same property, which cannot be borrowed twice.
@@ -46,18 +46,17 @@ pub enum Error {
         /// Type of the property.
         property: &'static str,
     },
-    /// [`together`](crate::together) was given a trust of another machine: its values have to be in this process.
+    /// [`together`](crate::together) was given a trust of another machine: its values must be in this process.
     Apart {
         /// Type of the property.
         property: &'static str,
     },
-    /// Fibers wait for each other in a circle, and the one that came last was not made to wait for ever. Its closure
-    /// has not run.
+    /// Fibers wait for each other in a cycle, and the last one was not made to wait for ever. Its closure has not run.
     Deadlock {
-        /// Which fibers and properties.
+        /// The fibers and properties of the cycle.
         cycle: String,
     },
-    /// There was no answer in time. What was asked for is not withdrawn: the closure may run yet, or has.
+    /// No answer came in time. The request is not withdrawn: the closure may run later, or has run.
     TimedOut {
         /// Type of the property.
         property: &'static str,
@@ -66,7 +65,7 @@ pub enum Error {
     TooLarge {
         /// Its size.
         bytes: usize,
-        /// The largest that is carried.
+        /// Largest size that is carried.
         limit_bytes: usize,
     },
 }
@@ -121,7 +120,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The payload of the panic by which a fiber unwinds that was [aborted](crate::JoinHandle::abort).
+/// Payload of the panic by which an [aborted](crate::JoinHandle::abort) fiber unwinds.
 ///
 /// ```
 /// let fiber = trust::spawn(|| trust::sleep(std::time::Duration::MAX));
@@ -141,7 +140,7 @@ impl fmt::Display for Aborted {
 
 impl std::error::Error for Aborted {}
 
-/// The text of a panic's payload.
+/// Returns the text of a panic's payload.
 pub fn panic_text(payload: &(dyn Any + Send)) -> String {
     if let Some(text) = payload.downcast_ref::<&'static str>() {
         (*text).to_owned()

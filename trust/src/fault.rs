@@ -1,5 +1,5 @@
-//! Why a request has no response: what takes the place of one on its way back to the client, and becomes an [`Error`]
-//! or a panic there.
+//! Fault of a request: it takes the place of the response on the way back to the client, and becomes an [`Error`] or a
+//! panic there.
 
 use std::any::Any;
 use std::panic::Location;
@@ -7,7 +7,7 @@ use std::panic::Location;
 use crate::error::{Error, panic_text};
 use crate::unwind::discard;
 
-/// A call of the program that waits: its name and where it is.
+/// Waiting call of the program: its name and location.
 #[derive(Clone, Copy)]
 pub(crate) struct Called {
     pub(crate) name: &'static str,
@@ -15,7 +15,7 @@ pub(crate) struct Called {
 }
 
 impl Called {
-    /// At the place in the program from which the functions marked `track_caller` were called.
+    /// Makes it for the place in the program from which the functions marked `track_caller` were called.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn here(name: &'static str) -> Called {
@@ -23,7 +23,7 @@ impl Called {
     }
 }
 
-/// Why a request has no response.
+/// Reason why a request has no response.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Panicked(Box<dyn Any + Send>),
@@ -31,19 +31,19 @@ pub(crate) enum Fault {
     Gone,
     Codec(String),
     Refused(String),
-    /// Which circle.
+    /// Description of the cycle.
     Deadlock(String),
-    /// Bytes, and how many may be carried.
+    /// Bytes, and the most that may be carried.
     TooLarge(usize, usize),
 }
 
 impl Fault {
-    /// As the error of a property of type `T`.
+    /// Makes the error for a property of type `T`.
     pub(crate) fn into_error<T>(self) -> Error {
         self.into_error_of(std::any::type_name::<T>())
     }
 
-    /// As the error of a property of the type with this name.
+    /// Makes the error for a property of the type with this name.
     pub(crate) fn into_error_of(self, property: &'static str) -> Error {
         match self {
             Fault::Panicked(payload) => {
@@ -60,7 +60,7 @@ impl Fault {
         }
     }
 
-    /// Goes on with it in the client: the closure's own panic as it was, anything else as a panic with its text.
+    /// Resumes the fault in the client: the closure's own panic unchanged, any other fault as a panic with its text.
     #[track_caller]
     pub(crate) fn resume<T>(self) -> ! {
         match self {
@@ -69,7 +69,7 @@ impl Fault {
         }
     }
 
-    /// As [`resume`](Self::resume), from inside of a closure: it says in its text where in the program the call is.
+    /// As [`resume`](Self::resume), from inside a closure: the text gives the location of the call in the program.
     #[cold]
     pub(crate) fn resume_call<T>(self, call: Called) -> ! {
         match self {
@@ -78,7 +78,7 @@ impl Fault {
         }
     }
 
-    /// Tells of it where nobody waits for it (`apply_then`).
+    /// Reports a fault that no caller waits for (`apply_then`).
     #[cold]
     pub(crate) fn report<T>(self, call: &str) {
         crate::unwind::tell(format_args!("the callback of an `{call}` does not run: {}", self.into_error::<T>()));

@@ -1,9 +1,10 @@
-//! Which trustee: machine, index and generation in one number; and which machine of a rack program this process is.
+//! Id of a trustee: machine, index and generation in one number; and the machine number of this process in a rack
+//! program.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
-/// Names a trustee: machine, index among the threads of the machine, and which thread at that index.
+/// Id of a trustee: machine, index among the threads of the machine, and generation of that index.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TrusteeId(u64);
 
@@ -11,7 +12,7 @@ impl TrusteeId {
     pub(crate) fn new(machine: u16, index: u16, generation: u32) -> Self {
         TrusteeId((u64::from(machine) << 48) | (u64::from(index) << 32) | u64::from(generation))
     }
-    /// The machine (process) of a rack program; 0 in a program of one process.
+    /// Returns the machine (process) of a rack program; 0 in a program of one process.
     ///
     /// ```
     /// assert_eq!(trust::local_trustee().id().machine(), 0); // one process
@@ -19,13 +20,13 @@ impl TrusteeId {
     pub fn machine(self) -> u16 {
         (self.0 >> 48) as u16
     }
-    /// No trustee's, and what no [`from_bits`](Self::from_bits) gives.
+    /// Id of no trustee; no [`from_bits`](Self::from_bits) returns it.
     pub(crate) const NOBODY: TrusteeId = TrusteeId(u64::MAX);
-    /// An id of this machine that no thread ever gets: what is asked of it fails, here and on other machines.
+    /// Returns an id of this machine that no thread ever gets: requests to it fail, here and on other machines.
     pub(crate) fn vacant() -> Self {
         TrusteeId::new(machine(), u16::MAX, u32::MAX)
     }
-    /// Index among the threads of its machine. Reused after the thread has ended.
+    /// Returns the index among the threads of its machine. Reused after the thread has ended.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(2);
@@ -36,7 +37,7 @@ impl TrusteeId {
     pub fn index(self) -> usize {
         usize::from((self.0 >> 32) as u16)
     }
-    /// All of it, as one number.
+    /// Returns the whole id as one number.
     ///
     /// ```
     /// let id = trust::local_trustee().id();
@@ -45,7 +46,7 @@ impl TrusteeId {
     pub fn to_bits(self) -> u64 {
         self.0
     }
-    /// The inverse of [`to_bits`](Self::to_bits). An id of no trustee is harmless: requests to it fail.
+    /// Inverse of [`to_bits`](Self::to_bits). An id of no trustee is harmless: requests to it fail.
     ///
     /// ```
     /// use trust::{TrusteeId, TrusteeReference};
@@ -53,7 +54,7 @@ impl TrusteeId {
     /// assert!(!nobody.is_local());
     /// ```
     pub fn from_bits(bits: u64) -> Self {
-        // The one id that a worker may compare its own with when it has none any more.
+        // `NOBODY` is the id that a worker without a trustee compares others with.
         TrusteeId(if bits == Self::NOBODY.0 { bits - 1 } else { bits })
     }
 }
@@ -68,23 +69,23 @@ impl fmt::Debug for TrusteeId {
 static MACHINE: AtomicU16 = AtomicU16::new(0);
 static IN_RACK: AtomicBool = AtomicBool::new(false);
 
-/// Which machine of a rack program this process is.
+/// Returns the machine of a rack program that this process is.
 pub(crate) fn machine() -> u16 {
     MACHINE.load(Ordering::Relaxed)
 }
 
-/// Is this process one of several machines?
+/// Returns whether this process is one of several machines.
 pub(crate) fn is_in_rack() -> bool {
     IN_RACK.load(Ordering::Relaxed)
 }
 
-/// This process is this machine of a rack program. Before any of its threads has an id.
+/// Makes this process this machine of a rack program. Called before any of its threads has an id.
 pub(crate) fn set_machine(machine: u16) {
     MACHINE.store(machine, Ordering::Relaxed);
     IN_RACK.store(true, Ordering::Relaxed);
 }
 
-/// The id of the worker at this index of a machine's pool, if the pool was the first to have trustees there.
+/// Returns the id of the worker at this index of a machine's pool, if the pool was the first to have trustees there.
 pub fn worker_id(machine: u16, index: u16) -> TrusteeId {
     TrusteeId::new(machine, index, 0)
 }

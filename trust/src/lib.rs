@@ -1,7 +1,7 @@
 //! Delegation instead of locks, on one machine.
 //!
-//! Put an object into the care of a thread, its *trustee*, and keep a [`Trust`] to it. To touch the object,
-//! send the trustee a closure. Nothing is locked and nothing is shared by reference:
+//! Entrust an object to a thread, its *trustee*, and keep a [`Trust`] to it. To touch the object, send the trustee a
+//! closure. Nothing is locked and nothing is shared by reference:
 //!
 //! ```
 //! use trust::{Threadpool, local_trustee};
@@ -16,28 +16,27 @@
 //! assert_eq!(counter.apply(|c| *c), 19);
 //! ```
 //!
-//! - [`Trust::apply`] waits for the result while other fibers run; [`Trust::apply_then`] goes on and has a callback
-//!   called ([`wait_all`] waits for all of these); [`Trust::apply_with`] takes arguments that hold pointers,
-//!   serialised.
-//! - [`Trust::apply_async`] gives a future, for programs on an async runtime.
+//! - [`Trust::apply`] waits for the result while other fibers run; [`Trust::apply_then`] continues and calls a callback
+//!   later ([`wait_all`] waits for all of these); [`Trust::apply_with`] takes arguments that hold pointers, serialised.
+//! - [`Trust::apply_async`] returns a future, for programs on an async runtime.
 //! - [`Trust::launch`] runs a closure that may itself wait, on a [`Latch`].
 //! - [`spawn`], [`spawn_on`], [`yield_now`], [`sleep`], [`JoinHandle`] and [`finish`] are for fibers, which stay on
-//!   their thread and end before it ([`spawn`] says why, and what the fibers of a thread share).
-//! - [`net`] has sockets on which a fiber waits while its worker goes on with others (feature `net`, on by default).
+//!   their thread and end before it ([`spawn`] explains why, and lists the state that fibers of a thread share).
+//! - [`net`] has sockets on which a fiber waits while its worker runs others (feature `net`, on by default).
 //! - [`Threadpool`] has workers with nothing else to do; every other thread that uses the library has a trustee
 //!   as well, and serves it while it waits.
 //!
-//! A thread's own code that computes without waiting does not serve its trustee meanwhile: entrust what others
-//! need to a pool, or call [`yield_now`] now and then.
+//! A thread's own code that computes without waiting does not serve its trustee meanwhile: entrust shared objects to a
+//! pool, or call [`yield_now`] now and then.
 //!
-//! How it works inside: `docs/ARCHITECTURE.md` of the repository follows one request from here to the trustee
-//! and back. The design is that of `Trust<T>` (N. Ahmad, *Gossamer*, University of Illinois Chicago 2025,
+//! `docs/ARCHITECTURE.md` of the repository explains the implementation: it follows one request from here to the
+//! trustee and back. The design is that of `Trust<T>` (N. Ahmad, *Gossamer*, University of Illinois Chicago 2025,
 //! chapter 2), cited as "thesis".
 
 #![cfg_attr(noref_auto, feature(auto_traits, negative_impls))]
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 #![allow(missing_docs)]
-// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code but tests.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod api;

@@ -1,4 +1,4 @@
-//! Hints to the memory system: lines that this core will soon read or write. They change nothing else.
+//! Hints to the memory system: lines that this core will soon read or write. No other effect.
 
 #![allow(unsafe_code)]
 
@@ -7,13 +7,13 @@ use std::mem::MaybeUninit;
 /// Bytes of a cache line, or a whole fraction of it.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// The lines from here on will be written.
+/// Prefetches lines for writing, from this address on.
 #[inline(always)]
 pub(crate) fn will_write(from: *const u8, lines: usize) {
     (0..lines).for_each(|line| write_line(from.wrapping_add(line * LINE_BYTES)));
 }
 
-/// The lines from here on will be read.
+/// Prefetches lines for reading, from this address on.
 #[inline(always)]
 pub(crate) fn will_read(from: *const u8, lines: usize) {
     (0..lines).for_each(|line| read_line(from.wrapping_add(line * LINE_BYTES)));
@@ -41,7 +41,7 @@ fn read_line(at: *const u8) {
     let _ = at;
 }
 
-/// What lies where the low 48 bits of this word point to, if they are an address, will be read and written.
+/// Prefetches the target of the low 48 bits of this word, if they are an address, for reading and writing.
 #[inline(always)]
 pub(crate) fn will_follow(word: MaybeUninit<u64>) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,44 +1,45 @@
-//! Which request a worker runs, where other threads can see it.
+//! Request that a worker runs, visible to other threads.
 //!
 //! The worker stores it before each request and clears it after each batch: one store a request. Another thread that
-//! wants to know whether a request takes long leaves a mark on it ([`Running::look`]), and the store of the next one
-//! takes the mark away: so one request that runs for ten seconds is told from a thousand of a kind. What a thread asks
-//! of its own trustee is not among them: a store would be a tenth of it.
+//! checks whether a request takes long leaves a mark on it ([`Running::look`]), and the store of the next request
+//! removes the mark. So one request that runs for ten seconds differs from a thousand of the same kind. Calls of a
+//! thread on its own trustee are not recorded: a store would be a tenth of their cost.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// What is stored is aligned to more than this.
+/// Mark bit; stored addresses are aligned to more than this.
 const MARK: usize = 1;
 
-/// The request that runs, by something that stays where it is and has an alignment of 2 or more; null for none.
+/// Request that runs, named by an address that stays constant and has an alignment of 2 or more; null for none.
 #[derive(Default)]
 pub(crate) struct Running(AtomicPtr<()>);
 
-/// What another thread sees.
+/// Observation of another thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Look {
-    /// None, or one that came in between.
+    /// No request, or one that began in between.
     Nothing,
-    /// It was not there when somebody looked before.
+    /// The request was not there at the last look.
     New(*const ()),
-    /// It was.
+    /// The request was there at the last look.
     Still(*const ()),
 }
 
 impl Running {
-    /// Worker: this one begins.
+    /// Worker side: this request begins.
     #[inline(always)]
     pub(crate) fn begin(&self, what: *const ()) {
         self.0.store(what.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Worker: none runs.
+    /// Worker side: no request runs.
     #[inline(always)]
     pub(crate) fn end(&self) {
         self.begin(std::ptr::null());
     }
 
-    /// Another thread, the same one each time: what runs, and does it since that thread looked last?
+    /// Called by another thread, the same one each time: returns the request that runs, and whether it has run since
+    /// the last look.
     pub(crate) fn look(&self) -> Look {
         let seen = self.0.load(Ordering::Relaxed);
         if seen.is_null() {
@@ -49,8 +50,8 @@ impl Running {
             return Look::Still(what);
         }
         let marked = seen.map_addr(|address| address | MARK);
-        // Where it fails the worker has gone on. Where another request of the kind has begun meanwhile it marks that
-        // one.
+        // If it fails the worker has moved on. If another request of the same kind has begun meanwhile the mark is on
+        // that one.
         let marks = self.0.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed);
         if marks.is_ok() { Look::New(what) } else { Look::Nothing }
     }
@@ -71,7 +72,7 @@ mod tests {
             [running.look(), running.look(), running.look()],
             [Look::New(one), Look::Still(one), Look::Still(one)]
         );
-        // Another of the same kind is another one.
+        // Another request of the same kind is a different one.
         running.begin(one);
         assert_eq!([running.look(), running.look()], [Look::New(one), Look::Still(one)]);
         running.begin(two);
@@ -80,8 +81,8 @@ mod tests {
         assert_eq!([running.look(), running.look()], [Look::Nothing; 2]);
     }
 
-    /// Each request has a number, which the worker tells before it begins. What is still there has not been followed by
-    /// another one.
+    /// Each request has a number, which the worker stores before it begins. A request that is still there has not been
+    /// followed by another one.
     #[test]
     fn a_worker_that_goes_on_loses_its_mark() {
         use std::sync::atomic::AtomicU64;
@@ -105,7 +106,7 @@ mod tests {
             (0..marked % 16).for_each(|_| std::hint::spin_loop());
             let later = BEGUN.load(Ordering::Acquire);
             if let (Look::New(_), Look::Still(_)) = (first, RUNNING.look()) {
-                // The next one may be about to begin.
+                // The next request may be about to begin.
                 assert!(later <= marked + 1, "{later} {marked}");
                 still += 1;
             }

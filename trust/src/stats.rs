@@ -1,7 +1,6 @@
-//! Counters per worker (T18): kept by the worker with plain stores, readable by anyone at any time.
+//! Counters per worker: written by the worker with plain stores, readable by anyone at any time.
 //!
-//! Here: what is counted, and how the code of a thread finds its worker's counters. Not here: whose they are
-//! (`registry`).
+//! Here: the counters, and how the code of a thread finds its worker's counters. Not here: their owner (`registry`).
 //!
 //! Invariant: the counters that a thread is given ([`set_of_thread`]) live until it is given others, or none.
 
@@ -14,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::running::Running;
 
-/// One counter with one writer.
+/// Counter with one writer.
 #[derive(Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -34,31 +33,31 @@ impl Counter {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// The counters of one worker.
+        /// Counters of one worker.
         #[derive(Default)]
         #[repr(align(128))]
         pub(crate) struct Counters {
             $(pub(crate) $name: Counter,)*
-            /// Here, for these lines are the worker's own.
+            /// Here, because these cache lines are the worker's own.
             pub(crate) running: Running,
         }
 
-        /// What one worker has done since its start.
+        /// Work of one worker since its start.
         ///
         /// `Display` writes all of it on one line, as `name=value`.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
-            /// Times the kernel took the core away from the worker's thread while that had work, for another thread
-            /// (`nonvoluntary_ctxt_switches` in `/proc`). A core that a hypervisor takes away is not in it. 0 where the
+            /// Times the kernel took the core away from the worker's thread for another thread while the worker had
+            /// work (`nonvoluntary_ctxt_switches` in `/proc`). Cores taken away by a hypervisor do not count. 0 if the
             /// kernel does not say.
             pub involuntary_switches: u64,
         }
 
         impl Stats {
-            /// Names and values of all counters, for who prints or exports them: counters that come later are among
-            /// them.
+            /// Returns names and values of all counters, to print or export them; later versions add their new
+            /// counters.
             ///
             /// ```
             /// let stats = trust::stats(trust::local_trustee()).unwrap();
@@ -76,7 +75,7 @@ macro_rules! counters {
         }
 
         impl Stats {
-            /// What has been done since `earlier`, which was read of the same worker before.
+            /// Returns the work done since `earlier`, an earlier reading of the same worker.
             ///
             /// ```
             /// let here = trust::local_trustee();
@@ -105,17 +104,17 @@ macro_rules! counters {
 counters! {
     /// Requests sent to other trustees.
     requests_sent,
-    /// Those among them that went to another machine.
+    /// Requests among those that went to another machine.
     requests_sent_remote,
     /// Requests that this worker's own trustee ran at once, for its own thread or for a future.
     requests_run_here,
-    /// Batches in which they were sent.
+    /// Batches of these requests.
     batches_sent,
     /// Requests served for other clients.
     requests_served,
-    /// Batches in which they came.
+    /// Batches in which these came.
     batches_served,
-    /// Batches whose responses did not fit their slot.
+    /// Batches with responses that did not fit their slot.
     responses_overflowed,
     /// Requests that found no free slot and were queued.
     requests_queued,
@@ -125,26 +124,26 @@ counters! {
     fibers_spawned,
     /// Turns of the worker's loop that found nothing to do: it polls, or is about to sleep.
     polls,
-    /// How long it polled in vain in all, in nanoseconds, from its first look at the clock on (some 400 ns), with the
-    /// time of `yields`.
+    /// Time of fruitless polling in all, in nanoseconds, from its first look at the clock on (about 400 ns), including
+    /// the time of `yields`.
     polled_ns,
-    /// Times it gave its core to another thread meanwhile.
+    /// Times it yielded its core to another thread meanwhile.
     yields,
-    /// Times the worker slept. Not the sleeps of a thread in an event loop of its own (C API).
+    /// Times the worker slept. Sleeps of a thread in its own event loop (C API) are not included.
     parks,
-    /// How long it slept in all, in nanoseconds, with the time that waking up took. A sleep is added when it is over.
+    /// Time slept in all, in nanoseconds, including the time of waking up. A sleep is added when it is over.
     parked_ns,
-    /// Times another thread ended its sleep, as far as that was measured, ..
+    /// Times another thread ended its sleep, if that was measured.
     woken,
-    /// .. and how long it took in all from there until the worker ran, in nanoseconds.
+    /// Time in all from those wakes until the worker ran, in nanoseconds.
     wake_up_ns,
-    /// Times the worker had to wake another thread of this process, which slept: a system call each. The workers of
-    /// other machines are woken by the fabric, and not counted.
+    /// Times the worker had to wake another, sleeping thread of this process: a system call each. Workers of other
+    /// machines are woken by the fabric, and not counted.
     wake_ups_sent,
 }
 
 impl Stats {
-    /// Mean number of requests in the batches this worker sent.
+    /// Returns the mean number of requests in the batches this worker sent.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(1);
@@ -159,19 +158,19 @@ impl Stats {
 }
 
 thread_local! {
-    /// The counters of the thread's worker, or null.
+    /// Counters of the thread's worker, or null.
     static OF_THREAD: Cell<*const Counters> = const { Cell::new(ptr::null()) };
 }
 
-/// What this thread does is counted here from now on, or nowhere.
+/// Sets the counters of this thread's work, or none.
 ///
 /// # Safety
-/// They live until the thread is given others, or none.
+/// The counters live until the thread is given others, or none.
 pub(crate) unsafe fn set_of_thread(counters: Option<&Counters>) {
     OF_THREAD.set(counters.map_or(ptr::null(), ptr::from_ref));
 }
 
-/// Counts what the calling thread does, if it has a worker.
+/// Counts work of the calling thread, if it has a worker.
 #[inline(always)]
 pub(crate) fn count(f: impl FnOnce(&Counters)) {
     // SAFETY: null, or alive: the promise of `set_of_thread`.

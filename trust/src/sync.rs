@@ -1,4 +1,4 @@
-//! The primitives that cross threads: std's, or loom's when the models run (`--cfg loom`).
+//! Primitives shared by threads: std's, or loom's when the models run (`--cfg loom`).
 
 #[cfg(not(loom))]
 mod real {

@@ -1,74 +1,74 @@
-//! What workers did when, for a trace: sleeps, batches that they served, fibers that they ran.
+//! Traces of workers: their sleeps, the batches that they served, the fibers that they ran.
 //!
 //! Off, it costs each turn of a worker a load and a branch, and each worker a few words of memory. On, each worker
-//! writes into a log of its own, [`EVENTS_MAX`] events long; what comes when it is full is counted and not kept.
+//! writes into its own log, [`EVENTS_MAX`] events long; events after it is full are counted and not kept.
 //!
 //! Invariants: one trace at a time; a log has one writer, its worker, and is read when the trace is over. An event is
-//! written before the number of events says that it is there (Release), and never changed in that trace, so a reader
-//! that sees the number (Acquire) sees it whole.
+//! written before the number of events includes it (Release), and never changed in that trace, so a reader that sees
+//! the number (Acquire) sees the whole event.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Events of one worker that are kept.
+/// Most events of one worker that are kept.
 pub(crate) const EVENTS_MAX: usize = if cfg!(test) { 64 } else { 64 << 10 };
 
-/// The number of the trace that is made, or 0.
+/// Number of the trace under way, or 0.
 static SESSION: AtomicU64 = AtomicU64::new(0);
-/// The number of the last. Held by who makes a trace.
+/// Number of the last trace. Locked while a trace is made.
 static LAST: Mutex<u64> = Mutex::new(0);
 
-/// Is there a trace to be made?
+/// Returns whether a trace is under way.
 #[inline(always)]
 pub(crate) fn is_on() -> bool {
     SESSION.load(Ordering::Relaxed) != 0
 }
 
-/// What a worker did.
+/// Kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// It slept.
+    /// The worker slept.
     Park,
-    /// It served requests of one client, or of other machines; how many.
+    /// The worker served requests of one client, or of other machines; `count` is their number.
     Batch,
-    /// It ran fibers; how many switches.
+    /// The worker ran fibers; `count` is the number of switches.
     Fibers,
 }
 
-/// One thing that a worker did.
+/// Event of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// What.
+    /// Kind of the event.
     pub kind: Kind,
-    /// Nanoseconds from the start of the trace to its begin.
+    /// Nanoseconds from the start of the trace to the start of the event.
     pub start_ns: u64,
-    /// How long it took, in nanoseconds.
+    /// Duration in nanoseconds.
     pub ns: u64,
-    /// How many of what `kind` says.
+    /// Number of units, as `kind` says.
     pub count: u64,
 }
 
-/// What one worker wrote.
+/// Events of one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     /// In the order of their ends.
     pub events: Vec<Event>,
-    /// Those that were not kept: the first 65,536 of a worker are.
+    /// Events that were not kept: only the first 65,536 of a worker are.
     pub lost: u64,
 }
 
-/// When a trace began, for all who write.
+/// Start of the trace, for all writers.
 static START: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// What one worker writes.
+/// Log of one worker.
 #[derive(Default)]
 pub(crate) struct Log {
     events: OnceLock<Box<[[AtomicU64; 3]]>>,
-    /// In which trace.
+    /// Trace that the log belongs to.
     session: AtomicU64,
-    /// How many events came in it.
+    /// Number of events in it, kept or not.
     count: AtomicU64,
     /// Nanoseconds between the process' clock and the trace's: kept so that an event needs no lock.
     origin: OnceLock<Instant>,
@@ -76,7 +76,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Worker: this began then, and is over.
+    /// Worker side: records an event that began at `start` and is over.
     #[cold]
     pub(crate) fn note(&self, kind: Kind, start: Instant, count: u64) {
         // Pairs with the Release in `make`: the start of the trace is there.
@@ -101,7 +101,7 @@ impl Log {
             let began_ns = nanos(start.saturating_duration_since(origin))
                 .wrapping_sub(nanos(origin.saturating_duration_since(start)));
             let start_ns = began_ns.wrapping_sub(self.origin_ns.load(Ordering::Relaxed)).cast_signed();
-            // What began before the trace begins with it, and ends when it has ended.
+            // An event that began before the trace starts with it, and ends at its own end.
             let end_ns = start_ns.saturating_add_unsigned(nanos(start.elapsed())).max(0);
             let start_ns = start_ns.max(0);
             event[0].store(start_ns.cast_unsigned(), Ordering::Relaxed);
@@ -112,7 +112,7 @@ impl Log {
         self.count.store(at + 1, Ordering::Release);
     }
 
-    /// What was written in this trace, which is over.
+    /// Returns the events of this trace, which is over.
     pub(crate) fn read(&self, session: u64) -> Trace {
         // Pairs with the Release in `note` that begins a trace.
         let Some(events) = self.events.get().filter(|_| self.session.load(Ordering::Acquire) == session) else {
@@ -129,8 +129,8 @@ impl Log {
     }
 }
 
-/// Has all workers write for so long; blocks the thread meanwhile. Then `read` is called with the number of the trace,
-/// while no other one is begun. `None` if there is one already.
+/// Makes all workers record for `time`; blocks the thread meanwhile. Then calls `read` with the number of the trace; no
+/// other trace can begin before it returns. `None` if there is a trace already.
 pub(crate) fn make<R>(time: Duration, read: impl FnOnce(u64) -> R) -> Option<R> {
     let mut last = match LAST.try_lock() {
         Ok(last) => last,
@@ -142,7 +142,7 @@ pub(crate) fn make<R>(time: Duration, read: impl FnOnce(u64) -> R) -> Option<R> 
     // Pairs with the Acquire in `note`.
     SESSION.store(*last, Ordering::Release);
     thread::sleep(time);
-    // Relaxed: who sees it late counts on, and `read` takes what it sees.
+    // Relaxed: a worker that sees it late continues to count, and `read` takes the events that are there.
     SESSION.store(0, Ordering::Relaxed);
     Some(read(*last))
 }

@@ -1,11 +1,11 @@
-//! Panics that must not get any further, and words to standard error that must not panic.
+//! Panics that must not spread, and messages on standard error that must not panic.
 
 use std::any::Any;
 use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `f`. A panic ends here, as does one of its payload's destructor; the panic hook has told of it.
+/// Runs `f`. A panic ends here, as does one of its payload's destructor; the panic hook has reported it.
 pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(value) => Some(value),
@@ -16,14 +16,14 @@ pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> Option<R> {
     }
 }
 
-/// Drops the payload of a panic. One whose destructor panics in turn is leaked.
+/// Drops the payload of a panic, and leaks the payload if its destructor panics in turn.
 pub(crate) fn discard(payload: Box<dyn Any + Send>) {
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(second);
     }
 }
 
-/// Ends the process if it is dropped by an unwinding: for frames that others point into.
+/// Guard that ends the process if it is dropped by an unwinding: for frames that others point into.
 pub(crate) struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {
@@ -32,20 +32,20 @@ impl Drop for AbortOnUnwind {
     }
 }
 
-/// Ends the process, with a last word.
+/// Ends the process, with a last message.
 #[cold]
 pub(crate) fn give_up(why: fmt::Arguments<'_>) -> ! {
     tell(format_args!("{why}; the process ends"));
     std::process::abort();
 }
 
-/// The calling thread, for messages. Also where its thread-locals are gone.
+/// Returns the name of the calling thread, for messages. Works even after its thread-locals are destroyed.
 pub(crate) fn thread_name() -> String {
     let name = catch_unwind(|| std::thread::current().name().map(str::to_owned));
     name.ok().flatten().map_or_else(|| "without a name".to_owned(), |name| format!("`{name}`"))
 }
 
-/// A line on standard error, if there is one to take it.
+/// Writes a line to standard error, if that accepts it.
 pub(crate) fn tell(line: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "trust: {line}");
 }
