@@ -1,7 +1,7 @@
-//! What makes a thread a client and a trustee: the worker's loop, and when it runs, polls, sleeps and ends.
+//! The worker: makes a thread a client and a trustee. Its loop, and when it runs, polls, sleeps and ends.
 //!
 //! Owns the worker of each thread, which is put together from parts that own their state. Called through `worker::with`
-//! by all that runs on a thread with a worker: tasks, sockets, and the calls of the public interface.
+//! by everything that runs on a thread with a worker: tasks, sockets, and the calls of the public interface.
 
 pub(crate) mod watch;
 pub(crate) mod worker;

@@ -1,20 +1,20 @@
-//! What waits, circles of it, and what machines tell each other of it. Who waits for whom: `graph.rs`, and through
-//! other machines `paths.rs`.
+//! Nodes and cycles of the wait-for graph, and the parts of it that machines exchange. The graph itself: `graph.rs`,
+//! and through other machines `paths.rs`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::TrusteeId;
 
-/// What waits, and in which of its waits it is.
+/// A waiter, and which of its waits it is in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub(crate) enum Node {
-    /// Of this worker, with this number, in the wait with that number.
+    /// A fiber: its worker, its number, and the number of the wait.
     Fiber(#[serde(with = "as_bits")] TrusteeId, u64, u64),
-    /// For this client and token, in the line of this trustee's property.
+    /// A `together` call: its client and token, and the trustee and property in whose line it stands.
     Gather(#[serde(with = "as_bits")] TrusteeId, u64, #[serde(with = "as_bits")] TrusteeId, usize),
 }
 
-/// How an id travels.
+/// Serialises an id as its bits.
 mod as_bits {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -28,10 +28,10 @@ mod as_bits {
     }
 }
 
-/// Those that wait for each other, each for the next one, the last one for the first; the least comes first.
+/// Nodes of a cycle: each waits for the next one, the last for the first. The least comes first.
 pub(crate) type Cycle = Vec<Node>;
 
-/// What a fiber comes to, as its client awaits it.
+/// Result of a fiber, as its client awaits it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub(crate) struct Answer {
     #[serde(with = "as_bits")]
@@ -39,23 +39,23 @@ pub(crate) struct Answer {
     pub(crate) token: u64,
 }
 
-/// One that waits.
+/// One waiter of a path.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Step {
     pub(crate) node: Node,
-    /// For how long, on its machine's clock.
+    /// Time waited so far, on its machine's clock.
     pub(crate) waited_ms: u64,
     pub(crate) can_leave: bool,
-    /// Who it is and what it waits for, if that was asked.
+    /// Name of the waiter and of its wait, if names were asked for.
     pub(crate) words: [String; 2],
 }
 
-/// Those of one machine of whom each waits for the next one.
+/// Waiters of one machine, each of which waits for the next one.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Path {
-    /// What the first one is to give.
+    /// Answer that the first one is to give.
     pub(crate) from: Answer,
-    /// What the last one waits for.
+    /// Answer that the last one waits for.
     pub(crate) to: Answer,
     pub(crate) steps: Vec<Step>,
 }
@@ -66,7 +66,7 @@ impl Path {
     }
 }
 
-/// What each of a circle waits for: who, and what.
+/// Sentence that names each waiter of a cycle and its wait.
 pub(super) fn sentence(of: impl Iterator<Item = [String; 2]>) -> String {
     let mut text = String::new();
     for (at, [who, what]) in of.enumerate() {
@@ -76,9 +76,9 @@ pub(super) fn sentence(of: impl Iterator<Item = [String; 2]>) -> String {
     text + "the first"
 }
 
-/// The circles of a graph in which each has at most one edge, each of them from where it was met first.
+/// Finds the cycles of a graph in which each node has at most one edge. Each starts at the node met first.
 pub(super) fn rings(next: &[Option<usize>]) -> Vec<Vec<usize>> {
-    // In which walk each was met.
+    // The walk in which each node was met.
     let mut met = vec![0; next.len()];
     let mut rings = Vec::new();
     for start in 0..next.len() {
@@ -88,7 +88,7 @@ pub(super) fn rings(next: &[Option<usize>]) -> Vec<Vec<usize>> {
             met[entry] = walk;
             at = next[entry];
         }
-        // It has come back to a place of its own.
+        // Back at a node of this same walk.
         if let Some(first) = at.filter(|&entry| met[entry] == walk) {
             rings.push(chain(next, first).collect());
         }
@@ -96,14 +96,14 @@ pub(super) fn rings(next: &[Option<usize>]) -> Vec<Vec<usize>> {
     rings
 }
 
-/// From there along the edges, each once.
+/// Follows the edges from `start`, each once.
 pub(super) fn chain(next: &[Option<usize>], start: usize) -> impl Iterator<Item = usize> {
     let step = move |&at: &usize| next[at].filter(|&at| at != start);
-    // Who comes into a circle from outside would walk on for ever.
+    // A walk that enters a cycle from outside would never end.
     std::iter::successors(Some(start), step).take(next.len())
 }
 
-/// Starts with the least.
+/// Rotates the cycle so that the least comes first.
 pub(super) fn rotated(mut cycle: Cycle) -> Cycle {
     let least = cycle.iter().enumerate().min_by_key(|(_, node)| **node).map_or(0, |(at, _)| at);
     cycle.rotate_left(least);

@@ -1,4 +1,4 @@
-//! Delegated closures that take long: which worker of this process is in one, in which, and since when.
+//! Delegated closures that take long: the worker that runs each, its name, and the time since when.
 
 #![allow(unsafe_code)]
 
@@ -11,20 +11,20 @@ use crate::registry;
 use crate::request::Operation;
 use crate::running::Look;
 
-/// One that was running when it was looked for twice.
+/// A closure that was running in two successive looks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LongClosure {
-    /// Whose trustee runs it.
+    /// Worker of the trustee that runs it.
     pub worker: TrusteeId,
-    /// Its type, and that of its property.
+    /// Type of the closure, and of its property.
     pub name: String,
-    /// When it was seen first.
+    /// Time at which it was first seen.
     pub since: Instant,
 }
 
-/// Those that run now, and ran when anybody called this before.
+/// Returns the closures that run now and ran already at the previous call of this function, by any thread.
 ///
-/// What is not seen: closures of a thread on its own trustee, those of async programs, fibers, callbacks.
+/// Not seen: closures of a thread on its own trustee, closures of async programs, fibers, callbacks.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,12 +41,13 @@ pub struct LongClosure {
 /// trust::wait_all();
 /// ```
 pub fn long_closures() -> Vec<LongClosure> {
-    // One for the process: who looks marks what it has seen, and another one would take that for its own mark.
+    // One for the process: each look marks the closures seen, and a second instance would mistake those marks for its
+    // own.
     static ALL: LazyLock<Mutex<LongClosures>> = LazyLock::new(Mutex::default);
     ALL.lock().unwrap_or_else(PoisonError::into_inner).look()
 }
 
-/// What was seen of all workers of the process.
+/// Closures seen at all workers of the process.
 #[derive(Debug, Default)]
 struct LongClosures {
     since: HashMap<TrusteeId, Instant>,

@@ -1,13 +1,12 @@
-//! Who waits for whom, and circles of it. Pure: reports in, circles out.
+//! The wait-for graph and its cycles. Pure: reports in, cycles out.
 //!
-//! A fiber waits for one thing at a time, so each has at most one edge:
-//! - who waits for the result of a launched closure or for the end of a fiber, waits for that fiber;
-//! - who waits for a latched value, waits for the one that has it: a launched fiber, or a `together` that stands in
-//!   another line;
-//! - who waits in `together` waits for the call, which stands in a line.
+//! A fiber waits for one thing at a time, so each node has at most one edge:
+//! - a wait for the result of a launched closure or for the end of a fiber leads to that fiber;
+//! - a wait for a latched value leads to its holder: a launched fiber, or a `together` that stands in another line;
+//! - a wait in `together` leads to the call, which stands in a line.
 //!
-//! Everything else has no edge, nor has what is not certain: a value that nobody has, or that two have (the latch was
-//! replaced while its value was out), a fiber that is not in the reports.
+//! Everything else has no edge, nor has anything uncertain: a value that has no holder or two (the latch was replaced
+//! while its value was out), a fiber that is not in the reports.
 
 use std::collections::HashMap;
 
@@ -29,12 +28,12 @@ impl Entry<'_> {
         }
     }
 
-    /// Can it be told to wait no longer? Not who waits for an answer: nobody could take that back.
+    /// Can its wait be cut short? Not a wait for an answer: a request cannot be taken back.
     fn can_leave(&self) -> bool {
         matches!(self, Entry::Fiber(_, _, wait) if matches!(wait.awaited, Awaited::Value { .. } | Awaited::End(_)))
     }
 
-    /// Who it is, and what it waits for, up to the name of the one that it waits for.
+    /// Name of the waiter, and of its wait up to the name of the node that it waits for.
     fn words(&self) -> [String; 2] {
         match self {
             Entry::Gather(at, _, gathered) => {
@@ -48,13 +47,13 @@ impl Entry<'_> {
     }
 }
 
-/// All that waits, and what it waits for.
+/// All waiters and their edges.
 pub(crate) struct Graph<'a> {
     entries: Vec<Entry<'a>>,
     next: Vec<Option<usize>>,
 }
 
-/// How what is awaited belongs to the one that is waited for.
+/// Words that join an awaited thing to its holder.
 fn link_of(awaited: Awaited) -> &'static str {
     match awaited {
         Awaited::Result(_) => "which runs in",
@@ -63,7 +62,7 @@ fn link_of(awaited: Awaited) -> &'static str {
     }
 }
 
-/// Who has a value.
+/// Holder of a value.
 #[derive(Clone, Copy)]
 enum Holder {
     One(Option<usize>),
@@ -83,7 +82,7 @@ impl<'a> Graph<'a> {
             for seen in &report.fibers {
                 let wait = seen.wait.filter(|wait| seen.doing == Doing::Waits && wait.awaited.is_of_circles());
                 if seen.holds != 0 {
-                    // Who does not wait here has it all the same.
+                    // A holder that does not wait here holds the value all the same.
                     holds((report.worker, seen.holds), wait.map(|_| entries.len()));
                 }
                 if let Some(wait) = wait {
@@ -122,7 +121,7 @@ impl<'a> Graph<'a> {
         Graph { entries, next }
     }
 
-    /// Is there anything whose waiting may close a circle later?
+    /// Are there no waits that may close a cycle later?
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -132,9 +131,9 @@ impl<'a> Graph<'a> {
         rings(&self.next).into_iter().map(nodes).collect()
     }
 
-    /// The ways of waiting that lead through this machine: from a fiber that another machine has launched here to one
-    /// that waits for an answer which comes from no fiber of this machine. What is certain here stays certain: only the
-    /// last one looks elsewhere.
+    /// Returns the paths through this machine: from a fiber that another machine has launched here to one that waits
+    /// for an answer which comes from no fiber of this machine. A path that is certain here stays certain: only its
+    /// last waiter depends on another machine.
     pub(crate) fn paths(&self, at_ms: u64, with_names: bool) -> Vec<Path> {
         let paths = self.entries.iter().enumerate().filter_map(|(start, entry)| {
             let Entry::Fiber(here, Seen { whom: Whom::Client(client, token), .. }, _) = entry else { return None };
@@ -152,7 +151,7 @@ impl<'a> Graph<'a> {
         paths.collect()
     }
 
-    /// Of these, the one that came last among those that can be told to wait no longer.
+    /// Returns the last comer of the cycle among the waiters whose wait can be cut short.
     pub(crate) fn last_comer(&self, cycle: &Cycle) -> Option<Node> {
         let of_cycle = self.entries.iter().filter(|entry| cycle.contains(&entry.node()) && entry.can_leave());
         let since = |entry: &&Entry<'_>| match entry {
@@ -162,7 +161,7 @@ impl<'a> Graph<'a> {
         of_cycle.max_by_key(since).map(Entry::node)
     }
 
-    /// What each waits for, in words.
+    /// Describes in words the wait of each node.
     pub(crate) fn describe(&self, cycle: &Cycle) -> String {
         let entries = cycle.iter().filter_map(|node| self.entries.iter().find(|entry| entry.node() == *node));
         sentence(entries.map(Entry::words))

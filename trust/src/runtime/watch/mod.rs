@@ -1,18 +1,18 @@
-//! Finds fibers that wait for each other in a circle, and has the one that came last go on with an error. Circles
-//! through several machines: [`rack`], [`paths`]. And says what fibers wait for where nothing goes on after a panic:
-//! [`still`].
+//! Deadlock detection: finds fibers that wait for each other in a cycle, and has the last comer go on with an error.
+//! Cycles through several machines: [`rack`], [`paths`]. It also reports the waits of fibers when nothing goes on after
+//! a panic: [`still`].
 //!
-//! A thread of the process, started by the first wait that may close a circle ([`note_wait`]), which sleeps unless
-//! there are new ones, and ends with the last worker. It asks all workers what their fibers wait for and looks for
-//! circles ([`graph`]). Nothing of this is on the path of a call that does not wait: who waits for a latched value or
-//! for the end of a fiber reads one flag.
+//! A thread of the process, started by the first wait that may close a cycle ([`note_wait`]). It sleeps unless there
+//! are new waits, and ends with the last worker. It asks all workers for the waits of their fibers and looks for cycles
+//! ([`graph`]). None of this is on the path of a call that does not wait: a wait for a latched value or for the end of
+//! a fiber reads one flag.
 //!
-//! No false alarms: reports come from different moments, so what looks like a circle may never have been one. A circle
-//! is believed if three rounds of reports, one begun when the last was complete, have it with the same fibers in the
-//! same waits (each wait has a number of its own). Then each of its fibers has waited from the end of the first round
-//! to the start of the third; so the edges that the second round found between them, all of which only one of them
-//! could undo, were there at one and the same moment. And who is taken out of its wait is one whose waker is taken away
-//! before ([`Scheduler::interrupt`]).
+//! No false alarms: reports come from different moments, so an apparent cycle may never have existed. A cycle is
+//! believed if three rounds of reports, one begun when the last was complete, have it with the same fibers in the same
+//! waits (each wait has a number of its own). Then each of its fibers has waited from the end of the first round to the
+//! start of the third. So the edges that the second round found between them existed at one and the same moment, for
+//! only these fibers could undo them. And a fiber is taken out of its wait only after its waker was taken away
+//! ([`Scheduler::interrupt`]).
 //!
 //! [`Scheduler::interrupt`]: crate::fiber::Scheduler::interrupt
 
@@ -36,23 +36,23 @@ use crate::deadline::later;
 use crate::registry::report::Collection;
 use crate::registry::{self, Message};
 
-/// Somebody has begun to wait since the last round. Hints: who waits sees to it that a round begins after the store, at
-/// the latest the one that comes [`CALM_ROUNDS`] later.
+/// A wait has begun since the last round. A hint: the waiter sees to it that a round begins after the store, at the
+/// latest the one that comes [`CALM_ROUNDS`] later.
 static NEWS: AtomicBool = AtomicBool::new(false);
 static WATCHER: Mutex<Option<Watcher>> = Mutex::new(None);
 
-/// The thread that looks.
+/// The thread that looks for cycles.
 struct Watcher {
     thread: JoinHandle<()>,
     is_to_end: Arc<AtomicBool>,
 }
 
-/// So many rounds without news are made before the thread sleeps.
+/// Rounds without news before the thread sleeps.
 const CALM_ROUNDS: u32 = 3;
-/// A round costs each worker the time to look at its fibers: rounds take one part in so many of it.
+/// Rounds take at most one part in this many of the time: a round costs each worker a look at its fibers.
 const COST_PARTS: u32 = 50;
 
-/// The calling fiber is about to wait for something that it may wait for in a circle.
+/// Notes that the calling fiber is about to begin a wait that may be part of a cycle.
 #[inline]
 pub(crate) fn note_wait() {
     if !NEWS.load(Ordering::Relaxed) {
@@ -66,13 +66,13 @@ fn wake() {
     unpark();
 }
 
-/// There is a message of another machine.
+/// Wakes the thread for a message of another machine.
 #[cold]
 fn wake_for_mail() {
     unpark();
 }
 
-/// Has the thread look, which is started where there is none.
+/// Unparks the thread, or starts it where there is none.
 fn unpark() {
     let mut watcher = WATCHER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(watcher) = &*watcher {
@@ -88,19 +88,19 @@ fn unpark() {
     }
 }
 
-/// The last worker has ended: nobody waits any more. Returns when the thread is gone.
+/// Stops the thread: the last worker has ended, so nothing waits any more. Returns when the thread is gone.
 pub(crate) fn end() {
     let watcher = WATCHER.lock().unwrap_or_else(PoisonError::into_inner).take();
     let Some(Watcher { thread, is_to_end }) = watcher else { return };
     is_to_end.store(true, Ordering::Relaxed);
     thread.thread().unpark();
-    // It does not panic.
+    // The thread does not panic.
     let _ = thread.join();
-    // News that it left is of nobody; what it took may be of workers that have come since, and so may this have been:
-    // they are there.
+    // A flag that the thread left set concerns nobody. A flag that it cleared may have been set by newer workers, and
+    // so may the one cleared here: those workers are registered.
     NEWS.store(false, Ordering::Relaxed);
     if !registry::all().is_empty() {
-        // Looks for messages too.
+        // The thread looks for messages too.
         wake();
     }
 }
@@ -118,7 +118,7 @@ fn watch(is_to_end: &AtomicBool) {
             rounds.make(&mut rack);
             continue;
         }
-        // Whoever has news or a message unparks this thread after that is there to see.
+        // A thread that has news or a message stores it first and unparks this thread afterwards.
         match [again, look, due].into_iter().flatten().min() {
             Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
             None => thread::park(),
@@ -129,14 +129,14 @@ fn watch(is_to_end: &AtomicBool) {
 /// The rounds of this machine.
 #[derive(Default)]
 struct Rounds {
-    /// The end of the last one, and the pause after it unless there is news; `None` while there is nothing to look for.
+    /// End of the last round, and the pause after it unless there is news; `None` while there is nothing to look for.
     last: Option<(Instant, Duration)>,
     calm: u32,
     suspects: HashSet<Cycle>,
 }
 
 impl Rounds {
-    /// When the next one is, as far as is known.
+    /// Time of the next round, as far as is known.
     fn due(&mut self) -> Option<Instant> {
         let every = Duration::from_millis(WATCH_EVERY_MS);
         let has_news = NEWS.load(Ordering::Relaxed);
@@ -157,8 +157,8 @@ impl Rounds {
             self.last = None;
             return;
         }
-        // Who has not answered is asked again, ever more rarely, and machines that may have to do with it are told
-        // again.
+        // A worker that has not answered is asked again, ever more rarely, and machines that its fibers may depend on
+        // are told again.
         let (every, longest) = (Duration::from_millis(WATCH_EVERY_MS), Duration::from_millis(WATCH_EVERY_MS_MAX));
         let before = self.last.map_or(every, |(_, pause)| pause);
         let pause = if self.calm < CALM_ROUNDS { every } else { 2 * before };
@@ -166,14 +166,14 @@ impl Rounds {
     }
 }
 
-/// What came of asking all workers once.
+/// Result of asking all workers once.
 struct Round {
-    /// Circles that are to be looked at again.
+    /// Cycles to look at again.
     suspects: HashSet<Cycle>,
     is_complete: bool,
-    /// Nobody waits for anything that could be a circle.
+    /// No fiber is in a wait that could be part of a cycle.
     is_empty: bool,
-    /// Some of it leads to other machines.
+    /// Some paths lead to other machines.
     leaves: bool,
     took: Duration,
 }
@@ -208,7 +208,7 @@ fn break_up(graph: &Graph<'_>, cycle: &Cycle) {
     let Some(Node::Fiber(worker, fiber, wait)) = graph.last_comer(cycle) else { return };
     if let Some(worker) = registry::find(worker) {
         let why = graph.describe(cycle).into_boxed_str();
-        // One that takes no more has ended, and its fibers with it.
+        // A worker that takes no messages has ended, and its fibers with it.
         let _ = worker.send(Message::Interrupt(fiber, wait, why));
     }
 }

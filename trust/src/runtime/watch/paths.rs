@@ -1,13 +1,13 @@
-//! Circles that go through several machines. Pure: paths in, circles out, and when a circle is believed.
+//! Cycles that go through several machines, and when one is believed. Pure: paths in, cycles out.
 //!
 //! Only one kind of wait leaves a machine: for the answer of a closure that runs in a fiber of another one. So of all
-//! that waits on a machine others need to know the *paths* through it: from a fiber that runs for another machine,
-//! along what its graph is certain of ([`graph`](super::graph)), to a fiber that waits for an answer which comes from
+//! waits on a machine others need to know only the *paths* through it: from a fiber that runs for another machine,
+//! along the certain edges of its graph ([`graph`](super::graph)), to a fiber that waits for an answer which comes from
 //! elsewhere. An answer belongs to one fiber of the whole rack, so each path has at most one next one.
 //!
-//! One machine judges ([`Judge`]): it asks all others for their paths, in up to three rounds, each begun when the one
-//! before is complete. As within a machine, a circle is believed that has the same fibers in the same waits each time.
-//! A machine that does not answer in time has no paths, so that nothing which leads through it is believed.
+//! One machine coordinates ([`Judge`]): it asks all others for their paths, in up to three rounds, each begun when the
+//! one before is complete. As within a machine, a cycle is believed that has the same fibers in the same waits each
+//! time. A machine that does not answer in time has no paths, so no cycle through it is believed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::circle::{Answer, Cycle, Node, Path, Step, rings, rotated, sentence};
 
-/// A circle of paths.
+/// A cycle of paths.
 struct Circle<'a>(Vec<&'a Path>);
 
 impl Circle<'_> {
@@ -27,8 +27,8 @@ impl Circle<'_> {
         rotated(self.steps().map(|step| step.node).collect())
     }
 
-    /// The one that came last, as far as the clocks of several machines tell, among those that can be told to wait no
-    /// longer.
+    /// Returns the last comer, as far as the clocks of several machines tell, among the waiters whose wait can be cut
+    /// short.
     fn last_comer(&self) -> Option<Node> {
         let can_leave = self.steps().filter(|step| step.can_leave);
         can_leave.min_by_key(|step| (step.waited_ms, step.node)).map(|step| step.node)
@@ -45,7 +45,7 @@ fn circles(paths: &[Path]) -> Vec<Circle<'_>> {
     rings(&next).into_iter().map(|ring| Circle(ring.into_iter().map(|at| &paths[at]).collect())).collect()
 }
 
-/// What the judging machine asks all others.
+/// Question of the coordinating machine to all others.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub(crate) round: u64,
@@ -60,41 +60,41 @@ impl Question {
     }
 }
 
-/// One that is to be taken out of its wait, and why.
+/// A fiber to be taken out of its wait, and the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Verdict {
     pub(crate) on: Node,
     pub(crate) why: String,
 }
 
-/// What came of a round.
+/// Result of one round.
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Next {
-    /// Another one is needed.
+    /// Another round is needed.
     Ask(Question),
-    /// It is over.
+    /// No further round.
     Over(Vec<Verdict>),
 }
 
-/// So many rounds must have a circle.
+/// Rounds that a cycle must appear in.
 const ROUNDS: u32 = 3;
 
 /// Rounds of asking all machines.
 #[derive(Default)]
 pub(crate) struct Judge {
-    /// Of the last question; none is used again.
+    /// Number of the last question; none is used again.
     round: u64,
     /// Rounds that were complete.
     done: u32,
     awaited: BTreeSet<u16>,
     paths: Vec<Path>,
-    /// Circles that all rounds so far have had.
+    /// Cycles that all rounds so far have had.
     suspects: HashSet<Cycle>,
 }
 
 impl Judge {
-    /// Begins: these machines are asked.
+    /// Begins the first round, with these machines.
     pub(crate) fn begin(&mut self, machines: impl Iterator<Item = u16>) -> Question {
         self.done = 0;
         self.suspects.clear();
@@ -108,19 +108,19 @@ impl Judge {
         Question { round: self.round, only, with_names: self.done + 1 == ROUNDS }
     }
 
-    /// A machine has answered. What does not belong to this round is late, and nothing.
+    /// Takes a machine's answer. Answers to other rounds are late and ignored.
     pub(crate) fn hear(&mut self, machine: u16, round: u64, paths: Vec<Path>) {
         if round == self.round && self.awaited.remove(&machine) {
             self.paths.extend(paths);
         }
     }
 
-    /// Have all answered?
+    /// Have all machines answered?
     pub(crate) fn is_complete(&self) -> bool {
         self.awaited.is_empty()
     }
 
-    /// The round is over: all have answered, or there was no more time.
+    /// Closes the round: all have answered, or the time is up.
     pub(crate) fn close(&mut self, machines: impl Iterator<Item = u16>) -> Next {
         let paths = std::mem::take(&mut self.paths);
         let mut found = circles(&paths);

@@ -1,12 +1,12 @@
-//! Machines of a rack that look for circles together: what they tell each other, and when. What a circle is, and when
-//! it is believed: `paths.rs`.
+//! Machines of a rack that look for cycles together: their messages, and when they are sent. Cycles, and when one is
+//! believed: `paths.rs`.
 //!
-//! Machine 0 judges. A machine whose own rounds find a path that leads through it twice in a row says so; then machine
-//! 0 asks all machines. Nothing is sent while nobody waits so. Messages go from service thread to service thread and
-//! are read by each machine's thread that looks, which also writes them: service threads wait for nothing.
+//! Machine 0 coordinates. A machine whose own rounds find a path that leads through it twice in a row tells machine 0,
+//! which then asks all machines. Nothing is sent while no fiber waits so. Messages go from service thread to service
+//! thread and are read and written by each machine's watcher thread: service threads wait for nothing.
 //!
-//! A machine that ends takes the program with it; until then what is sent to it is lost, as is what it has not sent,
-//! and a round goes on without it when its time is up.
+//! A machine that ends takes the program with it. Until then messages to it and messages it has not sent are lost, and
+//! a round goes on without it when its time is up.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -24,10 +24,10 @@ use crate::fiber::record::now_ms;
 use crate::ids::TrusteeId;
 use crate::registry::{self, Message};
 
-/// The machine that judges.
+/// Number of the coordinating machine.
 const JUDGE: u16 = 0;
 
-/// What this process knows of the rack.
+/// This process's view of the rack.
 pub(crate) struct Rack {
     /// The service threads, by machine.
     services: Vec<TrusteeId>,
@@ -37,7 +37,7 @@ pub(crate) struct Rack {
 }
 
 static RACK: OnceLock<Rack> = OnceLock::new();
-/// What has come from other machines.
+/// Messages that have come from other machines.
 static MAIL: Mutex<Vec<Mail>> = Mutex::new(Vec::new());
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ enum Mail {
     },
     /// To machine 0: a fiber has ended by a panic, or was aborted.
     Fallen(Fallen),
-    /// For all of its waits.
+    /// To all machines: asks for all of their waits.
     AskWaits {
         round: u64,
     },
@@ -67,13 +67,13 @@ enum Mail {
     },
 }
 
-/// This process is a machine of a rack with these service threads. Once.
+/// Makes this process a machine of a rack with these service threads. Called once.
 pub(crate) fn set(services: Vec<TrusteeId>, own: u16, send: fn(TrusteeId, &[u8])) {
     // A process is one machine of one rack.
     let _ = RACK.set(Rack { services, own, send });
 }
 
-/// A message of another machine. What is none is nobody's.
+/// Takes a message of another machine. Bytes that are no message are ignored.
 pub(crate) fn received(bytes: &[u8]) {
     let Ok((mail, _)) = bincode::serde::decode_from_slice(bytes, bincode::config::standard()) else { return };
     MAIL.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
@@ -96,7 +96,7 @@ impl Rack {
         let own = self.services.get(usize::from(self.own)).and_then(|&own| registry::find(own));
         if let (Some(&to), Ok(bytes), Some(own)) = (to, bytes, own) {
             let send = self.send;
-            // One that takes no more has ended, and all others before.
+            // A worker that takes no messages has ended, and all others before.
             let _ = own.send(Message::Run(Box::new(move || send(to, &bytes))));
         }
     }
@@ -123,7 +123,7 @@ fn interrupt(on: Node, why: String) {
     if let Node::Fiber(worker, fiber, wait) = on
         && let Some(worker) = registry::find(worker)
     {
-        // One that takes no more has ended, and its fibers with it.
+        // A worker that takes no messages has ended, and its fibers with it.
         let _ = worker.send(Message::Interrupt(fiber, wait, why.into_boxed_str()));
     }
 }
@@ -148,33 +148,33 @@ impl still::Others for Others {
     }
 }
 
-/// This machine's part: what it has found itself, and on machine 0 the judge.
+/// This machine's part: its own findings, and on machine 0 the coordinator.
 #[derive(Default)]
 pub(super) struct Part {
     /// Paths that the last round of this machine has found.
     paths: HashSet<Cycle>,
     judge: Judge,
     stage: Stage,
-    /// Some machine has found paths since the judge has begun.
+    /// Some machine has found paths since the coordinator has begun.
     is_wanted: bool,
 }
 
-/// What the judge waits for.
+/// Event that the coordinator waits for.
 #[derive(Clone, Copy, Default)]
 enum Stage {
-    /// That somebody finds a path.
+    /// A machine finds a path.
     #[default]
     Idle,
-    /// Nothing, up to then.
+    /// The end of a rest, at this time.
     Resting(Instant),
-    /// For answers, up to then.
+    /// Answers, up to this time.
     Asking(Instant),
-    /// To look at the answers, from then on: some time is to pass between two rounds.
+    /// The time to look at the answers: some time is to pass between two rounds.
     Pausing(Instant),
 }
 
 impl Part {
-    /// What a round of this machine has found. True if there is anything that another machine may have to do with.
+    /// Notes the result of a round of this machine. True if another machine may be involved.
     pub(super) fn note(&mut self, graph: &Graph<'_>) -> bool {
         let Some(rack) = RACK.get() else { return false };
         let paths: HashSet<Cycle> = graph.paths(0, false).iter().map(Path::nodes).collect();
@@ -189,7 +189,7 @@ impl Part {
         !self.paths.is_empty()
     }
 
-    /// Does what there is to do. Returns when to come again, if not for a message.
+    /// Does the work that is due. Returns the time of the next turn, if a message does not come first.
     pub(super) fn turn(&mut self, still: &mut Still) -> Option<Instant> {
         let rack = RACK.get()?;
         for mail in take_mail() {
@@ -280,7 +280,7 @@ mod tests {
             let (back, used) =
                 bincode::serde::decode_from_slice::<Mail, _>(&bytes, bincode::config::standard()).unwrap();
             assert_eq!((back, used), (mail, bytes.len()));
-            // A part of one is none.
+            // A part of a message is no message.
             for cut in 0..bytes.len() {
                 let part = bincode::serde::decode_from_slice::<Mail, _>(&bytes[..cut], bincode::config::standard());
                 assert!(part.is_err());

@@ -1,12 +1,12 @@
-//! A program in which nothing goes on any more after a fiber has ended by a panic, or was aborted: who waits for what
-//! is said, and which fiber it was, for others may wait for what it would have done.
+//! A program in which nothing goes on after a fiber has ended by a panic, or was aborted: reports every wait and names
+//! that fiber, for others may wait for something that it would have done.
 //!
 //! Before a fiber has ended so nothing of this happens. From then on all workers are asked now and then. The program
-//! stands still where in two rounds each of its fibers, on all machines, is in the same wait for something that only a
-//! fiber or a closure gives, all workers answer, and none has a timer set. A thread that is no worker may end a wait
-//! all the same, so it is said, and nothing is done about it.
+//! stands still if in two rounds each of its fibers, on all machines, is in the same wait for something that only a
+//! fiber or a closure gives, all workers answer, and none has a timer set. A thread that is no worker may still end a
+//! wait, so this is only reported and no fiber is interrupted.
 //!
-//! On a rack machine 0 asks the others, if it stands still itself, and says it.
+//! On a rack, machine 0 asks the others once it stands still itself, and makes the report.
 
 use std::any::Any;
 use std::collections::hash_map::DefaultHasher;
@@ -25,30 +25,30 @@ use crate::fiber::record::{Awaited, Doing, Wait, now_ms};
 use crate::registry::report::Report;
 use crate::runtime::worker::{self, Worker};
 
-/// Fibers that have ended so are told of, the last ones.
+/// Most ended fibers that a report names: the last ones.
 const FALLEN_MAX: usize = 4;
-/// As many waits are told of.
+/// Most waits that a report lists.
 const WAITS_MAX: usize = 20;
-/// A round costs each worker the time to look at its fibers: rounds take one part in so many of it.
+/// Rounds take at most one part in this many of the time: a round costs each worker a look at its fibers.
 const COST_PARTS: u32 = 50;
 
-/// How fibers have ended, told to nobody yet.
+/// Ends of fibers that are not reported yet.
 static NEWS: Mutex<Vec<Fallen>> = Mutex::new(Vec::new());
 
-/// A fiber that others may wait for in vain: which it was, and how it has ended.
+/// A fiber that others may wait for in vain: its name, and how it ended.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Fallen(String);
 
 /// The waits of all fibers of a machine that stands still.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Waits {
-    /// Another number as soon as any fiber is in another wait.
+    /// A hash that changes as soon as any fiber is in another wait.
     sum: u64,
-    /// Those that have waited longest first.
+    /// Longest waits first.
     lines: Vec<String>,
 }
 
-/// The current fiber has ended with this payload of a panic.
+/// Notes that the current fiber has ended with this payload of a panic.
 #[cold]
 pub(crate) fn note_fallen(payload: &(dyn Any + Send)) {
     let who = worker::existing(|worker: &Worker| (worker.scheduler.name_of_current(), worker.id));
@@ -66,13 +66,13 @@ pub(crate) fn note_fallen(payload: &(dyn Any + Send)) {
     super::unpark();
 }
 
-/// The waits of all fibers of this machine; `None` if any of them may go on by itself.
+/// Returns the waits of all fibers of this machine; `None` if any of them may go on by itself.
 pub(super) fn waits() -> Option<Waits> {
     let (reports, unanswered) = super::ask(true);
     unanswered.is_empty().then(|| waits_of(&reports, now_ms())).flatten()
 }
 
-/// For something that only a fiber or a closure of the program gives, however long it takes.
+/// Is the wait for something that only a fiber or a closure of the program gives, however long it takes?
 fn is_for_fibers(wait: &Wait) -> bool {
     matches!(
         wait.awaited,
@@ -111,40 +111,40 @@ fn waits_of(reports: &[Report], at_ms: u64) -> Option<Waits> {
     Some(Waits { sum: sum.finish(), lines: all.iter().map(line).collect() })
 }
 
-/// The rest of the rack, to the machine that says it.
+/// The rest of the rack, seen from the reporting machine.
 pub(super) trait Others {
-    /// Asks all of them what they wait for. False if there are none.
+    /// Asks all of them for their waits. False if there are none.
     fn ask(&self, round: u64) -> bool;
-    /// Tells the machine that says it. False if this is that one.
+    /// Tells the reporting machine. False if this is that one.
     fn pass_on(&self, fallen: &Fallen) -> bool;
-    /// How many there are.
+    /// Number of other machines.
     fn count(&self) -> usize;
 }
 
-/// Of this machine.
+/// State of this machine.
 #[derive(Default)]
 pub(super) struct Still {
     fallen: VecDeque<(Fallen, Instant)>,
-    /// When it is looked again; `None` before any fiber has ended so.
+    /// Time of the next look; `None` before any fiber has ended so.
     due: Option<Instant>,
     asking: Option<Asking>,
     round: u64,
     /// The findings of the last round, by machine.
     before: Option<Vec<u64>>,
-    /// Those that have been said.
+    /// Findings that have been reported.
     said: Option<Vec<u64>>,
 }
 
-/// Other machines are asked.
+/// A round in which other machines are asked.
 struct Asking {
     own: Waits,
-    /// By machine, of this round.
+    /// Answers of this round, by machine.
     heard: BTreeMap<u16, Option<Waits>>,
     end: Instant,
 }
 
 impl Still {
-    /// A fiber has ended so, here or on another machine.
+    /// Notes a fiber that has ended so, here or on another machine.
     pub(super) fn note(&mut self, fallen: Fallen) {
         if self.fallen.len() == FALLEN_MAX {
             self.fallen.pop_front();
@@ -154,14 +154,15 @@ impl Still {
         self.due.get_or_insert_with(|| deadline_after(Duration::from_millis(STILL_EVERY_MS)));
     }
 
-    /// The waits of another machine.
+    /// Takes the waits of another machine.
     pub(super) fn hear(&mut self, machine: u16, round: u64, waits: Option<Waits>) {
         if let Some(asking) = self.asking.as_mut().filter(|_| round == self.round) {
             asking.heard.insert(machine, waits);
         }
     }
 
-    /// Does what there is to do. Returns when to come again, if not for a message, and what there is to say.
+    /// Does the work that is due. Returns the time of the next turn, if a message does not come first, and the report,
+    /// if there is one.
     pub(super) fn turn(&mut self, others: &dyn Others) -> (Option<Instant>, Option<String>) {
         let news = std::mem::take(&mut *NEWS.lock().unwrap_or_else(PoisonError::into_inner));
         news.into_iter().filter(|fallen| !others.pass_on(fallen)).for_each(|fallen| self.note(fallen));
@@ -193,13 +194,13 @@ impl Still {
         (self.due, text)
     }
 
-    /// All have answered, or will not in time.
+    /// Closes the round: all have answered, or the time is up.
     fn close(&mut self, others: usize) -> Option<String> {
         let Asking { own, heard, .. } = self.asking.take()?;
         let mut all = vec![own];
         all.extend(heard.into_values().flatten());
         if all.len() <= others {
-            self.before = None; // somebody goes on, or does not answer
+            self.before = None; // a fiber goes on, or a machine does not answer
             return None;
         }
         let sums: Vec<u64> = all.iter().map(|waits| waits.sum).collect();
@@ -213,7 +214,7 @@ impl Still {
     }
 }
 
-/// The report, in lines of which each but the first begins with two spaces.
+/// Formats the report: each line but the first begins with two spaces.
 fn text(fallen: &VecDeque<(Fallen, Instant)>, lines: Vec<String>) -> String {
     let mut text = "no fiber can go on, unless a thread that is no worker ends one of these waits:".to_owned();
     for line in lines.iter().take(WAITS_MAX) {

@@ -1,12 +1,13 @@
-//! The worker of the calling thread: made at first use (T1), ended with the thread.
+//! The worker of the calling thread: made at first use, ended with the thread.
 //!
 //! A thread ends by destructors of its thread-locals, the last registered first. A fiber that waits in the middle of
 //! its code may have borrowed one (by `LocalKey::with`), or have lent it to a scoped thread. So such a fiber must
 //! neither go on once one of these destructors has run, nor be left behind: the thread ends the process instead, before
 //! any destructor of a thread-local that the fiber can have borrowed. For that a *watch* is registered each time the
-//! thread's own code goes on after fibers have run and wait ([`watch_end`]): what they have borrowed was registered
-//! before, so it goes after. Fibers that begin while the thread ends are another matter: whatever is alive when they
-//! begin outlives the destructor that runs them, so they may wait, until that destructor is done.
+//! thread's own code goes on after fibers have run and wait ([`watch_end`]): the thread-locals that they have borrowed
+//! were registered before, so they go after. Fibers that begin while the thread ends are another matter: everything
+//! that is alive when they begin outlives the destructor that runs them, so they may wait until that destructor is
+//! done.
 
 #![allow(unsafe_code)]
 
@@ -22,11 +23,11 @@ use crate::unwind::{give_up, quietly, thread_name};
 thread_local! {
     /// The worker, or null. Needs no destructor, so it can be read at any time of the thread's life.
     static WORKER: Cell<*const Worker> = const { Cell::new(ptr::null()) };
-    /// One of its destructors that are ours has run.
+    /// One of the worker's own destructors has run.
     static ENDING: Cell<bool> = const { Cell::new(false) };
     /// There is no worker any more, and will be none.
     static ENDED: Cell<bool> = const { Cell::new(false) };
-    /// How often the thread's own code went on while fibers waited.
+    /// Times that the thread's own code went on while fibers waited.
     static LEFT: Cell<u64> = const { Cell::new(0) };
     /// Ends the worker with the thread.
     static GUARD: Guard = const { Guard };
@@ -52,13 +53,13 @@ impl Drop for Guard {
     }
 }
 
-/// One of the destructors of this thread runs: from here on no fiber that has begun before can go on.
+/// Notes that a destructor of this thread runs: from here on no fiber that has begun before can go on.
 fn thread_ends() {
     ENDING.set(true);
     // SAFETY: as above.
     let Some(worker) = (unsafe { WORKER.get().as_ref() }) else { return };
     if !worker.may_end() {
-        // The process exits out of a closure or a fiber, below us on the stack.
+        // The process exits from a closure or a fiber, below us on the stack.
         if worker.context() == Context::Free {
             worker.context.set(Context::Exiting);
         }
@@ -78,15 +79,15 @@ fn abort_for_fibers(worker: &Worker) -> ! {
     ));
 }
 
-/// The thread's own code goes on while fibers wait that have run: sees to it that its end is noticed before any
-/// thread-local goes that they can have borrowed.
+/// Registers a watch, as the thread's own code goes on while fibers wait that have run: the thread's end is noticed
+/// before any thread-local goes that they can have borrowed.
 ///
-/// A watch takes some memory (about 48 bytes) up to the thread's end. So there are [`WATCHES`] of them for the first so
-/// many times, and for each doubling of the times that follow.
+/// A watch takes some memory (about 48 bytes) up to the thread's end. So the first [`WATCHES`] calls register one each,
+/// and later each doubling of the calls registers [`WATCHES`] more.
 #[cold]
 pub(crate) fn watch_end(worker: &Worker) {
     if ENDING.get() {
-        // In a destructor that waited: the next one may be that of what they have borrowed.
+        // In a destructor that waited: the next destructor may be that of a borrowed thread-local.
         abort_for_fibers(worker);
     }
     if is_watched(LEFT.replace(LEFT.get() + 1)) {
@@ -115,9 +116,9 @@ mod watch {
         super::thread_ends();
     }
 
-    /// As often as one likes, unlike the destructor of a `thread_local!`.
+    /// Registers a watch. May be called any number of times, unlike the destructor of a `thread_local!`.
     pub(super) fn register() {
-        // Anything that lies in the library which must not be unloaded before.
+        // Any address inside the library that must not be unloaded before.
         let library = ptr::from_ref(&super::WATCHED_FROM).cast_mut().cast();
         // SAFETY: `see` takes any object, and lives as long as the library.
         if unsafe { __cxa_thread_atexit_impl(see, ptr::null_mut(), library) } != 0 {
@@ -135,11 +136,11 @@ mod watch {
 /// Has an address in this library.
 static WATCHED_FROM: u8 = 0;
 
-/// Why a worker did not end.
+/// Reason why a worker did not end.
 pub(crate) enum NotEnded {
-    /// The thread has none.
+    /// The thread has no worker.
     None,
-    /// It is in use below us on the stack.
+    /// The worker is in use below us on the stack.
     InUse,
     /// Fibers of it have begun and did not come to an end in time.
     Fibers,
@@ -164,7 +165,7 @@ pub(crate) fn end(waits_for_fibers: bool) -> Result<(), NotEnded> {
     Ok(())
 }
 
-/// Ends the worker, which is finished and in nobody's use. For now the thread can have no other.
+/// Frees the worker, which is finished and no longer in use. For now the thread can have no other.
 fn free(worker: *const Worker) {
     // SAFETY: made by `start` and not freed before, for `WORKER` points to it; nothing on this thread's stack uses it
     // any more.
@@ -172,14 +173,14 @@ fn free(worker: *const Worker) {
         (*worker).end();
         WORKER.set(ptr::null());
         stats::set_of_thread(None);
-        // What is dropped with it must not begin another.
+        // Values dropped with it must not start another worker.
         ENDED.set(true);
         let worker = Box::from_raw(worker.cast_mut());
         quietly(|| drop(worker));
     }
 }
 
-/// The worker of this thread, or `None` where it has ended (in destructors of thread-locals).
+/// Calls `f` with the worker of this thread. `None` where it has ended (in destructors of thread-locals).
 #[inline(always)]
 pub(crate) fn try_with<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
     let mut worker = WORKER.get();
@@ -190,7 +191,7 @@ pub(crate) fn try_with<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
     Some(f(unsafe { &*worker }))
 }
 
-/// The worker of this thread, if it has one already.
+/// Calls `f` with the worker of this thread, if it has one already.
 #[inline(always)]
 pub(crate) fn existing<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
     let worker = WORKER.get();
@@ -198,7 +199,7 @@ pub(crate) fn existing<R>(f: impl FnOnce(&Worker) -> R) -> Option<R> {
     (!worker.is_null()).then(|| f(unsafe { &*worker }))
 }
 
-/// The worker of this thread.
+/// Calls `f` with the worker of this thread, which is made if there is none.
 ///
 /// # Panics
 /// In destructors of thread-locals that run after the worker has ended.
@@ -212,7 +213,7 @@ fn ended() -> ! {
     panic!("this thread is ending and its trustee is gone: a thread-local's destructor cannot delegate any more")
 }
 
-/// The first use on a thread. Out of line: every call of a trust has this branch.
+/// Makes the worker at the first use on a thread. Out of line: every call of a trust has this branch.
 #[cold]
 #[inline(never)]
 fn start_with_defaults() -> Option<*const Worker> {
@@ -266,7 +267,7 @@ mod tests {
             assert!(!done.get() && existing(|worker| worker.scheduler.begun()) == Some(1));
             assert!(end(true).is_ok());
             assert!(done.get() && existing(|_| ()).is_none());
-            // It may have another one.
+            // The thread may have another worker.
             assert_eq!(crate::spawn(|| 1).join().ok(), Some(1));
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));

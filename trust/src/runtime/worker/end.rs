@@ -1,15 +1,16 @@
-//! The end of a worker: nothing that others have sent is lost without a word, nothing of it is touched after.
+//! The end of a worker: no request of another thread is lost without an answer, and none is touched afterwards.
 //!
-//! In order: its own work is finished (as far as it can be), it announces that it closes, serves what was published
-//! before, drops what never ran, drops its properties, refuses what came in between, says that it is closed, and leaves
-//! the trustees it was a client of; closures that it could not send them in time fail. A client that finds it closing
-//! waits until it is closed; from then on the client owns the slots and refuses its own unanswered requests.
+//! In order: it finishes its own work (as far as possible), announces that it closes, serves the requests published
+//! before, drops calls that never ran, drops its properties, refuses the requests that came in between, says that it is
+//! closed, and leaves the trustees it was a client of; closures that it could not send them in time fail. A client that
+//! finds it closing waits until it is closed; from then on the client owns the slots and refuses its own unanswered
+//! requests.
 //!
 //! A worker with a fiber in the middle of its code does not end (S4): `current.rs` sees to that.
 //!
-//! It waits for answers up to a deadline. An answer that comes later is lost: so who answers a request that others than
-//! its client wait for looks whether the client is about to leave ([`is_leaving`]), and then answers by a request of
-//! its own.
+//! It waits for answers up to a deadline. An answer that comes later is lost. So a trustee that answers a request on
+//! which others than its client wait checks whether the client is about to leave ([`is_leaving`]), and then answers by
+//! a request of its own.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,26 +27,26 @@ use crate::runtime::watch;
 use crate::runtime::worker::Worker;
 use crate::unwind::{tell, thread_name};
 
-/// Workers that are at their ends, and [`OWED`].
+/// Number of workers that are ending, and of entries in [`OWED`].
 static LEAVING: AtomicUsize = AtomicUsize::new(0);
 /// Pairs that their clients have left although answers were outstanding. Up to its last batch the trustee of such a
-/// pair may come to a request whose client takes no answer.
+/// pair may come to a request whose answer the client no longer takes.
 static OWED: Mutex<Vec<Arc<Pair>>> = Mutex::new(Vec::new());
 
-/// Leaves this pair for good, by `leave`, with answers outstanding. Its trustee says when it is done with it
+/// Leaves this pair for good, by `leave`, with answers outstanding. Its trustee reports when it is done with the pair
 /// ([`settle_owed`]), unless it is closed.
 pub(crate) fn leave_owed(pair: Arc<Pair>, trustee: &Shared, leave: impl FnOnce()) {
-    // Before it can be seen to have left.
+    // Before others can see that the client has left.
     LEAVING.fetch_add(1, Ordering::SeqCst);
     OWED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&pair));
     leave();
-    // One that closes after this looks for it then (`Worker::end`); one that sleeps would not come to it.
+    // A trustee that closes after this looks for the pair then (`Worker::end`); a sleeping one needs the wake-up.
     if trustee.send(Message::Nudge).is_err() {
         settle_owed(&pair);
     }
 }
 
-/// The trustee of this pair serves nothing of it any more.
+/// Takes the pair off the list: its trustee serves no more of its requests.
 pub(crate) fn settle_owed(pair: &Pair) {
     if LEAVING.load(Ordering::SeqCst) == 0 {
         return;
@@ -57,8 +58,7 @@ pub(crate) fn settle_owed(pair: &Pair) {
     }
 }
 
-/// May it be that this client does not take an answer any more? From when this is so it waits for a while for those
-/// that are on their way.
+/// May this client no longer take answers? Once it leaves, it waits for a while for answers on their way.
 pub(crate) fn is_leaving(client: TrusteeId) -> bool {
     LEAVING.load(Ordering::Relaxed) > 0
         && registry::with(client, |worker| worker.parker.presence() != Presence::Here).unwrap_or(true)
@@ -84,10 +84,10 @@ impl Worker {
         self.drop_new_fibers();
         self.launches.abandon(self);
         self.settle();
-        // From here on a trust of this trustee may be of a property that is freed: whatever the destructors and
-        // callbacks below do with it is refused like a request to a trustee that is gone (trap 12).
+        // From here on a trust of this trustee may be of a property that is freed: its use by the destructors and
+        // callbacks below is refused like a request to a trustee that is gone.
         self.home.set(TrusteeId::NOBODY);
-        // What callbacks have put there meanwhile; nobody can from here on.
+        // Waiters that callbacks have put there meanwhile; no more can come from here on.
         self.launches.lines.abandon(self);
         self.settle();
         while !self.property_table().is_empty() {
@@ -99,8 +99,8 @@ impl Worker {
         self.shared.fibers.hide();
         let is_last = registry::unregister(self.id);
 
-        // Dropped properties may have held trusts of others. What took up the time before is not to cost them the last
-        // word.
+        // Dropped properties may have held trusts of others. Time used up before must not take the last messages'
+        // share.
         self.finish_outgoing(deadline_after(Duration::from_millis(LAST_WORDS_MS)));
         self.launches.close();
         self.drop_new_fibers();
@@ -111,8 +111,8 @@ impl Worker {
         }
     }
 
-    /// Runs the loop until nothing is left of this worker's own work, or time is up: for fibers in the middle of their
-    /// code it is not up if `waits_for_fibers`. True if there still is such a fiber.
+    /// Runs the loop until none of this worker's own work is left, or time is up: with `waits_for_fibers` there is no
+    /// limit for fibers in the middle of their code. True if there still is such a fiber.
     pub(crate) fn finish_own(&self, waits_for_fibers: bool) -> bool {
         let deadline = deadline_after(Duration::from_millis(EXIT_WAIT_MS));
         let mut is_late = false;
@@ -141,7 +141,7 @@ impl Worker {
         tell(format_args!("the thread {thread} ends, and {late} did not come to an end in {EXIT_WAIT_MS} ms"));
     }
 
-    /// Those that did not begin in time, and those that were started since.
+    /// Drops fibers that did not begin in time, and those that were started since.
     fn drop_new_fibers(&self) {
         while let Some(run) = self.scheduler.take_new() {
             self.drop_unrun(run);
@@ -149,7 +149,7 @@ impl Worker {
     }
 
     fn finish_outgoing(&self, deadline: Instant) {
-        // Settled before each look: what was refused, here or there, may have to be taken elsewhere.
+        // Settled before each look: refused requests, here or there, may have to be taken elsewhere.
         self.settle();
         while self.is_sending() && Instant::now() < deadline {
             if !self.exchange() {
@@ -168,10 +168,10 @@ impl Worker {
             }
         }
         self.shared.parker.close();
-        // Its inbox is closed too: who leaves a pair from here on sees to it itself.
+        // Its inbox is closed too: a client that leaves a pair from here on settles it itself.
         incoming.iter().for_each(|client| settle_owed(client.pair()));
         for client in incoming.iter() {
-            // That it is closed, and the refusals, are the work.
+            // The news for the client is the closed state, and the refusals.
             let _ = client.client.parker.publish(|| ());
         }
     }
@@ -183,8 +183,8 @@ mod tests {
     use crate::Threadpool;
     use std::sync::atomic::AtomicBool;
 
-    /// A thread that ends while its trustee is in one closure, for longer than it waits for: who answers then has to
-    /// look, and no longer than up to that.
+    /// A thread that ends while its trustee is in one closure, for longer than the thread waits: an answer given
+    /// meanwhile has to check for that, and only up to then.
     #[test]
     fn a_thread_that_left_answers_behind_is_forgotten_when_they_are_given() {
         static IS_HELD: AtomicBool = AtomicBool::new(true);
@@ -204,7 +204,7 @@ mod tests {
         assert!(is_leaving(id) && !OWED.lock().unwrap().is_empty());
         IS_HELD.store(false, Ordering::SeqCst);
         counter.apply(|_| ());
-        // Others that run beside this one may be at their ends for a while.
+        // Other threads that run beside this one may be ending for a while.
         while LEAVING.load(Ordering::SeqCst) > 0 {
             std::thread::yield_now();
         }

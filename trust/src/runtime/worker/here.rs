@@ -1,5 +1,5 @@
-//! Calls on the worker's own trustee: the local shortcut (T7), what may happen inside a closure, and what has to
-//! wait for its end.
+//! Calls on the worker's own trustee: the local shortcut, the calls allowed inside a closure, and the calls put off
+//! until its end.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use crate::runtime::worker::{Context, Deferred, Worker};
 use crate::stats::Counters;
 use crate::unwind::quietly;
 
-/// For a request of a property that is poisoned.
+/// Returns the fault for a request of a property that is poisoned.
 #[cold]
 pub(crate) fn poisoned(property: *mut Header) -> Fault {
     Fault::Poisoned(super::with(|worker| worker.poison_text(property)))
@@ -61,7 +61,7 @@ impl Host for Worker {
     fn poison(&self, property: *mut Header, payload: &(dyn Any + Send)) {
         // SAFETY: a closure has just run on it.
         unsafe { (*property).set_poisoned(true) };
-        // The first panic is the one to tell of: a fiber may meet the poison while it holds the value.
+        // Reports name the first panic: a fiber may meet the poison while it holds the value.
         self.poison.borrow_mut().entry(property).or_insert_with(|| panic_text(payload));
     }
 
@@ -81,7 +81,7 @@ impl Worker {
         self.context.get()
     }
 
-    /// Refuses to wait where nothing may suspend (D2).
+    /// Panics where nothing may suspend (D2).
     #[inline(always)]
     pub(crate) fn assert_may_wait(&self, call: &str) {
         if self.context.get() != Context::Free {
@@ -89,7 +89,7 @@ impl Worker {
         }
     }
 
-    /// As [`assert_may_wait`](Self::assert_may_wait), and says where the call is.
+    /// As [`assert_may_wait`](Self::assert_may_wait), and names the place of the call.
     #[inline(always)]
     pub(crate) fn assert_call_may_wait(&self, call: Called) {
         if self.context.get() != Context::Free {
@@ -117,7 +117,8 @@ impl Worker {
         )
     }
 
-    /// Nothing may wait while a value is written or read either. Returns what is to be restored.
+    /// Enters serialisation: nothing may wait while a value is written or read either. Returns the context to be
+    /// restored.
     #[inline(always)]
     pub(crate) fn enter_serialising(&self) -> Context {
         let before = self.context.get();
@@ -127,8 +128,8 @@ impl Worker {
         before
     }
 
-    /// Runs a closure on a property of this trustee, at once (T7). What was put off meanwhile, with its own callbacks,
-    /// waits for [`after_run_here`](Self::after_run_here), which the caller calls when it has called back.
+    /// Runs a closure on a property of this trustee, at once. Calls put off meanwhile, with their own callbacks, wait
+    /// for [`after_run_here`](Self::after_run_here), which the caller calls after its callback.
     ///
     /// # Safety
     /// The property is a live `Property<T>` of this trustee; the context is `Free`.
@@ -153,7 +154,7 @@ impl Worker {
         })
     }
 
-    /// A call on this very trustee has run, in free context, but for [`run_alone`](Self::run_alone), which counts by
+    /// Counts a call on this very trustee, run in free context, but for [`run_alone`](Self::run_alone), which counts by
     /// itself.
     #[inline(always)]
     pub(crate) fn count_run_here(&self) {
@@ -161,7 +162,7 @@ impl Worker {
         self.after_run_here();
     }
 
-    /// Does what was put off, and lets others have their turn now and then.
+    /// Runs the calls put off, and lets others have their turn now and then.
     #[inline(always)]
     pub(crate) fn after_run_here(&self) {
         self.settle();
@@ -170,7 +171,7 @@ impl Worker {
         }
     }
 
-    /// Who only calls the own trustee leaves others their turn all the same: clients, and fibers that are ready.
+    /// Gives clients and ready fibers their turn, also where the thread only calls its own trustee.
     #[cold]
     fn give_way(&self) {
         let others_wait = self.scheduler.has_ready()
@@ -193,14 +194,14 @@ impl Worker {
         self.aftermath.set(true);
     }
 
-    /// For a deferred call that will not run its closure: what it has captured is dropped with it, in place and as
-    /// inside a closure. It is the user's code, and here is the worker's loop, or a fiber that has not asked for it.
+    /// Drops a deferred call that will not run its closure, with its captures, in place and as inside a closure.
+    /// Captures are the user's code, and this is the worker's loop, or a fiber that has not asked for them.
     pub(crate) fn drop_deferred_inside(&self) {
         debug_assert!(self.in_aftermath.get() && self.context.get() == Context::Free, "for deferred calls");
         self.context.set(Context::Delegated);
     }
 
-    /// Does what had to wait for the end of delegated context: deferred calls, reclamations.
+    /// Runs the work put off until the end of delegated context: deferred calls, reclamations.
     #[inline(always)]
     pub(crate) fn settle(&self) {
         if self.aftermath.get() && self.context.get() == Context::Free && !self.in_aftermath.get() {
@@ -241,7 +242,7 @@ impl Worker {
         self.property_table.adopt(property);
     }
 
-    /// Another thread has entrusted this property to this trustee.
+    /// Adopts a property that another thread has entrusted to this trustee.
     pub(crate) fn adopt_from_elsewhere(&self, property: *mut Header) {
         self.adopt(property);
         if ids::is_in_rack() {

@@ -1,31 +1,30 @@
-//! What a worker does with nothing to do (T14, T19): it polls, gives its core away, or sleeps until it is sent
-//! something, a socket has news or a timer is due.
+//! The idle worker: it polls, gives its core away, or sleeps until a message comes, a socket has news or a timer is
+//! due.
 //!
-//! What a wait costs: to poll costs the core; to give the core away costs two switches of threads, one microsecond, if
-//! another thread of this process is there to take it, and up to 4 ms if a stranger's is; to sleep costs the waker 8 us
-//! and the sleeper 30 to 50 us in a virtual machine. Two that wait for each other must poll for longer than that, or
-//! each finds the other asleep for ever.
+//! Costs of a wait: polling costs the core. Giving the core away costs two switches of threads, one microsecond, if
+//! another thread of this process is there to take it, and up to 4 ms if a foreign thread takes it. Sleeping costs the
+//! waker 8 us and the sleeper 30 to 50 us in a virtual machine. Two threads that wait for each other must poll for
+//! longer than that, or each always finds the other asleep.
 //!
 //! The rule:
-//! 1. Where another thread of this process wants the core ([`occupancy`]), what this worker waits for may be what that
-//!    one would do. It gives the core away, [`YIELDS`] times, then sleeps. So does a worker that must not poll (spin
-//!    0). A yield that took longer than [`YIELD_NS_MAX`] is the last: a stranger had the core.
-//! 2. Else, unless what came last was a timer, it polls for [`POLL_WAKE_UPS`] wake-ups, as measured on this machine
-//!    ([`wake_up_ns`]): what it would lose by sleeping.
+//! 1. Where another thread of this process wants the core ([`occupancy`]), this worker may be waiting for the work of
+//!    that thread. It gives the core away, [`YIELDS`] times, then sleeps. So does a worker that must not poll (spin 0).
+//!    A yield that took longer than [`YIELD_NS_MAX`] is the last: a foreign thread had the core.
+//! 2. Else, unless the last event was a timer, it polls for [`POLL_WAKE_UPS`] wake-ups, as measured on this machine
+//!    ([`wake_up_ns`]): the time it would lose by sleeping.
 //! 3. It goes on up to its spin if its [`SpinBudget`] suffices for all of that. Polling beyond 2 is charged to the
-//!    budget, unless something to do ended it. The budget grows with time, so no worker that polls too little remains
-//!    so.
+//!    budget, unless an event ended it. The budget grows with time, so no worker that polls too little remains so.
 //! 4. Then it sleeps.
-//! 5. One that lingers ([`set_linger`]) does not do 1 to 3: it gives the core away again and again, for as long as it
-//!    was told, and then sleeps. So it answers at once where nobody wants its core, and takes next to nothing from
-//!    those of this process and of others that do. Where a yield took longer than [`CONTESTED_NS`], who had the core
-//!    computes: it sleeps at once for a while, for the kernel lets who is woken interrupt that one, and not who has
-//!    given way.
+//! 5. A worker that lingers ([`set_linger`]) does not do 1 to 3: it gives the core away again and again, for as long as
+//!    it was told, and then sleeps. So it answers at once where no other thread wants its core, and takes next to
+//!    nothing from threads that do. Where a yield took longer than [`CONTESTED_NS`], the thread that had the core
+//!    computes: the worker then sleeps at once for a while, for the kernel lets a woken thread interrupt that one, but
+//!    not a thread that has yielded.
 //!
 //! Between two looks it pauses, the longer, the more fibers ran before ([`pauses_after`]).
 //!
-//! Beside a stranger's thread it polls too: the kernel gives that thread its share of the core in any case, and who
-//! sleeps beside one waits for its time slice at each wake-up.
+//! Beside a foreign thread it polls too: the kernel gives that thread its share of the core in any case, and a worker
+//! that sleeps beside one waits for its time slice at each wake-up.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -40,7 +39,7 @@ use crate::registry::Shared;
 use crate::runtime::worker::Worker;
 use crate::trace;
 
-/// What an idle worker does next.
+/// Next step of an idle worker.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -49,10 +48,10 @@ enum Step {
     Sleep,
 }
 
-/// How far a worker is on its way to sleep.
+/// Progress of a worker on its way to sleep.
 pub(crate) struct Idle {
     spin_ns: Cell<u64>,
-    /// How long it lingers (5); 0: it does not.
+    /// Time that it lingers (5); 0: it does not.
     linger_ns: Cell<u64>,
     contested: Contested,
     /// Pauses of this idle period: one or more a turn.
@@ -61,14 +60,14 @@ pub(crate) struct Idle {
     pauses: Cell<u32>,
     /// Fibers that have run since the last idle period.
     ran: Cell<u64>,
-    /// Its start, from the first look at the clock on.
+    /// Start of the period, from the first look at the clock on.
     since: Cell<Option<Instant>>,
-    /// The last of these looks.
+    /// Time of the last look at the clock.
     looked: Cell<Instant>,
-    /// How often the core was given away in it.
+    /// Yields in this period.
     yields: Cell<u32>,
     budget: SpinBudget,
-    /// A timer has come in this turn (2), or was the last that came (1).
+    /// A timer has fired in this turn (2), or was the last event (1).
     timer: Cell<u8>,
     marked: Cell<bool>,
 }
@@ -95,7 +94,7 @@ impl Idle {
         self.spin_ns.set(spin_ns.min(SPIN_NS_MAX));
     }
 
-    /// There was something to do.
+    /// Ends the idle period: there was work.
     #[inline(always)]
     pub(crate) fn reset(&self) {
         self.turns.set(0);
@@ -104,13 +103,13 @@ impl Idle {
         self.timer.set(self.timer.get() >> 1);
     }
 
-    /// So many fibers have run in this turn.
+    /// Notes the fibers that have run in this turn.
     #[inline(always)]
     pub(crate) fn fibers_ran(&self, fibers: u64) {
         self.ran.set(self.ran.get() + fibers);
     }
 
-    /// What came is no more than a timer, of which was known when it would come.
+    /// Notes that the event is no more than a timer, whose time was known before.
     #[inline(always)]
     pub(crate) fn timer_fired(&self) {
         if let Some(since) = self.since.get() {
@@ -129,13 +128,13 @@ impl Idle {
         self.budget.pay(now, beyond_ns, self.spin_ns.get());
     }
 
-    /// Has the worker told that it has nothing of its own to do?
+    /// Has the worker announced that it has no work of its own?
     #[inline(always)]
     pub(crate) fn marked(&self) -> bool {
         self.marked.get()
     }
 
-    /// It has again.
+    /// Takes the announcement back: it has work again.
     #[cold]
     pub(crate) fn unmark(&self, shared: &Shared) {
         self.marked.set(false);
@@ -147,7 +146,7 @@ impl Idle {
         self.yields.get() > 0
     }
 
-    /// One more turn without anything to do.
+    /// Rests once, after a turn without work.
     #[inline(always)]
     pub(crate) fn rest(&self, worker: &Worker) {
         worker.shared.counters.polls.add(1);
@@ -164,7 +163,7 @@ impl Idle {
         self.look(worker);
     }
 
-    /// Looks at the clock, and at who wants the core.
+    /// Looks at the clock, and for threads that want the core.
     #[cold]
     fn look(&self, worker: &Worker) {
         if worker.launches.lines.let_missed_on(worker) {
@@ -178,7 +177,7 @@ impl Idle {
         self.looked.set(now);
         let index = worker.id.index();
         if self.linger_ns.get() == 0 {
-            occupancy::enter(index); // who lingers wants no core of those who poll
+            occupancy::enter(index); // a lingering worker wants no core of those that poll
         }
         match self.next_step(now, nanos(now.duration_since(since)), || occupancy::is_wanted(index)) {
             Step::Poll => {
@@ -189,7 +188,7 @@ impl Idle {
                 }
             }
             Step::Yield => {
-                // The next turn without anything to do looks again.
+                // The next turn without work looks again.
                 self.turns.set(TURNS_PER_LOOK);
                 worker.shared.counters.yields.add(1);
                 std::thread::yield_now();
@@ -214,14 +213,14 @@ impl Idle {
         }
     }
 
-    /// The core was away for so long.
+    /// Notes that the core was away for that time.
     fn yielded(&self, at: Instant, took: Duration) {
         let ns = nanos(took);
         self.yields.set(if ns > YIELD_NS_MAX { YIELDS } else { self.yields.get() + 1 });
         self.contested.yielded(at, took);
     }
 
-    /// The rule. It has been idle for so long.
+    /// Applies the rule, after this time of idleness.
     fn next_step(&self, now: Instant, idle_ns: u64, is_wanted: impl FnOnce() -> bool) -> Step {
         let (spin_ns, linger_ns) = (self.spin_ns.get(), self.linger_ns.get());
         if linger_ns > 0 {
@@ -231,19 +230,19 @@ impl Idle {
             return if self.yields.get() < YIELDS { Step::Yield } else { Step::Sleep };
         }
         let always_ns = self.always_ns();
-        // All of it or nothing: a worker that spent each bit as it came would never save enough to learn that polling
+        // All of it or nothing: a worker that spent each bit at once would never save enough to learn that polling
         // pays.
         let can_pay = || self.budget.balance_ns(now, spin_ns) >= spin_ns.saturating_sub(always_ns);
         if idle_ns < spin_ns && (idle_ns < always_ns || can_pay()) { Step::Poll } else { Step::Sleep }
     }
 
-    /// How long it polls in any case: at most half of its spin, whatever wake-ups take. Not for what is likely to be
-    /// the next timer, of which it knows when it comes.
+    /// Time it polls in any case: at most half of its spin, however long wake-ups take. Zero if the next event is
+    /// likely to be a timer, whose time is known.
     fn always_ns(&self) -> u64 {
         if self.timer.get() > 0 { 0 } else { (POLL_WAKE_UPS * wake_up_ns()).min(self.spin_ns.get() / 2) }
     }
 
-    /// Tells that it has nothing of its own to do, if so.
+    /// Announces that it has no work of its own, if so.
     fn mark(&self, worker: &Worker) {
         if !self.marked.get() && worker.is_idle() {
             self.marked.set(true);
@@ -252,38 +251,38 @@ impl Idle {
     }
 }
 
-/// How long to pause between two turns after so many fibers have run. What they wait for takes the longer, the more
-/// they are, and each look meanwhile takes the lines away from those who write the answers.
+/// Returns the pauses between two turns after this many fibers have run. More fibers wait longer for their answers, and
+/// each look meanwhile takes the cache lines away from the writers of the answers.
 fn pauses_after(fibers: u64) -> u32 {
     u32::try_from(1 + fibers / FIBERS_PER_PAUSE).unwrap_or(PAUSES_MAX).min(PAUSES_MAX)
 }
 
-/// What a wake-up takes. Tests count their own time, and what others that run beside them measure would change it.
+/// Returns the time of a wake-up. Tests use a constant, since other tests beside them would change the measurement.
 fn wake_up_ns() -> u64 {
     if cfg!(test) { 50_000 } else { park::wake_up_ns() }
 }
 
-/// Whether somebody else is taken to compute on the core of who lingers: after a yield that took longer than
-/// `CONTESTED_NS`, for some times as long.
+/// Tells whether a foreign thread is assumed to compute on the core of a lingering worker: after a yield that took
+/// longer than `CONTESTED_NS`, for a multiple of that time.
 #[derive(Debug, Default)]
 pub struct Contested {
     until: Cell<Option<Instant>>,
 }
 
 impl Contested {
-    /// Nobody.
+    /// Uncontested.
     #[must_use]
     pub const fn new() -> Self {
         Contested { until: Cell::new(None) }
     }
 
-    /// Whether it is now.
+    /// Is the core contested now?
     #[must_use]
     pub fn is(&self, now: Instant) -> bool {
         self.until.get().is_some_and(|until| now < until)
     }
 
-    /// A yield at that time took so long.
+    /// Notes a yield at that time, and how long it took.
     pub fn yielded(&self, at: Instant, took: Duration) {
         if nanos(took) > CONTESTED_NS {
             self.until.set(at.checked_add(CONTESTED_YIELDS * took.min(CONTESTED_MAX)));
@@ -291,29 +290,29 @@ impl Contested {
     }
 }
 
-/// So long must a worker be idle before it tells the end of its pool.
+/// Idle time before a worker announces this to the end of its pool.
 const MARKED_AFTER: Duration = Duration::from_micros(20);
 
-/// How long a worker may still poll beyond what is always allowed, and find nothing.
+/// Time that a worker may still poll beyond the minimum and find nothing.
 struct SpinBudget {
-    /// At `at`.
+    /// Balance at the time `at`.
     balance_ns: Cell<u64>,
     at: Cell<Instant>,
 }
 
 impl SpinBudget {
     fn new(now: Instant) -> Self {
-        // All that it can be.
+        // The maximum.
         SpinBudget { balance_ns: Cell::new(u64::MAX), at: Cell::new(now) }
     }
 
-    /// What there is of it. It grows by one part in [`BUDGET_PARTS`] of time, up to [`BUDGET_SPINS`] spins.
+    /// Returns the balance. It grows by one part in [`BUDGET_PARTS`] of time, up to [`BUDGET_SPINS`] spins.
     fn balance_ns(&self, now: Instant, spin_ns: u64) -> u64 {
         let earned = nanos(now.duration_since(self.at.get())) / BUDGET_PARTS;
         self.balance_ns.get().saturating_add(earned).min(spin_ns.saturating_mul(BUDGET_SPINS))
     }
 
-    /// So long was polled, and nothing came.
+    /// Charges polling that found nothing.
     fn pay(&self, now: Instant, ns: u64, spin_ns: u64) {
         self.balance_ns.set(self.balance_ns(now, spin_ns).saturating_sub(ns));
         self.at.set(now);
@@ -324,9 +323,9 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Says how long at most the calling thread polls, from now on, before it sleeps while it waits for other threads'
-/// answers: 500 µs unless it is set, nothing under a CPU quota; no more than a second. How long it does poll follows
-/// from what a wake-up takes on this machine, and from how often polling was of use. With zero it never polls.
+/// Sets the longest time that the calling thread polls, from now on, before it sleeps while it waits for other threads'
+/// answers: 500 µs unless it is set, nothing under a CPU quota; no more than a second. The actual time follows from the
+/// time of a wake-up on this machine, and from how often polling was of use. With zero it never polls.
 ///
 /// For threads that are not workers of a pool: those have [`Builder::spin`](crate::Builder::spin). A thread that waits
 /// next to others of this process on the same core gives them the core at once, whatever this says.
@@ -349,8 +348,8 @@ pub fn set_spin(spin: Duration) {
     crate::runtime::worker::with(|worker| worker.idle.set_spin(nanos(spin)));
 }
 
-/// Has the calling thread's worker linger for so long when it is idle, if that is possible: under a CPU quota it would
-/// use that up. Not for programs.
+/// Makes the calling thread's worker linger for this time when it is idle, if that is possible: under a CPU quota it
+/// would use that up. Not for programs.
 pub fn set_linger(linger: Duration) {
     let linger_ns = if crate::cores::quota().is_some() { 0 } else { nanos(linger) };
     crate::runtime::worker::with(|worker| worker.idle.linger_ns.set(linger_ns));
@@ -363,8 +362,8 @@ mod tests {
     const SPIN_NS: u64 = 500_000;
     const SPIN: Duration = Duration::from_nanos(SPIN_NS);
 
-    /// An idle period that begins at `now` and in which nothing comes. How long the worker polls in it before it
-    /// sleeps.
+    /// Runs an idle period that begins at `now` and in which nothing comes. Returns how long the worker polls in it
+    /// before it sleeps.
     fn fruitless_period(idle: &Idle, now: Instant) -> Duration {
         let mut polled = Duration::ZERO;
         while idle.next_step(now + polled, nanos(polled), || false) == Step::Poll {
@@ -403,7 +402,7 @@ mod tests {
         }
         assert!(last < SPIN, "its budget is used up: it polls for {last:?}");
         assert!(last > Duration::ZERO);
-        // From here on something comes after this time, whenever it waits.
+        // From here on an event comes after this time, whenever it waits.
         let gap = SPIN * 4 / 5;
         let paying = now;
         while idle.next_step(now + gap, nanos(gap), || false) != Step::Poll {
@@ -447,7 +446,7 @@ mod tests {
         crate::runtime::worker::with(|worker| idle.rest(worker));
         assert_eq!((idle.pauses.get(), idle.turns.get()), (4, 4));
         idle.reset();
-        // Others were served in between.
+        // Other fibers were served in between.
         crate::runtime::worker::with(|worker| idle.rest(worker));
         assert_eq!((idle.pauses.get(), idle.turns.get()), (4, 4));
         idle.reset();

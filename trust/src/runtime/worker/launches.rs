@@ -1,6 +1,6 @@
-//! What a worker keeps of launched closures and promised values: as a client the callbacks for results that are to
-//! come, as a trustee whose fibers are under way. Who waits for a latched value: `lines.rs`. What a launch is and how a
-//! result travels: `tasks/`.
+//! A worker's state for launched closures and promised values: as a client the callbacks for results to come, as a
+//! trustee the owners of running fibers. Waiters for latched values: `lines.rs`. Launches and how a result travels:
+//! `tasks/`.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -23,16 +23,16 @@ use crate::unwind::quietly;
 #[derive(Default)]
 pub(crate) struct Launches {
     next_token: Cell<u64>,
-    /// Client: what to do with results that are to come.
+    /// Client: callbacks for results to come.
     awaited: RefCell<HashMap<u64, Awaited>>,
-    /// What to do with values that were promised (`promise.rs`). Apart from the launches, for nothing bounds how many
-    /// fibers wait for one, and nobody else's end waits for it.
+    /// Callbacks for promised values (`promise.rs`). Apart from the launches, for nothing bounds how many fibers wait
+    /// for one, and no other worker's end waits for it.
     promised: RefCell<HashMap<u64, Awaited>>,
     /// Client: fibers that wait for results to come.
     waiters: FiberQueue,
-    /// Trustee: whose fibers are under way here, and how a client is told that one of them will not begin.
+    /// Trustee: clients of the fibers that run here, and how a client is told that one of them will not begin.
     running: RefCell<HashMap<(TrusteeId, u64), Tell>>,
-    /// Trustee: who waits for a latched value.
+    /// Trustee: waiters for latched values.
     pub(crate) lines: Lines,
 }
 
@@ -42,7 +42,7 @@ struct Awaited {
     fail: fn(Box<dyn Any>, Fault),
 }
 
-/// Who has asked for a result.
+/// The code that has asked for a result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asker {
     Fiber(u64),
@@ -67,11 +67,11 @@ impl Asker {
 }
 
 pub(crate) type Callback<U> = Box<dyn FnOnce(Result<U, Fault>)>;
-/// Sends word to a client that there will be no result.
+/// Tells a client that there will be no result.
 type Tell = fn(&Worker, TrusteeId, u64, Fault);
 
 impl Launches {
-    /// Results that have not come yet.
+    /// Number of results that have not come yet.
     pub(crate) fn awaited(&self) -> usize {
         self.awaited.borrow().len()
     }
@@ -93,9 +93,9 @@ impl Launches {
         }
     }
 
-    /// Bounds the fibers that this client has under way: waits for some to end, where the caller may wait.
+    /// Bounds the fibers that run for this client: waits for some to end, where the caller may wait.
     pub(crate) fn wait_for_place(&self, worker: &Worker) {
-        // Not who has a value, for which those that are under way may wait.
+        // Not a fiber that holds a value, for the running fibers may wait for that value.
         if self.awaited() >= LAUNCHES_MAX && worker.context() == Context::Free && !worker.scheduler.is_holding() {
             worker.wait_in(&self.waiters, || self.awaited() < LAUNCHES_MAX);
         }
@@ -105,7 +105,7 @@ impl Launches {
     pub(crate) fn wait_for_place_until(&self, worker: &Worker, end: Option<Instant>) -> bool {
         let has_place = || self.awaited() < LAUNCHES_MAX || worker.scheduler.is_holding();
         while !has_place() && end.is_none_or(|end| Instant::now() < end) {
-            // Who frees a place does not know of this one.
+            // The fiber that frees a place does not know of this waiter.
             let look = deadline_after(Duration::from_millis(1));
             let look = end.map_or(look, |end| end.min(look));
             worker.wait_unless_aborted(record::Awaited::Time, Some(look), &Waiter::default(), has_place);
@@ -123,7 +123,7 @@ impl Launches {
         self.await_in(&self.promised, then)
     }
 
-    /// Nobody awaits the promised value any more.
+    /// Drops the callback of a promised value that is no longer awaited.
     pub(crate) fn forget_promised(&self, token: u64) {
         let forgotten = self.promised.borrow_mut().remove(&token);
         drop(forgotten);
@@ -144,20 +144,20 @@ impl Launches {
     fn take(&self, token: u64) -> Option<Awaited> {
         let launched = self.awaited.borrow_mut().remove(&token);
         if launched.is_some() {
-            // They run when the callback has, which is the next thing to happen, and may panic.
+            // The waiters run when the callback has, which is the next thing to happen, and may panic.
             super::with(|worker| worker.scheduler.resume_all(&self.waiters));
         }
         launched.or_else(|| self.promised.borrow_mut().remove(&token))
     }
 
-    /// The result has come. A token that nobody awaits, or with a result of another type, is ignored.
+    /// Takes a result. A token that is not awaited, or with a result of another type, is ignored.
     pub(crate) fn complete<U: 'static>(&self, token: u64, outcome: Result<U, Fault>) {
         if let Some(Ok(then)) = self.take(token).map(|awaited| awaited.then.downcast::<Callback<U>>()) {
             then(outcome);
         }
     }
 
-    /// Trustee: a fiber for this client is under way.
+    /// Trustee: notes that a fiber for this client runs.
     pub(crate) fn note_running(&self, client: TrusteeId, token: u64, tell: Tell) {
         self.running.borrow_mut().insert((client, token), tell);
     }
@@ -165,7 +165,7 @@ impl Launches {
         self.running.borrow_mut().remove(&(client, token));
     }
 
-    /// There will be no result.
+    /// Completes the token with a fault: there will be no result.
     pub(crate) fn fail(&self, token: u64, fault: Fault) {
         if let Some(awaited) = self.take(token) {
             (awaited.fail)(awaited.then, fault);
@@ -181,7 +181,7 @@ impl Launches {
         self.lines.abandon(worker);
     }
 
-    /// The client ends: nobody will be told. What the callbacks captured is dropped.
+    /// The client ends: drops the callbacks with their captures, without calling them.
     pub(crate) fn close(&self) {
         for awaited in [&self.awaited, &self.promised] {
             loop {

@@ -1,14 +1,14 @@
-//! Who waits for the value of a latched property, in turn, and which values are lent: out of their latches, for calls
-//! of `together` that go for them (`tasks/together.rs`). Here: the values, and the workers that go on. The order:
+//! Waiters for the values of latched properties, in order, and the values that are lent: out of their latches, for
+//! calls of `together` that need them (`tasks/together.rs`). Here: the values, and the workers that go on. The order:
 //! `lines/line.rs`.
 //!
 //! Invariants:
 //! - (N1) A lent value is lent to one trustee, where closures run one at a time: any number of calls have a *share* of
 //!   it, and it goes back to its latch with the last share. Only that trustee's thread touches it meanwhile.
-//! - (N2) While anybody stands in line nobody else gets a share: shares only grow fewer, so the next gets its turn.
-//!   With it come all that wait for the same and go for the same trustee, so a value is lent once for many; who stands
-//!   before them and goes elsewhere is next.
-//! - (N3) A property with an entry here says so in its header, so that nobody looks for one in vain.
+//! - (N2) While a waiter stands in line no later call gets a share: shares only grow fewer, so the next waiter gets its
+//!   turn. With it come all that wait for the same value and go to the same trustee, so a value is lent once for many;
+//!   a waiter that stands before them and goes elsewhere is next.
+//! - (N3) A property with an entry here has a flag in its header, so that no look-up is in vain.
 
 #![allow(unsafe_code)]
 
@@ -31,18 +31,18 @@ use crate::request::{Host, Ignore, Request, Serving, Target};
 use crate::runtime::watch;
 use crate::unwind::quietly;
 
-/// What is done with the values of latches of one type.
+/// Operations on the values of latches of one type.
 pub(crate) struct LatchKind {
-    /// Of the property, for messages.
+    /// Name of the property's type, for messages.
     pub(crate) name: fn() -> &'static str,
-    /// Where the value lies, if it is there.
+    /// Address of the value, if it is there.
     pub(crate) get: unsafe fn(*mut Header) -> Option<NonNull<()>>,
     pub(crate) take: unsafe fn(*mut Header) -> Option<NonNull<()>>,
     pub(crate) put_back: unsafe fn(*mut Header, NonNull<()>),
     pub(crate) drop: unsafe fn(NonNull<()>),
 }
 
-/// Who waits for a latched value.
+/// A waiter for a latched value.
 pub(crate) type Waiter = line::Waiter<Standing, Sharer>;
 type Line = line::Line<Standing, Sharer, Lent>;
 type Loan = line::Loan<Lent>;
@@ -75,40 +75,40 @@ pub(crate) struct Lent {
     kind: &'static LatchKind,
 }
 
-// SAFETY: values that are lent are `Send` (`tasks/together.rs`), and whoever has the last share is the only one to
-// touch this one.
+// SAFETY: values that are lent are `Send` (`tasks/together.rs`), and only the holder of the last share touches this
+// one.
 unsafe impl Send for Lent {}
 
-/// What waits for a share: a call, by its address, which whoever has this has to itself.
+/// A call that waits for a share, by its address. The owner of this value has exclusive access to the call.
 pub(crate) struct Caller {
     pub(crate) at: NonNull<()>,
     pub(crate) ways: &'static CallerWays,
 }
 
-/// What becomes of a call that waits.
+/// Functions that continue a waiting call.
 pub(crate) struct CallerWays {
-    /// It has a share of this value. Called anywhere, between closures.
+    /// The call has a share of this value. Called anywhere, between closures.
     pub(crate) granted: unsafe fn(NonNull<()>, NonNull<()>),
-    /// It is to go on, now that the context allows it.
+    /// The call is to go on, now that the context allows it.
     pub(crate) go_on: unsafe fn(NonNull<()>, &Worker),
-    /// Nobody will let it go on.
+    /// The call will never go on.
     pub(crate) lost: unsafe fn(NonNull<()>),
-    /// For whom it stands in line, and what it has.
+    /// The client for which it stands in line, and the values it has.
     pub(crate) gathered: unsafe fn(NonNull<()>) -> Gathered,
 }
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        // SAFETY: the one that has it gives it up.
+        // SAFETY: the owner of the call gives it up.
         unsafe { (self.ways.lost)(self.at) }
     }
 }
 
-/// What has become of a value of which a share was given back.
+/// State of a value of which a share was given back.
 #[must_use]
 pub(crate) enum Released {
     Done,
-    /// It was the last one, and is kept for who asks that trustee to forget the panic.
+    /// It was the last share, and the panic is kept until the property's trustee asks this one to forget it.
     Spoiled(TrusteeId),
     /// This trustee has nothing more to do with it.
     Unknown,
@@ -118,17 +118,17 @@ pub(crate) enum Released {
 #[derive(Default)]
 pub(crate) struct Lines {
     lines: RefCell<HashMap<*mut Header, Line, BuildHasherDefault<AddressHasher>>>,
-    /// Those whose turn came, as many as there are deferred calls for them.
+    /// Calls whose turn has come, as many as there are deferred calls for them.
     granted: RefCell<VecDeque<Caller>>,
     /// Values lent to this trustee on which a closure has panicked.
     spoiled: RefCell<HashMap<(TrusteeId, *mut Header), String>>,
     has_spoiled: Cell<bool>,
-    /// Requests that this trustee had run when it looked for values that are back without a word.
+    /// Requests that this trustee had run when it last looked for values that were replaced without notice.
     looked_after: Cell<u64>,
 }
 
 impl Lines {
-    /// Does anybody stand there, is it somebody's turn, or is the value lent?
+    /// Are there waiters, is a waiter's turn pending, or is the value lent?
     ///
     /// # Safety
     /// The property is live, and this trustee's.
@@ -147,7 +147,7 @@ impl Lines {
         self.lines.borrow_mut().entry(property).or_default().push(waiter);
     }
 
-    /// This fiber stands there no longer. False if it does not: it was its turn.
+    /// Takes this fiber out of the line. False if it is not in line: its turn had come.
     ///
     /// # Safety
     /// As [`has`](Self::has).
@@ -158,7 +158,7 @@ impl Lines {
                 return false;
             }
         }
-        // SAFETY: the caller's promise. Whose turn it is finds a value, or is the first again.
+        // SAFETY: the caller's promise. A fiber whose turn it is finds a value, or is the first again.
         unsafe { self.close_if_over(property) };
         true
     }
@@ -168,14 +168,14 @@ impl Lines {
         let lines = self.lines.borrow();
         let all = lines.iter().flat_map(|(property, line)| line.waiters().map(move |waiter| (property.addr(), waiter)));
         let calls = all.filter_map(|(property, waiter)| match waiter {
-            // SAFETY: whoever has the caller has the call to itself.
+            // SAFETY: the owner of a `Caller` has exclusive access to the call.
             Waiter::Share { who: Sharer { who, .. }, .. } => Some((property, unsafe { (who.ways.gathered)(who.at) })),
             Waiter::Fiber(_) => None,
         });
         calls.collect()
     }
 
-    /// Whose turn came to nothing is the first again.
+    /// Puts a fiber whose turn brought no value at the front again.
     ///
     /// # Safety
     /// As [`has`](Self::has).
@@ -185,7 +185,7 @@ impl Lines {
         self.lines.borrow_mut().entry(property).or_default().push_first(fiber);
     }
 
-    /// A share of the value, lent to that trustee, if nobody stands before.
+    /// Takes a share of the value, lent to that trustee, if there are no waiters before.
     ///
     /// # Safety
     /// The property is live, of this trustee and kind, and nothing borrows it.
@@ -208,7 +208,7 @@ impl Lines {
         lines.get_mut(&property)?.share(to).map(|lent| lent.value)
     }
 
-    /// A share is given back.
+    /// Gives a share back.
     ///
     /// # Safety
     /// As [`borrow`](Self::borrow), but for a property of a trustee that has ended ([`abandon`](Self::abandon)).
@@ -227,8 +227,8 @@ impl Lines {
         Released::Done
     }
 
-    /// The value is back: lets the first fiber try, or the first call have it, and with it all calls behind it that go
-    /// for the same trustee, up to the next fiber.
+    /// The value is back: lets the first fiber try, or gives the first call the value, and with it all calls behind it
+    /// that go to the same trustee, up to the next fiber.
     ///
     /// # Safety
     /// As [`borrow`](Self::borrow).
@@ -263,9 +263,9 @@ impl Lines {
         }
     }
 
-    /// Lets those go on whose value is in its latch although nobody has put it back: a plain closure has replaced the
-    /// latch, perhaps one whose value was lost with a guard that was forgotten. For a worker with nothing else to do,
-    /// between closures. True if there was any.
+    /// Wakes waiters whose value is in its latch although it was not put back: a plain closure has replaced the latch,
+    /// perhaps one whose value was lost with a guard that was forgotten. For a worker with nothing else to do, between
+    /// closures. True if there was any.
     pub(crate) fn let_missed_on(&self, worker: &Worker) -> bool {
         if self.lines.borrow().is_empty() {
             return false;
@@ -273,10 +273,10 @@ impl Lines {
         let counters = &worker.shared.counters;
         let ran = counters.requests_served.get().wrapping_add(counters.requests_run_here.get());
         if self.looked_after.replace(ran) == ran {
-            return false; // only a closure could have done it
+            return false; // only a closure could have replaced it
         }
         let is_missed = |(property, line): (&*mut Header, &Line)| {
-            // SAFETY: live, for it is in the table, and of the type that its waiters have said.
+            // SAFETY: live, for it is in the table, and of the type that its waiters have named.
             let has_value = line.next().is_some_and(|next| unsafe {
                 match next {
                     Waiter::Fiber(fiber) => (fiber.has_value)(*property),
@@ -291,21 +291,21 @@ impl Lines {
         !missed.is_empty()
     }
 
-    /// Lets a call go on, as soon as the context is free. (What is deferred captures nothing, so it is not allocated.)
+    /// Lets a call go on, as soon as the context is free. (The deferred call captures nothing, so it is not allocated.)
     pub(crate) fn go_on_later(&self, worker: &Worker, who: Caller) {
         self.granted.borrow_mut().push_back(who);
         worker.defer(Box::new(|| {
             super::with(|worker| {
                 let next = worker.launches.lines.granted.borrow_mut().pop_front();
                 if let Some(who) = next.map(ManuallyDrop::new) {
-                    // SAFETY: it is given up here.
+                    // SAFETY: the call is given up here.
                     unsafe { (who.ways.go_on)(who.at, worker) };
                 }
             });
         }));
     }
 
-    /// A fiber's turn is over: it has the value.
+    /// Ends a fiber's turn: it has the value.
     ///
     /// # Safety
     /// As [`has`](Self::has).
@@ -326,20 +326,20 @@ impl Lines {
         }
     }
 
-    /// A closure has panicked here on a value that was lent by that trustee.
+    /// Notes that a closure has panicked here on a value lent by that trustee.
     #[cold]
     pub(crate) fn spoil(&self, lender: TrusteeId, property: *mut Header, panic: String) {
         self.spoiled.borrow_mut().entry((lender, property)).or_insert(panic);
         self.has_spoiled.set(true);
     }
 
-    /// Has a closure panicked here on a value that somebody still has a share of?
+    /// Has a closure panicked here on a value that still has shares?
     #[inline(always)]
     pub(crate) fn has_spoiled(&self) -> bool {
         self.has_spoiled.get()
     }
 
-    /// The text of a panic on this value.
+    /// Text of a panic on this value.
     #[inline(always)]
     pub(crate) fn spoiled(&self, lender: TrusteeId, property: *mut Header) -> Option<String> {
         if !self.has_spoiled.get() {
@@ -354,7 +354,7 @@ impl Lines {
         self.has_spoiled.set(!spoiled.is_empty());
     }
 
-    /// The trustee ends: no value will come back. Fibers of its own are at their ends by now.
+    /// The trustee ends: no value will come back. Fibers of its own have ended by now.
     pub(super) fn abandon(&self, worker: &Worker) {
         let lines = std::mem::take(&mut *self.lines.borrow_mut());
         let mut waiting = Vec::new();
@@ -372,12 +372,12 @@ impl Lines {
     }
 }
 
-/// By trustee and address of the property.
+/// Orphans by trustee and address of the property.
 type Orphans = HashMap<(TrusteeId, usize), Orphan, BuildHasherDefault<AddressHasher>>;
 
 static ORPHANS: Mutex<Orphans> = Mutex::new(HashMap::with_hasher(BuildHasherDefault::new()));
 
-/// Changes an orphan, and takes it out if nobody has a share of it any more.
+/// Changes an orphan, and removes it if no shares of it are left.
 fn change_orphan(of: (TrusteeId, usize), change: impl FnOnce(&mut Orphan)) -> Option<Loan> {
     let mut orphans = ORPHANS.lock().unwrap_or_else(PoisonError::into_inner);
     let orphan = orphans.entry(of).or_default();
@@ -387,9 +387,9 @@ fn change_orphan(of: (TrusteeId, usize), change: impl FnOnce(&mut Orphan)) -> Op
 
 fn drop_loan(worker: &Worker, (lender, property): (TrusteeId, usize), loan: Option<Loan>) {
     if let Some(loan) = loan {
-        // SAFETY: nobody has a share of it. The user's code, which may not wait here.
+        // SAFETY: there are no shares of it. Its destructor is the user's code, which may not wait here.
         worker.delegated(|| quietly(|| unsafe { (loan.value.kind.drop)(loan.value.value) }));
-        // Of a panic the lender, which would say so, may never have heard.
+        // The lender, which would send the notice, may never have heard of a panic.
         let property = ptr::without_provenance_mut(property);
         if loan.to == worker.id {
             worker.launches.lines.forget_spoiled(lender, property);
@@ -399,8 +399,7 @@ fn drop_loan(worker: &Worker, (lender, property): (TrusteeId, usize), loan: Opti
     }
 }
 
-/// Nobody has a share any more of this value of the lender's. If a closure has panicked on it, this need not be kept in
-/// mind any longer.
+/// Notice that a value of the lender has no shares any more. The record of a panic on it is no longer needed.
 pub(crate) struct Forget {
     pub(crate) lender: TrusteeId,
     pub(crate) property: *mut Header,
@@ -415,13 +414,13 @@ impl Request for Forget {
     }
 }
 
-/// A share is given back of a value whose trustee has ended, or is about to.
+/// Gives back a share of a value whose trustee has ended, or is about to.
 pub(crate) fn release_orphan(worker: &Worker, of: TrusteeId, property: *mut Header) {
     let of = (of, property.addr());
     drop_loan(worker, of, change_orphan(of, |orphan| orphan.release()));
 }
 
-/// Of addresses, which differ in the bits in the middle.
+/// Hasher for addresses, which differ in the bits in the middle.
 #[derive(Default)]
 pub(crate) struct AddressHasher(u64);
 

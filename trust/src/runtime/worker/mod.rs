@@ -1,4 +1,4 @@
-//! A worker: the loop of one OS thread, which is client and trustee at once, and what it knows.
+//! A worker: the loop and state of one OS thread, which is client and trustee at once.
 //!
 //! The loop ([`Worker::turn`]) in a few lines: take responses, run the fibers that are ready (some of them, while
 //! clients come), serve requests, send what is pending; with nothing to do, poll, give the core away or sleep
@@ -54,7 +54,7 @@ use crate::unwind::{give_up, quietly};
 pub(crate) use self::current::{existing, try_with, with};
 pub(crate) use here::poisoned;
 
-/// What a worker is told at its start.
+/// Settings of a worker at its start.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) stack_bytes: usize,
@@ -62,15 +62,15 @@ pub(crate) struct Settings {
 }
 
 impl Default for Settings {
-    /// Those of threads that no pool has started.
+    /// Settings of threads that no pool has started.
     fn default() -> Self {
-        // Under a quota nobody polls (`settings.rs`).
+        // Under a quota no worker polls (`settings.rs`).
         let spin_ns = if crate::cores::Cores::here().quota.is_some() { 0 } else { crate::config::SPIN_NS };
         Settings { stack_bytes: crate::config::STACK_BYTES, spin_ns }
     }
 }
 
-/// What runs on the thread now.
+/// Kind of code that runs on the thread now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Context {
     /// A fiber or the thread's own code: may wait.
@@ -85,16 +85,16 @@ pub(crate) enum Context {
     Exiting,
 }
 
-/// How many fibers run, for each client, before clients are looked at again. Few: what they wait for is often what
-/// would give them, and then this worker, work to do. Not fewer: to look costs a switch, and time for each client.
+/// Fibers that run, for each client, before clients are looked at again. Few: they often wait for answers that would
+/// give the clients, and then this worker, work to do. Not fewer: a look costs a switch, and time for each client.
 const FIBERS_PER_CLIENT: usize = 16;
-/// For so many turns after one that served a client.
+/// Turns that the fiber limit stays on after serving a client.
 const CLIENTS_LAST_TURNS: u8 = 16;
 
 /// A call that waits for the running closure to return.
 pub(crate) type Deferred = Box<dyn FnOnce()>;
 
-/// The loop is under way. Nothing in it unwinds; if something does, those who ask this worker would wait for ever.
+/// Guard of the loop. Nothing in it unwinds; if something did, clients of this worker would wait for ever.
 struct Looping<'a>(&'a Worker);
 
 impl Drop for Looping<'_> {
@@ -122,7 +122,7 @@ pub(crate) struct Worker {
     pub(crate) outside: Outside,
     pub(crate) context: Cell<Context>,
     pub(crate) pairs: Pairs,
-    /// How many turns ago it last served a client on this machine, as far as that matters; `u8::MAX` if never.
+    /// Turns since it last served a client on this machine, up to a limit; `u8::MAX` if never.
     served_turns_ago: Cell<u8>,
     /// The loop is on the stack.
     in_turn: Cell<bool>,
@@ -146,7 +146,7 @@ impl Worker {
         // SAFETY: it stays as long as its thread, which ends the worker before (`end`), or exits the process from the
         // middle of it.
         unsafe { shared.fibers.show(overflow::of_this_thread()) };
-        let _ = shared.stacks.set(scheduler.footprint()); // fresh: nobody has
+        let _ = shared.stacks.set(scheduler.footprint()); // fresh: not set before
         Ok(Worker {
             id: shared.id,
             home: Cell::new(shared.id),
@@ -173,9 +173,9 @@ impl Worker {
         })
     }
 
-    /// One turn of the loop. True if there was anything to do.
+    /// Runs one turn of the loop. True if there was any work.
     pub(crate) fn turn(&self) -> bool {
-        // One branch a turn is all that tracing costs where there is none.
+        // Without tracing, its cost is this one branch a turn.
         if trace::is_on() { self.turn_traced() } else { self.turn_as::<false>() }
     }
 
@@ -193,7 +193,7 @@ impl Worker {
         if self.remote.is_attached() {
             busy |= self.remote.collect(self);
         }
-        // What callbacks have asked of this trustee comes before what fibers ask of it from here on.
+        // Requests of callbacks to this trustee come before those of fibers from here on.
         self.settle();
         if self.timers.fire(&self.scheduler) {
             busy = true;
@@ -228,7 +228,7 @@ impl Worker {
         busy
     }
 
-    /// How many fibers may run before clients get their turn.
+    /// Number of fibers that may run before clients get their turn.
     fn fibers_of_turn(&self) -> usize {
         let turns = self.served_turns_ago.get();
         if turns >= CLIENTS_LAST_TURNS {
@@ -238,14 +238,14 @@ impl Worker {
         FIBERS_PER_CLIENT * self.incoming.borrow().len().max(1)
     }
 
-    /// Does the thread's own code run, with nobody below it who will send what is pending?
+    /// Does the thread's own code run, with no loop below it that would send pending requests?
     #[inline(always)]
     pub(crate) fn is_outside_loop(&self) -> bool {
         self.scheduler.current().is_none() && !self.in_turn.get()
     }
 
-    /// May the worker be ended now? Not in the middle of a closure, a fiber or a turn, as when the process exits
-    /// from there.
+    /// May the worker be ended now? Not in the middle of a closure, a fiber or a turn, as when the process exits from
+    /// there.
     pub(crate) fn may_end(&self) -> bool {
         self.context.get() == Context::Free && self.is_outside_loop() && !self.in_aftermath.get()
     }
@@ -290,7 +290,7 @@ impl Worker {
         }
     }
 
-    /// Serves, and notes how many requests in how long.
+    /// Serves, and traces the number of requests and the time.
     #[inline(always)]
     fn traced<const TRACED: bool>(&self, serve: impl FnOnce() -> bool) -> bool {
         if !TRACED {
@@ -312,7 +312,7 @@ impl Worker {
         any
     }
 
-    /// Sends what is pending.
+    /// Sends pending requests.
     fn flush(&self) {
         self.pairs.flush();
         if self.remote.is_attached() {
@@ -320,7 +320,7 @@ impl Worker {
         }
     }
 
-    /// Handles what came by the inbox.
+    /// Handles the messages in the inbox.
     pub(crate) fn read_messages(&self) -> bool {
         if !self.shared.has_messages() {
             return false;
@@ -333,11 +333,11 @@ impl Worker {
         true
     }
 
-    /// Runs calls of threads without slots. Nothing is reclaimed meanwhile: those that are still to come may be the
-    /// last to need their property.
+    /// Runs calls of threads without slots. Nothing is reclaimed meanwhile: calls still to come may be the last to need
+    /// their property.
     pub(crate) fn run_calls(&self, calls: Calls) {
         if !self.in_aftermath.replace(true) {
-            // A panic of captures that are dropped has told of itself.
+            // A panic of dropped captures has been reported already.
             for call in calls {
                 quietly(|| call.run());
             }
@@ -346,7 +346,7 @@ impl Worker {
         // In the middle of a reclamation no closure runs: later, and each with a trust of its property up to then.
         for call in calls {
             let property = call.property();
-            // SAFETY: live: whoever sent the call had a trust of it.
+            // SAFETY: live: the sender of the call had a trust of it.
             let count = move |worker: &Worker, delta| unsafe { worker.count(property, delta) };
             if !property.is_null() {
                 count(self, 1);
@@ -360,7 +360,7 @@ impl Worker {
         }
     }
 
-    /// Handles messages. Nothing is reclaimed meanwhile: those that are still to come may count a trust (`reclaim.rs`).
+    /// Handles messages. Nothing is reclaimed meanwhile: messages still to come may count a trust (`reclaim.rs`).
     pub(crate) fn handle_all(&self, messages: VecDeque<Message>) {
         let before = self.in_aftermath.replace(true);
         for message in messages {
@@ -407,7 +407,7 @@ impl Worker {
         self.incoming.borrow()
     }
 
-    /// Is there anything a turn would act on? For the check before sleep.
+    /// Is there work for a turn? For the check before sleep.
     pub(crate) fn has_work(&self) -> bool {
         self.shared.has_messages()
             || self.scheduler.has_ready()
@@ -416,7 +416,7 @@ impl Worker {
             || self.remote.has_work()
     }
 
-    /// Is anything of this worker's own making unfinished?
+    /// Is none of this worker's own work unfinished?
     pub(crate) fn is_idle(&self) -> bool {
         self.scheduler.live() == 0
             && !self.pairs.any_active(|_| true)
@@ -425,22 +425,22 @@ impl Worker {
             && !self.shared.has_messages()
     }
 
-    /// Is something outstanding at one of these trustees?
+    /// Is a request outstanding at one of these trustees?
     pub(crate) fn is_outstanding_at(&self, at: impl Fn(TrusteeId) -> bool) -> bool {
         self.pairs.any_active(|outgoing| at(outgoing.trustee) && outgoing.is_outstanding())
     }
 
-    /// For the end: is there something that this thread has asked of others and must see through?
+    /// For the end: are there requests of this thread that must be completed?
     pub(crate) fn is_awaiting(&self) -> bool {
         self.is_sending() || self.launches.awaited() > 0
     }
 
-    /// For the end: is there something that is not sent, or not answered where somebody waits for it?
+    /// For the end: are there requests that are not sent, or not answered while a waiter needs the answer?
     pub(crate) fn is_sending(&self) -> bool {
         self.pairs.any_active(Outgoing::must_be_seen_through) || self.remote.is_outstanding()
     }
 
-    /// For the end: is there something of its own that the loop would bring forward?
+    /// For the end: is there work of its own that the loop would advance?
     pub(crate) fn has_own_work(&self) -> bool {
         self.is_awaiting() || self.scheduler.live() > 0 || self.shared.has_messages()
     }
@@ -453,8 +453,8 @@ impl Worker {
         }
     }
 
-    /// Drops what will not run. Its captures are the user's: nothing in their destructors may wait here, and a panic
-    /// ends here.
+    /// Drops a call that will not run. Its captures are the user's: nothing in their destructors may wait here, and a
+    /// panic ends here.
     #[cold]
     #[inline(never)]
     pub(crate) fn drop_unrun<F>(&self, run: F) {
@@ -466,7 +466,8 @@ impl Worker {
         self.delegated(|| quietly(|| unsafe { at.drop_in_place() }));
     }
 
-    /// The thread's own code goes on. Its fibers may have come by thread-locals that go before the worker does.
+    /// Leaves the loop for the thread's own code. Its fibers may have borrowed thread-locals that go before the worker
+    /// does.
     #[inline]
     pub(crate) fn leave_loop(&self) {
         if self.scheduler.begun() > 0 && self.fibers_ran.replace(false) {
@@ -505,7 +506,7 @@ mod tests {
             let here = crate::local_trustee().entrust(0);
             let remote = |trust: crate::Trust<u32>| std::thread::spawn(move || trust.apply(|calls| *calls += 1));
             let clients: Vec<_> = (0..2).map(|_| remote(here.clone())).collect();
-            // Of each client its call, and that its trust has gone.
+            // For each client its call, and the end of its trust.
             let start = Instant::now();
             while crate::runtime::worker::with(|worker| worker.shared.counters.requests_served.get()) < 4 {
                 turn();
@@ -530,7 +531,7 @@ mod tests {
             concat!(module_path!(), "::trap_07_a_loop_that_unwinds_ends_the_process_and_says_whose_it_was");
         let output = crate::fiber::stack::child::in_child(SELF, || {
             let pool = crate::Threadpool::builder().workers(1).pin(false).name("unlucky").build();
-            // Nothing does that: the loop finds its list of clients borrowed.
+            // No program does that: the loop finds its list of clients borrowed.
             drop(pool.spawn(|| {
                 let worker: &'static Worker = crate::runtime::worker::with(|worker| {
                     // SAFETY: the worker lives as long as the process, which it is about to end.

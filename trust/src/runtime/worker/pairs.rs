@@ -1,8 +1,8 @@
-//! The pairs of a worker with the trustees of its process, as their client: which there are, and which have something
-//! outstanding.
+//! The pairs of a worker with the trustees of its process, as their client: the table of them, and those with
+//! outstanding requests.
 //!
 //! Invariant: no reference into the table is held while the table changes, nor while code of users runs, which may
-//! connect to a new trustee of the same index. Who needs an entry meanwhile clones its `Rc`.
+//! connect to a new trustee of the same index. A caller that needs an entry meanwhile clones its `Rc`.
 
 #![allow(unsafe_code)]
 
@@ -16,9 +16,9 @@ use crate::local::client::Outgoing;
 pub(crate) struct Pairs {
     /// By index of the trustee.
     table: UnsafeCell<Vec<Option<Rc<Outgoing>>>>,
-    /// The one entry of the table and whose it is, if there is one alone: see [`find`](Self::find).
+    /// The one entry of the table and its trustee, if there is one alone: see [`find`](Self::find).
     only: Cell<(TrusteeId, *const Outgoing)>,
-    /// Those with something outstanding.
+    /// Pairs with outstanding requests.
     active: RefCell<Vec<Rc<Outgoing>>>,
 }
 
@@ -30,7 +30,7 @@ impl Default for Pairs {
 }
 
 impl Pairs {
-    /// The pair with this trustee.
+    /// Finds the pair with this trustee.
     ///
     /// A client of one trustee finds it by a comparison, which the processor predicts: so it makes the next requests
     /// while a trust is still on its way from memory, where an address made from the trust's id would have to wait.
@@ -39,7 +39,7 @@ impl Pairs {
     pub(crate) fn find(&self, trustee: TrusteeId) -> Option<&Outgoing> {
         let (only, outgoing) = self.only.get();
         if only == trustee {
-            // SAFETY: null, or the entry of the table, as in `entry`; whoever changes the table changes this.
+            // SAFETY: null, or the entry of the table, as in `entry`; every change of the table changes this.
             return unsafe { outgoing.as_ref() };
         }
         self.entry(trustee).map(|outgoing| &**outgoing)
@@ -57,7 +57,7 @@ impl Pairs {
         entry.filter(|outgoing| outgoing.trustee == trustee)
     }
 
-    /// Puts a pair into the table. What it replaces is that of a trustee which had the same index and has ended.
+    /// Puts a pair into the table. Returns the pair it replaces: that of a trustee of the same index which has ended.
     pub(super) fn insert(&self, outgoing: Outgoing) -> Option<Rc<Outgoing>> {
         let index = outgoing.trustee.index();
         // SAFETY: only this thread; the invariant.
@@ -74,14 +74,14 @@ impl Pairs {
         old
     }
 
-    /// For the end: all pairs. None is found any more.
+    /// For the end: takes all pairs. None is found any more.
     pub(super) fn take_all(&self) -> impl Iterator<Item = Rc<Outgoing>> + use<> {
         self.only.set((TrusteeId::NOBODY, ptr::null()));
         // SAFETY: as in `insert`.
         unsafe { std::mem::take(&mut *self.table.get()) }.into_iter().flatten()
     }
 
-    /// There will be something outstanding at this trustee.
+    /// Lists the pair of this trustee, which is about to have an outstanding request.
     #[inline(always)]
     pub(super) fn list(&self, trustee: TrusteeId) {
         if let Some(outgoing) = self.entry(trustee)
@@ -91,7 +91,7 @@ impl Pairs {
         }
     }
 
-    /// Nothing is outstanding there any more. It is mostly at this place among those with something outstanding.
+    /// Takes the pair off the list: it has no outstanding requests. It is mostly at this place among the active ones.
     pub(super) fn unlist(&self, outgoing: &Rc<Outgoing>, mostly: usize) {
         if outgoing.listed.replace(false) {
             let mut active = self.active.borrow_mut();
@@ -102,22 +102,22 @@ impl Pairs {
         }
     }
 
-    /// One of those with something outstanding, by its place among them.
+    /// The active pair at this place.
     pub(super) fn active(&self, place: usize) -> Option<Rc<Outgoing>> {
         self.active.borrow().get(place).map(Rc::clone)
     }
 
-    /// All of those.
+    /// All active pairs.
     pub(crate) fn all_active(&self) -> Vec<Rc<Outgoing>> {
         self.active.borrow().clone()
     }
 
-    /// Is it so of any of those?
+    /// Does this hold for any active pair?
     pub(super) fn any_active(&self, is_so: impl Fn(&Outgoing) -> bool) -> bool {
         self.active.borrow().iter().any(|outgoing| is_so(outgoing))
     }
 
-    /// Sends what is pending.
+    /// Sends pending requests.
     pub(super) fn flush(&self) {
         self.active.borrow().iter().for_each(|outgoing| outgoing.flush());
     }
@@ -142,7 +142,7 @@ mod tests {
         (pool, trust)
     }
 
-    /// In a thread of its own, which has asked nobody.
+    /// Runs the test in a new thread, which has sent no requests.
     fn in_new_thread(test: impl FnOnce() + Send + 'static) {
         std::thread::spawn(test).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }

@@ -1,5 +1,5 @@
-//! The worker as trustee of its properties: what a reclamation asks of it (`property::reclaim`), and the requests by
-//! which trusts are counted, properties entrusted from elsewhere, and other machines asked for their numbers.
+//! The worker as trustee of its properties: its part in a reclamation (`property::reclaim`), and the requests by which
+//! trusts are counted, properties are entrusted from elsewhere, and other machines are asked for their numbers.
 
 #![allow(unsafe_code)]
 
@@ -65,7 +65,7 @@ impl Trustee<Incoming, PeerClient> for Worker {
     }
 }
 
-/// Drops a property in delegated context; a panic of its `Drop` ends here (the panic hook has told of it).
+/// Drops a property in delegated context; a panic of its `Drop` ends here (the panic hook has reported it).
 pub(super) fn destroy(property: *mut Header) {
     super::with(|worker| {
         // SAFETY: the proof above, or the trustee's end.
@@ -119,7 +119,7 @@ impl Request for Census {
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {
         super::with(|worker| {
-            // What threads without links have put down counts too.
+            // Counts noted by threads without links are included.
             forward_counts(worker);
             let numbers = remote::numbers_for(self.trustee);
             let words: Vec<u8> = numbers
@@ -132,7 +132,7 @@ impl Request for Census {
     }
 }
 
-/// Its answer.
+/// Answer to a `Census`.
 struct CensusAnswer {
     service: TrusteeId,
     /// The reclamation that asked.
@@ -148,14 +148,14 @@ impl Response for CensusAnswer {
         let numbers = match fault {
             // SAFETY: `Census` puts bytes.
             None => unsafe { resuming.responses.take_bytes(numbers_in) },
-            // Its machine is gone, and with it the whole program, in a moment.
+            // Its machine is gone, and the whole program follows in a moment.
             Some(_) => Vec::new(),
         };
         super::with(|worker| worker.property_table().note_numbers(worker, self.service, self.reclamation, &numbers));
     }
 }
 
-/// Counts a trust of a property of whatever trustee, on whatever thread.
+/// Counts a trust of a property of any trustee, on any thread.
 pub(crate) fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
     let counted = super::existing(|worker| {
         if worker.home.get() == trustee {
@@ -169,7 +169,7 @@ pub(crate) fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
         }
     });
     // The thread has no worker yet, or in destructors of thread-locals none any more: the inbox takes it, if the
-    // trustee is still there. So threads of others (an async program's) may clone and drop trusts without becoming
+    // trustee is still there. So foreign threads (an async program's) may clone and drop trusts without becoming
     // trustees.
     if counted.is_some() {
         return;
@@ -181,7 +181,7 @@ pub(crate) fn count(trustee: TrusteeId, property: *mut Header, delta: i32) {
     }
 }
 
-/// Service thread: submits what threads without links have counted.
+/// Service thread: submits the counts noted by threads without links.
 pub(crate) fn forward_counts(worker: &Worker) {
     for (trustee, property, delta) in remote::take_forwarded() {
         worker.submit(trustee, property, Count(delta), Ignore, false);

@@ -1,4 +1,4 @@
-//! What this worker's fibers wait for, told to who asks.
+//! Reports of the waits of this worker's fibers.
 
 use super::Worker;
 use crate::registry::report::Report;
@@ -17,7 +17,7 @@ impl Worker {
     }
 }
 
-/// Tells all who have asked.
+/// Answers all pending questions.
 pub(super) fn answer(worker: &Worker) {
     for collection in worker.shared.take_asking() {
         collection.put(worker.report(collection.with_names));

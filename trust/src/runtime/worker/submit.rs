@@ -41,7 +41,7 @@ impl Worker {
                 // SAFETY: on true both were moved out; they are not used again.
                 if unsafe { outgoing.try_push(property, &raw mut *request, &raw mut *response) } {
                     if self.is_outside_loop() {
-                        // Nobody else would send it until this thread waits for something.
+                        // No later code would send it until this thread waits for something.
                         outgoing.flush();
                     }
                     return;
@@ -77,7 +77,7 @@ impl Worker {
         }
     }
 
-    /// A request for which there is no slot, by a caller who does not wait: it goes by the inbox, or is queued.
+    /// Submits a request for which there is no slot, of a caller that does not wait: by the inbox, or queued.
     #[inline(never)]
     fn submit_late<C: Request, R: Response + 'static>(
         &self,
@@ -97,13 +97,13 @@ impl Worker {
         }
     }
 
-    /// May a request of the thread's own code wait here in the open batch for as long as that code likes? Not one that
-    /// a drop waits for, unless the thread's own loop is told of the answer before, and sends it then.
+    /// May a request of the thread's own code wait here in the open batch for as long as that code likes? Not a request
+    /// that a drop waits for, unless the thread's own loop hears of the answer first and sends it then.
     fn would_linger(&self, outgoing: &Outgoing) -> bool {
         self.is_outside_loop() && !outgoing.is_at_rest() && !self.outside.is_polled()
     }
 
-    /// A request that cannot be sent.
+    /// Fails a request that cannot be sent.
     #[cold]
     pub(crate) fn fail<R: Response + 'static>(&self, response: R, fault: Fault) {
         // Deferred, or a callback that tries again would call itself for ever.
@@ -129,7 +129,7 @@ impl Worker {
             };
             self.pairs.list(trustee);
             match outgoing.make_room::<C, R>() {
-                // Once: who has waited and finds it full again stands in the queue, so that nobody starves.
+                // Once: a caller that has waited and finds it full again is queued, so that no request starves.
                 Room::Full if may_wait && !waited => {
                     waited = true;
                     self.wait_for_room(trustee);
@@ -164,14 +164,14 @@ impl Worker {
             return false;
         }
         if let Some(old) = self.pairs.insert(Outgoing::new(peer, pair)) {
-            // What was meant for it touches properties, and a closure may be running on one of them.
+            // Callbacks meant for it touch properties, and a closure may be running on one of them.
             self.defer(Box::new(move || super::with(|worker| worker.retire(&old))));
             self.settle();
         }
         true
     }
 
-    /// The trustee that had this index before is closed: whatever was meant for it fails.
+    /// Closes the trustee that had this index before: requests meant for it fail.
     fn retire(&self, old: &Rc<Outgoing>) {
         self.call_back(|| old.settle_accounts());
         if !old.is_outstanding() {
@@ -180,7 +180,7 @@ impl Worker {
         self.scheduler.resume_all(&old.waiters);
     }
 
-    /// For the end, when the time for it is over: what could not be sent fails.
+    /// For the end, when the time for it is over: fails the requests that could not be sent.
     pub(crate) fn give_up(&self) {
         for outgoing in self.pairs.all_active() {
             self.call_back(|| outgoing.give_up());

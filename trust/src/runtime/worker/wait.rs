@@ -1,4 +1,4 @@
-//! How code waits on a worker: a fiber suspends, the thread's own code runs the loop.
+//! Waits of code on a worker: a fiber suspends, the thread's own code runs the loop.
 
 #![allow(unsafe_code)]
 
@@ -39,13 +39,13 @@ impl Waits for Worker {
 }
 
 impl Worker {
-    /// The thread's own code goes on, and if it sleeps it does so where only its waker reaches it.
+    /// Marks that the thread's own code goes on; if it sleeps, only its waker reaches it.
     #[inline(always)]
     pub(crate) fn enter_outside(&self) {
         self.outside.enter(&self.shared.parker, || self.has_work());
     }
 
-    /// The thread's own code is in the library, which looks for work.
+    /// Marks that the thread's own code is in the library, which looks for work.
     #[inline(always)]
     pub(crate) fn leave_outside(&self) {
         self.outside.leave(&self.shared.parker);
@@ -57,14 +57,14 @@ impl Worker {
         self.scheduler.current()
     }
 
-    /// Lets a waiting fiber go on; the root sees for itself.
+    /// Lets a waiting fiber go on; the root checks for itself.
     #[inline(always)]
     pub(crate) fn resume(&self, fiber: Option<FiberRef>) {
         self.scheduler.resume(fiber);
     }
 
     /// Waits until `done`, or up to `at`, or until the fiber is aborted; the caller then cleans up and calls
-    /// [`heed_abort`](Self::heed_abort). Whoever makes it done takes the waiter and lets it go on.
+    /// [`heed_abort`](Self::heed_abort). The code that makes it done takes the waiter and resumes it.
     pub(crate) fn wait_unless_aborted(
         &self,
         awaited: Awaited,
@@ -82,7 +82,7 @@ impl Worker {
         unsafe { self.scheduler.waiting_until_revoked(awaited, revoke, wait) }
     }
 
-    /// Has the fiber that runs for this handle unwind, see [`Scheduler::abort`]: as soon as no panic unwinds on this
+    /// Makes the fiber that runs for this handle unwind, see [`Scheduler::abort`]: as soon as no panic unwinds on this
     /// thread.
     pub(crate) fn abort(&self, whom: Whom) {
         const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -91,7 +91,7 @@ impl Worker {
         }
         let again = move || {
             super::with(|worker| {
-                // Nobody is told when it is over: it is rare.
+                // Polled, since no event marks the end of an unwinding: it is rare.
                 while !worker.scheduler.abort_again(whom) {
                     worker.wait_until_or(Some(deadline_after(LOOK_EVERY)), &Waiter::default(), || false);
                 }
@@ -113,7 +113,7 @@ impl Worker {
         }
     }
 
-    /// Serves until something that does not wake this thread has happened. For code that may wait.
+    /// Serves until an event has happened that does not wake this thread. For code that may wait.
     pub(crate) fn serve_until(&self, done: impl Fn() -> bool) {
         const LOOK_EVERY: Duration = Duration::from_micros(100);
         while !done() {
@@ -129,8 +129,8 @@ impl Worker {
         }
     }
 
-    /// Waits until `done`, but not longer than up to `at`, if that is given; whoever makes it done takes the waiter and
-    /// lets it go on.
+    /// Waits until `done`, but not longer than up to `at`, if that is given; the code that makes it done takes the
+    /// waiter and resumes it.
     pub(crate) fn wait_until_or(&self, at: Option<Instant>, waiter: &Waiter, done: impl Fn() -> bool) {
         let timer = at.map(|at| self.timers.set(at, Rc::clone(waiter)));
         let over = || done() || at.is_some_and(|at| Instant::now() >= at);

@@ -1,4 +1,4 @@
-//! Reports in, circles out.
+//! Reports in, cycles out.
 
 use super::*;
 use crate::ids::worker_id;
@@ -20,7 +20,7 @@ fn value(property: usize) -> Awaited {
     Awaited::Value { property, on: "u8" }
 }
 
-/// Two fibers, each with a value, and each with a launched one in the line of the other.
+/// Two fibers, each with a value and a launched fiber in the line of the other's value.
 fn crossing() -> [Report; 2] {
     let [here, there] = [0, 1].map(|index| worker_id(0, index));
     let mine = vec![
@@ -41,7 +41,7 @@ fn a_circle_of_launches_is_found_and_the_last_one_in_a_line_is_told() {
     let cycles = graph.cycles();
     assert_eq!(cycles.len(), 1);
     assert_eq!(cycles[0].len(), 4);
-    // Not who waits for an answer: nobody could take that back.
+    // Not a waiter for an answer: a request cannot be taken back.
     assert_eq!(graph.last_comer(&cycles[0]), Some(Node::Fiber(worker_id(0, 1), 2, 8)));
     let text = graph.describe(&cycles[0]);
     for part in [
@@ -52,7 +52,7 @@ fn a_circle_of_launches_is_found_and_the_last_one_in_a_line_is_told() {
     ] {
         assert!(text.contains(part), "{part} is not in: {text}");
     }
-    // In whichever order they answer.
+    // In either order of the answers.
     let [one, two] = crossing();
     assert_eq!(Graph::new(&[two, one]).cycles(), cycles);
 }
@@ -60,17 +60,17 @@ fn a_circle_of_launches_is_found_and_the_last_one_in_a_line_is_told() {
 #[test]
 fn what_is_not_certain_is_no_circle() {
     let none = |reports: &[Report]| assert_eq!(Graph::new(reports).cycles(), Vec::<Cycle>::new());
-    // Who can go on.
+    // A fiber that can go on.
     let mut reports = crossing();
     reports[0].fibers[1].doing = Doing::Ready;
     none(&reports);
-    // A second one that has the value, whether it waits or not.
+    // A second fiber that has the value, whether it waits or not.
     for wait in [None, wait(Awaited::Time, 70)] {
         let mut reports = crossing();
         reports[0].fibers.push(fiber(3, Whom::Nobody, wait, 16));
         none(&reports);
     }
-    // A value that nobody has, of another trustee, or one that waits for something else.
+    // A value without a holder, one of another trustee, or a fiber that waits for something else.
     let mut reports = crossing();
     reports[0].fibers[0].holds = 0;
     none(&reports);
@@ -89,7 +89,7 @@ fn what_is_not_certain_is_no_circle() {
 fn a_call_of_together_is_a_part_of_a_circle_where_it_stands_in_a_line() {
     let [here, there] = [0, 1].map(|index| worker_id(0, index));
     let gathered = Gathered { client: there, token: 3, has: vec![(here, 16)], on: "u8" };
-    // Has 32 of there, and waits for 16 of here.
+    // Holds value 32 of `there`, and waits for value 16 of here.
     let waits = fiber(2, Whom::Client(there, 8), wait(value(16), 6), 0);
     let has = fiber(1, Whom::Client(there, 91), wait(Awaited::Result(8), 9), 32);
     let reports = [report(0, vec![waits], Vec::new()), report(1, vec![has], vec![(32, gathered.clone())])];
@@ -98,13 +98,13 @@ fn a_call_of_together_is_a_part_of_a_circle_where_it_stands_in_a_line() {
     assert_eq!(cycles.len(), 1);
     assert!(cycles[0].contains(&Node::Gather(there, 3, there, 32)));
     assert_eq!(graph.last_comer(&cycles[0]), Some(Node::Fiber(here, 2, 6)));
-    // On its way, that is in no line, it is no part of one.
+    // A call on its way stands in no line and is part of no cycle.
     let mut reports = reports;
     reports[1].gathered.clear();
     assert!(Graph::new(&reports).cycles().is_empty());
 }
 
-/// Random joins, against a walk from each that looks whether it comes back.
+/// Random graphs, against a walk from each node that looks whether it comes back.
 #[test]
 fn random_graphs_have_the_circles_that_a_walk_finds() {
     let mut random = 1u64;
@@ -115,7 +115,7 @@ fn random_graphs_have_the_circles_that_a_walk_finds() {
     let mut found = 0;
     for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
         let count = 1 + below(12);
-        // For whom each waits: perhaps for nobody.
+        // Node that each waits for, perhaps none.
         let next: Vec<Option<usize>> = (0..count).map(|_| Some(below(count + 2)).filter(|&at| at < count)).collect();
         let mut reports: Vec<Report> = (0..3).map(|index| report(index, Vec::new(), Vec::new())).collect();
         for (at, next) in next.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Paths of several machines, against the graph of all of them at once, and against a world that goes on while it is
+//! Paths of several machines, against the graph of all of them at once, and against a world that changes while it is
 //! asked.
 
 use super::*;
@@ -7,16 +7,17 @@ use crate::ids::worker_id;
 use crate::registry::report::Report;
 use crate::runtime::watch::graph::Graph;
 
-/// What a fiber does, in these tests.
+/// A fiber's state in these tests.
 #[derive(Clone, Copy, Debug)]
 struct Fiber {
     machine: u16,
-    /// Waits for that one, in the wait with this number.
+    /// The fiber that it waits for, and the number of the wait.
     waits: Option<(usize, u64)>,
 }
 
-/// The reports of one machine with one worker. A fiber that waits for one of its own machine stands in line for a value
-/// that that one has; for one of another machine, for its answer. `None` if two would have launched the same one.
+/// The reports of one machine with one worker. A wait for a fiber of the same machine is a place in line for a value
+/// which that fiber holds; a wait for a fiber of another machine is for its answer. `None` if two would have launched
+/// the same fiber.
 fn reports(fibers: &[Fiber]) -> Option<Vec<Report>> {
     let id = |at: usize| worker_id(fibers[at].machine, 0);
     let mut whom = vec![Whom::Nobody; fibers.len()];
@@ -65,8 +66,8 @@ fn machines_of(cycle: &Cycle) -> HashSet<u16> {
     cycle.iter().map(machine).collect()
 }
 
-/// All ways in which four fibers on three machines can wait: paths give those circles that the graph of all reports
-/// has, where they go through more than one machine.
+/// All ways in which four fibers on three machines can wait: paths give exactly the cycles of the graph of all reports
+/// that go through more than one machine.
 #[test]
 fn paths_make_the_circles_of_the_whole_graph() {
     const FIBERS: usize = 4;
@@ -99,7 +100,7 @@ fn paths_make_the_circles_of_the_whole_graph() {
         assert_eq!(circles, expected, "{fibers:?}");
         for circle in super::circles(&paths) {
             found += 1;
-            // All clocks are one here: the same one is told, in the same words but for where they begin.
+            // All clocks are one here: the same fiber is named, in the same words apart from the starting point.
             assert_eq!(circle.last_comer(), whole.last_comer(&circle.cycle()), "{fibers:?}");
             assert_eq!(circle.describe().len(), whole.describe(&circle.cycle()).len());
         }
@@ -116,7 +117,7 @@ fn over(next: Next) -> Vec<Verdict> {
     }
 }
 
-/// Crossing launches of three machines, each fiber with a value of its own and one in line before it.
+/// Crossing launches of three machines, each fiber with a value of its own and a fiber in line before it.
 fn crossing() -> Vec<Report> {
     let waits = |machine: usize| {
         // 2 * machine has the value, 2 * machine + 1 stands in line for it.
@@ -154,7 +155,7 @@ fn a_circle_that_three_rounds_have_is_believed() {
     round(&mut judge, &question, &reports);
     let verdicts = over(judge.close(0..3));
     assert_eq!(verdicts.len(), 1);
-    // The one that came last, among those in lines.
+    // The last comer among the fibers in lines.
     assert_eq!(verdicts[0].on, Node::Fiber(worker_id(0, 0), 1, 9));
     for machine in 0..3 {
         assert!(verdicts[0].why.contains(&format!(" of m{machine}w0, which waits for")), "{}", verdicts[0].why);
@@ -171,13 +172,13 @@ fn a_round_without_a_machine_believes_nothing_of_it() {
         round(&mut judge, &question, &there);
         assert!(!judge.is_complete());
         assert_eq!(over(judge.close(0..3)), []);
-        // It answers late, in the next one: that is nobody's.
+        // Its answer comes late, in the next round, and is ignored.
         let late = &reports[usize::from(missing)];
         let next = judge.begin(0..3);
         judge.hear(missing, question.round, paths(late));
         round(&mut judge, &next, &there);
         assert_eq!(over(judge.close(0..3)), []);
-        // Nor do a machine's second answer or a stranger's count.
+        // A second answer of a machine and an answer of an unknown machine do not count either.
         let next = judge.begin(0..3);
         round(&mut judge, &next, &there);
         judge.hear(77, next.round, paths(late));
@@ -204,8 +205,8 @@ fn who_has_begun_another_wait_is_in_another_circle() {
     }
 }
 
-/// Fibers of three machines, one of which does something at a time: it begins to wait for another one, or goes on
-/// because that one runs.
+/// Fibers of three machines, one of which acts at a time: it begins to wait for another one, or goes on because that
+/// one runs.
 struct World {
     fibers: Vec<Fiber>,
     next: u64,
@@ -215,14 +216,14 @@ impl World {
     fn step(&mut self, mut below: impl FnMut(usize) -> usize) {
         let at = below(self.fibers.len());
         match self.fibers[at].waits {
-            // What it waits for is in the hands of the other one alone.
+            // Only the other fiber can end its wait.
             Some((of, _)) if self.fibers[of].waits.is_none() => self.fibers[at].waits = None,
             Some(_) => {}
             None => {
                 let of = below(self.fibers.len());
                 self.next += 1;
                 self.fibers[at].waits = Some((of, self.next));
-                // Nobody is launched by two, and nobody stands in his own line: that would only end the run early.
+                // A fiber has one launcher and never stands in its own line: either would only end the run early.
                 if of == at || reports(&self.fibers).is_none() {
                     self.fibers[at].waits = None;
                 }
@@ -230,7 +231,7 @@ impl World {
         }
     }
 
-    /// Do these wait for each other now, in these very waits?
+    /// Do these wait for each other now, in exactly these waits?
     fn has(&self, cycle: &Cycle) -> bool {
         let number = |node: &Node| match node {
             Node::Fiber(_, id, wait) => (*id as usize, *wait),
@@ -243,8 +244,8 @@ impl World {
     }
 }
 
-/// Machines are asked while fibers go on, in any order, and answers are late: whatever is believed is so; and of what
-/// one round has, some is not.
+/// Machines are asked while fibers go on, in any order, and answers are late. Every cycle that is believed exists, and
+/// some cycles that a single round finds do not.
 #[test]
 fn nothing_is_believed_that_is_not_so() {
     let mut random = 7u64;
@@ -258,7 +259,7 @@ fn nothing_is_believed_that_is_not_so() {
         let mut world = World { fibers, next: 0 };
         let mut judge = Judge::default();
         let mut question = judge.begin(0..3);
-        // A session may find nothing: so many in all.
+        // One session may find nothing, so several run.
         for _ in 0..12 {
             let mut left: Vec<u16> = vec![0, 1, 2];
             while !left.is_empty() {

@@ -1,4 +1,4 @@
-//! Which programs stand still, and when it is said.
+//! Programs that stand still, and when this is reported.
 
 use std::cell::Cell;
 
@@ -52,7 +52,7 @@ fn a_program_that_may_go_on_by_itself_does_not_stand_still() {
     assert!(waits_of(&[sleeps], 200).is_none());
 }
 
-/// A rack of which so many others are asked.
+/// A rack with this many other machines.
 struct Rack {
     others: usize,
     asked: Cell<u64>,
@@ -64,7 +64,7 @@ impl Others for Rack {
         self.others > 0
     }
 
-    /// Leavings of other tests of this process are not of these.
+    /// Fibers of other tests of this process are not counted here.
     fn pass_on(&self, _: &Fallen) -> bool {
         true
     }

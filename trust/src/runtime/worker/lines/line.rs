@@ -1,14 +1,14 @@
-//! The line of one latched value: who waits for it, and to whom it is lent. It touches neither values nor workers, so
-//! that the models of `tasks/together/model.rs` try all orders of what can come with this very code.
+//! The line of one latched value: its waiters, and the trustee it is lent to. It touches neither values nor workers, so
+//! the models of `tasks/together/model.rs` try all orders of events with this very code.
 
 use std::collections::VecDeque;
 
 use crate::ids::TrusteeId;
 
-/// Who waits for a latched value.
+/// A waiter for a latched value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Waiter<F, S> {
-    /// Takes it itself, when it is resumed.
+    /// Takes the value itself, when it is resumed.
     Fiber(F),
     /// Waits for a share of it, for closures at this trustee.
     Share { to: TrusteeId, who: S },
@@ -20,7 +20,7 @@ pub(crate) struct Loan<V> {
     pub(crate) to: TrusteeId,
     shares: usize,
     pub(crate) value: V,
-    /// A closure has panicked there, which the trustee keeps in mind until it is told that nobody has a share any more.
+    /// A closure has panicked there; the trustee keeps the record until it is told that there are no shares any more.
     is_spoiled: bool,
 }
 
@@ -38,29 +38,29 @@ impl<F, S, V> Default for Line<F, S, V> {
     }
 }
 
-/// What a share that was given back was of.
+/// Result of giving a share back.
 #[must_use]
 pub(crate) enum Returned<V> {
-    /// Of nothing that is lent.
+    /// The value is not lent.
     Unknown,
-    /// Others have shares still.
+    /// There are other shares still.
     Shared,
-    /// It was the last one, and is kept for who asks that trustee to forget the panic.
+    /// It was the last share, and the panic is kept until the property's trustee asks that trustee to forget it.
     Spoiled(TrusteeId),
-    /// It was the last one: the value is to go back to its latch.
+    /// It was the last share: the value is to go back to its latch.
     Last(V),
 }
 
-/// Whose turn it is when the value is back.
+/// Next turn when the value is back.
 #[must_use]
 pub(crate) enum Turn<F> {
-    /// Somebody has it, or is about to.
+    /// A fiber or trustee has the value, or is about to.
     Taken,
-    /// Nobody waits.
+    /// There are no waiters.
     Over,
     /// This fiber is to try.
     Fiber(F),
-    /// Calls that go for this trustee: [`Line::grant`].
+    /// Calls that go to this trustee: [`Line::grant`].
     Shares(TrusteeId),
 }
 
@@ -77,43 +77,43 @@ impl<F: Copy + PartialEq, S, V: Copy> Line<F, S, V> {
         self.waiters.push_back(waiter);
     }
 
-    /// Who is to have the value next, unless somebody has it or is about to.
+    /// Next waiter, unless the value is out or about to be.
     pub(crate) fn next(&self) -> Option<&Waiter<F, S>> {
         if self.is_turn || self.loan.is_some() { None } else { self.waiters.front() }
     }
 
-    /// A fiber whose turn came to nothing is the first again.
+    /// Puts a fiber whose turn brought no value at the front again.
     pub(crate) fn push_first(&mut self, fiber: F) {
         self.is_turn = false;
         self.waiters.push_front(Waiter::Fiber(fiber));
     }
 
-    /// This fiber stands there no longer. False if it does not: it was its turn.
+    /// Takes this fiber out of the line. False if it is not in line: its turn had come.
     pub(crate) fn leave(&mut self, fiber: F) -> bool {
         let is_it = |waiter: &Waiter<F, S>| matches!(waiter, Waiter::Fiber(other) if *other == fiber);
         let place = self.waiters.iter().position(is_it);
         place.is_some_and(|place| self.waiters.remove(place).is_some())
     }
 
-    /// A fiber's turn is over: it has the value.
+    /// Ends a fiber's turn: it has the value.
     pub(crate) fn end_turn(&mut self) {
         self.is_turn = false;
     }
 
-    /// The value was taken from its latch for so many closures at this trustee.
+    /// Notes that the value was taken from its latch, and the number of closures at this trustee that share it.
     pub(crate) fn lend(&mut self, to: TrusteeId, value: V, shares: usize) {
         debug_assert!(self.loan.is_none() && !self.is_turn, "somebody has it");
         self.loan = Some(Loan { to, shares, value, is_spoiled: false });
     }
 
-    /// A further share, if the value is lent to that trustee and nobody stands before (N2).
+    /// Takes a further share, if the value is lent to that trustee and there are no waiters before (N2).
     pub(crate) fn share(&mut self, to: TrusteeId) -> Option<V> {
         let loan = self.loan.as_mut().filter(|loan| loan.to == to && self.waiters.is_empty())?;
         loan.shares += 1;
         Some(loan.value)
     }
 
-    /// A share is given back.
+    /// Gives a share back.
     pub(crate) fn release(&mut self, is_spoiled: bool) -> Returned<V> {
         let Some(loan) = &mut self.loan else { return Returned::Unknown };
         loan.is_spoiled |= is_spoiled;
@@ -129,7 +129,7 @@ impl<F: Copy + PartialEq, S, V: Copy> Line<F, S, V> {
         Returned::Last(value)
     }
 
-    /// The value is back in its latch.
+    /// Returns the next turn, now that the value is back in its latch.
     pub(crate) fn turn(&mut self) -> Turn<F> {
         if self.is_turn || self.loan.is_some() {
             return Turn::Taken;
@@ -145,7 +145,7 @@ impl<F: Copy + PartialEq, S, V: Copy> Line<F, S, V> {
         }
     }
 
-    /// Of the first one, if it waits for a share.
+    /// The first waiter, if it waits for a share.
     pub(crate) fn first_share(&self) -> Option<&S> {
         match self.waiters.front() {
             Some(Waiter::Share { who, .. }) => Some(who),
@@ -153,7 +153,7 @@ impl<F: Copy + PartialEq, S, V: Copy> Line<F, S, V> {
         }
     }
 
-    /// The value was taken again: each call that goes for this trustee has a share of it, up to the first fiber.
+    /// Lends the value, taken again: each call that goes to this trustee gets a share of it, up to the first fiber.
     pub(crate) fn grant(&mut self, to: TrusteeId, value: V, mut granted: impl FnMut(S)) {
         let (mut place, mut shares) = (0, 0);
         while let Some(Waiter::Share { to: other, .. }) = self.waiters.get(place) {
@@ -167,18 +167,18 @@ impl<F: Copy + PartialEq, S, V: Copy> Line<F, S, V> {
         self.lend(to, value, shares);
     }
 
-    /// The trustee ends: what is lent, and who waits for ever.
+    /// The trustee ends: returns the loan, and the waiters, which would wait for ever.
     pub(crate) fn abandon(self) -> (Option<Loan<V>>, VecDeque<Waiter<F, S>>) {
         (self.loan, self.waiters)
     }
 }
 
-/// A value whose trustee has ended while it was lent: it is dropped with the last share, on whatever thread.
+/// A value whose trustee has ended while it was lent: dropped with the last share, on whichever thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Orphan<V> {
     /// None before the trustee has abandoned it: it takes no requests any more by then, but may not have come so far.
     loan: Option<Loan<V>>,
-    /// Shares that were given back of it.
+    /// Shares of it that were given back.
     released: usize,
 }
 
@@ -197,7 +197,7 @@ impl<V> Orphan<V> {
         self.released += 1;
     }
 
-    /// Has nobody a share of it any more?
+    /// Are there no shares of it any more?
     pub(crate) fn is_over(&self) -> bool {
         self.loan.as_ref().is_some_and(|loan| loan.shares == self.released)
     }
