@@ -1,9 +1,9 @@
-//! The client's half of one pair: the batch that is being filled, those in flight, and what to do with their responses.
+//! The client's half of one pair: the open batch, the batches in flight, and the continuations of their responses.
 //! Encodes straight into the slot. Requests that a closed trustee left unanswered: `gone`. Keeps the fibers that wait
-//! for room or answers; who lets them go on is the worker.
+//! for room or answers; the worker resumes them.
 //!
-//! Requests of this client to this trustee run in the order they were pushed: batches are a ring in order, and
-//! while anything is queued for lack of a slot, later requests queue behind it.
+//! Requests of this client to this trustee run in the order they were pushed: batches are a ring in order, and while
+//! anything is queued for lack of a slot, later requests queue behind it.
 
 #![allow(unsafe_code)]
 
@@ -34,7 +34,7 @@ use crate::slot::{Body, Reader};
 use crate::stats;
 pub(crate) use walk::{for_each_request, resume_batch};
 
-/// What [`Outgoing::make_room`] found.
+/// Result of [`Outgoing::make_room`].
 #[must_use]
 pub(crate) enum Room {
     /// There is room now.
@@ -45,7 +45,7 @@ pub(crate) enum Room {
     Gone,
 }
 
-/// A request that found no slot: everything in allocations of its own, as the boxed operation expects.
+/// A request that found no slot: each part in an allocation of its own, as the boxed operation expects.
 struct Queued {
     operation: &'static Operation,
     property: *mut Header,
@@ -63,14 +63,14 @@ pub(crate) struct Outgoing {
     pub(crate) trustee: TrusteeId,
     peer: Arc<Shared>,
     side: ClientSide,
-    /// Where the next request goes, and the end of the part it must fit; both null if no batch is open.
+    /// Place of the next request, and the end of the part it must fit; both null if no batch is open.
     at: Cell<*mut u8>,
     end: Cell<*mut u8>,
     body: Cell<*mut Body>,
     slot: Cell<usize>,
     written: Cell<u32>,
     written_in_primary: Cell<u32>,
-    /// Where the next continuation goes, and the end of the room for it.
+    /// Place of the next continuation, and the end of the room for it.
     continuation_at: Cell<*mut u8>,
     continuation_end: Cell<*mut u8>,
     continuations: [UnsafeCell<Vec<Block>>; SLOTS],
@@ -79,11 +79,11 @@ pub(crate) struct Outgoing {
     published: Cell<u64>,
     queue: RefCell<VecDeque<Queued>>,
     gone: Cell<bool>,
-    /// `collect` is under way (callbacks may come back here).
+    /// `collect` is on the stack (callbacks may come back here).
     collecting: Cell<bool>,
     /// Fibers that wait for room.
     pub(crate) waiters: FiberQueue,
-    /// In the worker's list of pairs with something outstanding.
+    /// In the worker's list of pairs with outstanding requests.
     pub(crate) listed: Cell<bool>,
 }
 
@@ -112,7 +112,7 @@ impl Outgoing {
         }
     }
 
-    /// Where the trustee's properties lie.
+    /// The slab of the trustee's properties.
     pub(crate) fn slab(&self) -> &Arc<PropertySlab> {
         &self.peer.slab
     }
@@ -123,22 +123,22 @@ impl Outgoing {
         self.side.in_flight() > 0 || self.written.get() > 0 || !self.queue.borrow().is_empty()
     }
 
-    /// Requests made so far, those included that are not sent yet.
+    /// Requests made so far, including those not sent yet.
     pub(crate) fn written_in_all(&self) -> u64 {
         self.published.get() + u64::from(self.written.get()) + self.queue.borrow().len() as u64
     }
 
-    /// Have so many requests, in the order they were made, been answered, and their continuations run?
+    /// Have this many requests, in the order they were made, been answered, and their continuations run?
     pub(crate) fn has_answered(&self, written: u64) -> bool {
         let newest = self.side.next_slot();
         let slots = (1..=self.side.in_flight()).map(|back| (newest + SLOTS - back) % SLOTS);
         let in_flight: u64 = slots.map(|slot| u64::from(self.counts[slot].get())).sum();
-        // Those that a trustee that is gone has not been sent are answered as well.
+        // Requests that were never sent to a closed trustee count as answered too.
         self.published.get() - in_flight >= written || !self.is_outstanding()
     }
 
-    /// For a client that ends: sends the open batch, and says whether there is still something that this thread must
-    /// see through. What it has sent and nobody waits for (counts) is not: the trustee will serve it, whether or not
+    /// For a client that ends: sends the open batch, and tells whether there is still a request that this thread must
+    /// complete. Requests that are sent and not awaited (counts) are not: the trustee will serve them, whether or not
     /// its client is there.
     pub(crate) fn must_be_seen_through(&self) -> bool {
         self.send_open();
@@ -159,22 +159,22 @@ impl Outgoing {
         self.side.in_flight() == 0
     }
 
-    /// Is there no slot to fill, or a queue to stand in?
+    /// Is there no slot to fill, or a queue to join?
     pub(crate) fn is_full(&self) -> bool {
         !self.gone.get()
             && (!self.queue.borrow().is_empty() || (self.body.get().is_null() && self.side.filling().is_none()))
     }
 
-    /// The trustee is known to be closed.
+    /// Takes notice that the trustee is closed.
     pub(crate) fn settle_accounts(&self) {
         self.collect();
-        // Where this is a callback of `collect`, that one goes on with the rest.
+        // Where this is a callback of `collect`, the outer call goes on with the rest.
         if !self.collecting.get() && self.is_outstanding() {
             self.abandon();
         }
     }
 
-    /// For the check before sleep: is there anything `collect` would act on?
+    /// For the check before sleep: is there work for `collect`?
     pub(crate) fn has_news(&self) -> bool {
         self.side.has_response() || (self.is_outstanding() && self.peer.parker.presence() == Presence::Closed)
     }
@@ -277,7 +277,7 @@ impl Outgoing {
             if self.has_room(RequestHead::BYTES_MAX + captures, continuation_captures) {
                 return Room::Available;
             }
-            // With nothing in flight the trustee may as well begin with what the primary part holds.
+            // With nothing in flight the trustee may as well begin with the requests in the primary part.
             let begin = self.written.get() > 0 && self.side.in_flight() == 0;
             if begin || !self.move_to_overflow() {
                 self.publish();
@@ -298,7 +298,7 @@ impl Outgoing {
         self.continuation_end.set(continuations.end.cast());
     }
 
-    /// From the primary part of the open slot to the overflow part. False if it is there already.
+    /// Moves from the primary part of the open slot to the overflow part. False if it is there already.
     fn move_to_overflow(&self) -> bool {
         // SAFETY: the open body is this client's.
         let overflow = unsafe { &raw mut (*self.body.get()).overflow };
@@ -306,7 +306,7 @@ impl Outgoing {
             return false;
         }
         self.written_in_primary.set(self.written.get());
-        // The trustee's core has read these lines last: to ask for them one by one would be to wait for each.
+        // The trustee's core has read these lines last: fetching them one by one would mean a wait for each.
         prefetch::will_write(overflow.cast(), OVERFLOW_BYTES / prefetch::LINE_BYTES);
         self.at.set(overflow.cast());
         self.end.set(overflow.wrapping_add(1).cast());
@@ -322,15 +322,15 @@ impl Outgoing {
         // continuation of another slot runs (that one has a buffer of its own).
         let continuations = unsafe { &mut *self.continuations[self.slot.get()].get() };
         let offset = used - continuations.as_ptr().addr();
-        // Enough for one more: what there is at first has room for any (see `CONTINUATION_BLOCKS`).
+        // Enough for one more: the initial size has room for any (see `CONTINUATION_BLOCKS`).
         continuations.resize(continuations.len() * 2, Block::EMPTY);
         let range = continuations.as_mut_ptr_range();
         self.continuation_at.set(range.start.cast::<u8>().wrapping_add(offset));
         self.continuation_end.set(range.end.cast());
     }
 
-    /// Sends the open batch if it holds anything and nothing else is in flight: what is pending goes as soon
-    /// as it may, and batches grow by themselves while an earlier one is with the trustee.
+    /// Sends the open batch if it holds anything and nothing else is in flight: a request goes as soon as it may, and
+    /// batches grow by themselves while an earlier one is with the trustee.
     #[inline]
     pub(crate) fn flush(&self) {
         if self.written.get() > 0 && self.side.in_flight() == 0 {
@@ -338,7 +338,7 @@ impl Outgoing {
         }
     }
 
-    /// Sends the open batch if it holds anything, whatever is in flight: it has a slot.
+    /// Sends the open batch if it holds anything, even with others in flight: it has a slot.
     #[inline]
     pub(crate) fn send_open(&self) {
         if self.written.get() > 0 {
@@ -351,7 +351,7 @@ impl Outgoing {
         let published = self.published.get() + u64::from(written);
         self.published.set(published);
         self.side.note_published(published);
-        // A trustee that is closing is dealt with in `collect`.
+        // A closing trustee is dealt with in `collect`.
         let _ = self.peer.parker.publish(|| self.side.publish());
         stats::count(|counters| {
             counters.requests_sent.add(u64::from(written));
@@ -359,7 +359,7 @@ impl Outgoing {
         });
     }
 
-    /// Closes the open batch: writes its head. How many requests it has.
+    /// Closes the open batch: writes its head. Returns its number of requests.
     #[inline(always)]
     fn seal(&self) -> u32 {
         let written = self.written.replace(0);
@@ -376,7 +376,7 @@ impl Outgoing {
         written
     }
 
-    /// Queues a request for which there is no slot, for callers who must not wait.
+    /// Queues a request for which there is no slot, for callers that must not wait.
     pub(crate) fn enqueue<C: Request, R: Response>(&self, property: *mut Header, request: C, response: R) {
         self.queue.borrow_mut().push_back(Queued {
             operation: OperationOf::<C>::BOXED,
@@ -391,7 +391,7 @@ impl Outgoing {
         });
     }
 
-    /// Handles all responses that have come, and sends what was waiting for a slot. True if there were any.
+    /// Handles all responses that have come, and sends the requests that waited for a slot. True if there were any.
     #[inline]
     pub(crate) fn collect(&self) -> bool {
         if self.collecting.replace(true) {
@@ -427,7 +427,7 @@ impl Outgoing {
             if !self.has_room(head.bytes() + 8, 8) && !matches!(self.make_room_for(8, 8), Room::Available) {
                 return self.queue.borrow_mut().push_front(queued);
             }
-            // SAFETY: there is room; pointers to boxes are what the boxed forms were made to read.
+            // SAFETY: there is room; the boxed forms read pointers to boxes.
             unsafe {
                 self.place(head, queued.property, queued.captures, queued.continuation, queued.then);
             }
@@ -448,17 +448,17 @@ impl Outgoing {
         unsafe { (*self.continuations[slot].get()).as_mut_ptr().cast() }
     }
 
-    /// A message that takes the place of a request for which there is no slot. False if the trustee is gone.
+    /// Sends a message in place of a request for which there is no slot. False if the trustee is gone.
     pub(crate) fn send(&self, message: Message) -> bool {
         self.peer.send(message).is_ok()
     }
 
-    /// The pair, and whose trustee's it is.
+    /// The pair, and its trustee.
     pub(crate) fn shared_pair(&self) -> (Arc<Pair>, &Shared) {
         (self.side.shared_pair(), &self.peer)
     }
 
-    /// Tells the trustee that this client goes away. All that it will ever make is published.
+    /// Tells the trustee that this client goes away, with all its requests published.
     pub(crate) fn leave(&self) {
         let _ = self.peer.parker.publish(|| self.side.leave());
     }

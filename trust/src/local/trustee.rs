@@ -38,12 +38,12 @@ impl Incoming {
         self.side.request().is_some()
     }
 
-    /// The client is gone, and nothing of it is left to serve.
+    /// Is the client gone, with all its batches served?
     pub(crate) fn has_left(&self) -> bool {
         self.side.pair().left() && !self.has_batch()
     }
 
-    /// What the client and this half say of themselves for a reclamation.
+    /// The pair, with the counts of both halves for a reclamation.
     pub(crate) fn pair(&self) -> &Pair {
         self.side.pair()
     }
@@ -55,7 +55,7 @@ impl Incoming {
     }
 
     /// Serves one batch if there is one. To be called in `Parker::publish_if` of the client.
-    // Always: called where a trace is made and where none is, it would be inlined in neither.
+    // Always: with one caller for tracing and one without, it would be inlined in neither.
     #[inline(always)]
     pub(crate) fn serve(&self, host: &impl Host) -> bool {
         let Some((requests, responses)) = self.side.request() else {
@@ -97,8 +97,8 @@ impl Incoming {
     }
 }
 
-/// Runs a whole batch in delegated context. Returns how many requests it had, and whether the responses
-/// needed more than their slot.
+/// Runs a whole batch in delegated context. Returns its number of requests, and whether the responses needed more than
+/// their slot.
 ///
 /// # Safety
 /// Both bodies are a published slot of this pair that is the trustee's.
@@ -133,7 +133,7 @@ unsafe fn serve_batch(
     host.delegated(|| {
         loop {
             let ran = catch_unwind(AssertUnwindSafe(|| {
-                // SAFETY: requests were written as `client.rs` says: `in_primary` of them, then the rest.
+                // SAFETY: requests were written by `client.rs`: `in_primary` of them, then the rest.
                 unsafe {
                     run_until(pair, running, &mut serving, in_primary.min(written), spread.then_some(primary.end));
                     if serving.index == in_primary && in_primary < written {
@@ -170,7 +170,7 @@ impl Part {
     }
 }
 
-/// Requests between the one that runs and the one whose property is fetched.
+/// Requests between the running one and the one whose property is fetched.
 const AHEAD: usize = 8;
 
 /// Runs requests, one behind the other, up to the one with this index. Where the properties are spread over much
@@ -188,7 +188,7 @@ unsafe fn run_until(pair: &Pair, running: &Running, serving: &mut Serving, end: 
             running.begin(operation.as_running());
             (operation.run)(captures, property, serving);
             if let Some(part_end) = spread {
-                // As if all requests were as long as this one: if they are not, some line is fetched in vain.
+                // Assumes that all requests are as long as this one: otherwise some line is fetched in vain.
                 let ahead = serving.next.wrapping_add((AHEAD - 1) * (serving.next.addr() - at.addr()));
                 if ahead.addr() < part_end.addr() {
                     prefetch::will_follow(ahead.cast::<MaybeUninit<u64>>().read());
@@ -199,7 +199,7 @@ unsafe fn run_until(pair: &Pair, running: &Running, serving: &mut Serving, end: 
     }
 }
 
-/// A closure panicked: its property is poisoned, and its client told.
+/// Handles a panic of a closure: poisons its property and tells its client.
 #[cold]
 pub(crate) fn after_panic(host: &impl Host, serving: &mut Serving, payload: Box<dyn Any + Send>) {
     let property = std::mem::replace(&mut serving.property, ptr::null_mut());

@@ -1,9 +1,9 @@
-//! A property in memory: an 8-byte header, then the value, or a box of it where it is large. Where that lies, and what
-//! its type is, is in `slab.rs`; what counts its trusts in `reclaim.rs`.
+//! A property in memory: an 8-byte header, then the value, or a box of it where it is large. Its place and its type are
+//! in `slab.rs`; the count of its trusts in `reclaim.rs`.
 //!
-//! A property is touched by its trustee's thread alone, from the moment its trust is first used there. The
-//! thread that entrusts it to another trustee writes it before, and hands it over with the request or the
-//! trust (whichever reaches the trustee first carries the writes along).
+//! A property is touched by its trustee's thread alone, from the moment its trust is first used there. The thread that
+//! entrusts it to another trustee writes it before, and hands it over with the request or the trust (whichever reaches
+//! the trustee first carries the writes along).
 
 #![allow(unsafe_code)]
 
@@ -34,7 +34,7 @@ impl<T: 'static> Property<T> {
         }
     };
 
-    /// A new property with one trust, in this slab.
+    /// Makes a new property with one trust, in this slab.
     pub(crate) fn allocate(slab: &Arc<PropertySlab>, value: T) -> *mut Header {
         let property = slab.allocate(Self::KIND);
         let header = Header::new();
@@ -91,7 +91,7 @@ pub(crate) unsafe fn destroy(header: *mut Header) {
     struct Free(*mut Header);
     impl Drop for Free {
         fn drop(&mut self) {
-            // SAFETY: the value has been dropped, and nobody knows the property any more.
+            // SAFETY: the value has been dropped, and no other code knows the property any more.
             unsafe { slab::free(self.0) }
         }
     }

@@ -1,5 +1,5 @@
-//! What is known of a property whatever its type is: the header before its value, and what its trustee knows of its
-//! type.
+//! The type-independent part of a property: the header before its value, and the description of its type for the
+//! trustee.
 
 use std::alloc::Layout;
 use std::any::TypeId;
@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use crate::unwind::tell;
 
-/// What a trustee must know of a property's type.
+/// Description of a property's type for its trustee.
 pub(crate) struct PropertyType {
     /// Drops the value.
     pub(super) drop: unsafe fn(*mut Header),
@@ -33,7 +33,7 @@ const UNREFERENCED: u32 = 2;
 const COUNTED: u32 = 4;
 const HAS_LINE: u32 = 8;
 const MARK_BITS: u32 = 4;
-/// The last place that a property can know. It stands for no place in the list: see `reclaim.rs`.
+/// The largest place that a header can hold. It stands for no place in the list: see `reclaim.rs`.
 pub(crate) const PLACE_MAX: u32 = (1 << (32 - MARK_BITS)) - 1;
 
 /// The part of a property that does not depend on its type.
@@ -41,14 +41,14 @@ pub(crate) const PLACE_MAX: u32 = (1 << (32 - MARK_BITS)) - 1;
 pub(crate) struct Header {
     /// Marks in the low bits, place in the trustee's list above them.
     marks: Cell<u32>,
-    /// Trusts that the trustee knows of. May be negative for a while: see `reclaim.rs`.
+    /// Trusts that the trustee has counted. May be negative for a while: see `reclaim.rs`.
     count: Cell<i32>,
 }
 
 const _: () = assert!(size_of::<Header>() == 8);
 
 impl Header {
-    /// Of a property with one trust.
+    /// Header of a property with one trust.
     pub(super) fn new() -> Self {
         Header { marks: Cell::new(0), count: Cell::new(1) }
     }
@@ -59,21 +59,21 @@ impl Header {
     pub(crate) fn set_poisoned(&self, poisoned: bool) {
         self.set_mark(POISONED, poisoned);
     }
-    /// Waits to be reclaimed.
+    /// Is the property waiting to be reclaimed?
     pub(crate) fn is_unreferenced(&self) -> bool {
         self.marks.get() & UNREFERENCED != 0
     }
     pub(crate) fn set_unreferenced(&self, unreferenced: bool) {
         self.set_mark(UNREFERENCED, unreferenced);
     }
-    /// Its count has changed since the mark was cleared.
+    /// Has its count changed since the mark was cleared?
     pub(crate) fn is_counted(&self) -> bool {
         self.marks.get() & COUNTED != 0
     }
     pub(crate) fn set_counted(&self, counted: bool) {
         self.set_mark(COUNTED, counted);
     }
-    /// Somebody waits for its latched value, or the value is lent.
+    /// Has its latched value waiters, or is the value lent?
     #[inline(always)]
     pub(crate) fn has_line(&self) -> bool {
         self.marks.get() & HAS_LINE != 0

@@ -1,8 +1,8 @@
-//! Properties in memory: its header (`header`), its value behind that (`cell`), the pages in which they lie (`slab`),
-//! and when they may go (`reclaim`).
+//! Properties in memory: the header (`header`), the value behind it (`cell`), the pages in which they lie (`slab`), and
+//! the time when they may go (`reclaim`).
 //!
 //! Owns the memory of all properties and the proof that none is freed while it can be reached. Called by the worker,
-//! whose properties these are, and by whoever entrusts one.
+//! whose properties these are, and by the thread that entrusts one.
 
 mod cell;
 mod header;

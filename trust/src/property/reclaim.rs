@@ -1,23 +1,21 @@
-//! Who still holds a trust (T2), and when a property may be reclaimed.
+//! Counting of trusts, and the time when a property may be reclaimed.
 //!
-//! A trust is counted where its property is: cloning sends +1 to the trustee, dropping sends -1, as requests
-//! without a response, or as plain additions on the trustee's own thread. Nobody waits, there is no atomic
-//! read-modify-write. The messages of different clients arrive in any order, so a count of 0 alone proves
-//! nothing: a clone's +1 may be on its way while the -1 of the trust it was cloned from has arrived, and so
-//! may an `apply_then` made through a trust that was dropped elsewhere since. (The thesis' set of ids,
-//! 2.5.4, has the same gap: an original that is dropped on a third thread empties the set while its clone's
-//! id is still on its way.)
+//! A trust is counted where its property is: cloning sends +1 to the trustee, dropping sends -1, as requests without a
+//! response, or as plain additions on the trustee's own thread. No thread waits, there is no atomic read-modify-write.
+//! The messages of different clients arrive in any order, so a count of 0 alone proves nothing: a clone's +1 may be on
+//! its way while the -1 of the trust it was cloned from has arrived, and so may an `apply_then` made through a trust
+//! that was dropped elsewhere since. (The thesis' set of ids, 2.5.4, has the same gap: an original that is dropped on a
+//! third thread empties the set while its clone's id is still on its way.)
 //!
-//! Reclamation. Each client keeps, in memory that the trustee can read, how many requests it has published
-//! (`Pair::published`), and for each request of its open batch, which it has not published, the property that it is for
-//! (`Pair::marks`), and likewise for those that found no slot (`Pair::queued`). When a count reaches 0 the trustee (1)
-//! empties its inbox, and clears the property's `counted` mark; looks at the queue and the marks of each of its
-//! clients,
-//!     and sets the property aside if it finds it there, to begin anew when it has served that batch, or the next;
-//!     then notes the number of each client,
-//! (2) waits, serving as ever, until it has served that many of each, and
-//! (3) reclaims the property if its count is 0 and did not change since (1); if it changed and is 0 again it
-//!     begins anew at (1); if it is not 0 the property lives.
+//! Reclamation. Each client keeps, in memory that the trustee can read, the number of requests it has published
+//! (`Pair::published`), and the property of each request of its open batch, which it has not published (`Pair::marks`),
+//! and likewise of the requests that found no slot (`Pair::queued`). When a count reaches 0 the trustee
+//! 1. empties its inbox, and clears the property's `counted` mark; looks at the queue and the marks of each of its
+//!    clients, and sets the property aside if it finds it there, to begin anew when it has served that batch, or the
+//!    next; then notes the number of each client,
+//! 2. waits, serving as ever, until it has served that many of each, and
+//! 3. reclaims the property if its count is 0 and did not change since (1); if it changed and is 0 again it begins anew
+//!    at (1); if it is not 0 the property lives.
 //!
 //! Lemma. A request for the property whose making => (1) has been served at (3). Where it was made it was put into the
 //! open batch, queued (from where it goes into a later open batch), or given to the inbox or pushed on the stack of
@@ -47,21 +45,21 @@
 //! clients, reach the trustee by its inbox. There counts of one property are added up: they are read together, and by
 //! the lemma it does not matter when. `reclaim/model.rs` checks the scheme.
 //!
-//! How long a drop may be delayed. By a client that has an unsent request for that very property: until it sends it,
-//! which its worker's loop does in its first turn after the batch before was answered. So it takes at most the longest
-//! stretch in which no fiber of that thread, nor the thread's own code, waits. A thread that computes or blocks delays
-//! the properties that it has just used, and no others. (What a thread's own code counts or entrusts goes at once, if
-//! need be by the inbox.)
+//! Longest delay of a drop. A client delays it by an unsent request for that very property, until it sends the request,
+//! which its worker's loop does in its first turn after the batch before was answered. So the delay is at most the
+//! longest stretch in which no fiber of that thread, nor the thread's own code, waits. A thread that computes or blocks
+//! delays the properties that it has just used, and no others. (Counts and new properties of a thread's own code go at
+//! once, if need be by the inbox.)
 //!
 //! Across machines the trustee cannot read the clients' numbers, so in (1) it asks the service thread of each other
 //! machine, which always answers, and goes on to (2) when each has told the numbers of all workers of its machine
-//! (`remote/numbers.rs`). It answers after (1) began, so whatever happened before (1) is in the numbers, which count
-//! all requests, sent or not, and the proof stands. So a drop may be delayed by a worker of another machine that has
-//! unsent requests to the trustee, until its next turn.
+//! (`remote/numbers.rs`). It answers after (1) began, so everything that happened before (1) is in the numbers, which
+//! count all requests, sent or not, and the proof stands. So a drop may be delayed by a worker of another machine that
+//! has unsent requests to the trustee, until its next turn.
 //!
-//! A request of another machine may come before the word of the thread that entrusted the property (`Adopt`): on a
-//! machine of a rack the slab knows of it from the start (`announced`). Where a count reaches 0 before that word has
-//! come, (2) waits for it, for it is a request that was made before (1).
+//! A request of another machine may come before the message of the thread that entrusted the property (`Adopt`): on a
+//! machine of a rack the slab knows of the property from the start (`announced`). Where a count reaches 0 before that
+//! message has come, (2) waits for it, for it is a request that was made before (1).
 //!
 //! Invariant C1: a request that runs finds its property live.
 
@@ -81,29 +79,29 @@ use crate::config::SPREAD_FROM;
 use crate::ids::TrusteeId;
 use crate::slot::Pair;
 
-/// What a reclamation needs to know of a client on this machine.
+/// A client on this machine, as a reclamation sees it.
 pub(crate) trait Client {
-    /// What its requests name.
+    /// Operation that its requests name.
     type Operation: 'static;
-    /// What it and the trustee share.
+    /// Slots and numbers that the client and the trustee share.
     fn pair(&self) -> &Pair<Self::Operation>;
-    /// How many requests, and batches, of it have been served.
+    /// Numbers of its requests, and of its batches, that have been served.
     fn served(&self) -> u64;
     fn batches(&self) -> u64;
-    /// It is gone, and nothing of it is left to serve.
+    /// Is the client gone, with everything of it served?
     fn has_left(&self) -> bool;
 }
 
-/// And of one on another machine.
+/// A client on another machine, as a reclamation sees it.
 pub(crate) trait RemoteClient {
     fn id(&self) -> TrusteeId;
-    /// How many requests of it have been served.
+    /// Number of its requests that have been served.
     fn served(&self) -> u64;
 }
 
-/// What a property table asks of the trustee it belongs to: the worker, or the one in `reclaim/model.rs`.
+/// The trustee of a property table: the worker, or the one in `reclaim/model.rs`.
 pub(crate) trait Trustee<C, F> {
-    /// Handles what has come by the inbox.
+    /// Handles the messages in the inbox.
     fn read_messages(&self);
     fn clients(&self) -> Ref<'_, Vec<Rc<C>>>;
     /// Clients on other machines.
@@ -127,7 +125,7 @@ pub(crate) struct PropertyTable<C, F> {
     unreferenced: RefCell<Vec<*mut Header>>,
     /// Set aside in (1) until a batch of a client has been served.
     aside: RefCell<Vec<Aside<C>>>,
-    /// Between (1) and (3).
+    /// The reclamation between (1) and (3).
     reclamation: RefCell<Option<Reclamation<C, F>>>,
     /// Times that step (1) was taken.
     rounds: Cell<u64>,
@@ -146,7 +144,8 @@ struct Reclamation<C, F> {
     properties: Vec<*mut Header>,
     /// Clients that have yet to be served up to a number of requests.
     awaited: Vec<(Rc<C>, u64)>,
-    /// Clients on other machines likewise, and the service threads that have yet to tell the numbers of their machines.
+    /// Clients on other machines likewise, and the service threads that have yet to report the numbers of their
+    /// machines.
     awaited_remote: Vec<(Rc<F>, u64)>,
     asked: Vec<TrusteeId>,
 }
@@ -183,7 +182,7 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
         }
     }
 
-    /// Other machines will name properties by their addresses: from now on each is checked.
+    /// Starts to check the addresses by which other machines name properties.
     pub(crate) fn know_all(&self) {
         *self.known.borrow_mut() = Some(self.owned.borrow().iter().chain(&*self.beyond.borrow()).copied().collect());
     }
@@ -211,7 +210,7 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
         !self.unreferenced.borrow().is_empty() || self.reclamation.borrow().is_some() || !self.aside.borrow().is_empty()
     }
 
-    /// Does what can be done now of steps (1) to (3). True if a property was reclaimed.
+    /// Carries out steps (1) to (3) as far as possible now. True if a property was reclaimed.
     pub(crate) fn reclaim(&self, trustee: &impl Trustee<C, F>) -> bool {
         self.take_back();
         let mut any = false;
@@ -280,14 +279,14 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
         }
     }
 
-    /// Those whose batch has been served begin anew.
+    /// Takes back those whose batch has been served, to begin anew.
     fn take_back(&self) {
         let mut aside = self.aside.borrow_mut();
         let served = aside.extract_if(.., |aside| aside.client.batches() > aside.batch || aside.client.has_left());
         self.unreferenced.borrow_mut().extend(served.map(|aside| aside.property));
     }
 
-    /// A service thread has told the numbers of all workers of its machine, when it was asked for this reclamation.
+    /// Takes the numbers of all workers of a machine from its service thread, which was asked for this reclamation.
     pub(crate) fn note_numbers(
         &self,
         trustee: &impl Trustee<C, F>,
@@ -339,7 +338,7 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
 
     fn forget(&self, property: *mut Header) {
         let mut owned = self.owned.borrow_mut();
-        // SAFETY: live, and in the list: whoever entrusted it did so before it dropped the trust.
+        // SAFETY: live, and in the list: the thread that entrusted it did so before it dropped the trust.
         let place = unsafe { (*property).place() };
         if place < self.places {
             debug_assert_eq!(owned.get(place as usize), Some(&property), "a property knows its place");

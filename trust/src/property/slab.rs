@@ -1,4 +1,4 @@
-//! Where properties lie. Each trustee has pages of its own, so no cache line holds properties of two trustees, and
+//! Memory of properties. Each trustee has pages of its own, so no cache line holds properties of two trustees, and
 //! small properties of a type lie close together.
 //!
 //! A page is aligned to its size, so a property's address tells its page, and the page tells the property's type. A
@@ -6,7 +6,7 @@
 //! trustee has ended; so it may outlive its trustee, and keeps the trustee's `PropertySlab` alive as long.
 //!
 //! Invariants: (H1) a page has a share of its `PropertySlab`, whose lock guards all fields of the page that change;
-//! (H2) a page is in the list of its type exactly while it has a free slot, at the place that it knows; (H3) a slot is
+//! (H2) a page is in the list of its type exactly while it has a free slot, at the place recorded in it; (H3) a slot is
 //! given out once until it is given back.
 
 #![allow(unsafe_code)]
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::header::{Header, PropertyType};
 use crate::config::ADDRESS_BITS;
 
-/// Bytes of a page, and what it is aligned to.
+/// Bytes of a page, and its alignment.
 const PAGE_BYTES: usize = 16 << 10;
 /// The largest slot, and the strictest alignment of one.
 pub(crate) const SLOT_BYTES_MAX: usize = 1 << 10;
@@ -33,12 +33,12 @@ pub(crate) struct PropertySlab(Mutex<State>);
 struct State {
     /// Pages with room, by type.
     open: HashMap<*const PropertyType, Vec<*mut Page>>,
-    /// Properties that other threads have made, and of which the trustee has not heard yet. Another machine may send
-    /// requests for one before the entrusting thread's own word arrives.
+    /// Properties that other threads have made, and which the trustee does not know yet. Another machine may send
+    /// requests for one before the entrusting thread's own message arrives.
     announced: HashSet<*mut Header>,
     /// The trustee has ended.
     closed: bool,
-    /// Pages that there are.
+    /// Number of pages.
     pages: u64,
 }
 
@@ -95,7 +95,7 @@ impl PropertySlab {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for a property of this type.
+    /// Takes room for a property of this type.
     pub(crate) fn allocate(self: &Arc<Self>, kind: &'static PropertyType) -> *mut Header {
         let mut state = self.lock();
         let State { open, pages, .. } = &mut *state;
@@ -126,22 +126,22 @@ impl PropertySlab {
         self.lock().pages * PAGE_BYTES as u64
     }
 
-    /// Another thread has made this property, and will tell the trustee.
+    /// Announces a property that another thread has made, and of which the trustee will hear.
     pub(crate) fn announce(&self, property: *mut Header) {
         self.lock().announced.insert(property);
     }
 
-    /// The trustee has heard of it.
+    /// Removes the announcement: the trustee has heard of the property.
     pub(crate) fn arrived(&self, property: *mut Header) {
         self.lock().announced.remove(&property);
     }
 
-    /// Is this the address of a property of which the trustee is yet to hear?
+    /// Is this the address of a property that the trustee does not know yet?
     pub(crate) fn is_announced(&self, property: *mut Header) -> bool {
         self.lock().announced.contains(&property)
     }
 
-    /// The trustee has ended: no page is kept for what may come.
+    /// Closes the slab: the trustee has ended, and no page is kept for later properties.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -154,12 +154,12 @@ impl PropertySlab {
 }
 
 impl State {
-    /// Frees an empty page. What it returns is to be dropped after the lock has been released.
+    /// Frees an empty page. The result is to be dropped after the lock has been released.
     ///
     /// # Safety
     /// The page is in the list of its type and has no property.
     unsafe fn remove(&mut self, page: *mut Page) -> Arc<PropertySlab> {
-        // SAFETY: the caller's promise, H1, H2; nobody else knows the page.
+        // SAFETY: the caller's promise, H1, H2; no other code knows the page.
         unsafe {
             if let Some(open) = self.open.get_mut(&ptr::from_ref((*page).kind)) {
                 let place = (*page).place.get();
@@ -188,7 +188,7 @@ pub(crate) unsafe fn kind_of(property: *mut Header) -> &'static PropertyType {
 /// Gives a property's room back.
 ///
 /// # Safety
-/// [`PropertySlab::allocate`] gave it out; nobody uses it any more.
+/// [`PropertySlab::allocate`] gave it out; it is no longer used.
 pub(crate) unsafe fn free(property: *mut Header) {
     let at = Page::of(property);
     // SAFETY: the page lives as long as it has properties (H1); once the lock is released others may end it.

@@ -1,9 +1,8 @@
-//! What lets fibers wait on sockets (T15): one poller for each worker that has sockets, and who waits for which.
+//! Waits of fibers on sockets: one poller for each worker that has sockets, and the waiters by socket.
 //!
-//! Here: the sockets that a worker knows, by token, and the turn in which it learns what happened to them. Not here:
-//! the system calls on sockets and waiting for them (`net/`), how the worker sleeps in its poller (`waker.rs`) or,
-//! where it sleeps on something else because other machines wake it, who watches the poller meanwhile
-//! (`poll_thread.rs`).
+//! Here: the sockets that a worker knows, by token, and the turn in which it learns their events. Not here: the system
+//! calls on sockets and waiting for them (`net/`), how the worker sleeps in its poller (`waker.rs`) or, where it sleeps
+//! on something else because other machines wake it, the thread that watches the poller meanwhile (`poll_thread.rs`).
 //!
 //! Sockets are registered once for each worker that waits for them, edge-triggered. A fiber first tries its call. When
 //! that would block, the socket counts as not ready from there on and the fiber waits for the next edge; an edge that
@@ -32,12 +31,12 @@ use crate::registry::Shared;
 
 /// Turns between two looks at the poller: a look is a system call. A worker that polls does a turn in some 100 ns.
 const TURNS_PER_LOOK: u32 = 16;
-/// Calls in a row that need not wait, after which a fiber lets others run all the same.
+/// Calls in a row without a wait, after which a fiber lets others run all the same.
 const CALLS_PER_STRETCH: u32 = 64;
 /// The token of the worker's own wake-ups; no socket has it.
 const WAKE: Token = Token(usize::MAX);
 
-/// What a fiber waits for.
+/// Direction that a fiber waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     Read,
@@ -54,12 +53,12 @@ struct Half {
     waiting: RefCell<Vec<Waiter>>,
 }
 
-/// A socket, as a worker knows it.
+/// A socket, as seen by a worker.
 #[derive(Default)]
 struct Source {
     read: Half,
     write: Half,
-    /// The other side has sent urgent data (TCP): a read ends in front of it, whatever is there behind.
+    /// The other side has sent urgent data (TCP): a read ends in front of it, even with more data behind.
     has_urgent: Cell<bool>,
 }
 
@@ -71,10 +70,10 @@ impl Source {
         }
     }
 
-    /// A call took less than it asked for. So the next one would block, unless the other side has closed or a read has
-    /// come to urgent data.
+    /// Notes that a call took less than it asked for. So the next one would block, unless the other side has closed or
+    /// a read has come to urgent data.
     ///
-    /// The kernel tells of urgent data with what it tells of the data around it; whatever comes later it tells anew.
+    /// The kernel reports urgent data together with the data around it, and later data anew.
     fn note_short(&self, direction: Direction) {
         let half = self.half(direction);
         half.ready.set(half.closed.get() || (direction == Direction::Read && self.has_urgent.get()));
@@ -83,7 +82,7 @@ impl Source {
 
 #[derive(Default)]
 struct Entry {
-    /// Tells the socket from one that had the place before it.
+    /// Distinguishes the socket from earlier ones at the same place.
     generation: u32,
     source: Option<Rc<Source>>,
 }
@@ -100,14 +99,14 @@ pub(crate) struct Reactor {
 }
 
 struct Poller {
-    /// Where the worker is watched while it sleeps, if it does not sleep in the poller itself. Given up before the
-    /// poller.
+    /// The worker's place with the poll thread while it sleeps, if it does not sleep in the poller itself. Given up
+    /// before the poller.
     watched: Option<Place>,
     shared: Arc<SharedPoller>,
     polled: Arc<Mutex<Polled>>,
 }
 
-/// The part of a poller that sockets know, on whatever thread they are dropped. It is gone when its worker is.
+/// The part of a poller that sockets know, on any thread that drops them. It is gone when its worker is.
 struct SharedPoller {
     registry: Registry,
     /// Tokens of sockets that were dropped.
@@ -128,16 +127,17 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// Has the worker ended? Then nobody will wait at this place any more.
+    /// Has the worker ended? Then no fiber will wait at this place any more.
     pub(crate) fn is_over(&self) -> bool {
         self.poller.strong_count() == 0
     }
 
-    /// The socket is about to be closed. The kernel would forget it by itself only if it has no other descriptor, such
-    /// as one of `try_clone`; and would then take one of the same number for this one.
+    /// Takes the socket, which is about to be closed, out of the poller. The kernel would forget it by itself only if
+    /// it has no other descriptor, such as one of `try_clone`, and would otherwise mistake a later one of the same
+    /// number for it.
     pub(crate) fn give_up(self, socket: RawFd) {
         if let Some(poller) = self.poller.upgrade() {
-            // It was registered and is open, so there is nothing that could go wrong.
+            // It was registered and is open, so this cannot fail.
             let _ = poller.registry.deregister(&mut SourceFd(&socket));
             poller.dropped().push(self.token);
         }
@@ -169,7 +169,7 @@ impl Reactor {
         self.poller.get().ok_or_else(|| io::Error::other("a worker has no poller"))
     }
 
-    /// Makes the socket known to this worker. Until it is told otherwise, both directions count as ready.
+    /// Registers the socket with this worker. At first both directions count as ready.
     pub(crate) fn register(&self, worker: &Arc<Shared>, socket: RawFd) -> io::Result<Registration> {
         let poller = self.poller(worker)?;
         self.forget_dropped(poller);
@@ -198,7 +198,7 @@ impl Reactor {
             let place = token as u32 as usize;
             let mut entries = self.entries.borrow_mut();
             let entry = &mut entries[place];
-            // Nobody waits for it: who waits borrows the socket.
+            // No fiber waits for it: a waiter borrows the socket.
             entry.source = None;
             entry.generation = entry.generation.wrapping_add(1);
             self.free.borrow_mut().push(place);
@@ -218,14 +218,14 @@ impl Reactor {
         self.source(token).is_none_or(|source| source.half(direction).ready.get())
     }
 
-    /// A call took less than it asked for.
+    /// Notes that a call took less than it asked for.
     pub(crate) fn note_short(&self, token: usize, direction: Direction) {
         if let Some(source) = self.source(token) {
             source.note_short(direction);
         }
     }
 
-    /// A call would have blocked.
+    /// Notes that a call would have blocked.
     pub(crate) fn note_blocked(&self, token: usize, direction: Direction) {
         if let Some(source) = self.source(token) {
             let half = source.half(direction);
@@ -234,14 +234,14 @@ impl Reactor {
         }
     }
 
-    /// A call need not wait. True if it is time to let other fibers run, and the worker look around.
+    /// Notes a call that need not wait. True if it is time to let other fibers run, and the worker look around.
     pub(crate) fn note_call(&self) -> bool {
         let calls = (self.calls.get() + 1) % CALLS_PER_STRETCH;
         self.calls.set(calls);
         calls == 0
     }
 
-    /// The caller waits until a call may succeed: each event takes the fiber out of the waiter and lets it go on (S2).
+    /// Begins a wait until a call may succeed: each event takes the fiber out of the waiter and resumes it (S2).
     pub(crate) fn begin_wait(&self, token: usize, direction: Direction, waiter: &Waiter) {
         self.calls.set(0);
         if let Some(source) = self.source(token) {
@@ -249,15 +249,15 @@ impl Reactor {
         }
     }
 
-    /// It waits no longer, whatever has ended the wait.
+    /// Ends the wait, for any reason.
     pub(crate) fn end_wait(&self, token: usize, direction: Direction, waiter: &Waiter) {
         if let Some(source) = self.source(token) {
             source.half(direction).waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, waiter));
         }
     }
 
-    /// The worker's turn: learns now and then what has happened to its sockets, and lets fibers go on. True if there
-    /// was anything. It looks in this turn if it `must_look`.
+    /// Runs the reactor's part of a turn: takes events of the sockets now and then, and resumes fibers. True if there
+    /// were any. It looks in this turn if it `must_look`.
     pub(crate) fn turn(&self, scheduler: &Scheduler, must_look: bool) -> bool {
         let Some(poller) = self.poller.get() else { return false };
         let mut polled = poller.polled.lock().unwrap_or_else(PoisonError::into_inner);
@@ -279,7 +279,7 @@ impl Reactor {
     fn dispatch(&self, scheduler: &Scheduler, polled: &mut Polled) -> bool {
         let mut any = false;
         for event in polled.take() {
-            // One of a socket that is gone has no source any more.
+            // A socket that is gone has no source any more.
             let Some(source) = self.source(event.token().0) else { continue };
             let error = event.is_error();
             if event.is_priority() {
@@ -299,13 +299,13 @@ impl Reactor {
         any
     }
 
-    /// The next turn looks: the worker has slept, or has done turns of its own for long.
+    /// Makes the next turn look: the worker has slept, or has done turns of its own for long.
     pub(crate) fn look_next(&self) {
         self.turns.set(TURNS_PER_LOOK);
     }
 
-    /// Asked after the worker has announced that it sleeps: sees to it that an event ends the sleep. True if it cannot:
-    /// then the worker has to look for itself.
+    /// Called after the worker has announced that it sleeps: makes sure that an event ends the sleep. True if it
+    /// cannot: then the worker has to look for itself.
     pub(crate) fn cannot_sleep(&self) -> bool {
         if !self.is_active() {
             return false;

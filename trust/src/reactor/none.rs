@@ -2,7 +2,7 @@
 
 use crate::fiber::Scheduler;
 
-/// What a worker knows of its sockets: nothing.
+/// The sockets of a worker: none.
 #[derive(Default)]
 pub(crate) struct Reactor(());
 

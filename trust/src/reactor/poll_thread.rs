@@ -2,9 +2,9 @@
 //! a rack program, which sleep where other machines can wake them.
 //!
 //! A worker arms its place after it has announced its sleep; the poll thread disarms it before it wakes the worker,
-//! both under the lock. So either the worker finds its place disarmed and arms it anew (and the kernel tells at once
-//! what is there already), or the poll thread finds the worker's announcement and wakes it. While a worker is awake the
-//! poll thread is woken for it at most once.
+//! both under the lock. So either the worker finds its place disarmed and arms it anew (and the kernel reports pending
+//! events at once), or the poll thread finds the worker's announcement and wakes it. While a worker is awake the poll
+//! thread is woken for it at most once.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -67,13 +67,13 @@ impl PollThread {
             self.disarm(watched);
             Arc::clone(&watched.worker)
         };
-        // The event, which the kernel has made visible, is the work.
+        // The published work is the event, which the kernel has made visible.
         let _ = worker.parker.publish(|| ());
     }
 
     fn disarm(&self, watched: &mut Watched) {
         if std::mem::take(&mut watched.armed) {
-            // It was registered and is open, so there is nothing that could go wrong.
+            // It was registered and is open, so this cannot fail.
             let _ = self.registry.deregister(&mut SourceFd(&watched.poller));
         }
     }
@@ -90,7 +90,7 @@ impl Place {
         Ok(Place(place))
     }
 
-    /// Has the worker woken when there is an event in its poller, or is already.
+    /// Has the worker woken when there is an event in its poller, at once if there is one already.
     pub(super) fn arm(&self) -> io::Result<()> {
         let poll_thread = poll_thread()?;
         let mut all = poll_thread.watched();

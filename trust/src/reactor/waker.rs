@@ -13,7 +13,7 @@ use crate::park::Waker;
 /// Events that one look at the poller takes at most; the others come with the next.
 const EVENTS_PER_LOOK: usize = 1024;
 
-/// The poller, and what the last look at it has brought. Locked by its worker alone, so it never waits for the lock.
+/// The poller, and the events of the last look at it. Locked by its worker alone, so it never waits for the lock.
 pub(super) struct Polled {
     poll: mio::Poll,
     events: mio::Events,
@@ -30,20 +30,20 @@ impl Polled {
         self.fresh
     }
 
-    /// Looks, for as long as `limit` unless there is something earlier.
+    /// Looks at the poller, for up to `limit` unless an event comes earlier.
     ///
     /// # Panics
-    /// If the system refuses: it does so only for a poller that is none.
+    /// If the system refuses: it does so only for an invalid poller.
     pub(super) fn poll(&mut self, limit: Option<Duration>) {
         match self.poll.poll(&mut self.events, limit) {
             Ok(()) => self.fresh = !self.events.is_empty(),
-            // What was there before is gone with the call.
+            // Earlier events are gone with the call.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => self.fresh = false,
             Err(error) => panic!("a worker's poller for sockets failed: {error}"),
         }
     }
 
-    /// What the last look has brought, once.
+    /// Takes the events of the last look, once.
     pub(super) fn take(&mut self) -> impl Iterator<Item = &mio::event::Event> {
         let fresh = std::mem::take(&mut self.fresh);
         self.events.iter().filter(move |_| fresh)
@@ -66,9 +66,9 @@ impl PollWaker {
 unsafe impl Waker for PollWaker {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
         let mut polled = self.polled.lock().unwrap_or_else(PoisonError::into_inner);
-        // Events that no turn has taken are of a worker that had no sockets in its turn: they are of no use, and must
-        // not keep it from sleep. A wake that comes behind this question is with the poller by then, and ends the look
-        // at once.
+        // Events that no turn has taken belong to a worker that had no sockets in its turn: they are of no use, and
+        // must not keep it from sleep. A wake that comes behind this question is with the poller by then, and ends the
+        // look at once.
         if is_idle() {
             polled.poll(limit);
         }

@@ -1,10 +1,10 @@
-//! Calls of threads that have no slots, as those of an async runtime: how they reach a worker, and how many may be
-//! under way.
+//! Calls of threads that have no slots, as those of an async runtime: how they reach a worker, and the bound on their
+//! number.
 //!
 //! A call is a node that its sender allocates. Senders push nodes onto a stack, the worker takes all of it at once and
-//! turns it round: so calls of one thread are taken in the order in which they were pushed, and nobody waits for a
-//! lock. The word of the stack also tells that there is a message in the inbox: one node, which belongs to the inbox,
-//! stands for all its messages.
+//! reverses it: so calls of one thread are taken in the order in which they were pushed, without a lock. The word of
+//! the stack also tells that there is a message in the inbox: one node, which belongs to the inbox, stands for all its
+//! messages.
 //!
 //! ```text
 //! push:  node.next = head, head = node (compare-and-swap, Release)      worker:  head = null (swap, Acquire)
@@ -12,12 +12,12 @@
 //! ```
 //!
 //! Only the worker removes, and it removes all: there is no ABA problem. Each change of the word is a
-//! read-modify-write, so whoever takes the stack sees what lies behind each node that was pushed.
+//! read-modify-write, so the thread that takes the stack sees the contents of each pushed node.
 //!
-//! The window. `entered` calls less `left` ones are under way; beyond [`CALLS_MAX`] a call must wait
-//! ([`Window::wait`]). A waiter puts its waker down, says so, and looks again by a read-modify-write; who leaves counts
-//! itself by another one of the same word, and then looks for waiters. One of the two comes later, and sees what the
-//! other did before.
+//! The window. `entered` calls less `left` ones are active; beyond [`CALLS_MAX`] a call must wait ([`Window::wait`]). A
+//! waiter stores its waker, counts itself, and looks again by a read-modify-write; a call that leaves counts itself by
+//! another one of the same word, and then looks for waiters. One of the two comes later, and sees the other's earlier
+//! writes.
 
 #![allow(unsafe_code)]
 
@@ -36,22 +36,22 @@ use crate::property::Header;
 use crate::sync::{AtomicBool, AtomicPtr, AtomicUsize, Mutex, Ordering};
 use crate::unwind::quietly;
 
-/// What is to be done with a call.
+/// Decision about a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The worker that has taken it runs it.
     Run,
-    /// Nobody will run it.
+    /// No worker will run it.
     Refuse,
 }
 
 /// The start of a call's allocation.
 pub(crate) struct CallHead {
     next: Cell<*mut CallHead>,
-    /// Of the worker that will take it, which alone looks behind the pointer; or null, where the call has a trust of
-    /// its own.
+    /// A property of the worker that will take the call and alone dereferences the pointer; or null, where the call has
+    /// a trust of its own.
     property: *mut Header,
-    /// Does with the call what is to be done; takes over the queue's share in the allocation.
+    /// Runs or refuses the call; takes over the queue's share in the allocation.
     act: unsafe fn(NonNull<CallHead>, Verdict),
 }
 
@@ -61,7 +61,7 @@ impl CallHead {
     }
 }
 
-/// A call on its way. Dropped, it is refused.
+/// A queued call. Dropped, it is refused.
 pub(crate) struct QueuedCall(NonNull<CallHead>);
 
 // SAFETY: as `new` asks for.
@@ -69,18 +69,18 @@ unsafe impl Send for QueuedCall {}
 
 impl QueuedCall {
     /// # Safety
-    /// `act` of this head may be called once, on any thread, and up to then the head is nobody else's to touch.
+    /// `act` of this head may be called once, on any thread, and until then the head belongs to this value alone.
     pub(crate) unsafe fn new(head: NonNull<CallHead>) -> Self {
         QueuedCall(head)
     }
 
-    /// What the worker has to keep until it has run, or null.
+    /// The property that the worker has to keep until the call has run, or null.
     pub(crate) fn property(&self) -> *mut Header {
         // SAFETY: `new`'s promise.
         unsafe { self.0.as_ref() }.property
     }
 
-    /// On the thread of the worker that has taken it.
+    /// Runs the call, on the thread of the worker that has taken it.
     pub(crate) fn run(self) {
         self.act(Verdict::Run);
     }
@@ -100,7 +100,7 @@ impl Drop for QueuedCall {
     }
 }
 
-/// Calls that were taken, in the order in which they were pushed. Those that are left when it is dropped are refused.
+/// Calls that were taken, in the order in which they were pushed. The rest is refused when it is dropped.
 pub(crate) struct Calls(*mut CallHead);
 
 impl Iterator for Calls {
@@ -120,7 +120,7 @@ impl Drop for Calls {
     }
 }
 
-/// What a worker has taken.
+/// Calls and messages that a worker has taken.
 pub(crate) struct Taken {
     pub(crate) calls: Calls,
     /// There are messages in the inbox.
@@ -130,19 +130,20 @@ pub(crate) struct Taken {
 /// The stack of one worker.
 pub(crate) struct CallQueue {
     head: AtomicPtr<CallHead>,
-    /// Says that there are messages in the inbox.
+    /// Node that stands for the messages in the inbox.
     mail: CallHead,
-    /// How many calls are under way.
+    /// The active calls.
     pub(crate) window: Window,
 }
 
-// SAFETY: the nodes of the stack are `QueuedCall`s, which are `Send`; `mail.next` is written by who has set the inbox's
-// mark, under its lock, before the push, and read by the worker that has taken it, before the mark is cleared.
+// SAFETY: the nodes of the stack are `QueuedCall`s, which are `Send`; `mail.next` is written by the thread that has set
+// the inbox's mark, under its lock, before the push, and read by the worker that has taken it, before the mark is
+// cleared.
 unsafe impl Send for CallQueue {}
 // SAFETY: as above.
 unsafe impl Sync for CallQueue {}
 
-/// In the place of a stack: nothing is taken any more.
+/// Head of a closed stack: nothing is taken any more.
 const CLOSED: *mut CallHead = ptr::without_provenance_mut(1);
 
 impl CallQueue {
@@ -161,7 +162,7 @@ impl CallQueue {
         self.head.load(Ordering::Acquire).addr() > CLOSED.addr()
     }
 
-    /// Gives the call back if the worker takes no more.
+    /// Pushes a call; gives it back if the worker takes no more.
     pub(crate) fn push(&self, call: QueuedCall) -> Result<(), QueuedCall> {
         // SAFETY: the queue has the call from here on; it has not if it is closed.
         if unsafe { self.push_node(call.0) } {
@@ -171,15 +172,15 @@ impl CallQueue {
         Err(call)
     }
 
-    /// There are messages in the inbox. To be called under its lock, and again only when [`Taken::has_mail`] has said
-    /// so.
+    /// Pushes the node for the inbox's messages. To be called under its lock, and again only when [`Taken::has_mail`]
+    /// has been seen.
     pub(crate) fn push_mail(&self) {
         // SAFETY: the caller's promise: it is not in the stack.
         let _ = unsafe { self.push_node(NonNull::from(&self.mail)) };
     }
 
     /// # Safety
-    /// The node is the caller's to give away, and in no stack.
+    /// The node belongs to the caller, which gives it away, and is in no stack.
     unsafe fn push_node(&self, node: NonNull<CallHead>) -> bool {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
@@ -196,7 +197,7 @@ impl CallQueue {
         }
     }
 
-    /// Worker: all that there is.
+    /// Worker: takes all calls.
     pub(crate) fn take(&self) -> Taken {
         if !self.has_any() {
             return Taken { calls: Calls(ptr::null_mut()), has_mail: false };
@@ -204,7 +205,7 @@ impl CallQueue {
         self.take_leaving(ptr::null_mut())
     }
 
-    /// Worker: all that there is, and no more.
+    /// Worker: takes all calls and closes the stack.
     pub(crate) fn close(&self) -> Taken {
         let taken = self.take_leaving(CLOSED);
         self.window.close();
@@ -219,7 +220,7 @@ impl CallQueue {
         }
         let (mut oldest, mut has_mail) = (ptr::null_mut(), false);
         while let Some(node) = NonNull::new(newest) {
-            // SAFETY: what was in the stack is this worker's alone from here on.
+            // SAFETY: nodes from the stack are this worker's alone from here on.
             let next = unsafe { node.as_ref() }.next.replace(oldest);
             if ptr::eq(node.as_ptr(), &raw const self.mail) {
                 has_mail = true;
@@ -232,11 +233,11 @@ impl CallQueue {
     }
 }
 
-/// How many calls may be under way, and who waits for that.
+/// Bound on the active calls, and the waiters for room.
 pub(crate) struct Window {
     entered: Counter,
     left: Counter,
-    /// As many have left at least: who enters looks at `left`, which the worker writes all the time, only when it has
+    /// Lower bound of `left`: a call that enters reads `left`, which the worker writes all the time, only when it has
     /// to.
     known_to_have_left: AtomicUsize,
     has_waiters: AtomicBool,
@@ -266,7 +267,7 @@ impl Window {
         }
     }
 
-    /// Calls under way. While others enter and leave it may be told too large or too small by those.
+    /// Number of active calls. While others enter and leave, the result may be off by those.
     fn under_way(&self) -> usize {
         // In this order: it is not negative.
         let left = self.left.0.load(Ordering::SeqCst);
@@ -275,7 +276,7 @@ impl Window {
 
     fn has_room(&self) -> bool {
         let (entered, known) = (self.entered.0.load(Ordering::SeqCst), self.known_to_have_left.load(Ordering::Relaxed));
-        // What is known may be old, even older than what another thread knew.
+        // The known value may be old, even older than that of another thread.
         entered.wrapping_sub(known) < CALLS_MAX || self.has_room_now()
     }
 
@@ -285,8 +286,8 @@ impl Window {
         self.under_way() < CALLS_MAX || self.is_closed.load(Ordering::SeqCst)
     }
 
-    /// One more call is under way, if there is room. A few threads may find the last place at the same time: then it is
-    /// as many calls more.
+    /// Enters a call, if there is room. A few threads may find the last place at the same time: then the bound is
+    /// exceeded by as many.
     #[must_use]
     pub(crate) fn try_enter(&self) -> bool {
         let has_room = self.has_room();
@@ -301,7 +302,7 @@ impl Window {
         self.entered.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A call is at its end.
+    /// Leaves: a call is at its end.
     pub(crate) fn leave(&self) {
         self.left.0.fetch_add(1, Ordering::SeqCst);
         if self.has_waiters.load(Ordering::SeqCst) {
@@ -309,14 +310,14 @@ impl Window {
         }
     }
 
-    /// No call has to wait any more: each will be refused.
+    /// Closes the window: no call has to wait any more, for each will be refused.
     fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.wake_waiters();
     }
 
-    /// Leaves a waker to be woken when there may be room, in the place of that of this number, if it still waits.
-    /// `None` if there is room.
+    /// Leaves a waker to be woken when there may be room, replacing the one of this number, if it still waits. `None`
+    /// if there is room.
     pub(crate) fn wait(&self, number: Option<u64>, waker: &Waker) -> Option<u64> {
         // The executor's code: not under the lock.
         let waker = waker.clone();
@@ -335,20 +336,19 @@ impl Window {
         (!has_room).then_some(number)
     }
 
-    /// Who waits under this number does not any more. False if it was woken.
+    /// Removes the waiter of this number. False if it was woken.
     pub(crate) fn forget(&self, number: u64) -> bool {
         let removed = self.waiters.lock().unwrap_or_else(PoisonError::into_inner).by_number.remove(&number);
         removed.is_some()
     }
 
-    /// Who was woken has not sent its call: another is to have its turn.
+    /// Passes the turn on: a woken waiter has not sent its call.
     pub(crate) fn pass_on(&self) {
         self.wake_waiters();
     }
 
-    /// Wakes as many as there is room for: when one of the calls that are under way leaves, the next ones have their
-    /// turn, also where those that were woken before do not come. With none under way nobody will leave, so all are
-    /// woken.
+    /// Wakes as many waiters as there is room for: when one of the active calls leaves, the next ones have their turn,
+    /// even if those woken before do not come. With none active no call will leave, so all are woken.
     #[cold]
     fn wake_waiters(&self) {
         let mut woken = Vec::new();

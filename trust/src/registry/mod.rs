@@ -1,4 +1,4 @@
-//! Who is there: trustees by id, and the inbox through which a stranger reaches a worker for the first time.
+//! The registry of trustees by id, and the inbox through which a thread without a slot reaches a worker.
 //!
 //! Nothing here is on the path of a request. Locks are short and never held across user code.
 
@@ -32,34 +32,33 @@ use crate::stats::Counters;
 use crate::sync;
 use crate::trace::Log;
 
-/// What others know of a worker.
+/// The part of a worker that other threads see.
 pub(crate) struct Shared {
     pub(crate) id: TrusteeId,
-    /// As the kernel names it.
+    /// The thread's id in the kernel.
     pub(crate) thread: Pid,
     pub(crate) parker: Parker,
     pub(crate) counters: Counters,
     pub(crate) quiet: Quiet,
     pub(crate) slab: Arc<PropertySlab>,
     pub(crate) trace: Log,
-    /// Which fiber runs there.
+    /// The fiber that runs there.
     pub(crate) fibers: Shown,
     /// The memory of its stacks.
     pub(crate) stacks: OnceLock<Footprint>,
-    /// Who waits for a report. The worker has a message for it if there is anybody.
+    /// Askers for a report. The worker has a message for them if there are any.
     report_to: Mutex<Vec<Arc<Collection>>>,
     inbox: sync::Mutex<Inbox>,
-    /// Calls, and the word that there are messages in the inbox.
+    /// Calls, and the mark that there are messages in the inbox.
     pub(crate) calls: CallQueue,
 }
 
 #[derive(Default)]
 struct Inbox {
     messages: VecDeque<Message>,
-    /// Counts, one for each property: they are bounded by the number of properties, however long the worker does not
-    /// look.
+    /// Counts, one for each property: they are bounded by the number of properties, however late the worker looks.
     counts: HashMap<*mut Header, i64>,
-    /// The word that there are messages is on its way to the worker, or with it.
+    /// The mark for new messages is on its way to the worker, or with it.
     told: bool,
     closed: bool,
 }
@@ -76,7 +75,7 @@ impl Inbox {
         }
     }
 
-    /// All of it.
+    /// Takes all messages.
     fn take(&mut self) -> VecDeque<Message> {
         let mut messages = std::mem::take(&mut self.messages);
         for (property, sum) in std::mem::take(&mut self.counts) {
@@ -86,7 +85,7 @@ impl Inbox {
     }
 }
 
-/// What reaches a worker other than by a slot.
+/// Message to a worker other than by a slot.
 pub(crate) enum Message {
     /// A new client, with the slots it will use.
     Client(Arc<Shared>, Arc<Pair>),
@@ -94,28 +93,28 @@ pub(crate) enum Message {
     Ready(FiberRef),
     /// Runs in a new fiber.
     Spawn(NewFiber),
-    /// Runs in delegated context: what must arrive also where there is no memory for a fiber.
+    /// Runs in delegated context: for work that must arrive also where there is no memory for a fiber.
     Run(Box<dyn FnOnce() + Send>),
     /// Trusts were cloned or dropped by a thread that has no slots, or none that is free.
     Count(PropertyRef, i32),
     /// A thread without a free slot has entrusted this property to the worker.
     Adopt(PropertyRef),
-    /// For the service thread: one without a link has cloned or dropped a trust of a property on another machine
+    /// For the service thread: a thread without a link has cloned or dropped a trust of a property on another machine
     /// (`remote::forward`).
     Forward,
-    /// Somebody wants to know of the fibers ([`Shared::ask_for_report`]).
+    /// A thread wants to know of the fibers ([`Shared::ask_for_report`]).
     Report,
-    /// An empty request: the answer is that it came to it.
+    /// An empty request, answered by its arrival.
     Probe(Arc<Probe>),
     /// Takes the fiber with this number out of the wait with that number, for this reason.
     Interrupt(u64, u64, Box<str>),
-    /// The fiber that runs for this is to unwind at its next wait.
+    /// The fiber that runs for this client is to unwind at its next wait.
     Abort(Whom),
-    /// Look around: something that you wait for has changed.
+    /// A wake-up: something that the worker waits for has changed.
     Nudge,
 }
 
-/// A sum of counts, in parts that are one count each.
+/// Splits a sum of counts into parts of one count each.
 pub(crate) fn parts_of(sum: i64) -> impl Iterator<Item = i32> {
     let mut left = Some(sum);
     std::iter::from_fn(move || {
@@ -142,7 +141,7 @@ pub(crate) struct PropertyRef(pub(crate) *mut Header);
 unsafe impl Send for PropertyRef {}
 
 impl Shared {
-    /// What others know of the worker of the calling thread.
+    /// Shared part of the worker of the calling thread.
     fn new(id: TrusteeId) -> Self {
         Shared {
             id,
@@ -194,15 +193,15 @@ impl Shared {
         self.calls.has_any()
     }
 
-    /// Worker: all calls and messages that have arrived. Who sees that there are no more sees that the worker has
-    /// marked itself busy before (`Threadpool::is_quiet`).
+    /// Worker: takes all calls and messages that have arrived. A thread that sees none left also sees that the worker
+    /// has marked itself busy before (`Threadpool::is_quiet`).
     pub(crate) fn take_messages(&self) -> (Calls, VecDeque<Message>) {
         let taken = self.calls.take();
         let messages = if taken.has_mail { self.take_mail(false) } else { VecDeque::new() };
         (taken.calls, messages)
     }
 
-    /// The messages of which there was word.
+    /// Takes the announced messages.
     fn take_mail(&self, closes: bool) -> VecDeque<Message> {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.told = closes;
@@ -212,7 +211,7 @@ impl Shared {
 
     /// Worker: takes no more calls and messages; those that came are returned.
     pub(crate) fn close_inbox(&self) -> (Calls, VecDeque<Message>) {
-        // First the inbox: nobody gives word of a message after this.
+        // First the inbox: no message is announced after this.
         let messages = self.take_mail(true);
         (self.calls.close().calls, messages)
     }
@@ -221,12 +220,12 @@ impl Shared {
 #[derive(Default)]
 struct Table {
     entries: Vec<Entry>,
-    /// Indices that may be used, again. One whose generations are used up is retired.
+    /// Free indices. One whose generations are used up is retired.
     free: Vec<u16>,
 }
 
 impl Table {
-    /// An index, and which thread it is at that index.
+    /// Takes an index and its next generation.
     fn take(&mut self) -> (u16, u32) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry::default());
@@ -238,8 +237,8 @@ impl Table {
     fn give_back(&mut self, index: u16) {
         let entry = &mut self.entries[usize::from(index)];
         entry.worker = None;
-        // The last one is nobody's (`TrusteeId::vacant`). No id is ever used again: a trust may be older than any of
-        // these threads.
+        // The last generation belongs to no thread (`TrusteeId::vacant`). No id is ever used again: a trust may be
+        // older than any of these threads.
         if entry.generation < u32::MAX - 1 {
             entry.generation += 1;
             self.free.push(index);
@@ -254,7 +253,7 @@ struct Entry {
 }
 
 static TABLE: Mutex<Table> = Mutex::new(Table { entries: Vec::new(), free: Vec::new() });
-/// Says which machine of a rack program this process is.
+/// Sets the number of this process's machine in a rack program.
 ///
 /// # Errors
 /// The number of threads that have a trustee already: to be called before any has.
@@ -280,7 +279,7 @@ pub(crate) fn register() -> Arc<Shared> {
     shared
 }
 
-/// Takes back the id of a worker that has ended. True if it was the last that was there.
+/// Takes back the id of a worker that has ended. True if it was the last worker.
 pub(crate) fn unregister(id: TrusteeId) -> bool {
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     table.give_back(id.index() as u16);
@@ -288,25 +287,25 @@ pub(crate) fn unregister(id: TrusteeId) -> bool {
     table.free.len() == table.entries.len()
 }
 
-/// All that are there.
+/// All workers.
 pub(crate) fn all() -> Vec<Arc<Shared>> {
     let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     table.entries.iter().filter_map(|entry| entry.worker.clone()).collect()
 }
 
-/// The worker with this id, if it is still there.
+/// The worker with this id, if it has not ended.
 pub(crate) fn find(id: TrusteeId) -> Option<Arc<Shared>> {
     let table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     let worker = table.entries.get(id.index())?.worker.as_ref()?;
     (worker.id == id).then(|| Arc::clone(worker))
 }
 
-/// Runs `f` with what others know of this worker, if it is still there, or was lately: one that has ended takes
-/// nothing.
+/// Runs `f` with the shared part of this worker, if it has not ended, or ended lately: an ended worker takes no
+/// messages.
 pub(crate) fn with<R>(id: TrusteeId, f: impl FnOnce(&Arc<Shared>) -> R) -> Option<R> {
     const PLACES: usize = 8;
     thread_local! {
-        /// Those that this thread has asked last, so that it finds them without a lock.
+        /// Workers that this thread has asked last, found without a lock.
         static KNOWN: [Cell<Option<Arc<Shared>>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
     }
     let place = id.index() % PLACES;
@@ -348,7 +347,7 @@ mod tests {
             inbox.put(Message::Count(PropertyRef(two), 1));
             inbox.put(Message::Count(PropertyRef(two), -1));
         }
-        // More than one count can be.
+        // More than one count can hold.
         for _ in 0..3 {
             inbox.put(Message::Count(PropertyRef(one), i32::MAX));
         }

@@ -18,7 +18,7 @@ fn worker() -> Arc<Shared> {
     Arc::new(Shared::new(TrusteeId::vacant()))
 }
 
-/// Reads messages, and sleeps between, until so much has come.
+/// Reads messages, and sleeps between, until this many have come.
 fn read(worker: &Shared, messages: usize) {
     let mut read = 0;
     while read < messages {
@@ -55,7 +55,7 @@ fn loom_messages_of_two_senders_wake() {
     });
 }
 
-/// What was sent before the inbox closed is in it; what comes later is given back.
+/// Messages sent before the inbox closed are in it; later ones are given back.
 #[test]
 fn loom_messages_to_one_that_closes_are_read_or_given_back() {
     explore(|| {
@@ -68,7 +68,7 @@ fn loom_messages_to_one_that_closes_are_read_or_given_back() {
     });
 }
 
-/// A call that notes what becomes of it.
+/// A call that notes how it ends.
 #[repr(C)]
 struct Noted {
     head: CallHead,
@@ -127,7 +127,7 @@ fn loom_calls_and_messages_wake() {
     });
 }
 
-/// What was sent before the worker took its last calls is run; what comes later is given back, and refused.
+/// Calls sent before the worker took its last calls are run; later ones are given back, and refused.
 #[test]
 fn loom_calls_to_one_that_closes_are_run_or_refused() {
     explore(|| {
@@ -142,7 +142,7 @@ fn loom_calls_to_one_that_closes_are_run_or_refused() {
     });
 }
 
-/// Who waits for room is woken by who leaves, or finds room.
+/// A waiter for room is woken by a call that leaves, or finds room.
 #[test]
 fn loom_room_in_the_window_is_not_missed() {
     explore(|| {

@@ -1,6 +1,6 @@
-//! Empty requests to workers, for who watches a program: does a worker come to its loop, and how soon?
+//! Empty requests to workers, for a monitor of the program: does a worker come to its loop, and how soon?
 //!
-//! Invariant: nothing is sent unless somebody asks.
+//! Invariant: nothing is sent unless a caller asks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::{Message, Shared};
 #[derive(Debug)]
 pub struct Probe {
     sent: Instant,
-    /// Nanoseconds from there to the answer, and one more; 0 until then.
+    /// Nanoseconds from sending to the answer, plus one; 0 until then.
     took_ns: AtomicU64,
 }
 
@@ -23,20 +23,20 @@ impl Probe {
         to.send(Message::Probe(Arc::clone(&probe))).ok().map(|()| probe)
     }
 
-    /// Worker: it has come to it.
+    /// Worker: answers, as it has come to its loop.
     pub(crate) fn answer(&self) {
         let ns = u64::try_from(self.sent.elapsed().as_nanos()).unwrap_or(u64::MAX - 1);
-        // Relaxed: nothing else is told by it.
+        // Relaxed: no other data depends on it.
         self.took_ns.store(ns.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// How long the answer took, if it has come.
+    /// Time that the answer took, if it has come.
     #[must_use]
     pub fn took(&self) -> Option<Duration> {
         self.took_ns.load(Ordering::Relaxed).checked_sub(1).map(Duration::from_nanos)
     }
 
-    /// How long ago it was sent.
+    /// Time since it was sent.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.sent.elapsed()

@@ -1,12 +1,12 @@
-//! Whether a worker has anything of its own to do: asked from other threads, which end its pool when none has.
+//! Whether a worker has any work of its own: asked from other threads, which end its pool when none has.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Whether a worker has anything of its own to do, for the end of a pool.
+/// Whether a worker has any work of its own, for the end of a pool.
 #[derive(Default)]
 pub(crate) struct Quiet {
     idle: AtomicBool,
-    /// How often it has had something to do again.
+    /// Times that it has found work again.
     woken: AtomicU64,
 }
 

@@ -1,8 +1,8 @@
-//! What the fibers of each worker wait for, asked from other threads: each worker tells of its own, when its loop comes
-//! to it.
+//! Reports of the waits of each worker's fibers, asked from other threads: each worker reports its own, when its loop
+//! comes to it.
 //!
-//! A worker that does not come to its loop (it runs a long closure, or code of its own) is asked once, however many
-//! want to know, and tells them all when it does.
+//! A worker that does not come to its loop (it runs a long closure, or code of its own) is asked once for any number of
+//! askers, and answers them all when it does.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::deadline::deadline_after;
 use crate::fiber::record::{Seen, Wait};
 use crate::ids::TrusteeId;
 
-/// What stands in the line for a latched value and is no fiber (`together`).
+/// A waiter in the line for a latched value that is no fiber (`together`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Gathered {
     pub(crate) client: TrusteeId,
@@ -23,22 +23,22 @@ pub(crate) struct Gathered {
     pub(crate) on: &'static str,
 }
 
-/// What one worker tells.
+/// Report of one worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) worker: TrusteeId,
     /// Name of the thread, if names were asked for.
     pub(crate) thread: String,
     pub(crate) fibers: Vec<Seen>,
-    /// What the thread's own code waits for.
+    /// Wait of the thread's own code.
     pub(crate) root: Option<Wait>,
-    /// Somebody goes on at some time, whatever else happens.
+    /// A timer is set: some fiber goes on at some time by itself.
     pub(crate) has_timers: bool,
-    /// In the line of which property.
+    /// Waiters by the property in whose line they stand.
     pub(crate) gathered: Vec<(usize, Gathered)>,
 }
 
-/// Reports on their way to who has asked.
+/// Reports on their way to an asker.
 pub(crate) struct Collection {
     pub(crate) with_names: bool,
     state: Mutex<State>,
@@ -73,7 +73,7 @@ impl Collection {
         self.lock().awaited.retain(|id| *id != worker);
     }
 
-    /// Worker: tells.
+    /// Worker: adds its report.
     pub(crate) fn put(&self, report: Report) {
         let mut state = self.lock();
         state.awaited.retain(|id| *id != report.worker);
@@ -83,7 +83,7 @@ impl Collection {
         }
     }
 
-    /// Have all told that were asked and are there?
+    /// Have all asked workers that still exist answered?
     pub(crate) fn is_complete(&self) -> bool {
         self.lock().awaited.is_empty()
     }
@@ -98,7 +98,7 @@ impl Collection {
         }
     }
 
-    /// What was told, and who has not answered.
+    /// Takes the reports, and the workers that have not answered.
     pub(crate) fn take(&self) -> (Vec<Report>, Vec<TrusteeId>) {
         let mut state = self.lock();
         (std::mem::take(&mut state.reports), state.awaited.clone())
@@ -106,11 +106,11 @@ impl Collection {
 }
 
 impl Shared {
-    /// False if the worker takes no more messages.
+    /// Asks for a report. False if the worker takes no more messages.
     fn ask_for_report(&self, to: &Arc<Collection>) -> bool {
         let mut waiting = self.report_to.lock().unwrap_or_else(PoisonError::into_inner);
         let is_asked = !waiting.is_empty();
-        // Those that nobody waits for any more.
+        // Drops collections that are no longer awaited.
         waiting.retain(|other| Arc::strong_count(other) > 1);
         waiting.push(Arc::clone(to));
         drop(waiting);
@@ -121,7 +121,7 @@ impl Shared {
         is_taken
     }
 
-    /// Worker: who has asked.
+    /// Worker: takes the pending askers.
     pub(crate) fn take_asking(&self) -> Vec<Arc<Collection>> {
         std::mem::take(&mut *self.report_to.lock().unwrap_or_else(PoisonError::into_inner))
     }

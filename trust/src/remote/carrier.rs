@@ -1,4 +1,4 @@
-//! What takes batches to workers of other machines and back: the crate `gossamer` has it.
+//! Interface to the transport of batches to workers of other machines and back: the crate `gossamer` implements it.
 
 #![allow(unsafe_code)] // a promise
 
@@ -6,20 +6,20 @@ use crate::buffer::Buffer;
 use crate::ids::TrusteeId;
 use crate::request::Operation;
 
-/// The ways of one worker to those of other machines, as client and as trustee. Used by one thread.
+/// The connections of one worker to those of other machines, as client and as trustee. Used by one thread.
 ///
-/// Batches of one client to one trustee arrive in the order in which they were sent, and are answered in that order.
-/// What cannot go on (a peer that is lost, bytes that make no sense) ends the program.
+/// Batches of one client to one trustee arrive in the order in which they were sent, and are answered in that order. A
+/// fatal error (a peer that is lost, bytes that make no sense) ends the program.
 ///
 /// # Safety
-/// - What [`operation_at`](Self::operation_at) returns is the operation that the peer named by its
+/// - The result of [`operation_at`](Self::operation_at) is the operation that the peer named by its
 ///   [`position`](Self::position), in a program of the same build.
 /// - The bytes of [`receive_requests`](Self::receive_requests) are those that a worker of that program gave to
 ///   [`send`](Self::send), and those of [`receive_answer`](Self::receive_answer) those that it gave to
 ///   [`answer`](Self::answer) for the oldest batch without an answer; each is received once. The captures in them are
-///   run as what they were.
+///   run with their original types.
 ///
-/// How long frames are, where requests lie in them and which property they name is checked all the same.
+/// The lengths of frames, the places of requests in them and the properties that they name are checked all the same.
 pub unsafe trait Carrier {
     /// The workers of other machines, service threads included. All other calls name them by their place in this list.
     fn peers(&self) -> &[TrusteeId];
@@ -28,33 +28,33 @@ pub unsafe trait Carrier {
     /// Bytes of a batch that goes in one piece. Longer ones go as well.
     fn room_bytes(&self) -> usize;
 
-    /// What an operation is called on all machines.
+    /// Position of an operation, the same on all machines.
     fn position(&self, operation: &'static Operation) -> u64;
     /// The operation that another machine has named.
     fn operation_at(&self, position: u64) -> Option<&'static Operation>;
 
     /// Client: would [`send`](Self::send) take a batch?
     fn can_send(&mut self, place: usize) -> bool;
-    /// Client: sends a batch of so many requests. What the buffer holds afterwards is not said.
+    /// Client: sends a batch of this many requests. The contents of the buffer afterwards are unspecified.
     fn send(&mut self, place: usize, batch: &mut Buffer, requests: u32);
-    /// Client: the answer to the oldest batch that has none, once the whole of it has come: into the buffer go the
-    /// responses and then the faults, of which the bytes are returned.
+    /// Client: the answer to the oldest batch that has none, once the whole of it has come: puts the responses and then
+    /// the faults into the buffer, and returns the bytes of the faults.
     fn receive_answer(&mut self, place: usize, into: &mut Buffer) -> Option<u32>;
 
     /// Trustee: the first peer at or behind this place that has sent something.
     fn find_requests(&self, from: usize) -> Option<usize>;
-    /// Trustee: the next batch, once the whole of it has come and the answer to the one before has gone: number of
-    /// requests.
+    /// Trustee: the next batch, once the whole of it has come and the answer to the one before has gone. Returns its
+    /// number of requests.
     fn receive_requests(&mut self, place: usize, into: &mut Buffer) -> Option<u32>;
-    /// Trustee: answers the batch that was received last. What the buffer holds afterwards is not said.
+    /// Trustee: answers the batch that was received last. The contents of the buffer afterwards are unspecified.
     fn answer(&mut self, place: usize, answer: &mut Buffer, faults_bytes: u32);
 
-    /// Moves along what is under way. Once a turn.
+    /// Advances transfers. Once a turn.
     fn turn(&mut self);
-    /// Sends what was held back. At the end of each turn, and so before the worker sleeps.
+    /// Sends the batches held back. At the end of each turn, and so before the worker sleeps.
     fn flush(&mut self);
-    /// Has something come, or can something go on? Asked before the worker sleeps.
+    /// Has something come, or can a transfer go on? Asked before the worker sleeps.
     fn has_news(&self) -> bool;
-    /// Ends the program: what came from this peer makes no sense.
+    /// Ends the program: bytes from this peer make no sense.
     fn end(&self, place: usize, what: &str) -> !;
 }

@@ -1,13 +1,13 @@
-//! Requests to one trustee of another machine: the batch that is being filled, those that wait for their turn, those in
-//! flight, and what to do with their responses. The counterpart of `crate::local::client`, which has
-//! slots in shared memory where this has a carrier.
+//! Requests to one trustee of another machine: the open batch, the batches that wait for their turn, those in flight,
+//! and the continuations of their responses. The counterpart of `crate::local::client`, which has slots in shared
+//! memory where this has a carrier.
 //!
 //! Requests are written in place, into the bytes that will travel. Their continuations lie in the same order in a
 //! buffer of their own, which stays here until the answer has come: no ids, no map.
 //!
-//! Order and fairness: batches are sent and answered in order. Who may wait does so while full batches stand in line,
-//! in a line of fibers; each answered batch lets the first of them go on, whatever callbacks have sent meanwhile, and
-//! whoever has gone on lets the next one if there is room still.
+//! Order and fairness: batches are sent and answered in order. While full batches are queued, callers that may wait do
+//! so in a line of fibers. Each answered batch resumes the first of them, even if callbacks have sent more meanwhile,
+//! and a resumed fiber resumes the next one if there is room still.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -32,10 +32,10 @@ pub(super) struct PeerTrustee {
     pub(super) trustee: TrusteeId,
     /// Its place at the carrier.
     pub(super) place: usize,
-    /// In the list of those with something outstanding.
+    /// In the list of those with outstanding requests.
     pub(super) listed: Cell<bool>,
     open: RefCell<Batch>,
-    /// Something in the open batch does not wait for answers to those in flight.
+    /// A request in the open batch does not wait for answers to the batches in flight.
     is_urgent: Cell<bool>,
     /// Full batches, in order.
     waiting: RefCell<VecDeque<Batch>>,
@@ -46,7 +46,7 @@ pub(super) struct PeerTrustee {
     line: FiberQueue,
     /// Fibers that wait for answers.
     waiters: FiberQueue,
-    /// Is it full, or does anybody stand in line?
+    /// Is it full, or are there fibers in line?
     crowded: Cell<bool>,
 }
 
@@ -117,13 +117,13 @@ impl PeerTrustee {
             || !self.waiting.borrow().is_empty()
     }
 
-    /// Batches made so far, those included that are not sent yet.
+    /// Batches made so far, including those not sent yet.
     pub(super) fn written_in_all(&self) -> u64 {
         let open = u64::from(self.open.borrow().continuations.count > 0);
         self.answered.get() + self.in_flight.borrow().len() as u64 + self.waiting.borrow().len() as u64 + open
     }
 
-    /// Waits until so many batches have been answered, and their continuations have run.
+    /// Waits until this many batches have been answered, and their continuations have run.
     pub(super) fn wait_for_answers(&self, worker: &impl Local, batches: u64) {
         worker.wait_in(&self.waiters, || self.answered.get() >= batches);
     }
@@ -132,7 +132,7 @@ impl PeerTrustee {
         self.waiting.borrow().len() >= REMOTE_WAITING_MAX
     }
 
-    /// To be called when a batch or a fiber has come to those that wait, or gone.
+    /// Notes a change. To be called when a batch or a fiber has joined or left its line.
     fn note_crowd(&self) {
         self.crowded.set(self.is_full() || !self.line.is_empty());
     }
@@ -161,7 +161,7 @@ impl PeerTrustee {
         }
     }
 
-    /// Lets the first of the line go on.
+    /// Resumes the first fiber of the line.
     fn call_next(&self, worker: &impl Local) {
         if let Some(fiber) = self.line.pop() {
             self.note_crowd();
@@ -233,7 +233,7 @@ impl PeerTrustee {
         }
     }
 
-    /// One more request has been made.
+    /// Notes one more request.
     #[inline(always)]
     pub(super) fn note_submitted(&self, worker: &impl Local, peers: &Peers) {
         peers.numbers.add_one(self.place);
@@ -243,7 +243,7 @@ impl PeerTrustee {
         }
     }
 
-    /// The open batch is full: it stands in line, and is sent if it may.
+    /// Closes the open batch, which is full: it is queued, and sent if it may.
     #[inline(never)]
     pub(super) fn close(&self, worker: &impl Local, peers: &Peers) {
         let writer = peers.writers.borrow_mut().pop().unwrap_or_else(Writer::new);
@@ -255,7 +255,7 @@ impl PeerTrustee {
         self.send_waiting(worker, peers);
     }
 
-    /// Sends the batches that stand in line, as far as the carrier takes them.
+    /// Sends the queued batches, as far as the carrier takes them.
     fn send_waiting(&self, worker: &impl Local, peers: &Peers) {
         while !self.waiting.borrow().is_empty() && peers.carrier.borrow_mut().can_send(self.place) {
             let next = self.waiting.borrow_mut().pop_front();
@@ -278,8 +278,8 @@ impl PeerTrustee {
         counters.batches_sent.add(1);
     }
 
-    /// Sends what may go at the end of a turn: full batches, and the open one if nothing else is in flight. So batches
-    /// grow by themselves while an earlier one is with the trustee.
+    /// Sends at the end of a turn: full batches, and the open one if nothing else is in flight. So batches grow by
+    /// themselves while an earlier one is with the trustee.
     pub(super) fn flush(&self, worker: &impl Local, peers: &Peers) {
         self.send_waiting(worker, peers);
         if (self.is_urgent.get() || self.in_flight.borrow().is_empty()) && self.waiting.borrow().is_empty() {
@@ -306,7 +306,7 @@ impl PeerTrustee {
         }
     }
 
-    /// Handles the answers that have come, and sends what waited for them. True if there were any.
+    /// Handles the answers that have come, and sends the batches that waited for them. True if there were any.
     pub(super) fn collect(&self, worker: &impl Local, peers: &Peers) -> bool {
         let mut any = false;
         loop {
@@ -356,7 +356,7 @@ impl PeerTrustee {
 
 #[cfg(all(test, not(loom), not(miri)))]
 impl PeerTrustee {
-    /// How many full batches stand in line, and whether callers do who may wait.
+    /// Number of full batches that are queued, and whether there are callers in line.
     pub(super) fn waiting(&self) -> (usize, bool) {
         (self.waiting.borrow().len(), self.crowded.get())
     }

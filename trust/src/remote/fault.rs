@@ -1,7 +1,7 @@
-//! Why requests of another machine have no response: as text that can travel, and as part of an answer.
+//! Reasons why requests of another machine have no response: as text that can travel, and as part of an answer.
 //!
-//! An answer is the responses, one behind the other, and behind them, if there are any, the faults: which request of
-//! the batch, and why. How many bytes the faults have travels beside the answer.
+//! An answer is the responses, one behind the other, and behind them, if there are any, the faults: the index of each
+//! request in the batch, and the reason. The byte count of the faults travels beside the answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +10,11 @@ use crate::buffer::Buffer;
 use crate::config::{FAULT_TEXT_BYTES_MAX, REMOTE_MESSAGE_BYTES_MAX};
 use crate::request::Fault;
 
-/// The faults of an answer together are no longer: texts are cut where there are very many. What comes is checked
-/// against it before memory is taken.
+/// Largest size of all faults of an answer: texts are cut where there are very many. A received size is checked against
+/// it before memory is taken.
 const FAULTS_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 1 << 30 };
 
-/// Why a request of another machine has no response.
+/// Reason why a request of another machine has no response.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct RemoteFault {
     kind: u8,
@@ -68,7 +68,7 @@ pub(super) fn append(answer: &mut Buffer, faults: Vec<(u32, Fault)>) -> u32 {
     bytes.len() as u32
 }
 
-/// Takes the faults, which are so many bytes, off an answer to so many requests.
+/// Takes the faults, which have this many bytes, off an answer to this many requests.
 #[cold]
 pub(super) fn split_off(answer: &mut Buffer, bytes: u32, requests: u32) -> Result<Vec<(u32, Fault)>, Malformed> {
     let responses = answer.len().checked_sub(bytes as usize).ok_or(Malformed("faults beyond their answer"))?;
@@ -129,7 +129,7 @@ mod tests {
         );
     }
 
-    /// What only a peer that is out of order would send.
+    /// Faults that only a broken peer would send.
     #[test]
     fn faults_that_do_not_fit_their_batch_are_refused() {
         let split = |indices: &[u32], behind: usize| {

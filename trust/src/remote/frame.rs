@@ -6,9 +6,9 @@
 //! request:  [property u64][length u32, unless all of the operation have the same] [captures and arguments]
 //! ```
 //!
-//! Requests of one kind that follow one another share a head. A *position* says what to do, relative to the program's
-//! image; the first few different ones of a frame are named from then on by the order in which they came. Here are pure
-//! functions on bytes: who sends frames is not known here, nor what positions are.
+//! Requests of one kind that follow one another share a head. A *position* names an operation, relative to the
+//! program's image; the first few different ones of a frame are named from then on by the order in which they came.
+//! Here are pure functions on bytes, which know neither the senders of frames nor the meaning of positions.
 //!
 //! Invariant: [`Cursor::next`] returns requests that lie inside the frame, one behind the other, or an error.
 
@@ -21,20 +21,20 @@ use crate::request::Operation;
 
 /// Operations that a frame has names for.
 const NAMES: usize = 16;
-/// The name of those beyond: the position follows each time.
+/// The name of later operations: the position follows each time.
 const NAMELESS: u32 = u32::MAX;
 const HEAD_BYTES: usize = 8;
 const POSITION_BYTES: usize = 8;
 pub(super) const PROPERTY_BYTES: usize = 8;
 pub(super) const LENGTH_BYTES: usize = 4;
 
-/// A frame in the making.
+/// A frame being written.
 pub(super) struct Writer {
     buffer: Buffer,
     /// Bytes written.
     at: usize,
     requests: u32,
-    /// What the open run consists of, where its number of requests stands, and what that is.
+    /// Operation of the open run, the place of its number of requests, and that number.
     run: *const Operation,
     run_number_at: usize,
     run_requests: u32,
@@ -68,9 +68,9 @@ impl Writer {
         self.requests
     }
 
-    /// Takes in one request of so many bytes behind its run's head, and says where they are to be written: property,
-    /// length if it varies, captures. `None`, and nothing taken, if the frame holds requests and would be longer than
-    /// `room`.
+    /// Takes in one request of this many bytes behind its run's head, and returns where they are to be written:
+    /// property, length if it varies, captures. `None`, and nothing taken, if the frame holds requests and would be
+    /// longer than `room`.
     #[inline(always)]
     pub(super) fn add(
         &mut self,
@@ -112,7 +112,7 @@ impl Writer {
             return None;
         }
         let name = known.unwrap_or(self.named);
-        // A whole room at once, and what a carrier may put behind the data.
+        // All of the room at once, and the bytes that a carrier may put behind the data.
         self.buffer.reserve(end.max(room) + super::BEHIND_BYTES);
         self.buffer.set_len(end);
         let head = &mut self.buffer.bytes_mut()[start..end];
@@ -146,12 +146,12 @@ impl Writer {
 pub(super) struct Item<O> {
     pub(super) operation: O,
     pub(super) property: u64,
-    /// Where its captures and arguments lie.
+    /// Start of its captures and arguments.
     pub(super) start: usize,
     pub(super) len: usize,
 }
 
-/// What an operation tells of its requests.
+/// The part of an operation that a cursor needs.
 pub(super) trait Kind: Copy {
     /// The number of bytes of each, or `None` if they differ.
     fn packed_bytes(self) -> Option<usize>;
@@ -239,7 +239,7 @@ impl<O: Kind> Cursor<O> {
     }
 }
 
-/// What is wrong with bytes that another machine sent.
+/// Error in bytes that another machine sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 

@@ -1,6 +1,6 @@
-//! What a worker knows of other machines: as a client of their workers (`client`), as a trustee of theirs (`server`),
-//! and the carrier (`carrier`) that takes batches there and back. What a batch looks like: `frame`; what went wrong
-//! with requests: `fault`.
+//! A worker's state for other machines: as a client of their workers (`client`), as a trustee of theirs (`server`), and
+//! the carrier (`carrier`) that takes batches there and back. The layout of a batch: `frame`; errors of requests:
+//! `fault`.
 //!
 //! Invariant: the carrier is not borrowed while closures or callbacks run, for they may send.
 
@@ -34,14 +34,14 @@ use client::{Continuations, PeerTrustee};
 use frame::{Malformed, Writer};
 use numbers::Numbers;
 
-/// Bytes that a carrier may put behind a batch without having it moved.
+/// Bytes that a carrier may put behind a batch without moving it.
 pub(crate) const BEHIND_BYTES: usize = 64;
 
-/// The worker that all of this belongs to.
+/// The worker that this state belongs to.
 pub(crate) trait Local: Host + Waits {}
 impl<W: Host + Waits> Local for W {}
 
-/// All that a worker knows of other machines: nothing, or its peers.
+/// A worker's state for other machines: nothing, or its peers.
 #[derive(Default)]
 pub(crate) struct Remote {
     peers: OnceCell<Box<Peers>>,
@@ -55,11 +55,11 @@ struct Peers {
     clients: Box<[Rc<PeerClient>]>,
     /// The service thread of each machine.
     services: Box<[TrusteeId]>,
-    /// Of requests made to each trustee.
+    /// Number of requests made to each trustee.
     numbers: Arc<Numbers>,
-    /// By machine and worker: the place.
+    /// Places by machine and worker.
     places: Vec<Vec<usize>>,
-    /// Places of trustees with something outstanding.
+    /// Places of trustees with outstanding requests.
     active: RefCell<Vec<usize>>,
     /// Memory to be used again.
     writers: RefCell<Vec<Writer>>,
@@ -103,7 +103,7 @@ impl Peers {
         self.trustees.get(place).filter(|peer| peer.trustee == id)
     }
 
-    /// Puts a trustee among those with something outstanding.
+    /// Puts a trustee among those with outstanding requests.
     #[inline(always)]
     fn list(&self, peer: &PeerTrustee) {
         if !peer.listed.replace(true) {
@@ -111,7 +111,7 @@ impl Peers {
         }
     }
 
-    /// What came from this peer makes no sense: the program ends.
+    /// Ends the program: bytes from this peer make no sense.
     #[cold]
     fn end(&self, place: usize, Malformed(what): Malformed) -> ! {
         self.carrier.borrow().end(place, what)
@@ -119,7 +119,7 @@ impl Peers {
 }
 
 impl Remote {
-    /// Gives this worker its carrier. Once.
+    /// Gives this worker its carrier. Called once.
     pub(crate) fn attach(&self, worker: TrusteeId, carrier: Box<dyn Carrier>) {
         let _ = self.peers.set(Box::new(Peers::new(worker, carrier)));
         numbers::attached(worker);
@@ -143,13 +143,13 @@ impl Remote {
         self.peers.get().is_some_and(|peers| peers.trustees.iter().any(PeerTrustee::is_outstanding))
     }
 
-    /// For each trustee with something outstanding its place, and how many batches have been made for it so far.
+    /// For each trustee with outstanding requests its place, and the number of batches made for it so far.
     pub(crate) fn written_in_all(&self) -> Vec<(usize, u64)> {
         let Some(peers) = self.peers.get() else { return Vec::new() };
         peers.active.borrow().iter().map(|&place| (place, peers.trustees[place].written_in_all())).collect()
     }
 
-    /// Waits until so many batches have been answered, and their continuations have run.
+    /// Waits until this many batches have been answered, and their continuations have run.
     pub(crate) fn wait_for_answers(&self, worker: &impl Local, written: &[(usize, u64)]) {
         let Some(peers) = self.peers.get() else { return };
         written.iter().for_each(|&(place, batches)| peers.trustees[place].wait_for_answers(worker, batches));
@@ -190,7 +190,7 @@ impl Remote {
         }
     }
 
-    /// Sends what is pending, and what the carrier held back.
+    /// Sends pending requests, and the batches that the carrier held back.
     pub(crate) fn flush(&self, worker: &impl Local) {
         let Some(peers) = self.peers.get() else { return };
         for &place in &*peers.active.borrow() {
@@ -199,7 +199,7 @@ impl Remote {
         peers.carrier.borrow_mut().flush();
     }
 
-    /// Sends what this trustee is asked for, if there is room for one more batch, before the turn ends.
+    /// Sends pending requests to this trustee, if there is room for one more batch, before the turn ends.
     pub(crate) fn send_now(&self, worker: &impl Local, trustee: TrusteeId) {
         if let Some(peers) = self.peers.get()
             && let Some(peer) = peers.trustee(trustee)
@@ -209,7 +209,7 @@ impl Remote {
         }
     }
 
-    /// Adds a request for a trustee of another machine, or says why it cannot be sent.
+    /// Adds a request for a trustee of another machine, or returns the reason why it cannot be sent.
     ///
     /// # Safety
     /// If it is sent the values behind `request` and `response` have been moved out. The response must fit what the

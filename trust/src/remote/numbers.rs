@@ -1,8 +1,9 @@
-//! How many requests each worker of this machine has made to each trustee of other machines, where all threads of the
-//! machine can read it: its service thread answers for all (`reclaim.rs`). And the counts of threads that have no link.
+//! Numbers of requests that each worker of this machine has made to each trustee of other machines, readable by all
+//! threads of the machine: its service thread answers for all (`reclaim.rs`). And the counts of threads that have no
+//! link.
 //!
-//! A number is written by its worker alone, with a plain store, before whatever it does next. Counts of threads without
-//! links lie in one list until the service thread submits them, which it does before it tells the numbers.
+//! A number is written by its worker alone, with a plain store, before any later step of the worker. Counts of threads
+//! without links lie in one list until the service thread submits them, which it does before it reports the numbers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ pub(super) struct Numbers {
     written: Box<[(TrusteeId, AtomicU64)]>,
 }
 
-/// Of all workers that were ever attached.
+/// Numbers of all workers that were ever attached.
 static ALL: Mutex<Vec<Arc<Numbers>>> = Mutex::new(Vec::new());
 
 impl Numbers {
@@ -29,7 +30,7 @@ impl Numbers {
         numbers
     }
 
-    /// One more request. Relaxed: see the proof in `reclaim.rs`; this worker is the only writer.
+    /// Counts one more request. Relaxed: see the proof in `reclaim.rs`; this worker is the only writer.
     #[inline(always)]
     pub(super) fn add_one(&self, place: usize) {
         let written = &self.written[place].1;
@@ -37,8 +38,8 @@ impl Numbers {
     }
 }
 
-/// For each worker of this machine that has made requests to this trustee: its index, and how many, those included that
-/// it has not sent yet.
+/// Returns, for each worker of this machine that has made requests to this trustee, its index and their number,
+/// including those not sent yet.
 pub(crate) fn numbers_for(trustee: TrusteeId) -> Vec<(u16, u64)> {
     let all = lock(&ALL);
     let number = |numbers: &Arc<Numbers>| {
@@ -55,12 +56,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The service thread of this machine.
 static SERVICE: OnceLock<TrusteeId> = OnceLock::new();
 
-/// The service thread of this machine, to which threads without links hand what must reach another one.
+/// The service thread of this machine, to which threads without links hand counts for another machine.
 pub(crate) fn service() -> Option<TrusteeId> {
     SERVICE.get().copied()
 }
 
-/// This worker has links.
+/// Notes that this worker has links.
 pub(super) fn attached(worker: TrusteeId) {
     let _ = SERVICE.set(worker); // the first one: see `link::attach`
 }
@@ -78,7 +79,7 @@ static FORWARDS: Mutex<Forwards> = Mutex::new(Forwards(None));
 /// Counts trusts of a property of another machine, on a thread that need not have a link there: the service thread
 /// sends it.
 pub(crate) fn forward(trustee: TrusteeId, property: *mut Header, delta: i32) {
-    // It is there before the first such trust can be, and ends when all workers have.
+    // The service thread is there before the first such trust can be, and ends when all workers have.
     let Some(worker) = service().and_then(registry::find) else { return };
     let mut forwards = lock(&FORWARDS);
     let waiting = forwards.0.get_or_insert_default();
@@ -90,7 +91,7 @@ pub(crate) fn forward(trustee: TrusteeId, property: *mut Header, delta: i32) {
     }
 }
 
-/// Service thread: what [`forward`] has put down, to be submitted.
+/// Service thread: takes the counts of [`forward`], to be submitted.
 pub(crate) fn take_forwarded() -> impl Iterator<Item = (TrusteeId, *mut Header, i32)> {
     let waiting = lock(&FORWARDS).0.take().unwrap_or_default();
     let parts = |((trustee, property), sum)| registry::parts_of(sum).map(move |part| (trustee, property, part));

@@ -1,7 +1,7 @@
 //! Requests of clients on other machines: runs a frame that came from one of them in delegated context, and gives the
 //! carrier the answer. The counterpart of `crate::local::trustee`.
 //!
-//! What the peer sent is checked before it is used: where each request lies (`frame`), that its operation is one
+//! All data from the peer is checked before it is used: the place of each request (`frame`), its operation
 //! (`Carrier::operation_at`), that its property is one of this trustee's, and that this is of the type that the
 //! operation is for.
 
@@ -43,7 +43,7 @@ impl PeerClient {
     }
 }
 
-/// Serves the batches that have come from one client, though no more than some: others want their turn too.
+/// Serves the batches that have come from one client, up to a limit: others want their turn too.
 pub(super) fn serve(host: &impl Host, peers: &Peers, place: usize) -> bool {
     (0..REMOTE_SERVED_A_TURN).take_while(|_| serve_next(host, peers, place)).count() > 0
 }
@@ -71,7 +71,7 @@ fn serve_next(host: &impl Host, peers: &Peers, place: usize) -> bool {
     received.is_some()
 }
 
-/// The responses to a batch, and which requests of it have none.
+/// The responses to a batch, and the requests of it that have none.
 type Served = (Buffer, Vec<(u32, Fault)>);
 
 /// Runs a batch in delegated context.

@@ -1,5 +1,5 @@
-//! A worker with a peer that these tests play: what is sent, in which order it is answered, who may go on when, and
-//! what of the peer's own requests is run.
+//! A worker with a peer that these tests play: the batches sent, the order of answers, the order in which waiters go
+//! on, and the requests of the peer that are run.
 
 mod machines;
 mod sending;
@@ -20,8 +20,8 @@ use crate::{Error, Trust, spawn, yield_now};
 const ROOM_BYTES: usize = 400;
 const SENDS_MAX: usize = 2;
 
-/// What the peer has been sent and not answered, and its answers that have not been taken; the batches that it sends
-/// itself, and what they were answered.
+/// State of the peer: the batches it was sent and has not answered, and its answers that have not been taken; the
+/// batches that it sends itself, and the answers to them.
 #[derive(Default)]
 struct Peer {
     sent: VecDeque<u32>,
@@ -47,7 +47,7 @@ struct Played {
     peer: Rc<RefCell<Peer>>,
 }
 
-// SAFETY: there are no operations and no requests; the answers are what the closures of each test would give.
+// SAFETY: there are no operations and no requests; the answers are those of the closures of each test.
 unsafe impl Carrier for Played {
     fn peers(&self) -> &[TrusteeId] {
         &self.peers
@@ -134,7 +134,7 @@ fn play_after<B>(
     thread.join().unwrap();
 }
 
-/// Makes requests without waiting, in a callback's place.
+/// Makes requests without waiting, as a callback does.
 fn post(there: &Trust<u64>, then: impl FnOnce() + 'static) {
     worker::with(|worker| worker.call_back(|| there.apply_then(|v| *v += 1, move |()| then())));
 }
@@ -225,7 +225,7 @@ fn callbacks_that_keep_asking_do_not_starve_fibers() {
     });
 }
 
-/// What stays on its thread, in a fiber of that thread.
+/// A value that stays on its thread, in a fiber of that thread.
 struct Local<T>(T);
 // SAFETY: the tests above spawn on their own worker, and fibers stay on theirs.
 unsafe impl<T> Send for Local<T> {}
@@ -290,14 +290,14 @@ fn who_is_no_peer_is_refused() {
 }
 
 thread_local! {
-    /// On which properties a [`Probe`] has run.
+    /// Properties on which a [`Probe`] has run.
     static PROBED: RefCell<Vec<u64>> = RefCell::default();
 }
 
-/// A request that only tells on which property it was run, without looking at it. Its response is what it holds.
+/// A request that only notes the property it was run on, without looking at it. Its response is the value it holds.
 struct Probe<const TARGET: u64>(u64);
 
-/// The targets of probes: no property, whatever property, and one of type `u64`.
+/// The targets of probes: no property, any property, and one of type `u64`.
 const NONE: u64 = 0;
 const ANY: u64 = 1;
 const NUMBER: u64 = 2;
@@ -315,7 +315,7 @@ impl<const TARGET: u64> Request for Probe<TARGET> {
     }
 }
 
-/// The frame of a peer that asks each of these properties.
+/// The frame of a peer with one request to each of these properties.
 fn frame<const TARGET: u64>(properties: &[u64]) -> Vec<u8> {
     let mut writer = Writer::new();
     properties.iter().for_each(|property| add::<TARGET>(&mut writer, *property));
@@ -328,8 +328,8 @@ fn add<const TARGET: u64>(writer: &mut Writer, property: u64) {
     unsafe { at.cast::<[u64; 2]>().write_unaligned([property, !property]) };
 }
 
-/// Has the peer ask this worker, and says which of its requests were run, and which were told that the property is
-/// gone.
+/// Has the peer send these requests to this worker. Returns those that were run, and those that were told that the
+/// property is gone.
 fn asked<const TARGET: u64>(peer: &Rc<RefCell<Peer>>, properties: &[u64]) -> (Vec<u64>, Vec<u32>) {
     let count = properties.len() as u32;
     peer.borrow_mut().requests.push_back((frame::<TARGET>(properties), count));
@@ -360,11 +360,11 @@ fn a_peer_s_request_is_run_on_a_property_of_this_trustee_only() {
         let (one, two) = (crate::local_trustee().entrust(1u64), crate::local_trustee().entrust(2u64));
         let (one, two) = ((address(&one), one), (address(&two), two));
         assert_eq!(asked::<ANY>(peer, &[one.0, two.0]), (vec![one.0, two.0], vec![]));
-        // What was never one: the peer's own, none, the last address, and the middle of one that is there.
+        // Addresses of no property here: the peer's own, none, the last address, and the middle of an existing one.
         for stranger in [address(there), 0, u64::MAX, one.0 + 8, one.0 + 1] {
             assert_eq!(asked::<ANY>(peer, &[stranger]), (vec![], vec![0]), "{stranger:#x}");
         }
-        // Whatever was looked up last.
+        // After any earlier look-up.
         let mixed = [one.0, 4096, one.0, 4096, 4096, two.0, two.0, 0];
         assert_eq!(asked::<ANY>(peer, &mixed), (vec![one.0, one.0, two.0, two.0], vec![1, 3, 4, 7]));
         // To drop them, the peer would have to be asked.
@@ -404,7 +404,7 @@ fn a_peer_s_closure_is_run_on_properties_of_its_type_only() {
     play(|peer, _| {
         let here = crate::local_trustee();
         let (number, text) = (here.entrust(1u64), here.entrust(String::from("not a number")));
-        // Of the same size and alignment, of one that lies in a box, and one that wraps it.
+        // A type of the same size and alignment, one that lies in a box, and one that wraps it.
         let (signed, large) = (here.entrust(1i64), here.entrust([0u64; 1000]));
         let latched = here.entrust(crate::Latch::new(1u64));
         let right = address(&number);
@@ -443,7 +443,7 @@ fn a_batch_of_another_number_of_requests_than_it_says_is_malformed() {
             let outcome = super::server::run(worker, peers, worker_id(7, 0), &frame, 3);
             let (answer, faults) = outcome.unwrap_or_else(|Malformed(what)| panic!("{what}"));
             assert!(faults.is_empty() && answer.len() == 3 * 8);
-            // Room for an answer in one piece, and for what a carrier puts behind it.
+            // Room for an answer in one piece, and for the bytes that a carrier puts behind it.
             assert_eq!(answer.capacity(), (ROOM_BYTES + super::BEHIND_BYTES).next_multiple_of(64));
         });
     });

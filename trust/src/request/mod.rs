@@ -2,15 +2,15 @@
 //!
 //! A request is `[head][captures]`, padded to 8; the head (`slot/dictionary.rs`) tells operation and property. The
 //! [`Operation`] is a static of the closure's type; it knows how to run the captured bytes and how to drop them unrun.
-//! On the client's side each request leaves `[continuation: 8 bytes][captures of what to do with the response]`, in the
-//! same order.
+//! On the client's side each request leaves `[continuation: 8 bytes][captures of the response's handler]`, in the same
+//! order.
 //!
-//! What is captured implements [`Request`] or [`Response`]; each such type has two forms, itself inline or a
-//! pointer to its own allocation (too large, too aligned, or no slot was free).
+//! Captures implement [`Request`] or [`Response`]; each such type has two forms, itself inline or a pointer to its own
+//! allocation (too large, too aligned, or no slot was free).
 //!
-//! Invariants: (E1) bytes written for an operation are read once, by `run` or by `refuse` of that operation;
-//! (E2) likewise for continuations and `resume`; (E3) `next` is set before anything that may panic, so that a
-//! batch goes on behind a request that panicked.
+//! Invariants: (E1) bytes written for an operation are read once, by `run` or by `refuse` of that operation; (E2)
+//! likewise for continuations and `resume`; (E3) `next` is set before anything that may panic, so that a batch goes on
+//! behind a request that panicked.
 
 #![allow(unsafe_code)]
 
@@ -30,12 +30,12 @@ use crate::unwind::quietly;
 /// Bytes of a continuation before its captures.
 pub(crate) const CONTINUATION_HEAD: usize = 8;
 
-/// What a kind of request runs on: checked where another machine has named the request and the property.
+/// Target of a kind of request: checked where another machine has named the request and the property.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
     /// No property.
     Nothing,
-    /// A property of whatever type.
+    /// A property of any type.
     AnyProperty,
     /// A property whose value is of this type.
     Property(TypeId),
@@ -47,7 +47,7 @@ impl Target {
     }
 }
 
-/// What a client asks of a trustee: the captured part of a request.
+/// Request of a client to a trustee: the captured part.
 pub(crate) trait Request: Sized {
     /// Runs it at the trustee and puts exactly one response or fault into `serving`.
     ///
@@ -61,14 +61,14 @@ pub(crate) trait Request: Sized {
     const IS_FLAT: bool = false;
     /// Bytes of the packed form, if they are always as many.
     const PACKED_BYTES: Option<usize> = Some(size_of::<Self>());
-    /// Is there a notice that does the same? Only where the order among the client's requests is of no account, and
-    /// nothing is answered.
+    /// Is there a notice that does the same? Only where the order among the client's requests does not matter, and
+    /// there is no answer.
     const HAS_NOTICE: bool = false;
-    /// That notice.
+    /// Turns it into that notice.
     fn into_notice(self, _property: *mut Header) -> Result<Notice, Self> {
         Err(self)
     }
-    /// What it runs on.
+    /// The target it runs on.
     const TARGET: Target;
 
     /// For messages: the closure, and the type of its property.
@@ -76,7 +76,7 @@ pub(crate) trait Request: Sized {
         format!("`{}`", type_name::<Self>())
     }
 
-    /// Appends the packed form. As it stands only for types without pointers.
+    /// Appends the packed form. This default is only for types without pointers.
     fn pack(self, to: &mut Vec<u8>) {
         pack_flat(self, to);
     }
@@ -108,7 +108,7 @@ pub(crate) fn name_on<T, F>() -> String {
     format!("`{}` on a `{}`", type_name::<F>(), type_name::<T>())
 }
 
-/// A request that stays in its process. What claims to be a packed one is refused.
+/// A request that stays in its process. A packed form of it is refused.
 pub(crate) trait LocalRequest: Sized {
     /// # Safety
     /// As [`Request::run`].
@@ -119,7 +119,7 @@ impl<R: LocalRequest> Request for R {
     const TARGET: Target = Target::Nothing;
     const PACKED_BYTES: Option<usize> = None;
 
-    /// Never of use.
+    /// Never called to any effect.
     fn pack(self, _to: &mut Vec<u8>) {}
 
     unsafe fn unpack(_from: &[u8]) -> Option<Self> {
@@ -133,7 +133,7 @@ impl<R: LocalRequest> Request for R {
     }
 }
 
-/// What some requests come to where there is no slot for them.
+/// A request as a message, where there is no slot for it.
 pub(crate) enum Notice {
     /// Trusts of this property were cloned or dropped.
     Count(*mut Header, i32),
@@ -160,7 +160,7 @@ pub(crate) unsafe fn unpack_flat<C>(from: &[u8]) -> C {
     unsafe { from.as_ptr().cast::<C>().read_unaligned() }
 }
 
-/// What the client does with the response to one request.
+/// The client's handler of the response to one request.
 pub(crate) trait Response: Sized {
     /// Must the client see it? If not it captures nothing.
     const IS_AWAITED: bool = true;
@@ -176,14 +176,14 @@ pub(crate) type ClientSide = slot::ClientSide<Operation>;
 pub(crate) type TrusteeSide = slot::TrusteeSide<Operation>;
 pub(crate) type RequestHead = slot::RequestHead<Operation>;
 
-/// What the trustee does with the captured bytes of one type of request.
+/// The trustee's functions for the captured bytes of one type of request.
 #[repr(C)]
 pub struct Operation {
-    /// Tells that this is one, where only an address came.
+    /// Mark of an operation, checked where only an address came.
     magic: u64,
     /// Runs the request whose captures lie at the pointer (not yet aligned for them) on the property.
     pub(crate) run: unsafe fn(*mut u8, *mut Header, &mut Serving),
-    /// Drops the captures unrun, and says where the next request begins.
+    /// Drops the captures unrun, and returns the start of the next request.
     pub(crate) refuse: unsafe fn(*mut u8) -> *mut u8,
     /// Runs the request from its packed form.
     pub(crate) run_packed: unsafe fn(&[u8], *mut Header, &mut Serving),
@@ -233,7 +233,7 @@ impl Operation {
     }
 }
 
-/// What the client does when the response to one request is there.
+/// The client's function for the response to one request.
 pub(crate) struct Continuation {
     /// Must the client see the response? If not it captures nothing.
     pub(crate) is_awaited: bool,
@@ -244,7 +244,7 @@ pub(crate) struct Continuation {
 /// The trustee's state while it serves one batch.
 pub(crate) struct Serving {
     pub(crate) out: Writer,
-    /// Where the request after the current one begins.
+    /// Start of the request after the current one.
     pub(crate) next: *mut u8,
     pub(crate) index: u32,
     /// Property of the closure that runs now; null between closures.
@@ -262,7 +262,7 @@ impl Serving {
 /// The client's state while it handles the responses of one batch.
 pub(crate) struct Resuming {
     pub(crate) responses: Reader,
-    /// Where the continuation after the current one begins.
+    /// Start of the continuation after the current one.
     pub(crate) next: *mut u8,
 }
 
@@ -277,7 +277,7 @@ pub(crate) const fn capture_bytes<C>() -> usize {
     over + size_of::<C>().next_multiple_of(8)
 }
 
-/// Reads captures of type `C` that begin at or behind `at`, and says where the next record begins.
+/// Reads captures of type `C` that begin at or behind `at`, and returns the start of the next record.
 ///
 /// # Safety
 /// Captures of type `C` were written there by [`write_captures`], and are read once.
@@ -347,7 +347,7 @@ impl<C: Request> OperationOf<C> {
 unsafe fn refuse_captures<C>(at: *mut u8) -> *mut u8 {
     // SAFETY: E1; the operation is written with captures `C`.
     let (value, next) = unsafe { read_captures::<C>(at) };
-    // Captures that panic when dropped have said so through the panic hook; the requests behind are refused too.
+    // A panic of dropped captures is reported by the panic hook; the requests behind are refused too.
     quietly(|| drop(value));
     next
 }
@@ -394,14 +394,14 @@ impl<U, H: FnOnce(Result<U, Fault>)> Response for Then<U, H> {
     #[inline(always)]
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
         match fault {
-            // SAFETY: no fault, so the operation put a `U`: whoever submits pairs the two types.
+            // SAFETY: no fault, so the operation put a `U`: the submitting code pairs the two types.
             None => (self.then)(Ok(unsafe { resuming.responses.take::<U>() })),
             Some(fault) => (self.then)(Err(fault)),
         }
     }
 }
 
-/// The response of requests that have no value and nobody who waits (counting, entrusting).
+/// The response of requests that have no value and no waiter (counting, entrusting).
 pub(crate) struct Ignore;
 
 impl Response for Ignore {

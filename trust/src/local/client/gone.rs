@@ -1,5 +1,5 @@
-//! What becomes of requests whose trustee has closed without an answer, or whose client ends before they could be sent:
-//! each is refused, its continuation told so.
+//! Requests whose trustee has closed without an answer, or whose client ends before they could be sent: each is
+//! refused, and its continuation is told.
 
 use super::Outgoing;
 use super::walk::{for_each_request, resume_next};
@@ -8,7 +8,7 @@ use crate::slot::{Body, Reader};
 use crate::unwind::quietly;
 
 impl Outgoing {
-    /// The trustee is closed: refuses everything it did not answer.
+    /// Refuses every unanswered request, as the trustee is closed.
     #[cold]
     pub(super) fn abandon(&self) {
         self.gone.set(true);
@@ -25,7 +25,7 @@ impl Outgoing {
         self.refuse_queue();
     }
 
-    /// The client ends: refuses what it could not send, and takes no more.
+    /// The client ends: refuses the requests it could not send, and takes no more.
     #[cold]
     pub(crate) fn give_up(&self) {
         self.send_open();
@@ -48,7 +48,7 @@ impl Outgoing {
 
     fn refuse(&self, slot: usize, body: *mut Body) {
         let mut resuming = Resuming { responses: Reader::empty(), next: self.continuations(slot) };
-        // SAFETY: E1: nobody will run these requests; the body is this client's again.
+        // SAFETY: E1: no thread will run these requests; the body is this client's again.
         unsafe {
             for_each_request(self.side.pair(), body, |operation, at| {
                 let next = (operation.refuse)(at);

@@ -1,5 +1,5 @@
-//! Both halves of one pair on one thread: what is sent when, how much a batch holds, and what becomes of requests in
-//! each place where they can be when their trustee closes or their client ends.
+//! Both halves of one pair on one thread: the time at which each request is sent, the capacity of a batch, and the fate
+//! of requests in each place where they can be when their trustee closes or their client ends.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -17,7 +17,7 @@ use crate::request::{Fault, Ignore, Request, Response, Resuming, Serving, Target
 use crate::runtime::worker;
 use crate::slot::{REQUESTS_MAX, Reader};
 
-/// Answers with its number. Is large if `BYTES` is, and says when it is dropped.
+/// Request that answers with its number. Large if `BYTES` is; notes when it is dropped.
 struct Ask<const BYTES: usize> {
     number: u64,
     bytes: [u8; BYTES],
@@ -38,7 +38,7 @@ impl<const BYTES: usize> Drop for Ask<BYTES> {
     }
 }
 
-/// Has no captures and no answer.
+/// Request without captures or answer.
 struct Tell;
 
 impl Request for Tell {
@@ -48,10 +48,10 @@ impl Request for Tell {
     }
 }
 
-/// What came of requests, in order: the answer, or `None` if the trustee is gone.
+/// Results of requests, in order: the answer, or `None` if the trustee is gone.
 type Seen = Rc<RefCell<Vec<Option<u64>>>>;
 
-/// Notes what comes of an [`Ask`]. Is large if `BYTES` is.
+/// Continuation that notes the result of an [`Ask`]. Large if `BYTES` is.
 struct Note<const BYTES: usize> {
     seen: Seen,
     bytes: [u8; BYTES],
@@ -84,7 +84,7 @@ impl<const BYTES: usize> Response for Told<BYTES> {
 struct Both {
     client: Outgoing,
     trustee: Incoming,
-    /// The trustee as its client knows it. No thread is behind it.
+    /// The trustee as its client sees it, without a thread behind it.
     peer: Arc<Shared>,
     seen: Seen,
     drops: Rc<Cell<usize>>,
@@ -105,7 +105,7 @@ impl Both {
         }
     }
 
-    /// Makes a request, in the open batch if there is room. Where it went.
+    /// Makes a request, in the open batch if there is room. Returns its place.
     fn make<C: Request, R: Response>(&self, request: C, response: R) -> Room {
         let property = std::ptr::without_provenance_mut(4096);
         let mut pair = (ManuallyDrop::new(request), ManuallyDrop::new(response));
@@ -148,7 +148,7 @@ impl Both {
         }
         panic!("there is no end");
     }
-    /// What came of all requests since this was asked last.
+    /// Takes the results of all requests since the last call.
     fn seen(&self) -> Vec<Option<u64>> {
         self.seen.take()
     }
@@ -236,8 +236,8 @@ fn a_long_queue_is_drained_batch_by_batch() {
     assert!(batches < 20, "{batches} batches of boxed requests, which are 16 bytes each");
 }
 
-/// A batch holds as many requests as a slot has bytes for, whatever their continuations take. The first one begins with
-/// the primary part alone.
+/// A batch holds as many requests as a slot has bytes for, however large their continuations are. The first one begins
+/// with the primary part alone.
 #[test]
 fn a_slot_is_filled_up_to_its_last_byte() {
     fn fill<const BYTES: usize>() {
@@ -251,7 +251,7 @@ fn a_slot_is_filled_up_to_its_last_byte() {
         let _ = tell();
         assert!(both.serve() && !both.serve());
         assert_eq!(both.trustee.served(), in_primary as u64);
-        // That one is in the second slot, and the answer to the first batch is not looked at.
+        // The batch is in the second slot, and the answer to the first batch is not looked at.
         for _ in 1..REQUESTS_MAX {
             assert!(matches!(tell(), Room::Available) && !both.trustee.has_batch());
         }
@@ -313,7 +313,7 @@ fn there_is_news_when_an_answer_has_come_or_none_will() {
     assert_eq!(both.seen(), [Some(0), None]);
 }
 
-/// Answers that came before the end are taken; what was not answered is refused: in flight, in either part of the open
+/// Answers that came before the end are taken; unanswered requests are refused: in flight, in either part of the open
 /// batch, queued.
 #[test]
 fn a_closed_trustee_leaves_nothing_open() {
@@ -326,7 +326,7 @@ fn a_closed_trustee_leaves_nothing_open() {
             }
             (0..answered).for_each(|_| assert!(both.serve()));
             if asked > SLOTS as u64 {
-                // Queued, where the open batch would be.
+                // Queued, in place of the open batch.
                 (0..open + 1).for_each(|_| assert!(matches!(both.ask(), Room::Full)));
             } else {
                 (0..open).for_each(|_| assert!(matches!(both.ask(), Room::Available)));
@@ -375,7 +375,7 @@ fn a_client_that_ends_sees_through_what_somebody_waits_for() {
     let both = Both::new();
     let client = &both.client;
     assert!(!client.must_be_seen_through());
-    // Of each number of batches in flight, one is awaited: the oldest or the newest.
+    // For each number of batches in flight, one is awaited: the oldest or the newest.
     for (batches, awaited) in [(1, 0), (2, 0), (2, 1), (2, 2)] {
         for batch in 0..batches {
             let _ = both.make(Tell, Ignore);
@@ -411,7 +411,7 @@ fn a_client_that_gives_up_sends_what_it_can_and_refuses_the_rest() {
     assert!(matches!(both.ask(), Room::Gone) && !both.client.is_full());
     both.serve_all();
     assert_eq!(both.seen(), [Some(0), Some(1)]);
-    // What is open has a slot, and is sent.
+    // The open batch has a slot, and is sent.
     let both = Both::new();
     let _ = both.ask();
     both.client.give_up();

@@ -15,7 +15,7 @@ pub(crate) unsafe fn resume_batch(resuming: &mut Resuming, faults: Vec<(u32, Fau
     let mut index = 0;
     while index < count {
         let run = || {
-            // Up to the next fault; that one; and so on.
+            // Up to the next fault; the fault; and so on.
             while index < count {
                 let until = failed.as_ref().map_or(count, |(index, _)| *index);
                 while index < until {
@@ -30,7 +30,7 @@ pub(crate) unsafe fn resume_batch(resuming: &mut Resuming, faults: Vec<(u32, Fau
                 }
             }
         };
-        // A callback that panicked has said so through the panic hook; the next ones run.
+        // A panic of a callback is reported by the panic hook; the next ones run.
         quietly(run);
     }
 }
@@ -49,7 +49,7 @@ pub(super) unsafe fn resume_next(resuming: &mut Resuming, fault: Option<Fault>) 
     }
 }
 
-/// Walks the requests of a batch; `visit` says where the next one begins.
+/// Walks the requests of a batch; `visit` returns the start of the next one.
 ///
 /// # Safety
 /// The caller owns the published request body.

@@ -1,13 +1,14 @@
 //! The stand-ins of the loom models of counting and reclamation; the models are in `scenarios.rs`. How to run them:
 //! `slot/model.rs`.
 //!
-//! The real [`PropertyTable`], [`Header`] and slots run here. What stands in for the worker is [`Keeper`], a trustee
-//! that takes a bounded number of turns while its clients run and drains the rest when they are done; for the
-//! clients [`Member`], whose requests are single digits, packed into the number that a batch is. Trusts move
-//! from thread to thread with `spawn`.
+//! The real [`PropertyTable`], [`Header`] and slots run here. The worker is replaced by [`Keeper`], a trustee that
+//! takes a bounded number of turns while its clients run and drains the rest when they are done; the clients by
+//! [`Member`], whose requests are single digits, packed into the number that a batch is. Trusts move from thread to
+//! thread with `spawn`.
 //!
-//! What must hold: a property is dropped once; and then no trust of it is alive, and no request to it is
-//! unserved. [`Tally`] knows this, from outside the model: its atomics are not loom's. Every touch of the
+//! Checked: a property is dropped once; and then no trust of it is alive, and no request to it is unserved. [`Tally`]
+//! knows this, from outside the model: its atomics are not loom's. Every touch of the property is an access that loom
+//! checks.
 //! property is an access that loom checks.
 
 mod scenarios;
@@ -29,7 +30,7 @@ use crate::slot::REQUESTS_MAX;
 use crate::slot::model::{read_number, write_number};
 use crate::sync::{AtomicBool, Ordering, UnsafeCell};
 
-/// What a client asks of the trustee, about the one property of a model.
+/// Request of a client to the trustee, about the one property of a model.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Digit {
     Clone = 1,
@@ -39,7 +40,7 @@ enum Digit {
     Bring = 4,
     /// The property is new.
     Adopt = 5,
-    /// About another property, of which the models know nothing else.
+    /// About another property, which the models do not describe further.
     Other = 6,
 }
 
@@ -71,7 +72,7 @@ impl Drop for Witness {
     }
 }
 
-/// A trust, counted in the truth. That it is dropped is said by [`Member::let_go`] and the like.
+/// A trust, counted in the truth. [`Member::let_go`] and the like note its drop.
 struct Held {
     property: *mut Header,
     tally: Arc<Tally>,
@@ -99,7 +100,7 @@ impl Held {
     }
 }
 
-/// What reaches the trustee other than by a slot: `registry/mod.rs` in small.
+/// Messages to the trustee other than by a slot: `registry/mod.rs` in small.
 #[derive(Default)]
 struct Inbox {
     messages: Mutex<Vec<Message>>,
@@ -108,7 +109,7 @@ struct Inbox {
 
 enum Message {
     Client(Arc<Pair>),
-    /// Counts of trusts, so many, added up.
+    /// Counts of this many trusts, added up.
     Count(i32, usize),
 }
 
@@ -183,14 +184,14 @@ impl Member {
         self.queue.borrow_mut().push((trust.property, digit));
         self.side.note_queued(trust.property.addr());
     }
-    /// There is one now.
+    /// Moves queued requests on: there is a slot now.
     fn drain(&self) {
         for (property, digit) in self.queue.borrow_mut().drain(..) {
             self.place(property, digit);
             self.side.note_drained();
         }
     }
-    /// Sends what has been made; each client of a model does so at most as often as it has slots.
+    /// Sends the requests made; each client of a model does so at most as often as it has slots.
     fn flush(&self) {
         let (_, body) = self.side.filling().expect("a free slot");
         self.published.set(self.published.get() + u64::from(self.written()));
@@ -223,7 +224,7 @@ impl Member {
     fn apply_to_another(&self) {
         self.place(std::ptr::null_mut(), Digit::Other);
     }
-    /// Goes away if all that it has made has been answered.
+    /// Goes away if all its requests have been answered.
     fn try_leave(&self) {
         while self.side.response().is_some() {
             self.side.release();
@@ -258,7 +259,7 @@ impl Client for Local {
     }
 }
 
-/// What the trustee does right or wrong.
+/// Variant of the trustee, right or wrong.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Reclamation,
@@ -298,7 +299,7 @@ impl Trustee<Local, PeerClient> for Keeper {
         unreachable!("there are none");
     }
     fn destroy(&self, property: *mut Header) {
-        // SAFETY: that this is right is what the models check.
+        // SAFETY: the models check that this is right.
         unsafe { property::destroy(property) }
     }
 }
@@ -317,7 +318,7 @@ impl Keeper {
         }
     }
 
-    /// A client that the trustee knows of.
+    /// Makes a client that the trustee knows.
     fn member(&self) -> Member {
         let pair = Pair::new();
         self.accept(Arc::clone(&pair));
@@ -328,8 +329,8 @@ impl Keeper {
         self.clients.borrow_mut().push(Rc::new(client));
     }
 
-    /// The worker's own turn reads the inbox behind the requests; but it reclaims between turns too, and then
-    /// has only step (1) to read it. So here.
+    /// The worker's own turn reads the inbox behind the requests; but it reclaims between turns too, and then has only
+    /// step (1) to read it. So here.
     fn turn(&self) {
         self.read_messages();
         let clients = self.clients.borrow().clone();
@@ -411,7 +412,7 @@ impl Keeper {
         while let Some(thread) = next {
             next = thread.join().unwrap().0;
         }
-        // What is left is all visible. Each turn serves all of it, and may find a reclamation due.
+        // Everything left is visible. Each turn serves all of it, and may find a reclamation due.
         for _ in 0..3 {
             self.turn();
         }

@@ -1,4 +1,4 @@
-//! The steps of a reclamation one by one, on one thread: what a trustee does when a client is ahead, has queued, has
+//! The steps of a reclamation one by one, on one thread: the trustee with a client that is ahead, has queued, has
 //! marked, or has left. The interleavings are in `model.rs`.
 
 use std::cell::{Cell, Ref, RefCell};
@@ -107,7 +107,7 @@ impl Keeper {
     fn client(&self, at: usize) -> Rc<Played> {
         Rc::clone(&self.clients.borrow()[at])
     }
-    /// Reclaims what can be reclaimed: the properties that have gone, in the order of the argument.
+    /// Reclaims as far as possible. Returns which of the properties are gone, in the order of the argument.
     fn reclaim(&self, properties: &[*mut Header]) -> Vec<bool> {
         let any = self.property_table.reclaim(self);
         let gone = self.destroyed.take();
@@ -145,7 +145,7 @@ fn a_reclamation_waits_until_what_was_published_is_served() {
     let property = keeper.entrust();
     keeper.count(property, -1);
     assert_eq!(keeper.reclaim(&[property]), [false]);
-    // Whatever comes later is of no account.
+    // Later requests do not matter.
     keeper.client(0).side.note_published(9);
     keeper.client(1).side.note_published(9);
     keeper.client(0).served.set(4);
@@ -249,7 +249,7 @@ fn a_client_that_left_holds_nothing_up() {
     keeper.count(property, -1);
     assert_eq!(keeper.reclaim(&[property]), [false]);
     client.has_left.set(true);
-    // Its mark is of no account once it is off the list.
+    // Its mark does not matter once it is off the list.
     keeper.clients.borrow_mut().clear();
     assert_eq!(keeper.reclaim(&[property]), [true]);
 }
@@ -265,7 +265,7 @@ fn many_properties_are_spread_over_more_memory_than_a_cache() {
     assert_eq!(keeper.reclaim(&properties).into_iter().filter(|gone| *gone).count(), SPREAD_FROM - 1);
 }
 
-/// What a real client's half says of itself.
+/// The numbers that a real client's half reports.
 #[test]
 fn a_pair_tells_what_was_served_and_who_has_left() {
     struct Nothing;

@@ -1,4 +1,4 @@
-//! Who waits for room in a window, and who is woken.
+//! Waiters for room in a window, and the order of their wake-ups.
 
 use std::sync::Arc;
 use std::task::Wake;
@@ -14,7 +14,7 @@ impl Wake for Count {
     }
 }
 
-/// A full window, and some who wait for room in it.
+/// A full window, and some waiters for room in it.
 fn full(waiters: usize) -> (Window, Vec<Arc<Count>>, Vec<u64>) {
     let window = Window::new();
     (0..CALLS_MAX).for_each(|_| assert!(window.try_enter()));
@@ -38,7 +38,7 @@ fn the_first_room_wakes_the_first_waiter_and_each_further_one_the_next() {
     assert!(window.try_enter());
     window.leave();
     assert_eq!(woken(&counts), [1, 1, 0]);
-    // Nobody has taken that: there is room for two.
+    // That room was not taken: there is room for two.
     window.leave();
     assert_eq!(woken(&counts), [1, 1, 1]);
     window.leave();
@@ -74,7 +74,7 @@ fn who_is_woken_and_does_not_send_passes_its_turn_on() {
     assert_eq!(woken(&[late]), [1], "where nothing is taken any more nobody has to wait");
 }
 
-/// Each that leaves wakes as many as there is room for, but those may be many that are kept and not polled again.
+/// Each call that leaves wakes as many as there is room for, but many of those may be kept and not polled again.
 #[test]
 fn with_no_call_under_way_all_are_woken() {
     let (window, counts, _) = full(CALLS_MAX * (CALLS_MAX + 1) / 2 + 2);

@@ -8,7 +8,7 @@ use super::*;
 use crate::property::Header;
 use crate::request::{OperationOf, Request, Serving, Target};
 
-/// Requests whose operation is all that counts here.
+/// Requests of which only the operation matters here.
 struct Fixed<const N: usize>;
 struct Varied;
 
@@ -65,12 +65,12 @@ fn add(writer: &mut Writer, call: &Call, room: usize) -> bool {
     }
     bytes.extend_from_slice(&call.bytes);
     let Some(at) = writer.add(operation, bytes.len(), room, || 1000 + call.kind as u64) else { return false };
-    // SAFETY: `add` gave out so many bytes.
+    // SAFETY: `add` gave out this many bytes.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len()) };
     true
 }
 
-/// As many of the calls as go into one frame.
+/// Puts the calls into one frame, as many as fit.
 fn filled(calls: &[Call], room: usize) -> (Vec<u8>, usize) {
     let mut writer = Writer::new();
     let taken = calls.iter().take_while(|call| add(&mut writer, call, room)).count();
@@ -87,7 +87,7 @@ fn cases() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }) }
 }
 
-/// The calls of a case at most; their rooms are such that some do not take all of them.
+/// Most calls of a case; the rooms are such that some do not take all of them.
 const CALLS: usize = if cfg!(miri) { 12 } else { 200 };
 
 proptest! {
@@ -175,7 +175,7 @@ fn damaged_frames_are_refused_or_in_range() {
     assert!(refused > rounds / 10 && taken > rounds / 100, "the damage tests something: {refused}, {taken}");
 }
 
-/// Each byte of a frame is of the request that it was written for: what a request says of its length is not believed.
+/// Each byte of a frame belongs to the request that it was written for: a request's own length is not trusted.
 #[test]
 fn a_request_never_goes_beyond_its_frame() {
     let call = |kind: usize, len: usize| Call { kind, property: 5, bytes: vec![9; len] };
@@ -189,7 +189,7 @@ fn a_request_never_goes_beyond_its_frame() {
         frame[length_at..length_at + 4].copy_from_slice(&u32::to_ne_bytes(says));
         assert_eq!(read(&frame).err(), error, "{says}");
     }
-    // Shorter than it says, though nothing says how long it is: the operation does.
+    // Shorter than its operation's length, which the frame does not contain.
     let fixed = (1..KINDS).find(|&kind| OPERATIONS[kind].packed_bytes() == Some(40)).unwrap();
     let (frame, _) = filled(&[call(fixed, 40), call(fixed, 40)], 9000);
     for cut in 1..=40 {
@@ -210,7 +210,7 @@ fn a_frame_is_filled_to_its_last_byte_and_no_further() {
         assert!(add(&mut writer, &call(100), room));
         assert_eq!(add(&mut writer, &call(40), room), fits, "{room}");
     }
-    // Another of the open run needs no head.
+    // Another request of the open run needs no head.
     for (room, fits) in [(bytes(40) + 8 + 40, true), (bytes(40) + 8 + 39, false)] {
         let mut writer = Writer::new();
         assert!(add(&mut writer, &call(40), room));

@@ -1,4 +1,5 @@
-//! A worker with peers on several machines, which these tests play: whom a trustee awaits before it drops a property.
+//! A worker with peers on several machines, which these tests play: the peers that a trustee awaits before it drops a
+//! property.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,7 +18,7 @@ type Peers = &'static [(u16, u16)];
 /// Two machines, of two workers and of one.
 const TWO: Peers = &[(7, 0), (7, 1), (8, 0)];
 
-/// What one peer has been asked and has not answered, its answers, and the batches that it sends.
+/// State of one peer: unanswered questions to it, its answers, and the batches that it sends.
 #[derive(Default)]
 struct Peer {
     asked: u32,
@@ -31,7 +32,7 @@ struct Played {
     peers: Rc<RefCell<Vec<Peer>>>,
 }
 
-// SAFETY: the answers are what the closures of each test would give; only probes of no property are asked for.
+// SAFETY: the answers are those of the closures of each test; only probes of no property are asked for.
 unsafe impl Carrier for Played {
     fn peers(&self) -> &[TrusteeId] {
         &self.ids
@@ -97,7 +98,7 @@ impl Machines {
         machines
     }
 
-    /// All who were asked on this machine tell how many requests each of its workers has made.
+    /// Answers all questions to this machine with the number of requests of each of its workers.
     fn tell(&self, machine: u16, numbers: &[(u64, u64)]) {
         let words: Vec<u64> = numbers.iter().flat_map(|&(worker, made)| [worker, made]).collect();
         let bytes: Vec<u8> = std::iter::once(words.len() as u64 * 8).chain(words).flat_map(u64::to_ne_bytes).collect();
@@ -110,7 +111,7 @@ impl Machines {
         yield_now();
     }
 
-    /// So many requests come from a peer, and are served.
+    /// Has this many requests come from a peer, and serves them.
     fn serve(&self, place: usize, requests: usize) {
         let batch = (frame::<NONE>(&vec![0; requests]), requests as u32);
         self.peers.borrow_mut()[place].requests.push_back(batch);
@@ -119,8 +120,8 @@ impl Machines {
     }
 }
 
-/// Runs `test` on a worker with such peers. The second argument says whether the property, whose only trust is gone, is
-/// there.
+/// Runs `test` on a worker with such peers. The second argument tells whether the property, whose only trust is gone,
+/// is there.
 fn play(ids: Peers, test: impl FnOnce(&Machines, &dyn Fn() -> bool) + Send + 'static) {
     let thread = std::thread::spawn(move || {
         let peers = Rc::new(RefCell::new(ids.iter().map(|_| Peer::default()).collect::<Vec<_>>()));

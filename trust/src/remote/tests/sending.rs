@@ -1,4 +1,4 @@
-//! What is sent to a peer, and when: beyond what the callers of `Trust` can tell apart.
+//! The batches sent to a peer, and their times: beyond what callers of `Trust` can tell apart.
 
 use std::cell::{Cell, RefCell};
 use std::process::Command;
@@ -19,7 +19,7 @@ fn with<R>(f: impl FnOnce(&Worker, &Peers) -> R) -> R {
     worker::with(|worker| f(worker, worker.remote.peers.get().expect("it is attached")))
 }
 
-/// A request whose packed forms are all as long, or differ.
+/// A request whose packed forms are all of one length, or differ.
 struct Packed<const VARIES: bool>;
 
 impl<const VARIES: bool> Request for Packed<VARIES> {
@@ -172,7 +172,7 @@ fn nothing_is_sent_that_is_not_there_or_that_the_carrier_does_not_take() {
     });
 }
 
-/// Makes requests without waiting until full batches stand in line; how many.
+/// Makes requests without waiting until full batches are queued. Returns their number.
 fn fill(there: &Trust<u64>) -> usize {
     (1..)
         .find(|_| {
@@ -229,7 +229,7 @@ fn the_thread_s_own_code_waits_for_room_or_for_an_answer() {
     }
 }
 
-/// Who has gone on lets the next one, as long as there is room.
+/// A resumed fiber resumes the next one, as long as there is room.
 #[test]
 fn one_answer_lets_as_many_go_on_as_there_is_room_for() {
     play(|peer, there| {

@@ -1,5 +1,5 @@
-//! The loom models of counting and reclamation: who clones, moves and drops which trust, on which thread. Each client
-//! makes its requests in one or two batches, so that some wait to be sent while others overtake them.
+//! The loom models of counting and reclamation: threads that clone, move and drop trusts. Each client makes its
+//! requests in one or two batches, so that some wait to be sent while others overtake them.
 
 use std::sync::Arc;
 
@@ -80,8 +80,8 @@ fn loom_count_without_reclamation_a_request_loses_its_property() {
     request_outlives_its_trust(Rule::NoWait);
 }
 
-/// Three clients. While the trustee waits for the first one's +1, the second clones anew and the third drops:
-/// the count is 0 again, though a trust is alive that step (1) knew nothing of.
+/// Three clients. While the trustee waits for the first one's +1, the second clones anew and the third drops: the count
+/// is 0 again, though a trust is alive that step (1) knew nothing of.
 #[test]
 fn loom_count_changes_while_it_waits() {
     explore(|| {
@@ -323,7 +323,7 @@ fn loom_count_with_messages_unread_a_newcomer_is_overlooked() {
     newcomers(Rule::InboxUnread);
 }
 
-/// A client that has been served leaves, and the trustee forgets it or stops to wait for it.
+/// A client that has been served leaves, and the trustee forgets it or stops waiting for it.
 #[test]
 fn loom_count_client_leaves() {
     explore(|| {
