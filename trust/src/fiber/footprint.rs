@@ -1,5 +1,5 @@
-//! How much memory the stacks of one worker take, for who watches a program: the pages that were touched, as the kernel
-//! knows them.
+//! Memory of the stacks of one worker, for a monitor of the program: the pages that were touched, as the kernel knows
+//! them.
 //!
 //! The worker notes each mapping of its stacks when it makes and before it gives back one, which is rare; others ask
 //! the kernel about these.
@@ -16,19 +16,19 @@ pub(crate) struct Footprint(Arc<Mutex<Vec<(usize, usize)>>>);
 const PAGES_AT_ONCE: usize = 1 << 14;
 
 impl Footprint {
-    /// This mapping was made.
+    /// Notes a new mapping.
     pub(super) fn add(&self, base: usize, bytes: usize) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((base, bytes));
     }
 
-    /// This mapping is about to go.
+    /// Notes that a mapping is about to go.
     pub(super) fn remove(&self, base: usize) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| *known != base);
     }
 
-    /// Bytes of them that are in memory.
+    /// Bytes of the mappings that are in memory.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        // The lock: none of them goes meanwhile.
+        // The lock: no mapping goes meanwhile.
         let mappings = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (page, mut pages) = (page_bytes(), vec![0u8; PAGES_AT_ONCE]);
         let mut resident = 0;
@@ -36,7 +36,7 @@ impl Footprint {
             for at in (base..base + bytes).step_by(PAGES_AT_ONCE * page) {
                 let part = (base + bytes - at).min(PAGES_AT_ONCE * page);
                 let count = part.div_ceil(page);
-                // SAFETY: asks about addresses, and writes a byte for each of at most so many pages.
+                // SAFETY: asks about addresses, and writes a byte for each of at most that many pages.
                 let done = unsafe { libc::mincore(std::ptr::without_provenance_mut(at), part, pages.as_mut_ptr()) };
                 if done == 0 {
                     resident += pages[..count].iter().filter(|flags| **flags & 1 == 1).count() as u64 * page as u64;
@@ -66,7 +66,7 @@ mod tests {
         assert_eq!(footprint.resident_bytes(), 0, "nothing was touched");
         for stack in &stacks {
             let last = stack.top().cast::<u8>().wrapping_sub(1);
-            // SAFETY: on the stack, which nobody uses.
+            // SAFETY: on the stack, which is unused.
             unsafe { last.write_volatile(1) };
         }
         let touched = footprint.resident_bytes();

@@ -1,6 +1,6 @@
-//! Fibers that wait: what for is noted, others see it, and may take them out of it.
+//! Waits of fibers: each is noted with its kind, others see it, and may take the fiber out of it.
 //!
-//! Not here: how a fiber suspends and goes on (`mod.rs`), and what it can wait for (`record.rs`).
+//! Not here: how a fiber suspends and goes on (`mod.rs`), and the kinds of waits (`record.rs`).
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,7 @@ use super::record::{self, Awaited, Doing, Revoke, Seen, Wait, Whom};
 use super::{Fiber, FiberRef, Scheduler};
 
 impl Scheduler {
-    /// Runs `f`, which waits for this; meanwhile others can see that it does.
+    /// Runs `f`, which waits for this; meanwhile others can see the wait.
     pub(crate) fn waiting<R>(&self, awaited: Awaited, f: impl FnOnce() -> R) -> R {
         // SAFETY: there is no way to take it out of the wait.
         unsafe { self.waiting_until_revoked(awaited, None, f) }
@@ -21,7 +21,7 @@ impl Scheduler {
     ///
     /// # Safety
     /// The function may be called with the pointer, on this thread, until `f` returns or unwinds; it returns true only
-    /// if nobody else will make the fiber ready then.
+    /// if no other code will make the fiber ready then.
     pub(crate) unsafe fn waiting_until_revoked<R>(
         &self,
         awaited: Awaited,
@@ -50,7 +50,7 @@ impl Scheduler {
         f()
     }
 
-    /// Takes a fiber out of this very wait, if it can be; it goes on and finds the verdict.
+    /// Takes a fiber out of exactly this wait, if possible; it goes on and finds the verdict.
     pub(crate) fn interrupt(&self, id: u64, wait: u64, verdict: Box<str>) -> bool {
         let fiber = self.all.borrow().iter().copied().find(|&fiber| {
             // SAFETY: in the list, so it has not been recycled.
@@ -66,8 +66,8 @@ impl Scheduler {
         is_out
     }
 
-    /// Has the fiber that runs for this handle unwind at its next wait, or out of the one that it is in, if it can be
-    /// taken out of that. False if it may be taken out later, for now a panic unwinds on this thread.
+    /// Makes the fiber that runs for this handle unwind at its next wait, or out of the one that it is in, if possible.
+    /// False if it may be taken out later, because a panic unwinds on this thread now.
     #[must_use]
     pub(crate) fn abort(&self, whom: Whom) -> bool {
         // SAFETY: in the list, so it has not been recycled.
@@ -85,8 +85,7 @@ impl Scheduler {
         let is_it = |&fiber: &*mut Fiber| unsafe { (*fiber).whom == whom && (*fiber).is_aborted.get() };
         let fiber = self.all.borrow().iter().copied().find(is_it);
         let Some(fiber) = fiber else { return true };
-        // Where a panic unwinds it might be that of this fiber, whose destructor waits: a second one would end the
-        // process.
+        // A panic that unwinds might be that of this fiber, whose destructor waits: a second one would end the process.
         let is_now = !std::thread::panicking();
         if is_now {
             self.take_out(fiber);
@@ -102,7 +101,7 @@ impl Scheduler {
         // SAFETY: the fiber is in its wait, as promised there.
         let is_out = unsafe { revoke(of, FiberRef(fiber)) };
         if is_out {
-            // Nobody else has its pointer (S2).
+            // No other code has its pointer (S2).
             self.ready(FiberRef(fiber));
         }
         is_out
@@ -119,31 +118,31 @@ impl Scheduler {
         })
     }
 
-    /// Is the running fiber to unwind now? Once for each time that it was aborted.
+    /// Is the running fiber to unwind now? True once for each abort.
     pub(crate) fn take_abort(&self) -> bool {
         // SAFETY: as above.
         unsafe { self.current.get().as_ref() }
             .is_some_and(|fiber| fiber.is_aborted.get() && !std::thread::panicking() && fiber.is_aborted.replace(false))
     }
 
-    /// Why the running fiber was taken out of its wait.
+    /// Takes the reason why the running fiber was taken out of its wait.
     pub(crate) fn take_verdict(&self) -> Option<Box<str>> {
         // SAFETY: as above.
         unsafe { self.current.get().as_ref() }.and_then(|fiber| fiber.verdict.take())
     }
 
-    /// The running fiber, as people are told of it.
+    /// Name of the running fiber for messages.
     pub(crate) fn name_of_current(&self) -> Option<String> {
         // SAFETY: null, or the current fiber, which lives.
         unsafe { self.current.get().as_ref() }.map(ToString::to_string)
     }
 
-    /// What the thread's own code waits for, if that is noted.
+    /// Wait of the thread's own code, if that is noted.
     pub(crate) fn root_wait(&self) -> Option<Wait> {
         self.root_wait.get()
     }
 
-    /// The fibers, with names or only those that can be a part of a circle.
+    /// The fibers, with names or only those that can be part of a wait cycle.
     pub(crate) fn seen(&self, with_names: bool) -> Vec<Seen> {
         let ready: HashSet<*mut Fiber> = self.ready.iter().map(|fiber| fiber.0).collect();
         let all = self.all.borrow();
@@ -170,7 +169,7 @@ impl Scheduler {
         all.iter().filter_map(see).collect()
     }
 
-    /// For messages: which fibers are in the middle of their code; the first few of them.
+    /// For messages: names of the first few fibers in the middle of their code.
     pub(crate) fn names_of_begun(&self) -> String {
         const NAMES_MAX: usize = 4;
         let all = self.all.borrow();

@@ -1,15 +1,15 @@
-//! Fibers: user-level threads with stacks of their own, pinned to their worker (T9, thesis 2.3.3).
+//! Fibers: user-level threads with stacks of their own, pinned to their worker (thesis 2.3.3).
 //!
 //! The switch is the `context` crate's (`jump.rs`). A fiber that suspends switches straight to the next ready one; the
-//! worker's loop (on the thread's own stack, the *root*) gets its turn when the fibers that were ready at its
-//! last turn have run, or as many of them as it allowed. Fibers know nothing of slots, nor of who runs the loop.
+//! worker's loop (on the thread's own stack, the *root*) gets its turn when the fibers that were ready at its last turn
+//! have run, or as many of them as it allowed. Fibers know neither slots nor the loop.
 //!
 //! Invariants: (S1) a fiber is resumed on the thread that made it, and only while it is suspended or new; (S2) a
 //! suspended fiber is in at most one queue or has promised its pointer to exactly one waker; (S3) the stack of a fiber
 //! goes back to the pool only after its entry has returned and the root runs, or if it never ran; (S4) a fiber that has
 //! begun is resumed to its end or the process ends: it is never dropped, and no destructor of the thread's
-//! thread-locals runs while it is suspended; one that begins in such a destructor ends there (who ends the thread sees
-//! to that); (S5) a scheduler stays where it is from its first fiber on.
+//! thread-locals runs while it is suspended; one that begins in such a destructor ends there
+//! (`runtime/worker/current.rs` sees to that); (S5) a scheduler stays where it is from its first fiber on.
 
 #![allow(unsafe_code)]
 
@@ -42,28 +42,28 @@ use self::shown::FiberInfo;
 use self::stack::{Stack, StackError, StackPool};
 use crate::unwind::quietly;
 
-/// A fiber, for those who may make it ready again. The pointer is used on the fiber's own thread only.
+/// A fiber, for its waker. The pointer is used on the fiber's own thread only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FiberRef(*mut Fiber);
 
 // SAFETY: only the worker that owns the fiber follows the pointer (S1); others carry it back to that worker.
 unsafe impl Send for FiberRef {}
 
-/// What a new fiber runs.
+/// Entry of a new fiber.
 pub(crate) struct Entry {
     pub(crate) run: Box<dyn FnOnce() + Send>,
     pub(crate) origin: Origin,
     pub(crate) whom: Whom,
 }
 
-/// What a fiber is, for messages.
+/// Origin of a fiber, for messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Origin {
     /// Spawned, with a closure of this type.
     Spawned(&'static str),
     /// A closure that was launched on a property of this type.
     Launched(&'static str),
-    /// The library's own.
+    /// One of the library itself.
     Internal(&'static str),
 }
 
@@ -76,30 +76,30 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A fiber that could not be started, with what it was to run.
+/// A fiber that could not be started, with its entry.
 pub(crate) struct NotStarted {
     pub(crate) error: StackError,
     pub(crate) run: Box<dyn FnOnce()>,
 }
 
 /// A fiber's record.
-#[repr(C)] // What a switch touches comes first, in one cache line.
+#[repr(C)] // The fields of a switch come first, in one cache line.
 pub(crate) struct Fiber {
     side: Side,
     next: Cell<*mut Fiber>,
-    /// Of the thread that it runs on.
+    /// Scheduler of the thread that it runs on.
     scheduler: *const Scheduler,
     has_begun: Cell<bool>,
     run: Cell<Option<Box<dyn FnOnce()>>>,
-    /// The property whose latched value it has to itself, or null.
+    /// The property whose latched value it holds exclusively, or null.
     holds: Cell<*const ()>,
     whom: Whom,
     wait: Cell<Option<Wait>>,
-    /// How to take it out of that wait. What it is given lives as long as the wait.
+    /// Function that takes it out of that wait. Its argument lives as long as the wait.
     revoke: Cell<Option<(*const (), Revoke)>>,
     /// It is to unwind at its next wait.
     is_aborted: Cell<bool>,
-    /// Why it was taken out of a wait.
+    /// Reason why it was taken out of a wait.
     verdict: Cell<Option<Box<str>>>,
     info: FiberInfo,
     origin: Origin,
@@ -108,7 +108,7 @@ pub(crate) struct Fiber {
     place: Cell<usize>,
 }
 
-/// Where to resume a fiber or the root.
+/// The place at which a fiber or the root is resumed.
 struct Side {
     /// Empty while it runs.
     context: Cell<Option<Context>>,
@@ -128,18 +128,18 @@ pub(crate) struct Scheduler {
     root: Side,
     /// The thread's own stack.
     root_stack: Bounds,
-    /// How many more fibers may run before the root's turn.
+    /// Fibers that may still run before the root's turn.
     budget: Cell<usize>,
     finished: Cell<*mut Fiber>,
     stacks: RefCell<StackPool>,
     /// Fibers that have not ended.
     all: RefCell<Vec<*mut Fiber>>,
-    /// How many of them have begun.
+    /// Number of them that have begun.
     begun: Cell<usize>,
     switches: Cell<u64>,
     next_id: Cell<u64>,
     next_wait: Cell<u64>,
-    /// What the thread's own code waits for.
+    /// Wait of the thread's own code.
     root_wait: Cell<Option<Wait>>,
 }
 
@@ -170,14 +170,14 @@ impl Scheduler {
         (!current.is_null()).then_some(FiberRef(current))
     }
 
-    /// A number that no other fiber of this thread ever has, or `None` on the root.
+    /// Number of the running fiber, unique on this thread for ever, or `None` on the root.
     pub(crate) fn current_id(&self) -> Option<u64> {
         let current = self.current.get();
         // SAFETY: null, or the current fiber, which lives.
         unsafe { current.as_ref() }.map(|fiber| fiber.info.id)
     }
 
-    /// The running fiber has taken the value of the latch in this property, or with null has given it back.
+    /// Notes that the running fiber has taken the value of the latch in this property, or with null has given it back.
     pub(crate) fn note_holding(&self, property: *const ()) {
         // SAFETY: as above.
         if let Some(fiber) = unsafe { self.current.get().as_ref() } {
@@ -185,13 +185,13 @@ impl Scheduler {
         }
     }
 
-    /// Has the running fiber the value of a latch to itself?
+    /// Does the running fiber hold the value of a latch?
     pub(crate) fn is_holding(&self) -> bool {
         // SAFETY: as above.
         unsafe { self.current.get().as_ref() }.is_some_and(|fiber| !fiber.holds.get().is_null())
     }
 
-    /// Where its stacks are noted.
+    /// Record of its stacks' mappings.
     pub(crate) fn footprint(&self) -> Footprint {
         self.stacks.borrow().footprint()
     }
@@ -199,7 +199,7 @@ impl Scheduler {
     pub(crate) fn live(&self) -> usize {
         self.all.borrow().len()
     }
-    /// Fibers in the middle of their code.
+    /// Number of fibers in the middle of their code.
     pub(crate) fn begun(&self) -> usize {
         self.begun.get()
     }
@@ -265,7 +265,7 @@ impl Scheduler {
         self.ready.push(fiber);
     }
 
-    /// Lets a waiting fiber go on; a thread's own code sees for itself.
+    /// Lets a waiting fiber go on; a thread's own code checks for itself.
     #[inline(always)]
     pub(crate) fn resume(&self, fiber: Option<FiberRef>) {
         if let Some(fiber) = fiber {
@@ -273,7 +273,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets all that wait in a queue go on.
+    /// Resumes all fibers in a queue.
     #[inline(always)]
     pub(crate) fn resume_all(&self, queue: &FiberQueue) {
         while let Some(fiber) = queue.pop() {
@@ -281,7 +281,7 @@ impl Scheduler {
         }
     }
 
-    /// Root: runs fibers that are ready now, once each, and so many at most (one at least). True if there was one.
+    /// Root: runs fibers that are ready now, once each, up to this number (one at least). True if there was one.
     #[inline]
     pub(crate) fn run_ready(&self, at_most: usize) -> bool {
         let Some(first) = self.ready.pop() else {
@@ -290,7 +290,7 @@ impl Scheduler {
         self.budget.set(self.ready.len().min(at_most.saturating_sub(1)));
         let mut next = Some(first);
         while let Some(fiber) = next.take() {
-            // SAFETY: ready, so suspended or new (S1, S2); the root is what runs now.
+            // SAFETY: ready, so suspended or new (S1, S2); the root runs now.
             unsafe { self.switch(&self.root, fiber.0) };
             let finished = self.finished.replace(ptr::null_mut());
             if !finished.is_null() {
@@ -311,7 +311,7 @@ impl Scheduler {
         self.ready.pop()
     }
 
-    /// Fiber: runs others until someone makes this fiber ready again.
+    /// Fiber: runs others until this fiber is made ready again.
     #[inline]
     pub(crate) fn suspend(&self) {
         let me = self.current.get();
@@ -338,10 +338,10 @@ impl Scheduler {
         self.yield_now();
     }
 
-    /// Leaves what runs now, to be resumed through `from`, for `to`.
+    /// Switches to `to`, leaving the running side to be resumed through `from`.
     ///
     /// # Safety
-    /// `to` lives and is suspended or new (S1); `from` is what runs now.
+    /// `to` lives and is suspended or new (S1); `from` is the side that runs now.
     #[inline(always)]
     unsafe fn switch(&self, from: &Side, to: *mut Fiber) {
         self.switches.set(self.switches.get() + 1);
@@ -370,7 +370,8 @@ impl Scheduler {
         }
     }
 
-    /// Root: the fiber's entry has returned, or has never been called and was taken out. No code of users runs here.
+    /// Root: recycles a fiber whose entry has returned, or has never been called and was taken out. No code of users
+    /// runs here.
     fn recycle(&self, fiber: *mut Fiber) {
         // SAFETY: nothing refers to it any more (S2), and its stack is not in use (S3).
         let fiber = unsafe {
@@ -393,7 +394,8 @@ impl Scheduler {
         }
     }
 
-    /// Root, where no fiber is in the middle (S4): what a fiber that has not begun was to run. The fiber is no more.
+    /// Root, with no fiber in the middle of its code (S4): takes the entry of a fiber that has not begun, and ends the
+    /// fiber.
     pub(crate) fn take_new(&self) -> Option<Box<dyn FnOnce()>> {
         debug_assert!(self.begun() == 0, "only new fibers can be taken back");
         let FiberRef(fiber) = self.ready.pop()?;
@@ -404,7 +406,7 @@ impl Scheduler {
     }
 }
 
-/// A fiber as people are told of it.
+/// A fiber's name for messages.
 struct Named<'a>(&'a FiberInfo, &'a Origin);
 
 impl fmt::Display for Named<'_> {
@@ -423,19 +425,19 @@ impl fmt::Display for Fiber {
     }
 }
 
-/// The fiber with this record, as people are told of it; on any thread.
+/// Name for messages of the fiber with this record, on any thread.
 ///
 /// # Safety
 /// The record is that of a fiber of a scheduler, and is not freed meanwhile.
 unsafe fn name_of(record: *const FiberInfo) -> String {
     let fiber: *const Fiber = record.wrapping_byte_sub(offset_of!(Fiber, info)).cast();
-    // SAFETY: it lives; these two fields are never written to after they were made, whatever its thread does with the
+    // SAFETY: it lives; these two fields are never written to after they were made, though its thread may write the
     // others.
     let (info, origin) = unsafe { (&(*fiber).info, &(*fiber).origin) };
     Named(info, origin).to_string()
 }
 
-/// Saves what runs now in `from` and goes on in `to`; returns when someone resumes `from`.
+/// Saves the running side in `from` and goes on in `to`; returns when `from` is resumed.
 #[inline(always)]
 unsafe fn resume(from: &Side, to: Context, stack: Bounds) {
     from.left.set(sanitizer::leave(stack));
@@ -457,19 +459,19 @@ unsafe fn save(transfer: Transfer) {
     }
 }
 
-/// Where a fiber begins, on its own stack.
+/// Start of a fiber, on its own stack.
 extern "C" fn start(transfer: Transfer) -> ! {
     sanitizer::arrive(Left::NOTHING);
     // SAFETY: a switch to a new fiber brought us here.
     unsafe { save(transfer) };
-    // The switch has made this fiber's the current record, which is a part of the fiber.
+    // The switch has made this fiber's record the current one; the record is a part of the fiber.
     let me: *mut Fiber = overflow::current().wrapping_byte_sub(offset_of!(Fiber, info)).cast_mut().cast();
-    // SAFETY: the current fiber lives; so does its scheduler, which is where it was (S5).
+    // SAFETY: the current fiber lives; so does its scheduler, which has not moved (S5).
     let (fiber, scheduler) = unsafe { (&*me, &*(*me).scheduler) };
     fiber.has_begun.set(true);
     scheduler.begun.set(scheduler.begun.get() + 1);
     if let Some(run) = fiber.run.take() {
-        // What it leaves behind is dropped here, where it may wait, and may panic.
+        // Its captures are dropped here, where their destructors may wait, and may panic.
         if fiber.is_aborted.replace(false) {
             quietly(|| drop(run))
         } else {

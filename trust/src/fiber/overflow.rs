@@ -1,9 +1,8 @@
-//! The report of a fiber that overflowed its stack: which fiber, how large its stack is, what to do; then the process
+//! The report of a fiber that overflowed its stack: the fiber, the size of its stack, and the remedy; then the process
 //! aborts.
 //!
 //! Here: the handler for SIGSEGV and SIGBUS, the alternate stack it runs on, and the record of the fiber that runs on a
-//! thread. Not here: the guards that fault (`stack`), and who runs when (the scheduler, which calls [`set_current`] at
-//! each switch).
+//! thread. Not here: the guards that fault (`stack`), and the switches (the scheduler calls [`set_current`] at each).
 //!
 //! Invariants, by the labels that the SAFETY comments use:
 //! - OVERFLOW-CURRENT: the thread's `CURRENT` is null or points to a [`FiberInfo`] that lives and is not written to for
@@ -33,28 +32,28 @@ thread_local! {
     static CURRENT: Current = const { Current::new() };
 }
 
-/// Where this thread says which fiber runs on it, as long as the thread lives.
+/// Record of the fiber that runs on this thread, as long as the thread lives.
 pub(crate) fn of_this_thread() -> *const Current {
     CURRENT.with(ptr::from_ref)
 }
 
-/// Says which fiber runs on this thread from now on: null for none. One plain store.
+/// Sets the fiber that runs on this thread from now on: null for none. One plain store.
 ///
 /// # Safety
 /// `info` is null, or lives and stays unchanged until the next call on this thread (OVERFLOW-CURRENT).
 #[inline]
 pub(crate) unsafe fn set_current(info: *const FiberInfo) {
     CURRENT.with(|current| current.set(info));
-    // A handler may run at any later instruction of this thread, and the compiler does not know. No instruction.
+    // A handler may run at any later instruction of this thread, unknown to the compiler. No instruction.
     compiler_fence(Ordering::SeqCst);
 }
 
-/// What [`set_current`] was told last.
+/// The last argument of [`set_current`].
 pub(super) fn current() -> *const FiberInfo {
     CURRENT.with(Current::get)
 }
 
-/// Waits until nobody reads this record, which is not current any more and is about to be freed.
+/// Waits until no thread reads this record, which is not current any more and is about to be freed.
 #[inline]
 pub(super) fn before_free(info: *const FiberInfo) {
     CURRENT.with(|current| current.before_free(info));
@@ -165,7 +164,7 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
     match action {
         libc::SIG_IGN if !by_access => {}
         // The default: an access that faults does so again once we return (ignoring that is not possible, so the kernel
-        // treats SIG_IGN alike); a signal that somebody sent must be sent again.
+        // treats SIG_IGN alike); a signal that was sent must be sent again.
         libc::SIG_DFL | libc::SIG_IGN => {
             reset_to_default(signal);
             if !by_access {
@@ -204,15 +203,15 @@ fn reset_to_default(signal: c_int) {
     unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
 }
 
-/// Sees to it that this thread has an alternate stack for the handler, for as long as the guard lives. Keep it for the
+/// Makes sure that this thread has an alternate stack for the handler, for as long as the guard lives. Keep it for the
 /// life of the thread.
 ///
-/// Threads of std have one, which is left alone unless it is too small for this processor; threads made by others get
-/// one here. Where the kernel gives no memory for it there is none: an overflow then still ends the process, by
-/// SIGSEGV, but without the message.
+/// Threads of std have one, which is left alone unless it is too small for this processor; other threads get one here.
+/// Where the kernel gives no memory for it there is none: an overflow then still ends the process, by SIGSEGV, but
+/// without the message.
 #[derive(Debug)]
 pub(crate) struct AltStack {
-    /// Restores on drop; none where the thread had a stack that will do.
+    /// Restores on drop; none where the thread had a sufficient stack.
     _ours: Option<OwnAltStack>,
     /// An alternate stack belongs to one thread: neither `Send` nor `Sync`.
     _thread: PhantomData<*const ()>,
@@ -224,11 +223,11 @@ struct OwnAltStack {
     mapping: *mut c_void,
     mapping_bytes: usize,
     stack: *mut c_void,
-    /// What the thread had before: none, or one that is too small.
+    /// The alternate stack that the thread had before: none, or one that is too small.
     previous: libc::stack_t,
 }
 
-/// What a handler needs beside the frame that the kernel saves: ours little, but it may chain to one that prints a
+/// Bytes that a handler needs beside the frame that the kernel saves: ours few, but it may chain to one that prints a
 /// backtrace.
 const HANDLER_BYTES: usize = 32 * 1024;
 /// With less than this beside the kernel's frame our own handler would not fit.
@@ -271,9 +270,9 @@ impl OwnAltStack {
 
 impl Drop for OwnAltStack {
     fn drop(&mut self) {
-        // Not ours any more if somebody else has put another in its place: nothing to restore then.
+        // Not ours any more if other code has put another in its place: nothing to restore then.
         if alternate_stack().ss_sp == self.stack {
-            // SAFETY: puts back what the kernel told us; whoever made that stack frees it after its own removal.
+            // SAFETY: puts back the kernel's answer; the owner of that stack frees it after its own removal.
             if unsafe { libc::sigaltstack(&self.previous, ptr::null_mut()) } != 0 {
                 return; // This thread runs on it at this moment: leave it, as it is in use.
             }

@@ -52,12 +52,12 @@ impl FiberQueue {
         self.len.set(self.len.get() + 1);
     }
 
-    /// Those in it, the first one first.
+    /// Fibers in the queue, the first one first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = FiberRef> + '_ {
         let mut next = self.head.get();
         std::iter::from_fn(move || {
             let fiber = (!next.is_null()).then_some(next)?;
-            // SAFETY: in the queue, so it lives (S2); nobody changes the queue while it is borrowed by its own thread.
+            // SAFETY: in the queue, so it lives (S2); the queue does not change while it is borrowed by its own thread.
             next = unsafe { (*fiber).next.get() };
             Some(FiberRef(fiber))
         })

@@ -1,5 +1,5 @@
-//! What a fiber runs for and what it waits for, noted where it suspends for long: for messages, and for who looks for
-//! circles of fibers that wait for each other (`runtime/watch`).
+//! Owner and wait of a fiber, noted where it suspends for long: for messages, and for the detection of deadlocks
+//! (`runtime/watch`).
 //!
 //! Not noted: waits for the answer to a request, or for room to send one. They end by themselves while the trustee's
 //! thread runs, and nothing may be added to their path.
@@ -8,10 +8,10 @@ use std::fmt;
 
 use crate::ids::TrusteeId;
 
-/// For whom a fiber runs.
+/// The waiter for the end of a fiber.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Whom {
-    /// Nobody waits for its end.
+    /// No waiter for its end.
     Nobody,
     /// The handle with this number.
     Handle(u64),
@@ -19,7 +19,7 @@ pub(crate) enum Whom {
     Client(TrusteeId, u64),
 }
 
-/// What is waited for.
+/// Thing that a fiber waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Awaited {
     /// The result of a closure that was launched; its token.
@@ -30,7 +30,7 @@ pub(crate) enum Awaited {
     Value { property: usize, on: &'static str },
     /// The end of the fiber that runs for this handle.
     End(u64),
-    /// A `Latch` that somebody has locked.
+    /// A `Latch` that another fiber or thread has locked.
     Latch(&'static str),
     /// A promise.
     Promise(&'static str),
@@ -46,7 +46,7 @@ pub(crate) enum Awaited {
 }
 
 impl Awaited {
-    /// Can it be a part of a circle?
+    /// Can this wait be part of a cycle?
     pub(crate) fn is_of_circles(self) -> bool {
         matches!(self, Awaited::Result(_) | Awaited::Together(_) | Awaited::Value { .. } | Awaited::End(_))
     }
@@ -56,17 +56,16 @@ impl Awaited {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Wait {
     pub(crate) awaited: Awaited,
-    /// No other wait of the thread has it.
+    /// Number, unique among the waits of the thread.
     pub(crate) number: u64,
     /// On the clock of [`now_ms`].
     pub(crate) since_ms: u64,
 }
 
-/// Takes the pointer of a waiting fiber back from the one who would make it ready. False if that one has done so, or
-/// will.
+/// Takes the pointer of a waiting fiber back from its waker. False if the waker has made it ready, or will.
 pub(crate) type Revoke = unsafe fn(*const (), super::FiberRef) -> bool;
 
-/// What a fiber is doing.
+/// State of a fiber.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Doing {
     Waits,
@@ -80,15 +79,15 @@ pub(crate) enum Doing {
 /// A fiber, as others may see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
-    /// No other fiber of its thread ever has it.
+    /// Number, unique on its thread for ever.
     pub(crate) id: u64,
     pub(crate) whom: Whom,
     pub(crate) doing: Doing,
-    /// `None` while it waits for something that is not noted.
+    /// `None` while its wait is of a kind that is not noted.
     pub(crate) wait: Option<Wait>,
     /// Address of the property whose latched value it has; 0 for none.
     pub(crate) holds: usize,
-    /// Its name and what it is, where that was asked for.
+    /// Its name and origin, where names were asked for.
     pub(crate) name: String,
 }
 

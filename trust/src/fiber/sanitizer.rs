@@ -1,7 +1,8 @@
-//! What AddressSanitizer has to know of a switch: which stack runs next. Without that it takes a fiber's stack for wild
-//! memory, and where a panic leaves frames on it, their marks stay behind and the next frame at that place is reported.
+//! Switches for AddressSanitizer, which must be told the stack that runs next. Without that it takes a fiber's stack
+//! for wild memory, and where a panic leaves frames on it, their marks stay behind and the next frame at that place is
+//! reported.
 //!
-//! Only where `build.rs` finds the sanitizer (`cfg(asan)`); elsewhere all of this is nothing.
+//! Only where `build.rs` finds the sanitizer (`cfg(asan)`); elsewhere all functions are empty.
 
 #![allow(unsafe_code)]
 
@@ -29,24 +30,24 @@ mod off {
         }
     }
 
-    /// What the sanitizer keeps for a side that was left.
+    /// The sanitizer's state for a side that was left.
     pub(in crate::fiber) struct Left;
 
     impl Left {
         pub(in crate::fiber) const NOTHING: Left = Left;
     }
 
-    /// The next switch goes to this stack.
+    /// Announces a switch to this stack.
     #[inline(always)]
     pub(in crate::fiber) fn leave(_to: Bounds) -> Left {
         Left
     }
 
-    /// The switch to what runs now is done.
+    /// Notes that the switch to the running side is done.
     #[inline(always)]
     pub(in crate::fiber) fn arrive(_: Left) {}
 
-    /// Root: nothing will go on on this stack.
+    /// Root: notes that no code will go on on this stack.
     #[inline(always)]
     pub(in crate::fiber) fn forget(_: Left, _of: Bounds, _root: Bounds) {}
 }
@@ -108,12 +109,12 @@ mod on {
     }
 
     pub(in crate::fiber) fn arrive(left: Left) {
-        // SAFETY: what `leave` gave for this side, or nothing for one that begins.
+        // SAFETY: the value that `leave` gave for this side, or nothing for one that begins.
         unsafe { __sanitizer_finish_switch_fiber(left.0, ptr::null_mut(), ptr::null_mut()) };
     }
 
-    /// The sanitizer frees those frames only for who runs: this is that for a moment, in one function, whose own frame
-    /// is the root's.
+    /// The sanitizer frees those frames only for the running side: the ended side runs for a moment, in one function,
+    /// whose own frame is the root's.
     pub(in crate::fiber) fn forget(left: Left, of: Bounds, root: Bounds) {
         if left.0.is_null() {
             return;

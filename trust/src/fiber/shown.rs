@@ -1,15 +1,15 @@
-//! Which fiber runs on a thread, for other threads: who watches a program asks it of a worker that does not come to its
-//! loop.
+//! The fiber that runs on a thread, for other threads: a monitor of the program asks for it at a worker that does not
+//! come to its loop.
 //!
 //! The thread stores the fiber's record at each switch, as it does for its signal handler (`overflow.rs`): this is the
-//! same store. So that a record is not freed while somebody reads it (SHOWN):
-//! - who looks says which record (`looked_at`), has all threads pass a barrier, and reads it only if it is still the
-//!   current one;
-//! - the thread does not free a record that is looked at. It has said before that another one, or none, is current.
+//! same store. So that a record is not freed while another thread reads it (SHOWN):
+//! - the reader announces the record (`looked_at`), has all threads pass a barrier, and reads it only if it is still
+//!   the current one;
+//! - the thread does not free a record that is looked at. It has stored before that another one, or none, is current.
 //!
-//! The barrier is a system call of who looks (`membarrier`), so a switch costs no fence: either the thread freed before
-//! its barrier, then who looks sees that the record is no longer current; or it comes to free it after, then it sees
-//! that it is looked at.
+//! The barrier is a system call of the reader (`membarrier`), so a switch costs no fence: either the thread freed
+//! before its barrier, then the reader sees that the record is no longer current; or it comes to free it after, then it
+//! sees that it is looked at.
 
 #![allow(unsafe_code)]
 
@@ -18,7 +18,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The record of a fiber: what the handler of `overflow.rs` needs to know of it, and others are told.
+/// The record of a fiber: its data for the handler of `overflow.rs`, and for other threads.
 #[derive(Debug)]
 pub(crate) struct FiberInfo {
     /// Addresses of the stack's guard.
@@ -43,7 +43,7 @@ impl Current {
         Current { record: AtomicPtr::new(ptr::null_mut()), looked_at: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Thread: this one is current. Release: what the record says; read with Acquire in `look`.
+    /// Thread: makes this one current. Release: the contents of the record; read with Acquire in `look`.
     #[inline(always)]
     pub(super) fn set(&self, record: *const FiberInfo) {
         self.record.store(record.cast_mut(), Ordering::Release);
@@ -55,7 +55,7 @@ impl Current {
         self.record.load(Ordering::Relaxed)
     }
 
-    /// Thread: this record, which is not current any more, is about to be freed. Waits until nobody reads it.
+    /// Thread: waits until no thread reads this record, which is not current any more and is about to be freed.
     #[inline(always)]
     pub(super) fn before_free(&self, record: *const FiberInfo) {
         // Acquire: with the Release of `look`, so that all reads come before.
@@ -79,7 +79,7 @@ impl Current {
     }
 }
 
-/// All threads of the process have passed a full barrier when this returns true. False where the system has no such
+/// Makes all threads of the process pass a full barrier before it returns true. False where the system has no such
 /// call.
 fn barrier() -> bool {
     // Commands of <linux/membarrier.h>: the first needs the second once, the last takes milliseconds.
@@ -91,19 +91,19 @@ fn barrier() -> bool {
     call(PRIVATE_EXPEDITED) || (call(REGISTER_PRIVATE_EXPEDITED) && call(PRIVATE_EXPEDITED)) || call(GLOBAL)
 }
 
-/// The way from what others know of a worker to its thread's [`Current`].
+/// Pointer from the shared part of a worker to its thread's [`Current`].
 #[derive(Default)]
 pub(crate) struct Shown(Mutex<Option<Thread>>);
 
-/// Of a thread that lives.
+/// Pointer to the `Current` of a thread that lives.
 struct Thread(*const Current);
 
-// SAFETY: what it points to is made of atomics, and lives until the thread that put it there has taken it away
+// SAFETY: the target is made of atomics, and lives until the thread that put it there has taken it away
 // (`Shown::hide`).
 unsafe impl Send for Thread {}
 
 impl Shown {
-    /// Thread: from here on others may look.
+    /// Thread: lets others look from here on.
     ///
     /// # Safety
     /// `current` stays where it is until this thread calls [`Shown::hide`].
@@ -111,12 +111,12 @@ impl Shown {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Thread(current));
     }
 
-    /// Thread: before it ends.
+    /// Thread: ends this, before the thread ends.
     pub(crate) fn hide(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Any thread: the fiber that runs there, by name and by what it is. `None` if none does.
+    /// Any thread: name and origin of the fiber that runs there. `None` if none does.
     pub(crate) fn name(&self) -> Option<String> {
         // The lock: one looks at a time, and the thread does not end meanwhile.
         let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);

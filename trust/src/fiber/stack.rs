@@ -17,10 +17,10 @@
 //!   the only owner. Slots do not overlap.
 //! - STACK-IDLE: nothing runs on a stack that lies in the pool: `put` takes it by value and its contents are dead.
 //!
-//! How it meets its limits: guards are page-table markers (`MADV_GUARD_INSTALL`, Linux 6.13), so a hundred thousand
-//! stacks cost a few mappings instead of two each; older kernels get `mprotect`. Slabs are reserved, not committed
-//! (`MAP_NORESERVE`, no huge pages), so a stack costs the pages it touched. A slab holds more stacks the more are in
-//! use, and is unmapped with the last of its stacks.
+//! Limits: guards are page-table markers (`MADV_GUARD_INSTALL`, Linux 6.13), so a hundred thousand stacks cost a few
+//! mappings instead of two each; older kernels get `mprotect`. Slabs are reserved, not committed (`MAP_NORESERVE`, no
+//! huge pages), so a stack costs the pages it touched. A slab holds more stacks the more are in use, and is unmapped
+//! with the last of its stacks.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -35,7 +35,7 @@ use super::footprint::{Footprint, page_bytes};
 
 /// The smallest stack: below it not even a panic's unwinding and message fit.
 pub(crate) const MIN_STACK_BYTES: usize = 16 * 1024;
-/// The largest stack. A limit only so that a slip of the unit is found, and sizes never overflow.
+/// The largest stack. A limit only so that a wrong unit is found, and sizes never overflow.
 pub(crate) const MAX_STACK_BYTES: usize = 1 << 30;
 
 /// Guard under each stack. More than one page, since C code that was built without stack probes steps over a page.
@@ -57,7 +57,7 @@ const MADV_GUARD_INSTALL: libc::c_int = 102;
 
 const _: () = assert!(COLOUR_BYTES.is_multiple_of(64), "tops must keep the alignment that every ABI asks for");
 
-/// Why there is no stack, with the cure.
+/// Reason why there is no stack, with the remedy.
 #[derive(Debug)]
 pub(crate) enum StackError {
     /// The size asked for is outside of [`MIN_STACK_BYTES`]..=[`MAX_STACK_BYTES`].
@@ -101,7 +101,7 @@ impl std::error::Error for StackError {
     }
 }
 
-/// The size a stack really has when `stack_bytes` are asked for: rounded up to whole pages.
+/// The actual size of a stack when `stack_bytes` are asked for: rounded up to whole pages.
 ///
 /// # Errors
 /// [`StackError::Size`] outside of [`MIN_STACK_BYTES`]..=[`MAX_STACK_BYTES`].
@@ -152,7 +152,7 @@ impl Stack {
     }
 }
 
-/// How a slab is cut; the same for all slabs of a pool.
+/// Layout of a slab's slots; the same for all slabs of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slots {
     page_bytes: usize,
@@ -174,12 +174,12 @@ impl Slots {
         Slots { page_bytes, guard_bytes, usable_bytes }
     }
 
-    /// Half a page of them: a fiber that uses little of its stack still touches one page, not two.
+    /// Half a page of colours: a fiber that uses little of its stack still touches one page, not two.
     fn colours(&self) -> usize {
         self.page_bytes / 2 / COLOUR_BYTES
     }
 
-    /// From one slot to the next.
+    /// Bytes from one slot to the next.
     fn stride(&self) -> usize {
         self.guard_bytes + self.usable_bytes
     }
@@ -191,7 +191,7 @@ struct Slab {
     base: NonNull<u8>,
     bytes: usize,
     slots: Slots,
-    /// Knows of it.
+    /// Records the mapping.
     footprint: Footprint,
 }
 
@@ -222,7 +222,7 @@ impl Drop for Slab {
     }
 }
 
-/// How guards are made.
+/// Kind of guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GuardBy {
     /// Markers in the page table: no mapping is split.
@@ -277,7 +277,7 @@ impl StackPool {
         })
     }
 
-    /// Where its mappings are noted.
+    /// Record of its mappings.
     pub(crate) fn footprint(&self) -> Footprint {
         self.footprint.clone()
     }
@@ -299,7 +299,7 @@ impl StackPool {
         }
     }
 
-    /// Takes back a stack of this pool on which nothing runs any more.
+    /// Takes back a stack of this pool, which must not be in use any more.
     #[inline]
     pub(crate) fn put(&mut self, stack: Stack) {
         debug_assert_eq!(stack.slab.slots, self.slots, "a stack of another pool");
@@ -378,7 +378,7 @@ impl StackPool {
     }
 }
 
-/// The error for a refusal: tells "no more mappings" from "no more memory", which the kernel does not.
+/// Returns the error for a refusal: tells "no more mappings" from "no more memory", which the kernel does not.
 fn memory_error(slab_bytes: usize, source: io::Error) -> StackError {
     /// Mappings that the kernel counts and /proc does not list, or the other way around.
     const SLACK: usize = 16;

@@ -1,6 +1,6 @@
-//! Who goes on at which time (T9).
+//! Timers that resume fibers.
 //!
-//! Here: the timers of one worker. Not here: who looks at them (the worker's turn), and how a fiber waits.
+//! Here: the timers of one worker. Not here: the worker's turn, which looks at them, and how a fiber waits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use crate::fiber::{FiberRef, Scheduler};
 
-/// Where whoever comes first, the timer or what the fiber waits for, finds it and takes it out: the one waker of S2.
-/// Empty while the fiber runs, and for a thread's own code, which sees for itself.
+/// The one waker of S2, shared by the timer and the awaited event: the first of them takes the fiber out. Empty while
+/// the fiber runs, and for a thread's own code, which checks for itself.
 pub(crate) type Waiter = Rc<Cell<Option<FiberRef>>>;
 
-/// When it is due; timers of one instant fire in the order they were set.
+/// Time at which it is due; timers of one instant fire in the order they were set.
 pub(crate) type TimerId = (Instant, u64);
 
 /// The timers of one worker.
@@ -24,19 +24,19 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// From `at` on, whoever waits there goes on.
+    /// Sets a timer: from `at` on, the fiber that waits there goes on.
     pub(crate) fn set(&self, at: Instant, waiter: Waiter) -> TimerId {
         let id = (at, self.next.replace(self.next.get() + 1));
         self.due.borrow_mut().insert(id, waiter);
         id
     }
 
-    /// Forgets a timer, which may have fired.
+    /// Cancels a timer, which may have fired.
     pub(crate) fn cancel(&self, id: TimerId) {
         self.due.borrow_mut().remove(&id);
     }
 
-    /// Lets the fibers go on whose time has come.
+    /// Resumes the fibers whose time has come.
     #[inline]
     pub(crate) fn fire(&self, scheduler: &Scheduler) -> bool {
         !self.due.borrow().is_empty() && self.fire_due(scheduler)

@@ -1,16 +1,16 @@
-//! How code waits where it does not know who runs the loop.
+//! Waits of code that does not know the runner of the loop.
 
 use super::{FiberQueue, Scheduler};
 
-/// A thread's fibers and its own code, which can wait: the worker, for those below it.
+/// A thread's fibers and its own code, which can wait: the worker, for the layers below it.
 pub(crate) trait Waits {
     fn scheduler(&self) -> &Scheduler;
 
-    /// Waits until `done`: a fiber suspends (whoever makes it done makes it ready), the thread's own code runs the
-    /// loop.
+    /// Waits until `done`: a fiber suspends (the code that makes it done makes the fiber ready), the thread's own code
+    /// runs the loop.
     fn wait_until(&self, done: impl Fn() -> bool);
 
-    /// Waits until `done`. Whoever may make it done takes all fibers out of the queue.
+    /// Waits until `done`. Any code that may make it done takes all fibers out of the queue.
     fn wait_in(&self, queue: &FiberQueue, done: impl Fn() -> bool) {
         match self.scheduler().current() {
             Some(fiber) => {

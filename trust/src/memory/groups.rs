@@ -1,5 +1,5 @@
-//! The control groups that bound a process' memory: `/proc/self/cgroup` says which it is in, `/proc/self/mountinfo`
-//! where their files are.
+//! The control groups that bound a process' memory: `/proc/self/cgroup` names its groups, `/proc/self/mountinfo` the
+//! place of their files.
 //!
 //! A group's path is as seen from the root of its hierarchy, or of the process' cgroup namespace. A mount shows a part
 //! of the hierarchy, whose path it has as its root: in a container without a namespace of its own that is the
@@ -15,7 +15,7 @@ enum Version {
     Two,
 }
 
-/// A group of the process, or one that holds it.
+/// A group of the process, or one that contains it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Group {
     version: Version,
@@ -23,14 +23,14 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// All that bound this process and have files here, the innermost first.
+    /// All groups that bound this process and have files here, the innermost first.
     pub(super) fn all(read: Read<'_>) -> Vec<Group> {
         let text = |path| read(Path::new(path)).unwrap_or_default();
         all(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"))
     }
 
     fn number(&self, read: Read<'_>, name: &str) -> Option<u64> {
-        // "max" is none.
+        // "max" is no limit.
         read(&self.folder.join(name))?.trim().parse().ok()
     }
 
@@ -40,7 +40,7 @@ impl Group {
         value.trim().parse().ok()
     }
 
-    /// More than this ends in the killing of processes.
+    /// Hard limit: beyond it processes are killed.
     fn most(&self, read: Read<'_>) -> Option<u64> {
         match self.version {
             Version::Two => self.number(read, "memory.max"),
@@ -54,12 +54,12 @@ impl Group {
 
     /// Bytes that it may have.
     pub(super) fn limit(&self, read: Read<'_>) -> Option<u64> {
-        // More than `high` slows its processes down.
+        // Beyond `high` its processes are slowed down.
         let high = if self.version == Version::Two { self.number(read, "memory.high") } else { None };
         [self.most(read), high].into_iter().flatten().min()
     }
 
-    /// Bytes that it may take yet.
+    /// Bytes that it may still take.
     pub(super) fn left(&self, read: Read<'_>) -> Option<u64> {
         let (used, files) = match self.version {
             Version::Two => ("memory.current", "inactive_file"),
@@ -90,7 +90,7 @@ fn all(cgroup: &str, mountinfo: &str) -> Vec<Group> {
     groups
 }
 
-/// Where a hierarchy with the memory controller, or that of version 2, is mounted.
+/// Mount point of a hierarchy with the memory controller, or of that of version 2.
 #[derive(Debug)]
 struct Mount {
     version: Version,

@@ -1,4 +1,4 @@
-//! What hosts and containers say, word by word.
+//! Files of hosts and containers, word by word.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ fn gib(count: u64) -> String {
 }
 
 const V2_MOUNT: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";
-/// As of systemd, with the memory controller in version 1.
+/// Mounts of systemd, with the memory controller in version 1.
 const V1_MOUNTS: &str = "\
     25 30 0:22 / /sys/fs/cgroup ro,nosuid shared:5 - tmpfs tmpfs ro,mode=755\n\
     26 25 0:23 / /sys/fs/cgroup/unified rw,nosuid shared:6 - cgroup2 cgroup2 rw\n\
@@ -87,8 +87,7 @@ fn version_1_counts_where_it_has_the_controller() {
 #[test]
 fn a_container_sees_its_own_group_as_the_root_of_the_mount() {
     let (one, four) = (gib(1), gib(4));
-    // Docker with version 1, of which the process sees the path on the host, also one that runs in another such
-    // container.
+    // Docker with version 1, where the process sees the path on the host, also in a container inside another container.
     for path in ["/docker/0123", "/docker/4567/docker/0123"] {
         let cgroup = format!("4:memory:{path}\n0::{path}\n");
         let mounts = format!("810 809 0:33 {path} /sys/fs/cgroup/memory ro master:19 - cgroup cgroup rw,memory\n");

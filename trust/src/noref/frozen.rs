@@ -1,5 +1,5 @@
-//! `Frozen`: what does not change while it is only read. For crates that copy values between machines and have each
-//! reader read a copy.
+//! `Frozen`: values that do not change while they are only read. For crates that copy values between machines, where
+//! each reader reads a copy.
 
 #![allow(unsafe_code)]
 
@@ -7,8 +7,8 @@ use std::cell::UnsafeCell;
 
 /// A value in which nothing changes behind a `&`: it has no `UnsafeCell`, at any depth, so no `Cell`, atomic or lock.
 ///
-/// Implemented automatically, where the compiler checks [`NoRef`](crate::NoRef) strictly. Whoever has copies of such a
-/// value reads the same in each of them.
+/// Implemented automatically, where the compiler checks [`NoRef`](crate::NoRef) strictly. All copies of such a value
+/// read the same.
 ///
 /// ```
 /// fn copied<T: trust::Frozen>(_: &T) {}

@@ -1,13 +1,13 @@
-//! References, and types of std that hold pointers, each refused by its own name and with the cure that fits it.
+//! References, and types of std that hold pointers, each refused by its own name and with the remedy that fits it.
 //!
 //! The auto trait alone would refuse them, too, but by the name of some pointer deep inside. So each type has an impl
-//! of its own, on a condition that nothing meets: the compiler reports the condition, and each cure is a condition with
-//! its message. (The condition is on [`Closure`], not on the type itself, for which the compiler would report `NoRef`
-//! where a closure returns it.)
+//! of its own, on a condition that nothing meets: the compiler reports the condition, and each remedy is a condition
+//! with its message. (The condition is on [`Closure`], not on the type itself, for which the compiler would report
+//! `NoRef` where a closure returns it.)
 //!
 //! The impls are hidden from the documentation, where they would read as if these types were `NoRef`.
 //!
-//! Invariant: no cure is implemented for anything. They cannot be named outside of this crate.
+//! Invariant: no remedy is implemented for anything. They cannot be named outside of this crate.
 
 #![allow(unsafe_code)]
 
@@ -24,10 +24,10 @@ use std::sync::{self, Arc};
 
 use super::strict::NoRef;
 
-/// What would carry them.
+/// The closure that would carry them.
 pub struct Closure;
 
-/// What lives elsewhere.
+/// Values that live elsewhere.
 #[diagnostic::on_unimplemented(
     message = "`{T}` is a reference, so no closure can carry it to a trustee: add `move`, or send a value along with \
                `apply_with`",
@@ -40,7 +40,7 @@ pub struct Closure;
 )]
 pub trait Borrowed<T: ?Sized> {}
 
-/// What serde knows: it travels beside the closure.
+/// Values that serde can serialise: they travel beside the closure.
 #[diagnostic::on_unimplemented(
     message = "`{T}` holds a pointer, so no closure can carry it to a trustee: send it along with `apply_with`",
     label = "captured or returned by a delegated closure",
@@ -49,7 +49,7 @@ pub trait Borrowed<T: ?Sized> {}
 )]
 pub trait Serialised<T: ?Sized> {}
 
-/// What is shared by counting.
+/// Values shared by reference counting.
 #[diagnostic::on_unimplemented(
     message = "`{T}` is a pointer, so no closure can carry it to a trustee: make it a `trust::Shared`, or entrust what \
                is in it",
@@ -59,7 +59,7 @@ pub trait Serialised<T: ?Sized> {}
 )]
 pub trait Counted<T: ?Sized> {}
 
-/// What lies in a box, of a type that is known or not.
+/// Values in a box, of a known type or not.
 #[diagnostic::on_unimplemented(
     message = "`{T}` is a pointer, so no closure can carry it to a trustee: capture what is in it, or an enum in the \
                place of `dyn`",
@@ -79,7 +79,7 @@ pub trait Boxed<T: ?Sized> {}
 )]
 pub trait Failure<T: ?Sized> {}
 
-/// What owns a descriptor, a number that means nothing on another machine.
+/// Owners of a descriptor, a number that means nothing on another machine.
 #[diagnostic::on_unimplemented(
     message = "`{T}` is open in this process alone, so no closure can carry it to a trustee: entrust it",
     label = "captured or returned by a delegated closure",
@@ -96,7 +96,7 @@ pub trait Descriptor<T: ?Sized> {}
 )]
 pub trait Channel<T: ?Sized> {}
 
-/// `for<'a>` is what lets a condition stand that has nothing to vary.
+/// With `for<'a>` the compiler accepts a condition without parameters.
 macro_rules! refused {
     ($($cure:ident: $([$($parameter:ident $(: ?$sized:ident)?),*] $type:ty),+;)+) => {$($(
         // SAFETY: on a condition that nothing meets.

@@ -2,7 +2,7 @@
 //! without these features never reads it.
 
 #![allow(unsafe_code)]
-/// A value with no reference or pointer in it: what a delegated closure may capture and return.
+/// A value with no reference or pointer in it: a delegated closure may capture and return such values.
 ///
 /// Implemented automatically; a type that holds `&T`, `&mut T`, `*const T`, `*mut T`, a function pointer
 /// or anything built on them (`Box`, `Vec`, `String`, `Rc`, `Arc`, …) is not `NoRef`. Pass such values as
@@ -16,10 +16,9 @@
 ///
 /// Source: thesis 3.2.5.
 ///
-/// What means something in this process only without holding a pointer passes: the number of a descriptor, the index of
-/// an entry in a global table, a token of no bytes that proves that something was initialised here. Between threads
-/// that is as good as `Send`; a type of which another machine must not get one opts out by a field `PhantomData<*const
-/// ()>`.
+/// A value that means something in this process only but holds no pointer passes: the number of a descriptor, the index
+/// of an entry in a global table, a token of no bytes that proves that something was initialised here. Between threads
+/// that is as good as `Send`; a type that must not reach another machine opts out by a field `PhantomData<*const ()>`.
 ///
 /// # Safety
 /// Implement it by hand only for a type whose bytes stay meaningful on another thread and machine.
@@ -35,14 +34,14 @@ pub unsafe auto trait NoRef {}
 // References, and types of std that hold pointers: `std_types`.
 impl<T: ?Sized> !NoRef for *const T {}
 impl<T: ?Sized> !NoRef for *mut T {}
-// A descriptor number means nothing on another machine. (What owns one, and would close a stranger's file there:
+// A descriptor number means nothing on another machine. (Owners of one, which would close a wrong file there:
 // `std_types`.)
 impl !NoRef for std::os::fd::BorrowedFd<'_> {}
 
-// Function pointers. A type for whose kind an impl is written is not `NoRef` by itself, and pointers with equally many
-// parameters are of one kind, whatever these are, however long what they refer to lives, and whatever the calling
-// convention: one impl for each number of parameters keeps all of them out. (The reference does not say so of auto
-// traits; the assertion below sees that it holds for the compiler at hand.)
+// Function pointers. A type for whose kind an impl is written is not `NoRef` by itself. Pointers with equally many
+// parameters are of one kind, for all parameter types, lifetimes and calling conventions: one impl for each number of
+// parameters keeps all of them out. (The reference does not say so of auto traits; the assertion below checks it for
+// the compiler at hand.)
 macro_rules! functions {
     // One without, one with this many parameters more, and so on for the rest.
     ([$($more:ident)* ; $($rest:tt)*] $($parameter:ident)*) => {

@@ -1,4 +1,4 @@
-//! How long it takes here to wake a thread: from the waker's decision until the sleeper runs. Learned from the start of
+//! Time to wake a thread on this machine: from the waker's decision until the sleeper runs. Learned from the start of
 //! each worker of a pool, which wakes the thread that waits for it, then from each sleep that another thread of this
 //! process ended.
 
@@ -6,24 +6,24 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Until one was measured: about what a virtual machine takes.
+/// Until one was measured: about the time in a virtual machine.
 const FIRST_NS: u64 = 50_000;
-/// Sooner than this nobody is woken: it was awake.
+/// A shorter time is no wake-up: the thread was awake.
 const SHORTEST_NS: u64 = 1_000;
-/// Longer than this a wake-up takes only where somebody else has the core. That says nothing of the next.
+/// A longer time occurs only where another thread has the core, and does not predict the next wake-up.
 const LONGEST_NS: u64 = 250_000;
-/// Each new one counts for so much of the mean: one part in so many.
+/// Weight of each new sample in the mean: one part in this many.
 const PARTS: u64 = 8;
 
 /// A moving mean of all threads. Two that write at once lose one sample.
 static MEAN_NS: AtomicU64 = AtomicU64::new(FIRST_NS);
 
-/// How long a wake-up takes, in nanoseconds.
+/// Returns the time of a wake-up, in nanoseconds.
 pub(crate) fn wake_up_ns() -> u64 {
     MEAN_NS.load(Ordering::Relaxed)
 }
 
-/// A thread that waited for another was awake again so long after that one had told it.
+/// Notes the time from the notification of a waiting thread until it ran again.
 pub(crate) fn learn_wake_up(took: Duration) {
     learn(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
 }
@@ -32,21 +32,21 @@ fn learn(sample_ns: u64) {
     MEAN_NS.store(mean(wake_up_ns(), sample_ns), Ordering::Relaxed);
 }
 
-/// When one sleeper was woken last.
+/// Time at which one sleeper was woken last.
 #[derive(Default)]
 pub(super) struct WokenAt(AtomicU64);
 
 impl WokenAt {
-    /// Waker: now.
+    /// Waker: notes the time.
     pub(super) fn note(&self) {
         self.0.store(now_ns(), Ordering::Relaxed);
     }
 
-    /// Sleeper: runs again, after a sleep that began then. How long it took to wake it, if it was woken.
+    /// Sleeper: runs again, after a sleep that began at `start`. Returns the time of its wake-up, if it was woken.
     pub(super) fn learn(&self, start: Instant) -> Option<u64> {
         let (woken, now) = (self.0.load(Ordering::Relaxed), now_ns());
         let slept_ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        // Not where somebody woke an earlier sleep, or nobody this one.
+        // Not where an earlier sleep was woken, or this one not at all.
         (woken > now.saturating_sub(slept_ns)).then(|| {
             let took_ns = now.saturating_sub(woken);
             learn(took_ns);
@@ -59,7 +59,7 @@ fn mean(before: u64, sample: u64) -> u64 {
     if !(SHORTEST_NS..=LONGEST_NS).contains(&sample) { before } else { before - before / PARTS + sample / PARTS }
 }
 
-/// Nanoseconds since the first call, and one more.
+/// Nanoseconds since the first call, plus one.
 fn now_ns() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     let ns = START.get_or_init(Instant::now).elapsed().as_nanos();

@@ -1,10 +1,10 @@
-//! How an idle worker sleeps and is woken (T14).
+//! Sleep and wake-up of an idle worker.
 //!
-//! One word per worker says what it is doing. A worker that finds nothing to do announces that it sleeps,
-//! looks once more, and sleeps; whoever has made work for it looks at the word afterwards. Between "I sleep"
-//! and "is there work?" on one side (F1), and between "here is work" and "do you sleep?" on the other (F2),
-//! stands a sequentially consistent fence, so at least one side sees the other: no wake-up is lost. `model.rs`
-//! of this folder checks it. The worker's end is told through the same word, so that a client needs one load.
+//! One word per worker holds its state. A worker that finds nothing to do announces that it sleeps, looks once more,
+//! and sleeps; a thread that has made work for it looks at the word afterwards. Between "I sleep" and "is there work?"
+//! on one side (F1), and between "here is work" and "do you sleep?" on the other (F2), stands a sequentially consistent
+//! fence, so at least one side sees the other: no wake-up is lost. `model.rs` of this folder checks it. The worker's
+//! end is told through the same word, so that a client needs one load.
 //!
 //! The word is written by its worker; only a waker that found it asleep changes it from outside, with a
 //! compare-and-swap just before the system call that wakes (not on the path of a request).
@@ -29,7 +29,7 @@ const ASLEEP: u32 = 1;
 const CLOSING: u32 = 2;
 const CLOSED: u32 = 3;
 
-/// What a look at another worker's word told.
+/// State of another worker, as read from its word.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Presence {
@@ -57,7 +57,7 @@ pub(crate) mod outside {
     }
 }
 
-/// What one worker is doing, for those who send to it.
+/// A worker's state, for threads that send to it.
 #[repr(align(128))]
 pub(crate) struct Parker {
     word: AtomicU32,
@@ -72,7 +72,7 @@ pub(crate) struct Parker {
 ///
 /// # Safety
 /// Both functions are called in the middle of the worker's loop, `wake` on the threads that send too: they call nothing
-/// of this crate but `is_idle`, and run nobody else's code.
+/// of this crate but `is_idle`, and run no foreign code.
 pub unsafe trait Waker: Send + Sync {
     /// Announces that the worker sleeps, asks `is_idle` once more after that, and sleeps until woken or for
     /// `limit`. May return early.
@@ -87,13 +87,13 @@ impl Parker {
         Parker { word: AtomicU32::new(AWAKE), index, woken_at: WokenAt::default(), waker: OnceLock::new() }
     }
 
-    /// Worker: says what it does.
+    /// Worker: stores its state.
     #[inline(always)]
     fn announce(&self, word: u32, order: Ordering) {
         #[cfg(not(loom))]
         self.word.store(word, order);
-        // The same, but that loom 0.7 knows its place among the compare-and-swaps of the wakers: it would take
-        // a plain store that races with one to be possible between its two halves.
+        // The same, but loom 0.7 knows its place among the compare-and-swaps of the wakers: it would let a plain store
+        // that races with one fall between its two halves.
         #[cfg(loom)]
         self.word.swap(word, order);
     }
@@ -128,10 +128,10 @@ impl Parker {
         sleep
     }
 
-    /// Worker: announces that it sleeps, or is about to where nobody tells the library (`outside.rs`), and looks once
-    /// more. False, and the announcement is taken back, if there is work; else the next that comes wakes it.
+    /// Worker: announces that it sleeps, or is about to without a call of the library (`outside.rs`), and looks once
+    /// more. False, and the announcement is taken back, if there is work; else the next work wakes it.
     pub(crate) fn arm(&self, has_work: impl Fn() -> bool) -> bool {
-        // Release: whoever wakes this sleep (Acquire in `wake_slow`) finds the waker that it sleeps by.
+        // Release: a thread that wakes this sleep (Acquire in `wake_slow`) finds the waker that it sleeps by.
         self.announce(ASLEEP, Ordering::Release);
         // F1: pairs with F2 in `notify`.
         fence(Ordering::SeqCst);
@@ -152,8 +152,8 @@ impl Parker {
         self.waker.set(waker).is_ok()
     }
 
-    /// Sender: makes work visible, and wakes the worker if it sleeps. Nobody can wake a worker in another way, so
-    /// nobody can leave out the fence.
+    /// Sender: makes work visible, and wakes the worker if it sleeps. There is no other way to wake a worker, so the
+    /// fence cannot be left out.
     #[inline(always)]
     pub(crate) fn publish(&self, work: impl FnOnce()) -> Presence {
         work();
@@ -202,7 +202,7 @@ impl Parker {
         self.presence()
     }
 
-    /// What the worker is doing now. Acquire: after `Closed` everything the worker did is visible.
+    /// State of the worker now. Acquire: after `Closed` everything the worker did is visible.
     #[inline]
     pub(crate) fn presence(&self) -> Presence {
         // Pairs with the Release in `close`.
@@ -213,14 +213,14 @@ impl Parker {
         }
     }
 
-    /// Worker: from here on senders may find it closing; what they published before is served or refused.
+    /// Worker: from here on senders may find it closing; requests published before are served or refused.
     pub(crate) fn begin_closing(&self) {
         self.announce(CLOSING, Ordering::Relaxed);
         // Orders the announcement before the last look at the slots; pairs with F2.
         fence(Ordering::SeqCst);
     }
 
-    /// Worker: it will never touch a slot again.
+    /// Worker: closes, and will never touch a slot again.
     pub(crate) fn close(&self) {
         // Pairs with the Acquire in `presence`.
         self.announce(CLOSED, Ordering::Release);

@@ -10,7 +10,7 @@ use loom::sync::{Condvar, Mutex};
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// Who sleeps: the addresses of their words, and a number for each sleep.
+/// The sleepers: the addresses of their words, and a number for each sleep.
 #[derive(Default)]
 struct Sleepers {
     asleep: Vec<(usize, u64)>,
@@ -36,7 +36,7 @@ pub(super) fn wait(word: &AtomicU32, expected: u32, _limit: Option<Duration>) {
     }
 }
 
-/// Wakes one that sleeps on the word.
+/// Wakes one thread that sleeps on the word.
 pub(super) fn wake(word: &AtomicU32) {
     let mut sleepers = SLEEPERS.lock().unwrap();
     let address = std::ptr::from_ref(word).addr();
@@ -77,7 +77,7 @@ mod tests {
         }
     }
 
-    /// A trustee with so many clients.
+    /// A trustee with this many clients.
     fn trustee<const CLIENTS: usize>() -> (Arc<Parker>, [TrusteeSide; CLIENTS], [Sender; CLIENTS]) {
         let parker = Arc::new(Parker::new(0));
         let pairs: [_; CLIENTS] = std::array::from_fn(|_| Pair::new());
@@ -86,7 +86,7 @@ mod tests {
         (parker, sides, clients)
     }
 
-    /// Serves until it has served so many, and sleeps between.
+    /// Serves until it has served this many, and sleeps between.
     fn serve_until(parker: &Parker, sides: &[TrusteeSide], mut left: usize) -> u64 {
         let mut sum = 0;
         while left > 0 {
@@ -132,7 +132,7 @@ mod tests {
         });
     }
 
-    /// Both sides sleep: the trustee until it is sent something, the client until it is answered.
+    /// Both sides sleep: the trustee until a request comes, the client until the answer comes.
     #[test]
     fn loom_park_there_and_back() {
         explore(|| {
@@ -228,8 +228,8 @@ mod tests {
         outside::<2>(1);
     }
 
-    /// Whoever finds the trustee here after it has sent will be served by it, though it closes; and whoever
-    /// comes too late to wake it does not undo that it closes.
+    /// A sender that finds the trustee here after sending will be served by it, though it closes; and a sender that
+    /// comes too late to wake it does not undo the closing.
     fn closing(serve_before: usize) {
         explore(move || {
             let (parker, sides, clients) = trustee::<2>();
@@ -281,7 +281,7 @@ mod tests {
         });
     }
 
-    /// That the models can fail: a sender that leaves out F2 loses wake-ups.
+    /// The models can fail: a sender that leaves out F2 loses wake-ups.
     #[test]
     #[should_panic(expected = "deadlock")]
     fn loom_park_without_the_fence_loses_a_wakeup() {

@@ -1,24 +1,25 @@
-//! Which core each thread with a trustee runs on, or waits for. An idle worker asks here whether another thread of this
-//! process wants the core that it polls on (`idle.rs`). Hints: only time depends on them, so all accesses are Relaxed,
-//! and an entry may be old: a worker that computes does not say when it is moved to another core, one that is blocked
+//! The core that each thread with a trustee runs on, or waits for. An idle worker asks here whether another thread of
+//! this process wants the core that it polls on (`idle.rs`). Hints: only time depends on them, so all accesses are
+//! Relaxed, and an entry may be old: a worker that computes does not note its move to another core, one that is blocked
+//! outside the library seems to run.
 //! outside the library seems to run.
 
 use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
-/// As many as there can be indices of trustees (`registry/mod.rs`).
+/// The number of possible indices of trustees (`registry/mod.rs`).
 const THREADS_MAX: usize = 1 << 16;
-/// The thread runs code of its own, and nobody knows whether that computes or is blocked; or there is no such thread.
+/// The thread runs code of its own, which computes or is blocked; or there is no such thread.
 const UNKNOWN: u16 = 0;
 /// In an entry: the thread sleeps, and does not want its core.
 const ASLEEP: u16 = 1 << 15;
 
 /// By index of the trustee: [`UNKNOWN`], or one more than the core, perhaps with [`ASLEEP`]. Close together, because an
-/// idle worker looks at all of them; they are written only by threads that are idle, and by those who wake them.
+/// idle worker looks at all of them; they are written only by idle threads and by wakers.
 static CORES: [AtomicU16; THREADS_MAX] = [const { AtomicU16::new(UNKNOWN) }; THREADS_MAX];
-/// Behind the last entry that was ever written.
+/// End of the entries that were ever written.
 static END: AtomicUsize = AtomicUsize::new(0);
 
-/// The calling thread, which has this index, is idle, or about to sleep, on the core that it runs on.
+/// Notes that the calling thread, which has this index, is idle, or about to sleep, on the core that it runs on.
 pub(crate) fn enter(index: usize) {
     #[expect(
         unsafe_code,
@@ -26,23 +27,22 @@ pub(crate) fn enter(index: usize) {
     )]
     // SAFETY: reads a number.
     let core = unsafe { libc::sched_getcpu() };
-    // Where the system does not say, all threads seem to share a core: then they give way rather than poll.
+    // On a system without an answer all threads seem to share a core: then they give way rather than poll.
     set(index, u16::try_from(core).unwrap_or(0).min(ASLEEP - 2) + 1);
 }
 
-/// The calling thread goes on with code of its own, or ends.
+/// Notes that the calling thread goes on with code of its own, or ends.
 #[inline]
 pub(crate) fn leave(index: usize) {
     set(index, UNKNOWN);
 }
 
-/// The calling thread, which has entered, sleeps from now on.
+/// Notes that the calling thread, which has entered, sleeps from now on.
 pub(crate) fn sleep(index: usize) {
     set(index, CORES[index].load(Ordering::Relaxed) | ASLEEP);
 }
 
-/// The thread with this index has been woken: it wants its core, and may not run before that is free. Said by who wakes
-/// it.
+/// Waker: notes that the thread with this index has been woken. It wants its core, and may not run before that is free.
 pub(crate) fn wake(index: usize) {
     if CORES[index].load(Ordering::Relaxed) & ASLEEP != 0 {
         // In one step: the thread may run again by itself, and leave.
@@ -50,7 +50,7 @@ pub(crate) fn wake(index: usize) {
     }
 }
 
-/// The calling thread, which slept, runs again, perhaps on another core.
+/// Notes that the calling thread, which slept, runs again, perhaps on another core.
 pub(crate) fn resume(index: usize) {
     if CORES[index].load(Ordering::Relaxed) & !ASLEEP == UNKNOWN { leave(index) } else { enter(index) }
 }

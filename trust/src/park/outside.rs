@@ -1,13 +1,12 @@
-//! Threads that sleep in a loop of their own (epoll, libevent): a descriptor that becomes readable when there is
-//! something for the library to do. Who gives a thread one, and the call that does what there is to do:
-//! `ffi/attached.rs`.
+//! Threads that sleep in a loop of their own (epoll, libevent): a descriptor that becomes readable when there is work
+//! for the library. `ffi/attached.rs` gives a thread one, and has the call that does the work.
 //!
 //! The library cannot see such a thread go to sleep, so it keeps to this: **outside the library's calls the thread
-//! counts as asleep.** Whoever leaves ([`Outside::enter`]) announces sleep, fences (F1) and looks for work once more,
-//! as in `park/mod.rs`; if there is some it wakes itself. Whoever makes work for it fences (F2), finds the
+//! counts as asleep.** A thread that leaves ([`Outside::enter`]) announces sleep, fences (F1) and looks for work once
+//! more, as in `park/mod.rs`; if there is some it wakes itself. A thread that makes work for it fences (F2), finds the
 //! announcement, takes it away and writes to the descriptor, once until the thread has announced itself anew. So the
 //! work is seen by the last look, or the descriptor is readable, and stays so until a poll has read it: no wake-up is
-//! lost, whatever the loop does meanwhile.
+//! lost, with any loop.
 //!
 //! Wakes are counted (`wakes`) before they are written. So a poll knows without a system call whether there is
 //! something to read; a count whose write is still to come is read by a later poll, which the write itself brings
@@ -26,9 +25,9 @@ use super::{Parker, Waker};
 /// The descriptor of one thread.
 pub(crate) struct EventWaker {
     descriptor: OwnedFd,
-    /// Wakes so far, those included whose write is under way.
+    /// Wakes so far, including those still being written.
     wakes: AtomicU64,
-    /// How many of them the thread has read. Written by it alone.
+    /// Wakes that the thread has read. Written by it alone.
     read: AtomicU64,
 }
 
@@ -55,14 +54,14 @@ impl EventWaker {
             return;
         }
         let mut count = [0; 8];
-        // What is counted and not there yet is left to the next.
+        // A wake that is counted and not written yet is left to the next call.
         if rustix::io::read(&self.descriptor, &mut count).is_ok() {
             self.read.store(read.wrapping_add(u64::from_ne_bytes(count)), Ordering::Relaxed);
         }
     }
 }
 
-/// A call of the library that waits sleeps by the same waker.
+/// Sleep in a call of the library that waits, by the same waker.
 // SAFETY: neither function calls the library.
 unsafe impl Waker for Arc<EventWaker> {
     fn park(&self, limit: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
@@ -85,11 +84,11 @@ impl AsFd for EventWaker {
     }
 }
 
-/// How a worker sleeps whose thread does so outside the library; empty in all others.
+/// The way to sleep of a worker whose thread sleeps outside the library; empty in all others.
 #[derive(Default)]
 pub(crate) struct Outside {
     waker: OnceCell<Arc<EventWaker>>,
-    /// The worker ends: what it says of itself from here on is that it closes.
+    /// The worker ends: from here on its announced state is that it closes.
     closed: Cell<bool>,
 }
 
@@ -99,7 +98,8 @@ impl Outside {
         self.waker.get().filter(|_| !self.closed.get())
     }
 
-    /// From now on the thread sleeps by this waker, inside the library as well. Once. Its descriptor.
+    /// Makes the thread sleep by this waker from now on, inside the library as well. Called once. Returns its
+    /// descriptor.
     pub(crate) fn open(&self, parker: &Parker, waker: EventWaker) -> RawFd {
         let waker = self.waker.get_or_init(|| Arc::new(waker));
         parker.set_waker(Box::new(Arc::clone(waker)));
@@ -117,7 +117,7 @@ impl Outside {
         self.closed.set(true);
     }
 
-    /// The thread goes on outside: from here on whoever makes work for it wakes it.
+    /// The thread goes on outside: from here on new work wakes it.
     #[inline(always)]
     pub(crate) fn enter(&self, parker: &Parker, has_work: impl Fn() -> bool) {
         if let Some(waker) = self.waker()
@@ -127,7 +127,7 @@ impl Outside {
         }
     }
 
-    /// A call that waits looks for work itself.
+    /// The thread is in a call that waits, which looks for work itself.
     #[inline(always)]
     pub(crate) fn leave(&self, parker: &Parker) {
         if let Some(waker) = self.waker() {

@@ -1,4 +1,4 @@
-//! Sleeping for real: by the futex and by a waker. What cannot be lost in any interleaving: `model.rs`.
+//! Sleeping for real: by the futex and by a waker. No lost wake-up in any interleaving: `model.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// More than any sleep here takes; who slept for so long was not woken.
+/// More than any sleep here takes: a thread that slept for so long was not woken.
 const LONG: Duration = limits::HANG;
 
 /// Waits until the worker has announced its sleep.
@@ -103,7 +103,7 @@ fn a_waker_hears_of_work_and_of_whoever_woke_its_worker_before() {
     assert!(!parker.set_waker(Box::new(waker())), "the first one stays");
     assert!(parker.park(Some(LONG), || work.load(Ordering::SeqCst)));
     assert!(woken.swap(false, Ordering::SeqCst) && parker.word.load(Ordering::SeqCst) == AWAKE);
-    // Nobody sleeps, nobody is woken.
+    // Without a sleeper no thread is woken.
     assert_eq!(parker.publish(|| ()), Presence::Here);
     assert!(!woken.load(Ordering::SeqCst));
 }

@@ -1,6 +1,6 @@
-//! Where the next request or response lies: first the primary part, then the overflow part, then (responses
-//! only) chunks of their own. Writer and reader follow the same rule, so no positions travel: an item goes to
-//! the first place in this order, at or after the last item, that has room for the whole of it.
+//! Place of the next request or response: first the primary part, then the overflow part, then (responses only) chunks
+//! of their own. Writer and reader follow the same rule, so no positions travel: an item goes to the first place in
+//! this order, at or after the last item, that has room for the whole of it.
 //!
 //! The responses to a batch of another machine are *packed* instead: one byte string that grows as needed, without
 //! pointers. Both ends hold it in a [`Buffer`], so that an aligned offset is one at both.
@@ -14,11 +14,11 @@ use crate::buffer::{Buffer, fix_padding};
 use crate::config::{CHUNK_BYTES, INLINE_ALIGN, INLINE_BYTES};
 use crate::fault::Fault;
 
-/// What a batch of responses needs beyond its slot: the responses that did not fit, and the faults.
+/// Memory that a batch of responses needs beyond its slot: the responses that did not fit, and the faults.
 #[derive(Default)]
 pub(crate) struct Extra {
     chunks: Vec<Chunk>,
-    /// Which requests of the batch failed, in order, and how.
+    /// Indices of the requests of the batch that failed, in order, and their faults.
     pub(crate) faults: Vec<(u32, Fault)>,
 }
 
@@ -64,7 +64,7 @@ struct Places {
 
 impl Places {
     /// # Safety
-    /// The caller owns the response body `body` for as long as it uses what this gives out.
+    /// The caller owns the response body `body` for as long as it uses the places given out.
     #[inline]
     unsafe fn new(body: *mut Body) -> Self {
         // SAFETY: the caller's promise.
@@ -109,7 +109,7 @@ impl Writer {
         Writer { places: unsafe { Places::new(body) }, extra: None, packed: None }
     }
 
-    /// For a batch of another machine, into the memory of this buffer.
+    /// A writer for a batch of another machine, into the memory of this buffer.
     pub(crate) fn packed(mut buffer: Buffer) -> Self {
         let at = buffer.start();
         let places = Places { at, end: at.wrapping_add(buffer.capacity()), body: ptr::null_mut() };
@@ -193,7 +193,7 @@ impl Writer {
         }
     }
 
-    /// The request at `index` of the batch has no response but a fault.
+    /// Puts a fault in place of the response to the request at `index` of the batch.
     #[cold]
     pub(crate) fn put_fault(&mut self, index: u32, fault: Fault) {
         self.extra.get_or_insert_default().faults.push((index, fault));
@@ -242,10 +242,10 @@ impl Reader {
         Reader { places, extra, next_chunk: 0, packed: false }
     }
 
-    /// The responses of another machine.
+    /// A reader of the responses of another machine.
     ///
     /// # Safety
-    /// Nobody touches the buffer while this reads.
+    /// No other code touches the buffer while this reads.
     pub(crate) unsafe fn packed(buffer: &mut Buffer) -> Self {
         let at = buffer.start();
         let places = Places { at, end: at.wrapping_add(buffer.len()), body: ptr::null_mut() };
@@ -336,7 +336,8 @@ impl Reader {
             // SAFETY: the writer gave out `len` bytes at this place.
             f(unsafe { std::slice::from_raw_parts(at, len) })
         } else {
-            // SAFETY: the writer put the pointer of a boxed slice of so many words, and gave out the first `len` bytes.
+            // SAFETY: the writer put the pointer of a boxed slice of this many words, and gave out the first `len`
+            // bytes.
             unsafe {
                 let words = self.take_here::<*mut MaybeUninit<u64>>();
                 let boxed = Box::from_raw(ptr::slice_from_raw_parts_mut(words, len.div_ceil(8)));

@@ -1,11 +1,11 @@
-//! Short names for operations, whatever these are: one table per pair, so that a request names its operation in 16 bits
-//! of the word that also holds the address of its property. Requests are 8 bytes shorter, and cache lines are what a
-//! batch costs.
+//! Short names for operations of any type: one table per pair, so that a request names its operation in 16 bits of the
+//! word that also holds the address of its property. Requests are 8 bytes shorter, and cache lines dominate the cost of
+//! a batch.
 //!
-//! The client gives an operation the name that its address hashes to, if that is free, and keeps to it for good.
-//! An operation whose name is taken is spelled out in each request. Entries are written by the client before the
-//! first batch that uses them is published (R1) and read by the trustee after it has seen that batch (A1), so
-//! they need no order of their own.
+//! The client gives an operation the name that its address hashes to, if that is free, and keeps to it for good. An
+//! operation whose name is taken is spelled out in each request. Entries are written by the client before the first
+//! batch that uses them is published (R1) and read by the trustee after it has seen that batch (A1), so they need no
+//! order of their own.
 
 use std::cell::Cell;
 use std::ptr;
@@ -92,7 +92,7 @@ impl<O> RequestHead<O> {
         if self.name == SPELLED_OUT { 16 } else { 8 }
     }
 
-    /// Writes the head; says where the captures go.
+    /// Writes the head; returns the place of the captures.
     ///
     /// # Safety
     /// `bytes()` bytes at `at`, a multiple of 8, may be written.
@@ -110,7 +110,7 @@ impl<O> RequestHead<O> {
     }
 }
 
-/// Reads the head of a request: its operation, its property, and where its captures begin.
+/// Reads the head of a request: its operation, its property, and the start of its captures.
 ///
 /// # Safety
 /// A [`RequestHead`] of this pair was written at `at`, with a property of type `P`, and published.

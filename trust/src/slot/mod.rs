@@ -1,11 +1,11 @@
-//! Slots: the fixed memory through which one client talks to one trustee (thesis 2.5.3), and the ready-bit
-//! protocol on it. All data-path atomics of the crate are here. What the bytes mean, and what an
-//! operation is, is not known here (`request/`).
+//! Slots: the fixed memory through which one client talks to one trustee (thesis 2.5.3), and the ready-bit protocol on
+//! it. All data-path atomics of the crate are here. The meaning of the bytes, and of an operation, is not known here
+//! (`request/`).
 //!
 //! A [`Pair`] has [`SLOTS`] slots, used as a ring; a slot is a request half and a response half. Each half is a
 //! ready bit and a body, in a 128-byte primary part and a 1024-byte overflow part.
 //!
-//! Who may touch what:
+//! Ownership:
 //!
 //! | state of a slot | how it is known | owner of both bodies |
 //! |---|---|---|
@@ -48,8 +48,8 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering,
 /// The bytes of one half of a slot.
 #[repr(C, align(8))]
 pub(crate) struct Body {
-    /// Requests: how many lie in the primary part (low half) and in all (high half). Responses: address of
-    /// the `cursor::Extra`, or 0.
+    /// Requests: number of requests in the primary part (low half) and in all (high half). Responses: address of the
+    /// `cursor::Extra`, or 0.
     pub(crate) head: u64,
     pub(crate) primary: [MaybeUninit<u8>; PRIMARY_BYTES - HEAD_BYTES],
     pub(crate) overflow: [MaybeUninit<u8>; OVERFLOW_BYTES],
@@ -80,7 +80,7 @@ impl Half {
     fn new() -> Self {
         Half { ready: AtomicU32::new(0), body: UnsafeCell::new(Body::new()) }
     }
-    /// For loom this is an access already: only the owner may ask.
+    /// For loom this is an access already: only the owner may call it.
     #[inline(always)]
     fn body(&self) -> *mut Body {
         self.body.with_mut(|body| body)
@@ -105,17 +105,17 @@ pub(crate) struct Pair<O> {
 /// The most requests that a body holds: each has a head of 8 bytes.
 #[cfg(not(loom))]
 pub(crate) const REQUESTS_MAX: usize = (PRIMARY_BYTES - HEAD_BYTES + OVERFLOW_BYTES) / 8;
-/// The models make no more at once, and each costs them time.
+/// Most requests at once in the models; each costs them time.
 #[cfg(loom)]
 pub(crate) const REQUESTS_MAX: usize = 3;
 
-/// What a trustee must know of requests that it cannot see yet, before it reclaims a property (see `reclaim.rs`).
-/// Written by the client alone.
+/// The client's side of a reclamation: requests that the trustee cannot see yet and must know before it reclaims a
+/// property (see `reclaim.rs`). Written by the client alone.
 #[repr(align(128))]
 struct Control {
     /// Requests the client has published.
     published: AtomicU64,
-    /// Something is queued.
+    /// The queue is not empty.
     has_queue: AtomicBool,
     /// The client is gone and has nothing outstanding: the trustee may forget this pair.
     left: AtomicBool,
@@ -149,7 +149,7 @@ impl<O: 'static> Pair<O> {
         })
     }
 
-    /// Reads the head of a request: its operation, its property, and where its captures begin.
+    /// Reads the head of a request: its operation, its property, and the start of its captures.
     ///
     /// # Safety
     /// A head of this pair was written at `at`, with a property of type `P`, in a published slot that is the caller's
@@ -160,7 +160,7 @@ impl<O: 'static> Pair<O> {
         unsafe { read_head(&self.dictionary, at) }
     }
 
-    /// Trustee, which has served so many batches: the addresses of the properties that the requests of later ones are
+    /// Trustee, which has served this many batches: the addresses of the properties that the requests of later ones are
     /// for, each with the number of its batch. Requests of a batch that is published already may be missing.
     pub(crate) fn marks(&self, batches: u64) -> impl Iterator<Item = (u64, usize)> {
         let batch_of = move |mark: u64| {
@@ -184,8 +184,8 @@ impl<O: 'static> Pair<O> {
         self.control.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Trustee, after it has read the marks: how many requests the client has published. Relaxed is enough: see the
-    /// proof in `reclaim.rs`.
+    /// Trustee, after it has read the marks: number of requests that the client has published. Relaxed is enough: see
+    /// the proof in `reclaim.rs`.
     pub(crate) fn published(&self) -> u64 {
         self.control.published.load(Ordering::Relaxed)
     }
@@ -290,7 +290,7 @@ impl<O> ClientSide<O> {
         })
     }
 
-    /// The oldest slot is done with: it may be filled again.
+    /// Releases the oldest slot, which may be filled again.
     #[inline]
     pub(crate) fn release(&self) {
         self.in_flight.set(self.in_flight.get() - 1);
@@ -305,39 +305,39 @@ impl<O> ClientSide<O> {
     pub(crate) unsafe fn mark(&self, place: u32, property: usize) {
         // SAFETY: the caller's promise (C2).
         let mark = unsafe { self.pair.control.marks.get_unchecked(place as usize) };
-        // Release: pairs with the Acquire in `Pair::marks`. Who sees this mark instead of one of an earlier batch sees
-        // that the earlier one is published.
+        // Release: pairs with the Acquire in `Pair::marks`. A trustee that sees this mark instead of one of an earlier
+        // batch sees that the earlier one is published.
         mark.store(self.batch.get() | property as u64, Ordering::Release);
     }
 
-    /// So many requests are published, with the batch that is published next.
+    /// Notes the number of requests published, including the batch that is published next.
     #[inline]
     pub(crate) fn note_published(&self, total: u64) {
         self.pair.control.published.store(total, Ordering::Relaxed);
     }
 
-    /// A request for the property at this address is queued.
+    /// Notes that a request for the property at this address is queued.
     pub(crate) fn note_queued(&self, property: usize) {
         self.pair.lock_queue().push_back(property);
         self.pair.control.has_queue.store(true, Ordering::Relaxed);
     }
 
-    /// The oldest request of the queue is in the open batch, and marked there, or is no more.
+    /// Notes that the oldest request of the queue is in the open batch, and marked there, or has been dropped.
     pub(crate) fn note_drained(&self) {
         let mut queued = self.pair.lock_queue();
         queued.pop_front();
         if queued.is_empty() {
-            // Release: who sees it sees the marks.
+            // Release: a trustee that sees it sees the marks.
             self.pair.control.has_queue.store(false, Ordering::Release);
         }
     }
 
-    /// For who keeps the pair beyond this.
+    /// The pair, for an owner that keeps it beyond this.
     pub(crate) fn shared_pair(&self) -> Arc<Pair<O>> {
         Arc::clone(&self.pair)
     }
 
-    /// The client goes away with nothing outstanding. Release pairs with the Acquire in [`Pair::left`].
+    /// Leaves, with nothing outstanding. Release pairs with the Acquire in [`Pair::left`].
     pub(crate) fn leave(&self) {
         self.pair.control.left.store(true, Ordering::Release);
     }

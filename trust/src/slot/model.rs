@@ -1,9 +1,9 @@
 //! Loom models of the slot protocol: `cargo dev loom`, or
 //! `RUSTFLAGS="--cfg loom" cargo test -p gossamer-trust --release --lib loom_`.
 //!
-//! The real [`ClientSide`], [`TrusteeSide`], [`Writer`], [`Reader`] and `Parker` run here; what stands in for
-//! `client.rs`, `trustee.rs` and `end.rs` is a batch that is one number. Every access to a body goes through
-//! [`touch`], so loom reports a data race if the ready bits do not hand the body over.
+//! The real [`ClientSide`], [`TrusteeSide`], [`Writer`], [`Reader`] and `Parker` run here; `client.rs`, `trustee.rs`
+//! and `end.rs` are replaced by a batch that is one number. Every access to a body goes through [`touch`], so loom
+//! reports a data race if the ready bits do not hand the body over.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::config::SLOTS;
 use crate::fault::Fault;
 use crate::park::{Parker, Presence};
 
-/// Of pairs whose requests name nothing.
+/// Pairs whose requests name nothing.
 pub(crate) type Pair = super::Pair<()>;
 pub(crate) type ClientSide = super::ClientSide<()>;
 pub(crate) type TrusteeSide = super::TrusteeSide<()>;
 
-/// Explores a model. At most 3 times may a thread be interrupted where it would not wait by itself, unless
+/// Explores a model. A thread may be interrupted where it would not wait by itself at most 3 times, unless
 /// `LOOM_MAX_PREEMPTIONS` says otherwise.
 pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -65,7 +65,7 @@ fn publish(client: &ClientSide, number: u64) -> bool {
     true
 }
 
-/// What became of a batch, as its client sees it.
+/// Outcome of a batch, as its client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// With this response.
@@ -78,7 +78,7 @@ enum Outcome {
 
 const ANSWER: u64 = 1000;
 
-/// Serves (or refuses) one batch; its number.
+/// Serves (or refuses) one batch; returns its number.
 fn answer(trustee: &TrusteeSide, refuse: bool) -> Option<u64> {
     let (request, response) = trustee.request()?;
     let number = read_number(request);
@@ -162,7 +162,7 @@ fn loom_slots_are_filled_again() {
     ring(2 * SLOTS as u64 + 1);
 }
 
-/// Where the trustee does not find the mark of a request, it knows that the request is published or served.
+/// A trustee that does not find the mark of a request knows that the request is published or served.
 #[test]
 fn loom_marks_are_never_behind_what_is_published() {
     explore(|| {
@@ -263,9 +263,8 @@ fn collect_or_reclaim(client: &ClientSide, trustee: &Parker, outcomes: &mut Vec<
     gone
 }
 
-/// The trustee ends while a client sends it `batches` batches and sleeps between: each is served, refused or
-/// reclaimed, once, in order; the client is woken; and what was sent to a trustee that was seen to be here
-/// is answered by it.
+/// The trustee ends while a client sends it `batches` batches and sleeps between: each is served, refused or reclaimed,
+/// once, in order; the client is woken; and each batch sent to a trustee that was seen to be here is answered by it.
 fn closing(batches: u64) {
     explore(move || {
         let pair = Pair::new();

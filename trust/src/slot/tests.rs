@@ -1,5 +1,5 @@
-//! Slots without threads or fibers, so that miri can run them: what a writer puts a reader takes, whatever the
-//! sizes, and what a client publishes its trustee sees.
+//! Slots without threads or fibers, so that miri can run them: a reader takes the values that a writer puts, of all
+//! sizes, and a trustee sees the batches that a client publishes.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use crate::buffer::Buffer;
 use crate::config::{CHUNK_BYTES, INLINE_ALIGN, INLINE_BYTES};
 use crate::fault::Fault;
 
-/// What requests name: of the size of an operation, and as aligned.
+/// Operation that requests name: of the size and alignment of a real one.
 #[expect(dead_code, reason = "only its size and address are of use")]
 struct Operation([u64; 7]);
 
@@ -61,7 +61,7 @@ fn take(reader: &mut Reader, round: usize) {
 fn responses_of_all_sizes_come_back_in_order_and_beyond_the_slot() {
     let half = Half::new();
     for rounds in [1, 3, 40] {
-        // SAFETY: nobody else has this half.
+        // SAFETY: this half is used here alone.
         let mut writer = unsafe { Writer::new(half.body()) };
         (0..rounds).for_each(|round| put(&mut writer, round));
         assert_eq!(writer.finish(), rounds == 40, "{rounds} rounds");
@@ -95,7 +95,7 @@ fn packed_responses_come_back_in_order() {
 fn responses_are_moved_not_copied() {
     let half = Half::new();
     let drops = Rc::new(Cell::new(0));
-    // SAFETY: nobody else has this half; each batch is read once.
+    // SAFETY: this half is used here alone; each batch is read once.
     unsafe {
         let mut writer = Writer::new(half.body());
         writer.put(Counted(Rc::clone(&drops)));
@@ -151,7 +151,7 @@ fn parts_are_filled_up_to_their_last_byte() {
     let primary_bytes = PRIMARY_BYTES - HEAD_BYTES;
     let words = |bytes: usize| (0..bytes as u64 / 8).map(move |word| word + bytes as u64);
     for beyond in [0, 8] {
-        // SAFETY: nobody else has this half; the batch is read once, in the order it was written.
+        // SAFETY: this half is used here alone; the batch is read once, in the order it was written.
         unsafe {
             let mut writer = Writer::new(half.body());
             words(primary_bytes + OVERFLOW_BYTES + beyond).for_each(|word| writer.put(word));
@@ -160,7 +160,7 @@ fn parts_are_filled_up_to_their_last_byte() {
             words(primary_bytes + OVERFLOW_BYTES + beyond).for_each(|word| assert_eq!(reader.take::<u64>(), word));
         }
     }
-    // What is one byte too long for the rest of a part lies in the next, and so does all that comes behind it.
+    // An item one byte too long for the rest of a part lies in the next part, and so does everything behind it.
     // SAFETY: as above.
     unsafe {
         let mut writer = Writer::new(half.body());
@@ -181,7 +181,7 @@ fn large_and_strictly_aligned_values_are_boxed() {
     assert!(is_inline(INLINE_BYTES, INLINE_ALIGN) && is_inline(0, 1));
     assert!(!is_inline(INLINE_BYTES + 1, INLINE_ALIGN) && !is_inline(INLINE_BYTES, INLINE_ALIGN + 1));
     let half = Half::new();
-    // SAFETY: nobody else has this half; the batch is read once, in the order it was written.
+    // SAFETY: this half is used here alone; the batch is read once, in the order it was written.
     unsafe {
         let mut writer = Writer::new(half.body());
         writer.put([7u8; CHUNK_BYTES + 1]);
@@ -208,7 +208,7 @@ fn faults_are_told_once_with_the_requests_they_belong_to() {
         faults.into_iter().map(|(index, _)| index).collect()
     };
     let half = Half::new();
-    // SAFETY: nobody else has this half; the batch is read once.
+    // SAFETY: this half is used here alone; the batch is read once.
     let (mut writer, mut packed) = unsafe { (Writer::new(half.body()), Writer::packed(Buffer::default())) };
     for index in [3, 8] {
         writer.put_fault(index, Fault::Gone);
@@ -229,7 +229,7 @@ fn there_are_as_many_marks_as_requests_fit() {
     assert_eq!(Pair::new().control.marks.len(), REQUESTS_MAX);
 }
 
-/// Marks as the trustee sees them that has served so many batches; those of address 0 are of no request.
+/// Marks as seen by a trustee that has served this many batches; those of address 0 belong to no request.
 fn marks(pair: &Pair, batches: u64) -> Vec<(u64, usize)> {
     pair.marks(batches).take_while(|(_, address)| *address != 0).collect()
 }

@@ -1,4 +1,4 @@
-//! For tests that end their process or need one of their own. Not the tests themselves.
+//! Child processes for tests that end their process or need one of their own. Not the tests themselves.
 
 use std::process::{Command, Output};
 

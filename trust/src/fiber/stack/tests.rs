@@ -1,4 +1,4 @@
-//! Tests of `stack`: sizes, guards, reuse, what stays in memory, and what is said when there is none.
+//! Tests of `stack`: sizes, guards, reuse, resident memory, and errors.
 
 use std::collections::HashSet;
 use std::os::unix::process::ExitStatusExt;
@@ -105,7 +105,7 @@ fn only_so_many_idle_stacks_keep_their_pages() {
         assert_eq!([read_at(&stack, 1), read_at(&stack, usable_bytes(&stack))], [expected; 2]);
     }
     assert_eq!(pool.carved, total);
-    // 1 MiB stacks: no more than 64 of them keep what they touched.
+    // 1 MiB stacks: no more than 64 of them keep their touched pages.
     assert_eq!(StackPool::new(1 << 20).unwrap().hot_max, 64);
 }
 
@@ -244,7 +244,7 @@ fn without_memory_there_is_an_error_with_a_cure() {
                 Err(error) => break error,
             }
         };
-        // Slabs shrink before there is an error: at most a stack's worth and what the heap took is left.
+        // Slabs shrink before there is an error: at most a stack's worth and the heap's share is left.
         assert!(stacks.len() > 600, "{} stacks in 64 MiB", stacks.len());
         assert!(matches!(error, StackError::Memory { .. }), "{error:?}");
         assert!(error.to_string().contains("ulimit -v"), "{error}");
