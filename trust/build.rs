@@ -1,5 +1,5 @@
-//! Finds out whether this compiler accepts `auto_traits` and `negative_impls` for this crate, and sets
-//! `cfg(noref_auto)` if so (see `src/noref.rs`); sets `cfg(asan)` where AddressSanitizer is compiled in.
+//! Probes whether this compiler accepts `auto_traits` and `negative_impls` for this crate, and sets `cfg(noref_auto)`
+//! if so (see `src/noref.rs`); sets `cfg(asan)` where AddressSanitizer is compiled in.
 
 use std::env;
 use std::io::Write;
@@ -23,7 +23,7 @@ fn main() {
     }
 }
 
-/// Compiles the probe under this crate's name, which is what `RUSTC_BOOTSTRAP=trust,…` goes by.
+/// Compiles the probe under this crate's name, which `RUSTC_BOOTSTRAP=trust,…` selects by.
 fn accepts_auto_traits() -> bool {
     let (Some(rustc), Some(out)) = (env::var_os("RUSTC"), env::var_os("OUT_DIR")) else {
         return false;

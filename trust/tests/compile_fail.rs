@@ -1,6 +1,6 @@
-//! What may travel in a closure, and what may not (T12, traps 2, 5, 11): programs that must not compile, with the
-//! message they must fail with (`ui/fail_*.rs`), and programs that must (`ui/pass_*.rs`), which are modules of this
-//! one: trybuild would build all dependencies again for them, where the others are only checked.
+//! Values that may travel in a closure, and values that may not: programs that must not compile, with the message they
+//! must fail with (`ui/fail_*.rs`), and programs that must (`ui/pass_*.rs`), which are modules of this one: trybuild
+//! would build all dependencies again for them, where the others are only checked.
 //!
 //! The strict `NoRef` needs language features that a build without `.cargo/config.toml` does not have; then, and with a
 //! compiler whose messages read otherwise than those recorded, this test says SKIPPED. Record anew with
@@ -42,8 +42,8 @@ fn closures_that_hold_references_do_not_compile() {
     programs.compile_fail("tests/ui/fail_*.rs");
 }
 
-/// Each of `ui/fail_typical_mistakes.rs`, in order: what the first lines of its message have to say, and what the
-/// whole.
+/// Each mistake of `ui/fail_typical_mistakes.rs`, in order: texts that the first lines of its message must contain, and
+/// a text that the whole must contain.
 const MISTAKES: [(&[&str], &str); 10] = [
     (&["`String`", "`apply_with`"], "|property, value|"),
     (&["`Vec<u64>`", "`apply_with`"], "|property, value|"),
@@ -57,7 +57,7 @@ const MISTAKES: [(&[&str], &str); 10] = [
     (&["`launch`", "`Trust<Latch<T>>`"], "method"),
 ];
 
-/// In so many lines of a message.
+/// Number of first lines of a message.
 const FIRST_LINES: usize = 10;
 
 #[test]

@@ -215,7 +215,7 @@ fn trap_12_a_value_entrusted_while_a_thread_goes_down_harms_nobody() {
     assert_eq!(kept.apply(|value| value.len()), 1);
 }
 
-/// "Never" as a limit: the clock cannot tell such a time, and nothing may come of it but a wait.
+/// "Never" as a limit: the clock cannot express such a time, and the only effect must be a wait.
 #[test]
 fn limits_beyond_the_clock_are_no_limits() {
     let _watch = watchdog!();

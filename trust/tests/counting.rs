@@ -1,5 +1,5 @@
-//! Clones and drops, from anywhere and in any order: the property is dropped exactly once, on its trustee, after
-//! the last trust (T2), also where trusts lie in properties, in closures and in thread-locals (trap 12).
+//! Clones and drops, from anywhere and in any order: the property is dropped exactly once, on its trustee, after the
+//! last trust, also where trusts lie in properties, in closures and in thread-locals.
 
 mod common;
 
@@ -200,7 +200,7 @@ fn a_trust_cloned_here_used_there_and_dropped_elsewhere() {
         }
     }
     (0..8).for_each(|_| is_finished.recv().unwrap());
-    // What a thread that blocks has not sent yet goes when it ends.
+    // Requests that a blocked thread has not sent yet go when it ends.
     for sender in &senders {
         sender.send(None).unwrap();
     }
@@ -284,7 +284,7 @@ fn properties_that_hold_trusts_of_themselves_go_with_their_trustee() {
     assert_eq!(drops.count(), 40);
 }
 
-/// Drops what it holds, after a last clone, when the thread's thread-locals go.
+/// Drops the trusts it holds, after a last clone, when the thread's thread-locals go.
 struct Last<T: 'static>(RefCell<Vec<Trust<T>>>);
 
 impl<T> Drop for Last<T> {
@@ -369,7 +369,7 @@ fn trap_12_delegation_after_the_end_of_the_thread_s_trustee_panics_and_says_why(
     assert_eq!(trust.apply(|v| *v), 2);
 }
 
-/// The ending thread has asked nothing that it must see the answer of, and its trustee does not serve meanwhile.
+/// The ending thread has sent no request whose answer it must see, and its trustee does not serve meanwhile.
 #[test]
 fn timed_t2_a_thread_that_drops_a_trust_and_ends_waits_for_nobody() {
     let _watch = watchdog!();

@@ -1,5 +1,5 @@
-//! Fibers that wait for each other in a circle: the one that came last gets an error that names them all, and the
-//! others go on. Waits that are long, or in an order that has no circle, get none.
+//! Fibers that wait for each other in a cycle: the last comer gets an error that names them all, and the others go on.
+//! Waits that are long, or in an order without a cycle, get none.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn pool(workers: usize) -> Threadpool {
 
 struct Account(i64);
 
-/// The texts of those that did not come to their end.
+/// The texts of the fibers that failed.
 fn failures<R>(fibers: Vec<JoinHandle<R>>) -> Vec<String> {
     fibers.into_iter().filter_map(|fiber| fiber.join().err()).map(|panic| text(&*panic)).collect()
 }
@@ -27,8 +27,8 @@ fn assert_tells(said: &str) {
     }
 }
 
-/// One fiber has the first and wants the second, another the other way round; each goes on when both have what they
-/// have.
+/// One fiber has the first value and wants the second, another the other way round; each goes on when both have their
+/// first value.
 fn cross(pool: &Threadpool, a: &Trust<Latch<Account>>, b: &Trust<Latch<Account>>) -> Vec<JoinHandle<()>> {
     let inside = Shared::new(AtomicUsize::new(0));
     let start = |first: &Trust<Latch<Account>>, second: &Trust<Latch<Account>>| {
@@ -54,7 +54,7 @@ fn crossing_launches_are_told_and_one_of_them_succeeds() {
         let pool = pool(workers);
         let (a, b) = (pool.entrust(Latch::new(Account(0))), pool.entrust(Latch::new(Account(0))));
         let failed = failures(cross(&pool, &a, &b));
-        // One gets the error. The other has launched on the one that it left poisoned, or came before.
+        // One gets the error. The other has launched on the value left poisoned, or came before.
         assert!(!failed.is_empty(), "nobody was told");
         assert_tells(&failed.iter().find(|text| text.starts_with("deadlock")).unwrap_or(&failed[0]).clone());
     }
@@ -74,8 +74,8 @@ fn a_launch_on_a_latch_inside_a_launch_on_it_is_told() {
     assert_eq!(account.launch(|account| account.0), 0);
 }
 
-/// What a reader of the documentation writes first. Each transfer that was not made is told, all others are made, the
-/// sum stays.
+/// The program that a reader of the documentation writes first. Each transfer that was not made gives an error, all
+/// others are made, the sum stays.
 #[test]
 fn sixteen_accounts_and_eight_fibers_end_whatever_they_launch() {
     let _watch = watchdog!();
@@ -113,7 +113,7 @@ fn sixteen_accounts_and_eight_fibers_end_whatever_they_launch() {
     };
     let fibers: Vec<_> = (0..8).map(start).collect();
     let told: usize = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
-    // A transfer to the same account alone is one.
+    // Only a transfer to the same account is a cycle by itself.
     assert!(told > 0, "there were circles, and nobody was told");
     accounts.iter().for_each(Trust::clear_poison);
     let sum: i64 = accounts.iter().map(|account| account.launch(|account| account.0)).sum();
@@ -150,7 +150,7 @@ fn fibers_that_join_each_other_in_a_circle_are_told() {
         go.store(1, Ordering::SeqCst);
         drop(tell);
         let outcomes: Vec<_> = told.iter().collect();
-        // One is told by the error, and the others by what their fibers came to.
+        // One gets the error, and the others see it in the results of their fibers.
         assert_eq!(outcomes.len(), count);
         for outcome in &outcomes {
             let said = outcome.as_ref().unwrap_err();
@@ -175,8 +175,8 @@ fn a_circle_by_way_of_together_is_told() {
     let launcher = pool.spawn(move || {
         high_too.launch(move |high| {
             has_high.store(1, Ordering::SeqCst);
-            // Until the other call has `low`: it waits, so the next dump finds it sent, and whoever has been asked
-            // twice since has served it.
+            // Until the other call has `low`: it waits, so the next dump finds it sent, and a worker that has been
+            // asked twice since has served it.
             for _ in 0..2 {
                 while !trust::dump().to_string().contains("the result of a `together`") {
                     trust::yield_now();
@@ -191,7 +191,7 @@ fn a_circle_by_way_of_together_is_told() {
         trust::yield_now();
     }
     let both = panic_of(|| together((&low, &high), |(low, high)| (low.0, high.0)));
-    // `high` was left poisoned by the one that was told.
+    // `high` was left poisoned by the fiber that got the error.
     assert!(both.contains("poisoned"), "{both}");
     let said = failures(vec![launcher]);
     assert_tells(&said[0]);
@@ -217,8 +217,8 @@ fn a_circle_by_way_of_released_is_told_and_leaves_no_value_behind() {
                         while tells.load(Ordering::SeqCst) < 2 {
                             trust::yield_now();
                         }
-                        // The other is to stand in its line before this one does. If it does not, it is the one that is
-                        // told.
+                        // The other is to stand in its line before this one does. If it does not, it is the one that
+                        // gets the error.
                         trust::sleep(Duration::from_millis(300));
                     });
                 });
@@ -245,7 +245,7 @@ fn a_circle_by_way_of_released_is_told_and_leaves_no_value_behind() {
         });
     });
     let failed = failures(vec![first, second]);
-    // Either the second was told, or the first was and has said so without failing.
+    // Either the second got the error, or the first did and reported it without failing.
     assert!(failed.iter().all(|said| said.contains("deadlock") || said.contains("poisoned")), "{failed:?}");
 }
 
@@ -253,7 +253,7 @@ fn panic_of_or_none(f: impl FnOnce()) -> Option<String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).err().map(|panic| text(&*panic))
 }
 
-/// What waits for long, and what waits in chains and in one order for all, is left alone.
+/// Long waits, waits in chains, and waits in one order for all fibers are left alone.
 #[test]
 fn waits_without_a_circle_get_no_error() {
     let _watch = watchdog!(120);
@@ -261,7 +261,7 @@ fn waits_without_a_circle_get_no_error() {
     let accounts: Vec<_> = (0..8).map(|_| pool.entrust(Latch::new(Account(0)))).collect();
     let end = Instant::now() + Duration::from_millis(common::effort(2500, 15_000));
     let (promised, late) = promise::<u32>();
-    // A chain of joins that ends where somebody waits for a promise, for longer than circles take to be found.
+    // A chain of joins that ends at a fiber that waits for a promise, for longer than the detection of cycles takes.
     let mut chain = pool.spawn(move || {
         let (promised, kept) = promise::<u32>();
         let keeper = trust::spawn(move || {
@@ -337,7 +337,7 @@ fn waits_without_a_circle_get_no_error() {
     assert_eq!(sum, 0);
 }
 
-/// The calling thread waits in a way that no worker sees: what it holds up is no circle.
+/// The calling thread waits in a way that no worker sees: the waits that it holds up are no cycle.
 #[test]
 fn a_thread_that_comes_late_is_not_taken_for_a_circle() {
     let _watch = watchdog!();
@@ -360,11 +360,11 @@ fn a_thread_that_comes_late_is_not_taken_for_a_circle() {
     assert_eq!((here.launch(|here| here.0), there.launch(|there| there.0)), (4, 4));
 }
 
-/// The thread that looks ends with the last trustee, however soon after it was called for, and is called again.
+/// The watcher thread ends with the last trustee, however soon after a request for it, and is started again.
 #[test]
 fn circles_are_found_after_all_trustees_have_ended_in_between() {
     const SELF: &str = "circles_are_found_after_all_trustees_have_ended_in_between";
-    // In a process where nobody else has a trustee.
+    // In a process where no other thread has a trustee.
     if !common::is_child() {
         let output = common::run_child(SELF);
         return assert!(output.status.success(), "{}", common::stderr(&output));

@@ -1,5 +1,5 @@
-//! How long others may delay the drop of a property (T2): clients that block outside the library, that compute in a
-//! fiber, that end. In each test a trustee drops all that is let go there while somebody else does nothing for it.
+//! Longest delay of the drop of a property by others: clients that block outside the library, that compute in a fiber,
+//! that end. In each test a trustee drops all properties released there while another thread does nothing for it.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::{Counted, Drops, serve_until, stand_until};
 use trust::{Error, Threadpool, Trust, TrusteeReference};
 
-/// How many properties come and go.
+/// Number of properties that come and go.
 const MANY: usize = 2_000;
 /// Far longer than they take.
 const LIMIT: Duration = limits::HANG;
@@ -44,7 +44,7 @@ fn are_dropped(pool: &Threadpool, there: TrusteeReference) -> bool {
     all && comes_true(|| fiber.is_finished())
 }
 
-/// What a thread does before it blocks, and what it keeps.
+/// Actions of a thread before it blocks, and the trusts that it keeps.
 type Before = fn(TrusteeReference) -> Vec<Trust<Counted<u32>>>;
 
 fn entrusted(there: TrusteeReference, count: u32) -> Vec<Trust<Counted<u32>>> {
@@ -144,7 +144,7 @@ fn drops_go_on_while_a_client_waits_for_a_lock() {
     thread.join().unwrap();
 }
 
-/// What a thread's own code lets go is dropped, though it never comes back to the library.
+/// Properties that a thread's own code releases are dropped, though it never comes back to the library.
 #[test]
 fn what_a_thread_lets_go_before_it_blocks_is_dropped() {
     let _watch = watchdog!(120);
@@ -164,7 +164,7 @@ fn what_a_thread_lets_go_before_it_blocks_is_dropped() {
     }
 }
 
-/// A fiber computes with requests that are not sent yet: they delay the drop of what they are for, and of nothing else.
+/// A fiber computes with requests that are not sent yet: they delay the drop of their own properties only.
 #[test]
 fn a_fiber_that_computes_delays_only_what_it_has_asked_for() {
     let _watch = watchdog!(120);
@@ -187,7 +187,7 @@ fn a_fiber_that_computes_delays_only_what_it_has_asked_for() {
                 |()| (),
             );
         }
-        // Elsewhere, so that nothing of this client tells the trustee of it.
+        // Elsewhere, so that no message of this client tells the trustee of it.
         thread::spawn(move || drop((asked, clone))).join().unwrap();
         note.store(true, Ordering::SeqCst);
         stand_until(|| wait.load(Ordering::SeqCst));
@@ -223,7 +223,7 @@ fn drops_go_on_while_a_fiber_with_many_counts_computes() {
     fiber.join().unwrap();
 }
 
-/// A trustee that does not look, until the flag is set.
+/// Keeps a trustee from looking, until the flag is set.
 fn hold_up(property: &Trust<u32>) -> Arc<AtomicBool> {
     let go = Arc::new(AtomicBool::new(false));
     let wait = trust::Shared::new(Arc::clone(&go));
@@ -231,8 +231,8 @@ fn hold_up(property: &Trust<u32>) -> Arc<AtomicBool> {
     go
 }
 
-/// A thread ends while its trustee is held up: does that trustee drop what is let go afterwards, and what the thread
-/// has let go? `work` says how many properties it has made and let go.
+/// A thread ends while its trustee is held up: does that trustee drop the properties released afterwards, and those
+/// that the thread has released? `work` returns the number of properties it has made and released.
 fn ends_with(work: fn(TrusteeReference, &[Trust<u32>], &Drops) -> usize) {
     let pool = pool(2);
     let there = pool.trustees()[0];
@@ -300,7 +300,7 @@ fn stress_a_client_ends_with_new_properties_under_way() {
     });
 }
 
-/// What a client cannot send before its time is over fails, and is waited for no longer.
+/// Requests that a client cannot send before its time is over fail, and are no longer waited for.
 #[test]
 #[ignore = "takes ten seconds: `cargo dev stress`"]
 fn stress_a_client_ends_with_closures_that_found_no_slot() {
@@ -335,7 +335,7 @@ fn stress_a_client_ends_with_closures_that_found_no_slot() {
     go.store(true, Ordering::SeqCst);
     assert!(are_dropped(&pool, there), "after a client has ended");
     assert!(comes_true(|| drops.count() == 1));
-    // What was sent has run, with nobody there to be told.
+    // Sent requests have run, with no client to be told.
     let (failed, ran) = (failed.load(Ordering::SeqCst), ran.load(Ordering::SeqCst));
     assert!(failed > 0 && failed + ran == ASKED, "{failed} failed, {ran} ran");
 }

@@ -16,7 +16,7 @@ fn inherited() -> Vec<String> {
     let script = "for each in /proc/self/fd/*; do echo \"${each##*/} $(readlink \"$each\")\"; done | grep -v ' /proc/'";
     let output = Command::new("sh").arg("-c").arg(script).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    // Those of the shell itself: its three, and what it makes for its pipe.
+    // Without those of the shell itself: its three, and the one it makes for its pipe.
     text.lines().filter(|line| !line.contains(" pipe:")).map(str::to_owned).collect()
 }
 
@@ -39,7 +39,7 @@ fn no_descriptor_reaches_a_program_that_is_executed() {
     assert_eq!(pool.entrust(5).apply(|value| *value), 5);
     assert_eq!(inherited(), before);
     drop((kept, connected));
-    // One that is passed on is seen.
+    // A descriptor that is passed on is seen.
     let file = File::open("/dev/null").unwrap();
     rustix::io::fcntl_setfd(&file, FdFlags::empty()).unwrap();
     assert_eq!(inherited().len(), before.len() + 1);

@@ -1,6 +1,5 @@
-//! Values that nobody wants any more, whose destructors panic or wait: of fibers that nobody joins, of launched
-//! closures, of closures that never run, of futures. Whoever drops them goes on, and so do those who wait for
-//! something.
+//! Unwanted values whose destructors panic or wait: of fibers that are not joined, of launched closures, of closures
+//! that never run, of futures. The thread that drops them goes on, and so do waiters for other things.
 
 mod common;
 
@@ -143,8 +142,8 @@ fn trap_07_nor_does_one_whose_client_is_not_there_any_more_keep_the_property() {
     serve_until(|| drops.count() == 1);
 }
 
-/// A closure that is launched on what is poisoned does not run. Its captures panic; its client is told of the poison,
-/// and can end.
+/// A closure that is launched on a poisoned property does not run. Its captures panic; its client is told of the
+/// poison, and can end.
 #[test]
 fn captures_that_panic_do_not_hide_that_a_latch_is_poisoned() {
     let _watch = watchdog!();
@@ -176,7 +175,7 @@ fn captures_that_panic_do_not_hide_that_a_latch_is_poisoned() {
     drop(pool);
 }
 
-/// As before, for closures that stand in line when the one that has the value poisons it.
+/// As before, for closures that stand in line when the holder of the value poisons it.
 #[test]
 fn nor_do_captures_of_closures_that_wait_for_the_value() {
     let _watch = watchdog!();
@@ -223,7 +222,7 @@ fn nor_do_captures_of_closures_that_wait_for_the_value() {
     drop(pool);
 }
 
-/// Panics when it is told something; never holds anything.
+/// Panics when it is woken; never holds anything.
 fn panicking_waker() -> Waker {
     const TABLE: RawWakerVTable = RawWakerVTable::new(
         |_| RawWaker::new(std::ptr::null(), &TABLE),
@@ -256,7 +255,7 @@ fn a_waker_that_panics_leaves_the_trustee_at_work() {
             |_| (),
         );
         serve_until(|| goes.load(Ordering::SeqCst));
-        // On a poisoned property the closure is dropped unrun, and its captures panic: so the waker is told in an
+        // On a poisoned property the closure is dropped unrun, and its captures panic: so the waker is woken in an
         // unwinding.
         let bomb = PanicsOnDrop(poisoned);
         let mut future = asked.try_apply_async(move |n| {
@@ -278,7 +277,7 @@ fn a_waker_that_panics_leaves_the_trustee_at_work() {
     drop(pool);
 }
 
-/// Says whether it could wait where it was dropped.
+/// Notes whether it could wait where it was dropped.
 struct Asks([u8; 1_000]);
 
 static ASKS_DROPPED: AtomicUsize = AtomicUsize::new(0);
@@ -300,8 +299,8 @@ fn send_to_poisoned(to: &Trust<u32>) {
     to.try_apply_then(never, |outcome| assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}"));
 }
 
-/// Where a closure was put off, or came from an async program, its captures are dropped in the loop of a worker: one
-/// that waited there would hang it.
+/// Where a closure was put off, or came from an async program, its captures are dropped in the loop of a worker: a
+/// destructor that waited there would hang it.
 #[test]
 fn trap_01_captures_of_closures_that_do_not_run_cannot_wait_in_the_loop() {
     let _watch = watchdog!();
@@ -328,7 +327,7 @@ fn trap_01_captures_of_closures_that_do_not_run_cannot_wait_in_the_loop() {
     assert_eq!(COULD_WAIT.load(Ordering::SeqCst), 0);
 }
 
-/// One that panics there leaves the worker at work, and its client is told all the same.
+/// A capture that panics there leaves the worker at work, and its client is told all the same.
 #[test]
 fn trap_07_nor_does_a_panic_of_them_hide_that_the_property_is_poisoned() {
     static TOLD: AtomicUsize = AtomicUsize::new(0);

@@ -1,5 +1,5 @@
-//! Destructors that panic: of properties, captures, results, replaced values (T13, trap 7). What is behind them in a
-//! batch gets its own response all the same.
+//! Destructors that panic: of properties, captures, results, replaced values. Requests behind them in a batch get their
+//! own responses all the same.
 
 mod common;
 
@@ -58,7 +58,7 @@ fn a_panic_in_the_drop_of_what_a_closure_captured() {
         let bomb = PanicsOnDrop(true);
         let outcome = property.try_apply(move |_| drop(bomb));
         assert!(matches!(outcome, Err(Error::Panicked { .. })));
-        // Poisoned: this closure is dropped unrun. Those around it in the batch must get their own responses.
+        // Poisoned: this closure is dropped unrun. Its neighbours in the batch must get their own responses.
         let healthy = place.entrust(0u32);
         let answers = Rc::new(Cell::new(0u32));
         for round in 0..100u32 {

@@ -1,5 +1,5 @@
-//! Ends of threads that others have trusts of, and of clients with requests in flight (traps 4, 6): what was asked is
-//! served or refused, once, and nobody hangs.
+//! Ends of threads that others have trusts of, and of clients with requests in flight: each request is served or
+//! refused, once, and no thread hangs.
 
 mod common;
 
@@ -190,8 +190,8 @@ fn trap_06_what_a_client_asked_before_it_ended_is_done() {
     }
 }
 
-/// Requests that come while the trustee drops its properties are refused: by the trustee, those that have a slot, and
-/// by the client, the rest. Some have captures that panic when they are dropped.
+/// Requests that come while the trustee drops its properties are refused: those that have a slot by the trustee, the
+/// rest by the client. Some have captures that panic when they are dropped.
 #[test]
 fn trap_06_refused_captures_are_dropped_once_and_may_panic() {
     let _watch = watchdog!();
@@ -212,7 +212,7 @@ fn trap_06_refused_captures_are_dropped_once_and_may_panic() {
         serve_until(|| in_drop.load(Ordering::SeqCst));
         let (refused, drops) = (Shared::new(AtomicUsize::new(0)), Drops::default());
         let captured = Shared::new((Mutex::new(()), drops.clone()));
-        // Inside a closure nothing waits for room: what has no slot is queued.
+        // Inside a closure nothing waits for room: requests without a slot are queued.
         let (to, told) = (property.clone(), refused.clone());
         local_trustee().entrust(()).apply(move |()| {
             for number in 0..asked {

@@ -1,4 +1,4 @@
-//! Fibers: start, order, join, sleep, names, overflow (T9), and that they stay on their thread (trap 3).
+//! Fibers: start, order, join, sleep, names, overflow, and that they stay on their thread.
 
 mod common;
 

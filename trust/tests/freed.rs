@@ -1,5 +1,5 @@
-//! Nothing uses memory that has been freed: the awkward ends again, under an allocator that never gives freed memory
-//! out twice, fills it with a pattern, and looks at the end whether anyone has written to it (traps 4, 6, 12).
+//! No use of freed memory: the awkward ends again, under an allocator that never gives freed memory out twice, fills it
+//! with a pattern, and checks at the end that it was not written to.
 
 #![allow(unsafe_code)]
 
@@ -13,9 +13,9 @@ use std::thread;
 use common::{Counted, Drops, Random, Server, join_and_serve, serve_until};
 use trust::{Latch, Shared, Threadpool, Trust, local_trustee};
 
-/// What freed memory is filled with. As a pointer it is not canonical, so following it ends the process.
+/// Pattern of freed memory. As a pointer it is not canonical, so following it ends the process.
 const PATTERN: u8 = 0xD1;
-/// How much freed memory is kept at most.
+/// Most freed memory that is kept.
 const KEPT_BYTES: usize = 1 << 30;
 
 struct Quarantine {
@@ -80,7 +80,7 @@ unsafe impl GlobalAlloc for Quarantine {
 }
 
 impl Quarantine {
-    /// Looks at all that has been freed. Returns how many blocks that were.
+    /// Checks all freed memory. Returns its number of blocks.
     fn check(&self) -> usize {
         let mut block = self.newest.load(Ordering::Acquire);
         let mut count = 0;
@@ -261,7 +261,7 @@ fn trap_12_freed_memory_is_not_written_to() {
     HEAP.on.store(false, Ordering::SeqCst);
     let blocks = HEAP.check();
     assert!(blocks > 1_000, "{blocks} blocks");
-    // The look does find what it looks for.
+    // The check does find a write to freed memory.
     HEAP.on.store(true, Ordering::SeqCst);
     let bait = Box::into_raw(Box::new([7u8; 100]));
     // SAFETY: from `into_raw`; the block is in the quarantine afterwards, which never gives it away.

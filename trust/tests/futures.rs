@@ -1,5 +1,4 @@
-//! Futures of trusts (T16): on tokio, on a plain executor, dropped at any point, with panics and trustees that are
-//! gone.
+//! Futures of trusts: on tokio, on a plain executor, dropped at any point, with panics and trustees that are gone.
 
 mod common;
 
@@ -42,7 +41,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Polls once, without anybody to be woken.
+/// Polls once, with a waker that does nothing.
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -153,7 +152,7 @@ fn a_future_may_be_dropped_at_any_point() {
                 block_on(property.apply_async(|_| ()));
                 // The last result may be dropped just after this one's task was woken.
                 stand_until(|| dropped.load(Ordering::SeqCst) == ROUNDS);
-                // Those that were dropped while the window was full did not run.
+                // Futures that were dropped while the window was full did not run.
                 ran.load(Ordering::SeqCst)
             })
         })
@@ -189,7 +188,7 @@ impl Held {
 
 /// More calls than a window has places, by far.
 const FLOOD: u64 = 20_000;
-/// What may be under way at one worker, and a few that find the last place at the same time.
+/// Most active calls at one worker, and a few that find the last place at the same time.
 const WINDOW: u64 = 1_024 + 8;
 
 #[test]
@@ -278,7 +277,7 @@ fn futures_that_wait_for_room_hear_that_the_trustee_is_gone() {
     }
     held.is_open.store(true, Ordering::SeqCst);
     server.end();
-    // Each is woken: by its outcome, or because there is nothing to wait for any more.
+    // Each is woken: by its outcome, or because its wait has lost its purpose.
     stand_until(|| woken.load(Ordering::SeqCst) >= futures.len());
     let (mut done, mut gone) = (0, 0);
     for future in futures {
@@ -360,7 +359,7 @@ fn panics_poison_and_codec_reach_who_awaits() {
     let _watch = watchdog!();
     let pool = pool(1);
     let property = pool.entrust(String::from("whole"));
-    // On a thread without a worker, where all that is done by futures is in order.
+    // On a thread without a worker, where everything that futures do is in order.
     thread::spawn(move || panics_poison_and_codec(&property)).join().unwrap();
 }
 
@@ -404,7 +403,7 @@ fn a_gone_trustee_is_an_error_and_drops_the_closure() {
     assert!(panic_of(|| block_on(gone.apply_with_async(|v, ()| *v, ()))).contains("gone"));
 }
 
-/// Each future gets an outcome, and what was run was run once.
+/// Each future gets an outcome, and each call that ran did so once.
 #[test]
 fn trap_06_futures_of_a_trustee_that_ends_are_completed() {
     let _watch = watchdog!();
@@ -506,13 +505,13 @@ fn fibers_and_futures_share_a_property() {
     assert_eq!(property.apply(|v| *v), 8_000);
 }
 
-/// The place of a call is free again although its outcome, which nobody wants, panics when it is dropped.
+/// The place of a call is free again although its unwanted outcome panics when it is dropped.
 #[test]
 fn outcomes_that_panic_when_they_are_dropped_leave_their_places() {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
-            // Without a word of the panic hook, two thousand times.
+            // Without a report of the panic hook, two thousand times.
             std::panic::resume_unwind(Box::new("dropped"));
         }
     }
@@ -561,8 +560,8 @@ impl Drop for LastWord {
     }
 }
 
-/// Futures are polled by one task after the other, more of them than may be under way at a time: wakers are replaced
-/// where calls are under way, and where they wait for room.
+/// Futures are polled by one task after the other, more of them than the window has places: wakers are replaced while
+/// calls are active, and while they wait for room.
 #[test]
 fn wakers_are_replaced_and_dropped_outside_of_all_locks() {
     let _watch = watchdog!();

@@ -1,4 +1,4 @@
-//! Properties, trusts and fibers that go while the thread, the pool or the process does, in whatever order (trap 12).
+//! Properties, trusts and fibers that go while the thread, the pool or the process does, in any order.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn pool(workers: usize) -> Threadpool {
 #[test]
 fn trap_12_properties_that_use_each_other_in_their_drop_while_the_trustee_ends() {
     let _watch = watchdog!();
-    /// Does everything that is legal in a destructor, and what is not.
+    /// Does everything that is legal in a destructor, and some things that are not.
     struct Busy {
         others: Vec<Trust<Busy>>,
         other: Option<Trust<u64>>,

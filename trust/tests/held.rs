@@ -16,7 +16,7 @@ fn places(pool: &Threadpool) -> [TrusteeReference; 2] {
     [local_trustee(), pool.trustees()[0]]
 }
 
-/// Where a test tells a closure that waits to go on.
+/// Place where a test tells a waiting closure to go on.
 type Gate = Trust<Vec<Promise<()>>>;
 
 fn pass(gate: &Gate) -> Pending<()> {

@@ -90,7 +90,7 @@ fn a_property_ends_after_the_last_trust_inside_a_message_too() {
     gone.apply_with_then(|(), _: Trust<Witness>| (), witness(), |()| ());
     ended(4);
 
-    // The value is too much for its own serialisation.
+    // The value panics in its own serialisation.
     there.apply_with_then(|_, _: Fails| (), Fails(witness()), |()| ());
     ended(5);
 }
@@ -126,7 +126,7 @@ impl<'de> Deserialize<'de> for Fails {
     }
 }
 
-/// Reads a trust of another type, or the same trust twice, from what was written as one.
+/// Reads a trust of another type, or the same trust twice, from the bytes of one.
 struct Forged<T: 'static>(Trust<T>);
 
 impl<T: 'static> Serialize for Forged<T> {

@@ -1,4 +1,4 @@
-//! `Latch` and `launch`: closures that wait while they hold the value, in turn (T6).
+//! `Latch` and `launch`: closures that wait while they hold the value, in turn.
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! `trust::link` is not for programs, and safe code reaches it: every public item of it is called where nothing may
-//! wait, and where anything may. Nothing else runs on a property whose closure is in the middle of its code, whatever
-//! that calls.
+//! wait, and where anything may. Nothing else runs on a property whose closure is in the middle of its code, whichever
+//! item that closure calls.
 
 mod common;
 
@@ -16,7 +16,7 @@ use trust::{Threadpool, Trust, TrusteeReference, local_trustee};
 
 const SOURCE: &str = include_str!("../src/api/link.rs");
 
-/// Items that nobody calls (types, traits, numbers), and those that only unsafe code can.
+/// Items that are not called (types, traits, numbers), and those that only unsafe code can call.
 const NOT_CALLED: [&str; 16] = [
     "Wait",
     "Memory",
@@ -132,7 +132,7 @@ fn trap_01_no_item_lets_another_closure_run_on_the_property_of_one_that_runs() {
     let property = local_trustee().entrust(0);
     for (index, (name, _)) in CALLED.into_iter().enumerate() {
         if name == "wait" {
-            // What it waits for does not come for as long as it takes the other thread to ask for its turn.
+            // The awaited event does not come for as long as the other thread takes to ask for its turn.
             WAIT.set(Some(link::begin(there, || {
                 thread::sleep(Duration::from_millis(100));
                 5

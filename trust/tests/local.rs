@@ -1,4 +1,4 @@
-//! Trustees of threads, the local shortcut, nested calls, shared values, counters (T1, T7, T11, T18, traps 1, 10).
+//! Trustees of threads, the local shortcut, nested calls, shared values, counters.
 
 mod common;
 
@@ -56,7 +56,7 @@ fn a_trust_says_who_its_trustee_is() {
     }
 }
 
-/// Local calls until the flag is set; no more than so many.
+/// Calls locally until the flag is set, up to a limit.
 fn call_until(count: &Trust<u64>, is_set: &Shared<AtomicUsize>) -> bool {
     (0..1_000_000).any(|_| {
         count.apply(|count| *count += 1);
@@ -121,7 +121,7 @@ fn a_local_call_runs_at_once_and_sends_nothing() {
     .unwrap();
 }
 
-/// Every call that waits, made where nothing may wait: must panic, and say what to do.
+/// Every call that waits, made where nothing may wait: must panic, and name the remedy.
 fn waiting_calls(local: Trust<i32>, remote: Trust<i32>, latch: Trust<Latch<i32>>) -> Vec<String> {
     let fiber = trust::spawn(|| ());
     let pinned = local_trustee();
@@ -354,7 +354,7 @@ fn trap_10_an_id_of_no_trustee_is_refused() {
     assert_eq!(drops.count(), 4);
 }
 
-/// Else the trust would be one of freed memory, for whoever gets that id later, or has it on another machine.
+/// Otherwise the trust would name freed memory, for a later thread with that id or one of another machine.
 #[test]
 fn a_trust_of_a_value_that_nobody_takes_names_nobody() {
     let _watch = watchdog!();

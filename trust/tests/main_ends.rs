@@ -67,7 +67,7 @@ fn main() {
         } else {
             let status = if role == "exits in a fiber" { 42 } else { 0 };
             assert_eq!(output.status.code(), Some(status), "{seen}");
-            // A sanitizer may have said something.
+            // A sanitizer may have printed something.
             let complains = said.lines().any(|line| line.starts_with("trust:") || line.contains("panicked"));
             assert!(!complains && (status != 0 || out.contains("thread-local here")), "{seen}");
         }

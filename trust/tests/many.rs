@@ -245,7 +245,7 @@ fn a_call_that_times_out_runs_all_the_same_and_its_result_is_dropped() {
     let number = pool.entrust(0);
     let opens = hold(&number);
     let drops = common::Drops::default();
-    // Far more than fit the slots: nobody waits for a slot longer than for the answer.
+    // Far more than fit the slots: no call waits for a slot longer than for the answer.
     for _ in 0..1000 {
         let value = Shared::new(drops.value(()));
         let outcome = number.apply_timeout(
@@ -324,7 +324,7 @@ fn a_fiber_that_waits_for_a_time_can_be_aborted() {
     assert_eq!(number.apply(|number| *number), 1, "what was sent is not withdrawn");
 }
 
-/// What panics again where it is dropped.
+/// A payload that panics again where it is dropped.
 struct Again;
 impl Drop for Again {
     fn drop(&mut self) {
@@ -351,7 +351,7 @@ fn panics_whose_payloads_panic_do_not_end_the_process() {
 #[test]
 fn launches_that_time_out_are_bounded_and_those_beyond_are_not_sent() {
     let _watch = watchdog!();
-    // Launched closures that one thread may have under way.
+    // Most launched closures of one thread at a time.
     const LAUNCHES: usize = 4096;
     let pool = pool(1);
     let latch = pool.entrust(Latch::new(0_usize));

@@ -1,6 +1,5 @@
-//! What the library holds on to: threads that come and go, many fibers at once, endless `apply_then`, endless counts
-//! (T2, T4, T9, T10, T14). One test: it measures the process. `cargo dev stress` does all of it: 10,000 threads,
-//! 100,000 fibers.
+//! Memory that the library holds on to: threads that come and go, many fibers at once, endless `apply_then`, endless
+//! counts. One test: it measures the process. `cargo dev stress` does all of it: 10,000 threads, 100,000 fibers.
 
 mod common;
 
@@ -155,8 +154,8 @@ fn responses_beyond_their_slot_leak_nothing() {
     assert!(after <= before + 4 * MIB, "from {before} to {after} bytes");
 }
 
-/// Clones and drops of several trusts in turn, of which a trustee that is held up sees nothing: from a thread's own
-/// code, from a fiber, from a closure.
+/// Clones and drops of several trusts in turn, unseen by a trustee that is held up: from a thread's own code, from a
+/// fiber, from a closure.
 fn counts_under_way_take_bounded_memory() {
     let _watch = watchdog!();
     let all = effort(40_000, 200_000);
@@ -250,7 +249,7 @@ fn ten_kib_are_enough_for_a_fiber_that_waits() {
             })
         })
         .collect();
-    // The fibers are all in being when the worker has run each as far as its first wait.
+    // All fibers exist when the worker has run each as far as its first wait.
     pool.spawn(|| ()).join().unwrap();
     let used = resident_bytes() - before;
     loud(&format!("{count} fibers: {} MiB resident", used / MIB));

@@ -1,5 +1,4 @@
-//! Fibers wait on sockets (T15): many on one worker, on several, under back-pressure, with timeouts and broken
-//! connections.
+//! Fibers wait on sockets: many on one worker, on several, under back-pressure, with timeouts and broken connections.
 
 #![allow(unsafe_code)] // a waker of its own
 
@@ -32,7 +31,7 @@ fn connected() -> (TcpStream, TcpStream) {
     (one, listener.accept().unwrap().0)
 }
 
-/// An address that refuses connections: it is bound, so that nobody else comes to listen there, and nobody listens.
+/// An address that refuses connections: it is bound, so that no other process listens there, and has no listener.
 fn address_without_listener() -> (OwnedFd, SocketAddr) {
     use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
     let held = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
@@ -41,7 +40,7 @@ fn address_without_listener() -> (OwnedFd, SocketAddr) {
     (held, address)
 }
 
-/// Sends back what comes until the other side has closed.
+/// Echoes all data until the other side has closed.
 fn echo(mut connection: TcpStream) {
     let mut buffer = [0; 512];
     loop {
@@ -75,7 +74,7 @@ fn ask(mut connection: &TcpStream, number: u64) {
     assert_eq!(answer, question);
 }
 
-/// Lets the process have this many files, as far as the system allows; says how many that are.
+/// Lets the process have this many files, as far as the system allows; returns their number.
 fn raise_files_to(files: u64) -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -108,7 +107,7 @@ fn memory_of_a_connection_is_bounded() {
     );
 }
 
-/// Says how many bytes of memory each connection took, its both ends together.
+/// Returns the bytes of memory of each connection, its both ends together.
 fn serve_two_thousand_connections() -> usize {
     const CONNECTIONS: usize = 2_000;
     let files = raise_files_to(2 * CONNECTIONS as u64 + 500);
@@ -216,7 +215,7 @@ fn a_writer_waits_for_a_reader_and_others_run() {
         let bytes = vec![7; BYTES];
         let mut sent = 0;
         writing.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
-        // Nobody reads: what is sent is bounded by what the system buffers.
+        // There is no reader: the data sent is bounded by the system's buffers.
         let error = loop {
             match (&writing).write(&bytes[sent..]) {
                 Ok(bytes) => sent += bytes,
@@ -282,7 +281,7 @@ fn calls_time_out_and_work_again() {
         one.set_read_timeout(Some(Duration::from_secs(600))).unwrap();
         (&other).write_all(&[5]).unwrap();
         (&one).read_exact(&mut byte).unwrap();
-        // What was cancelled does not disturb: other timers fire.
+        // The cancelled wait leaves nothing behind: other timers fire.
         trust::sleep(TIMEOUT);
         byte[0]
     });
@@ -437,7 +436,7 @@ fn echo_once(mut connection: &TcpStream) {
     connection.write_all(&bytes).unwrap();
 }
 
-/// Sleeps as the workers of a rack program do: where the poller for sockets does not reach.
+/// Sleeps as the workers of a rack program do: out of reach of the poller for sockets.
 #[derive(Default)]
 struct Elsewhere {
     woken: Mutex<bool>,
@@ -482,7 +481,7 @@ fn workers_that_sleep_elsewhere_are_woken_for_their_sockets() {
     client.join().unwrap();
     let mut connection = std::net::TcpStream::connect(address).unwrap();
     for _ in 0..50 {
-        // Whatever has ended the last sleep, the next one is ended by this.
+        // After any end of the last sleep, the next one is ended by this.
         let slept = sleeps.load(Ordering::SeqCst);
         connection.write_all(&[1]).unwrap();
         connection.read_exact(&mut [0]).unwrap();

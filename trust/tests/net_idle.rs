@@ -1,4 +1,4 @@
-//! A worker all of whose fibers wait for sockets sleeps (T14, T15). One test: it measures the process.
+//! A worker sleeps when all its fibers wait for sockets. One test: it measures the process.
 
 mod common;
 
@@ -38,7 +38,7 @@ fn a_worker_with_only_waiting_fibers_uses_no_cpu() {
         connection
     };
     let mut connections: Vec<_> = (0..CONNECTIONS).map(|_| connect()).collect();
-    // Whoever has just worked may poll for a moment.
+    // A worker that has just worked may poll for a moment.
     serve_until(|| {
         let before = cpu_time();
         thread::sleep(Duration::from_millis(20));

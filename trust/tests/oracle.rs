@@ -1,9 +1,9 @@
 //! Random programs against a model with one thread: every result, the order of each client's effects, the final states,
-//! and that each property is dropped exactly once (T2 to T6, T13).
+//! and that each property is dropped exactly once.
 //!
-//! A program has clients (this thread, plain threads, fibers) and properties (at workers and at a plain thread). What a
-//! client sees of a property depends on its own requests alone: others only add to the sum. So the model runs the
-//! clients one after the other. `PROPTEST_CASES` says how many programs; a failure prints its smallest.
+//! A program has clients (this thread, plain threads, fibers) and properties (at workers and at a plain thread). A
+//! client's view of a property depends on its own requests alone: others only add to the sum. So the model runs the
+//! clients one after the other. `PROPTEST_CASES` sets the number of programs; a failure prints its smallest.
 
 mod common;
 
@@ -40,7 +40,7 @@ enum Step {
     /// Adds to a property, and from there to another one.
     Relay(Call, usize, usize, u8),
     Launch(Call, usize, u8),
-    /// A closure on the client's own property panics; `true`: and somebody accepts that.
+    /// A closure on the client's own property panics; with `true` the poison is then cleared.
     Panic(Call, bool),
     Clone(usize),
     Drop(usize),
@@ -70,7 +70,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..120)
 }
 
-/// A property: what all clients have added, and what each has, in order.
+/// A property: the sum of all clients' additions, and those of each client, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
     sum: u64,
@@ -78,7 +78,7 @@ struct State {
 }
 
 impl State {
-    /// What a client sees afterwards: how many entries it has, and their checksum.
+    /// The client's view afterwards: its number of entries, and their checksum.
     fn add(&mut self, client: usize, number: u8) -> u64 {
         self.sum += u64::from(number);
         let log = &mut self.logs[client];
@@ -106,7 +106,7 @@ enum Handle {
     Latched(Trust<Latch<Kept>>),
 }
 
-/// What a client learned of one property, in order: a value, or that it was poisoned or panicked.
+/// Results of one property at a client, in order: a value, or that it was poisoned or panicked.
 type Seen = [Vec<Result<u64, &'static str>>; PROPERTIES];
 
 /// The property that a client means.

@@ -1,4 +1,4 @@
-//! `apply` and `apply_then` between threads: who waits for what, and in which order things happen (T3, T4, trap 2).
+//! `apply` and `apply_then` between threads: the waiters, and the order of events.
 
 mod common;
 
@@ -148,7 +148,7 @@ fn mixed_requests(log: &Trust<Vec<u32>>, from: u32, count: u32, seed: u64) {
     log.apply(|_| ());
 }
 
-/// Checks at the trustee: a vector does not travel (T12).
+/// Checks at the trustee: a vector does not travel.
 fn expect_order(log: &[u32], fibers: u32) {
     for fiber in 0..fibers {
         let own: Vec<u32> = log.iter().copied().filter(|number| number / 1_000_000 == fiber).collect();

@@ -1,5 +1,5 @@
-//! Panics: in closures, callbacks, destructors, fibers, launched closures. Each reaches whom it concerns, the trustee
-//! goes on, the property is poisoned (T13), and no unwinding leaves a fiber's entry (trap 7).
+//! Panics: in closures, callbacks, destructors, fibers, launched closures. Each reaches the code it concerns, the
+//! trustee goes on, the property is poisoned, and no unwinding leaves a fiber's entry.
 
 mod common;
 
@@ -292,8 +292,9 @@ fn trap_07_a_panic_in_a_fiber_ends_that_fiber_alone() {
     assert_eq!(common::text(&*trust::spawn(|| panic!("own")).join().unwrap_err()), "own");
 }
 
-/// A destructor that gives something back by a call may wait while a panic unwinds. What std counts by thread is shared
-/// meanwhile (docs/UNSAFE.md, known limits); what the library counts is not: nobody else is poisoned, and all outcomes
+/// A destructor that gives something back by a call may wait while a panic unwinds. The counts that std keeps by thread
+/// are shared meanwhile (docs/UNSAFE.md, known limits), those of the library are not: no other property is poisoned,
+/// and all outcomes are their own.
 /// are their own.
 #[test]
 fn trap_07_a_fiber_may_wait_in_a_destructor_while_it_unwinds() {

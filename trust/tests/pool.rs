@@ -1,4 +1,4 @@
-//! `Threadpool`: settings, dedicated workers, more workers than cores, and an end with nothing lost (T10, T14).
+//! `Threadpool`: settings, dedicated workers, more workers than cores, and an end with nothing lost.
 
 mod common;
 
@@ -210,7 +210,7 @@ fn sixteen_workers_on_few_cores_with_cross_traffic() {
     assert_eq!(sum, WORKERS as u64 * 4 * REQUESTS);
 }
 
-/// A worker that polls and has nothing to do is at its end as one that sleeps.
+/// A worker that polls and has nothing to do can end as well as one that sleeps.
 #[test]
 fn a_pool_ends_while_its_worker_polls() {
     let _watch = watchdog!();

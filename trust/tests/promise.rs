@@ -1,4 +1,4 @@
-//! Promises: values that are given later, from wherever.
+//! Promises: values that are given later, from anywhere.
 
 mod common;
 
@@ -120,7 +120,7 @@ fn what_nobody_waits_for_is_dropped_where_it_would_have_come() {
     let one = counted(&drops);
     pool.spawn(move || there.keep(one)).join().unwrap();
     common::serve_until(|| drops.load(Ordering::Relaxed) == 3);
-    // Discarded: not a word.
+    // Discarded: no message.
     let (unneeded, value) = promise::<u8>();
     unneeded.discard();
     assert!(value.try_take().is_none());
@@ -139,7 +139,7 @@ fn waiting_ends_in_time_and_the_value_may_come_later() {
         let keeper = trust::spawn(move || promise.keep(5));
         assert_eq!(value.wait_timeout(LONG), Some(Ok(5)));
         keeper.join().unwrap();
-        // A timer that was not needed does not wake the fiber from what it waits for next.
+        // A timer that was not needed does not wake the fiber from its next wait.
         let (promise, value) = trust::promise::<u32>();
         trust::spawn(move || promise.keep(6));
         assert_eq!(value.wait_timeout(Duration::MAX), Some(Ok(6)));
@@ -349,7 +349,7 @@ fn several_fibers_may_wait_for_one_value() {
         })
         .collect();
     common::serve_until(|| fibers[2].is_finished());
-    // Whoever was woken by the end of the one that is over waits again.
+    // A fiber that was woken by the end of the finished one waits again.
     trust::yield_now();
     promise.keep(5);
     let seen: Vec<_> = fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect();
@@ -374,7 +374,7 @@ fn a_value_comes_where_there_is_no_memory_for_a_fiber() {
         begins.recv().unwrap();
         promise.keep(7);
     });
-    // Both threads have what they need before the memory is gone.
+    // Both threads have everything they need before the memory is gone.
     let (warm, number) = promise::<u32>();
     warm.keep(1);
     assert_eq!(number.wait(), Ok(1));

@@ -1,5 +1,5 @@
-//! Under a cgroup's CPU quota nobody is pinned or polls (O7). The child of the test runs in a cgroup that the test
-//! makes, so this needs root and a mounted `cpu` controller.
+//! Under a cgroup's CPU quota no worker is pinned or polls. The child of the test runs in a cgroup that the test makes,
+//! so this needs root and a mounted `cpu` controller.
 
 mod common;
 
@@ -18,7 +18,7 @@ const PERIOD_US: u32 = 100_000;
 struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// One whose processes may use so many cores, in whichever hierarchy has the controller.
+    /// Makes a group that may use this many cores, in the hierarchy that has the controller.
     fn new(cores: u32) -> io::Result<Cgroup> {
         let name = format!("trust-test-{}", std::process::id());
         let quota = cores * PERIOD_US;
@@ -40,7 +40,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // A group whose last process has just ended may be busy for a moment; what is left would be an empty folder.
+        // A group whose last process has just ended may be busy for a moment; otherwise an empty folder would be left.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() {
                 return;
@@ -102,7 +102,7 @@ fn under_a_quota_of_one() {
     assert!(polls.0 < 1000 && polls.1 < 1000, "they polled {polls:?} times in 50 ms");
 }
 
-/// How many cores the calling thread may run on.
+/// Number of cores that the calling thread may run on.
 fn cores_of_thread() -> usize {
     let set = rustix::thread::sched_getaffinity(None).unwrap();
     (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).count()

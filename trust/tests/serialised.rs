@@ -1,5 +1,5 @@
-//! Arguments and results that travel serialised: each is written once, whatever its length and in every form of call,
-//! and what goes wrong while one is written or read says so to the caller and leaves the property as it is.
+//! Arguments and results that travel serialised: each is written once, at any length and in every form of call, and an
+//! error while one is written or read reaches the caller and leaves the property as it is.
 
 mod common;
 
@@ -20,7 +20,7 @@ impl Once {
         Once(Cell::new(Some((0..len).map(|n| n as u8).collect())))
     }
 
-    /// How many bytes of those that were made are there.
+    /// Number of bytes, checked against those that were made.
     fn len(self) -> usize {
         let bytes = self.0.take().expect("it was given");
         assert!((0..bytes.len()).all(|n| bytes[n] == n as u8));
@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for Once {
     }
 }
 
-/// Around each length at which a message travels in another way.
+/// Lengths around each limit at which a message travels in another way.
 fn lengths() -> impl Iterator<Item = usize> {
     let near = |limit: usize| limit - 4..limit + 4;
     [0, 1, 100, 1000, 70_000].into_iter().chain([23, 63, 191].into_iter().flat_map(near))
@@ -95,7 +95,7 @@ fn a_result_is_written_once_in_every_form_of_call() {
     }
 }
 
-/// A trust in front of what is written once: it is counted once too.
+/// A trust in front of bytes that are written once: it is counted once too.
 #[test]
 fn trusts_in_long_arguments_travel_with_them() {
     let _watch = watchdog!();
@@ -113,7 +113,7 @@ fn trusts_in_long_arguments_travel_with_them() {
     assert_eq!(drops.count(), lengths().count());
 }
 
-/// What goes wrong.
+/// The error to provoke.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 enum Wrong {
     WriteFails,
@@ -144,7 +144,7 @@ impl<'de> Deserialize<'de> for Bad {
     }
 }
 
-/// What came of a call: an error of which kind, or a panic at the caller.
+/// Result of a call: the kind of its error, or a panic at the caller.
 fn came_of<R>(call: impl FnOnce() -> Result<R, Error>) -> String {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(_)) => "a value".to_owned(),

@@ -1,4 +1,4 @@
-//! Captures, results and arguments of every size and alignment, alone and mixed in one batch (T5, T8, traps 5, 9).
+//! Captures, results and arguments of every size and alignment, alone and mixed in one batch.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn places(pool: &Threadpool) -> [TrusteeReference; 2] {
     [local_trustee(), pool.trustees()[0]]
 }
 
-/// A value that knows if it was carried whole, and where it may lie.
+/// A value that knows if it was carried whole and is aligned.
 trait Carried: Copy + trust::NoRef + Send + 'static {
     fn made_of(seed: u8) -> Self;
     fn check(&self, seed: u8);
@@ -40,7 +40,7 @@ macro_rules! carried {
                 $name(std::array::from_fn(|place| byte(seed, place)))
             }
             fn check(&self, seed: u8) {
-                // Through a black box: of a reference the compiler believes what is to be checked.
+                // Through a black box: the compiler assumes of a reference the very alignment to be checked.
                 let at = std::hint::black_box(std::ptr::from_ref(self).addr());
                 assert_eq!(at & (align_of::<Self>() - 1), 0, "{} is not aligned", stringify!($name));
                 assert!(self.0.iter().enumerate().all(|(place, &b)| b == byte(seed, place)), stringify!($name));

@@ -1,4 +1,4 @@
-//! Idle workers sleep and are woken (T14, trap 8). One test: it measures the process.
+//! Idle workers sleep and are woken. One test: it measures the process.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn an_idle_process_uses_next_to_no_cpu() {
     let property = pool.entrust(0u64);
     let sleeper = pool.spawn(|| trust::sleep(IDLE));
     property.apply(|v| *v += 1);
-    // Whoever has just worked may poll for a moment; then the machine is quiet.
+    // A worker that has just worked may poll for a moment; then the machine is quiet.
     serve_until(|| {
         let before = cpu_time();
         thread::sleep(Duration::from_millis(20));
@@ -49,7 +49,7 @@ fn an_idle_process_uses_next_to_no_cpu() {
 }
 
 fn the_spin_is_bounded_and_configurable() {
-    // One worker, so that the machine is not crowded: it polls for as long as it was told, then sleeps.
+    // One worker, so that the machine is not crowded: it polls for its spin, then sleeps.
     let spin = Duration::from_millis(200);
     let polls = Threadpool::builder().workers(1).pin(false).spin(spin).build();
     let worker = polls.trustees()[0];

@@ -1,5 +1,5 @@
-//! What the kernel tells of sockets, and what it does not: reads and writes that end early although more can go, and
-//! descriptors that share a socket.
+//! Kernel events of sockets, and their gaps: reads and writes that end early although more can go, and descriptors that
+//! share a socket.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn connected(accepts: bool) -> (TcpStream, std::net::TcpStream) {
     }
 }
 
-/// Reads so many lines, into two buffers at a time if `vectored`.
+/// Reads this many lines, into two buffers at a time if `vectored`.
 fn read_lines(mut stream: &TcpStream, vectored: bool, times: usize) -> Vec<u8> {
     let mut lines = Vec::new();
     while lines.iter().filter(|byte| **byte == b'\n').count() < times {
@@ -102,7 +102,7 @@ fn ask(connection: &std::net::TcpStream, number: u8) {
     assert_eq!(answer, [number]);
 }
 
-/// A connection whose peer answers each byte when somebody waits for it.
+/// A connection whose peer answers each byte when a fiber waits for it.
 fn echoing() -> std::net::TcpStream {
     let listener = std::net::TcpListener::bind(LOOPBACK).unwrap();
     let connection = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -110,7 +110,7 @@ fn echoing() -> std::net::TcpStream {
     std::thread::spawn(move || {
         let mut byte = [0];
         while peer.read(&mut byte).unwrap_or(0) > 0 {
-            // So that the one who asks waits, mostly.
+            // So that the asking fiber waits, mostly.
             std::thread::sleep(Duration::from_millis(5));
             peer.write_all(&byte).unwrap();
         }

@@ -1,4 +1,4 @@
-//! A trustee that stands still: who fills its window waits, and nobody else does (T19).
+//! A trustee that stands still: a client that fills its window waits, and no other does.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Everything at once, at random, for `STRESS_SECONDS` (5 unless set), from `STRESS_SEED` on (the time
-//! unless set). A failure or a hang says the seed of its round. `cargo dev stress` runs all of this file.
+//! Everything at once, at random, for `STRESS_SECONDS` (5 unless set), from `STRESS_SEED` on (the time unless set). A
+//! failure or a hang prints the seed of its round. `cargo dev stress` runs all of this file.
 
 mod common;
 
@@ -39,7 +39,7 @@ fn stress_everything_at_once() {
 
 type Property = Counted<u64>;
 
-/// What the actors of a round share.
+/// State shared by the actors of a round.
 #[derive(Clone)]
 struct World {
     drops: Drops,

@@ -1,6 +1,6 @@
 //! Threads that end with fibers: one in the middle of its code is never resumed by a destructor, nor left behind with
-//! what it has borrowed; the process ends with a message. What has not begun is run or dropped, and whoever waits for
-//! it hears of it.
+//! borrowed thread-locals; the process ends with a message. A fiber that has not begun is run or dropped, and its
+//! waiter hears of it.
 
 mod common;
 
@@ -17,11 +17,11 @@ use common::{Drops, is_child, join_and_serve, run_child, serve_until, stand_unti
 use trust::{Error, Latch, Shared, Threadpool, local_trustee, promise};
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// What a child says when it has seen what must not be.
+/// Output of a child that has seen a forbidden event.
 const SEEN: &str = "SEEN";
 
-/// A value of a thread-local that can tell whether it has been dropped, also through a reference that should not be
-/// there any more. Its memory is not given back.
+/// A value of a thread-local that can tell whether it has been dropped, also through a reference that should not exist
+/// any more. Its memory is not given back.
 struct Canary(&'static AtomicU64);
 
 const ALIVE: u64 = 0x5EED_0F11;
@@ -48,7 +48,7 @@ impl Drop for Canary {
 
 thread_local!(static LENT: Canary = Canary::new());
 
-/// The process was aborted, with a message that has this in it, and did nothing that must not be.
+/// Checks that the process was aborted, with a message that contains these texts, and did nothing forbidden.
 #[track_caller]
 fn assert_aborted(output: &Output, texts: &[&str]) {
     let (said, out) = (stderr(output), String::from_utf8_lossy(&output.stdout));
@@ -98,7 +98,7 @@ fn trap_04_so_does_a_thread_that_panics() {
     assert_aborted(&output, &["of its own", "fiber 'reader'"]);
 }
 
-/// Many fibers, and what they wait for is an answer, which is written to their stacks.
+/// Many fibers that wait for answers, which are written to their stacks.
 #[test]
 fn trap_04_so_does_a_thread_whose_fibers_wait_for_answers() {
     let _watch = watchdog!();
@@ -148,7 +148,7 @@ fn trap_04_so_does_a_thread_on_which_others_have_launched_closures() {
     assert_aborted(&output, &["launched on a `u32`", "196 more"]);
 }
 
-/// Not even the destructor of the thread-local is run: who has it by a scope would see it.
+/// Not even the destructor of the thread-local is run: a scoped thread that has it would see that.
 #[test]
 fn trap_04_what_a_fiber_has_lent_to_a_scoped_thread_is_not_dropped() {
     let _watch = watchdog!();
@@ -167,7 +167,7 @@ fn trap_04_what_a_fiber_has_lent_to_a_scoped_thread_is_not_dropped() {
                 });
             };
             drop(trust::spawn(lends));
-            // More than once: what is borrowed when the thread's code goes on last is what counts.
+            // More than once: the last time that the thread's code goes on counts for the borrowed values.
             (0..3).for_each(|_| trust::yield_now());
         });
         let _ = thread.join();
@@ -177,7 +177,7 @@ fn trap_04_what_a_fiber_has_lent_to_a_scoped_thread_is_not_dropped() {
     assert_aborted(&output, &["lent_to_a_scoped_thread"]);
 }
 
-/// As before, with a fiber that comes by its thread-local long after the thread's code has gone on for the first time.
+/// As before, with a fiber that borrows its thread-local long after the thread's code has gone on for the first time.
 #[test]
 fn trap_04_nor_what_it_has_lent_late() {
     let _watch = watchdog!();
@@ -361,7 +361,7 @@ fn finish_lets_the_fibers_of_a_thread_end() {
             assert_eq!(client.join().unwrap(), 1);
         }
     }
-    // Where nothing was ever asked of the library there is nothing to finish.
+    // A thread that never used the library has nothing to finish.
     thread::spawn(trust::finish).join().unwrap();
 }
 
@@ -374,7 +374,7 @@ fn finish_is_for_the_thread_s_own_code() {
     assert!(common::panic_of(|| property.apply(|()| trust::finish())).contains("`finish` waits"));
 }
 
-/// What has not begun has borrowed nothing: it is run while the thread ends, and may wait there.
+/// A fiber that has not begun has borrowed nothing: it is run while the thread ends, and may wait there.
 #[test]
 fn a_fiber_that_has_not_begun_is_run_while_its_thread_ends() {
     let _watch = watchdog!();
@@ -394,7 +394,7 @@ fn a_fiber_that_has_not_begun_is_run_while_its_thread_ends() {
     assert_eq!(handles.map(|handle| handle.join().unwrap()), [1, 2]);
 }
 
-/// A fiber that is started too late to be run: its captures are dropped, and who waits for it is told.
+/// A fiber that is started too late to be run: its captures are dropped, and its waiter is told.
 #[test]
 fn trap_06_a_fiber_that_never_begins_is_told_to_who_waits_for_it() {
     type Handles = Arc<Mutex<Vec<trust::JoinHandle<u32>>>>;
@@ -435,7 +435,7 @@ fn trap_06_a_fiber_that_never_begins_is_told_to_who_waits_for_it() {
 }
 
 /// Takes some seconds: as long as an ending thread waits at first, for an answer that does not come. The closures that
-/// were launched on it at the last moment do not begin, and there is more to tell their client than fits the slots.
+/// were launched on it at the last moment do not begin, and the messages to their client exceed the slots.
 #[test]
 fn trap_06_launched_closures_that_never_begin_are_told_when_time_is_up() {
     const LAUNCHED: usize = 200;

@@ -1,4 +1,4 @@
-//! `together`: several values at once, whatever else goes on.
+//! `together`: several values at once, beside any other use.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -15,7 +15,7 @@ use trust::{
     try_together_async, try_together_then, wait_all,
 };
 
-/// What a closure may capture: the numbers that tests choose by.
+/// Random numbers that tests choose by, of a form that a closure may capture.
 fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -27,7 +27,7 @@ fn value(of: &Trust<Latch<i64>>) -> i64 {
     of.launch(|value| *value)
 }
 
-/// For what nobody waits for: a call inside a closure.
+/// Waits for something without a waiter: a call inside a closure.
 fn until(mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + limits::HANG;
     while !is_so() {
@@ -247,7 +247,7 @@ fn a_latch_that_is_replaced_meanwhile_stays_replaced() {
     assert_eq!(together((&a, &b), |(a, b)| (*a, *b)), (7, 2));
 }
 
-/// Transfers between random accounts by all that there is: the sum stays, nobody waits for ever.
+/// Transfers between random accounts by every form of call: the sum stays, no fiber waits for ever.
 fn transfers(workers: usize, accounts: usize, fibers: usize, rounds: usize) {
     let pool = Threadpool::new(workers);
     let accounts: Vec<Trust<Latch<i64>>> =
@@ -321,7 +321,7 @@ fn what_a_closure_captures_may_use_the_library_when_it_is_dropped_unrun() {
     let calls = Calls(own.clone(), a.clone());
     assert!(matches!(try_together((&a, &b), move |_| drop(calls)), Err(Error::Poisoned { .. })));
     wait_all();
-    // It was sent by a worker of the pool, for nobody who could wait for it.
+    // It was sent by a worker of the pool, without a waiter.
     until(|| value(&own) == 11);
 }
 
@@ -564,7 +564,7 @@ fn futures_of_calls_come_to_what_the_calls_do() {
         let (one, own) = (a, local_trustee().entrust(Latch::new(2_i64)));
         let call = together_async((&own, &one, &b), |(own, a, b)| *own * (*a + *b));
         let mut call = Box::pin(call);
-        // In a fiber a future is not parked for.
+        // In a fiber the loop polls the future instead of parking.
         loop {
             if let Poll::Ready(value) = call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
                 return value;
@@ -710,7 +710,7 @@ fn stress_a_call_comes_back_after_a_trustee_on_its_way_has_ended() {
 #[test]
 fn a_future_of_values_of_ones_own_is_there_at_once() {
     let own = local_trustee().entrust(Latch::new(1));
-    // Nobody serves here while the executor sleeps.
+    // No trustee is served here while the executor sleeps.
     assert_eq!(block_on(together_async([&own], |[own]| *own + 1)), 2);
     assert_eq!(block_on(together_async(&[own.clone()][..0], |all| all.len())), 0);
 }

@@ -1,5 +1,5 @@
-//! Pools whose fibers do not come to an end: who ends them is not held up for ever, or is told what holds it up. And
-//! what can be seen of fibers that wait.
+//! Pools whose fibers do not come to an end: the thread that ends them is not held up for ever, or learns the cause.
+//! And the visible state of waiting fibers.
 
 mod common;
 
@@ -15,10 +15,10 @@ fn pool(workers: usize) -> Threadpool {
     Threadpool::builder().workers(workers).pin(false).name("table").build()
 }
 
-/// Of a dump: on a busy machine a worker may take longer to answer than is waited for.
+/// Text of a dump: on a busy machine a worker may take longer to answer than the dump waits.
 const UNANSWERED: &str = "does not answer";
 
-/// What the child of a test says, of a run in which all workers answered in time.
+/// Output of a test's child, from a run in which all workers answered in time.
 fn child_says(test: &str) -> (bool, String) {
     loop {
         let output = run_child(test);
@@ -29,7 +29,7 @@ fn child_says(test: &str) -> (bool, String) {
     }
 }
 
-/// Waits, in the process's own time, until the dump says all of this.
+/// Waits, in the process's own time, until the dump contains all of this.
 fn dump_with(parts: &[&str]) -> String {
     loop {
         let dump = trust::dump().to_string();
@@ -129,7 +129,7 @@ fn a_drop_that_takes_long_says_what_it_waits_for() {
     assert_eq!(said.matches("the end of a pool").count(), 1, "once in this time: {said}");
 }
 
-/// Each kind of wait has its words.
+/// Each kind of wait has its text.
 #[test]
 fn the_dump_says_what_each_fiber_waits_for() {
     let _watch = watchdog!();
@@ -208,7 +208,7 @@ fn a_dump_can_be_had_inside_of_closures_and_of_fibers() {
     assert!(std::thread::spawn(|| trust::dump().to_string().contains("table-1")).join().unwrap());
 }
 
-/// Tells when it is dropped.
+/// Sends a message when it is dropped.
 struct Told(mpsc::Sender<&'static str>, &'static str);
 
 impl Drop for Told {
@@ -217,7 +217,7 @@ impl Drop for Told {
     }
 }
 
-/// Aborts a fiber that waits in `wait`, and sees that it drops what it has.
+/// Aborts a fiber that waits in `wait`, and checks that it drops its values.
 fn abort_in(wait: impl FnOnce() + Send + 'static) {
     let pool = pool(1);
     let (drops, dropped) = mpsc::channel();
@@ -258,7 +258,7 @@ fn an_aborted_fiber_leaves_its_wait_and_drops_what_it_has() {
             trust::yield_now();
         }
     });
-    // Which it joins goes on by itself.
+    // The fiber that it joins goes on by itself.
     abort_in(|| {
         let (promise, pending) = promise::<u8>();
         let other = trust::spawn(move || pending.wait());
@@ -294,7 +294,7 @@ fn a_fiber_that_ends_or_catches_its_abort_goes_on() {
     fiber.abort();
     assert!(fiber.join().unwrap());
 
-    // On the same thread, where it has not begun, and what it was to run is dropped.
+    // On the same thread, where it has not begun, and its closure is dropped.
     let (drops, dropped) = mpsc::channel();
     let told = Told(drops, "unrun");
     let fiber = trust::spawn(move || drop(told));
@@ -428,7 +428,7 @@ fn a_signal_has_the_process_say_what_its_fibers_wait_for() {
     child.wait().unwrap();
 }
 
-/// The fiber that is joined ends just as the one that joins it looks for the last time.
+/// The joined fiber ends just as the joining one looks for the last time.
 #[test]
 fn who_joins_is_woken_once_however_soon_the_other_ends() {
     let _watch = watchdog!();
@@ -446,7 +446,7 @@ fn who_joins_is_woken_once_however_soon_the_other_ends() {
     }
 }
 
-/// Aborted while it waits for something that it cannot be taken out of, a fiber unwinds in the `join` that follows.
+/// Aborted while it is in a wait that cannot be cut short, a fiber unwinds in the `join` that follows.
 #[test]
 fn a_fiber_that_was_aborted_before_unwinds_in_its_join() {
     let _watch = watchdog!();

@@ -1,4 +1,4 @@
-//! `wait_all` (T20): it suspends, it waits for all that was sent before and for nothing else, whatever becomes of it.
+//! `wait_all`: it suspends, it waits for all requests sent before and for nothing else, with any outcome of them.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn counters(pool: &Threadpool) -> Vec<Trust<u64>> {
     pool.trustees().iter().map(|trustee| trustee.entrust(0)).collect()
 }
 
-/// Sends to each in turn and waits for all. How many callbacks had run by then.
+/// Sends to each in turn and waits for all. Returns the number of callbacks that had run by then.
 fn send_and_wait(counters: &[Trust<u64>], each: u64) -> u64 {
     let answers = Rc::new(Cell::new(0));
     for _ in 0..each {
@@ -46,7 +46,7 @@ fn every_callback_has_run_when_it_returns() {
     let fibers: Vec<_> = (0..12)
         .map(|fiber| {
             let counters = counters.clone();
-            // Several to a worker: each has its own sent, and is not woken for that of others only.
+            // Several to a worker: each has its own requests, and is not woken for those of others only.
             pool.spawn_on(fiber % 2, move || (0..5).map(|_| send_and_wait(&counters, 140)).sum::<u64>())
         })
         .collect();
@@ -80,7 +80,7 @@ fn what_is_sent_meanwhile_does_not_prolong_it() {
     pool.spawn_on(0, move || {
         let stop = Rc::new(Cell::new(false));
         let (stopped, busy) = (Rc::clone(&stop), counter.clone());
-        // There is never a moment at which nothing of this thread is under way.
+        // At each moment some request of this thread is active.
         let sender = spawn(move || {
             while !stopped.get() {
                 (0..100).for_each(|_| busy.apply_then(|count| *count += 1, |()| ()));
@@ -155,7 +155,7 @@ fn launches_of_callbacks_are_not_waited_for() {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// More than one thread may have under way, so that the fiber waits for some in between.
+/// More than one thread may have active, so that the fiber waits for some in between.
 #[test]
 fn all_its_own_launches_are_waited_for() {
     const LAUNCHES: usize = 5000;
@@ -183,7 +183,7 @@ fn all_its_own_launches_are_waited_for() {
 
 #[test]
 fn a_fiber_with_too_many_launches_under_way_sleeps() {
-    /// As many as one thread may have under way.
+    /// Most launches of one thread at a time.
     const LAUNCHES: usize = 4096;
     let _watch = watchdog!();
     let pool = Threadpool::builder().workers(2).pin(false).spin(Duration::ZERO).build();
@@ -207,7 +207,7 @@ fn a_fiber_with_too_many_launches_under_way_sleeps() {
         stats(local_trustee()).unwrap().since(&before)
     });
     told.recv().unwrap();
-    // Not for synchronisation: for so long there is no place.
+    // Not for synchronisation: there is no place for this long.
     thread::sleep(Duration::from_millis(100));
     go.store(true, Ordering::Relaxed);
     let done = fiber.join().unwrap();

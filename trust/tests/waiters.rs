@@ -13,7 +13,7 @@ use trust::{Aborted, Error, JoinHandle, Latch, Promise, Threadpool, Trust};
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Fibers that wait for one promise, each for so long.
+/// Fibers that wait for one promise, each for this long.
 fn waiting(count: usize, pending: &Rc<trust::Pending<u32>>) -> Vec<JoinHandle<Option<Result<u32, trust::Error>>>> {
     let wait = |_| {
         let pending = Rc::clone(pending);
@@ -143,7 +143,7 @@ impl Drop for Last {
 
 thread_local!(static LAST: RefCell<Last> = const { RefCell::new(Last(None)) });
 
-/// Runs the first in a fiber of a pool, and what it returns when the pool's thread ends, after its worker.
+/// Runs the first in a fiber of a pool, and the closure it returns when the pool's thread ends, after its worker.
 fn at_the_end<F: FnOnce() + 'static>(first: impl FnOnce() -> F + Send + 'static) {
     let pool = Threadpool::builder().workers(1).pin(false).build();
     pool.spawn(|| LAST.set(Last(Some(Box::new(first()))))).join().unwrap();
@@ -187,7 +187,7 @@ fn a_promised_value_is_gone_with_the_worker_that_would_have_been_told() {
     });
     let (selected, waited) = told.recv().unwrap();
     assert!(selected == Some(0) && matches!(waited, Err(Error::Gone { .. })), "{selected:?} {waited:?}");
-    // Nobody is there to be told any more.
+    // There is no waiter to be told any more.
     kept.apply(|kept| kept.drain(..).for_each(|promise| promise.keep(1)));
 }
 
@@ -198,7 +198,7 @@ fn values_of_trustees_that_are_gone_are_not_one() {
     let (before, gone) = (pool.entrust(Latch::new(1)), pool.trustees()[0]);
     drop(pool);
     let here = trust::local_trustee().entrust(Latch::new(1));
-    // What is entrusted late is dropped soon, and the next value may lie in its place.
+    // A value entrusted late is dropped soon, and the next value may lie in its place.
     let late = move || {
         trust::yield_now();
         gone.entrust(Latch::new(1))
@@ -209,7 +209,7 @@ fn values_of_trustees_that_are_gone_are_not_one() {
         assert!(is_gone(trust::try_together((&late(), &here, &late()), |(one, _, other)| *one + *other)));
         assert!(is_gone(trust::try_together((&before, &late()), |(one, other)| *one + *other)));
     }
-    // One that knows nothing of that trustee.
+    // A thread that knows nothing of that trustee.
     let stranger = move || trust::try_together((&late(), &late()), |(one, other)| *one + *other);
     assert!(is_gone(common::join_and_serve(std::thread::spawn(stranger))));
     assert!(matches!(trust::try_together((&here, &here.clone()), |_| 0), Err(Error::Twice { .. })));

@@ -91,7 +91,7 @@ pub unsafe extern "C" fn trust_launch_then(
     entry(|| unsafe { ffi::launch_then(trust, function, (arguments, length), then, context) })
 }
 
-/// Room for the result of the delegated function that runs, to be written before it returns: `length` bytes at a
+/// Makes room for the result of the delegated function that runs, to be written before it returns: `length` bytes at a
 /// multiple of 8. For functions whose result is made of several parts. Null if there is a result already, or for more
 /// than 1 GiB.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn trust_launch_then(
 pub unsafe extern "C" fn trust_result_room(result: *mut TrustResult, length: usize) -> *mut c_void {
     let mut room = std::ptr::null_mut();
     entry(|| {
-        // SAFETY: null, or what the library gave to the function that calls this.
+        // SAFETY: null, or the pointer that the library gave to the function that calls this.
         if let Some(result) = unsafe { result.as_mut() } {
             room = result.room(length).cast();
         }
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn trust_result_room(result: *mut TrustResult, length: usi
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_result_put(result: *mut TrustResult, bytes: *const c_void, length: usize) -> bool {
-    // Before the room: what nobody writes must not become the result.
+    // Before the room: bytes that are never written must not become the result.
     if bytes.is_null() && length > 0 {
         return false;
     }

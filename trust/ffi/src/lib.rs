@@ -1,14 +1,14 @@
 //! The C API of `trust`: the functions that `trust.h` declares.
 //!
-//! Here: what C calls, with each argument checked and each panic caught (`entry`). Not here: what the calls do
-//! (`trust::ffi`), how the header is made from these files and `trust/src/ffi/types.rs` (`tests/header.rs`), or how
-//! libraries are made of this one (`cargo dev install`).
+//! Here: the functions that C calls, with each argument checked and each panic caught (`entry`). Not here: the work of
+//! the calls (`trust::ffi`), how the header is made from these files and `trust/src/ffi/types.rs` (`tests/header.rs`),
+//! or how libraries are made of this one (`cargo dev install`).
 //!
-//! Why a package of its own: a program in Rust that uses `trust` has none of these symbols, and the static library,
-//! which carries all of Rust's standard library, is built where it is wanted.
+//! A package of its own, so that a program in Rust that uses `trust` has none of these symbols, and the static library,
+//! which carries all of Rust's standard library, is built only where it is wanted.
 //!
-//! Invariant: no panic leaves an exported function. What a C program has to keep to is in docs/c-api.md; the functions
-//! rely on it as far as no check can tell.
+//! Invariant: no panic leaves an exported function. The rules for a C program are in docs/c-api.md; the functions rely
+//! on them as far as no check can tell.
 
 #![allow(unsafe_code)]
 // `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
@@ -31,8 +31,8 @@ use trust::ffi::{self, Failure, Status};
 
 pub use calls::TRUST_INLINE_BYTES;
 
-/// Major version of this header: programs run with a library of the same major version, while it is 0 of the same minor
-/// version.
+/// Major version of this header. A program runs with a library of the same major version, and while that is 0, of the
+/// same minor version.
 pub const TRUST_VERSION_MAJOR: u32 = 0;
 /// Minor version of this header.
 pub const TRUST_VERSION_MINOR: u32 = 1;
@@ -69,22 +69,22 @@ fn null(what: &str) -> Failure {
     Failure::new(Status::TRUST_INVALID, format!("{what} is null"))
 }
 
-/// The version of the library: 65536 * major + 256 * minor + patch.
+/// Returns the version of the library: 65536 * major + 256 * minor + patch.
 // SAFETY: the name is ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn trust_version() -> u32 {
     (TRUST_VERSION_MAJOR << 16) | (TRUST_VERSION_MINOR << 8) | TRUST_VERSION_PATCH
 }
 
-/// Cause and cure of the last failure of a call of this thread, or the one that the callback that runs was told; "" if
-/// there was none. In English. Good until the thread's next call.
+/// Returns cause and remedy of the last failure of a call of this thread, or of the failure passed to the running
+/// callback; "" if there was none. In English. Valid until the thread's next call.
 // SAFETY: the name is ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn trust_error_message() -> *const c_char {
     catch_unwind(ffi::noted_text).unwrap_or(c"".as_ptr())
 }
 
-/// The name of a status, such as "TRUST_GONE"; "unknown" for a number that is none.
+/// Returns the name of a status, such as "TRUST_GONE"; "unknown" for a number that is none.
 // SAFETY: the name is ours.
 #[unsafe(no_mangle)]
 pub extern "C" fn trust_status_name(status: i32) -> *const c_char {

@@ -17,24 +17,24 @@ pub struct Fiber(JoinHandle<()>);
 /// A function that runs in a fiber.
 pub type Main = Option<unsafe extern "C" fn(argument: *mut c_void)>;
 
-/// How a pool is to be. Zero stands for what is usual.
+/// Settings of a pool. Zero stands for the default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct PoolOptions {
     /// sizeof(trust_pool_options): so that later versions can have more fields.
     size: usize,
-    /// Number of workers; usually as many as there are cores.
+    /// Number of workers; by default as many as there are cores.
     workers: u32,
-    /// How many of them only serve: trust_pool_spawn starts no fibers there.
+    /// Number of them that only serve: trust_pool_spawn starts no fibers there.
     dedicated: u32,
-    /// Bytes of each fiber's stack; usually 256 KiB.
+    /// Bytes of each fiber's stack; by default 256 KiB.
     stack_bytes: usize,
-    /// How long an idle worker polls at most before it sleeps, in nanoseconds; usually 500,000, nothing if there are
-    /// more workers than cores, and nothing unless set under a CPU quota of the process' cgroups.
+    /// Longest time that an idle worker polls before it sleeps, in nanoseconds; by default 500,000, nothing if there
+    /// are more workers than cores, and nothing unless set under a CPU quota of the process' cgroups.
     spin_ns: u64,
-    /// Name of the threads, followed by a number; usually "trust".
+    /// Name of the threads, followed by a number; by default "trust".
     name: *const c_char,
-    /// Workers are usually pinned to cores, where there is a core for each and no CPU quota.
+    /// By default workers are pinned to cores, where there is a core for each and no CPU quota.
     unpinned: bool,
 }
 
@@ -50,13 +50,13 @@ pub unsafe extern "C" fn trust_pool_start(options: *const PoolOptions, pool: *mu
         }
         let mut builder = Threadpool::builder();
         if !options.is_null() {
-            // SAFETY: whoever gives options gives at least their size.
+            // SAFETY: options have at least their size, by the caller's promise.
             let size = unsafe { (&raw const (*options).size).read() };
             if size != size_of::<PoolOptions>() {
                 let text = format!("trust_pool_options of {size} bytes: set size to sizeof(trust_pool_options)");
                 return Err(Failure::new(Status::TRUST_INVALID, text));
             }
-            // SAFETY: they are as large as they have to be.
+            // SAFETY: they have the required size.
             let options = unsafe { options.read() };
             builder = builder.dedicated(options.dedicated as usize);
             if options.unpinned {
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn trust_pool_stop(pool: *mut Pool) -> Status {
     })
 }
 
-/// How many workers the pool has; 0 if it is null.
+/// Returns the number of workers of the pool; 0 if it is null.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_pool_workers(pool: *const Pool) -> usize {
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn trust_pool_workers(pool: *const Pool) -> usize {
     unsafe { pool.as_ref() }.map_or(0, |pool| pool.0.trustees().len())
 }
 
-/// The number of the trustee of one worker; those that only serve are last.
+/// Gets the number of the trustee of one worker; workers that only serve are last.
 ///
 /// Errors: TRUST_INVALID if there is no such worker.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.

@@ -6,7 +6,7 @@ use trust::ffi::{self, Destroy, Handle, Status, Trustee};
 
 use crate::{entry, null};
 
-/// Entrusts a pointer to a trustee. From now on only functions that are applied to it may use what it points to;
+/// Entrusts a pointer to a trustee. From now on only functions that are applied to it may use the object it points to;
 /// `destroy`, unless null, is called with it on the trustee's thread after the last trust was dropped, or when that
 /// thread ends (on this thread, if that one ends before it has taken the property). Does not wait.
 ///
@@ -55,8 +55,8 @@ unsafe fn entrust(
     })
 }
 
-/// One more trust of the same property, to be dropped on its own. Legal everywhere, on every thread, attached or not;
-/// does not wait. All zero if `trust` is.
+/// Makes one more trust of the same property, to be dropped on its own. Legal everywhere, on every thread, attached or
+/// not; does not wait. All zero if `trust` is.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_clone(trust: Handle) -> Handle {
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn trust_drop(trust: Handle) {
     });
 }
 
-/// The number of the property's trustee. Errors: TRUST_INVALID.
+/// Gets the number of the property's trustee. Errors: TRUST_INVALID.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_trustee_of(trust: Handle, trustee: *mut Trustee) -> Status {

@@ -1,4 +1,5 @@
-//! `trust/include/trust.h` is what the functions and types of the C API say. `TRUST_HEADER=write` makes it anew.
+//! `trust/include/trust.h` is the generated header of the C API's functions and types. `TRUST_HEADER=write` makes it
+//! anew.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! Programs in C and C++ that know nothing but what `cargo dev install` has put into a folder: each is built with gcc
-//! and clang, against the shared and the static library, and run, also under valgrind and AddressSanitizer.
+//! Programs in C and C++ that use only the folder that `cargo dev install` fills: each is built with gcc and clang,
+//! against the shared and the static library, and run, also under valgrind and AddressSanitizer.
 //!
-//! What this machine lacks is said and counts as ignored.
+//! Tools that this machine lacks are reported, and their programs count as ignored.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// How long one program may run; under valgrind ten times as long as usual.
+/// Longest run of one program; ten times its usual time under valgrind.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// A program, by its file in the repository, and arguments for a run and for one under valgrind.
@@ -29,7 +29,7 @@ const PROGRAMS: [Program; 6] = [
     Program { source: "trust/ffi/tests/c/stress.c", arguments: &["20000"], slow_arguments: &["300"] },
 ];
 
-/// One that loses memory, which valgrind has to find with what `valgrind.supp` tells it not to mention.
+/// A program that loses memory, which valgrind has to find despite the suppressions in `valgrind.supp`.
 const LEAKS: Program = Program { source: "trust/ffi/tests/c/leaks.c", arguments: &[], slow_arguments: &[] };
 
 /// How a program is built and run.
@@ -43,7 +43,7 @@ enum Build {
 
 struct Place {
     root: PathBuf,
-    /// Holds the installation, and what is built with it. Removed at the end.
+    /// Folder of the installation and of everything built with it. Removed at the end.
     folder: tempfile::TempDir,
 }
 
@@ -110,7 +110,7 @@ fn trials(place: &Arc<Place>, list_only: bool) -> Vec<Trial> {
 fn install(place: &Place) -> Result<(), String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
-    // Of this package, and wrong for the one that is run.
+    // Variables of this package, and wrong for the one that is run.
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
             command.env_remove(name);
@@ -124,7 +124,7 @@ fn install(place: &Place) -> Result<(), String> {
     Err(format!("{}\n{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr)))
 }
 
-/// Runs a command and gives what it wrote; an error where it fails or takes too long.
+/// Runs a command and returns its output; an error where it fails or takes too long.
 fn run(command: &mut Command) -> Result<String, Failed> {
     let spelled = format!("{command:?}");
     let output = tempfile::NamedTempFile::new()?;
@@ -155,7 +155,7 @@ fn run(command: &mut Command) -> Result<String, Failed> {
     }
 }
 
-/// What pkg-config says, as words.
+/// Output of pkg-config, as words.
 fn flags(place: &Place, ask: &[&str]) -> Result<Vec<String>, Failed> {
     let said = run(Command::new("pkg-config")
         .env("PKG_CONFIG_PATH", place.folder.path().join("lib/pkgconfig"))
@@ -168,7 +168,7 @@ fn build(place: &Place, program: &Program, compiler: &str, build: Build) -> Resu
     let built = tempfile::Builder::new().prefix("program").tempfile_in(place.folder.path())?.into_temp_path();
     let mut command = Command::new(compiler);
     command.arg(if program.source.ends_with(".cpp") { "-std=c++17" } else { "-std=gnu11" });
-    // The oldest form of debug information: what valgrind reads of any compiler.
+    // The oldest form of debug information: valgrind reads it from any compiler.
     command.args(["-Wall", "-Wextra", "-Werror", "-O1", "-gdwarf-4", "-pthread"]);
     if build == Build::Sanitizer {
         command.args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]);
@@ -183,12 +183,12 @@ fn build(place: &Place, program: &Program, compiler: &str, build: Build) -> Resu
         command.arg(format!("-Wl,-rpath,{}", place.folder.path().join("lib").display()));
     }
     run(&mut command)?;
-    // A file that is open for writing cannot be executed: the compiler's handle is gone, ours was never one.
+    // A file that is open for writing cannot be executed: the compiler's handle is gone, and this process had none.
     Ok(built)
 }
 
-/// The program under valgrind as docs/c-api.md has it; whatever it says is an error, and memory that is still in use at
-/// the end is, too.
+/// Runs the program under valgrind as docs/c-api.md has it; any output of valgrind is an error, and memory that is
+/// still in use at the end is, too.
 fn valgrind(place: &Place, built: &Path) -> Command {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--quiet", "--error-exitcode=9", "--max-stackframe=60000", "--leak-check=full"]);
@@ -206,7 +206,7 @@ fn build_and_run(place: &Place, program: &Program, compiler: &str, how: Build) -
     Ok(())
 }
 
-/// The suppressions hide nothing that a program itself has lost, be it in a function that the library has called.
+/// The suppressions hide no memory that a program itself has lost, even in a function that the library has called.
 fn finds_leaks(place: &Place) -> Result<(), Failed> {
     let built = build(place, &LEAKS, "gcc", Build::Valgrind)?;
     run(&mut Command::new(&*built))?;
@@ -221,7 +221,7 @@ fn finds_leaks(place: &Place) -> Result<(), Failed> {
     }
 }
 
-/// The shared library offers the functions of the header and nothing else, each with the version it came with.
+/// The shared library exports the functions of the header and nothing else, each with the version it came with.
 fn offers_nothing_else(place: &Place) -> Result<(), Failed> {
     let header = std::fs::read_to_string(place.folder.path().join("include/trust.h"))?;
     let library = place.folder.path().join("lib/libtrust.so");

@@ -1,5 +1,5 @@
-//! What the tests share: a watchdog, properties that tell of their end, a child process of this very test binary,
-//! and a look at what the process uses. No test lives here.
+//! Shared parts of the tests: a watchdog, properties that note their drop, a child process of this very test binary,
+//! and the process's use of resources. No test lives here.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -28,8 +28,8 @@ macro_rules! watchdog {
     }};
 }
 
-/// How much a test does: `all` of it in the tier `stress`, which sets `STRESS_SECONDS`; `some` in `cargo test`, which
-/// is to be quick.
+/// Amount of work of a test: `all` of it in the tier `stress`, which sets `STRESS_SECONDS`; `some` in `cargo test`,
+/// which is to be quick.
 pub fn effort<T>(some: T, all: T) -> T {
     if std::env::var_os("STRESS_SECONDS").is_some() { all } else { some }
 }
@@ -37,12 +37,13 @@ pub fn effort<T>(some: T, all: T) -> T {
 /// A test that is being watched, until this is dropped.
 pub struct Watch(u64);
 
-/// What is known of it.
+/// State of a watched test.
 struct Watched {
     name: &'static str,
     limit: Duration,
     clock: limits::Clock,
-    /// When to ask the clock: not before it can be over, for that takes processor time, which some tests measure.
+    /// Time of the next look at the clock: not before the test can be over, for a look takes processor time, which some
+    /// tests measure.
     next: Instant,
     note: String,
 }
@@ -87,7 +88,7 @@ impl Watch {
         watched().lock().unwrap().insert(number, test);
         Watch(number)
     }
-    /// What to say if it hangs from here on, for instance the seed.
+    /// Sets the text to print if the test hangs from here on, for instance the seed.
     pub fn note(&self, note: String) {
         if let Some(watched) = watched().lock().unwrap().get_mut(&self.0) {
             watched.note = note;
@@ -123,7 +124,7 @@ pub fn join_and_serve<R: Send + 'static>(thread: thread::JoinHandle<R>) -> R {
     joiner.join().unwrap().unwrap()
 }
 
-/// Waits on a plain loop, without serving. For closures that hold a trustee up. The watchdog bounds it.
+/// Waits in a plain loop, without serving. For closures that hold a trustee up. The watchdog bounds it.
 pub fn stand_until(done: impl Fn() -> bool) {
     while !done() {
         thread::yield_now();
@@ -146,7 +147,7 @@ pub fn panic_of<R>(f: impl FnOnce() -> R) -> String {
     }
 }
 
-/// Where the drops of some values are counted.
+/// Counter of the drops of some values.
 #[derive(Clone, Default)]
 pub struct Drops(Arc<(AtomicUsize, Mutex<Vec<ThreadId>>)>);
 
@@ -217,7 +218,7 @@ pub fn run_child(test: &str) -> Output {
     child(test).output().unwrap()
 }
 
-/// As [`run_child`], for who starts it, and talks to it, in another way. Its outputs are pipes.
+/// As [`run_child`], for a caller that starts it in another way and talks to it. Its outputs are pipes.
 pub fn child(test: &str) -> Command {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture", "--include-ignored"]).env(CHILD, "1");
@@ -225,7 +226,7 @@ pub fn child(test: &str) -> Command {
     child
 }
 
-/// What a child wrote to its standard error, for messages.
+/// Standard error of a child, for messages.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

@@ -1,5 +1,5 @@
-//! Which programs must not compile depends on the build, and how they are refused on the compiler. Also for the tests
-//! of `trust-durable`.
+//! Facts about the build and the compiler: the build decides which programs must not compile, the compiler the
+//! messages. Also for the tests of `trust-durable`.
 
 use std::marker::PhantomData;
 use std::process::Command;
@@ -10,7 +10,7 @@ pub const RECORDED_WITH: &str = "rustc 1.95.";
 /// Whether a type is `NoRef`: `<Probe<T>>::IS_NO_REF`, with [`Otherwise`] in scope.
 pub struct Probe<T>(PhantomData<T>);
 
-/// What a [`Probe`] falls back to.
+/// Fallback of a [`Probe`].
 pub trait Otherwise {
     /// It is not.
     const IS_NO_REF: bool = false;
