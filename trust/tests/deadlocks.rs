@@ -104,7 +104,7 @@ fn sixteen_accounts_and_eight_fibers_end_whatever_they_launch() {
                     }
                     accounts.iter().for_each(Trust::clear_poison);
                     if told >= 3 {
-                        break; // Each costs a fraction of a second.
+                        break; // each error costs a fraction of a second
                     }
                 }
             }

@@ -186,7 +186,7 @@ impl Held {
     }
 }
 
-/// More calls than a window has places, by far.
+/// Calls of a flood: far more than a window has places.
 const FLOOD: u64 = 20_000;
 /// Most active calls at one worker, and a few that find the last place at the same time.
 const WINDOW: u64 = 1_024 + 8;

@@ -112,7 +112,7 @@ fn trap_12_the_process_ends_in_whatever_state_its_fibers_are() {
         for _ in 0..100 {
             property.apply(|v| v.len());
         }
-        // The main thread of the harness ends the process while all that goes on.
+        // The main thread of the harness ends the process while all of this runs.
         return;
     }
     for _ in 0..5 {

@@ -11,7 +11,7 @@ fn pool(workers: usize) -> Threadpool {
     Threadpool::builder().workers(workers).pin(false).build()
 }
 
-/// Here and at a worker.
+/// This thread and a worker.
 fn places(pool: &Threadpool) -> [TrusteeReference; 2] {
     [local_trustee(), pool.trustees()[0]]
 }

@@ -169,7 +169,7 @@ fn the_first_promise_that_is_kept_is_told_and_so_is_one_that_is_dropped() {
     join_all(fibers).into_iter().for_each(|outcome| outcome.unwrap());
 }
 
-/// Of one promise, some by themselves and some among others.
+/// Fibers that wait for one promise, some by themselves and some among others.
 #[test]
 fn many_fibers_may_wait_for_one_promise() {
     let _watch = watchdog!();

@@ -87,7 +87,7 @@ impl State {
     }
 }
 
-/// Tells of the property's end.
+/// Value of a property. Notes its drop.
 struct Kept {
     state: State,
     place: usize,

@@ -14,7 +14,7 @@ fn pool() -> Threadpool {
     Threadpool::builder().workers(2).pin(false).build()
 }
 
-/// Here, where the local shortcut serves, and at a worker.
+/// This thread, where the local shortcut serves, and a worker.
 fn places(pool: &Threadpool) -> [TrusteeReference; 2] {
     [local_trustee(), pool.trustees()[0]]
 }

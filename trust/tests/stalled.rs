@@ -8,7 +8,7 @@ use std::sync::mpsc;
 
 use trust::{Threadpool, spawn, wait_all, yield_now};
 
-/// More than the slots of one pair hold.
+/// Calls beyond the slots of one pair.
 const MANY: u64 = 20_000;
 
 #[test]

@@ -34,7 +34,7 @@ pub struct PoolOptions {
     spin_ns: u64,
     /// Name of the threads, followed by a number; by default "trust".
     name: *const c_char,
-    /// By default workers are pinned to cores, where there is a core for each and no CPU quota.
+    /// Leaves workers unpinned. By default they are pinned, where there is a core for each and no CPU quota.
     unpinned: bool,
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// Longest run of one program; ten times its usual time under valgrind.
+/// Longest run of one program. Under valgrind it takes ten times as long as usual.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// A program, by its file in the repository, and arguments for a run and for one under valgrind.
@@ -32,7 +32,7 @@ const PROGRAMS: [Program; 6] = [
 /// A program that loses memory, which valgrind has to find despite the suppressions in `valgrind.supp`.
 const LEAKS: Program = Program { source: "trust/ffi/tests/c/leaks.c", arguments: &[], slow_arguments: &[] };
 
-/// How a program is built and run.
+/// Way in which a program is built and run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Build {
     Shared,
@@ -110,7 +110,7 @@ fn trials(place: &Arc<Place>, list_only: bool) -> Vec<Trial> {
 fn install(place: &Place) -> Result<(), String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
-    // Variables of this package, and wrong for the one that is run.
+    // These variables describe this package, and are wrong for the package that is run.
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
             command.env_remove(name);

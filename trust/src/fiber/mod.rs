@@ -97,7 +97,7 @@ pub(crate) struct Fiber {
     wait: Cell<Option<Wait>>,
     /// Function that takes it out of that wait. Its argument lives as long as the wait.
     revoke: Cell<Option<(*const (), Revoke)>>,
-    /// It is to unwind at its next wait.
+    /// The fiber is to unwind at its next wait.
     is_aborted: Cell<bool>,
     /// Reason why it was taken out of a wait.
     verdict: Cell<Option<Box<str>>>,

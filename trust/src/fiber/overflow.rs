@@ -230,7 +230,7 @@ struct OwnAltStack {
 /// Bytes that a handler needs beside the frame that the kernel saves: ours few, but it may chain to one that prints a
 /// backtrace.
 const HANDLER_BYTES: usize = 32 * 1024;
-/// With less than this beside the kernel's frame our own handler would not fit.
+/// Fewest bytes, beside the kernel's frame, in which our own handler fits.
 const MIN_HANDLER_BYTES: usize = 2 * 1024;
 
 impl AltStack {

@@ -82,7 +82,7 @@ pub unsafe trait Waker: Send + Sync {
 }
 
 impl Parker {
-    /// For the worker with this index.
+    /// Parker of the worker with this index.
     pub(crate) fn new(index: usize) -> Self {
         Parker { word: AtomicU32::new(AWAKE), index, woken_at: WokenAt::default(), waker: OnceLock::new() }
     }
@@ -173,7 +173,7 @@ impl Parker {
         self.wake()
     }
 
-    /// Only after F2.
+    /// Wakes the worker if it sleeps. Only after F2.
     #[inline(always)]
     fn wake(&self) -> Presence {
         match self.word.load(Ordering::Relaxed) {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// More than any sleep here takes: a thread that slept for so long was not woken.
+/// Longer than any sleep here: a thread that slept for so long was not woken.
 const LONG: Duration = limits::HANG;
 
 /// Waits until the worker has announced its sleep.

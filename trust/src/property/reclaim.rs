@@ -52,7 +52,7 @@
 //! once, if need be by the inbox.)
 //!
 //! Across machines the trustee cannot read the clients' numbers, so in (1) it asks the service thread of each other
-//! machine, which always answers, and goes on to (2) when each has told the numbers of all workers of its machine
+//! machine, which always answers, and goes on to (2) when each has reported the numbers of all workers of its machine
 //! (`remote/numbers.rs`). It answers after (1) began, so everything that happened before (1) is in the numbers, which
 //! count all requests, sent or not, and the proof stands. So a drop may be delayed by a worker of another machine that
 //! has unsent requests to the trustee, until its next turn.
@@ -118,7 +118,7 @@ pub(crate) trait Trustee<C, F> {
 pub(crate) struct PropertyTable<C, F> {
     /// All properties; a property knows its place in the list.
     owned: RefCell<Vec<*mut Header>>,
-    /// More properties than there are places.
+    /// Properties beyond the number of places.
     beyond: RefCell<HashSet<*mut Header>>,
     places: u32,
     /// Count reached 0; step (1) is to come.

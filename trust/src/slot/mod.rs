@@ -80,7 +80,7 @@ impl Half {
     fn new() -> Self {
         Half { ready: AtomicU32::new(0), body: UnsafeCell::new(Body::new()) }
     }
-    /// For loom this is an access already: only the owner may call it.
+    /// Address of the body. For loom this is an access already: only the owner may call it.
     #[inline(always)]
     fn body(&self) -> *mut Body {
         self.body.with_mut(|body| body)

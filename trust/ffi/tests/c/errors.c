@@ -1,4 +1,4 @@
-/* errors: what goes wrong is told by a status and a text, and nothing that C gives ends the process: no thread, null, the wrong kind,
+/* errors: each error gives a status and a text, and no argument from C ends the process: no thread, null, the wrong kind,
  * waiting where nothing may, trustees that are gone, results that are too long; and launched functions, fibers and lives of properties. */
 #include <pthread.h>
 #include <stdint.h>
@@ -50,7 +50,7 @@ static void get(void *property, const void *arguments, size_t length, trust_resu
     REQUIRE(trust_result_room(result, 8) == NULL);
 }
 
-/* As long a result as the arguments say, each byte the number. */
+/* Gives a result of the length in the arguments, each byte the number. */
 static void fill(void *property, const void *arguments, size_t length, trust_result *result) {
     REQUIRE(length == sizeof(size_t));
     size_t size = *(const size_t *)arguments;
@@ -59,7 +59,7 @@ static void fill(void *property, const void *arguments, size_t length, trust_res
     memset(room, (int)*(long *)property, size);
 }
 
-/* Nothing may wait here; what does not wait is queued, also to this very trustee. */
+/* Nothing may wait here; calls that do not wait are queued, also to this very trustee. */
 struct inner {
     trust_t self, other;
 };
@@ -87,7 +87,7 @@ static void wait_inside(void *property, const void *arguments, size_t length, tr
     (void)result;
 }
 
-/* In a fiber: may wait, and has the property to itself meanwhile. */
+/* Runs in a fiber: may wait, and holds the property exclusively meanwhile. */
 static void slowly(void *property, const void *arguments, size_t length, trust_result *result) {
     const trust_t *other = arguments;
     long before = *(long *)property, out = 0;
@@ -141,7 +141,7 @@ static void *unattached(void *argument) {
     return NULL;
 }
 
-/* A thread that attaches, entrusts, and ends without another word. */
+/* A thread that attaches, entrusts, and ends without detaching. */
 static trust_t left_behind;
 static void *leave(void *argument) {
     trust_trustee here;

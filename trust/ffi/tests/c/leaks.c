@@ -1,4 +1,4 @@
-/* leaks: a delegated function loses memory, and nothing else is wrong. valgrind has to say so, whatever it is told not to mention. */
+/* leaks: a delegated function loses memory, and nothing else is wrong. valgrind has to report it, despite its suppressions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <trust.h>

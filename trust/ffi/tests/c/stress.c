@@ -1,4 +1,4 @@
-/* stress: threads that sleep in epoll without a limit of time, each client and trustee of all, with few requests under way, so that they
+/* stress: threads that sleep in epoll without a limit of time, each client and trustee of all, with few active requests, so that they
  * fall asleep all the time. A wake-up that is lost is a hang, which the alarm ends.
  *
  *     stress [ROUNDS]
@@ -17,7 +17,7 @@ enum { THREADS = 4 };
 
 struct shard {
     uint64_t sum, served;
-    int stopped; /* how many threads have nothing more to ask */
+    int stopped; /* number of threads without further requests */
 };
 
 struct thread {
@@ -130,7 +130,7 @@ static void *run(void *argument) {
         check(trust_poll(NULL), "trust_poll");
         atomic_fetch_add(&polls, 1);
     }
-    /* All have told, so nobody will ask any more; this thread's own words of that may be under way still. */
+    /* All have reported, so no more requests come; this thread's own reports may still be on their way. */
     close(epoll);
     trust_drop(shards[thread->number]);
     check(trust_detach(), "trust_detach");

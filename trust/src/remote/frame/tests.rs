@@ -28,7 +28,7 @@ macro_rules! operations {
     ($($n:literal)*) => { [OperationOf::<Varied>::INLINE, $(OperationOf::<Fixed<$n>>::INLINE),*] };
 }
 
-/// More than a frame has names for.
+/// Kinds of requests: more than a frame has names for.
 const KINDS: usize = 21;
 static OPERATIONS: [&Operation; KINDS] = operations!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 40 100 300);
 

@@ -290,7 +290,7 @@ impl Contested {
     }
 }
 
-/// Idle time before a worker announces this to the end of its pool.
+/// Idle time before a worker announces that it has no work, for the end of its pool.
 const MARKED_AFTER: Duration = Duration::from_micros(20);
 
 /// Time that a worker may still poll beyond the minimum and find nothing.

@@ -108,7 +108,8 @@ impl Drop for Caller {
 #[must_use]
 pub(crate) enum Released {
     Done,
-    /// It was the last share, and the panic is kept until the property's trustee asks this one to forget it.
+    /// It was the last share of a value on which a closure has panicked: the value is kept until the caller has asked
+    /// that trustee to forget the panic.
     Spoiled(TrusteeId),
     /// This trustee has nothing more to do with it.
     Unknown,

@@ -110,7 +110,7 @@ impl Drop for Looping<'_> {
 /// The worker of one thread.
 pub(crate) struct Worker {
     pub(crate) id: TrusteeId,
-    /// The trustee whose properties may be touched directly: `id` until the end drops them, then nobody's.
+    /// The trustee whose properties may be touched directly: `id` until the end drops them, then `NOBODY`.
     pub(crate) home: Cell<TrusteeId>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) scheduler: Scheduler,

@@ -14,7 +14,7 @@ use crate::ids::TrusteeId;
 use crate::local::client::Outgoing;
 
 pub(crate) struct Pairs {
-    /// By index of the trustee.
+    /// Pairs by index of the trustee.
     table: UnsafeCell<Vec<Option<Rc<Outgoing>>>>,
     /// The one entry of the table and its trustee, if there is one alone: see [`find`](Self::find).
     only: Cell<(TrusteeId, *const Outgoing)>,

@@ -78,7 +78,7 @@ impl Worker {
         }
         let revoke = Some((Rc::as_ptr(waiter).cast::<()>(), leave_waiter as Revoke));
         let wait = || self.wait_until_or(at, waiter, over);
-        // SAFETY: the caller keeps the waiter; a fiber whose pointer is no longer there is made ready by nobody.
+        // SAFETY: the caller keeps the waiter; no code makes a fiber ready whose pointer is no longer there.
         unsafe { self.scheduler.waiting_until_revoked(awaited, revoke, wait) }
     }
 

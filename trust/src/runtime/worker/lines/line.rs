@@ -45,7 +45,8 @@ pub(crate) enum Returned<V> {
     Unknown,
     /// There are other shares still.
     Shared,
-    /// It was the last share, and the panic is kept until the property's trustee asks that trustee to forget it.
+    /// It was the last share of a value on which a closure has panicked: the value is kept until the caller has asked
+    /// that trustee to forget the panic.
     Spoiled(TrusteeId),
     /// It was the last share: the value is to go back to its latch.
     Last(V),
