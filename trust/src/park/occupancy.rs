@@ -27,7 +27,7 @@ pub(crate) fn enter(index: usize) {
     )]
     // SAFETY: reads a number.
     let core = unsafe { libc::sched_getcpu() };
-    // On a system without an answer all threads seem to share a core: then they give way rather than poll.
+    // Where the system gives no answer, all threads seem to share a core: then they give way rather than poll.
     set(index, u16::try_from(core).unwrap_or(0).min(ASLEEP - 2) + 1);
 }
 

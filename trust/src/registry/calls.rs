@@ -15,9 +15,9 @@
 //! read-modify-write, so the thread that takes the stack sees the contents of each pushed node.
 //!
 //! The window. `entered` calls less `left` ones are active; beyond [`CALLS_MAX`] a call must wait ([`Window::wait`]). A
-//! waiter stores its waker, counts itself, and looks again by a read-modify-write; a call that leaves counts itself by
-//! another one of the same word, and then looks for waiters. One of the two comes later, and sees the other's earlier
-//! writes.
+//! waiter stores its waker, sets `has_waiters`, and looks again by a read-modify-write of `left`; a call that leaves
+//! counts itself by another one of the same word, and then looks for waiters. One of the two comes later, and sees the
+//! other's earlier writes.
 
 #![allow(unsafe_code)]
 

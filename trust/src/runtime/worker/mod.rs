@@ -416,7 +416,7 @@ impl Worker {
             || self.remote.has_work()
     }
 
-    /// Is none of this worker's own work unfinished?
+    /// Is all of this worker's own work done?
     pub(crate) fn is_idle(&self) -> bool {
         self.scheduler.live() == 0
             && !self.pairs.any_active(|_| true)
