@@ -32,7 +32,7 @@ enum Call {
     WithThen,
 }
 
-/// One step of a client. Numbers are taken modulo what there is.
+/// One step of a client. Numbers are taken modulo the number of choices.
 #[derive(Clone, Debug)]
 enum Step {
     /// Adds to a property.

@@ -184,8 +184,8 @@ impl Outgoing {
     /// [`make_room`]: Outgoing::make_room
     ///
     /// # Safety
-    /// On true the values behind `request` and `response` have been moved out. The response must fit what
-    /// the request puts (see [`Response`]).
+    /// On true the values behind `request` and `response` have been moved out. The response must fit the
+    /// request's output (see [`Response`]).
     #[inline(always)]
     pub(crate) unsafe fn try_push<C: Request, R: Response>(
         &self,

@@ -22,7 +22,7 @@ use std::cell::UnsafeCell;
 /// ```
 ///
 /// # Safety
-/// Implement it by hand only for a type of which no code changes, behind a `&`, what lies in it.
+/// Implement it by hand only for a type of which no code changes the contents behind a `&`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` can change while others read it: it has a `Cell`, an atomic, a lock or another `UnsafeCell` in \
                it",

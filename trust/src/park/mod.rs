@@ -35,7 +35,7 @@ const CLOSED: u32 = 3;
 pub(crate) enum Presence {
     /// Runs, or has been woken: it will see the work.
     Here,
-    /// Its thread is ending: it may or may not serve what it has been sent.
+    /// Its thread is ending: it may or may not serve the requests sent to it.
     Closing,
     /// It has ended and will never touch a slot again.
     Closed,

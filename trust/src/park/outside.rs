@@ -40,7 +40,7 @@ impl EventWaker {
     fn wake(&self) {
         // Release: pairs with the Acquire in `drain`.
         self.wakes.fetch_add(1, Ordering::Release);
-        // It cannot fail: the count stays far below what the descriptor holds, and it is open as long as this is.
+        // It cannot fail: the count stays far below the limit of the descriptor, and it is open as long as this is.
         if let Err(error) = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes()) {
             crate::unwind::tell(format_args!("an attached thread could not be woken: {error}"));
         }

@@ -273,7 +273,7 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
         unserved.sort_unstable_by_key(|(at, ..)| *at);
         unserved.dedup_by_key(|(at, ..)| *at);
         let mut aside = self.aside.borrow_mut();
-        // From behind, so that the places before stay what they are.
+        // From behind, so that the earlier places stay valid.
         for (at, client, batch) in unserved.into_iter().rev() {
             aside.push(Aside { property: properties.swap_remove(at), client: Rc::clone(client), batch });
         }

@@ -172,8 +172,8 @@ impl PeerTrustee {
     /// Writes a request into the open batch. False, and nothing taken, if that is full: see [`close`](Self::close).
     ///
     /// # Safety
-    /// On true the values behind `request` and `response` have been moved out. The response must fit what the request
-    /// puts (see [`Response`]).
+    /// On true the values behind `request` and `response` have been moved out. The response must fit the
+    /// request's output (see [`Response`]).
     #[inline(always)]
     pub(super) unsafe fn try_push<C: Request, R: Response>(
         &self,

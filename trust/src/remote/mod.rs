@@ -212,8 +212,8 @@ impl Remote {
     /// Adds a request for a trustee of another machine, or returns the reason why it cannot be sent.
     ///
     /// # Safety
-    /// If it is sent the values behind `request` and `response` have been moved out. The response must fit what the
-    /// request puts (see [`Response`]).
+    /// If it is sent the values behind `request` and `response` have been moved out. The response must fit the
+    /// request's output (see [`Response`]).
     #[inline(never)]
     pub(crate) unsafe fn submit<C: Request, R: Response + 'static>(
         &self,

@@ -140,7 +140,7 @@ fn run_one(
     }
     let bytes = &frame[item.start..item.start + item.len];
     host.counters().running.begin(item.operation.as_running());
-    // SAFETY: the operation is one of this program (`Operation::at`), the bytes are what its client packed for
+    // SAFETY: the operation is one of this program (`Operation::at`), the bytes are those that its client packed for
     // it, and the property, if it needs one, is live and of the type that it is for.
     unsafe { (item.operation.run_packed)(bytes, property, serving) };
     Ok(())

@@ -320,7 +320,7 @@ impl<C: Request> OperationOf<C> {
 
     unsafe fn run_packed(bytes: &[u8], property: *mut Header, serving: &mut Serving) {
         // SAFETY: the peer runs this very program and packed a `C` under this operation.
-        // It gives what `Request::run` asks for too.
+        // It keeps the promises of `Request::run` too.
         if unsafe { C::run_packed(bytes, property, serving) }.is_none() {
             serving.fault(Fault::Codec("a packed request has the wrong length".to_owned()));
         }
@@ -330,7 +330,7 @@ impl<C: Request> OperationOf<C> {
         // SAFETY: E1; this operation is written with captures `C`.
         let (request, next) = unsafe { read_captures::<C>(at) };
         serving.next = next;
-        // SAFETY: the caller of an operation gives what `Request::run` asks for.
+        // SAFETY: the caller of an operation keeps the promises of `Request::run`.
         unsafe { request.run(property, serving) }
     }
 

@@ -328,7 +328,7 @@ fn nanos(time: Duration) -> u64 {
 /// time of a wake-up on this machine, and from how often polling was of use. With zero it never polls.
 ///
 /// For threads that are not workers of a pool: those have [`Builder::spin`](crate::Builder::spin). A thread that waits
-/// next to others of this process on the same core gives them the core at once, whatever this says.
+/// next to others of this process on the same core gives them the core at once, with any setting.
 ///
 /// ```
 /// let pool = trust::Threadpool::new(1);

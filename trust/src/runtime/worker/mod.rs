@@ -1,7 +1,7 @@
 //! A worker: the loop and state of one OS thread, which is client and trustee at once.
 //!
 //! The loop ([`Worker::turn`]) in a few lines: take responses, run the fibers that are ready (some of them, while
-//! clients come), serve requests, send what is pending; with nothing to do, poll, give the core away or sleep
+//! clients come), serve requests, send pending requests; with nothing to do, poll, give the core away or sleep
 //! (`idle.rs`).
 //!
 //! Invariants: (D1) delegated closures of one trustee run one at a time: in a batch one behind the other, and
