@@ -21,7 +21,7 @@ use crate::service::keeper::{self, Request};
 use crate::tx::Tx;
 use crate::walk::Walk;
 
-/// How a pool is to be opened. Of [`Durable::builder`].
+/// Options for opening a pool, made by [`Durable::builder`].
 pub struct Builder<T> {
     within: Option<Duration>,
     limit: Option<usize>,
@@ -40,25 +40,26 @@ impl<T: Persist + 'static> Builder<T> {
         Builder { within: None, limit: None, root: PhantomData }
     }
 
-    /// Tells results at once, as long as what is not durable is younger than this: a crash loses whole last groups of
-    /// no more than this time. Results wait for the disk again where it lags behind.
+    /// Returns results at once, as long as the oldest change that is not durable is younger than `time`. A crash then
+    /// loses only whole commit groups at the end, of no more than this time. When the disk lags further behind, results
+    /// wait for it again.
     pub fn within(mut self, time: Duration) -> Self {
         self.within = Some(time);
         self
     }
 
-    /// Bytes of memory that the pool may take; that much address space is reserved. Half of the machine's memory, of
-    /// the control groups' limit, or of the process' own (`ulimit -v`, `ulimit -d`), whichever is least, unless set. On
-    /// disk it takes up to two images and two logs.
+    /// Sets the most bytes of memory that the pool may take; that much address space is reserved. The default is half
+    /// of the machine's memory, of the control groups' limit, or of the process' own limit (`ulimit -v`, `ulimit -d`),
+    /// whichever is least. On disk the pool takes up to two images and two logs.
     pub fn limit(mut self, bytes: usize) -> Self {
         self.limit = Some(bytes);
         self
     }
 
-    /// See [`Durable::open`].
+    /// Opens the pool: see [`Durable::open`].
     ///
     /// # Errors
-    /// As of [`Durable::open`].
+    /// Those of [`Durable::open`].
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
@@ -114,7 +115,7 @@ impl<T> fmt::Debug for Builder<T> {
     }
 }
 
-/// Half of what this process may have of the machine's memory.
+/// Returns half of the machine's memory that this process may use.
 fn half_of_memory() -> usize {
     usize::try_from(trust::memory::limit().unwrap_or(2 << 30) / 2).unwrap_or(usize::MAX)
 }

@@ -1,9 +1,9 @@
-//! What can go wrong with a durable trust.
+//! Errors of a durable trust.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a durable trust cannot be opened or a call on it had no result.
+/// Reason why a durable trust cannot be opened, or a call on it has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,7 +13,7 @@ pub enum Error {
         /// The folder.
         folder: PathBuf,
     },
-    /// The folder holds a file that is not of a durable trust; or, where a snapshot is to go, any file.
+    /// The folder holds a file that does not belong to a durable trust; for the target of a snapshot, any file.
     #[error(
         "{folder} holds `{file}`: open an empty folder, or one that a durable trust has made; a snapshot goes into an \
          empty one; nothing was changed"
@@ -39,7 +39,7 @@ pub enum Error {
         /// The first difference, by field.
         difference: String,
     },
-    /// The file is of another version of this crate.
+    /// The file was written by another version of the file format.
     #[error(
         "{file}, offset 8: format {found}, this program knows {known}; open it with the program that wrote it; nothing \
          was changed"
@@ -57,22 +57,22 @@ pub enum Error {
     Truncated {
         /// The file.
         file: PathBuf,
-        /// Where it ends, or its good part does.
+        /// Where the file, or its valid part, ends.
         offset: u64,
-        /// What is missing.
+        /// The missing part.
         what: String,
     },
-    /// A file holds what this crate did not write.
+    /// A file holds bytes that this crate did not write.
     #[error("{file}, offset {offset}: {what}; restore the folder from a snapshot; nothing was changed")]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Where.
+        /// Offset in the file.
         offset: u64,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
-    /// The folder is on a file system of the network.
+    /// The folder is on a network file system.
     #[error(
         "{folder} is on {kind}: neither its locks nor its syncs can be relied on; open a folder of a local file \
          system; nothing was changed"
@@ -83,19 +83,19 @@ pub enum Error {
         /// The file system.
         kind: &'static str,
     },
-    /// The system refused something.
+    /// An operating system call failed.
     #[error("{}: cannot {what}: {source}; {}", place(.file, .offset), cure(.source))]
     Io {
         /// The file or folder.
         file: PathBuf,
-        /// Where in the file, of what is read and written.
+        /// Offset in the file, for reads and writes.
         offset: Option<u64>,
-        /// What was to be done.
+        /// The operation that failed.
         what: &'static str,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// Another program has removed, moved or replaced a file of an open pool. It comes as the cause of
+    /// Another program removed, moved or replaced a file of an open pool. Reported as the cause of
     /// [`Lost`](Self::Lost).
     #[error(
         "{file} is not the pool's file any more: another program removed, moved or replaced it; what was acknowledged \
@@ -106,7 +106,7 @@ pub enum Error {
         /// The file.
         file: PathBuf,
     },
-    /// The pool is larger than the limit that it is opened with.
+    /// The pool is larger than the `limit` that it is opened with.
     #[error(
         "{file}: the pool takes {bytes} bytes, the limit is {limit}; open it with a greater `limit`; nothing was \
          changed"
@@ -114,33 +114,33 @@ pub enum Error {
     Limit {
         /// The image.
         file: PathBuf,
-        /// What it takes.
+        /// Bytes that the pool takes.
         bytes: u64,
         /// The limit.
         limit: u64,
     },
-    /// The system does not give so much address space.
+    /// The system refuses to reserve that much address space.
     #[error(
         "no {bytes} bytes of address space: {source}; open it with a smaller `limit`, or raise the limit of the \
          process (`ulimit -v`)"
     )]
     Reservation {
-        /// What was asked for.
+        /// Bytes requested.
         bytes: u64,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// The trustee is of another machine.
+    /// The trustee is on another machine.
     #[error("the trustee is of another machine: open the pool there (`gossamer::spawn_on`), and take the handle here")]
     OtherMachine,
-    /// The disk failed, or another program took files of the pool: nothing is made durable any more. What was not told
-    /// durable may be lost.
+    /// The disk failed, or another program took files of the pool: nothing more is made durable. Changes that were not
+    /// acknowledged as durable may be lost.
     #[error("the durable trust is lost: {cause}")]
     Lost {
-        /// What happened, what is safe, and what to do about it.
+        /// The event, the data that is safe, and the remedy.
         cause: String,
     },
-    /// The closure panicked; what it did is undone.
+    /// The closure panicked; its changes were undone.
     #[error("a transaction on a durable `{property}` panicked and was undone: {panic}")]
     Panicked {
         /// Type of the root.
@@ -151,19 +151,19 @@ pub enum Error {
     /// The pool was closed.
     #[error("the durable trust was closed")]
     Closed,
-    /// The trustee's thread has ended. What was under way may be durable or not.
+    /// The trustee's thread has ended. Calls in flight may or may not be durable.
     #[error("the trustee of the durable trust is gone: keep its pool alive for as long as its handles are used")]
     Gone,
-    /// An argument or result did not travel.
+    /// An argument or result could not be serialised or sent.
     #[error("a call on a durable trust failed: {cause}")]
     Call {
-        /// What `trust` said.
+        /// The error of `trust`.
         cause: String,
     },
 }
 
 impl Error {
-    /// As the cause of what is lost.
+    /// Returns the text for the `cause` of a loss.
     pub(crate) fn cause(self) -> String {
         match self {
             Error::Lost { cause } => cause,
@@ -180,7 +180,7 @@ fn place(file: &Path, offset: &Option<u64>) -> String {
     }
 }
 
-/// What to do about it.
+/// Returns the remedy for an error of the system.
 fn cure(source: &io::Error) -> &'static str {
     use io::ErrorKind::{FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     match source.kind() {

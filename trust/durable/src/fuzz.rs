@@ -1,10 +1,10 @@
-//! Files that somebody changed, and whose checksums may be right all the same: what opens is sound whatever is done
-//! with it, what does not is refused by file and left as it is.
+//! Fuzzing of changed files, whose checksums may be valid all the same. A pool that opens is sound under every
+//! operation; a file that does not open is refused by name and left as it is.
 //!
-//! A target for a fuzzer (`tests/fuzz`, behind the feature `fuzz`), whose input says what is changed; and a test, with
-//! random input.
+//! Contains a target for a fuzzer (`tests/fuzz`, behind the feature `fuzz`), whose input selects the changes, and a
+//! test with random input.
 //!
-//! Invariant: nothing here makes bytes that somebody who writes files could not make.
+//! Invariant: everything made here could also be written by an attacker who writes the files.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +23,7 @@ use crate::tx::Ended;
 use crate::walk::Walk;
 use crate::{Maybe, PBox, PCell, PMap, PRefCell, PString, PVec, PWeak, Persist, Prc, Tx};
 
-/// What a fuzzer calls, with each of its inputs.
+/// Function that a fuzzer calls with each of its inputs.
 pub type Target = Box<dyn FnMut(&[u8])>;
 
 const LIMIT: usize = 1 << 20;
@@ -87,7 +87,7 @@ fn fill<'p>(root: &mut Root<'p>, from: u64, tx: &Tx<'p>) {
     root.maybe = Maybe::Some(PBox::new(true, tx));
 }
 
-/// All that a root reaches, in numbers. The lists of shared values may have become rings.
+/// Sums up everything that a root reaches. The lists of shared values may have become cycles.
 fn sum(root: &Root<'_>) -> u64 {
     let mut sum = 0u64;
     let mut add = |number: u64| sum = sum.wrapping_mul(31).wrapping_add(number);
@@ -130,7 +130,7 @@ fn commit(memory: &Memory, store: &mut Store, group: &mut u64) {
     }
 }
 
-/// A pool with some groups in its log; between two generations, if so said: two images, two logs.
+/// Makes a pool with some groups in its log; with `is_between`, between two generations: two images, two logs.
 fn sample(is_between: bool) -> Sim {
     let disk = Sim::default();
     let memory = Memory::reserve(LIMIT).expect("room");
@@ -167,14 +167,14 @@ fn read(disk: &mut Sim, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// What is there, but what an opening left half made.
+/// Returns the files, except those that an opening left unfinished.
 fn kept(disk: &mut Sim) -> Vec<(String, Vec<u8>)> {
     let mut names = disk.names();
     names.retain(|name| !name.ends_with(".tmp"));
     names.into_iter().map(|name| (name.clone(), read(disk, &name))).collect()
 }
 
-/// Takes numbers from the input; zeros when it is at its end.
+/// Reader of numbers from the input; zeros at its end.
 struct Input<'i>(&'i [u8]);
 
 impl Input<'_> {
@@ -195,7 +195,7 @@ fn put(bytes: &mut [u8], at: usize, value: u64) {
     }
 }
 
-/// One change of one file, as the input says.
+/// Makes one change of one file, selected by the input.
 fn change(disk: &Sim, input: &mut Input<'_>) {
     let names = disk.names();
     if names.is_empty() {
@@ -218,7 +218,7 @@ fn change(disk: &Sim, input: &mut Input<'_>) {
                 bytes[to..to + page.len()].copy_from_slice(page);
             }
             4 => *bytes = other,
-            // Words are what counts and places are: small ones, ones that are there, any.
+            // Words are counts and offsets: small values, values that occur in the file, any value.
             5 => put(bytes, at / 8 * 8, input.number(1)),
             6 => put(bytes, at / 8 * 8, input.number(3) * 16),
             _ => put(bytes, at / 8 * 8, input.number(8)),
@@ -226,7 +226,7 @@ fn change(disk: &Sim, input: &mut Input<'_>) {
     });
 }
 
-/// Makes the checksums of a log right.
+/// Corrects the checksums of a log.
 fn sum_up_log(bytes: &mut [u8]) {
     if bytes.len() < PAGE as usize {
         return;
@@ -245,7 +245,7 @@ fn sum_up_log(bytes: &mut [u8]) {
     }
 }
 
-/// Makes the checksums of an image right, as far as its head tells where things are.
+/// Corrects the checksums of an image, as far as its head locates its parts.
 fn sum_up_image(bytes: &mut [u8]) {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 8).and_then(|word| word.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word)) as usize
@@ -277,11 +277,11 @@ fn open(disk: &Sim) -> crate::error::Result<Option<Opened>> {
     recover::open(Files::of(disk.clone()), &layout, LIMIT, |memory| Walk::all::<Root<'static>>(memory)).map(Result::ok)
 }
 
-/// Does all that can be done with an opened pool; what it commits is there when it is opened again.
+/// Runs every operation on an opened pool; its commits are there when it is opened again.
 fn use_up(disk: &Sim, Opened { memory, mut store, last, .. }: Opened) {
     let mut group = last + 1;
     run(&memory, |root, _| sum(root));
-    // Else there may be no room, for which it panics.
+    // Otherwise an allocation may fail, and the operation panics.
     let has_room = memory.high_water() <= LIMIT / 4;
     let expected = run(&memory, |root, tx| {
         if has_room {
@@ -313,7 +313,7 @@ fn use_up(disk: &Sim, Opened { memory, mut store, last, .. }: Opened) {
     assert!(run(&opened.memory, |root, _| root.list.is_none() && root.choices.is_empty()));
 }
 
-/// Files of a pool, changed as the input says.
+/// Target that opens the files of a pool after the changes that the input selects.
 pub fn files() -> Target {
     let samples = [sample(false), sample(true)];
     Box::new(move |input| {

@@ -1,11 +1,11 @@
-//! A group as a record: the one step from memory to files. The rooms of records are used again, for the system gives
-//! larger ones page by page.
+//! A commit group as a log record: the one step from memory to files. Record buffers are reused, because the system
+//! maps larger allocations page by page.
 
 use crate::files::format::Record;
 use crate::memory::Memory;
 use crate::memory::copy::LINE;
 
-/// Closes the group: its lines as a record in the room of this buffer, `None` if nothing changed.
+/// Closes the group: copies its changed lines into a record in `buffer`; `None` if nothing changed.
 pub(crate) fn close(memory: &Memory, group: u64, buffer: Vec<u8>) -> Option<Record> {
     let runs = memory.take_changes();
     if runs.is_empty() {
@@ -18,17 +18,17 @@ pub(crate) fn close(memory: &Memory, group: u64, buffer: Vec<u8>) -> Option<Reco
     Some(record)
 }
 
-/// Rooms of records that the disk has done with.
+/// Pool of record buffers that the disk thread has returned.
 #[derive(Default)]
 pub(crate) struct Rooms(Vec<Vec<u8>>);
 
 impl Rooms {
-    /// As many as the disk has records of at a time.
+    /// The most records that the disk thread has at a time.
     const COUNT_MAX: usize = 2;
-    /// What a group larger than most takes is not kept.
+    /// A larger buffer, of an unusually large group, is not kept.
     const BYTES_MAX: usize = 1 << 20;
 
-    /// Closes the group in one of these.
+    /// Closes the group in one of these buffers.
     pub(crate) fn close(&mut self, memory: &Memory, group: u64) -> Option<Record> {
         if !memory.has_changes() {
             return None;

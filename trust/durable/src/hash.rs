@@ -1,11 +1,11 @@
-//! The hash function of maps: keyed by the pool, the same in every build of this crate.
+//! Hash function of maps: keyed by the pool, the same in every build of this crate.
 //!
-//! Two numbers are multiplied and the halves of the product folded, for each 8 bytes: as foldhash does, whose function
-//! may change with its version.
+//! For each 8 bytes two numbers are multiplied and the halves of the product folded, as in foldhash. This is a copy
+//! because foldhash may change its function with its version.
 
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
-/// Makes the hashers of a pool.
+/// Factory of a pool's hashers.
 #[derive(Clone, Copy)]
 pub(crate) struct Hashes(pub(crate) u64);
 
@@ -73,8 +73,8 @@ impl Hasher for Folded {
     }
 }
 
-/// Makes the hashers of volatile tables whose keys are numbers that this process gave out: looked up several times a
-/// call, by nobody who could choose them.
+/// Hasher of volatile tables whose keys are numbers assigned by this process. They are looked up several times a call,
+/// and no adversary chooses them.
 pub(crate) type ByNumber = BuildHasherDefault<Folded>;
 
 impl Default for Folded {
@@ -83,13 +83,13 @@ impl Default for Folded {
     }
 }
 
-/// What hashing gives for values of several types: it goes through the standard library, which may change.
+/// Returns the hash of a value of several types. It goes through the `Hash` of the standard library, which may change.
 pub(crate) fn sample() -> u64 {
     let value = (1u8, 2u16, -3i32, 4u64, 5u128, ("text", 'c', true), [6u8; 3], [7u64; 2].as_slice(), Some(8i64));
     Hashes(42).hash_one(value)
 }
 
-/// The hash of a key. Its lowest bit is set, so that it is not 0.
+/// Returns the hash of a key. Its lowest bit is set, so that it is never 0.
 pub(crate) fn of<Q: Hash + ?Sized>(seed: u64, key: &Q) -> u64 {
     Hashes(seed).hash_one(key) | 1
 }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn hashes_spread_and_stay_the_same() {
-        // Written to files: if this fails, maps of older pools find nothing.
+        // Hashes are written to files: if this fails, lookups in maps of older pools fail.
         assert_eq!((of(1, &7u64), of(2, "abc")), (of(1, &7u64), of(2, "abc")));
         let mut buckets = [0u32; 256];
         (0..25_600u64).for_each(|key| buckets[(of(9, &key) >> 56) as usize] += 1);

@@ -1,4 +1,4 @@
-//! A folder looked at without the program that wrote it: what it holds, and whether its files are whole.
+//! Inspection of a folder without the program that wrote it: its contents, and whether its files are intact.
 
 use std::fmt;
 use std::path::Path;
@@ -9,40 +9,41 @@ use crate::files::named::Files;
 use crate::files::recover;
 use crate::service::lock::open_folder;
 
-/// What the folder of a pool holds. Of [`inspect`].
+/// Contents of a pool's folder, as [`inspect`] returns them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
     /// The type of the root.
     pub root: String,
-    /// The types in the pool, a line each.
+    /// The types in the pool, one a line.
     pub layout: Vec<String>,
-    /// Of the image.
+    /// Generation of the image.
     pub generation: u64,
-    /// Memory in the image.
+    /// Bytes of memory in the image.
     pub memory_bytes: u64,
-    /// The group that the log begins with.
+    /// First group of the log.
     pub first_group: u64,
-    /// The last whole one.
+    /// Last complete group.
     pub last_group: u64,
-    /// The one that the image needs.
+    /// Last group that the image needs.
     pub needed_group: u64,
-    /// Whole groups in the log.
+    /// Complete groups in the log.
     pub groups: u64,
-    /// Lines of 64 bytes in these.
+    /// Lines of 64 bytes in these groups.
     pub lines: u64,
     /// Bytes up to the end of the last group.
     pub log_bytes: u64,
-    /// Bytes of a torn record behind it, which opening cuts off.
+    /// Bytes of a torn record after it, which opening cuts off.
     pub bytes_cut: u64,
-    /// Was a new image under way?
+    /// Was a new image being written?
     pub is_renewing: bool,
 }
 
-/// Checks the files of a pool that nobody has open: heads, checksums, that the log reaches what the image needs.
-/// Nothing is written. The values themselves are checked by opening, which knows their types.
+/// Checks the files of a pool that is not open: heads, checksums, and that the log reaches the last group that the
+/// image needs. Writes nothing. The values themselves are checked when the pool is opened, by code that knows their
+/// types.
 ///
-/// The program `durable-check` of this package prints it.
+/// The program `durable-check` of this package prints the result.
 ///
 /// ```
 /// # let folder = std::env::temp_dir().join(format!("inspect-{}", std::process::id()));

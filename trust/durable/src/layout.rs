@@ -1,6 +1,6 @@
-//! The layout of a root's type as data: what the file says it holds, compared with what the program expects.
+//! Layout of a root's type as data: the description in the file is compared with that of the program.
 //!
-//! Invariant: two types with equal descriptions have the same layout, and the same bytes mean the same in both.
+//! Invariant: two types with equal descriptions have the same layout, and the same bytes have the same meaning in both.
 
 use std::any::TypeId;
 use std::collections::{HashMap, HashSet};
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::hash;
 use crate::persist::Persist;
 
-/// What a type is made of. Types are named by their number.
+/// Shape of a type. Types are referred to by number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// A type of this crate or a number, of these.
+    /// A number, or a type of this crate with these type arguments.
     Of(Vec<usize>),
     /// A struct.
     Struct(Vec<Field>),
@@ -26,7 +26,7 @@ pub enum Kind {
 pub struct Field {
     /// Its name.
     pub name: String,
-    /// Where in the struct.
+    /// Offset in the struct.
     pub offset: usize,
     /// The number of its type.
     pub of: usize,
@@ -37,9 +37,9 @@ pub struct Field {
 pub struct Variant {
     /// Its name.
     pub name: String,
-    /// Its number in the first byte.
+    /// Its tag, stored in the first byte.
     pub tag: u8,
-    /// Its fields, by their place in the enum.
+    /// Its fields, by their offset in the enum.
     pub fields: Vec<Field>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Description {
     kind: Kind,
 }
 
-/// Descriptions of types, each once; the root's is the first.
+/// Table of type descriptions, each once; the root's comes first.
 #[derive(Default, Debug)]
 pub struct Types {
     list: Vec<Option<Description>>,
@@ -59,7 +59,7 @@ pub struct Types {
 }
 
 impl Types {
-    /// The number of a type.
+    /// Adds a type and the types that it is made of, and returns its number.
     pub fn add<T: Persist>(&mut self) -> usize {
         let id = TypeId::of::<T::At<'static>>();
         if let Some(&number) = self.numbers.get(&id) {
@@ -74,12 +74,12 @@ impl Types {
     }
 }
 
-/// The layout of a root.
+/// Layout of a root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Layout {
-    /// Bytes of a pointer and order of bytes.
+    /// Pointer width and byte order.
     machine: String,
-    /// What hashing gave, for maps are of no use where it gives other values.
+    /// Sample of the hash function: maps are useless where it gives other values.
     hashes: u64,
     types: Vec<Description>,
 }
@@ -93,12 +93,12 @@ impl Layout {
         Layout { machine, hashes: hash::sample(), types: types.list.into_iter().flatten().collect() }
     }
 
-    /// The type of the root.
+    /// Returns the name of the root's type.
     pub(crate) fn name(&self) -> &str {
         self.types.first().map_or("?", |root| &root.name)
     }
 
-    /// The types by their names and fields, a line each, the root's first.
+    /// Describes the types by name and fields, one a line, the root's first.
     pub(crate) fn lines(&self) -> Vec<String> {
         let name = |number: usize| self.types.get(number).map_or("?", |of| &of.name);
         let fields = |fields: &[Field]| {
@@ -123,7 +123,8 @@ impl Layout {
         self.types.iter().filter_map(line).collect()
     }
 
-    /// What first keeps a file with this layout from being read as `wanted`; `None` if nothing does.
+    /// Returns the first difference that keeps a file with this layout from being read as `wanted`, `None` if there is
+    /// none.
     pub(crate) fn differs_from(&self, wanted: &Layout) -> Option<String> {
         if self.machine != wanted.machine {
             return Some(format!("it was written on a machine of {}, this one is of {}", self.machine, wanted.machine));
@@ -202,7 +203,7 @@ fn fields(path: &str, a: &[Field], b: &[Field]) -> Result<Parts, String> {
     let moved = a.iter().zip(b).find(|(a, b)| a.offset != b.offset);
     let parts: Parts = a.iter().zip(b).map(|(a, b)| (format!("{path}.{}", a.name), a.of, b.of)).collect();
     match moved {
-        // A field before it has another size: that is what to tell of, if there is one.
+        // If an earlier field has changed its size, that is the difference to report.
         Some((a, _)) if parts.len() == 1 => Err(format!("`{path}.{}` is at another place", a.name)),
         _ => Ok(parts),
     }

@@ -1,20 +1,20 @@
 //! State that survives: a trust whose closures are transactions on disk.
 //!
-//! [`Durable`] is the handle. Its value, the root, and what that reaches lie in a *pool*: memory of this process, and a
-//! folder with an image of it and a log of what changed since. Each closure is all there or not at all when the folder
-//! is opened again, whatever ended the program in between; its result is told when it is on disk, and all that runs
-//! while the disk is busy shares the next write.
+//! [`Durable`] is the handle. Its value, the root, and everything the root reaches lie in a *pool*: memory of this
+//! process, plus a folder with an image of that memory and a log of later changes. A closure is atomic: when the folder
+//! is opened again, all of its changes are there or none, however the program ended. Its result is returned once it is
+//! on disk. All closures that run while the disk is busy share the next write (group commit).
 //!
-//! - What a pool may hold is [`Persist`], by derive: plain values, and [`PBox`], [`PVec`], [`PString`], [`PMap`],
-//!   [`Prc`] with [`PCell`] and [`PRefCell`]. None of these can leave its transaction; [`VWeak`] names a shared value
-//!   from outside.
-//! - [`Durable::builder`] has options: results before they are on disk ([`Builder::within`]), how large a pool may get
-//!   ([`Builder::limit`]).
-//! - [`Durable::snapshot`] makes a backup, [`inspect`] checks and shows a folder, [`Error`] says what keeps one from
-//!   being opened.
+//! - Types that a pool can hold implement [`Persist`], by derive: plain values, and [`PBox`], [`PVec`], [`PString`],
+//!   [`PMap`], [`Prc`] with [`PCell`] and [`PRefCell`]. None of these can leave its transaction; [`VWeak`] names a
+//!   shared value from outside.
+//! - [`Durable::builder`] sets options: results before they are on disk ([`Builder::within`]), the maximum size of a
+//!   pool ([`Builder::limit`]).
+//! - [`Durable::snapshot`] makes a backup, [`inspect`] checks and describes a folder, [`Error`] gives the reason why a
+//!   pool cannot be opened.
 //!
-//! `docs/durable.md` of the repository explains what is durable when, and what this does not protect from. The design
-//! is after Corundum (M. Hoseinzadeh, S. Swanson, ASPLOS 2021).
+//! `docs/durable.md` of the repository explains what is durable when, and which failures are not covered. The design
+//! follows Corundum (M. Hoseinzadeh, S. Swanson, ASPLOS 2021).
 
 mod builder;
 mod error;

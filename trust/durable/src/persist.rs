@@ -1,4 +1,4 @@
-//! `Persist`: what may lie in a pool; and the plain types that do.
+//! `Persist`, the trait of types that can lie in a pool, and its implementations for plain types.
 
 #![allow(unsafe_code)]
 
@@ -10,11 +10,11 @@ use std::num::{
 use crate::layout::{Kind, Types};
 use crate::walk::{Damage, Walk};
 
-/// What may lie in a pool: a value whose bytes mean the same when the program is started again.
+/// A type that can lie in a pool: its bytes keep their meaning when the program is started again.
 ///
-/// Derive it for structs with `#[repr(C)]` and enums with `#[repr(u8)]`, with at most one lifetime, the brand of the
-/// pool, and type parameters that are `Persist`. Numbers, `bool`, `char`, arrays, `Option`s of persistent pointers and
-/// of `NonZero` numbers, [`Maybe`](crate::Maybe) and the types of this crate are.
+/// Derive it for structs with `#[repr(C)]` and enums with `#[repr(u8)]`. They may have one lifetime, the brand of the
+/// pool, and type parameters that are `Persist`. Implemented for numbers, `bool`, `char`, arrays, `Option`s of
+/// persistent pointers and of `NonZero` numbers, [`Maybe`](crate::Maybe) and the types of this crate.
 ///
 /// ```
 /// use trust_durable::{PBox, PVec, Persist};
@@ -29,10 +29,10 @@ use crate::walk::{Damage, Walk};
 /// ```
 ///
 /// # Safety
-/// Derive it. By hand it promises: any bytes for which [`check`](Self::check) returned `Ok` are a value of the type;
-/// `At<'q>` is the same type with another brand, of the same layout; the layout is that of
-/// [`describe`](Self::describe), the same in each build; the type has no pointer, and no interior mutability, that is
-/// not of this crate.
+/// Derive it. An implementation by hand promises: any bytes for which [`check`](Self::check) returned `Ok` are a value
+/// of the type; `At<'q>` is the same type with another brand, of the same layout; the layout is that of
+/// [`describe`](Self::describe), the same in each build; every pointer in the type, and all of its interior mutability,
+/// is a type of this crate.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot lie in a pool: it does not implement `Persist`",
     label = "this would be written to disk",
@@ -44,24 +44,24 @@ use crate::walk::{Damage, Walk};
 pub unsafe trait Persist: Sized {
     /// The same type in the pool with the brand `'q`.
     type At<'q>: Persist + 'q;
-    /// Are any bytes a value?
+    /// Are any bytes a valid value?
     #[doc(hidden)]
     const IS_PLAIN: bool;
     /// May dropping a value in place write to it?
     #[doc(hidden)]
     const DROP_WRITES: bool;
-    /// Its layout.
+    /// Describes the layout.
     #[doc(hidden)]
     fn describe(types: &mut Types) -> (String, Kind);
-    /// Is there a value of the type at `at`, in a pool that is being opened?
+    /// Checks that the bytes at `at`, in a pool that is being opened, are a value of the type.
     ///
     /// # Errors
-    /// What is wrong, and where.
+    /// The fault, and its place.
     #[doc(hidden)]
     fn check(at: u64, walk: &mut Walk<'_>) -> Result<(), Damage>;
 }
 
-/// A type of which no value is all zeros, so that an `Option` of it takes no more room, by a layout that is promised.
+/// A type without an all-zero value, so that `Option` of it has the same size, by a guaranteed layout.
 ///
 /// # Safety
 /// `Option<Self>` has the size of `Self`, and `None` is all zeros.
@@ -75,7 +75,7 @@ pub unsafe trait Niche: Persist {
     type NicheAt<'q>: Niche + Persist + 'q;
 }
 
-// SAFETY: by the promise of `Niche`.
+// SAFETY: the contract of `Niche`.
 unsafe impl<T: Niche> Persist for Option<T> {
     type At<'q> = Option<T::NicheAt<'q>>;
     const IS_PLAIN: bool = false;
@@ -116,7 +116,7 @@ plain!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
 
 macro_rules! checked {
     ($($type:ident: $bytes:expr, $is:expr;)*) => { $(
-        // SAFETY: `check` lets through what is a value only.
+        // SAFETY: `check` accepts only valid values.
         unsafe impl Persist for $type {
             type At<'q> = $type;
             const IS_PLAIN: bool = false;
@@ -154,7 +154,7 @@ checked! {
 
 macro_rules! niche {
     ($($type:ident)*) => { $(
-        // SAFETY: promised by the standard library.
+        // SAFETY: guaranteed by the standard library.
         unsafe impl Niche for $type {
             type NicheAt<'q> = $type;
         }
@@ -179,7 +179,7 @@ unsafe impl<T: Persist, const N: usize> Persist for [T; N] {
         if T::IS_PLAIN {
             return Ok(());
         }
-        // Those of no bytes are all at one place: there may be more of them than anybody could look at.
+        // Zero-sized elements all lie at one place, and there may be too many to visit: one check is enough.
         let count = if size_of::<T>() == 0 { N.min(1) } else { N };
         (0..count as u64).try_for_each(|index| T::check(at + index * size_of::<T>() as u64, walk))
     }

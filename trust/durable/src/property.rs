@@ -1,4 +1,4 @@
-//! The property behind a `Durable`: the core of its pool, and the type of its root.
+//! The property behind a `Durable`: the core of its pool and the type of its root.
 
 #![allow(unsafe_code)]
 
@@ -17,12 +17,12 @@ use crate::service::future;
 use crate::service::texts;
 use crate::tx::{Ended, Tx};
 
-/// What a request came to.
+/// Answer to a request.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Answer<V> {
-    /// The number of the pool, whatever the handle says.
+    /// The pool's number, independent of the number in the handle.
     pub(crate) pool: u64,
-    /// The group that has to be durable before it is told; 0 for none.
+    /// Group that has to be durable before the result is delivered; 0 for none.
     pub(crate) mark: u64,
     pub(crate) outcome: Outcome<V>,
 }
@@ -30,9 +30,9 @@ pub(crate) struct Answer<V> {
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Outcome<V> {
     Value(V),
-    /// The ticket for the panic's text.
+    /// Ticket for the text of the panic.
     Panicked(u64),
-    /// The pool is lost; the cause is told with the group, which never gets durable.
+    /// The pool is lost. The cause is sent with the notification for `mark`, a group that never becomes durable.
     Lost,
     Closed,
 }
@@ -47,7 +47,7 @@ impl<V> Outcome<V> {
         }
     }
 
-    /// As a result, with what this process knows. `cause` is that of a loss.
+    /// Converts to a result, with the information that this process has. `cause` is the cause of a loss.
     pub(crate) fn known<T>(self, pool: u64, cause: Option<&str>) -> Result<V, Error> {
         match self {
             Outcome::Value(value) => Ok(value),
@@ -58,27 +58,27 @@ impl<V> Outcome<V> {
     }
 }
 
-/// What a client gets of a panic, with its text where that is known.
+/// Returns the client's error for a panic, with its text where that is known.
 pub(crate) fn panicked<T>(text: Option<String>) -> Error {
     let panic = text.unwrap_or_else(|| "(its text is on the trustee's machine, or not kept any more)".into());
     Error::Panicked { property: std::any::type_name::<T>(), panic }
 }
 
 impl<V> Answer<Result<V, Infallible>> {
-    /// Without the error that cannot be.
+    /// Removes the error that cannot occur.
     pub(crate) fn flat(self) -> Answer<V> {
         Answer { pool: self.pool, mark: self.mark, outcome: self.outcome.map(|Ok(value)| value) }
     }
 }
 
-/// What stays on the trustee's thread.
+/// Core of the pool, which never leaves the trustee's thread.
 struct Here(Rc<RefCell<Core>>);
 
-// SAFETY: made by a closure on the property, at its trustee, and never taken out of it: closures on a property, and its
-// destructor, run on that one thread.
+// SAFETY: it is made by a closure on the property, at its trustee, and never taken out of it. Closures on a property,
+// and its destructor, run on that one thread.
 unsafe impl Send for Here {}
 
-/// The property. Its core gets to its trustee in a box, and is put into its place by the first closure.
+/// The property. Its core reaches the trustee in a box; the first closure moves it into place.
 pub(crate) struct Service<T> {
     arriving: Option<Box<Core>>,
     here: Option<Here>,
@@ -86,7 +86,7 @@ pub(crate) struct Service<T> {
 }
 
 impl<T: Persist + 'static> Service<T> {
-    /// Of a pool that was opened for a root of type `T`, or will get one by `init` before anything else.
+    /// Wraps a pool that was opened for a root of type `T`, or whose root `init` makes before anything else runs.
     pub(crate) fn new(core: Core) -> Self {
         Service { arriving: Some(Box::new(core)), here: None, root: PhantomData }
     }
@@ -102,7 +102,7 @@ impl<T: Persist + 'static> Service<T> {
         &here.0
     }
 
-    /// Makes the root and has the first files made. The text of the panic if that fails.
+    /// Makes the root and requests the first files. Returns the text of the panic if that fails.
     pub(crate) fn init(&mut self, f: impl for<'p> FnOnce(&Tx<'p>) -> T::At<'p>) -> Outcome<()> {
         let mut core = self.core().borrow_mut();
         match core.memory.init::<T>(f) {
@@ -117,7 +117,7 @@ impl<T: Persist + 'static> Service<T> {
         }
     }
 
-    /// Runs a transaction, which stands whatever it returns.
+    /// Runs a transaction that is committed with any result, also an error.
     #[inline]
     pub(crate) fn apply<U>(
         &mut self,
@@ -127,7 +127,7 @@ impl<T: Persist + 'static> Service<T> {
         self.attempt(client, |root, tx| Ok::<U, Infallible>(f(root, tx))).flat()
     }
 
-    /// Runs a transaction, which is undone if it returns an error.
+    /// Runs a transaction that is undone if it returns an error.
     #[inline]
     pub(crate) fn attempt<U, E>(
         &mut self,
@@ -139,7 +139,7 @@ impl<T: Persist + 'static> Service<T> {
         if let Some((mark, outcome)) = core.refuses(client) {
             return Answer { pool, mark, outcome };
         }
-        // SAFETY: `new` was told so.
+        // SAFETY: `new` was called for a pool with a root of type `T`.
         let (outcome, is_undone) = match unsafe { core.memory.run::<T, U, E>(f) } {
             Ended::Done(value) => (Outcome::Value(Ok(value)), false),
             Ended::Refused(error) => (Outcome::Value(Err(error)), true),
@@ -171,7 +171,8 @@ impl<T: Persist + 'static> Service<T> {
         }
     }
 
-    /// Runs a transaction for a future of this process, whose outcome is left in the table; does that wait for a group?
+    /// Runs a transaction for a future of this process and leaves the outcome in the table. Returns whether the outcome
+    /// waits for a group.
     pub(crate) fn run_for_future<V: Send + 'static>(
         &mut self,
         future: u64,

@@ -1,4 +1,4 @@
-//! What crosses threads here, in the parts that are modelled: std's lock, or loom's (`--cfg loom`).
+//! Locks of the parts with loom models: std's, or loom's (`--cfg loom`).
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{Mutex, MutexGuard};
@@ -8,7 +8,7 @@ pub(crate) use loom::sync::{Mutex, MutexGuard};
 
 use std::sync::PoisonError;
 
-/// Nobody panics in the middle of a change.
+/// Locks. A poisoned lock is taken as it is: no code panics in the middle of a change.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

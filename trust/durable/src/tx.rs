@@ -1,8 +1,8 @@
-//! Entering a pool: which memory the calling thread works on, and what tells a transaction from a look.
+//! Entering a pool: the memory that the calling thread works on, and whether it runs a transaction or a read.
 //!
 //! Invariants:
-//! - B1: a value with the brand `'p` exists only while the pool of `'p` is entered on this thread. Closures are given
-//!   for every `'p`, so none can be named outside; nothing with a brand is `Send`, `NoRef` or `'static`.
+//! - B1: a value with the brand `'p` exists only while the pool of `'p` is entered on this thread. Closures are generic
+//!   over every `'p`, so no brand can be named outside; no type with a brand is `Send`, `NoRef` or `'static`.
 //! - B2: a thread is in one pool at a time.
 
 #![allow(unsafe_code)]
@@ -19,34 +19,34 @@ use crate::memory::{Memory, ROOT_AT};
 use crate::persist::Persist;
 use crate::types::flags;
 
-/// The mark of a pool: invariant in `'p`, and of no other thread.
+/// Brand of a pool: invariant in `'p`, and neither `Send` nor `Sync`.
 pub(crate) type Brand<'p> = PhantomData<(Cell<&'p ()>, *mut ())>;
 
 thread_local! {
     static MEMORY: Cell<*const Memory> = const { Cell::new(ptr::null()) };
-    /// Its base. Outside of a pool not null, so that an empty slice may begin there.
+    /// Base of that memory. Outside of a pool it is not null, so that an empty slice may begin there.
     static BASE: Cell<*mut u8> = const { Cell::new(NOWHERE) };
 }
 
 const NOWHERE: *mut u8 = ptr::without_provenance_mut(64);
 
-/// The place `at` in the pool that this thread is in.
+/// Returns the address of offset `at` in the pool that this thread has entered.
 #[inline(always)]
 pub(crate) fn place(at: u64) -> *mut u8 {
-    // An offset of a live value (B1), so within the heap.
+    // The offset of a live value (B1), so it is within the heap.
     BASE.get().wrapping_add(at as usize)
 }
 
-/// See [`Memory::touch`]; outside of a pool there is nothing to touch.
+/// Touches a value: see [`Memory::touch`]. Outside of a pool it does nothing.
 #[inline(always)]
 pub(crate) fn touch<T: ?Sized>(value: *const T, bytes: usize) {
-    // SAFETY: null, or entered by a frame below.
+    // SAFETY: null, or the memory that a frame below has entered.
     if let Some(memory) = unsafe { MEMORY.get().as_ref() } {
         memory.touch(value.cast(), bytes);
     }
 }
 
-/// The pool that this thread is in. For destructors of values that own something in it.
+/// Runs `f` with the pool that this thread has entered. For destructors of values that own an allocation in it.
 #[inline(always)]
 pub(crate) fn with_memory<R>(f: impl FnOnce(&Memory) -> R) -> R {
     // SAFETY: as above.
@@ -56,7 +56,8 @@ pub(crate) fn with_memory<R>(f: impl FnOnce(&Memory) -> R) -> R {
     }
 }
 
-/// A transaction: what is needed to change a pool and to allocate in it. See [`Durable::apply`](crate::Durable::apply).
+/// A transaction: the handle that changes to a pool and allocations in it need. See
+/// [`Durable::apply`](crate::Durable::apply).
 ///
 /// It is lent to a closure and cannot leave it.
 pub struct Tx<'p> {
@@ -71,7 +72,8 @@ impl Tx<'_> {
         unsafe { &*self.memory }
     }
 
-    /// Bytes that values may still take, at most: rounding, and room in pages of other sizes, come off.
+    /// Returns an upper bound of the bytes that values may still take. Rounding, and free slots in pages of other
+    /// sizes, reduce it.
     pub fn free_bytes(&self) -> usize {
         self.memory().limit() - self.memory().taken_bytes()
     }
@@ -83,7 +85,7 @@ impl fmt::Debug for Tx<'_> {
     }
 }
 
-/// Leaves the pool when it is dropped.
+/// Guard that leaves the pool when it is dropped.
 struct Entered;
 
 impl Entered {
@@ -106,18 +108,18 @@ impl Drop for Entered {
 /// The payload of a panic.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// What a transaction came to.
+/// How a transaction ended.
 pub(crate) enum Ended<U, E> {
-    /// It stands.
+    /// Committed.
     Done(U),
-    /// Undone, because the closure said so.
+    /// Undone, because the closure returned an error.
     Refused(E),
     /// Undone, because of a panic.
     Panicked(Panic),
 }
 
 impl Memory {
-    /// Runs a transaction whose root takes so many bytes.
+    /// Runs a transaction on a root of `root_bytes` bytes.
     #[inline]
     fn transact<U, E>(&self, root_bytes: usize, f: impl for<'p> FnOnce(&Tx<'p>) -> Result<U, E>) -> Ended<U, E> {
         let entered = Entered::enter(self);
@@ -149,7 +151,7 @@ impl Memory {
     /// Runs a transaction on the root, which is a live `T`.
     ///
     /// # Safety
-    /// `T` is the type with which the pool was opened, and its root is there.
+    /// `T` is the type with which the pool was opened, and the root has been made.
     #[inline]
     pub(crate) unsafe fn run<T, U, E>(
         &self,
@@ -159,19 +161,19 @@ impl Memory {
         T: Persist + 'static,
     {
         self.transact(size_of::<T::At<'static>>(), |tx| {
-            // SAFETY: the caller's promise; its lines were touched; no other reference to it is in use (D1).
+            // SAFETY: the caller's promise; the root's lines were touched; no other reference to it is in use (D1).
             f(unsafe { &mut *self.at(ROOT_AT).cast::<T::At<'_>>() }, tx)
         })
     }
 
-    /// Makes the root of a new pool. If the closure panics there is none.
+    /// Makes the root of a new pool. If the closure panics there is no root.
     pub(crate) fn init<T>(&self, f: impl for<'p> FnOnce(&Tx<'p>) -> T::At<'p>) -> Result<(), Panic>
     where
         T: Persist + 'static,
     {
         let ended = self.transact(size_of::<T::At<'static>>(), |tx| {
             let root = f(tx);
-            // SAFETY: room of its own, aligned (as `Place::fits` asserts) and touched.
+            // SAFETY: an allocation of its own, aligned (as `Place::fits` asserts) and touched.
             unsafe { self.at(ROOT_AT).cast::<T::At<'_>>().write(root) };
             Ok::<(), Infallible>(())
         });
@@ -182,17 +184,17 @@ impl Memory {
         }
     }
 
-    /// Looks at the root.
+    /// Reads the root.
     ///
     /// # Safety
-    /// As [`run`](Self::run).
+    /// As for [`run`](Self::run).
     #[inline]
     pub(crate) unsafe fn look<T, U>(&self, f: impl for<'a, 'p> FnOnce(&'a T::At<'p>) -> U) -> Result<U, Panic>
     where
         T: Persist + 'static,
     {
         let entered = Entered::enter(self);
-        // SAFETY: the caller's promise; nothing changes it meanwhile.
+        // SAFETY: the caller's promise; nothing changes the root meanwhile.
         let outcome = catch_unwind(AssertUnwindSafe(|| f(unsafe { &*self.at(ROOT_AT).cast::<T::At<'_>>() })));
         drop(entered);
         outcome

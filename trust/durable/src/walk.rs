@@ -1,8 +1,8 @@
-//! The typed walk over a pool that is being opened: from the root, each value is checked before anything takes it for
-//! one, and the room of what is reached is claimed. By a work list, so a long list needs no stack.
+//! Typed walk over a pool that is being opened. From the root on, each value is checked before it is used as one, and
+//! its allocation is claimed. The walk uses a work list, so a long linked list needs no stack.
 //!
-//! Invariant: after a walk without damage all that the root reaches is valid, each room has one owner (or several that
-//! count), and the counts are what was found.
+//! Invariant: after a walk without damage everything that the root reaches is valid, each allocation has one owner (or
+//! several counted ones), and the counts equal the pointers found.
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -11,18 +11,18 @@ use crate::memory::alloc::Misplaced;
 use crate::memory::{Memory, ROOT_AT};
 use crate::persist::Persist;
 
-/// Bytes that cannot be what they should be.
+/// Bytes that are not a valid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where in the pool.
+    /// Offset in the pool.
     pub at: u64,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
 }
 
 type Check = fn(u64, &mut Walk<'_>) -> Result<(), Damage>;
 
-/// Values to be checked: `count` of them, each of `bytes`.
+/// Values to check: `count` of them, each of `bytes`.
 struct Task {
     at: u64,
     count: u64,
@@ -30,7 +30,7 @@ struct Task {
     check: Check,
 }
 
-/// An object that has counts.
+/// An object with reference counts.
 pub(crate) struct Counted {
     kind: TypeId,
     pub(crate) strong: u64,
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Walk<'_> {
 }
 
 impl<'m> Walk<'m> {
-    /// Walks a pool whose root is a `T`.
+    /// Walks a pool with a root of type `T`.
     pub(crate) fn all<T: Persist>(memory: &'m Memory) -> Result<(), Damage> {
         let mut walk = Walk { memory, tasks: Vec::new(), counted: HashMap::new() };
         T::check(ROOT_AT, &mut walk)?;
@@ -75,10 +75,10 @@ impl<'m> Walk<'m> {
         self.memory
     }
 
-    /// The bytes at `at`.
+    /// Returns the bytes at `at`.
     ///
     /// # Errors
-    /// If that is outside of the pool.
+    /// If `at` is outside of the pool.
     pub fn bytes<const N: usize>(&self, at: u64) -> Result<[u8; N], Damage> {
         self.memory.opened_bytes(at).ok_or_else(|| self.damage(at, "it is outside of the pool"))
     }
@@ -87,12 +87,12 @@ impl<'m> Walk<'m> {
         self.bytes(at).map(u64::from_ne_bytes)
     }
 
-    /// Says what is wrong.
+    /// Returns a description of the damage.
     pub fn damage(&self, at: u64, what: &str) -> Damage {
         Damage { at, what: what.into() }
     }
 
-    /// Claims the room at `to` of `bytes` for the owner at `at`.
+    /// Claims the allocation of `bytes` at `to` for the owner at `at`.
     pub(crate) fn claim(&mut self, at: u64, to: u64, bytes: usize) -> Result<(), Damage> {
         self.memory.claim(to, bytes).map_err(|why| {
             let what = match why {
@@ -104,22 +104,21 @@ impl<'m> Walk<'m> {
         })
     }
 
-    /// Has `count` values of `T` checked from `at` on, whose room is claimed.
+    /// Schedules checks of `count` values of `T` from `at` on, in an allocation that is already claimed.
     pub(crate) fn later<T: Persist>(&mut self, at: u64, count: u64) {
         if !T::IS_PLAIN {
             self.later_by(at, count, size_of::<T>(), T::check);
         }
     }
 
-    /// Has `check` called for `count` values of `bytes` each.
+    /// Schedules calls of `check` for `count` values of `bytes` each.
     pub(crate) fn later_by(&mut self, at: u64, count: u64, bytes: usize, check: Check) {
         if count > 0 {
             self.tasks.push(Task { at, count, bytes: bytes as u64, check });
         }
     }
 
-    /// Counts a pointer, at `at`, to the counted object at `to`, which takes `bytes`. True if it is the first strong
-    /// one.
+    /// Counts a pointer at `at` to the counted object of `bytes` at `to`. True if it is the first strong one.
     pub(crate) fn count(
         &mut self,
         at: u64,

@@ -1,8 +1,8 @@
-//! Programs that must not compile, with the message they must fail with: what the paper's listings 2 to 4 refuse, a
-//! change in `peek`, a persistent value that leaves its transaction, types that cannot lie in a pool (C3, C5, C6, C21).
+//! Programs that must not compile, with the message they must fail with: the errors of the paper's listings 2 to 4, a
+//! change in `peek`, a persistent value that leaves its transaction, types that cannot lie in a pool.
 //!
-//! The cells of the paper's table 2 for Corundum, each with what shows it here (C21; "static" is a program that does
-//! not compile):
+//! The cells of the paper's table 2 for Corundum, each with the test that shows it here ("static" is a program that
+//! does not compile):
 //!
 //! | column | Corundum | here |
 //! |---|---|---|
@@ -15,8 +15,8 @@
 //! | isolation | static | `fail_listing_2_volatile`, `fail_capture`; one trustee a pool: `waiting_or_nesting_is_refused` |
 //! | no leaks | counts | the walk: `long_lists_and_cycles`, `counts_are_set_to_what_the_walk_finds` |
 //!
-//! `ui/fail_*.rs` need the strict `NoRef`, `ui/always_*.rs` do not. With a compiler whose messages read otherwise than
-//! those recorded this test says SKIPPED. Record anew with `TRYBUILD=overwrite`.
+//! `ui/fail_*.rs` need the strict `NoRef`, `ui/always_*.rs` do not. With a compiler that words its messages differently
+//! from the recorded ones this test says SKIPPED. Record anew with `TRYBUILD=overwrite`.
 
 #[path = "../../tests/common/strict.rs"]
 mod strict;

@@ -1,7 +1,7 @@
-//! What it takes to make a structure durable (C32, table 3 of the paper): a list, a tree and a hash map on the heap,
-//! and the same in a pool. The lines that were added are counted, and both do the same.
+//! Cost of making a structure durable (table 3 of the paper): a list, a tree and a hash map on the heap, and the same
+//! in a pool. Counts the added lines, and checks that both versions do the same.
 //!
-//! A line that is otherwise than before is not one that was added: it has a lifetime, a `PBox`, a `tx`.
+//! A changed line does not count as added: it has a lifetime, a `PBox`, a `tx`.
 
 #[path = "ported/durable/mod.rs"]
 mod durable;
@@ -10,13 +10,13 @@ mod volatile;
 
 use trust::Threadpool;
 
-/// Lines with anything in them but a comment.
+/// Returns the lines that are neither empty nor a comment.
 fn lines(text: &str) -> Vec<&str> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("//")).collect()
 }
 
-/// Lines of `after` that are neither in `before` nor in the place of one of its lines; and how many are in such a
-/// place.
+/// Returns the lines of `after` that are neither in `before` nor replace one of its lines; and the number of
+/// replacements.
 fn added(before: &str, after: &str) -> (usize, usize) {
     let (before, after) = (lines(before), lines(after));
     // The longest common subsequence.

@@ -1,4 +1,4 @@
-//! What may be derived: attributes, generics, fields.
+//! Checks of the derive's input: attributes, generics, fields.
 
 use proc_macro2::{TokenStream, TokenTree};
 use quote::quote;
@@ -58,7 +58,7 @@ pub(crate) fn check_generics(generics: &Generics) -> syn::Result<()> {
     }
 }
 
-/// The fields of all variants.
+/// Returns the fields of all variants.
 pub(crate) fn fields_of(data: &Data) -> Vec<&Field> {
     match data {
         Data::Struct(data) => data.fields.iter().collect(),
@@ -67,7 +67,8 @@ pub(crate) fn fields_of(data: &Data) -> Vec<&Field> {
     }
 }
 
-/// A macro in the place of a type may give another type to each function that is derived, so nothing would be checked.
+/// Refuses a macro in the place of a type: it could expand to another type in each derived function, and nothing would
+/// be checked.
 pub(crate) fn check_field(field: &Field) -> syn::Result<()> {
     let of = &field.ty;
     if has_macro(quote!(#of)) {
@@ -76,7 +77,7 @@ pub(crate) fn check_field(field: &Field) -> syn::Result<()> {
     Ok(())
 }
 
-/// In types `!` is the mark of a macro, or the type without values, which no pool holds.
+/// Detects `!`: in types it marks a macro, or the type without values, which no pool holds.
 fn has_macro(tokens: TokenStream) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Group(group) => has_macro(group.stream()),

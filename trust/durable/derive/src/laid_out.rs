@@ -1,5 +1,5 @@
-//! Whether the type has the layout that its `repr` promises, as the compiler says of the type itself: an attribute
-//! below the derive may have changed that since the derive saw it.
+//! Check that the type has the layout that its `repr` promises. The compiler evaluates it on the type itself, because
+//! an attribute below the derive may have changed the type after the derive saw it.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -7,7 +7,7 @@ use syn::{Field, GenericParam};
 
 use crate::{Target, member};
 
-/// A variant whose layout is checked, with its twin: a `repr(C)` struct of tag and fields.
+/// A variant to check, with its twin: a `repr(C)` struct of tag and fields.
 pub(crate) struct Twin<'a> {
     pub(crate) variant: &'a Ident,
     pub(crate) fields: Vec<&'a Field>,
@@ -17,32 +17,32 @@ pub(crate) struct Twin<'a> {
 }
 
 impl Target<'_> {
-    /// A function that panics, in the compiler, where the type is not laid out as these checks say; and a constant that
-    /// calls it.
+    /// Generates a function that panics at compile time if the layout of the type differs from `checks`, and a constant
+    /// that calls it.
     pub(crate) fn laid_out(&self, checks: &TokenStream) -> TokenStream {
         let (impls, ..) = self.generics.split_for_impl();
-        // Where there are parameters, `describe` calls it for each type that is made of this one.
+        // A type with parameters is checked by `describe`, for each instance that a pool uses.
         let now = (self.arguments().is_empty()).then(|| {
             quote!(
                 const _: () = __laid_out();
             )
         });
         quote! {
-            // SAFETY: run by the compiler alone, which refuses what is not defined.
+            // SAFETY: run at compile time only, where the compiler rejects undefined behaviour.
             #[allow(dead_code, unsafe_code, clippy::all, clippy::undocumented_unsafe_blocks)]
             const fn __laid_out #impls () { #checks }
             #now
         }
     }
 
-    /// The call of that function for this type.
+    /// Generates the call of that function for this type.
     pub(crate) fn check_layout(&self) -> TokenStream {
         let arguments = self.arguments();
         let turbofish = (!arguments.is_empty()).then(|| quote!(::<#(#arguments),*>));
         quote!(const { __laid_out #turbofish () })
     }
 
-    /// The parameters that are not lifetimes.
+    /// Returns the parameters that are not lifetimes.
     fn arguments(&self) -> Vec<&Ident> {
         self.generics
             .params
@@ -63,7 +63,7 @@ impl Target<'_> {
         )
     }
 
-    /// A struct: each field is where `repr(C)` puts it.
+    /// Generates the check of a struct: each field is where `repr(C)` puts it.
     pub(crate) fn struct_is_laid_out(&self, twin: &Ident, names: &[Ident], fields: &[&Field]) -> TokenStream {
         let (_, types, _) = self.generics.split_for_impl();
         let (name, message) = (self.name, self.message("C"));
@@ -77,7 +77,8 @@ impl Target<'_> {
         }
     }
 
-    /// An enum: a tag alone makes a value of its variant, and each field is where the variant's twin has it.
+    /// Generates the check of an enum: a tag alone makes a value of its variant, and each field is where the variant's
+    /// twin has it.
     pub(crate) fn enum_is_laid_out(&self, twins: &[Twin<'_>]) -> TokenStream {
         let (_, types, _) = self.generics.split_for_impl();
         let (name, message) = (self.name, self.message("u8"));

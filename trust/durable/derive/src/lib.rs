@@ -1,7 +1,7 @@
-//! `#[derive(Persist)]` for `trust-durable`, which documents it.
+//! `#[derive(Persist)]` for `trust-durable`, where it is documented.
 //!
-//! Here: what comes of it; what may be derived: `allowed.rs`. The types of fields are checked by the compiler: in the
-//! bodies of functions, not in where-clauses, which a type that contains itself (behind a pointer) could not satisfy.
+//! This file generates the code; `allowed.rs` checks the input. The compiler checks the types of fields in the bodies
+//! of functions, not in where-clauses: a type that contains itself behind a pointer could not satisfy those.
 
 mod allowed;
 mod laid_out;
@@ -13,14 +13,14 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Expr, Field, Fields, GenericParam, Generics, Ident, Path, Type};
 
-/// Lets values of a type lie in a pool.
+/// Derives `Persist`, so that values of the type can lie in a pool.
 #[proc_macro_derive(Persist, attributes(persist))]
 pub fn persist(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as DeriveInput);
     derive(&input).unwrap_or_else(|error| error.to_compile_error()).into()
 }
 
-/// What other attributes may do to a type that the derive has seen.
+/// Example of a change that another attribute may make to a type after the derive has seen it.
 #[cfg(feature = "without-repr")]
 #[doc(hidden)]
 #[proc_macro_attribute]
@@ -30,14 +30,14 @@ pub fn without_repr(_: proc_macro::TokenStream, item: proc_macro::TokenStream) -
     quote!(#item).into()
 }
 
-/// What is derived for.
+/// The type that the derive is applied to.
 struct Target<'a> {
     name: &'a Ident,
     generics: &'a Generics,
     krate: Path,
 }
 
-/// What is made of the shape of the type.
+/// Generated code that depends on the shape of the type.
 struct Body {
     is_plain: TokenStream,
     drop_writes: TokenStream,
@@ -45,7 +45,7 @@ struct Body {
     check: TokenStream,
     /// Items beside the impl.
     beside: TokenStream,
-    /// What the compiler asserts of the layout.
+    /// Layout assertions, checked at compile time.
     layout: TokenStream,
 }
 
@@ -128,7 +128,7 @@ impl Target<'_> {
         }
     }
 
-    /// The type with the brand `'__q`.
+    /// Generates the type with the brand `'__q`.
     fn at(&self, brand: &TokenStream) -> TokenStream {
         let Target { name, generics, krate } = self;
         let arguments = generics.params.iter().map(|parameter| match parameter {
@@ -145,8 +145,8 @@ impl Target<'_> {
         quote!(#name<#(#arguments),*>)
     }
 
-    /// A function for each field that compiles only if the field's type in another pool is what is written there with
-    /// another brand: so `PBox<'static, T>` in a type without a brand is refused.
+    /// Generates a function for each field that compiles only if the field's `At` type in another pool is the written
+    /// type with another brand. So `PBox<'static, T>` in a type without a brand is refused.
     fn same(&self, data: &Data) -> TokenStream {
         let Target { generics, krate, .. } = self;
         let fields = fields_of(data);
@@ -165,8 +165,8 @@ impl Target<'_> {
         quote!(#[allow(dead_code, clippy::all)] const _: () = { #(#fields)* #exact };)
     }
 
-    /// A function that compiles only if the type has the fields that were seen here: an attribute below the derive may
-    /// have changed them since.
+    /// Generates a function that compiles only if the type has exactly the fields seen here: an attribute below the
+    /// derive may have changed them.
     fn exact(&self, data: &Data) -> TokenStream {
         let Target { name, generics, .. } = self;
         let (impls, types, _) = generics.split_for_impl();
@@ -174,7 +174,7 @@ impl Target<'_> {
             let of: Vec<&Type> = fields.iter().map(|field| &field.ty).collect();
             let names = fields.iter().enumerate().map(|(index, field)| member(index, field));
             let bound: Vec<Ident> = (0..of.len()).map(|index| format_ident!("__field_{index}")).collect();
-            // In two steps: with the type at hand, a pointer would be taken for what it points to.
+            // In two steps: if the type were known at the binding, a pointer would be dereferenced by coercion.
             quote!(#path { #(#names: ref #bound),* } => { #(
                 let __found = __type_of(#bound);
                 let _: ::core::marker::PhantomData<fn(#of) -> #of> = __found;
@@ -198,7 +198,7 @@ impl Target<'_> {
         }
     }
 
-    /// A field's type with brand and parameters as in another pool.
+    /// Replaces brand and parameters in a field's type by those in another pool.
     fn replaced(&self, tokens: TokenStream) -> TokenStream {
         let krate = &self.krate;
         let brand = self.generics.lifetimes().next().map(|parameter| parameter.lifetime.ident.to_string());
@@ -250,11 +250,11 @@ impl Target<'_> {
         });
         let kind = quote!(#krate::layout::Kind::Struct(::std::vec![#(#described),*]));
         let (plain, drop_writes) = self.consts(&list);
-        // Padding is no matter: nobody reads it.
+        // Padding does not matter: it is never read.
         let twin = format_ident!("__Twin");
         let twin_names: Vec<Ident> = (0..list.len()).map(|index| format_ident!("__{index}")).collect();
         let (of, marks) = (list.iter().map(|field| &field.ty), self.marks());
-        // A transparent struct is its one field, whoever says so.
+        // A transparent struct has the layout of its one field, so its attribute needs no check.
         let (beside, layout) = if is_c {
             let twin_of = quote! {
                 #[allow(dead_code, clippy::all)]
@@ -342,7 +342,7 @@ impl Target<'_> {
         })
     }
 
-    /// A type of no bytes that uses all parameters.
+    /// Generates a zero-sized type that uses all parameters.
     fn marks(&self) -> TokenStream {
         let lifetimes = self.generics.lifetimes().map(|parameter| &parameter.lifetime);
         let types = self.generics.type_params().map(|parameter| &parameter.ident);

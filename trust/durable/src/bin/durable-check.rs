@@ -1,5 +1,5 @@
-//! `durable-check FOLDER..`: what the folder of a pool holds, and whether its files are whole. Fails if one of them is
-//! not.
+//! `durable-check FOLDER..`: prints the contents of each pool's folder and checks that its files are intact. Fails if
+//! one of them is not.
 
 use std::process::ExitCode;
 

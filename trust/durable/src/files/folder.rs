@@ -1,7 +1,7 @@
 //! A folder of the operating system.
 //!
-//! Invariant: a path is looked at once, when the folder is opened. From there on all goes by the folder's descriptor.
-//! Its name may become another folder's, of another pool, at any time.
+//! Invariant: a path is resolved once, when the folder is opened. From there on every operation goes by the folder's
+//! descriptor, because its name may become another folder's, of another pool, at any time.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ use rustix::path::Arg;
 use super::disk::Disk;
 use super::format::PAGE;
 
-/// What tells a file or folder from all others of the machine: of its device, and of its inode.
+/// Identity of a file or folder on this machine: device and inode.
 pub(crate) type Id = (u64, u64);
 
 pub(crate) fn id_of(file: &File) -> io::Result<Id> {
@@ -35,11 +35,11 @@ fn folder_at(folder: impl AsFd, name: impl Arg) -> rustix::io::Result<File> {
     open_at(folder, name, OFlags::RDONLY | OFlags::DIRECTORY)
 }
 
-/// A folder that was made: the one that holds its name, and the name.
+/// A folder that was created: the folder that contains its name, and the name.
 pub(crate) struct Made(File, OsString);
 
 impl Made {
-    /// Removes those that are empty, the innermost first.
+    /// Removes the empty ones, the innermost first.
     pub(crate) fn remove(made: Vec<Made>) {
         for Made(holder, name) in made.iter().rev() {
             if rustix::fs::unlinkat(holder, &**name, AtFlags::REMOVEDIR).is_err() {
@@ -49,13 +49,13 @@ impl Made {
     }
 }
 
-/// The parent of a relative path may be "", which the system does not know.
+/// Replaces "", which the parent of a relative path may be and the system does not know.
 fn system_path(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
-/// Opens a folder, and makes it and those above it where they are not there; the innermost is the last of `made`. A
-/// name that was made is given to `sync`, with the folder that holds it.
+/// Opens a folder, and creates it and its ancestors where they do not exist; the innermost is the last of `made`.
+/// `sync` is called with the folder that contains a created name.
 fn make(path: &Path, sync: &dyn Fn(&File) -> io::Result<()>, made: &mut Vec<Made>) -> io::Result<File> {
     let path = system_path(path);
     match (folder_at(CWD, path), path.parent(), path.file_name()) {
@@ -73,7 +73,7 @@ fn make(path: &Path, sync: &dyn Fn(&File) -> io::Result<()>, made: &mut Vec<Made
             }
             Ok(folder)
         }
-        // It ends with "..".
+        // The path ends with "..".
         (Err(Errno::NOENT), Some(parent), None) => {
             make(parent, sync, made)?;
             Ok(folder_at(CWD, path)?)
@@ -82,18 +82,18 @@ fn make(path: &Path, sync: &dyn Fn(&File) -> io::Result<()>, made: &mut Vec<Made
     }
 }
 
-/// Makes the name of a folder durable: who made it may not have done so.
+/// Makes the name of an existing folder durable: its creator may not have done so.
 fn sync_name(folder: &File, sync: &dyn Fn(&File) -> io::Result<()>) -> io::Result<()> {
     match folder_at(folder, "..") {
         Ok(holder) => sync(&holder),
-        // Whoever may go through a folder and not look into it can sync its file system.
+        // A process that may traverse the folder above, but not read it, can still sync the file system.
         Err(Errno::ACCESS) => Ok(rustix::fs::syncfs(folder)?),
         Err(error) => Err(error.into()),
     }
 }
 
-/// A file, and a way to write whole pages of it past the system's cache, if its file system has one: nobody reads here
-/// what was written, and the sync has less to look for.
+/// A file, and a second descriptor that writes whole pages past the system's cache (`O_DIRECT`), if the file system
+/// supports it: nothing written here is read again, and the sync has less to search.
 struct Opened {
     file: File,
     id: Id,
@@ -109,7 +109,8 @@ impl Opened {
         if let Some(direct) = self.direct.as_ref().filter(|_| at.is_multiple_of(PAGE) && Pages::are(bytes)) {
             let is_at_page = bytes.as_ptr().addr().is_multiple_of(PAGE as usize);
             match direct.write_all_at(if is_at_page { bytes } else { pages.of(bytes) }, at) {
-                // Larger blocks than ours, or less than was asked for: from here on as any file.
+                // The file system wants larger blocks, or wrote less than requested: from here on it is written as any
+                // file.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.direct = None,
                 outcome => return outcome,
             }
@@ -118,7 +119,7 @@ impl Opened {
     }
 }
 
-/// Bytes where writing past the cache wants them: at a page's start. Records are made there; this is for others.
+/// Bytes aligned to a page, as direct writes need them. Records are aligned when they are made; this is for other data.
 #[derive(Default)]
 struct Pages(Vec<u8>);
 
@@ -141,10 +142,10 @@ impl Pages {
 
 /// See the file's documentation.
 pub(crate) struct Folder {
-    /// Shared with the lock, which is on it.
+    /// Shared with the lock, which is taken on it.
     folder: Arc<File>,
     id: Id,
-    /// Where it was when it was opened.
+    /// Its path when it was opened.
     path: PathBuf,
     made: Vec<Made>,
     open: HashMap<String, Opened>,
@@ -152,7 +153,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder if it is not there, and durable the names of those that it makes.
+    /// Opens the folder, creating it if it does not exist, and makes the names of created folders durable.
     pub(crate) fn open(path: &Path) -> io::Result<Folder> {
         let mut made = Vec::new();
         let folder = make(path, &File::sync_all, &mut made)?;
@@ -160,30 +161,30 @@ impl Folder {
         Folder::of(folder, path, made)
     }
 
-    /// A folder that is there.
+    /// Opens an existing folder.
     pub(crate) fn there(path: &Path) -> io::Result<Folder> {
         Folder::of(folder_at(CWD, system_path(path))?, path, Vec::new())
     }
 
     fn of(folder: File, path: &Path, made: Vec<Made>) -> io::Result<Folder> {
         let id = id_of(&folder)?;
-        // The program may go to another folder meanwhile.
+        // Absolute, because the program may change its working directory meanwhile.
         let path = place_of(&folder).or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.into());
         Ok(Folder { folder: Arc::new(folder), id, path, made, open: HashMap::new(), pages: Pages::default() })
     }
 
-    /// The folders that opening has made, from the outermost on.
+    /// Takes the list of folders that opening has created, the outermost first.
     pub(crate) fn take_made(&mut self) -> Vec<Made> {
         std::mem::take(&mut self.made)
     }
 
-    /// The same folder, with no file open.
+    /// Returns the same folder, with no file open.
     pub(crate) fn again(&self) -> Folder {
         let (folder, path) = (Arc::clone(&self.folder), self.path.clone());
         Folder { folder, id: self.id, path, made: Vec::new(), open: HashMap::new(), pages: Pages::default() }
     }
 
-    /// For the lock.
+    /// Returns the descriptor, for the lock.
     pub(crate) fn file(&self) -> Arc<File> {
         Arc::clone(&self.folder)
     }
@@ -203,7 +204,7 @@ impl Folder {
 
     fn opened(&mut self, name: &str) -> io::Result<&mut Opened> {
         if !self.open.contains_key(name) {
-            // For a folder that may only be read, too: then writing fails, with the system's word for it.
+            // Also for a folder that is read-only: then a later write fails with the system's error.
             let file =
                 open_at(&self.folder, name, OFlags::RDWR).or_else(|_| open_at(&self.folder, name, OFlags::RDONLY))?;
             self.open.insert(name.into(), Opened::of(file)?);
@@ -212,7 +213,7 @@ impl Folder {
     }
 }
 
-/// Where a folder is now, as the system has it.
+/// Returns the present path of a folder, from the system.
 fn place_of(folder: &File) -> Option<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", folder.as_raw_fd())).ok().filter(|path| path.is_absolute())
 }
@@ -298,7 +299,7 @@ impl Disk for Folder {
     }
 
     fn moved(&mut self) -> Option<(PathBuf, PathBuf)> {
-        // Of a name that cannot be asked for nothing is known.
+        // If the name cannot be looked up, the folder counts as not moved.
         if self.is_at(&self.path).unwrap_or(true) {
             return None;
         }

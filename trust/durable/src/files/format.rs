@@ -1,13 +1,13 @@
-//! The bytes of images and logs.
+//! Byte format of images and logs.
 //!
-//! A log: a page that says whose it is, then records, each at a page's start. An image: a page, the layout as JSON,
-//! slices of the memory, a checksum of each slice. Numbers are little-endian.
+//! A log: a page that identifies it, then records, each aligned to a page. An image: a page, the layout as JSON, slices
+//! of the memory, a checksum of each slice. Numbers are little-endian.
 
 use crate::memory::copy::LINE;
 
 pub(crate) const PAGE: u64 = 4096;
 pub(crate) const VERSION: u32 = 1;
-/// The memory is copied into an image by so many bytes.
+/// Size of the slices in which the memory is copied into an image.
 pub(crate) const SLICE: usize = 256 << 10;
 
 const LOG: u64 = u64::from_le_bytes(*b"trustlog");
@@ -42,13 +42,13 @@ pub(crate) fn log_name(generation: u64) -> String {
     format!("log-{generation}")
 }
 
-/// The generation in such a name.
+/// Returns the generation in a file name of this kind.
 pub(crate) fn generation(name: &str, kind: &str) -> Option<u64> {
     let number = name.strip_prefix(kind)?.strip_prefix('-')?;
     number.parse().ok().filter(|parsed: &u64| parsed.to_string() == number)
 }
 
-/// The first page of a log.
+/// First page of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogHead {
     pub(crate) pool: u128,
@@ -77,16 +77,16 @@ impl LogHead {
     }
 }
 
-/// The changes of a group. Made in the order of its bytes: head, runs, lines.
+/// The changes of a group. Built in the order of its bytes: head, runs, lines.
 pub(crate) struct Record {
     pub(crate) group: u64,
     buffer: Vec<u8>,
-    /// Its bytes begin there: where it was made, that is a page's start in memory, from which they are written without
+    /// Start of the record in `buffer`: where it was built, a page boundary in memory, so that it is written without
     /// another copy.
     start: usize,
 }
 
-/// What a record begins with.
+/// Head of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHead {
     pub(crate) pool: u128,
@@ -115,21 +115,21 @@ impl RecordHead {
         (runs <= lines && head.len() < 1 << 40).then_some(head)
     }
 
-    /// Bytes of the record, without what fills its last page.
+    /// Bytes of the record, without the padding of its last page.
     pub(crate) fn len(&self) -> u64 {
         HEAD as u64 + u64::from(self.runs) * 8 + u64::from(self.lines) * LINE as u64
     }
 }
 
 impl Record {
-    /// The record of a group whose runs are known, in the room of this buffer; the caller appends the lines to that.
+    /// Begins the record of a group with these runs, in this buffer; the caller appends the lines.
     pub(crate) fn begin(group: u64, runs: &[(u32, u32)], mut buffer: Vec<u8>) -> Record {
         let lines: u32 = runs.iter().map(|run| run.1).sum();
         let len = HEAD + runs.len() * 8 + lines as usize * LINE;
         buffer.clear();
-        // So it stays where it is while it is filled, and its last page is.
+        // Reserved in full, so that neither filling nor padding reallocates it.
         buffer.reserve(len.next_multiple_of(PAGE as usize) + PAGE as usize);
-        // Nowhere on machines that do not say so, then it is copied once more.
+        // Where `align_offset` gives up, the record is not aligned, which costs another copy.
         let start = buffer.as_ptr().align_offset(PAGE as usize).min(PAGE as usize);
         buffer.resize(start + HEAD, 0);
         let head = &mut buffer[start..];
@@ -143,12 +143,12 @@ impl Record {
         Record { group, buffer, start }
     }
 
-    /// Where the lines are appended.
+    /// Returns the buffer to append the lines to.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// Gives its room back.
+    /// Returns its buffer for reuse.
     pub(crate) fn into_buffer(self) -> Vec<u8> {
         self.buffer
     }
@@ -157,7 +157,7 @@ impl Record {
         &self.buffer[self.start..]
     }
 
-    /// Names its log, sums it up and fills its last page.
+    /// Completes the record for its log: identity, checksum, padding of its last page.
     pub(crate) fn seal(&mut self, pool: u128, generation: u64) {
         if let Some(len) = RecordHead::decode(self.bytes()).map(|head| head.len() as usize) {
             self.buffer.truncate(self.start + len);
@@ -172,7 +172,7 @@ impl Record {
         self.buffer.resize(self.start + len, 0);
     }
 
-    /// Takes the bytes of a record for one, if their sum is right.
+    /// Decodes a record, if its checksum is right.
     pub(crate) fn decode(bytes: Vec<u8>) -> Option<Record> {
         let head = RecordHead::decode(&bytes)?;
         let body = bytes.get(..head.len() as usize)?;
@@ -194,7 +194,7 @@ impl Record {
         })
     }
 
-    /// Its runs: the place of the first line, and the bytes.
+    /// Iterates over its runs: offset of the first line, and the bytes.
     pub(crate) fn changes(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let mut rest = &self.bytes()[HEAD + self.runs().count() * 8..];
         self.runs().map(move |(start, count)| {
@@ -205,20 +205,20 @@ impl Record {
     }
 }
 
-/// The first page of an image.
+/// First page of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ImageHead {
     pub(crate) pool: u128,
     pub(crate) generation: u64,
-    /// The group that was open when the first slice was copied: the log begins with it.
+    /// Group that was open when the first slice was copied: the log begins with it.
     pub(crate) first: u64,
-    /// The last group that changed anything by the time of the last slice: the log has to reach it.
+    /// Last group that had changed anything when the last slice was copied: the log has to reach it.
     pub(crate) end: u64,
     /// Bytes of memory.
     pub(crate) len: u64,
     pub(crate) seed: u64,
     pub(crate) layout_len: u64,
-    /// Sum of the layout and the sums of the slices.
+    /// Checksum of the layout and the checksums of the slices.
     pub(crate) sums: u64,
 }
 
@@ -235,7 +235,7 @@ impl ImageHead {
         page
     }
 
-    /// The version in what may be such a page.
+    /// Returns the version in a page, if it is the first of an image.
     pub(crate) fn version(page: &[u8]) -> Option<u32> {
         (word(page, 0)? == IMAGE).then(|| word(page, 8)).flatten().map(|version| version as u32)
     }
@@ -256,12 +256,12 @@ impl ImageHead {
         (is_image && head.len < 1 << 48 && head.layout_len < 1 << 30).then_some(head)
     }
 
-    /// Where the memory begins.
+    /// Offset of the memory.
     pub(crate) fn data_at(&self) -> u64 {
         PAGE + self.layout_len.next_multiple_of(PAGE)
     }
 
-    /// Where the sums of the slices begin.
+    /// Offset of the checksums of the slices.
     pub(crate) fn sums_at(&self) -> u64 {
         self.data_at() + self.len.next_multiple_of(PAGE)
     }

@@ -1,10 +1,9 @@
-//! The files of a pool: an image, the log of what came after it, and how both are read again.
+//! Files of a pool: an image, the log of later changes, and recovery from both.
 //!
 //! Invariants:
-//! - W1: what recovery would read is never written over. An image, and a log that was begun, get their names when they
-//!   are synced.
-//! - W2: one record is under way at a time: it is written after the one before is durable. So a bad record before a
-//!   good one is damage.
+//! - W1: data that recovery would read is never overwritten. An image, and a new log, get their names once they are
+//!   synced.
+//! - W2: one record is written at a time, after the one before is durable. So a bad record before a good one is damage.
 
 pub(crate) mod disk;
 pub(crate) mod folder;

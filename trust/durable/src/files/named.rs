@@ -1,4 +1,4 @@
-//! `Files`: a disk whose errors name file, offset and what to do.
+//! `Files`: a `Disk` with errors that name file, offset and remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::disk::Disk;
 use crate::error::{Error, Result};
 
-/// See [`Disk`], whose methods these are.
+/// Wrapper with the methods of [`Disk`].
 pub(crate) struct Files(pub(crate) Box<dyn Disk>);
 
 impl Files {
@@ -14,7 +14,7 @@ impl Files {
         Files(Box::new(disk))
     }
 
-    /// For messages; that of the folder for "".
+    /// Returns the path of a file for messages; for "" that of the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         if name.is_empty() { self.0.path() } else { self.0.path().join(name) }
     }
@@ -33,7 +33,7 @@ impl Files {
         self.told(name, None, "ask for its length", len)
     }
 
-    /// Up to `len` bytes.
+    /// Reads up to `len` bytes.
     pub(crate) fn read(&mut self, name: &str, at: u64, len: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len];
         let read = self.0.read(name, at, &mut bytes);
@@ -67,7 +67,7 @@ impl Files {
         self.told(name, None, "remove it", removed)
     }
 
-    /// An error if another program has removed, moved or replaced the file.
+    /// Fails if another program has removed, moved or replaced the file.
     pub(crate) fn expect_there(&mut self, name: &str) -> Result<()> {
         let is_there = self.0.is_there(name);
         if self.told(name, None, "look for it", is_there)? {

@@ -1,4 +1,5 @@
-//! Reading: the newest image, its log, the next one; then the log anew, so that what was read is durable.
+//! Recovery: reads the newest image, its log and the next log; then writes a new log, so that everything read is
+//! durable.
 
 use super::format::{
     HEAD, ImageHead, LogHead, PAGE, Record, RecordHead, SLICE, VERSION, checksum, generation, image_name, log_name,
@@ -11,20 +12,20 @@ use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::walk::Damage;
 
-/// What opening has found.
+/// Result of opening.
 pub(crate) struct Opened {
     pub(crate) memory: Memory,
     pub(crate) store: Store,
     pub(crate) last: u64,
     pub(crate) replayed: u64,
-    /// Bytes of a torn record, if its first ones were written.
+    /// Bytes of a torn record, if its beginning was written.
     pub(crate) cut: u64,
 }
 
-/// Makes a pool out of what is found, by type.
+/// Checks the memory of a pool, by the type of its root.
 pub(crate) type Check = fn(&Memory) -> std::result::Result<(), Damage>;
 
-/// Reads files. Writes nothing but where it says so.
+/// Reader of files. Writes only where a method says so.
 struct Reader<'d> {
     files: &'d mut Files,
 }
@@ -34,7 +35,7 @@ impl Reader<'_> {
         Error::Damaged { file: self.files.path(name), offset, what: what.into() }
     }
 
-    /// The head of an image, and its layout as it lies there.
+    /// Returns the head of an image, and its layout as stored.
     fn image_head(&mut self, name: &str) -> Result<(ImageHead, String)> {
         let page = self.files.read(name, 0, PAGE as usize)?;
         match ImageHead::version(&page) {
@@ -61,7 +62,7 @@ impl Reader<'_> {
         serde_json::from_str(json).map_err(|_| self.damaged(name, PAGE, "this is not the layout of a type"))
     }
 
-    /// Calls `take` with each slice of the memory and where it begins; false says that it does not fit.
+    /// Calls `take` with each slice of the memory and its offset; `take` returns false if the slice does not fit.
     fn slices(&mut self, name: &str, head: &ImageHead, take: impl Fn(usize, &[u8]) -> bool) -> Result<()> {
         let sums = self.files.read(name, head.sums_at(), head.slices() as usize * 8)?;
         for (index, sum) in sums.as_chunks::<8>().0.iter().enumerate() {
@@ -84,8 +85,8 @@ impl Reader<'_> {
         Ok(memory)
     }
 
-    /// Calls `take` with each good record of a log, in order. Gives where the good part ends, and how many bytes of a
-    /// torn record follow.
+    /// Calls `take` with each good record of a log, in order. Returns the end of the good part, and the number of bytes
+    /// of a torn record after it.
     fn log(
         &mut self,
         name: &str,
@@ -99,8 +100,8 @@ impl Reader<'_> {
             group += 1;
             take(self.files, record)?;
         }
-        // The end, or damage: nothing is written behind a record that is not whole. What lies there may be of a
-        // generation before.
+        // The end, or damage: nothing is written behind a record that is not complete. Bytes found there may be of an
+        // earlier generation.
         for later in (at + PAGE..len).step_by(PAGE as usize) {
             if self.record(name, later, head)?.is_some_and(|record| record.group >= group) {
                 return Err(self.damaged(name, at, "a record is damaged that whole ones follow"));
@@ -110,13 +111,13 @@ impl Reader<'_> {
         Ok((at, torn.map_or(0, |torn| torn.len().next_multiple_of(PAGE).min(len - at))))
     }
 
-    /// Of a record of this log, whole or not.
+    /// Returns the head of a record of this log, complete or not.
     fn record_head(&mut self, name: &str, at: u64, log: &LogHead) -> Result<Option<RecordHead>> {
         let head = RecordHead::decode(&self.files.read(name, at, HEAD)?);
         Ok(head.filter(|head| (head.pool, head.generation) == (log.pool, log.generation)))
     }
 
-    /// `None` if there is no whole one of this log.
+    /// Returns the complete record of this log at `at`, if there is one.
     fn record(&mut self, name: &str, at: u64, log: &LogHead) -> Result<Option<Record>> {
         let Some(head) = self.record_head(name, at, log)? else { return Ok(None) };
         if head.len() > self.files.len(name)?.saturating_sub(at) {
@@ -125,7 +126,7 @@ impl Reader<'_> {
         Ok(Record::decode(self.files.read(name, at, head.len() as usize)?))
     }
 
-    /// The name, head and layout of the image of this generation.
+    /// Returns name, head and layout of the image of this generation.
     fn newest(&mut self, generation: u64) -> Result<(String, ImageHead, String)> {
         let name = image_name(generation);
         let (head, json) = self.image_head(&name)?;
@@ -135,7 +136,7 @@ impl Reader<'_> {
         Ok((name, head, json))
     }
 
-    /// The log that goes with an image.
+    /// Returns the log that belongs to an image.
     fn its_log(&mut self, names: &[String], image: &ImageHead) -> Result<(String, LogHead)> {
         let name = log_name(image.generation);
         if !names.contains(&name) {
@@ -149,7 +150,7 @@ impl Reader<'_> {
         Ok((name, head))
     }
 
-    /// The log of the next generation, if it goes on with this group.
+    /// Returns the log of the next generation, if it continues with this group.
     fn next_log(&mut self, names: &[String], image: &ImageHead, group: u64) -> Result<Option<(String, LogHead)>> {
         let name = log_name(image.generation + 1);
         if !names.contains(&name) {
@@ -159,11 +160,12 @@ impl Reader<'_> {
         if head.first > group {
             return Err(self.damaged(&name, 40, &format!("this log begins after the group {group}")));
         }
-        // One that begins earlier was taken over by an opening before, which did not come to remove it.
+        // A log that begins earlier was replayed by a previous opening, which was cut off before removing it.
         Ok((head.first == group).then_some((name, head)))
     }
 
-    /// The logs have to reach what the image needs: the next group is this one, and the last log ends there.
+    /// Checks that the logs reach the group that the image needs. `next` is the group after the last one read, and the
+    /// last log ends at `end` of the file `name`.
     fn reaches(&self, image: &ImageHead, next: u64, name: &str, end: u64) -> Result<()> {
         if next > image.end {
             return Ok(());
@@ -172,8 +174,8 @@ impl Reader<'_> {
         Err(Error::Truncated { file: self.files.path(name), offset: end, what })
     }
 
-    /// Without an image a folder is new if there is no log, or the first one with no group in it: that is how far
-    /// making a pool may have come.
+    /// Checks that a folder without an image is new: it has no log, or the first one with no group in it. Creating a
+    /// pool may have been cut off at that point.
     fn expect_new(&mut self, names: &[String]) -> Result<()> {
         for name in names {
             let Some(log) = generation(name, "log") else { continue };
@@ -185,7 +187,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Removes what was left half written, which nothing reads.
+    /// Removes unfinished files, which nothing reads.
     fn remove_unfinished(&mut self, names: &[String]) -> Result<()> {
         for name in names.iter().filter(|name| is_ours(name) && name.ends_with(".tmp")) {
             self.files.remove(name)?;
@@ -207,7 +209,7 @@ fn reserve(limit: usize) -> Result<Memory> {
     Memory::reserve(limit).map_err(|source| Error::Reservation { bytes: limit as u64, source })
 }
 
-/// Removes those of our files that no generation needs.
+/// Removes the pool's files that no generation needs.
 fn tidy(files: &mut Files, names: &[String], kept: u64) -> Result<()> {
     for name in names {
         let is_kept = *name == image_name(kept) || *name == log_name(kept);
@@ -233,7 +235,7 @@ pub(crate) fn refuse_foreign(files: &mut Files) -> Result<()> {
     }
 }
 
-/// Refuses a folder that has any file, but those that making a pool may have left. These are removed.
+/// Refuses a folder that has any file, except those that creating a pool may have left. These are removed.
 pub(crate) fn expect_empty(files: &mut Files) -> Result<()> {
     let names = files.list()?;
     let foreign = names.iter().find(|name| !is_ours(name) || generation(name, "image").is_some());
@@ -245,14 +247,14 @@ pub(crate) fn expect_empty(files: &mut Files) -> Result<()> {
     names.iter().try_for_each(|name| files.remove(name))
 }
 
-/// Removes what making a pool has left, as far as that can be removed.
+/// Removes the files of an unfinished pool, as far as possible.
 pub(crate) fn remove_ours(files: &mut Files) {
     for name in files.list().unwrap_or_default().iter().filter(|name| is_ours(name)) {
         let _ = files.remove(name);
     }
 }
 
-/// Opens the pool of a folder. Gives the folder back where there is none yet.
+/// Opens the pool of a folder. Returns the folder if there is no pool yet.
 pub(crate) fn open(
     mut files: Files,
     layout: &Layout,
@@ -291,7 +293,7 @@ pub(crate) fn open(
         what: format!("the memory is damaged there, or in the log: {}", damage.what),
     })?;
     let Replay { memory, mut log, next, replayed, pool } = replay;
-    // It may be a copy that was not synced, or have its name since a moment ago.
+    // The folder may be a copy that was not synced, or the image may have got its name a moment ago.
     reader.files.sync(&image)?;
     reader.files.sync_folder()?;
     log.publish(reader.files)?;
@@ -302,11 +304,11 @@ pub(crate) fn open(
     Ok(Ok(Opened { memory, store, last: next - 1, replayed, cut }))
 }
 
-/// Records, put into the memory and into a log of their own.
+/// Replay of records into the memory and into a new log.
 struct Replay {
     memory: Memory,
     log: Log,
-    /// The group that comes next.
+    /// Number of the next group.
     next: u64,
     replayed: u64,
     pool: u128,
@@ -327,7 +329,7 @@ impl Replay {
     }
 }
 
-/// What a folder holds, as far as files tell without the type of their root.
+/// Inspects a folder, as far as possible without the type of the root.
 pub(crate) fn inspect(files: &mut Files) -> Result<Inspection> {
     let mut reader = Reader { files };
     let names = reader.files.list()?;

@@ -1,4 +1,4 @@
-//! A disk that forgets: what was not synced is on it in part, by 512-byte sectors, after a crash.
+//! Simulated disk: after a crash, data that was not synced is there in part, by 512-byte sectors.
 
 // The fuzzer uses less of it than the tests.
 #![cfg_attr(not(test), allow(dead_code))]
@@ -14,9 +14,9 @@ const SECTOR: usize = 512;
 
 #[derive(Clone, Default)]
 struct Content {
-    /// As the system shows it.
+    /// Contents as the system shows them.
     now: Vec<u8>,
-    /// As it is on the disk for certain.
+    /// Contents guaranteed to be on the disk.
     safe: Vec<u8>,
     /// Sectors that differ.
     dirty: std::collections::BTreeSet<usize>,
@@ -27,43 +27,43 @@ struct State {
     files: Vec<Content>,
     now: BTreeMap<String, usize>,
     safe: BTreeMap<String, usize>,
-    /// Operations so far, and the one that fails, with all after it.
+    /// Operations so far, and the first one that fails, with all after it.
     done: u64,
     fails_at: Option<u64>,
-    /// Readings still to come before the one that fails.
+    /// Reads before the one that fails.
     read_fails_in: Option<u64>,
-    /// It fails with an error and goes on, instead of with a crash.
+    /// The operation fails with an error and the disk goes on, instead of crashing.
     is_error: bool,
-    /// The error is that there is no room.
+    /// The error is a full disk.
     is_full: bool,
 }
 
-/// The disk; a clone is the same one.
+/// The disk; a clone shares its state.
 #[derive(Clone, Default)]
 pub(crate) struct Sim(Arc<Mutex<State>>);
 
 impl Sim {
-    /// The operation with this number, and each after it, does not happen.
+    /// Makes the operation with this number, and each after it, not happen.
     pub(crate) fn crash_at(&self, operation: u64) {
         let mut state = self.0.lock().unwrap();
         state.fails_at = Some(state.done + operation);
         state.is_error = false;
     }
 
-    /// The operation with this number fails; those after it happen.
+    /// Makes the operation with this number fail; those after it succeed.
     pub(crate) fn error_at(&self, operation: u64) {
         let mut state = self.0.lock().unwrap();
         state.fails_at = Some(state.done + operation);
         state.is_error = true;
     }
 
-    /// The operation with this number finds no room, nor does any after it.
+    /// Makes the operation with this number, and each after it, find the disk full.
     pub(crate) fn full_at(&self, operation: u64) {
         self.crash_at(operation);
         self.0.lock().unwrap().is_full = true;
     }
 
-    /// The reading with this number fails.
+    /// Makes the read with this number fail.
     pub(crate) fn read_error_at(&self, reading: u64) {
         self.0.lock().unwrap().read_fails_in = Some(reading);
     }
@@ -72,8 +72,8 @@ impl Sim {
         self.0.lock().unwrap().done
     }
 
-    /// What is on the disk after a power cut: of each sector and name that was not synced, the old or the new, as
-    /// `choose` says.
+    /// Returns the disk after a power cut: for each sector and name that was not synced, `choose` selects the old or
+    /// the new state.
     pub(crate) fn after_power_cut(&self, mut choose: impl FnMut() -> bool) -> Sim {
         let state = self.0.lock().unwrap();
         let mut after = State::default();
@@ -110,7 +110,8 @@ impl Sim {
         Sim(Arc::new(Mutex::new(after)))
     }
 
-    /// What a new process sees after this one was killed: all of it, though not all is on the disk.
+    /// Returns the disk as a new process sees it after this one was killed: with all writes, though not all are
+    /// durable.
     pub(crate) fn after_kill(&self) -> Sim {
         let mut state = self.0.lock().unwrap().clone();
         state.fails_at = None;

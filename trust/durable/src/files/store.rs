@@ -4,16 +4,16 @@ use super::format::{ImageHead, LogHead, PAGE, Record, SLICE, checksum, image_nam
 use super::named::Files;
 use crate::error::Result;
 
-/// The log is zeroed so far ahead, that a sync has no new blocks to note.
+/// The log is zeroed this far ahead, so that a sync has no new blocks to record.
 const AHEAD: u64 = if cfg!(any(test, feature = "fuzz")) { 16 << 10 } else { 4 << 20 };
 
-/// At a page's start in memory, from which they are written without another copy.
+/// Aligned to a page, so that the zeros are written without another copy.
 #[repr(align(4096))]
 struct Zeros([u8; 1 << 20]);
 
 static ZEROS: Zeros = Zeros([0; 1 << 20]);
 
-/// What all files of a pool have in common.
+/// Data common to all files of a pool.
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) pool: u128,
@@ -22,7 +22,7 @@ pub(crate) struct Identity {
     pub(crate) layout: String,
 }
 
-/// The name of a log that recovery does not look at.
+/// Returns the name of a log that recovery ignores.
 fn unfinished(generation: u64) -> String {
     log_name(generation) + ".tmp"
 }
@@ -32,12 +32,12 @@ pub(crate) struct Log {
     pub(crate) name: String,
     pub(crate) generation: u64,
     pub(crate) at: u64,
-    /// Up to here the file has blocks: of zeros, or of records of another generation.
+    /// End of the allocated blocks of the file, filled with zeros or with records of another generation.
     zeroed: u64,
 }
 
 impl Log {
-    /// Begins a log under a name that recovery does not look at.
+    /// Begins a log under a name that recovery ignores.
     pub(crate) fn begin(files: &mut Files, head: LogHead) -> Result<Log> {
         let name = unfinished(head.generation);
         files.create(&name)?;
@@ -45,7 +45,7 @@ impl Log {
         Ok(Log { name, generation: head.generation, at: PAGE, zeroed: PAGE })
     }
 
-    /// Begins a log in a file that was one, of so many bytes: its blocks are there, its records are of another
+    /// Begins a log in the file of an old log, of `bytes` bytes: its blocks are allocated, its records are of another
     /// generation.
     fn begin_again(files: &mut Files, head: LogHead, bytes: u64) -> Result<Log> {
         let name = unfinished(head.generation);
@@ -53,7 +53,7 @@ impl Log {
         Ok(Log { name, generation: head.generation, at: PAGE, zeroed: bytes })
     }
 
-    /// Writes a record, which is not durable by that.
+    /// Writes a record, without making it durable.
     pub(crate) fn write(&mut self, files: &mut Files, record: &Record) -> Result<()> {
         let end = self.at + record.bytes().len() as u64;
         if end > self.zeroed {
@@ -69,7 +69,7 @@ impl Log {
         Ok(())
     }
 
-    /// Makes what was written durable, and gives the log its name.
+    /// Makes the writes durable, and gives the log its final name.
     pub(crate) fn publish(&mut self, files: &mut Files) -> Result<()> {
         files.sync(&self.name)?;
         let name = log_name(self.generation);
@@ -103,7 +103,7 @@ impl Image {
         Ok(Image { name, head, sums: Vec::new() })
     }
 
-    /// The next slice.
+    /// Writes the next slice.
     pub(crate) fn slice(&mut self, files: &mut Files, bytes: &[u8]) -> Result<()> {
         let index = self.sums.len() as u64 / 8;
         files.write(&self.name, self.head.data_at() + index * SLICE as u64, bytes)?;
@@ -111,7 +111,7 @@ impl Image {
         Ok(())
     }
 
-    /// The header, last; then the name.
+    /// Writes the head, last; then gives the image its final name.
     pub(crate) fn publish(mut self, files: &mut Files, identity: &Identity, end: u64) -> Result<()> {
         self.head.end = end;
         self.head.sums = checksum([identity.layout.as_bytes(), &self.sums]);
@@ -123,17 +123,17 @@ impl Image {
     }
 }
 
-/// An open pool's files.
+/// Files of an open pool.
 pub(crate) struct Store {
     pub(crate) files: Files,
     pub(crate) identity: Identity,
-    /// That of the image.
+    /// Generation of the image.
     pub(crate) generation: u64,
     pub(crate) log: Log,
     image: Option<Image>,
-    /// Bytes of the log before this one, while there is a new image under way.
+    /// Bytes of the previous log, while a new image is being written.
     before: u64,
-    /// Bytes of a log that is not needed any more, under the name that the next one begins with: writing over it takes
+    /// Size of a log that is no longer needed, kept under the name that the next one begins with. Overwriting it needs
     /// no new blocks, and no zeros ahead.
     spare: Option<u64>,
 }
@@ -143,7 +143,7 @@ impl Store {
         Store { files, identity, generation, log, image: None, before: 0, spare: None }
     }
 
-    /// The first files of a pool, whose memory is `bytes`.
+    /// Creates the first files of a pool with the memory `bytes`.
     pub(crate) fn create(mut files: Files, identity: Identity, bytes: &[u8]) -> Result<Store> {
         let mut log = Log::begin(&mut files, LogHead { pool: identity.pool, generation: 0, first: 1 })?;
         log.publish(&mut files)?;
@@ -163,8 +163,8 @@ impl Store {
         self.expect_there()
     }
 
-    /// An error if another program has taken one of the files that recovery needs: what is written is durable only in a
-    /// file that has its name.
+    /// Fails if another program has taken one of the files that recovery needs: data is durable only in a file that
+    /// still has its name.
     pub(crate) fn expect_there(&mut self) -> Result<()> {
         self.files.expect_there(&image_name(self.generation))?;
         if self.log.generation != self.generation {
@@ -173,7 +173,8 @@ impl Store {
         self.files.expect_there(&self.log.name)
     }
 
-    /// From the group `first` on another log is written, which goes with an image of `len` bytes that begins here.
+    /// Begins a new generation: from the group `first` on records go to another log, which belongs to an image of `len`
+    /// bytes that is begun here.
     pub(crate) fn begin_generation(&mut self, first: u64, len: u64) -> Result<()> {
         let generation = self.generation + 1;
         let head = LogHead { pool: self.identity.pool, generation, first };
@@ -188,7 +189,7 @@ impl Store {
         Ok(())
     }
 
-    /// The next slice of the image.
+    /// Writes the next slice of the image.
     pub(crate) fn slice(&mut self, bytes: &[u8]) -> Result<()> {
         match &mut self.image {
             Some(image) => image.slice(&mut self.files, bytes),
@@ -196,12 +197,12 @@ impl Store {
         }
     }
 
-    /// The image is complete, and the group `end` durable: the generation before goes. Its log is kept for the next
-    /// one, as a file that recovery removes.
+    /// Ends a generation: the image is complete, and the group `end` durable, so the previous generation is removed.
+    /// Its log is kept for the next one, as a file that recovery removes.
     pub(crate) fn end_generation(&mut self, end: u64) -> Result<()> {
         let Some(image) = self.image.take() else { return Ok(()) };
         image.publish(&mut self.files, &self.identity, end)?;
-        // Before those go that it takes the place of.
+        // Before the files that these replace are removed.
         self.files.expect_there(&image_name(self.generation + 1))?;
         self.files.expect_there(&self.log.name)?;
         self.files.remove(&image_name(self.generation))?;

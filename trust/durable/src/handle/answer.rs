@@ -1,4 +1,4 @@
-//! From a call to what its caller gets: each way of waiting once, whatever runs at the pool.
+//! From a call to the caller's result: one function for each way of waiting, for any operation at the pool.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -13,11 +13,11 @@ use crate::service::core::NEVER;
 use crate::service::future::DurableFuture;
 use crate::service::told;
 
-/// What `trust` gives for a request.
+/// Result of `trust` for a request.
 type Answered<V> = std::result::Result<Answer<V>, trust::Error>;
 
 impl<T: Persist + 'static> Durable<T> {
-    /// Has `run` run at the pool, for the client with this number, and waits for what came of it.
+    /// Runs `run` at the pool, with this thread's client number, and waits for its result.
     #[inline]
     pub(super) fn wait<V, R>(&self, run: R) -> Result<V>
     where
@@ -30,10 +30,10 @@ impl<T: Persist + 'static> Durable<T> {
         self.finish(call, answer)
     }
 
-    /// As `wait`, with an argument and a result that travel serialised.
+    /// As `wait`, with an argument and a result that are serialised.
     ///
     /// # Panics
-    /// As `Trust::apply_with`, and if there is no answer.
+    /// Those of `Trust::apply_with`, and if there is no answer.
     pub(super) fn wait_with<A, V, R>(&self, run: R, argument: A) -> V
     where
         R: FnOnce(&mut Service<T>, u64, A) -> Answer<V> + NoRef + Send + 'static,
@@ -46,7 +46,7 @@ impl<T: Persist + 'static> Durable<T> {
         self.finish(call, Ok(answer)).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Has `run` run at the pool, and `then` called with what came of it.
+    /// Runs `run` at the pool, and calls `then` with its result.
     #[inline]
     pub(super) fn post<V, R, H>(&self, run: R, then: H)
     where
@@ -62,7 +62,7 @@ impl<T: Persist + 'static> Durable<T> {
         );
     }
 
-    /// As `post`, with an argument and a result that travel serialised.
+    /// As `post`, with an argument and a result that are serialised.
     pub(super) fn post_with<A, V, R, H>(&self, run: R, argument: A, then: H)
     where
         R: FnOnce(&mut Service<T>, u64, A) -> Answer<V> + NoRef + Send + 'static,
@@ -79,7 +79,7 @@ impl<T: Persist + 'static> Durable<T> {
         );
     }
 
-    /// Has `run` run at the pool; a future of what came of it.
+    /// Runs `run` at the pool and returns a future of its result.
     pub(super) fn future<V, R>(&self, run: R) -> DurableFuture<V>
     where
         R: FnOnce(&mut Service<T>, u64) -> Answer<V> + NoRef + Send + 'static,
@@ -94,14 +94,15 @@ impl<T: Persist + 'static> Durable<T> {
         })
     }
 
-    /// Before a call whose answer is [finished](Self::finish).
+    /// Begins a call that [`finish`](Self::finish) ends.
     fn begin(&self) -> Call {
         Call::begin(self.number, |client, ear| {
             self.trust.apply_then(move |service| told::introduce(service.core(), client, ear), |()| ());
         })
     }
 
-    /// Before a call whose answer is [held](hold): waits for room, if it may wait, and has the pool kept.
+    /// Begins a call whose answer is [held](hold): waits for space in the queue, if it may wait, and keeps the pool
+    /// alive.
     fn begin_posted(&self) -> Call {
         let call = self.begin();
         if call.is_full() && trust::may_wait() {
@@ -111,7 +112,7 @@ impl<T: Persist + 'static> Durable<T> {
         call
     }
 
-    /// Waits for the group, and says what came.
+    /// Waits for the answer's group and returns the outcome.
     fn finish<V>(&self, call: Call, answer: Answered<V>) -> Result<V> {
         let Answer { pool, mark, outcome } = answer.map_err(|error| call_error(self.number, error))?;
         is_of(pool, self.number)?;
@@ -125,7 +126,7 @@ impl<T: Persist + 'static> Durable<T> {
     }
 }
 
-/// What is called with a result, or tells standard error why there is none.
+/// Wraps `then` to be called with a value only; an error is written to standard error.
 pub(super) fn or_tell<V>(name: &'static str, then: impl FnOnce(V) + 'static) -> impl FnOnce(Result<V>) + 'static {
     move |outcome| match outcome {
         Ok(value) => then(value),
@@ -133,11 +134,11 @@ pub(super) fn or_tell<V>(name: &'static str, then: impl FnOnce(V) + 'static) -> 
     }
 }
 
-/// Has `then` called with what came, when its group is durable.
+/// Calls `then` with the outcome when its group is durable.
 fn hold<T: 'static, V: 'static>(call: Call, number: u64, answer: Answered<V>, then: impl FnOnce(Result<V>) + 'static) {
     let told = match answer {
         Err(trust::Error::Gone { .. }) => {
-            // In the order of calls: behind what waits, which is told as well.
+            // To keep the order of calls it goes behind the results that are held, which get the same error.
             call.hold(NEVER, move |_| then(Err(Error::Gone)));
             return client::is_gone(number);
         }
@@ -151,7 +152,8 @@ fn hold<T: 'static, V: 'static>(call: Call, number: u64, answer: Answered<V>, th
     }
 }
 
-/// The groups of one pool say nothing of another's: a handle whose number was changed on its way is told nothing.
+/// Checks that the answer comes from this handle's pool. Group numbers of one pool mean nothing in another, so a handle
+/// whose number was changed on its way gets an error.
 fn is_of(pool: u64, number: u64) -> Result<()> {
     if pool == number {
         return Ok(());
@@ -159,14 +161,14 @@ fn is_of(pool: u64, number: u64) -> Result<()> {
     Err(Error::Call { cause: "the handle was changed on its way: it has the number of another pool".into() })
 }
 
-/// The text of a panic, by its ticket.
+/// Fetches the text of a panic by its ticket.
 fn text<T: Persist + 'static>(trust: &Trust<Service<T>>, ticket: u64) -> Option<String> {
     let (keeps, text) = promise::<Option<String>>();
     trust.try_apply(move |service| keeps.keep_with(service.core().borrow().take_text(ticket))).ok()?;
     text.wait().ok().flatten()
 }
 
-/// What `trust` says of a request that did not run.
+/// Returns the error for a request that did not run.
 pub(super) fn call_error(number: u64, error: trust::Error) -> Error {
     match error {
         trust::Error::Gone { .. } => {

@@ -1,4 +1,4 @@
-//! Transactions that say no: those of `mod.rs`, for closures whose `Err` undoes what they did.
+//! Transactions that may fail: the calls of `mod.rs` for closures that are undone when they return `Err`.
 
 use std::result::Result as Outcome;
 
@@ -13,9 +13,9 @@ use crate::service::future::DurableFuture;
 use crate::tx::Tx;
 
 impl<T: Persist + 'static> Durable<T> {
-    /// Runs a transaction and commits what `f` did if it returns `Ok`; if it returns `Err` all that it did is undone,
-    /// allocations included. Returns its result when all that it has seen and done is on disk. Other fibers run
-    /// meanwhile.
+    /// Runs a transaction. If `f` returns `Ok` its changes are committed; if it returns `Err` all of them are undone,
+    /// allocations included. Returns the result when everything that `f` has read and written is on disk. Other fibers
+    /// run meanwhile.
     ///
     /// ```
     /// # let folder = std::env::temp_dir().join(format!("durable-attempt-{}", std::process::id()));
@@ -38,10 +38,10 @@ impl<T: Persist + 'static> Durable<T> {
     /// ```
     ///
     /// # Errors
-    /// What `f` returns.
+    /// The error that `f` returns.
     ///
     /// # Panics
-    /// As [`apply`](Self::apply).
+    /// Those of [`apply`](Self::apply).
     pub fn attempt<U, E, F>(&self, f: F) -> Outcome<U, E>
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> Outcome<U, E> + NoRef + Send + 'static,
@@ -51,11 +51,11 @@ impl<T: Persist + 'static> Durable<T> {
         self.try_attempt(f).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`attempt`](Self::attempt), for callers who want to handle what went wrong: the outer result says whether
-    /// there is an answer, the inner one is what `f` returns.
+    /// As [`attempt`](Self::attempt), for callers that handle errors: the outer result says whether there is an answer,
+    /// the inner one is the result of `f`.
     ///
     /// # Errors
-    /// As [`try_apply`](Self::try_apply).
+    /// Those of [`try_apply`](Self::try_apply).
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
@@ -68,7 +68,7 @@ impl<T: Persist + 'static> Durable<T> {
         self.wait(move |service, client| service.attempt(client, f))
     }
 
-    /// As [`apply_then`](Self::apply_then), for closures that may say no: what one that returns `Err` did is undone.
+    /// As [`apply_then`](Self::apply_then), for closures that may fail: if `f` returns `Err` its changes are undone.
     pub fn attempt_then<U, E, F, H>(&self, f: F, then: H)
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> Outcome<U, E> + NoRef + Send + 'static,
@@ -79,7 +79,7 @@ impl<T: Persist + 'static> Durable<T> {
         self.try_attempt_then(f, answer::or_tell("attempt_then", then));
     }
 
-    /// As [`attempt_then`](Self::attempt_then), but `then` is also given the error if there is no result.
+    /// As [`attempt_then`](Self::attempt_then), but `then` is also called with the error if there is no result.
     pub fn try_attempt_then<U, E, F, H>(&self, f: F, then: H)
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> Outcome<U, E> + NoRef + Send + 'static,
@@ -90,8 +90,8 @@ impl<T: Persist + 'static> Durable<T> {
         self.post(move |service, client| service.attempt(client, f), then);
     }
 
-    /// As [`attempt`](Self::attempt), with an argument that travels serialised, as do the result and the error: so
-    /// `String`, `Vec` and all that serde knows may pass.
+    /// As [`attempt`](Self::attempt), with an argument that is serialised, as are the result and the error: `String`,
+    /// `Vec` and every type that serde knows may be used.
     ///
     /// ```
     /// # let folder = std::env::temp_dir().join(format!("durable-attempt-with-{}", std::process::id()));
@@ -122,10 +122,10 @@ impl<T: Persist + 'static> Durable<T> {
     /// ```
     ///
     /// # Errors
-    /// What `f` returns.
+    /// The error that `f` returns.
     ///
     /// # Panics
-    /// As [`apply_with`](Self::apply_with).
+    /// Those of [`apply_with`](Self::apply_with).
     pub fn attempt_with<A, U, E, F>(&self, f: F, argument: A) -> Outcome<U, E>
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>, A) -> Outcome<U, E> + NoRef + Send + 'static,
@@ -139,10 +139,10 @@ impl<T: Persist + 'static> Durable<T> {
         )
     }
 
-    /// As [`try_attempt_then`](Self::try_attempt_then), with an argument that travels serialised, as do the result and
-    /// the error.
+    /// As [`try_attempt_then`](Self::try_attempt_then), with an argument that is serialised, as are the result and the
+    /// error.
     ///
-    /// If any of these does not serialise or the trustee is gone, standard error tells so and `then` is dropped.
+    /// If one of these does not serialise or the trustee is gone, standard error reports it and `then` is dropped.
     pub fn try_attempt_with_then<A, U, E, F, H>(&self, f: F, argument: A, then: H)
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>, A) -> Outcome<U, E> + NoRef + Send + 'static,
@@ -158,7 +158,7 @@ impl<T: Persist + 'static> Durable<T> {
         );
     }
 
-    /// As [`try_attempt`](Self::try_attempt), for async programs, as [`apply_async`](Self::apply_async) is: gives a
+    /// As [`try_attempt`](Self::try_attempt), for async programs, like [`apply_async`](Self::apply_async): returns a
     /// future.
     pub fn attempt_async<U, E, F>(&self, f: F) -> DurableFuture<Outcome<U, E>>
     where

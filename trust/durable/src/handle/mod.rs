@@ -1,5 +1,5 @@
-//! `Durable`: the handle, and the transactions that it runs. Those that are undone where they return an error:
-//! `attempt.rs`. The pool as a whole: `pool.rs`. How a call goes, and what comes back: `answer.rs`.
+//! `Durable`: the handle, and the transactions that it runs. Transactions that an `Err` undoes: `attempt.rs`. Calls on
+//! the pool as a whole: `pool.rs`. The path of a call and its answer: `answer.rs`.
 
 mod answer;
 mod attempt;
@@ -22,16 +22,16 @@ use crate::tx::Tx;
 
 /// A handle to a value that outlives the program: a [`Trust`] whose closures are transactions on disk.
 ///
-/// Each closure gets the root and a [`Tx`], which allocating takes. It runs alone, at the pool's trustee, and all that
-/// it did or nothing is found when the pool is opened again. Its result comes when it is on disk; as many as come while
-/// the disk is busy share its next write. A closure that panics is undone.
+/// Each closure gets the root and a [`Tx`], which allocation needs. It runs alone, at the pool's trustee. After a crash
+/// all of its changes are found when the pool is opened again, or none. Its result is returned once it is on disk; all
+/// results that come while the disk is busy share its next write. A closure that panics is undone.
 ///
-/// The pool is private memory of the process, so the value has to fit, and a log of the 64-byte lines that changed. The
-/// handle may be cloned, captured in closures, and sent to other machines of a rack; the pool is closed after the last
-/// one.
+/// The pool is private memory of the process, so the value has to fit into memory, plus a log of the 64-byte lines that
+/// changed. The handle may be cloned, captured in closures, and sent to other machines of a rack; the pool is closed
+/// after the last handle is dropped.
 ///
-/// Destructors of thread-locals may call it as long as the thread's trustee is there. After that all calls panic but
-/// those that give futures, which need none of their thread.
+/// Destructors of thread-locals may call it as long as the thread's trustee is alive. After that all calls panic except
+/// those that return futures, which do not need their thread.
 ///
 /// ```
 /// # let folder = std::env::temp_dir().join(format!("durable-{}", std::process::id()));
@@ -79,13 +79,13 @@ pub struct Durable<T: Persist + 'static> {
 }
 
 impl<T: Persist + 'static> Durable<T> {
-    /// Opens the pool of a folder at a trustee of this machine; where there is none, makes it, with what `init` gives
-    /// as its root. Waits until it is read, or made durable. [`builder`](Self::builder) has options.
+    /// Opens the pool in a folder at a trustee of this machine. If there is none, creates it with the result of `init`
+    /// as its root. Waits until it is read, or made durable. [`builder`](Self::builder) sets options.
     ///
     /// `T` may be written without its lifetime: `Durable::<Bank>::open(..)`.
     ///
     /// # Errors
-    /// All of [`Error`](crate::Error), but those of single calls. What is there is not written over.
+    /// All of [`Error`](crate::Error), except those of single calls. Existing files are not overwritten.
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
@@ -100,7 +100,7 @@ impl<T: Persist + 'static> Durable<T> {
         Self::builder().open(trustee, folder, init)
     }
 
-    /// Options for opening.
+    /// Returns the options for opening a pool.
     pub fn builder() -> Builder<T> {
         Builder::new()
     }
@@ -109,12 +109,12 @@ impl<T: Persist + 'static> Durable<T> {
         Durable { trust, number }
     }
 
-    /// Runs a transaction and commits what `f` did, even if `f` returns `Err`: [`attempt`](Self::attempt) undoes that.
-    /// Returns its result when all that it has seen and done is on disk. Other fibers run meanwhile.
+    /// Runs a transaction and commits the changes of `f`, even if it returns `Err` ([`attempt`](Self::attempt) undoes
+    /// them). Returns the result when everything that `f` has read and written is on disk. Other fibers run meanwhile.
     ///
     /// # Panics
-    /// With the text of `f`'s panic, if it panics; what it did is undone. If the disk has failed, the pool is closed or
-    /// its trustee gone. In delegated context and in callbacks, where nothing may wait.
+    /// With the text of `f`'s panic, if it panics; its changes are undone. If the disk has failed, the pool is closed
+    /// or its trustee gone. In delegated context and in callbacks, where nothing may wait.
     pub fn apply<U, F>(&self, f: F) -> U
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
@@ -123,8 +123,8 @@ impl<T: Persist + 'static> Durable<T> {
         self.try_apply(f).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`apply`](Self::apply), for callers who want to handle what went wrong. What `f` did is committed, even if it
-    /// returns `Err`: see [`try_attempt`](Self::try_attempt).
+    /// As [`apply`](Self::apply), for callers that handle errors. The changes of `f` are committed, even if it returns
+    /// `Err`: see [`try_attempt`](Self::try_attempt).
     ///
     /// # Errors
     /// [`Error::Panicked`](crate::Error::Panicked), [`Error::Lost`](crate::Error::Lost),
@@ -140,13 +140,14 @@ impl<T: Persist + 'static> Durable<T> {
         self.wait(move |service, client| service.apply(client, f))
     }
 
-    /// Runs a transaction and commits what `f` did, even if `f` returns `Err` ([`attempt_then`](Self::attempt_then)
-    /// undoes that); goes on at once. `then` is called on this thread with the result when that is on disk. Legal
-    /// everywhere.
+    /// Runs a transaction and commits the changes of `f`, even if it returns `Err`
+    /// ([`attempt_then`](Self::attempt_then) undoes them). Returns at once. `then` is called on this thread with the
+    /// result when that is on disk. Allowed in every context.
     ///
     /// Calls of one thread run in the order in which they were made, and so do their callbacks. A thread that holds
-    /// 65,536 results waits here for some to get durable, if it may wait. If there is no result, standard error tells
-    /// why and `then` is dropped; so it is if the thread ends before: [`sync`](Self::sync) waits for all of them.
+    /// 65,536 results waits here for some to become durable, if it may wait. If there is no result, standard error
+    /// reports the reason and `then` is dropped. `then` is also dropped if the thread ends before; [`sync`](Self::sync)
+    /// waits for all pending callbacks.
     pub fn apply_then<U, F, H>(&self, f: F, then: H)
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
@@ -156,7 +157,7 @@ impl<T: Persist + 'static> Durable<T> {
         self.try_apply_then(f, answer::or_tell("apply_then", then));
     }
 
-    /// As [`apply_then`](Self::apply_then), but `then` is also given the error if there is no result.
+    /// As [`apply_then`](Self::apply_then), but `then` is also called with the error if there is no result.
     pub fn try_apply_then<U, F, H>(&self, f: F, then: H)
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
@@ -166,12 +167,12 @@ impl<T: Persist + 'static> Durable<T> {
         self.post(move |service, client| service.apply(client, f), then);
     }
 
-    /// As [`apply`](Self::apply), with an argument that travels serialised, as does the result: so `String`, `Vec` and
-    /// all that serde knows may pass. What `f` did is committed, even if it returns `Err`: see
+    /// As [`apply`](Self::apply), with an argument that is serialised, as is the result: `String`, `Vec` and every type
+    /// that serde knows may be used. The changes of `f` are committed, even if it returns `Err`: see
     /// [`attempt_with`](Self::attempt_with).
     ///
     /// # Panics
-    /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than
+    /// Those of [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than
     /// `Trust::apply_with` takes.
     pub fn apply_with<A, U, F>(&self, f: F, argument: A) -> U
     where
@@ -185,10 +186,10 @@ impl<T: Persist + 'static> Durable<T> {
         )
     }
 
-    /// As [`try_apply_then`](Self::try_apply_then), with an argument that travels serialised, as does the result. What
-    /// `f` did is committed, even if it returns `Err`: see [`try_attempt_with_then`](Self::try_attempt_with_then).
+    /// As [`try_apply_then`](Self::try_apply_then), with an argument that is serialised, as is the result. The changes
+    /// of `f` are committed, even if it returns `Err`: see [`try_attempt_with_then`](Self::try_attempt_with_then).
     ///
-    /// If the argument or result does not serialise or the trustee is gone, standard error tells so and `then` is
+    /// If the argument or result does not serialise or the trustee is gone, standard error reports it and `then` is
     /// dropped.
     pub fn try_apply_with_then<A, U, F, H>(&self, f: F, argument: A, then: H)
     where
@@ -204,13 +205,13 @@ impl<T: Persist + 'static> Durable<T> {
         );
     }
 
-    /// As [`try_apply`](Self::try_apply), for async programs of this process: gives a future, on any executor. The
-    /// calling thread does not become a trustee by it. What `f` did is committed, even if it returns `Err`: see
+    /// As [`try_apply`](Self::try_apply), for async programs of this process: returns a future for any executor. The
+    /// calling thread does not become a trustee. The changes of `f` are committed, even if it returns `Err`: see
     /// [`attempt_async`](Self::attempt_async).
     ///
-    /// The call is sent at once. Beyond 1,024 calls of async programs at one trustee it is not: its future then waits
-    /// for room when it is polled, and sends it. Dropping the future discards the result; the closure runs all the
-    /// same, unless there was no room for it yet.
+    /// The call is sent at once, unless 1,024 calls of async programs at the trustee are in flight. Then the future
+    /// waits for space when it is polled, and sends the call. Dropping the future discards the result; the closure
+    /// still runs, unless there was no space for it yet.
     pub fn apply_async<U, F>(&self, f: F) -> DurableFuture<U>
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
@@ -219,10 +220,11 @@ impl<T: Persist + 'static> Durable<T> {
         self.future(move |service, client| service.apply(client, f))
     }
 
-    /// Looks at the root as it is now, at once: it may show what a power cut undoes.
+    /// Reads the root as it is now, without waiting for the disk: the value may include changes that a power cut
+    /// undoes.
     ///
     /// # Panics
-    /// As [`apply`](Self::apply).
+    /// Those of [`apply`](Self::apply).
     pub fn peek<U, F>(&self, f: F) -> U
     where
         F: for<'a, 'p> FnOnce(&'a T::At<'p>) -> U + NoRef + Send + 'static,

@@ -1,4 +1,4 @@
-//! Calls on a pool as a whole: sync, close, copy, count.
+//! Calls on a pool as a whole: sync, close, snapshot, stats.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::service::snapshots;
 use crate::stats::DurableStats;
 
 impl<T: Persist + 'static> Durable<T> {
-    /// Waits until all that ran before is durable and the callbacks of this thread's earlier calls were called.
+    /// Waits until every transaction before it is durable and the callbacks of this thread's earlier calls have run.
     ///
     /// # Errors
     /// [`Error::Lost`], [`Error::Closed`], [`Error::Gone`].
@@ -23,8 +23,8 @@ impl<T: Persist + 'static> Durable<T> {
         self.wait(|service, client| service.sync(client))
     }
 
-    /// Makes all durable and closes the pool, whatever other handles there are: calls on these fail from here on. The
-    /// folder is free when it returns, whoever else closes it at the same time.
+    /// Makes all changes durable and closes the pool, even if there are other handles: calls on those fail from here
+    /// on. The folder is free when it returns, also if another thread closes the pool at the same time.
     ///
     /// # Errors
     /// [`Error::Lost`] if something could not be made durable; [`Error::Closed`] if it was closed before;
@@ -40,16 +40,16 @@ impl<T: Persist + 'static> Durable<T> {
         before
     }
 
-    /// Writes a copy of the pool as it is now, made durable, into another folder, which must be new or empty; it opens
-    /// like any pool. Copying the folder of a running pool by other means gives no backup.
+    /// Makes all changes durable and writes a copy of the pool as it is now into another folder, which must be new or
+    /// empty. The copy opens like any pool. Copying the folder of a running pool by other means does not make a backup.
     ///
-    /// Where it cannot be written, what it has made is removed again; so is what one before it left that was killed.
+    /// If the copy cannot be written, its files are removed again, as are those of an earlier snapshot that was killed.
     ///
-    /// The memory is copied as a whole between two transactions: the pool waits for that (about 0.3 s for a GiB), and
-    /// the process takes as much memory more until it is written.
+    /// The memory is copied as a whole between two transactions: the pool pauses for that (about 0.3 s for a GiB), and
+    /// until the copy is written the process takes that much more memory.
     ///
     /// # Errors
-    /// What keeps the copy from being written, as of [`open`](Self::open); the rest as of [`sync`](Self::sync).
+    /// The errors of [`open`](Self::open) that keep the copy from being written, and those of [`sync`](Self::sync).
     /// [`Error::Gone`] too where the pool is on another machine: its folders are there.
     ///
     /// # Panics
@@ -64,7 +64,7 @@ impl<T: Persist + 'static> Durable<T> {
         awaited.outcome().unwrap_or(Err(Error::Gone))
     }
 
-    /// What it has counted since it was opened.
+    /// Returns the pool's counters since it was opened.
     ///
     /// # Errors
     /// [`Error::Gone`].
@@ -75,7 +75,7 @@ impl<T: Persist + 'static> Durable<T> {
         self.trust.try_apply(|service| service.core().borrow().stats()).map_err(|error| call_error(self.number, error))
     }
 
-    /// Waits until the first files are there.
+    /// Waits until the first files are durable.
     pub(crate) fn created(&self) -> Result<()> {
         let (keeps, made) = promise::<Option<String>>();
         self.trust.try_apply(move |service| service.created(keeps)).map_err(|error| call_error(self.number, error))?;

@@ -1,4 +1,4 @@
-//! What only this crate sees: records that clients keep, and handles that are not what they were.
+//! Tests of internals: records that clients keep, and handles with a changed number.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -30,7 +30,7 @@ fn no_record_of_a_pool_is_left_with_a_client() {
         assert!(Instant::now() < end, "{} records are left", client::records());
         trust::yield_now();
     }
-    // Of one whose trustee is gone, too.
+    // Also the record of a pool that has lost its trustee.
     let number = Durable::<u64>::open(pool.trustees()[0], folder.path(), |_| 0).expect("it opens");
     number.apply(|_, _| ());
     drop(pool);
@@ -44,7 +44,7 @@ fn threads_that_have_ended_are_forgotten() {
     let folder = tempfile::tempdir().expect("a folder");
     let pool = Threadpool::new(1);
     let number = Durable::<u64>::open(pool.trustees()[0], folder.path(), |_| 0).expect("it opens");
-    // Threads that look, and threads that leave before they are told.
+    // Threads that read, and threads that end before their result is delivered.
     for kind in 0..2 {
         for _ in 0..THREADS {
             let number = number.clone();
@@ -58,7 +58,7 @@ fn threads_that_have_ended_are_forgotten() {
         // As many as end while the pool asks are forgotten the next time.
         assert!(known <= THREADS / 2, "{known} of {THREADS} are known");
     }
-    // Those that are there are told all the same.
+    // The remaining clients are notified all the same.
     number.sync().expect("this thread is known");
 }
 
@@ -97,7 +97,7 @@ fn a_panic_of_the_disk_thread_reaches_all_who_wait() {
         let mut told = told.take();
         assert_eq!(told.len(), 2);
         cause(told.pop().expect("there are two"));
-        // These were told at once, before it was known, where results are told early.
+        // With `within` these results were delivered before the loss was known.
         let early = told.into_iter().chain([outcome]).filter(|outcome| within.is_none() || outcome.is_err());
         early.for_each(cause);
         cause(number.close());
@@ -110,7 +110,7 @@ fn a_handle_with_the_number_of_another_pool_is_told_nothing() {
     let pool = Threadpool::new(1);
     let open = |name| Durable::<u64>::open(pool.trustees()[0], folder.path().join(name), |_| 0).expect("it opens");
     let (one, other) = (open("one"), open("other"));
-    // The other one is far ahead, so that all of the first would count as durable.
+    // The other pool is far ahead, so every group of the first would seem durable.
     (0..20).for_each(|_| other.apply(|number, _| *number += 1));
     let changed = Durable::<u64>::of(one.trust.clone(), other.number);
     assert!(matches!(changed.try_apply(|number, _| *number += 1), Err(Error::Call { .. })));

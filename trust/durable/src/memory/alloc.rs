@@ -1,11 +1,11 @@
-//! Which room of a pool is taken. Volatile: what is reachable from the root is what is allocated, and opening a pool
-//! finds it out by walking.
+//! Allocator of a pool. Its state is volatile: a slot is allocated if the root reaches it, and opening a pool finds
+//! these slots by walking.
 //!
-//! Pages of 4 KiB. A page has rooms of one size, up to half a page, with a bit each; what is larger takes a run of
-//! pages. Nothing here touches the memory itself.
+//! Pages of 4 KiB. A page has slots of one size class, up to half a page, with a bit each; a larger value takes a run
+//! of pages. Nothing here touches the pool's memory itself.
 //!
-//! Invariant: a room is given to one owner at a time; a room that was given back is free at once, so whoever must be
-//! able to take the giving back back (a transaction) puts it off.
+//! Invariant: a slot has one owner at a time. A freed slot can be allocated again at once, so a caller that may have to
+//! revert the freeing (a transaction) defers it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use super::copy::LINE;
 
 pub(crate) const PAGE: usize = 4096;
 
-/// Bytes of rooms that share a page. Those that are multiples of 64 have their lines to themselves.
+/// Sizes of slots that share a page. Slots of a multiple of 64 bytes share no line with others.
 const SIZES: [usize; 21] =
     [16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 1024, 1344, 2048];
 const SMALL: usize = SIZES[SIZES.len() - 1];
-/// The greatest alignment a persistent value may have.
+/// The largest alignment of a persistent value.
 pub(crate) const ALIGN: usize = 16;
 
-/// The class for sizes in units of 16 bytes.
+/// Size class for sizes in units of 16 bytes.
 const CLASSES: [u8; SMALL / 16 + 1] = {
     let mut classes = [0; SMALL / 16 + 1];
     let (mut units, mut class) = (0, 0);
@@ -38,22 +38,22 @@ fn class_of(bytes: usize) -> usize {
     usize::from(CLASSES[bytes.div_ceil(16)])
 }
 
-/// What a page is used for.
+/// Use of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Free,
-    /// Rooms of this class.
+    /// Slots of this class.
     Rooms(u8),
     /// The first page of a run of this many.
     Run(u32),
-    /// A later page of a run, or one that is never given.
+    /// A later page of a run, or a reserved page.
     Within,
 }
 
 #[derive(Clone)]
 struct Page {
     kind: Kind,
-    /// Is it in the list of pages of its class with free rooms?
+    /// Is it in the list of pages of its class with free slots?
     is_listed: bool,
     taken: u16,
     bits: [u64; 4],
@@ -73,7 +73,7 @@ impl Page {
     }
 }
 
-/// Runs of free pages, neighbours joined.
+/// Free runs of pages, with neighbours merged.
 #[derive(Default)]
 struct Runs {
     by_start: BTreeMap<u32, u32>,
@@ -103,7 +103,7 @@ impl Runs {
         self.by_length.remove(&(pages, start));
     }
 
-    /// The shortest run that is long enough.
+    /// Takes the shortest run that is long enough.
     fn take(&mut self, pages: u32) -> Option<u32> {
         let &(length, start) = self.by_length.range((pages, 0)..).next()?;
         self.remove(start, length);
@@ -115,7 +115,7 @@ impl Runs {
     }
 }
 
-/// Why a room that the root reaches cannot be what it is said to be.
+/// Reason why a slot that the root reaches is not valid.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum Misplaced {
     Outside,
@@ -128,16 +128,17 @@ pub(crate) struct Alloc {
     pages: Vec<Page>,
     limit_pages: usize,
     free: Runs,
-    /// For each class its pages with free rooms; may also name pages that are not that any more.
+    /// For each class its pages with free slots. May also name pages that have none any more.
     listed: [Vec<u32>; SIZES.len()],
-    /// For each class a page all of whose rooms are free, kept so that one value that comes and goes does not make and
-    /// unmake it.
+    /// For each class one page with all slots free, kept so that a value allocated and freed in turn does not set up
+    /// and tear down a page each time.
     kept: [Option<u32>; SIZES.len()],
     taken_bytes: usize,
 }
 
 impl Alloc {
-    /// Of a pool whose first `reserved` pages are not given, and which has room for `limit` bytes at first.
+    /// Makes the allocator of a pool with `reserved` pages at the start that are never allocated, and an initial limit
+    /// of `limit` bytes.
     pub(crate) fn new(limit: usize, reserved: usize) -> Alloc {
         let pages = vec![Page { kind: Kind::Within, ..UNUSED }; reserved];
         Alloc {
@@ -150,17 +151,17 @@ impl Alloc {
         }
     }
 
-    /// Bytes of the room that a value of `bytes` gets.
+    /// Returns the size of the slot for a value of `bytes`.
     pub(crate) fn room_bytes(bytes: usize) -> usize {
         if bytes <= SMALL { SIZES[class_of(bytes)] } else { bytes.next_multiple_of(PAGE) }
     }
 
-    /// Bytes from the start of the pool up to which rooms have been given.
+    /// Returns the end of the last slot ever allocated, in bytes from the start of the pool.
     pub(crate) fn high_water(&self) -> usize {
         self.pages.len() * PAGE
     }
 
-    /// There is room for `limit` bytes.
+    /// Sets the limit to `limit` bytes.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit_pages = limit / PAGE;
     }
@@ -169,22 +170,22 @@ impl Alloc {
         if bytes > SMALL { bytes.div_ceil(PAGE) } else { 1 }
     }
 
-    /// The limit with which there is room for `bytes` behind all that was ever given.
+    /// Returns the limit that lets `bytes` be allocated behind everything that was ever allocated.
     pub(crate) fn limit_to_take(&self, bytes: usize) -> Option<usize> {
         (self.pages.len() + Self::pages_of(bytes)).checked_mul(PAGE)
     }
 
-    /// The limit with which a value of `bytes` at `at` can be [claimed](Self::claim).
+    /// Returns the limit that lets a value of `bytes` at `at` be [claimed](Self::claim).
     pub(crate) fn limit_to_claim(at: u64, bytes: usize) -> Option<usize> {
         (usize::try_from(at).ok()? / PAGE).checked_add(Self::pages_of(bytes))?.checked_mul(PAGE)
     }
 
-    /// Bytes of all rooms that are taken.
+    /// Returns the bytes of all allocated slots.
     pub(crate) fn taken_bytes(&self) -> usize {
         self.taken_bytes
     }
 
-    /// Takes room for `bytes`; `None` if there is none.
+    /// Allocates `bytes`; `None` if there is no space.
     pub(crate) fn take(&mut self, bytes: usize) -> Option<u64> {
         if bytes > SMALL {
             let pages = u32::try_from(bytes.div_ceil(PAGE)).ok()?;
@@ -235,10 +236,10 @@ impl Alloc {
         Some(start)
     }
 
-    /// Gives a room back.
+    /// Frees a slot.
     ///
     /// # Panics
-    /// If it is not taken, or by a value of another size: the caller has lost count.
+    /// If it is not allocated, or has another size: the caller's accounting is wrong.
     pub(crate) fn give(&mut self, at: u64, bytes: usize) {
         let number = at as usize / PAGE;
         if bytes > SMALL {
@@ -276,7 +277,7 @@ impl Alloc {
         }
     }
 
-    /// Has any room in this line but that at `at` been taken? For rooms that share lines.
+    /// Is any other slot in this line allocated than the one at `at`? For slots that share lines.
     pub(crate) fn is_line_shared(&self, line: usize, at: u64) -> bool {
         let page = &self.pages[line * LINE / PAGE];
         let Kind::Rooms(class) = page.kind else { return false };
@@ -287,7 +288,7 @@ impl Alloc {
         (start / size..=last).any(|room| room != own && page.is_taken(room))
     }
 
-    /// Takes the room of a value of `bytes` that the root was found to reach.
+    /// Allocates the slot of a value of `bytes` that the walk from the root has found.
     pub(crate) fn claim(&mut self, at: u64, bytes: usize) -> Result<(), Misplaced> {
         let at = usize::try_from(at).map_err(|_| Misplaced::Outside)?;
         let number = at / PAGE;
@@ -328,7 +329,7 @@ impl Alloc {
         Ok(())
     }
 
-    /// After the last [`claim`](Self::claim): what was not claimed is free.
+    /// Frees everything that was not claimed; called after the last [`claim`](Self::claim).
     pub(crate) fn claimed(&mut self) {
         let mut run = None;
         for number in 0..=self.pages.len() {

@@ -1,4 +1,4 @@
-//! Two bits a line: touched in this transaction, changed in this group. Those of 16 KiB share a cache line.
+//! Two bits a line: touched in this transaction, changed in this group. The bits of 16 KiB of lines share a cache line.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ pub(crate) struct Bits {
     words: Region,
 }
 
-/// Which of the two.
+/// One of the two bits.
 #[derive(Clone, Copy)]
 pub(crate) enum Bit {
     Touched = 0,
@@ -21,15 +21,15 @@ pub(crate) enum Bit {
 }
 
 impl Bits {
-    /// For so many lines; those of none are there yet.
+    /// Reserves the bits of `lines` lines; none is accessible yet.
     pub(crate) fn of(lines: usize) -> io::Result<Bits> {
         Ok(Bits { words: Region::reserve(lines.div_ceil(LINES_A_WORD) * 8)? })
     }
 
-    /// Has the bits of the first `lines` lines be there.
+    /// Makes the bits of the first `lines` lines accessible.
     ///
     /// # Errors
-    /// The system refuses.
+    /// If the system refuses.
     pub(crate) fn grow(&self, lines: usize) -> io::Result<()> {
         self.words.grow(lines.div_ceil(LINES_A_WORD) * 8)
     }
@@ -38,7 +38,7 @@ impl Bits {
     fn word(&self, line: usize) -> *mut u64 {
         let at = line / LINES_A_WORD * 8;
         debug_assert!(at < self.words.accessible());
-        // SAFETY: `grow` made the words of all lines accessible that the pool has made so.
+        // SAFETY: `grow` made the words accessible for all lines that the pool has made accessible.
         unsafe { self.words.base().add(at).cast() }
     }
 
@@ -49,11 +49,11 @@ impl Bits {
 
     #[inline(always)]
     pub(crate) fn has(&self, line: usize, bit: Bit) -> bool {
-        // SAFETY: `word` is in range; the trustee's thread alone has the bits.
+        // SAFETY: `word` is in range; only the trustee's thread accesses the bits.
         unsafe { *self.word(line) & Self::mask(line, bit) != 0 }
     }
 
-    /// Sets it; was it clear?
+    /// Sets the bit; returns whether it was clear.
     #[inline(always)]
     pub(crate) fn set(&self, line: usize, bit: Bit) -> bool {
         let word = self.word(line);

@@ -1,7 +1,7 @@
-//! Bytes of persistent values as bytes: copying and comparing lines, whose padding nobody has written.
+//! Persistent values as bytes: copying and comparing lines, with padding that may be uninitialised.
 //!
-//! Invariant: what is copied out of here may be looked at as bytes. A copy is of `MaybeUninit`, and before it is shown
-//! [`settle`] has the compiler take what was left open for written.
+//! Invariant: every copy made here may be read as bytes. The copy is of `MaybeUninit`, and before anything reads it
+//! [`settle`] makes the compiler treat uninitialised bytes as initialised.
 
 #![allow(unsafe_code)]
 
@@ -20,13 +20,13 @@ impl Line {
     /// Appends a copy of the line at `from`.
     ///
     /// # Safety
-    /// 64 bytes may be read there, and nobody writes them meanwhile.
+    /// 64 bytes are readable at `from`, and nothing writes to them meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn push(from: *const u8, to: &mut Vec<Line>) {
         to.reserve(1);
         let end = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: the caller's promise; room for a line was reserved, and any bytes are one. What was left open is
-        // settled.
+        // SAFETY: the caller's promise; space for a line was reserved, and any bytes are a valid line. Uninitialised
+        // bytes are settled.
         unsafe {
             ptr::copy_nonoverlapping(from, end, LINE);
             settle(end);
@@ -34,20 +34,21 @@ impl Line {
         }
     }
 
-    /// Puts it back.
+    /// Copies the line to `to`.
     ///
     /// # Safety
-    /// 64 bytes may be written at `to`, and no reference to them is in use.
+    /// 64 bytes are writable at `to`, and no reference to them is in use.
     #[inline(always)]
     pub(crate) unsafe fn write(&self, to: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe { ptr::copy_nonoverlapping(self.0.as_ptr(), to.cast(), LINE) };
     }
 
-    /// Are these the bytes at `at`? Where that cannot be known (under Miri, whose bytes may be unwritten), no.
+    /// Compares with the bytes at `at`. Under Miri, where bytes may be uninitialised, always false.
     ///
     /// # Safety
-    /// 64 bytes may be read there, which are [settled](settle); nobody writes them meanwhile. It is a line's start.
+    /// 64 bytes are readable at `at` and [settled](settle); nothing writes to them meanwhile. It is the start of a
+    /// line.
     #[inline(always)]
     pub(crate) unsafe fn is_at(&self, at: *const u8) -> bool {
         if cfg!(miri) {
@@ -55,18 +56,18 @@ impl Line {
         }
         // SAFETY: both are settled, `self` when it was copied, and aligned; any bytes are numbers.
         let (saved, now) = unsafe { (&*ptr::from_ref(self).cast::<[u64; 8]>(), &*at.cast::<[u64; 8]>()) };
-        // In vectors, where the comparison of arrays is a call.
+        // Compiles to vector instructions; comparing the arrays would be a call.
         saved.iter().zip(now).fold(0, |differs, (saved, now)| differs | (saved ^ now)) == 0
     }
 }
 
-/// From here on the bytes behind `bytes` that nobody wrote are bytes like any other. Costs no instruction: as far as
-/// the compiler may conclude, the empty block writes them, and all else that may be reached by that pointer.
+/// Makes uninitialised bytes behind `bytes` ordinary bytes. Costs no instruction: as far as the compiler can tell, the
+/// empty asm block writes them, and everything else reachable through that pointer.
 #[inline(always)]
 pub(crate) fn settle(bytes: *mut u8) {
-    // Miri knows no assembly, and finds each read of such a byte.
+    // Miri does not support assembly, and reports each read of such a byte.
     #[cfg(not(miri))]
-    // SAFETY: nothing is executed; the caller owns the bytes and might write them as well.
+    // SAFETY: no instruction is executed; the caller owns the bytes and might write to them as well.
     unsafe {
         std::arch::asm!("/* {0} */", in(reg) bytes, options(nostack, preserves_flags));
     }
@@ -77,12 +78,12 @@ pub(crate) fn settle(bytes: *mut u8) {
 /// Appends `len` bytes at `from` to `to`.
 ///
 /// # Safety
-/// They may be read, and nobody writes them meanwhile.
+/// They are readable, and nothing writes to them meanwhile.
 pub(crate) unsafe fn append(to: &mut Vec<u8>, from: *const u8, len: usize) {
     to.reserve(len);
     let end = to.spare_capacity_mut();
-    // SAFETY: the caller's promise; so much room was reserved; what was left open is settled before the length says
-    // that it is there.
+    // SAFETY: the caller's promise; `len` bytes were reserved; uninitialised bytes are settled before the new length
+    // includes them.
     unsafe {
         ptr::copy_nonoverlapping(from.cast(), end.as_mut_ptr(), len);
         settle(end.as_mut_ptr().cast());

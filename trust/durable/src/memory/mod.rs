@@ -1,20 +1,20 @@
-//! The memory of a pool: private to the process, line by line saved before it is first written in a transaction, and
-//! put back if that is undone.
+//! Memory of a pool: private to the process. Each line is saved before a transaction first writes to it, and restored
+//! if the transaction is undone.
 //!
-//! Here: lines, what a transaction has saved, taken and given back. A pool that is being opened: `opening.rs`. Not
-//! here: entering a transaction (`tx.rs`), what the values are (`types/`), files.
+//! Here: lines, and the undo log of a transaction: saved lines, allocations, deferred frees. A pool that is being
+//! opened: `opening.rs`. Not here: entering a transaction (`tx.rs`), the types of values (`types/`), files.
 //!
 //! Invariants:
 //! - L1: a line is touched (its bit is set) before a `&mut` to a byte of it is handed out, and stays so to the end of
 //!   the transaction. So a line is read for saving only while no `&mut` to it is in use.
-//! - L2: a line in which anything was live when the transaction began was saved when it was touched; what was not saved
-//!   held nothing.
-//! - L3: a line that is not in the group is on the disk, or in a group before, as it is here: `commit` leaves out what
-//!   is as it was saved.
-//! - L4: rooms given back in a transaction are free after it, not in it.
+//! - L2: a line in which anything was live when the transaction began was saved when it was touched; a touched line
+//!   that was not saved held nothing.
+//! - L3: a line that is not in the group is on the disk, or in an earlier group, with its present contents: `commit`
+//!   leaves out lines that are equal to their saved copies.
+//! - L4: a slot freed in a transaction becomes free after the transaction, not during it.
 //! - L5: one thread at a time has a pool's memory, and no code of users runs while `State` is borrowed.
-//! - L6: the rooms of all values are accessible, and the bits of their lines are there: the allocator has room for what
-//!   is accessible.
+//! - L6: the slots of all values are accessible, and so are the bits of their lines: the allocator's limit is the
+//!   accessible size.
 
 #![allow(unsafe_code)]
 
@@ -34,22 +34,22 @@ use copy::{LINE, Line};
 use region::Region;
 use tickets::Tickets;
 
-/// Where the root is: behind an empty line, as an address of 0 means none.
+/// Offset of the root. The line before it stays empty, because offset 0 means none.
 pub(crate) const ROOT_AT: u64 = LINE as u64;
 /// The largest root: it is saved at the start of each transaction.
 pub(crate) const ROOT_BYTES_MAX: usize = 512;
-/// Pools have fewer lines than a `u32` counts.
+/// The largest pool: its lines can be counted by a `u32`.
 pub(crate) const LIMIT_MAX: usize = (1 << 31) * LINE;
 
-/// A pool up to this size takes no more memory than it touches; what is larger does by up to a large page.
+/// A pool up to this size takes no more memory than it touches; a larger one may take up to one large page more.
 const SMALL: usize = 2 << 20;
 
-/// What is to be dropped at the end of the transaction: `count` values from `at` on.
+/// Deferred drop, for the end of the transaction: `count` values from `at` on.
 pub(crate) struct Dropping {
     pub(crate) at: u64,
     pub(crate) count: u64,
     /// # Safety
-    /// Called once, for values that nobody can reach any more.
+    /// Called once, for values that nothing can reach any more.
     pub(crate) run: unsafe fn(&Memory, at: u64, count: u64),
 }
 
@@ -63,7 +63,7 @@ struct State {
     alloc: Alloc,
     saved_lines: Vec<u32>,
     saved: Vec<Line>,
-    /// Lines that held nothing: the first and how many.
+    /// Lines that held nothing: the first and the count.
     fresh: Vec<(u32, u32)>,
     taken: Vec<(u64, usize)>,
     given: Vec<(u64, usize)>,
@@ -78,17 +78,17 @@ struct State {
 pub(crate) struct Memory {
     heap: Region,
     bits: Bits,
-    /// In a transaction, not only looked at.
+    /// Set in a transaction, clear in a read.
     is_writable: Cell<bool>,
     /// Key of the hashes of its maps.
     seed: Cell<u64>,
-    /// Another one each time that a pool is opened, anywhere.
+    /// Different each time that a pool is opened, anywhere.
     number: Cell<u64>,
     state: RefCell<State>,
 }
 
 impl Memory {
-    /// An empty pool for `limit` bytes.
+    /// Makes an empty pool for `limit` bytes.
     pub(crate) fn reserve(limit: usize) -> io::Result<Memory> {
         let limit = limit.clamp(2 * PAGE, LIMIT_MAX).next_multiple_of(PAGE);
         let heap = Region::reserve(limit)?;
@@ -118,10 +118,10 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Has the first `end` bytes be accessible, with the bits of their lines (L6).
+    /// Makes the first `end` bytes accessible, with the bits of their lines (L6).
     ///
     /// # Errors
-    /// The pool is smaller, or the system refuses.
+    /// If the pool is smaller, or the system refuses.
     #[cold]
     fn grow(&self, alloc: &mut Alloc, end: usize) -> io::Result<()> {
         self.heap.grow(end)?;
@@ -155,26 +155,26 @@ impl Memory {
         self.number.set(number);
     }
 
-    /// The place `at`.
+    /// Returns the address of the offset `at`.
     #[inline(always)]
     pub(crate) fn at(&self, at: u64) -> *mut u8 {
         debug_assert!(at < self.heap.accessible() as u64);
-        // SAFETY: places come from the allocator or were checked when the pool was opened: within the heap, and
-        // accessible (L6).
+        // SAFETY: offsets come from the allocator or were checked when the pool was opened: they are within the heap,
+        // and accessible (L6).
         unsafe { self.heap.base().add(at as usize) }
     }
 
-    /// Bytes from the start up to which anything was ever stored.
+    /// Returns the end of the last slot ever allocated, in bytes from the start.
     pub(crate) fn high_water(&self) -> usize {
         self.state.borrow().alloc.high_water()
     }
 
-    /// Bytes of the rooms that are taken.
+    /// Returns the bytes of the allocated slots.
     pub(crate) fn taken_bytes(&self) -> usize {
         self.state.borrow().alloc.taken_bytes()
     }
 
-    /// Lines saved, and of these changed, since it was opened.
+    /// Returns the number of lines saved since it was opened, and how many of these had changed.
     pub(crate) fn lines(&self) -> (u64, u64) {
         let state = self.state.borrow();
         (state.counts.saved, state.counts.changed)
@@ -189,8 +189,8 @@ impl Memory {
         self.state.borrow().changed.len()
     }
 
-    /// Sees to it that these bytes may be written in this transaction. Those outside of the pool (a value on the stack)
-    /// are nobody's concern.
+    /// Marks these bytes as written in this transaction, saving their lines. Bytes outside of the pool (a value on the
+    /// stack) are ignored.
     #[inline(always)]
     pub(crate) fn touch(&self, at: *const u8, bytes: usize) {
         let start = (at as usize).wrapping_sub(self.heap.base() as usize);
@@ -215,7 +215,7 @@ impl Memory {
         unsafe { Line::push(self.at((line * LINE) as u64), &mut state.saved) };
     }
 
-    /// Takes room for `bytes`, of which nothing is touched yet; `None` if there is none.
+    /// Allocates `bytes`, none of which is touched yet; `None` if there is no space.
     pub(crate) fn take(&self, bytes: usize) -> Option<u64> {
         debug_assert!(self.is_writable.get());
         let mut state = self.state.borrow_mut();
@@ -232,8 +232,7 @@ impl Memory {
         Some(at)
     }
 
-    /// Sees to it that the first `bytes` may be written of the room at `at`, taken in this transaction for `room`
-    /// bytes.
+    /// Touches the first `bytes` of the slot at `at`, which was allocated in this transaction for `room` bytes.
     pub(crate) fn touch_fresh(&self, at: u64, bytes: usize, room: usize) {
         if bytes == 0 {
             return;
@@ -257,12 +256,12 @@ impl Memory {
         }
     }
 
-    /// Gives a room back at the end of the transaction.
+    /// Frees a slot at the end of the transaction.
     pub(crate) fn give(&self, at: u64, bytes: usize) {
         self.state.borrow_mut().given.push((at, bytes));
     }
 
-    /// Has these values dropped at the end of the transaction.
+    /// Drops these values at the end of the transaction.
     pub(crate) fn drop_later(&self, dropping: Dropping) {
         self.state.borrow_mut().queue.push(dropping);
     }
@@ -271,28 +270,28 @@ impl Memory {
         f(&mut self.state.borrow_mut().tickets)
     }
 
-    /// From here on lines may be touched.
+    /// Begins a transaction: from here on lines may be touched.
     pub(crate) fn begin(&self) {
         self.is_writable.set(true);
     }
 
-    /// Drops what was put off, and what that puts off.
+    /// Runs the deferred drops, including those that they defer in turn.
     ///
     /// # Panics
-    /// As the destructors of users do.
+    /// If a destructor of the user's panics.
     pub(crate) fn run_queue(&self) {
         loop {
             let Some(next) = self.state.borrow_mut().queue.pop() else { return };
-            // SAFETY: put there once, by the destructor of the one owner.
+            // SAFETY: the destructor of the one owner queued it, once.
             unsafe { (next.run)(self, next.at, next.count) };
         }
     }
 
-    /// Ends the transaction: what has changed belongs to the group.
+    /// Ends the transaction: changed lines become part of the group.
     pub(crate) fn commit(&self) {
         self.is_writable.set(false);
         let state = &mut *self.state.borrow_mut();
-        // All of the heap, for all lines.
+        // One call settles the whole heap, for all lines.
         copy::settle(self.base());
         state.counts.saved += state.saved.len() as u64;
         for (&line, saved) in state.saved_lines.iter().zip(&state.saved) {
@@ -327,7 +326,7 @@ impl Memory {
         state.shrink();
     }
 
-    /// Ends the transaction as if it had not been.
+    /// Undoes the transaction.
     pub(crate) fn undo(&self) {
         self.is_writable.set(false);
         let state = &mut *self.state.borrow_mut();
@@ -339,8 +338,8 @@ impl Memory {
         for (start, count) in state.fresh.drain(..) {
             for line in start as usize..(start + count) as usize {
                 self.bits.clear(line, Bit::Touched);
-                // What it held is not put back. So the disk gets what is there now, or the next transaction would
-                // compare with bytes that the disk does not have.
+                // Its old contents are not restored. So the line counts as changed and goes to the disk, or the next
+                // transaction would compare it with bytes that the disk does not have.
                 if self.bits.set(line, Bit::Changed) {
                     state.changed.push(line as u32);
                 }
@@ -355,7 +354,7 @@ impl Memory {
         state.shrink();
     }
 
-    /// Closes the group: the runs of its lines, first and how many.
+    /// Closes the group: returns the runs of its lines, each as first line and count.
     pub(crate) fn take_changes(&self) -> Vec<(u32, u32)> {
         let mut state = self.state.borrow_mut();
         let mut runs: Vec<(u32, u32)> = Vec::new();
@@ -380,7 +379,7 @@ impl Memory {
 }
 
 impl State {
-    /// One large transaction does not keep its memory for ever.
+    /// Shrinks the buffers, so that one large transaction does not keep its memory for ever.
     fn shrink(&mut self) {
         const KEPT: usize = 1 << 16;
         self.saved.shrink_to(KEPT);

@@ -1,12 +1,12 @@
-//! Address space that is reserved at once, of which a beginning is accessible, and gets its pages as they are touched:
-//! zeros at first.
+//! Address space that is reserved at once. A prefix of it is accessible, and gets its pages, zeroed, as they are
+//! touched.
 //!
-//! The rest is accessible to nobody: of what is, the system takes all pages at once in a process that has its memory
-//! locked (`mlockall`), and counts them where it bounds what processes are promised.
+//! The rest is inaccessible, because the system charges for accessible pages: in a process that locks its memory
+//! (`mlockall`) it allocates them all at once, and under strict overcommit it counts them.
 //!
 //! Invariants:
-//! - The base stays where it is for the life of the region.
-//! - What is accessible stays so.
+//! - The base never moves.
+//! - Accessible bytes stay accessible.
 
 #![allow(unsafe_code)]
 
@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::io;
 use std::ptr::NonNull;
 
-/// What becomes accessible at a time, a large page, and in a region that has none yet.
+/// Granularity of growth: a large page; and the granularity while the region is small.
 const STEP: usize = 2 << 20;
 const FIRST_STEP: usize = 64 << 10;
 
@@ -30,15 +30,15 @@ unsafe impl Send for Region {}
 
 #[cfg(not(miri))]
 impl Region {
-    /// Reserves `len` bytes, rounded up to pages, of which none is accessible.
+    /// Reserves `len` bytes, rounded up to pages, none of which is accessible.
     pub(crate) fn reserve(len: usize) -> io::Result<Region> {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
         let len = len.max(1).next_multiple_of(4096);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping wherever the system has room.
+        // SAFETY: a new mapping at an address that the system chooses.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::empty(), flags) }?;
-        // SAFETY: mapped just now; what a core dump leaves out changes nothing of it. It is as long as the state may
-        // ever become.
+        // SAFETY: mapped just now; leaving it out of core dumps changes no byte of it. The whole reservation is as long
+        // as the largest possible pool, so it is left out.
         let _ = unsafe { madvise(base, len, Advice::LinuxDontDump) };
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("the system mapped address 0"))?;
         Ok(Region { base, len, accessible: Cell::new(0) })
@@ -47,12 +47,12 @@ impl Region {
     fn make_accessible(&self, end: usize) -> io::Result<()> {
         use rustix::mm::{MprotectFlags, mprotect};
         let (start, access) = (self.accessible.get(), MprotectFlags::READ | MprotectFlags::WRITE);
-        // SAFETY: a part of the mapping that nobody has a reference to, for nobody may access it up to now.
+        // SAFETY: a part of the mapping that was inaccessible up to now, so no reference to it exists.
         Ok(unsafe { mprotect(self.base.as_ptr().add(start).cast(), end - start, access) }?)
     }
 
-    /// Asks for large pages behind the first `small` bytes: fewer faults, and addresses are found sooner. A system
-    /// without them says no, and goes on as before.
+    /// Requests large pages behind the first `small` bytes: fewer page faults and TLB misses. A system without them
+    /// refuses, and nothing changes.
     pub(crate) fn prefer_large_pages(&self, small: usize) {
         use rustix::mm::{Advice, madvise};
         let Some(rest) = self.len.checked_sub(small).filter(|&rest| rest > 0) else { return };
@@ -64,7 +64,7 @@ impl Region {
 #[cfg(not(miri))]
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: mapped by `reserve` with this length; whoever had pointers into it borrowed it.
+        // SAFETY: mapped by `reserve` with this length; holders of pointers into it borrowed it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -92,7 +92,7 @@ impl Region {
 #[cfg(miri)]
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: as it was allocated.
+        // SAFETY: allocated by `reserve` with this layout.
         unsafe { std::alloc::dealloc(self.base.as_ptr(), Self::layout(self.len)) };
     }
 }
@@ -108,16 +108,16 @@ impl Region {
         self.len
     }
 
-    /// Bytes from the base on that may be read and written.
+    /// Returns the number of bytes from the base on that may be read and written.
     #[inline(always)]
     pub(crate) fn accessible(&self) -> usize {
         self.accessible.get()
     }
 
-    /// Has at least the first `end` bytes be accessible.
+    /// Makes at least the first `end` bytes accessible.
     ///
     /// # Errors
-    /// The region is smaller, or the system refuses.
+    /// If the region is smaller, or the system refuses.
     #[cold]
     pub(crate) fn grow(&self, end: usize) -> io::Result<()> {
         if end <= self.accessible.get() {
@@ -126,7 +126,7 @@ impl Region {
         if end > self.len {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        // Up to the start of a large page, or there can be none over the end of what is accessible.
+        // Up to the start of a large page; otherwise no large page could span the end of the accessible part.
         let base = self.base.as_ptr().addr();
         let stepped =
             if end <= STEP / 2 { end.next_multiple_of(FIRST_STEP) } else { (base + end).next_multiple_of(STEP) - base };
@@ -144,7 +144,7 @@ impl Region {
 mod tests {
     use super::*;
 
-    /// The access that the system gives to each part of the region, from the base on.
+    /// Returns the access that the system grants to each part of the region, from the base on.
     fn access(region: &Region) -> Vec<(usize, String)> {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("it is there");
         let (base, end) = (region.base().addr(), region.base().addr() + region.len());

@@ -1,7 +1,7 @@
-//! What a `VWeak` names: a ticket for each object that has one, never its place in memory.
+//! Tickets behind `VWeak`: each object that has one is named by a ticket, never by its place in memory.
 //!
-//! Invariant: a ticket stands for one object for as long as that lives, and for nothing after. What a transaction gave
-//! out goes with its undoing; what it dropped stays until its end.
+//! Invariant: a ticket names one object for as long as that lives, and nothing after. A ticket issued in a transaction
+//! is revoked if that is undone; the ticket of an object dropped in a transaction stays valid to its end.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct Tickets {
 }
 
 impl Tickets {
-    /// The ticket of the object at `at`.
+    /// Returns the ticket of the object at `at`.
     pub(crate) fn of(&mut self, at: u64) -> u64 {
         if let Some(&ticket) = self.of.get(&at) {
             return ticket;
@@ -27,12 +27,12 @@ impl Tickets {
         self.last
     }
 
-    /// The place of the object with this ticket.
+    /// Returns the place of the object with this ticket.
     pub(crate) fn find(&self, ticket: u64) -> Option<u64> {
         self.objects.get(&ticket).copied()
     }
 
-    /// The object at `at` is no more, if the transaction ends well.
+    /// Marks the object at `at` as dead, if the transaction commits.
     pub(crate) fn end(&mut self, at: u64) {
         if self.of.contains_key(&at) {
             self.dead.push(at);

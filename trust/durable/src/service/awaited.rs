@@ -1,8 +1,7 @@
-//! The outcome of one future, from the trustee, which has it, to the task that awaits it, which is told when it is
-//! durable.
+//! Outcome of one future: the trustee stores it, the awaiting task gets it once it is durable.
 //!
-//! Invariant K4: a task that was told to wait is woken by its last waker, once the outcome is settled. Checked by loom:
-//! `model.rs`.
+//! Invariant K4: a task that returned `Pending` is woken by its last waker, once the outcome is settled. Checked by
+//! loom: `model.rs`.
 
 use std::task::{Context, Poll, Waker};
 
@@ -25,19 +24,19 @@ impl<U> Awaited<U> {
         Awaited(Mutex::new(State { outcome: None, is_settled: false, waker: None }))
     }
 
-    /// Leaves the outcome, which is not to be told yet.
+    /// Stores the outcome, which is not yet to be returned.
     pub(super) fn put(&self, outcome: Result<U, Error>) {
         lock(&self.0).outcome = Some(outcome);
     }
 
-    /// It may be told, or is lost. Without an outcome: its trustee is gone.
+    /// Marks the outcome as ready, or as lost. If there is none, the trustee is gone.
     pub(super) fn settle(&self, lost: Option<&Why>) {
         let (replaced, waker) = {
             let mut state = lock(&self.0);
             state.is_settled = true;
             (lost.and_then(|why| state.outcome.replace(Err(why.clone().into()))), state.waker.take())
         };
-        // A result of the user's, and the executor's code: not under the lock.
+        // The result is the user's, the waker the executor's code: neither runs under the lock.
         quietly(|| drop(replaced));
         if let Some(waker) = waker {
             quietly(|| waker.wake());
@@ -56,7 +55,7 @@ impl<U> Awaited<U> {
             if state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
                 return Poll::Pending;
             }
-            // Cloning and dropping one is the executor's code, which may call the pool: not under the lock.
+            // Cloning and dropping a waker is the executor's code, which may call the pool: not under the lock.
             match own.take() {
                 Some(waker) => {
                     let replaced = state.waker.replace(waker);

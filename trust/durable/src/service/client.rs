@@ -1,14 +1,14 @@
-//! A client's side: results that wait for their group, in the order of calls (`held.rs`), of each pool that a thread
-//! has called.
+//! Client side: results that wait for their group, in the order of calls (`held.rs`), for each pool that a thread has
+//! called.
 //!
-//! A thread's *ear* is a property of its own to which pools say which groups are durable; what is ready is then let go
+//! Each thread has an `Ear`, a property that pools notify of durable groups. Results that are ready are then delivered
 //! in callback context, where nothing may wait. No fiber waits here, so a thread may end at any time.
 //!
 //! Invariants:
 //! - Each entry is called once, or dropped with its thread.
-//! - A record stays while a [`Call`] of its pool is under way or results are held (K2); it goes when the pool has said
-//!   its last word and nothing is left. No record is borrowed while user's code or another record's owner may run: what
-//!   is told or dropped is taken out first.
+//! - A record stays while a [`Call`] of its pool is in flight or results are held (K2); it is removed when the pool has
+//!   ended and nothing is left. No record is borrowed while user's code or another record's owner may run: entries to
+//!   call or drop are taken out first.
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
@@ -23,11 +23,11 @@ pub(crate) use super::held::{News, Verdict, Why};
 use crate::hash::ByNumber;
 use crate::unwind::quietly;
 
-/// The property of a client's thread.
+/// Property of a client's thread, the target of notifications.
 pub(crate) struct Ear;
 
 impl Drop for Ear {
-    /// The thread's trustee ends: what is left here is dropped, and its number as a client means nothing any more.
+    /// The thread's trustee ends: its records are dropped, and its client number becomes invalid.
     fn drop(&mut self) {
         let Pools { records, ear } = POOLS.with(|pools| pools.take());
         records.values().for_each(abandon);
@@ -35,11 +35,11 @@ impl Drop for Ear {
     }
 }
 
-/// Results that are held whose entries are of one type, in the order of calls: a box for each would be an allocation
-/// for each call.
+/// Queue of held results with entries of one type, in the order of calls: a box for each would be an allocation for
+/// each call.
 struct Alike<F>(RefCell<VecDeque<F>>);
 
-/// Room for so many entries is kept.
+/// Capacity that an emptied queue keeps.
 const ROOM: usize = 8192;
 
 trait Entries {
@@ -73,22 +73,22 @@ impl<F: FnOnce(Verdict)> Entries for Alike<F> {
     }
 }
 
-/// A result that is held: the first of these that is left, when its turn has come.
+/// Entry for a held result: stands for the first remaining result of its queue, when its turn comes.
 type Entry = Rc<dyn Entries>;
 
-/// What this thread knows of a pool.
+/// This thread's state for a pool.
 struct Record {
     pool: u64,
     /// The number of this thread as a client.
     client: u64,
     held: Held<Entry>,
-    /// What `held` names, by the type of the entries; the last one used is the first.
+    /// The queues behind the entries of `held`, by type of closure; the last one used comes first.
     entries: Vec<(TypeId, Rc<dyn Any>)>,
-    /// A trust of the pool, so that it lives for as long as results are awaited here.
+    /// A trust of the pool, which keeps it alive while results are awaited here.
     kept: Option<Box<dyn Any>>,
-    /// Callers that wait for room.
+    /// Callers that wait for space.
     room: Vec<Promise<bool>>,
-    /// Entries are about to be told.
+    /// A delivery of entries is scheduled or running.
     is_telling: bool,
 }
 
@@ -118,22 +118,23 @@ struct Pools {
 }
 
 thread_local! {
-    /// Without a destructor: they are used as long as the thread's trustee is there, also by destructors of other
-    /// thread-locals. The ear, which goes with the trustee, empties them.
+    /// Without a destructor: the records are used as long as the thread's trustee is alive, also by destructors of
+    /// other thread-locals. The `Ear`, which ends with the trustee, empties them.
     static POOLS: ManuallyDrop<RefCell<Pools>> = ManuallyDrop::default();
 }
 
-/// Results that a thread holds for a pool before callers that may wait do.
+/// The most results that a thread holds for a pool before callers wait, if they may.
 const HELD_MAX: usize = 65_536;
 
-/// A call on a pool by this thread, from before it is sent until its result is told or held.
+/// A call on a pool by this thread, from before it is sent until its result is delivered or held.
 pub(crate) struct Call {
     record: Shared,
     is_over: bool,
 }
 
 impl Call {
-    /// Before the call is sent. `introduce` is given number and ear of this thread if the pool does not know them.
+    /// Begins a call, before it is sent. `introduce` is called with number and `Ear` of this thread if the pool does
+    /// not know them.
     #[inline]
     pub(crate) fn begin(pool: u64, introduce: impl FnOnce(u64, Trust<Ear>)) -> Call {
         if let Some(record) = POOLS.with(|pools| pools.borrow().records.get(&pool).cloned()) {
@@ -153,26 +154,26 @@ impl Call {
         call
     }
 
-    /// The number of this thread as a client.
+    /// Returns the number of this thread as a client.
     #[inline]
     pub(crate) fn client(&self) -> u64 {
         self.record.borrow().client
     }
 
-    /// Are so many results held that a caller waits for room, if it may?
+    /// Are so many results held that a caller waits for space, if it may?
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.record.borrow().held.len() >= HELD_MAX
     }
 
-    /// What such a caller waits for.
+    /// Returns the promise that such a caller waits for.
     pub(crate) fn room(&self) -> Pending<bool> {
         let (keeps, settled) = promise();
         self.record.borrow_mut().room.push(keeps);
         settled
     }
 
-    /// What `keep` gives keeps the pool until nothing is awaited here any more.
+    /// Keeps the result of `keep`, which keeps the pool alive, until nothing is awaited here any more.
     #[inline]
     pub(crate) fn keep<K: 'static>(&self, keep: impl FnOnce() -> K) {
         if self.record.borrow().kept.is_none() {
@@ -181,12 +182,12 @@ impl Call {
         }
     }
 
-    /// Has `entry` called when the group is durable, which may be at once.
+    /// Calls `entry` when the group is durable, which may be at once.
     #[inline]
     pub(crate) fn hold(mut self, mark: u64, entry: impl FnOnce(Verdict) + 'static) {
         let verdict = self.record.borrow().held.verdict(mark);
         match verdict {
-            // Under way until it is told.
+            // The call counts as in flight until then.
             Some(verdict) => entry(verdict),
             None => {
                 let record = &mut *self.record.borrow_mut();
@@ -225,7 +226,7 @@ impl Drop for Call {
     }
 }
 
-/// Drops what keeps the pool, and its record after its last word, if nothing is awaited any more.
+/// Drops the trust that keeps the pool alive, and the record of an ended pool, if nothing is awaited any more.
 fn let_go(record: &Shared) {
     let (kept, is_over, pool) = {
         let record = &mut *record.borrow_mut();
@@ -241,7 +242,7 @@ fn let_go(record: &Shared) {
     drop(kept);
 }
 
-/// Drops what is held. Each by itself: a panic of one while another one unwinds would end the process.
+/// Drops held entries, each by itself: a panic of one while another one unwinds would abort the process.
 fn abandon(record: &Shared) {
     while let Some(entry) = { record.borrow_mut().held.abandon() } {
         quietly(|| entry.drop_first());
@@ -262,22 +263,22 @@ fn ear() -> Trust<Ear> {
     })
 }
 
-/// The ear hears of a pool.
+/// Handles a notification of a pool.
 pub(crate) fn hear(pool: u64, news: News) {
     take(pool, |held| held.hear(news));
 }
 
-/// The ear hears that the disk failed, after this group.
+/// Handles the notification that the disk failed after group `durable`.
 pub(crate) fn hear_lost(_: &mut Ear, (pool, durable, cause): (u64, u64, String)) {
     take(pool, |held| held.hear_lost(durable, cause));
 }
 
-/// Nothing is heard of a pool any more whose calls find nobody.
+/// Marks a pool as gone, after a call found no trustee.
 pub(crate) fn is_gone(pool: u64) {
     take(pool, |held| held.hear(News::Gone));
 }
 
-/// How many pools this thread has a record of.
+/// Returns the number of pools that this thread has a record of.
 #[cfg(test)]
 pub(crate) fn records() -> usize {
     POOLS.with(|pools| pools.borrow().records.len())
@@ -295,19 +296,19 @@ fn take(pool: u64, change: impl FnOnce(&mut Held<Entry>)) {
         record.held.is_ready() && !std::mem::replace(&mut record.is_telling, true)
     };
     if is_ready {
-        // In callback context, when what runs now is done.
+        // In callback context, after the code that runs now.
         ear.apply_then(|_| (), move |()| tell(&record));
     } else {
         let_go(&record);
     }
 }
 
-/// Calls the entries whose verdict is known. Results that come meanwhile stand behind them.
+/// Calls the entries that have a verdict. Results that come meanwhile queue behind them.
 fn tell(record: &Shared) {
     loop {
         let next = record.borrow_mut().held.pop();
         let Some((entry, verdict)) = next else { break };
-        // The others are called all the same.
+        // After a panic the others are still called.
         quietly(|| entry.tell_first(verdict));
     }
     let room = {

@@ -1,4 +1,4 @@
-//! Who waits for the end of a pool: those who close it, at the same time or one after the other.
+//! Callers that close a pool and wait for its end, at the same time or one after the other.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use trust::Promise;
 
 use crate::sync::{Mutex, lock};
 
-/// What is kept with the cause if something was lost.
+/// Completion that is called with the cause if something was lost.
 pub(crate) trait Ends {
     fn end(self, lost: Option<String>);
 }
@@ -17,12 +17,12 @@ impl Ends for Promise<Option<String>> {
     }
 }
 
-/// Shared by the core, which adds to it, and the disk thread, which has the last word. Checked by loom: `model.rs`.
+/// Waiting closers: the core adds to them, the disk thread ends them. Checked by loom: `model.rs`.
 pub(crate) struct Closers<P = Promise<Option<String>>>(Mutex<State<P>>);
 
 enum State<P> {
     Waiting(Vec<P>),
-    /// Files and lock are let go of; the cause if something was lost.
+    /// Files and lock are released; the cause if something was lost.
     Ended(Option<String>),
 }
 
@@ -33,7 +33,7 @@ impl<P> Default for Closers<P> {
 }
 
 impl<P: Ends> Closers<P> {
-    /// Has the promise kept at the end, which may have been.
+    /// Registers a promise to be kept at the end, or keeps it at once if that is past.
     pub(crate) fn add(&self, promise: P) {
         let mut state = lock(&self.0);
         match &mut *state {
@@ -46,7 +46,7 @@ impl<P: Ends> Closers<P> {
         }
     }
 
-    /// The end.
+    /// Marks the end and keeps all promises.
     pub(crate) fn end(&self, lost: Option<String>) {
         let before = std::mem::replace(&mut *lock(&self.0), State::Ended(lost.clone()));
         if let State::Waiting(waiting) = before {
@@ -55,15 +55,15 @@ impl<P: Ends> Closers<P> {
     }
 }
 
-/// Tells those who close the pool when it is dropped: at the end of the disk thread, also by a panic.
+/// Guard that notifies the closers when it is dropped: at the end of the disk thread, also by a panic.
 pub(super) struct End {
     closers: Arc<Closers>,
-    /// Why something was lost, if so.
+    /// Cause if something was lost.
     lost: Option<String>,
 }
 
 impl End {
-    /// For an end without a word, this is the cause.
+    /// Makes a guard; `lost` is the cause if the thread ends without calling `set`.
     pub(super) fn new(lost: &str) -> End {
         End { closers: Arc::default(), lost: Some(lost.into()) }
     }
@@ -72,7 +72,7 @@ impl End {
         Arc::clone(&self.closers)
     }
 
-    /// The cause if something was lost.
+    /// Sets the cause, `None` if nothing was lost.
     pub(super) fn set(&mut self, lost: Option<String>) {
         self.lost = lost;
     }

@@ -1,4 +1,4 @@
-//! A new image, copied slice by slice between transactions, and the log that goes with it.
+//! A new image, copied slice by slice between transactions, and the log that belongs to it.
 
 use super::core::Core;
 use super::jobs::Job;
@@ -7,31 +7,32 @@ use crate::files::format::SLICE;
 /// A log longer than this, and than the image, is replaced by a new generation.
 const LOG_MIN: u64 = if cfg!(debug_assertions) { 1 << 20 } else { 64 << 20 };
 
-/// A new image under way: where the next slice begins, and its length.
+/// A new image in progress: start of the next slice, and total length.
 pub(super) struct Copying {
     next: usize,
     len: usize,
     end: End,
 }
 
-/// How far a new image is.
+/// Progress of a new image.
 #[derive(Clone, Copy)]
 enum End {
     /// Slices are still to be copied.
     Open,
-    /// All are; it is complete once this group is durable.
+    /// All slices are copied; the image is complete once this group is durable.
     At(u64),
-    /// The disk thread was told that it is complete.
+    /// The disk thread was notified of the completion.
     Told,
 }
 
 impl Core {
-    /// The new image: begins one where the log is long enough, has its next slice written when one was, ends it.
+    /// Advances the new image: begins one when the log is long enough, sends its next slice when one was written, ends
+    /// it.
     pub(super) fn go_on_copying(&mut self, was_written: bool) {
         let Some(copying) = &mut self.copying else {
             if self.stats.log_bytes > LOG_MIN.max(self.image_bytes) && self.lost.is_none() {
                 let len = self.memory.high_water();
-                // The open group is the first of the new log: what the disk has before it goes to the old one.
+                // The open group is the first of the new log: records queued before it go to the old one.
                 self.copying = Some(Copying { next: 0, len, end: End::Open });
                 self.stats.generations += 1;
                 self.stats.log_bytes = 0;

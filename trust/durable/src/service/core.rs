@@ -1,14 +1,14 @@
-//! A pool at its trustee: transactions, groups, who waits for them.
+//! A pool at its trustee: transactions, groups, waiters.
 //!
-//! Here: what a call or a report changes. Who is told of it: `told.rs`. New images: `copying.rs`.
+//! Here: state changes by calls and reports. Notifications after them: `told.rs`. New images: `copying.rs`.
 //!
 //! Invariants:
-//! - G1: groups are numbered; one is open. The disk has two at most: it writes one, and the next lies ready when that
-//!   one is half done, so that it need not wait for this thread's turn. A result depends on the last group that had
-//!   changed something by its transaction.
-//! - G2: nothing here waits, and no user's code or message to others runs while the core is borrowed but the
-//!   transaction itself.
-//! - G3: the disk thread knows a pool by number. A number whose pool is gone means nothing.
+//! - G1: groups are numbered; one is open. The disk has two at most: it writes one, and the next is queued when that
+//!   one is half done, so that the disk does not wait for this thread's turn. A result depends on the last group that
+//!   has changes made up to its transaction.
+//! - G2: nothing here waits. While the core is borrowed, the transaction is the only user's code that runs, and no
+//!   message to others is handled.
+//! - G3: the disk thread refers to a pool by number. The number of a pool that is gone means nothing.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -38,7 +38,7 @@ use crate::property::Outcome;
 use crate::stats::DurableStats;
 use crate::unwind;
 
-/// The group of what will never be durable: told when the pool is lost.
+/// Group of changes that will never be durable: its waiters are notified when the pool is lost.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// See the file's documentation.
@@ -47,16 +47,16 @@ pub(crate) struct Core {
     number: u64,
     jobs: Sender<Job>,
     lock: (u64, u64),
-    /// The group that is open.
+    /// The open group.
     pub(super) open: u64,
     pub(super) durable: u64,
-    /// What the disk has not reported yet: groups, or the first files.
+    /// Jobs that the disk has not reported yet: groups, or the first files.
     with_disk: u32,
-    /// The disk has reported it, and pauses before the next.
+    /// The disk has reported the group, and pauses before the next.
     is_pausing: bool,
     is_closing_scheduled: bool,
     within: Option<Duration>,
-    /// When the oldest change that is not durable was made, for `within`.
+    /// Time of the oldest change that is not durable, for `within`.
     oldest: Option<Instant>,
     open_since: Option<Instant>,
     pub(super) clients: Waiting<Arc<Trust<Ear>>>,
@@ -67,17 +67,17 @@ pub(crate) struct Core {
     pub(crate) lost: Option<String>,
     /// Calls are refused.
     pub(crate) is_closed: bool,
-    /// It ends once all is durable.
+    /// The pool ends once everything is durable.
     is_ending: bool,
     closers: Arc<Closers>,
     pub(super) is_created: bool,
-    /// Who waits for the first files.
+    /// The caller that waits for the first files.
     pub(super) creating: Option<Promise<Option<String>>>,
     pub(super) stats: DurableStats,
     pub(super) image_bytes: u64,
-    /// When the disk began the group that it writes, as far as is known here.
+    /// Start of the group that the disk writes now, as far as known here.
     writing_since: Instant,
-    /// How long it takes for one, lately.
+    /// Moving average of the time that a group takes.
     writing_takes: Duration,
     rooms: Rooms,
 }
@@ -87,12 +87,12 @@ type Cores = HashMap<u64, Rc<RefCell<Core>>, ByNumber>;
 thread_local! {
     /// The pools of this thread by number.
     ///
-    /// Without a destructor: they are used as long as the thread's trustee is there, also by destructors of other
+    /// Without a destructor: they are used as long as the thread's trustee is alive, also by destructors of other
     /// thread-locals. Each is taken out when its property is dropped, at the latest with the trustee.
     static CORES: ManuallyDrop<RefCell<Cores>> = ManuallyDrop::default();
 }
 
-/// A number that nobody foresees.
+/// Returns an unpredictable number.
 pub(crate) fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
@@ -133,7 +133,7 @@ impl Core {
         }
     }
 
-    /// Makes it known to the disk thread's reports.
+    /// Registers the core for the disk thread's reports.
     pub(crate) fn register(core: &Rc<RefCell<Core>>) {
         let number = core.borrow().number;
         CORES.with(|cores| cores.borrow_mut().insert(number, Rc::clone(core)));
@@ -151,7 +151,7 @@ impl Core {
         drop(core);
     }
 
-    /// That with this number, if it is there. On its trustee's thread.
+    /// Returns the core with this number, if it exists. On its trustee's thread.
     pub(super) fn find(number: u64) -> Option<Rc<RefCell<Core>>> {
         CORES.with(|cores| cores.borrow().get(&number).cloned())
     }
@@ -160,7 +160,7 @@ impl Core {
         self.number
     }
 
-    /// The first files of a new pool are to be made.
+    /// Requests the first files of a new pool.
     pub(crate) fn create(&mut self) {
         self.memory.take_changes();
         let mut bytes = Vec::new();
@@ -174,20 +174,21 @@ impl Core {
     pub(crate) fn send(&mut self, job: Job) {
         if self.jobs.send(job).is_err() && self.lost.is_none() {
             self.lost = Some("the disk thread has ended".into());
-            // Those who wait already are told.
+            // Notifies the present waiters.
             self.later(|_| ());
         }
     }
 
-    /// Changes the core after what runs now, in a fiber, and tells whom that concerns. False if no fiber can be
-    /// started.
+    /// Changes the core in a fiber, after the code that runs now, and notifies everyone concerned. False if no fiber
+    /// can be started.
     fn later(&self, change: fn(&mut Core)) -> bool {
         let number = self.number;
-        // It begins after this at the earliest, so it is finished only where it was dropped.
+        // The fiber begins later, so it is finished here only if it was dropped unrun.
         !trust::spawn(move || update(number, change)).is_finished()
     }
 
-    /// After a transaction or a read of the client: the group that its result depends on, 0 if that is durable.
+    /// Called after a transaction or read of the client: returns the group that its result depends on, 0 if that is
+    /// durable.
     pub(crate) fn after(&mut self, is_undone: bool, client: u64) -> u64 {
         self.stats.transactions += 1;
         self.stats.undone += u64::from(is_undone);
@@ -205,23 +206,23 @@ impl Core {
         self.note(mark, client)
     }
 
-    /// Has the client told when the group is durable; 0 is.
+    /// Registers the client for a notification when the group is durable; group 0 always is.
     pub(crate) fn note(&mut self, mark: u64, client: u64) -> u64 {
         self.clients.note(mark, client);
         mark
     }
 
-    /// With `within` the disk pauses after each group, and the next is closed after that.
+    /// With `within` the disk pauses after each group, and the next is closed only after the pause.
     fn with_disk_max(&self) -> u32 {
         if self.within.is_none() && self.is_created { 2 } else { 1 }
     }
 
-    /// The last group that has changed anything, if it is not durable; sees to it that it gets so.
+    /// Returns the last group that has changed anything, 0 if it is durable; makes sure that it becomes durable.
     pub(crate) fn mark(&mut self) -> u64 {
         if self.memory.has_changes() {
             if self.with_disk < self.with_disk_max() && !self.is_closing_scheduled {
                 self.is_closing_scheduled = true;
-                // When what has come with this request has run; else at once, without that.
+                // After the requests that came with this one; if no fiber can be started, at once, without them.
                 let mark = self.open;
                 if !self.later(Core::close) {
                     self.close();
@@ -233,33 +234,34 @@ impl Core {
         if self.open - 1 > self.durable { self.open - 1 } else { 0 }
     }
 
-    /// What a call of this client gets that cannot run, and the group to wait for: after a loss its cause is told then.
+    /// Answer to a call that cannot run, and the group to wait for: after a loss, the cause comes with the
+    /// notification.
     pub(crate) fn refuses<V>(&mut self, client: u64) -> Option<(u64, Outcome<V>)> {
         if self.is_closed {
             return Some((0, Outcome::Closed));
         }
         self.lost.as_ref()?;
         self.note(NEVER, client);
-        // After this request, so after whatever introduces the client.
+        // After this request, so after the message that introduces the client.
         let is_told = self.later(|_| ());
         Some((if is_told { NEVER } else { 0 }, Outcome::Lost))
     }
 
-    /// The group that all before depends on, for who waits in any case.
+    /// Returns the group that everything before depends on, for a caller that waits in any case.
     pub(crate) fn sync(&mut self, client: u64) -> u64 {
         let mark = self.mark();
         self.hurry(mark > 0);
         self.note(mark, client)
     }
 
-    /// Ends the disk thread's pause, also the one after the group that it writes now.
+    /// Ends the disk thread's pause, or skips the one after the group that it writes now.
     fn hurry(&mut self, is_wanted: bool) {
         if is_wanted && self.with_disk > 0 && self.within.is_some() {
             self.send(Job::Hurry);
         }
     }
 
-    /// Keeps the promise once the first files are there, or with the cause if they cannot be.
+    /// Keeps the promise once the first files are durable, or with the cause if they cannot be.
     pub(crate) fn created(&mut self, promise: Promise<Option<String>>) {
         if self.is_created || self.lost.is_some() {
             promise.keep_with(if self.is_created { None } else { self.lost.clone() });
@@ -268,7 +270,7 @@ impl Core {
         }
     }
 
-    /// Has a copy of the memory written to the folder that was left with the promise's name.
+    /// Starts writing a copy of the memory to the folder that is registered under the promise's id.
     pub(crate) fn snapshot(&mut self, promise: Promise<bool>) {
         if self.lost.is_some() || self.is_closed {
             return drop(promise);
@@ -278,7 +280,7 @@ impl Core {
         self.send(Job::Snapshot { bytes, seed: self.memory.seed(), promise });
     }
 
-    /// Has a future woken when its group is durable.
+    /// Registers a future to be woken when its group is durable.
     pub(crate) fn note_future(&mut self, mark: u64, future: u64) {
         self.futures.push_back((mark, future));
     }
@@ -288,7 +290,7 @@ impl Core {
         self.clients.len()
     }
 
-    /// Gives those who are to be asked whether they are still there.
+    /// Registers a client. Returns the clients that are to be asked whether they still exist.
     pub(super) fn register_client(&mut self, client: u64, ear: Trust<Ear>) -> Vec<(u64, Arc<Trust<Ear>>)> {
         self.clients.register(client, Arc::new(ear));
         self.clients.take_to_sweep()
@@ -329,8 +331,8 @@ impl Core {
         }
     }
 
-    /// Ends the pool once all is durable. The promise is kept when its folder is free, with the cause if something was
-    /// lost.
+    /// Ends the pool once everything is durable. The promise is kept when its folder is free, with the cause if
+    /// something was lost.
     pub(crate) fn close_pool(&mut self, promise: Promise<Option<String>>) {
         self.closers.add(promise);
         if self.is_closed {
@@ -346,7 +348,7 @@ impl Core {
         }
     }
 
-    /// Keeps the text of a panic; the ticket for it.
+    /// Keeps the text of a panic; returns its ticket.
     pub(crate) fn keep_text(&mut self, panic: Box<dyn Any + Send>) -> u64 {
         self.last_text += 1;
         texts::keep(self.number, self.last_text, unwind::text(&*panic));
@@ -370,7 +372,7 @@ impl Core {
         }
     }
 
-    /// What a report changes.
+    /// Applies a report.
     fn take(&mut self, report: Report) {
         match report {
             Report::Durable { group, bytes, log_bytes, began, ended, buffer } => {
@@ -385,7 +387,7 @@ impl Core {
                     self.stats.sync_ns += took.as_nanos() as u64;
                     self.stats.sync_ns_max = self.stats.sync_ns_max.max(took.as_nanos() as u64);
                     self.writing_takes = (self.writing_takes * 7 + took) / 8;
-                    // That of the next, if it lay ready.
+                    // Start of the next group, if it was queued.
                     self.writing_since = ended;
                 }
                 self.oldest = self.open_since;
@@ -413,13 +415,13 @@ impl Core {
     }
 }
 
-/// What the disk thread says to the pool with this number, on its trustee's thread.
+/// Applies a report of the disk thread to the pool with this number, on its trustee's thread.
 pub(crate) fn report(number: u64, report: Report) {
     update(number, |core| core.take(report));
 }
 
 impl Drop for Core {
-    /// The last handle is gone, or the trustee. The disk thread finishes by itself.
+    /// The last handle or the trustee is gone. The disk thread finishes by itself.
     fn drop(&mut self) {
         if !self.is_closed || self.is_ending {
             lock::is_closing(self.lock);
@@ -429,7 +431,7 @@ impl Drop for Core {
                 self.send(Job::Group(record));
             }
         }
-        // Those that wait for nothing as well: they forget the pool.
+        // Also clients that wait for nothing: they drop their record of the pool.
         for ear in self.clients.drain() {
             tell_ear(&ear, self.number, News::Gone, |_| ());
         }

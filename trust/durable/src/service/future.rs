@@ -1,8 +1,8 @@
 //! Results for async programs: in a table of the process, by number, until their group is durable.
 //!
-//! The calling thread has no worker and gets none. The closure carries the number; the trustee leaves the value in the
-//! table, and the core's word wakes the task. A call that finds the trustee's window of calls full is not sent yet: the
-//! future has it, and sends it when it is polled.
+//! The calling thread has no worker and gets none. The closure carries the number; the trustee stores the value in the
+//! table, and the core's notification wakes the task. A call that finds the trustee's window of calls full is not sent
+//! yet: the future keeps it, and sends it when it is polled.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -18,9 +18,9 @@ use super::held::Why;
 use crate::error::Error;
 use crate::unwind::quietly;
 
-/// An entry, whatever its value.
+/// Entry of the table, with its value type erased.
 trait Slot: Send + Sync {
-    /// The value may be given, or is lost.
+    /// Marks the value as ready, or as lost.
     fn settle(&self, lost: Option<&Why>);
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
@@ -42,15 +42,15 @@ impl<U: Send + 'static> Slot for Awaited<U> {
     }
 }
 
-/// The result of [`Durable::apply_async`](crate::Durable::apply_async), on the disk. Dropping it discards the result:
-/// the closure runs all the same, unless there was no room for it yet.
+/// Future of a durable result, from [`Durable::apply_async`](crate::Durable::apply_async). Dropping it discards the
+/// result: the closure still runs, unless there was no space for it yet.
 #[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
 pub struct DurableFuture<U> {
     number: u64,
     slot: Arc<Awaited<U>>,
-    /// The call, up to when it is sent.
+    /// The call, until it is sent.
     unsent: Option<TryApplyFuture<()>>,
-    /// A trust of the pool, so that it lives for as long as the result is awaited.
+    /// A trust of the pool, which keeps it alive while the result is awaited.
     kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -61,24 +61,24 @@ impl<U> std::fmt::Debug for DurableFuture<U> {
 }
 
 impl<U: Send + 'static> DurableFuture<U> {
-    /// Of the call that `send` makes, whose closure carries what it is given and leaves the outcome in the table.
-    /// `kept` keeps the pool.
+    /// Makes the future of a call. `send` makes the call with a closure that carries its argument and stores the
+    /// outcome in the table. `kept` keeps the pool alive.
     pub(crate) fn new(kept: impl Send + 'static, send: impl FnOnce(Carried) -> TryApplyFuture<()>) -> Self {
         let number = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slot = Arc::new(Awaited::new());
         table().get_or_insert_default().insert(number, Arc::clone(&slot) as Arc<dyn Slot>);
         let call = send(Carried(number));
-        // Dropped unsent, a call is taken back.
+        // Dropping an unsent call cancels it.
         let unsent = (!call.is_sent()).then_some(call);
         DurableFuture { number, slot, unsent, kept: Mutex::new(Some(Box::new(kept))) }
     }
 }
 
-/// Leaves the value of a future, if it is still wanted.
+/// Stores the value of a future, if it is still wanted.
 pub(crate) fn put<U: Send + 'static>(number: u64, outcome: Result<U, Error>) {
     let slot = table().as_ref().and_then(|table| table.get(&number).cloned());
     match slot.map(|slot| slot.as_any().downcast::<Awaited<U>>()) {
-        // Where the future is dropped meanwhile the outcome is dropped here: a panic of its destructor would poison the
+        // If the future is dropped meanwhile, the outcome is dropped here: a panic of its destructor would poison the
         // pool.
         Some(Ok(awaited)) => quietly(|| {
             awaited.put(outcome);
@@ -88,7 +88,7 @@ pub(crate) fn put<U: Send + 'static>(number: u64, outcome: Result<U, Error>) {
     }
 }
 
-/// The value may be given, or is lost.
+/// Marks the value as ready, or as lost.
 pub(crate) fn settle(number: u64, lost: Option<&Why>) {
     let slot = table().as_mut().and_then(|table| table.remove(&number));
     if let Some(slot) = slot {
@@ -124,12 +124,13 @@ impl<U> Drop for DurableFuture<U> {
     }
 }
 
-/// Carried by the closure of a future: if that never runs, the future is told.
+/// Number of a future, carried by its closure: if the closure never runs, the future is notified.
 pub(crate) struct Carried(pub(crate) u64);
 
 impl Drop for Carried {
     fn drop(&mut self) {
-        // Where it has run, its number is in the core's list, and `Carried` was taken apart.
+        // Only for a closure that did not run: one that runs registers its number with the core and dismantles
+        // `Carried`.
         settle(self.0, None);
     }
 }

@@ -1,11 +1,11 @@
-//! What a client's thread holds of one pool: results that wait for their group, in the order of calls. Nothing here
+//! Results of one pool that a client's thread holds until their group is durable, in the order of calls. Nothing here
 //! knows of threads, pools or messages.
 //!
 //! Invariants:
-//! - K1: an entry is given back once, in the order of calls, when its group is durable or the pool has ended: at once
-//!   if that is known and nothing waits before it, else by [`pop`](Held::pop).
-//! - K2: while a call is under way or an entry waits the record is not [quiet](Held::is_quiet), so what the pool says
-//!   meanwhile is heard.
+//! - K1: an entry is returned once, in the order of calls, when its group is durable or the pool has ended: at once if
+//!   that is known and nothing waits before it, otherwise by [`pop`](Held::pop).
+//! - K2: while a call is in flight or an entry waits the record is not [quiet](Held::is_quiet), so notifications of the
+//!   pool are received meanwhile.
 //!
 //! Checked by loom, together with `waiting.rs`: `model.rs`.
 
@@ -13,17 +13,17 @@ use std::collections::VecDeque;
 
 use crate::error::Error;
 
-/// What a pool says.
+/// Notification of a pool.
 #[derive(Clone, Copy)]
 pub(crate) enum News {
     Durable(u64),
     Gone,
 }
 
-/// What becomes of a result.
+/// Final state of a result.
 pub(crate) type Verdict = Result<(), Why>;
 
-/// Why a result will not be durable.
+/// Reason why a result will not be durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Why {
     Lost(String),
@@ -39,16 +39,16 @@ impl From<Why> for Error {
     }
 }
 
-/// See the file's documentation. `W` is called with its verdict, by whoever gets it from here.
+/// Queue of held results. The caller that takes an entry `W` from here calls it with its verdict.
 pub(super) struct Held<W> {
     durable: u64,
     end: Option<Why>,
     queue: VecDeque<(u64, W)>,
-    /// Calls that are under way.
+    /// Calls in flight.
     calls: usize,
 }
 
-/// Of an entry of this group. What is durable is, whatever came later.
+/// Returns the verdict for a group. A durable group stays durable, also after a loss.
 fn verdict(mark: u64, durable: u64, end: Option<&Why>) -> Verdict {
     match end {
         Some(why) if mark > durable => Err(why.clone()),
@@ -61,25 +61,25 @@ impl<W> Held<W> {
         Held { durable: 0, end: None, queue: VecDeque::new(), calls: 0 }
     }
 
-    /// A call begins.
+    /// Counts a new call.
     #[inline]
     pub(super) fn begin(&mut self) {
         self.calls += 1;
     }
 
-    /// A call has ended: it is told, or held here.
+    /// Counts a call as ended: its result is delivered, or held here.
     #[inline]
     pub(super) fn finish(&mut self) {
         self.calls -= 1;
     }
 
-    /// Nothing is awaited any more.
+    /// Is nothing awaited any more?
     #[inline]
     pub(super) fn is_quiet(&self) -> bool {
         self.calls == 0 && self.queue.is_empty()
     }
 
-    /// The pool has said its last word.
+    /// Has the pool ended?
     pub(super) fn has_ended(&self) -> bool {
         self.end.is_some()
     }
@@ -88,22 +88,22 @@ impl<W> Held<W> {
         self.queue.len()
     }
 
-    /// The verdict of a result of this group, if it is known and nothing waits before it.
+    /// Returns the verdict of a result of this group, if it is known and nothing waits before it.
     #[inline]
     pub(super) fn verdict(&self, mark: u64) -> Option<Verdict> {
-        // Behind what waits, whatever its group: in the order of calls.
+        // To keep the order of calls a result queues behind waiting ones, even if its group is durable.
         let is_known = self.queue.is_empty() && self.is_decided(mark);
         is_known.then(|| verdict(mark, self.durable, self.end.as_ref()))
     }
 
-    /// Keeps an entry whose verdict is not known.
+    /// Queues an entry that has no verdict yet.
     #[inline]
     pub(super) fn push(&mut self, mark: u64, entry: W) {
         let mark = self.queue.back().map_or(mark, |&(last, _)| last.max(mark));
         self.queue.push_back((mark, entry));
     }
 
-    /// Hears what the pool says.
+    /// Applies a notification of the pool.
     pub(super) fn hear(&mut self, news: News) {
         match news {
             News::Durable(group) => self.durable = self.durable.max(group),
@@ -111,13 +111,13 @@ impl<W> Held<W> {
         }
     }
 
-    /// Hears that the disk failed, after this group.
+    /// Applies the notification that the disk failed after group `durable`.
     pub(super) fn hear_lost(&mut self, durable: u64, cause: String) {
         self.durable = self.durable.max(durable);
         self.end = Some(Why::Lost(cause));
     }
 
-    /// The first entry, which nobody will be told of.
+    /// Removes the first entry, which will not be called.
     pub(super) fn abandon(&mut self) -> Option<W> {
         self.queue.pop_front().map(|(_, entry)| entry)
     }
@@ -127,12 +127,12 @@ impl<W> Held<W> {
         mark <= self.durable || self.end.is_some()
     }
 
-    /// Is there an entry whose verdict is known?
+    /// Does the first entry have a verdict?
     pub(super) fn is_ready(&self) -> bool {
         self.queue.front().is_some_and(|&(mark, _)| self.is_decided(mark))
     }
 
-    /// The first entry and its verdict, if that is known.
+    /// Removes the first entry with its verdict, if it has one.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<(W, Verdict)> {
         if !self.is_ready() {

@@ -1,4 +1,4 @@
-//! What a pool's core and its disk thread say to each other.
+//! Messages between a pool's core and its disk thread.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use trust::Promise;
 use super::core;
 use crate::files::format::Record;
 
-/// What the disk thread is asked for.
+/// Job for the disk thread.
 pub(crate) enum Job {
     /// The first files, of this memory.
     Create {
@@ -15,7 +15,7 @@ pub(crate) enum Job {
         seed: u64,
     },
     Group(Record),
-    /// From this group on there is a new generation, whose image has so many bytes.
+    /// From this group on there is a new generation, with an image of `len` bytes.
     Generation {
         first: u64,
         len: u64,
@@ -25,45 +25,45 @@ pub(crate) enum Job {
     Image {
         end: u64,
     },
-    /// A copy of the memory, for the folder that was left with the promise's name.
+    /// A copy of the memory, for the folder that is registered under the promise's id.
     Snapshot {
         bytes: Vec<u8>,
         seed: u64,
         promise: Promise<bool>,
     },
-    /// Somebody waits: no pause before the next group.
+    /// A caller waits: no pause before the next group.
     Hurry,
-    /// Ends it.
+    /// Ends the thread.
     Close,
     /// A fault that tests plant.
     #[cfg(test)]
     Panic,
 }
 
-/// What the disk thread says.
+/// Report of the disk thread.
 pub(crate) enum Report {
     /// This group is on the disk.
     Durable {
         group: u64,
         bytes: u64,
         log_bytes: u64,
-        /// When its writing began and ended.
+        /// Start and end of its writing.
         began: Instant,
         ended: Instant,
-        /// The room of its record.
+        /// The buffer of its record.
         buffer: Vec<u8>,
     },
-    /// After a pause: the next one may come.
+    /// The pause is over: the next group may come.
     Free,
     /// A slice was written.
     Copied,
-    /// The new image is there.
+    /// The new image is complete.
     Image,
     Lost(String),
 }
 
-/// What the disk thread says to the core: in a fiber at the trustee, or where none can be started there, when that is
-/// dropped unrun.
+/// A report on its way to the core. It is delivered by a fiber at the trustee, or by the drop of that fiber's closure
+/// if no fiber can be started.
 pub(super) struct Said {
     number: u64,
     report: Option<Report>,
@@ -87,7 +87,7 @@ impl Said {
 
 impl Drop for Said {
     fn drop(&mut self) {
-        // Where the trustee is gone, this is another thread, which has no pool of this number.
+        // If the trustee is gone, this runs on another thread, which has no pool of this number.
         self.tell_once();
     }
 }

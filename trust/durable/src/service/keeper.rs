@@ -1,7 +1,7 @@
-//! The disk thread of a pool: opens it, makes one group after the other durable, and says so to the core.
+//! Disk thread of a pool: opens it, makes one group after the other durable, and reports to the core.
 //!
 //! Invariants: it owns files, lock and the bytes that it writes, so it can finish after the core is gone. The first
-//! error is the last word: nothing is written after it, and no sync is tried again.
+//! error is final: nothing is written after it, and no sync is retried.
 
 use std::any::Any;
 use std::io::{self, Write};
@@ -30,10 +30,10 @@ use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::unwind;
 
-/// So far apart a pool that is written to looks whether its folder has been moved.
+/// Interval at which a pool that is written to checks whether its folder has been moved.
 const LOOKS: Duration = Duration::from_secs(1);
 
-/// What is to be opened.
+/// Request to open a pool.
 pub(crate) struct Request {
     pub(crate) folder: PathBuf,
     pub(crate) layout: Layout,
@@ -46,7 +46,7 @@ pub(crate) struct Request {
     pub(crate) number: u64,
 }
 
-/// A pool as it was opened.
+/// An opened pool.
 pub(crate) struct Started {
     pub(crate) memory: Memory,
     /// Was there no pool?
@@ -62,7 +62,7 @@ pub(crate) struct Started {
 
 pub(crate) type Slot = Arc<Mutex<Option<Result<Started>>>>;
 
-/// Starts the thread. What it opened is in the slot when the promise is kept.
+/// Starts the thread. The opened pool is in the slot when the promise is kept.
 pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Result<()> {
     let name = format!("durable-{}", request.number);
     let folder = request.folder.clone();
@@ -70,7 +70,7 @@ pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Resu
         slice::shorten();
         let (jobs, queue) = channel();
         let (number, trustee, pause) = (request.number, request.trustee, request.pause);
-        // Goes last, whatever happens.
+        // Dropped last, on every path.
         let mut end = End::new("its disk thread panicked");
         let (outcome, opened_files) = match open_or_tell(&request, jobs, end.closers()) {
             Ok((started, stage, lock)) => (Ok(started), Some((stage, lock))),
@@ -80,7 +80,7 @@ pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Resu
         drop(slot);
         opened.keep(true);
         let Some((stage, lock)) = opened_files else { return };
-        // Both go before the waiters for the lock are told, and the files before it.
+        // The files, then the lock are released before the waiters for the lock are notified.
         let _lock = lock;
         let mut keeper = Keeper { stage, trustee, number, pause, layout: request.layout, looked: Instant::now() };
         keeper.serve_to_the_end(&queue);
@@ -92,7 +92,7 @@ pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Resu
     }
 }
 
-/// What has become of the files.
+/// State of the files.
 enum Stage {
     /// There is no pool yet.
     New(Files),
@@ -101,7 +101,7 @@ enum Stage {
     Lost(String),
 }
 
-/// As `open`; a panic is an error of the caller that opens the pool.
+/// As `open`; a panic becomes an error of the caller that opens the pool.
 fn open_or_tell(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(Started, Stage, Lock)> {
     catch_unwind(AssertUnwindSafe(|| open(request, jobs, closers)))
         .unwrap_or_else(|panic| Err(Error::Lost { cause: panicked(panic) }))
@@ -137,7 +137,7 @@ fn open(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(
     }
 }
 
-/// Refuses what is no folder.
+/// Refuses a path that is not a folder.
 fn refuse_file(path: &Path) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if !metadata.is_dir() => {
@@ -148,7 +148,7 @@ fn refuse_file(path: &Path) -> Result<()> {
     }
 }
 
-/// The cause of a loss by a panic of the disk thread.
+/// Returns the cause of a loss by a panic of the disk thread.
 fn panicked(panic: Box<dyn Any + Send>) -> String {
     let cause = format!("its disk thread panicked: {}", unwind::text(&*panic));
     unwind::discard(panic);
@@ -161,12 +161,12 @@ struct Keeper {
     number: u64,
     pause: Option<Duration>,
     layout: Layout,
-    /// When the folder was last looked for under its name.
+    /// Time of the last check of the folder's name.
     looked: Instant,
 }
 
 impl Keeper {
-    /// Why nothing is written any more, if so.
+    /// Returns the cause of a loss, if there was one.
     fn lost(&self) -> Option<String> {
         match &self.stage {
             Stage::Lost(cause) => Some(cause.clone()),
@@ -174,8 +174,8 @@ impl Keeper {
         }
     }
 
-    /// Serves until the pool is closed or its core is gone. After a panic, too: all that comes then is lost, and told
-    /// so.
+    /// Serves until the pool is closed or its core is gone. It goes on after a panic: all later jobs are answered with
+    /// the loss.
     fn serve_to_the_end(&mut self, queue: &Receiver<Job>) {
         while let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(queue))) {
             let cause = self.lose(panicked(panic));
@@ -186,16 +186,16 @@ impl Keeper {
         }
     }
 
-    /// Nothing is written any more, for this cause or the one before it, which is given back.
+    /// Marks the files as lost, for this cause or an earlier one. Returns the cause that applies.
     fn lose(&mut self, cause: String) -> String {
-        // The first one is the cause of all.
+        // The first cause explains all later failures.
         let cause = self.lost().unwrap_or(cause);
         self.stage = Stage::Lost(cause.clone());
         cause
     }
 
     fn serve(&mut self, queue: &Receiver<Job>) {
-        // When the pause that the core waits for ends.
+        // End of the pause that the core waits for.
         let mut pause: Option<Instant> = None;
         loop {
             let job = match pause.map(|end| end.saturating_duration_since(Instant::now())) {
@@ -211,7 +211,7 @@ impl Keeper {
                 #[cfg(test)]
                 Some(Job::Panic) => panic!("planted"),
                 Some(Job::Snapshot { bytes, seed, promise }) => {
-                    // A panic drops the promise, which tells who waits.
+                    // A panic drops the promise, which notifies the waiter.
                     let _ = catch_unwind(AssertUnwindSafe(|| self.snapshot(bytes, seed, promise)));
                     continue;
                 }
@@ -242,7 +242,7 @@ impl Keeper {
     }
 
     fn work(&mut self, job: Job) -> Report {
-        // The thread's end would be heard of by the next call only, not by those that wait.
+        // If the thread ended, only the next call would notice, not the present waiters.
         let worked = catch_unwind(AssertUnwindSafe(|| self.try_work(job)));
         let cause = match worked {
             Ok(Ok(report)) => return report,
@@ -273,7 +273,7 @@ impl Keeper {
         }
     }
 
-    /// Of a job that is none for files in this stage.
+    /// Returns the error for a job that does not fit the stage of the files.
     fn out_of_order(&self) -> Error {
         Error::Lost { cause: self.lost().unwrap_or_else(|| "its disk thread was given work out of order".into()) }
     }
@@ -286,7 +286,7 @@ impl Keeper {
         snapshots::start(promise, identity, bytes);
     }
 
-    /// The last look: what was acknowledged has to be in files that opening finds.
+    /// Last check: acknowledged changes have to be in files that opening finds.
     fn end(&mut self) {
         if let Some(removed) = self.removed() {
             self.stage = Stage::Lost(removed.cause());
@@ -294,7 +294,7 @@ impl Keeper {
         self.tell_if_moved();
     }
 
-    /// The error of a file that another program has removed, moved or replaced, if there is one.
+    /// Returns the error for a file that another program has removed, moved or replaced, if there is one.
     fn removed(&mut self) -> Option<Error> {
         let Stage::Open(store) = &mut self.stage else { return None };
         store.expect_there().err().filter(|error| matches!(error, Error::Removed { .. }))
@@ -320,7 +320,7 @@ impl Keeper {
         else {
             return Err(self.out_of_order());
         };
-        // If that fails the cause is the error's.
+        // If that fails, the cause is the error's.
         match Store::create(files, identity, bytes) {
             Ok(store) => self.stage = Stage::Open(Box::new(store)),
             Err(error) => {
@@ -333,7 +333,7 @@ impl Keeper {
         Ok(Report::Durable { group: 0, bytes: 0, log_bytes: 0, began: now, ended: now, buffer: Vec::new() })
     }
 
-    /// Of a new pool.
+    /// Makes the identity of a new pool.
     fn identity(&self, seed: u64) -> Result<Identity> {
         let layout = serde_json::to_string(&self.layout)
             .map_err(|error| Error::Lost { cause: format!("its layout cannot be written: {error}") })?;
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn a_panic_of_the_disk_thread_is_told() {
         let sim = Sim::default();
-        // Its mutex is poisoned by this, so that each operation panics.
+        // This poisons its mutex, so that each operation panics.
         assert!(catch_unwind(AssertUnwindSafe(|| sim.edit("no such file", |_| ()))).is_err());
         let mut keeper = keeper(sim);
         assert!(matches!(keeper.work(CREATE), Report::Lost(_)));
@@ -386,7 +386,7 @@ mod tests {
         let opened = open_or_tell(&request(|_| panic!("no such walk")), jobs.clone(), Arc::default());
         let Err(Error::Lost { cause }) = opened else { panic!("a panic") };
         assert_eq!(cause, "its disk thread panicked: no such walk");
-        // The lock is let go of.
+        // The lock was released.
         assert!(open_or_tell(&request(|_| Ok(())), jobs, Arc::default()).is_ok());
     }
 

@@ -1,11 +1,11 @@
-//! One pool a folder, among all processes of this machine; and waiting for one that this process is closing.
+//! One pool a folder, among all processes of this machine; and waiting for a folder that this process is closing.
 //!
-//! The lock is on the folder itself, by the descriptor that its files are opened by: no file to be removed under it. It
-//! is of this machine alone, so folders on file systems that several machines share are refused.
+//! The lock is on the folder itself, through the descriptor that opens its files, so there is no lock file that could
+//! be removed. It covers this machine only, so folders on network file systems are refused.
 //!
-//! It is a `flock`: locks of `fcntl` are not for folders, and those of a process end when any descriptor of the folder
-//! is closed. A child that was forked has the descriptor until it executes a program, and with it the lock. So the lock
-//! is let go of outright; closing the descriptor here would leave the lock with the child.
+//! It is a `flock`: `fcntl` locks do not work on folders, and those of a process end when any descriptor of the file is
+//! closed. A forked child has the descriptor, and with it the lock, until it executes a program. So the lock is
+//! released explicitly; closing the descriptor here would leave the lock with the child.
 
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
@@ -17,22 +17,21 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::files::folder::{Folder, Id, Made};
 
-/// So often a folder is looked for again that another program moved while it was being opened.
+/// Retries for a folder that another program moves while it is being opened.
 const TRIES: u32 = 100;
 
 /// The folders that this process has open; is it closing them?
 static OPEN: Mutex<Option<HashMap<Id, bool>>> = Mutex::new(None);
 static CHANGED: Condvar = Condvar::new();
 
-/// A handle that was dropped is noticed by its trustee after a while: so long an open pool of this process is waited
-/// for.
+/// Longest wait for an open pool of this process: the trustee notices a dropped handle after a while.
 const NOTICED: Duration = Duration::from_secs(1);
 
 fn pools() -> MutexGuard<'static, Option<HashMap<Id, bool>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The folder at `path` by way of `open`, with its lock.
+/// Opens the folder at `path` with `open`, and locks it.
 pub(crate) fn open_folder(path: &Path, open: fn(&Path) -> io::Result<Folder>) -> Result<(Folder, Lock)> {
     let io = |what| move |source| Error::Io { file: path.into(), offset: None, what, source };
     for _ in 0..TRIES {
@@ -57,7 +56,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// `None` if another one has it. Waits for one that is being closed.
+    /// Takes the lock; `None` if it is held elsewhere. Waits for a pool that is being closed.
     fn take(folder: &Folder) -> io::Result<Option<Lock>> {
         let (file, id) = (folder.file(), folder.id());
         let end = Instant::now() + NOTICED;
@@ -81,9 +80,9 @@ impl Lock {
         Ok(Some(Lock { folder: file, id }))
     }
 
-    /// The file system that several machines share, if the folder is on one.
+    /// Returns the name of the file system if it is a network file system.
     fn shared(&self) -> io::Result<Option<&'static str>> {
-        // Its type is of another width on other machines.
+        // The width of `f_type` differs between architectures.
         Ok(shared(rustix::fs::fstatfs(&self.folder)?.f_type as u64 & 0xffff_ffff))
     }
 
@@ -92,7 +91,8 @@ impl Lock {
     }
 }
 
-/// The name of a file system whose locks and syncs are another machine's affair, by its magic number (`linux/magic.h`).
+/// Returns the name of a network file system, with locks and syncs of another machine, by its magic number
+/// (`linux/magic.h`).
 fn shared(magic: u64) -> Option<&'static str> {
     Some(match magic {
         0x6969 => "NFS",
@@ -104,7 +104,7 @@ fn shared(magic: u64) -> Option<&'static str> {
     })
 }
 
-/// From here on who opens the folder waits.
+/// Marks the pool as closing: from here on an opener of the folder waits.
 pub(crate) fn is_closing(id: Id) {
     if let Some(closing) = pools().as_mut().and_then(|open| open.get_mut(&id)) {
         *closing = true;
@@ -115,7 +115,7 @@ pub(crate) fn is_closing(id: Id) {
 impl Drop for Lock {
     fn drop(&mut self) {
         let mut open = pools();
-        // Closing does it otherwise, as soon as no child has the descriptor.
+        // Closing the descriptor would release it too, but only once no child has the descriptor.
         let _ = self.folder.unlock();
         if let Some(open) = open.as_mut() {
             open.remove(&self.id);

@@ -1,9 +1,9 @@
-//! A pool in service: the core at its trustee, the disk thread, and the clients that hold results back.
+//! A pool in service: the core at its trustee, the disk thread, and the clients that hold back results.
 //!
-//! One transaction, in order: `handle.rs` sends the closure, `core.rs` runs it and tells the group that its result
-//! depends on, `client.rs` holds the result. The core closes the group when the disk is free (`core.rs`), the disk
-//! thread makes it durable (`keeper.rs`) and says so to the core, the core to each client that waits, which lets go of
-//! what it holds.
+//! One transaction, in order. `handle/` sends the closure. `core.rs` runs it and answers with the group that its result
+//! depends on. `client.rs` holds the result. The core closes the group when the disk is free (`core.rs`). The disk
+//! thread makes the group durable (`keeper.rs`) and reports it to the core. The core notifies each client that waits
+//! (`told.rs`), and the client delivers its held results.
 
 mod awaited;
 pub(crate) mod client;

@@ -1,14 +1,13 @@
-//! Loom models of who is told when: `cargo dev loom`, or
+//! Loom models of the order of notifications: `cargo dev loom`, or
 //! `RUSTFLAGS="--cfg loom" cargo test -p gossamer-durable --release --lib loom_`.
 //!
-//! The real [`Held`], [`Waiting`], [`Awaited`] and [`Closers`] run here. What stands in for threads that take one
-//! message after the other is a lock around what each has (a client's record, the trustee's core), so every order in
-//! which their messages can be served is tried, also that an answer and the word that its group is durable overtake
-//! each other: they come by different slots. Messages of the trustee to one client keep their order, as they do in
-//! `trust`.
+//! The real [`Held`], [`Waiting`], [`Awaited`] and [`Closers`] run here. A lock around each party's state (a client's
+//! record, the trustee's core) stands in for a thread that serves one message after the other. So every order of
+//! serving the messages is tried, including that the answer of a call and the notification of its group overtake each
+//! other, because they use different slots. Messages of the trustee to one client keep their order, as in `trust`.
 //!
-//! A disk is a thread that takes one group after the other; what is on it is kept apart, so each result can be held
-//! against it.
+//! A disk is a thread that takes one group after the other; its contents are recorded apart, to check each result
+//! against.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +22,7 @@ use super::held::{Held, News, Verdict, Why};
 use super::waiting::Waiting;
 use crate::error::Error;
 
-/// Explores a model, as those of `trust` are.
+/// Explores a model, like the models of `trust`.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
@@ -31,13 +30,13 @@ fn explore(model: impl Fn() + Sync + Send + 'static) {
 }
 
 const CLIENT: u64 = 1;
-/// What `core.rs` has for a pool that is lost.
+/// Mark of `core.rs` for a pool that is lost.
 const NEVER: u64 = u64::MAX;
 
 /// A result: its number and its group.
 type Entry = (u64, u64);
 
-/// A client's record, while there is one, and what it was told: results in the order in which they were.
+/// A client's record, while it exists, and the delivered results in their order.
 #[derive(Default)]
 struct Client {
     held: Option<Held<Entry>>,
@@ -47,7 +46,7 @@ struct Client {
 /// The trustee's side of a pool.
 struct Core {
     clients: Waiting<()>,
-    /// The group that is open, and whether anything changed in it.
+    /// The open group, and whether anything changed in it.
     open: u64,
     has_changes: bool,
     durable: u64,
@@ -58,7 +57,7 @@ struct Core {
 struct Pool {
     client: Mutex<Client>,
     core: Mutex<Core>,
-    /// The last group that is on the disk.
+    /// The last group on the disk.
     disk: Mutex<u64>,
 }
 
@@ -69,7 +68,7 @@ impl Pool {
         Arc::new(Pool { client: Mutex::new(Client::default()), core: Mutex::new(core), disk: Mutex::new(0) })
     }
 
-    /// As `Call::begin`, `Service::run` and `Call::hold`: a transaction whose result is this number.
+    /// As `Call::begin`, `Service::run` and `Call::hold`: a transaction with this number as its result.
     fn call(&self, number: u64) {
         let is_known = {
             let client = &mut *self.client.lock().unwrap();
@@ -93,12 +92,12 @@ impl Pool {
         };
         match mark {
             Some(NEVER) => {
-                // The trustee tells the cause to who finds the pool lost, by a message behind this answer.
+                // The trustee sends the cause to a caller that finds the pool lost, in a message behind this answer.
                 self.hold(number, NEVER);
                 self.tell();
             }
             Some(mark) => self.hold(number, mark),
-            // In the order of calls: behind what waits, and then all of it.
+            // To keep the order of calls: behind the waiting entries, and then all of them.
             None => {
                 self.hold(number, NEVER);
                 self.hear(|held| held.hear(News::Gone));
@@ -122,7 +121,7 @@ impl Pool {
         }
     }
 
-    /// As `take` and `tell` of `client.rs`: heard, and told somewhat later.
+    /// As `take` and `tell` of `client.rs`: the notification is applied at once, entries are called somewhat later.
     fn hear(&self, change: impl FnOnce(&mut Held<Entry>)) {
         if let Some(held) = &mut self.client.lock().unwrap().held {
             change(held);
@@ -134,7 +133,7 @@ impl Pool {
         self.is_right(client);
     }
 
-    /// Nothing was told before it is on the disk. The record goes after the pool's last word.
+    /// Checks that nothing was delivered before it is on the disk. The record is removed after the pool's end.
     fn is_right(&self, client: &mut Client) {
         let on_disk = *self.disk.lock().unwrap();
         let is_early = |told: &(Entry, Verdict)| told.1.is_ok() && told.0.1 > on_disk;
@@ -142,7 +141,7 @@ impl Pool {
         client.held.take_if(|held| held.is_quiet() && held.has_ended());
     }
 
-    /// Closes the open group and makes it durable, or fails; then says so.
+    /// Closes the open group and makes it durable, or fails; then notifies.
     fn commit(&self, fails: bool) {
         let group = {
             let core = &mut *self.core.lock().unwrap();
@@ -188,7 +187,7 @@ impl Pool {
         }
     }
 
-    /// All that was called has a verdict, once and in order, and what is on the disk is told so.
+    /// Checks that every call has one verdict, in order, and that results on the disk are delivered as durable.
     fn check(&self, results: u64) {
         let client = &*self.client.lock().unwrap();
         let on_disk = *self.disk.lock().unwrap();
@@ -198,7 +197,7 @@ impl Pool {
     }
 }
 
-/// Calls that run while the disk makes groups durable: none waits for ever, none is told before.
+/// Calls while the disk makes groups durable: none waits for ever, none returns early.
 #[test]
 fn loom_durable_ask() {
     explore(|| {
@@ -208,14 +207,14 @@ fn loom_durable_ask() {
         pool.call(1);
         pool.call(2);
         disk.join().unwrap();
-        // What came after the last commit.
+        // The changes after the last commit.
         pool.commit(false);
         pool.check(2);
         assert!(pool.client.lock().unwrap().told.iter().all(|(_, verdict)| verdict.is_ok()));
     });
 }
 
-/// The disk fails meanwhile: what is on it is told so, all else gets the cause.
+/// The disk fails meanwhile: results on it are delivered as durable, all others get the cause.
 #[test]
 fn loom_durable_lost() {
     explore(|| {
@@ -233,7 +232,7 @@ fn loom_durable_lost() {
     });
 }
 
-/// The pool ends under calls: each gets a verdict, and the client keeps no record.
+/// The pool ends during calls: each gets a verdict, and the client keeps no record.
 #[test]
 fn loom_durable_close() {
     explore(|| {
@@ -258,7 +257,7 @@ impl Ends for Closer {
     }
 }
 
-/// Who closes a pool is told of its end once, whether it comes before or after.
+/// Every closer is notified of the pool's end once, whether it registers before or after.
 #[test]
 fn loom_durable_close_is_told_to_all() {
     explore(|| {
@@ -285,7 +284,7 @@ impl Wake for Count {
     }
 }
 
-/// A task polls twice, by different wakers, while its outcome is left and settled.
+/// A task polls twice, with different wakers, while its outcome is stored and settled.
 fn awaited(settle: fn(&Awaited<u64>), is_right: fn(&Result<u64, Error>) -> bool) {
     explore(move || {
         let awaited = Arc::new(Awaited::new());
@@ -318,7 +317,7 @@ fn awaited(settle: fn(&Awaited<u64>), is_right: fn(&Result<u64, Error>) -> bool)
     });
 }
 
-/// The outcome of a future that the trustee keeps for it, and then lets it have.
+/// A future's outcome that the trustee stores and later settles.
 #[test]
 fn loom_durable_keep() {
     awaited(
@@ -330,7 +329,7 @@ fn loom_durable_keep() {
     );
 }
 
-/// One that is lost, and one whose trustee is gone before it ran.
+/// A future that is lost, and one that never ran because its trustee is gone.
 #[test]
 fn loom_durable_keep_lost() {
     awaited(

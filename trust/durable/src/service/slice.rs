@@ -1,12 +1,12 @@
 //! The disk thread's time slice.
 //!
-//! It sleeps in syncs and runs for some microseconds between them, beside threads that run all the time. Where the
-//! scheduler looks at the length of slices (Linux 6.12), a thread with a short one goes before those with longer ones
-//! when it wakes; else it may wait for milliseconds, with the disk idle.
+//! The disk thread sleeps in syncs and runs for some microseconds between them, beside threads that run all the time.
+//! Where the scheduler considers the length of slices (Linux 6.12), a waking thread with a short slice preempts those
+//! with longer ones; elsewhere it may wait for milliseconds, with the disk idle.
 
 #![allow(unsafe_code)]
 
-/// The shortest that Linux grants.
+/// The shortest slice that Linux grants.
 const SLICE_NS: u64 = 100_000;
 
 /// `struct sched_attr`, as of Linux 5.3.
@@ -27,7 +27,7 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 56);
 
-/// Asks for a short slice for the calling thread. All else stays as it is; a system that does not know of it says no,
+/// Requests a short slice for the calling thread. Its other attributes stay; a system that does not support it refuses,
 /// which is ignored.
 pub(super) fn shorten() {
     let mut attributes = Attributes::default();
@@ -52,7 +52,7 @@ mod tests {
         let mut attributes = Attributes::default();
         // SAFETY: as above.
         let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, 56, 0) };
-        // Older systems tell of no slice, or of the old one.
+        // Older systems report no slice, or the old one.
         assert!(got != 0 || attributes.policy == libc::SCHED_OTHER as u32, "the policy stays");
     }
 }

@@ -1,8 +1,8 @@
-//! Snapshots that somebody waits for: names of folders, and what went wrong, cannot travel in a closure. So they stand
-//! in a table of the process, by promise.
+//! Snapshots with a waiter. Folder names and errors cannot travel in a closure, so they are in a table of the process,
+//! by promise id.
 //!
-//! A snapshot is written by a thread of its own: it may wait for a folder that another pool is closing, or its own, and
-//! the disk thread of neither may wait for that.
+//! A snapshot is written by a thread of its own: it may wait for a folder that another pool, or its own, is closing,
+//! and no disk thread may wait for that.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::files::store::{Identity, Store};
 
 enum Snapshot {
     Wanted(PathBuf),
-    /// A thread is at it.
+    /// A thread is writing it.
     Begun,
     Done(Result<()>),
 }
@@ -32,17 +32,17 @@ fn with_table<R>(f: impl FnOnce(&mut HashMap<PromiseId, Snapshot>) -> R) -> R {
     f(SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// Somebody waits for a snapshot. Dropped, nobody does: one that was not begun is not made.
+/// Waiter for a snapshot. If it is dropped, a snapshot that was not begun is not made.
 pub(crate) struct Awaited(PromiseId);
 
-/// Says where the snapshot with this name is to go.
+/// Registers the target folder of the snapshot with this promise id.
 pub(crate) fn leave(name: PromiseId, folder: PathBuf) -> Awaited {
     with_table(|table| table.insert(name, Snapshot::Wanted(folder)));
     Awaited(name)
 }
 
 impl Awaited {
-    /// What came of it, if anything did.
+    /// Returns the outcome of the snapshot, if it was made.
     pub(crate) fn outcome(self) -> Option<Result<()>> {
         match with_table(|table| table.remove(&self.0))? {
             Snapshot::Done(outcome) => Some(outcome),
@@ -57,7 +57,7 @@ impl Drop for Awaited {
     }
 }
 
-/// Where it is to go, if anybody waits for it in this process.
+/// Returns the target folder, if there is a waiter in this process.
 fn begin(name: PromiseId) -> Option<PathBuf> {
     with_table(|table| match table.get_mut(&name) {
         Some(snapshot @ Snapshot::Wanted(_)) => match std::mem::replace(snapshot, Snapshot::Begun) {
@@ -68,7 +68,7 @@ fn begin(name: PromiseId) -> Option<PathBuf> {
     })
 }
 
-/// It was written, or could not be.
+/// Stores the outcome.
 fn done(name: PromiseId, outcome: Result<()>) {
     with_table(|table| {
         if let Some(snapshot) = table.get_mut(&name) {
@@ -77,7 +77,7 @@ fn done(name: PromiseId, outcome: Result<()>) {
     });
 }
 
-/// Makes a pool, which has to be where it was to be.
+/// Creates a pool, and checks that its folder was not moved meanwhile.
 fn create(files: Files, identity: Identity, bytes: &[u8]) -> Result<()> {
     let mut store = Store::create(files, identity, bytes)?;
     match store.files.0.moved() {
@@ -86,7 +86,7 @@ fn create(files: Files, identity: Identity, bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Has a pool with this identity and memory written to the folder that was left with the promise's name.
+/// Starts writing a pool with this identity and memory to the folder registered under the promise's id.
 pub(super) fn start(promise: Promise<bool>, identity: Result<Identity>, bytes: Vec<u8>) {
     let Some(folder) = begin(promise.id()) else { return };
     let (gives, takes) = channel::<(Promise<bool>, Result<Identity>)>();
@@ -97,7 +97,7 @@ pub(super) fn start(promise: Promise<bool>, identity: Result<Identity>, bytes: V
         }
     });
     match started {
-        // A thread that has ended drops the promise, which tells who waits.
+        // A thread that has ended drops the promise, which notifies the waiter.
         Ok(_) => drop(gives.send((promise, identity))),
         Err(source) => finish(promise, Err(Error::Io { file: folder, offset: None, what: "start its thread", source })),
     }
@@ -109,7 +109,7 @@ fn finish(promise: Promise<bool>, written: Result<()>) {
     promise.keep(is_written);
 }
 
-/// Writes a pool into a folder. Where that fails what it has made there is removed.
+/// Writes a pool into a folder. If that fails, the files made there are removed.
 fn write(path: &Path, identity: Identity, bytes: &[u8]) -> Result<()> {
     let (mut folder, _lock) = open_folder(path, Folder::open)?;
     let (made, again) = (folder.take_made(), folder.again());

@@ -1,5 +1,5 @@
-//! Texts of panics, which cannot travel in an answer: kept by ticket in the process of the trustee, the last ones of
-//! all pools.
+//! Texts of panics, which cannot travel in an answer: kept by ticket in the trustee's process, the last ones of all
+//! pools.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 static TEXTS: Mutex<VecDeque<((u64, u64), String)>> = Mutex::new(VecDeque::new());
 const TEXTS_MAX: usize = 1024;
 
-/// Keeps the text of a panic for who asks for it.
+/// Keeps the text of a panic.
 pub(super) fn keep(pool: u64, ticket: u64, text: String) {
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     if texts.len() == TEXTS_MAX {
@@ -16,7 +16,7 @@ pub(super) fn keep(pool: u64, ticket: u64, text: String) {
     texts.push_back(((pool, ticket), text));
 }
 
-/// The text of a panic, once.
+/// Takes the text of a panic.
 pub(crate) fn text(pool: u64, ticket: u64) -> Option<String> {
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     let index = texts.iter().position(|(name, _)| *name == (pool, ticket))?;

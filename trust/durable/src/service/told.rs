@@ -1,6 +1,7 @@
-//! Who is told what after something has changed in a pool: clients that wait, futures, who waits for the first files.
+//! Notifications after a pool has changed: to waiting clients, to futures, to the caller that waits for the first
+//! files.
 //!
-//! Invariant: nobody is told while a core is borrowed, for who is told may call it.
+//! Invariant: no notification is sent while a core is borrowed, because the receiver may call the core.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use super::client::{self, Ear, News, Why};
 use super::core::Core;
 use super::future;
 
-/// Changes the pool with this number, if it is there, and tells whom that concerns. On its trustee's thread.
+/// Changes the pool with this number, if it exists, and notifies everyone concerned. On its trustee's thread.
 pub(super) fn update(number: u64, change: impl FnOnce(&mut Core)) {
     let told = with_core(number, |core| {
         change(core);
@@ -28,12 +29,12 @@ fn with_core<R>(number: u64, f: impl FnOnce(&mut Core) -> R) -> Option<R> {
     Some(outcome)
 }
 
-/// Says something of the pool to a client's thread. `then` is told whether that is still there.
+/// Notifies a client's thread. `then` is called with whether that thread still exists.
 pub(super) fn tell_ear(ear: &Trust<Ear>, number: u64, news: News, then: impl FnOnce(Result<(), Error>) + 'static) {
     ear.try_apply_then(move |_| client::hear(number, news), then);
 }
 
-/// Says to a client's thread which groups are durable, and forgets it if it is gone.
+/// Notifies a client's thread of durable groups, and forgets it if it is gone.
 fn tell_durable(number: u64, durable: u64, client: u64, ear: &Trust<Ear>) {
     tell_ear(ear, number, News::Durable(durable), move |heard| forget_gone(number, client, heard));
 }
@@ -44,7 +45,8 @@ fn forget_gone(number: u64, client: u64, heard: Result<(), Error>) {
     }
 }
 
-/// Makes a client known to the pool with this number. Now and then all are looked for, as threads end without a word.
+/// Registers a client with its pool. Now and then checks whether all clients still exist, as threads end without
+/// notice.
 pub(crate) fn introduce(core: &RefCell<Core>, client: u64, ear: Trust<Ear>) {
     let (number, durable, asked) = {
         let mut core = core.borrow_mut();
@@ -54,7 +56,7 @@ pub(crate) fn introduce(core: &RefCell<Core>, client: u64, ear: Trust<Ear>) {
     asked.into_iter().for_each(|(client, ear)| tell_durable(number, durable, client, &ear));
 }
 
-/// Who is to be told what.
+/// Pending notifications.
 pub(super) struct Told {
     number: u64,
     durable: u64,
@@ -105,7 +107,7 @@ impl Told {
         }
     }
 
-    /// These futures are told that the pool is gone.
+    /// Notifies these futures that the pool is gone.
     pub(super) fn gone(futures: impl Iterator<Item = u64>) {
         futures.for_each(|future| future::settle(future, Some(&Why::Gone)));
     }

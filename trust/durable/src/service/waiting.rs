@@ -1,31 +1,31 @@
-//! Who waits for which group of a pool, at its trustee: clients by number, each with a way to tell it. Nothing here
-//! sends anything.
+//! Clients of a pool that wait for groups, at its trustee: by number, each with a way to notify it. Nothing here sends
+//! anything.
 //!
-//! Invariant K3: a client that was noted for a group is told once that is durable, or the pool lost: it is noted with
-//! each answer that depends on a later group than it was noted for, so one message tells it of all of them. Checked by
-//! loom: `model.rs`.
+//! Invariant K3: a client that was noted for a group is notified once that is durable, or the pool lost. It is noted
+//! with each answer that depends on a later group than before, so one message covers all of them. Checked by loom:
+//! `model.rs`.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::hash::ByNumber;
 
-/// A client: `ear` is how it is told.
+/// A client, notified through `ear`.
 struct Client<E> {
     ear: E,
     /// The last group that it was noted for.
     noted: u64,
 }
 
-/// See the file's documentation.
+/// Queue of waiting clients.
 pub(super) struct Waiting<E> {
     clients: HashMap<u64, Client<E>, ByNumber>,
     /// Groups and clients, in the order of groups.
     queue: VecDeque<(u64, u64)>,
-    /// With so many clients those whose threads are gone are looked for.
+    /// Number of clients at which clients with ended threads are searched for.
     sweep_at: usize,
 }
 
-/// So few clients are not looked for.
+/// With fewer clients there is no search.
 const SWEEP_MIN: usize = 64;
 
 impl<E: Clone> Waiting<E> {
@@ -37,7 +37,7 @@ impl<E: Clone> Waiting<E> {
         self.clients.insert(client, Client { ear, noted: 0 });
     }
 
-    /// Has the client told when the group is durable; 0 is.
+    /// Notes that the client waits for the group; group 0 is always durable.
     #[inline]
     pub(super) fn note(&mut self, mark: u64, client: u64) {
         if let Some(found) = self.clients.get_mut(&client).filter(|found| found.noted < mark) {
@@ -46,14 +46,14 @@ impl<E: Clone> Waiting<E> {
         }
     }
 
-    /// Those that are to be told, each once, as all up to this group is decided.
+    /// Returns the clients to notify, each once, as all groups up to `limit` are decided.
     pub(super) fn take(&mut self, limit: u64) -> Vec<(u64, E)> {
         let mut told: Vec<(u64, E)> = Vec::new();
         let mut seen = HashSet::<u64, ByNumber>::default();
         while let Some(&(mark, client)) = self.queue.front().filter(|(mark, _)| *mark <= limit) {
             self.queue.pop_front();
             if let Some(found) = self.clients.get_mut(&client) {
-                // It may be noted for the same group again, of another answer.
+                // It may be noted for the same group again, with another answer.
                 if found.noted == mark {
                     found.noted = 0;
                 }
@@ -65,14 +65,14 @@ impl<E: Clone> Waiting<E> {
         told
     }
 
-    /// A client whose thread is gone.
+    /// Removes a client with an ended thread.
     pub(super) fn remove(&mut self, client: u64) {
         self.clients.remove(&client);
         self.sweep_at = SWEEP_MIN.max(2 * self.clients.len());
     }
 
-    /// All, when they are twice as many as were there after the last time: each is to be told something, and removed if
-    /// it is gone.
+    /// Returns all clients, if they are twice as many as after the last time: each gets a message, and is removed if it
+    /// is gone.
     pub(super) fn take_to_sweep(&mut self) -> Vec<(u64, E)> {
         if self.clients.len() < self.sweep_at {
             return Vec::new();
@@ -86,7 +86,7 @@ impl<E: Clone> Waiting<E> {
         self.clients.len()
     }
 
-    /// All, those that wait for nothing as well, at the end of the pool.
+    /// Removes and returns all clients, also those that wait for nothing, at the end of the pool.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = E> {
         self.clients.drain().map(|(_, client)| client.ear)
     }

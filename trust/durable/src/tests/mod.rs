@@ -1,5 +1,4 @@
-//! Values in a pool without files: what transactions do, what undoing undoes, what the walk finds. Miri runs these as
-//! well.
+//! Values in a pool without files: the effects of transactions, undoing, and the walk. These tests also run under Miri.
 
 #![allow(unsafe_code)]
 
@@ -15,7 +14,7 @@ use crate::*;
 
 const LIMIT: usize = 1 << 20;
 
-/// A pool in memory whose root is a `T`.
+/// A pool in memory with a root of type `T`.
 struct Pool<T> {
     memory: Memory,
     root: std::marker::PhantomData<T>,
@@ -38,7 +37,7 @@ impl<T: Persist + 'static> Pool<T> {
         }
     }
 
-    /// Runs it and has it undone.
+    /// Runs a transaction that is undone.
     fn undone(&self, f: impl for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>)) {
         // SAFETY: as above.
         let ended = unsafe {
@@ -61,7 +60,7 @@ impl<T: Persist + 'static> Pool<T> {
         assert!(matches!(ended, Ended::Panicked(_)));
     }
 
-    /// A pool opened from a copy of this one's bytes.
+    /// Opens a pool from a copy of this one's bytes.
     fn reopened(&self) -> Result<Pool<T>, Damage> {
         self.reopened_with(|_| ())
     }

@@ -1,4 +1,4 @@
-//! Transactions: what is undone, what is logged, when room comes back, when destructors run.
+//! Transactions: undoing, logging, freeing, and when destructors run.
 
 use std::cell::Cell;
 
@@ -28,7 +28,7 @@ fn an_undone_transaction_leaves_bytes_allocations_and_frees_as_they_were() {
 #[test]
 fn what_does_not_change_is_not_logged() {
     if cfg!(miri) {
-        return; // There every touched line counts as changed.
+        return; // Under Miri every touched line counts as changed.
     }
     let pool = Pool::<PVec<u64>>::new(|tx| PVec::of(0..1000, tx));
     assert!(pool.changed() > 125);
@@ -64,7 +64,7 @@ fn long_lists_and_cycles() {
     let nodes = if cfg!(miri) { 200 } else { 20_000 };
     let pool = list();
     pool.apply(|list, tx| (0..nodes).for_each(|key| list.push(key, tx)));
-    // Forgotten: not reachable, and so free once it is opened again.
+    // Leaked: not reachable, and so free once the pool is opened again.
     pool.apply(|_, tx| std::mem::forget(PBox::new(1u64, tx)));
     if !cfg!(miri) {
         let taken = pool.taken();
@@ -77,7 +77,7 @@ fn long_lists_and_cycles() {
     assert_eq!(pool.taken(), 16);
 }
 
-/// Ten million of them with `DURABLE_NODES=10000000`.
+/// `DURABLE_NODES=10000000` makes it ten million nodes.
 #[cfg(not(miri))]
 #[test]
 fn a_long_list_opens_and_drops_on_a_small_stack() {
@@ -128,7 +128,7 @@ fn trap_destructors_run_at_the_end_and_their_panics_undo() {
         assert_eq!(DROPPED.get(), 0, "not before the end");
     });
     assert_eq!(pool.taken(), taken);
-    // What the destructors wrote is undone as well.
+    // Writes of the destructors are undone as well.
     assert_eq!(pool.apply(|vec, _| vec.iter().map(|loud| loud.value).collect::<Vec<_>>()), [11, 12, 13]);
     DROPPED.set(0);
     pool.apply(|vec, _| drop((vec.swap_remove(0), vec.pop().map(|_| ()), ())));
@@ -138,7 +138,7 @@ fn trap_destructors_run_at_the_end_and_their_panics_undo() {
 #[test]
 fn trap_fresh_and_old_room_in_one_line() {
     let pool = Pool::<PVec<PBox<u64>>>::new(|tx| PVec::of([PBox::new(1, tx)], tx));
-    // In the line of the one that is there.
+    // In the same line as the existing box.
     pool.undone(|vec, tx| {
         let fresh = PBox::new(2, tx);
         *vec[0] = 9;
@@ -189,8 +189,7 @@ fn trap_a_line_is_saved_before_the_first_of_its_values_is_lent() {
     assert_eq!(pool.apply(|vec, _| [*vec[0], *vec[1], *vec[2]]), [[70, 73], [70, 71], [2, 2]]);
 }
 
-/// A value taken out of its place and put into another, by two owners in the course of it: undone, each is where it
-/// was.
+/// A value moved from its place to another, with two owners in the course of it: undoing puts each back.
 #[test]
 fn trap_a_value_that_was_moved_has_one_owner_after_undoing() {
     let pool = Pool::<PVec<Option<PBox<u64>>>>::new(|tx| PVec::of([Some(PBox::new(1, tx)), None], tx));
@@ -209,7 +208,7 @@ fn trap_a_value_that_was_moved_has_one_owner_after_undoing() {
     assert_eq!(taken - pool.taken(), 16);
 }
 
-/// Destructors run at the end of the transaction, and neither when the pool is closed nor for what opening frees.
+/// Destructors run at the end of the transaction, but not when the pool is closed, nor for values that opening frees.
 #[test]
 fn trap_destructors_do_not_run_for_what_nobody_drops() {
     let pool = Pool::<PVec<PBox<Loud>>>::new(|tx| PVec::of([PBox::new(Loud { value: 1 }, tx)], tx));

@@ -1,4 +1,4 @@
-//! The types, one by one: against those of the standard library, and opened again from bytes that are damaged.
+//! The types one by one: against those of the standard library, and opened again from damaged bytes.
 
 use std::cell::Cell;
 use std::num::NonZeroU32;
@@ -75,7 +75,7 @@ fn counts_are_set_to_what_the_walk_finds() {
     assert_eq!(pool.apply(|root, _| root.strong[0].strong_count()), 3);
     let pool = pool.reopened().expect("sound");
     assert_eq!(pool.apply(|root, _| root.strong[0].strong_count()), 2);
-    // Lower than it is: set right as well. The header is what the first pointer of the vector points to.
+    // A count that is too low is corrected as well. The first pointer of the vector points to the counts.
     let at = pool.apply(|root, _| (root.strong.as_ptr() as usize, ROOT_AT)).0 - pool.memory.base() as usize;
     let pool = pool
         .reopened_with(|bytes| {
@@ -85,7 +85,7 @@ fn counts_are_set_to_what_the_walk_finds() {
         .expect("sound");
     assert_eq!(pool.apply(|root, _| root.strong[0].strong_count()), 2);
     pool.apply(|root, tx| {
-        // A cycle, which nothing reaches.
+        // A cycle, which the root does not reach.
         let cycle = Prc::new(Shared { value: PCell::new(1), other: PRefCell::new(None) }, tx);
         *cycle.other.borrow_mut(tx) = Some(cycle.pclone(tx));
         root.strong.clear();
@@ -112,7 +112,7 @@ fn a_volatile_pointer_finds_its_object_or_nothing() {
         assert!(name.promote(tx).is_none());
     });
     assert_eq!(value(&pool), Some(1));
-    // One that was given out in a transaction that is undone names nothing after.
+    // A name made in a transaction that is undone names nothing afterwards.
     let undone = Cell::new(None);
     pool.undone(|_, tx| {
         let fresh = Prc::new(Shared { value: PCell::new(2), other: PRefCell::new(None) }, tx);
@@ -414,7 +414,7 @@ fn damaged_pools_are_refused_or_sound_whatever_the_bytes() {
                 assert!(!damage.what.is_empty());
                 refused += 1;
             }
-            // Use all of it.
+            // Use everything in it.
             Ok(pool) => {
                 opened += 1;
                 pool.apply(|all, tx| {

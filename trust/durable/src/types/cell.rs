@@ -1,6 +1,6 @@
-//! What `PCell` and `PRefCell` have in common: a value in an `UnsafeCell`, and nothing else.
+//! Shared implementation of `PCell` and `PRefCell`: a value in an `UnsafeCell`, and nothing else.
 
-/// `take` and the ways to the value of a cell that nobody shares; and `Persist`, as that of the value.
+/// Implements `take` and the accessors of an unshared cell, and `Persist`, as that of the value.
 macro_rules! cell {
     ($name:ident, $(#[$panics:meta])*) => {
         impl<'p, T: Persist> $name<'p, T> {
@@ -13,12 +13,12 @@ macro_rules! cell {
                 self.replace(T::default(), tx)
             }
 
-            /// The value, of a cell that nobody shares.
+            /// Returns the value, of a cell that is not shared.
             pub fn get_mut(&mut self) -> &mut T {
                 self.value.get_mut()
             }
 
-            /// The value.
+            /// Returns the value.
             pub fn into_inner(self) -> T {
                 self.value.into_inner()
             }

@@ -1,18 +1,18 @@
-//! The borrow flags of `PRefCell`s: beside the pool, by address and type, for as long as a transaction or a look goes
-//! on.
+//! Borrow flags of `PRefCell`s: kept outside of the pool, by address and type, for the duration of a transaction or a
+//! read.
 //!
-//! So nothing on disk says that something is borrowed, and a guard that was forgotten is forgotten for good. A cell
-//! that moves was not borrowed, or its guard forgotten: the flag that stays behind can only refuse too much.
+//! So no borrow is recorded on disk, and a guard that was leaked locks nothing for ever. A cell that moves was not
+//! borrowed, or its guard was leaked: the flag left behind can only refuse too much.
 
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Two cells may be at one address, one within the other: then they are of different types.
+/// Two cells may have one address, if one is the first field of the other: then their types differ.
 type Key = (usize, TypeId);
 
-/// Addresses are spread by one multiplication; the type adds little.
+/// Hasher of addresses: one multiplication spreads them; the type adds little.
 #[derive(Default)]
 pub(crate) struct ByAddress(u64);
 
@@ -32,13 +32,13 @@ impl Hasher for ByAddress {
 }
 
 thread_local! {
-    /// Is there any? Most transactions have none, and looking into the table takes longer.
+    /// Is there any flag? Most transactions have none, and looking into the table takes longer.
     static ANY: Cell<bool> = const { Cell::new(false) };
-    /// How often borrowed; -1 for mutably.
+    /// Number of shared borrows; -1 for a mutable one.
     static FLAGS: RefCell<HashMap<Key, isize, BuildHasherDefault<ByAddress>>> = RefCell::default();
 }
 
-/// Another shared borrow; false if there is a mutable one.
+/// Adds a shared borrow; false if there is a mutable one.
 pub(crate) fn share(key: Key) -> bool {
     ANY.set(true);
     FLAGS.with_borrow_mut(|flags| {
@@ -51,7 +51,7 @@ pub(crate) fn share(key: Key) -> bool {
     })
 }
 
-/// The mutable borrow; false if there is any.
+/// Adds the mutable borrow; false if there is any borrow.
 pub(crate) fn take(key: Key) -> bool {
     ANY.set(true);
     FLAGS.with_borrow_mut(|flags| {
@@ -63,9 +63,9 @@ pub(crate) fn take(key: Key) -> bool {
     })
 }
 
-/// One borrow ends.
+/// Ends one borrow.
 pub(crate) fn release(key: Key) {
-    // In a destructor of a thread-local there are none any more.
+    // In a destructor of a thread-local the table may be gone.
     let _ = FLAGS.try_with(|flags| {
         let mut flags = flags.borrow_mut();
         match flags.get_mut(&key) {
@@ -75,7 +75,7 @@ pub(crate) fn release(key: Key) {
     });
 }
 
-/// The transaction or look is over.
+/// Forgets all borrows, at the end of a transaction or read.
 #[inline]
 pub(crate) fn clear() {
     if !ANY.replace(false) {

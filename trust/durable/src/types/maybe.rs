@@ -1,10 +1,10 @@
-//! `Maybe`: an `Option` whose layout is promised.
+//! `Maybe`: an `Option` with a guaranteed layout.
 
 use trust_durable_derive::Persist;
 
 use crate::persist::Persist;
 
-/// An `Option` for a pool. (Those of persistent pointers and `NonZero` numbers may lie there themselves.)
+/// An `Option` for a pool. (`Option`s of persistent pointers and of `NonZero` numbers can lie there themselves.)
 ///
 /// ```
 /// use trust_durable::Maybe;
@@ -24,7 +24,7 @@ pub enum Maybe<T: Persist> {
 }
 
 impl<T: Persist> Maybe<T> {
-    /// As an `Option` of a reference.
+    /// Converts to an `Option` of a reference.
     pub fn as_ref(&self) -> Option<&T> {
         match self {
             Maybe::None => None,
@@ -32,7 +32,7 @@ impl<T: Persist> Maybe<T> {
         }
     }
 
-    /// As an `Option` of a mutable reference.
+    /// Converts to an `Option` of a mutable reference.
     pub fn as_mut(&mut self) -> Option<&mut T> {
         match self {
             Maybe::None => None,

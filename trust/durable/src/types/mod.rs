@@ -1,6 +1,6 @@
-//! The values that a pool holds.
+//! Types of the values in a pool.
 //!
-//! Invariant: whatever hands out a `&mut` to a persistent byte touches it before (L1).
+//! Invariant: code that hands out a `&mut` to a persistent byte touches it before (L1).
 
 #[macro_use]
 mod cell;
@@ -15,7 +15,7 @@ pub(crate) mod pstring;
 pub(crate) mod pvec;
 pub(crate) mod vweak;
 
-/// A pool has no more room: `new` and its like panic with this, `try_new` gives the value back.
+/// Panics because the pool is full, for `new` and its like; `try_new` gives the value back instead.
 #[cold]
 pub(crate) fn full(tx: &crate::Tx<'_>, bytes: usize) -> ! {
     panic!(

@@ -1,4 +1,4 @@
-//! `PBox`: a value of its own in a pool.
+//! `PBox`: a value in an allocation of its own in a pool.
 
 #![allow(unsafe_code)]
 
@@ -16,9 +16,9 @@ use crate::persist::{Niche, Persist};
 use crate::tx::{self, Brand, Tx};
 use crate::walk::{Damage, Walk};
 
-/// A pointer to a value of its own in the pool, as `Box` is one to a value of its own on the heap. 8 bytes.
+/// An owning pointer to a value in the pool, as `Box` is one to a value on the heap. 8 bytes.
 ///
-/// Dropped, it gives the value's room back at the end of the transaction; the value's destructor runs then, too.
+/// When it is dropped, the value's destructor runs, and its slot is freed, at the end of the transaction.
 #[repr(transparent)]
 pub struct PBox<'p, T: Persist> {
     at: NonZeroU64,
@@ -27,7 +27,7 @@ pub struct PBox<'p, T: Persist> {
 
 const _: () = assert!(size_of::<Option<PBox<'static, u8>>>() == 8);
 
-/// Takes room for `bytes` and touches them.
+/// Allocates a slot for a `T` and touches it.
 pub(crate) fn room<T>(tx: &Tx<'_>) -> Option<NonZeroU64> {
     const { assert!(align_of::<T>() <= ALIGN, "persistent values are aligned to 16 bytes at most") };
     let at = tx.memory().take(size_of::<T>())?;
@@ -45,28 +45,28 @@ impl<'p, T: Persist> PBox<'p, T> {
         Self::try_new(value, tx).unwrap_or_else(|_| full(tx, size_of::<T>()))
     }
 
-    /// As [`new`](Self::new).
+    /// As [`new`](Self::new), but does not panic.
     ///
     /// # Errors
     /// Gives the value back if the pool is full.
     #[inline]
     pub fn try_new(value: T, tx: &Tx<'p>) -> Result<Self, T> {
         let Some(at) = room::<T>(tx) else { return Err(value) };
-        // SAFETY: room of its own, aligned, and touched.
+        // SAFETY: an allocation of its own, aligned, and touched.
         unsafe { tx::place(at.get()).cast::<T>().write(value) };
         Ok(PBox { at, brand: PhantomData })
     }
 
-    /// Takes the value out; its room is free after the transaction.
+    /// Takes the value out; its slot is freed after the transaction.
     #[inline]
     pub fn into_inner(boxed: Self) -> T {
         let boxed = ManuallyDrop::new(boxed);
         tx::with_memory(|memory| memory.give(boxed.at.get(), size_of::<T>()));
-        // SAFETY: the box owned it, and is no more.
+        // SAFETY: the box owned it, and is gone.
         unsafe { boxed.pointer().read() }
     }
 
-    /// Another box with a copy of the value.
+    /// Makes another box with a copy of the value.
     ///
     /// # Panics
     /// If the pool is full.
@@ -107,13 +107,13 @@ impl<T: Persist> DerefMut for PBox<'_, T> {
 /// Drops `count` values from `at` on, in place.
 ///
 /// # Safety
-/// Nobody can reach them any more; the memory is the one that is entered.
+/// Nothing can reach them any more; the memory is the one that is entered.
 pub(crate) unsafe fn drop_values<T: Persist>(memory: &Memory, at: u64, count: u64) {
     let values = memory.at(at).cast::<T>();
     if T::DROP_WRITES {
         memory.touch(values.cast(), count as usize * size_of::<T>());
     }
-    // SAFETY: the caller's promise; what destructors may write is touched.
+    // SAFETY: the caller's promise; everything that destructors may write is touched.
     unsafe { std::ptr::slice_from_raw_parts_mut(values, count as usize).drop_in_place() };
 }
 
@@ -131,10 +131,10 @@ impl<T: Persist> Drop for PBox<'_, T> {
 }
 
 /// # Safety
-/// As [`drop_values`].
+/// As for [`drop_values`].
 unsafe fn drop_boxed<T: Persist>(memory: &Memory, at: u64, count: u64) {
     memory.give(at, size_of::<T>());
-    // SAFETY: the caller's promise. The room is not free before the transaction ends.
+    // SAFETY: the caller's promise. The slot is not free before the transaction ends.
     unsafe { drop_values::<T>(memory, at, count) };
 }
 
@@ -150,7 +150,7 @@ impl<T: Persist + PartialEq> PartialEq for PBox<'_, T> {
     }
 }
 
-// SAFETY: `check` claims the room, so no other owner has it, and has the value checked.
+// SAFETY: `check` claims the slot, so no other owner has it, and schedules the check of the value.
 unsafe impl<'p, T: Persist> Persist for PBox<'p, T> {
     type At<'q> = PBox<'q, T::At<'q>>;
     const IS_PLAIN: bool = false;

@@ -11,8 +11,8 @@ use crate::persist::Persist;
 use crate::tx::{self, Brand, Tx};
 use crate::walk::{Damage, Walk};
 
-/// A value that can be replaced through a shared reference, in a transaction: what `Cell` is on the heap. For values
-/// under a [`Prc`](crate::Prc).
+/// A value that can be replaced through a shared reference, in a transaction, as in a `Cell`. For values under a
+/// [`Prc`](crate::Prc).
 #[repr(transparent)]
 pub struct PCell<'p, T: Persist> {
     value: UnsafeCell<T>,
@@ -20,18 +20,18 @@ pub struct PCell<'p, T: Persist> {
 }
 
 impl<'p, T: Persist> PCell<'p, T> {
-    /// A cell with this value.
+    /// Makes a cell with this value.
     pub const fn new(value: T) -> Self {
         PCell { value: UnsafeCell::new(value), brand: PhantomData }
     }
 
-    /// A copy of the value.
+    /// Returns a copy of the value.
     #[inline]
     pub fn get(&self) -> T
     where
         T: Copy,
     {
-        // SAFETY: no reference to the value is ever handed out but by `get_mut`, which borrows the cell.
+        // SAFETY: no reference to the value is ever handed out except by `get_mut`, which borrows the cell.
         unsafe { *self.value.get() }
     }
 
@@ -41,7 +41,7 @@ impl<'p, T: Persist> PCell<'p, T> {
         drop(self.replace(value, tx));
     }
 
-    /// Replaces the value, and gives the old one.
+    /// Replaces the value, and returns the old one.
     #[inline]
     pub fn replace(&self, value: T, _tx: &Tx<'p>) -> T {
         tx::touch(self.value.get(), size_of::<T>());

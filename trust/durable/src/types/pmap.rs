@@ -1,7 +1,8 @@
-//! `PMap`: a hash table in a pool: open addressing, one probe after the other, the hash beside each entry.
+//! `PMap`: a hash table in a pool: open addressing with linear probing, the hash stored beside each entry.
 //!
 //! Invariant: the number of places is a power of two, at most three quarters of them are taken, and each entry can be
-//! reached from the place of its hash without a gap (a file in which one cannot is found to lack that entry, no more).
+//! reached by probing from its hash's home without a gap. (In a damaged file with a gap, lookup misses that entry,
+//! nothing worse.)
 
 #![allow(unsafe_code)]
 
@@ -21,11 +22,11 @@ use crate::tx::{self, Brand, Tx};
 
 /// A hash map in a pool, as `HashMap` is one on the heap. 24 bytes.
 ///
-/// Growing doubles the table and writes all of it: reserve ahead where that has to be quick. Keys whose `Hash` gives
-/// other values in a later build of the program are not found any more.
+/// Growing doubles the table and rewrites all of it: reserve ahead where latency matters. Keys whose `Hash` gives other
+/// values in a later build of the program are not found any more.
 #[repr(C)]
 pub struct PMap<'p, K: Persist, V: Persist> {
-    /// 0 for no room.
+    /// 0 if nothing is allocated.
     at: u64,
     len: u64,
     places: u64,
@@ -48,17 +49,17 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         size_of::<Place<K, V>>()
     };
 
-    /// An empty one, without room.
+    /// Makes an empty map, without an allocation.
     pub const fn new() -> Self {
         PMap { at: 0, len: 0, places: 0, brand: PhantomData }
     }
 
-    /// How many entries it has.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Has it none?
+    /// Is it empty?
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -68,13 +69,13 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         self.places as usize - 1
     }
 
-    /// Where the search for a hash begins.
+    /// Returns the place where the probe for a hash begins.
     #[inline(always)]
     fn home(&self, hash: u64) -> usize {
         (hash >> 1) as usize & self.mask()
     }
 
-    /// A place of a map that has any.
+    /// Returns a place of a map that has any.
     #[inline(always)]
     fn place(&self, index: usize) -> *mut Place<K, V> {
         // SAFETY: indices are masked.
@@ -95,7 +96,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         unsafe { &*(&raw const (*self.place(index)).key).cast::<K>() }
     }
 
-    /// The place of a key, or the free one where it would go.
+    /// Returns the place of a key, or else the free place for it.
     #[inline]
     fn find<Q: Eq + ?Sized>(&self, hash: u64, key: &Q) -> Result<usize, usize>
     where
@@ -105,7 +106,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         loop {
             match self.hash_at(index) {
                 0 => return Err(index),
-                // SAFETY: a place that is taken has a key.
+                // SAFETY: a taken place has a key.
                 at if at == hash && unsafe { self.key(index) }.borrow() == key => return Ok(index),
                 _ => index = (index + 1) & self.mask(),
             }
@@ -123,7 +124,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         self.find(hash, key).ok()
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     #[inline]
     pub fn get<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> Option<&V>
     where
@@ -134,7 +135,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         Some(unsafe { &*(&raw const (*self.place(index)).value).cast::<V>() })
     }
 
-    /// The value of a key, to change it.
+    /// Returns the value of a key, mutably.
     #[inline]
     pub fn get_mut<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
@@ -159,7 +160,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         self.index_of(key).is_some()
     }
 
-    /// Makes room for so many entries more.
+    /// Makes space for `more` further entries.
     ///
     /// # Panics
     /// If the pool is full.
@@ -183,7 +184,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         };
         let Some(at) = tx.memory().take(bytes) else { return false };
         tx.memory().touch_fresh(at, bytes, bytes);
-        // SAFETY: room of its own, touched.
+        // SAFETY: an allocation of its own, touched.
         unsafe { tx::place(at).write_bytes(0, bytes) };
         let old =
             PMap { at: self.at, len: self.len, places: self.places, brand: PhantomData::<(Brand<'p>, *mut (K, V))> };
@@ -207,7 +208,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         }
     }
 
-    /// Puts a value under a key; gives the value that was there.
+    /// Sets the value of a key; returns the old value.
     ///
     /// # Panics
     /// If the pool is full.
@@ -218,7 +219,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         self.try_insert(key, value, tx).unwrap_or_else(|_| full(tx, self.places as usize * 2 * Self::BYTES))
     }
 
-    /// As [`insert`](Self::insert).
+    /// As [`insert`](Self::insert), but does not panic.
     ///
     /// # Errors
     /// Gives both back if the pool is full.
@@ -239,7 +240,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         Ok(None)
     }
 
-    /// Puts an entry that is not there where there is room. Gives its place.
+    /// Puts a new entry into a free place of a table that has one. Returns its place.
     fn put(&mut self, hash: u64, key: K, value: V) -> usize {
         let mut index = self.home(hash);
         while self.hash_at(index) != 0 {
@@ -253,7 +254,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         index
     }
 
-    /// The value of a key, to change it; where there is none, what `make` gives is put there first.
+    /// Returns the value of a key, mutably; if there is none, inserts the result of `make` first.
     ///
     /// # Panics
     /// If the pool is full.
@@ -271,7 +272,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         self.value_mut(index)
     }
 
-    /// Takes an entry out; gives its value.
+    /// Removes an entry; returns its value.
     pub fn remove<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -279,7 +280,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         self.remove_entry(key).map(|(_, value)| value)
     }
 
-    /// Takes an entry out.
+    /// Removes an entry; returns key and value.
     pub fn remove_entry<Q: Hash + Eq + ?Sized>(&mut self, key: &Q) -> Option<(K, V)>
     where
         K: Borrow<Q>,
@@ -295,7 +296,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
             if hash == 0 {
                 break;
             }
-            // What lies behind a gap could not be found any more: an entry that may move nearer to its home does.
+            // Entries behind a gap could not be found any more: an entry that may move nearer to its home does.
             let distance = |from: usize| next.wrapping_sub(from) & self.mask();
             if distance(self.home(hash)) >= distance(hole) {
                 tx::touch(self.place(next), Self::BYTES);
@@ -310,12 +311,12 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         Some((ManuallyDrop::into_inner(key), ManuallyDrop::into_inner(value)))
     }
 
-    /// Drops all entries, and the room.
+    /// Drops all entries and frees the table.
     pub fn clear(&mut self) {
         drop(std::mem::take(self));
     }
 
-    /// Its entries, in no order.
+    /// Iterates over the entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         (0..self.places as usize).filter(|&index| self.hash_at(index) != 0).map(|index| {
             let place = self.place(index);
@@ -324,12 +325,12 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         })
     }
 
-    /// Its keys, in no order.
+    /// Iterates over the keys, in no order.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.iter().map(|(key, _)| key)
     }
 
-    /// Its values, in the order of [`keys`](Self::keys).
+    /// Iterates over the values, in the order of [`keys`](Self::keys).
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, value)| value)
     }
@@ -338,7 +339,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
     pub fn for_each_mut(&mut self, mut f: impl FnMut(&K, &mut V)) {
         for index in 0..self.places as usize {
             if self.hash_at(index) != 0 {
-                // SAFETY: taken; the key is not what `value_mut` borrows, and the map is borrowed throughout.
+                // SAFETY: taken; `value_mut` does not borrow the key, and the map is borrowed throughout.
                 let key = unsafe { &*(&raw const (*self.place(index)).key).cast::<K>() };
                 f(key, self.value_mut(index));
             }

@@ -1,4 +1,4 @@
-//! `Prc` and `PWeak`: shared values in a pool, by counts that lie beside them.
+//! `Prc` and `PWeak`: shared values in a pool, with reference counts beside them.
 
 #![allow(unsafe_code)]
 
@@ -27,31 +27,31 @@ struct Shared<T> {
 
 const COUNTS: usize = 16;
 
-/// A counted pointer to a value of the pool, as `Rc` is one to a value on the heap. 8 bytes.
+/// A reference-counted pointer to a value in the pool, as `Rc` is one to a value on the heap. 8 bytes.
 ///
-/// The value cannot be changed but through a [`PCell`](crate::PCell) or [`PRefCell`](crate::PRefCell) in it. It is
-/// dropped at the end of the transaction in which its last `Prc` was. What a cycle keeps alive is free once the pool is
-/// opened again.
+/// The value can be changed only through a [`PCell`](crate::PCell) or [`PRefCell`](crate::PRefCell) in it. It is
+/// dropped at the end of the transaction that drops its last `Prc`. Values that only a cycle keeps alive are freed when
+/// the pool is opened again.
 ///
-/// There is no `Parc`: a pool is one trustee's. What several threads share is the [`Durable`](crate::Durable) handle.
+/// There is no `Parc`: a pool belongs to one trustee. Threads share the [`Durable`](crate::Durable) handle instead.
 #[repr(transparent)]
 pub struct Prc<'p, T: Persist> {
     at: NonZeroU64,
     brand: PhantomData<(Brand<'p>, *mut T)>,
 }
 
-/// A pointer to a shared value that does not keep it. 8 bytes.
+/// A pointer to a shared value that does not keep it alive. 8 bytes.
 #[repr(transparent)]
 pub struct PWeak<'p, T: Persist> {
     at: NonZeroU64,
     brand: PhantomData<(Brand<'p>, *mut T)>,
 }
 
-/// The counts at `at`, touched.
+/// Returns the counts at `at`, touched.
 fn counts<'a>(at: NonZeroU64) -> (&'a mut u64, &'a mut u64) {
     let strong = tx::place(at.get()).cast::<u64>();
     tx::touch(strong, COUNTS);
-    // SAFETY: live for as long as there is a pointer of either kind; touched; nobody else borrows the counts, and the
+    // SAFETY: live for as long as there is a pointer of either kind; touched; nothing else borrows the counts, and the
     // caller's borrows end with its statement.
     unsafe { (&mut *strong, &mut *strong.add(1)) }
 }
@@ -69,30 +69,30 @@ impl<'p, T: Persist> Prc<'p, T> {
         Self::try_new(value, tx).unwrap_or_else(|_| full(tx, size_of::<Shared<T>>()))
     }
 
-    /// As [`new`](Self::new).
+    /// As [`new`](Self::new), but does not panic.
     ///
     /// # Errors
     /// Gives the value back if the pool is full.
     pub fn try_new(value: T, tx: &Tx<'p>) -> Result<Self, T> {
         let Some(at) = room::<Shared<T>>(tx) else { return Err(value) };
-        // SAFETY: room of its own, aligned, and touched.
+        // SAFETY: an allocation of its own, aligned, and touched.
         unsafe { tx::place(at.get()).cast::<Shared<T>>().write(Shared { strong: 1, weak: 1, value }) };
         Ok(Prc { at, brand: PhantomData })
     }
 
-    /// Another pointer to the same value.
+    /// Makes another pointer to the same value.
     pub fn pclone(&self, _tx: &Tx<'p>) -> Self {
         add(counts(self.at).0);
         Prc { at: self.at, brand: PhantomData }
     }
 
-    /// A pointer that does not keep the value.
+    /// Makes a pointer that does not keep the value alive.
     pub fn downgrade(&self, _tx: &Tx<'p>) -> PWeak<'p, T> {
         add(counts(self.at).1);
         PWeak { at: self.at, brand: PhantomData }
     }
 
-    /// A pointer for outside of the pool, which does not keep the value.
+    /// Makes a pointer for use outside of the pool, which does not keep the value alive.
     pub fn demote(&self, tx: &Tx<'p>) -> VWeak<T::At<'static>> {
         VWeak::of(tx, self.at.get())
     }
@@ -102,13 +102,13 @@ impl<'p, T: Persist> Prc<'p, T> {
         self.at == other.at
     }
 
-    /// How many [`Prc`]s of the value there are.
+    /// Returns the number of [`Prc`]s of the value.
     pub fn strong_count(&self) -> u64 {
         // SAFETY: live.
         unsafe { *tx::place(self.at.get()).cast::<u64>() }
     }
 
-    /// What a ticket stands for, if it still lives.
+    /// Returns a pointer to the object at `at`, if it is still alive.
     pub(crate) fn at(at: u64, _tx: &Tx<'p>) -> Option<Self> {
         let at = NonZeroU64::new(at)?;
         let (strong, _) = counts(at);
@@ -132,19 +132,19 @@ impl<T: Persist> Deref for Prc<'_, T> {
 }
 
 impl<'p, T: Persist> PWeak<'p, T> {
-    /// The value, if it still lives.
+    /// Returns the value, if it is still alive.
     pub fn upgrade(&self, tx: &Tx<'p>) -> Option<Prc<'p, T>> {
         Prc::at(self.at.get(), tx)
     }
 
-    /// Another such pointer.
+    /// Makes another such pointer.
     pub fn pclone(&self, _tx: &Tx<'p>) -> Self {
         add(counts(self.at).1);
         PWeak { at: self.at, brand: PhantomData }
     }
 }
 
-/// One weak pointer goes, or all strong ones.
+/// Drops one weak count: of a weak pointer, or of all strong ones together.
 fn release<T>(memory: &Memory, at: NonZeroU64) {
     let (_, weak) = counts(at);
     *weak -= 1;
@@ -168,13 +168,13 @@ impl<T: Persist> Drop for Prc<'_, T> {
 }
 
 /// # Safety
-/// As [`drop_values`].
+/// As for [`drop_values`].
 unsafe fn drop_shared<T: Persist>(memory: &Memory, at: u64, count: u64) {
     if let Some(counted) = NonZeroU64::new(at) {
         release::<T>(memory, counted);
     }
     let value = at + std::mem::offset_of!(Shared<T>, value) as u64;
-    // SAFETY: the caller's promise. The room is not free before the transaction ends.
+    // SAFETY: the caller's promise. The slot is not free before the transaction ends.
     unsafe { drop_values::<T>(memory, value, count) };
 }
 
@@ -203,8 +203,8 @@ fn check<T: Persist>(at: u64, walk: &mut Walk<'_>, is_strong: bool) -> Result<()
 
 macro_rules! pointer {
     ($name:ident, $is_strong:literal) => {
-        // SAFETY: `check` claims the room for the first, and the others are of the same type; the value is checked if
-        // any keeps it.
+        // SAFETY: `check` claims the slot for the first pointer, and later ones have to be of the same type; the value
+        // is checked if any strong pointer keeps it.
         unsafe impl<'p, T: Persist> Persist for $name<'p, T> {
             type At<'q> = $name<'q, T::At<'q>>;
             const IS_PLAIN: bool = false;

@@ -1,4 +1,4 @@
-//! `PRefCell`: a value that changes through a shared reference, by borrows that are checked when they are made.
+//! `PRefCell`: a value that changes through a shared reference, with borrows checked at run time.
 
 #![allow(unsafe_code)]
 
@@ -14,11 +14,11 @@ use crate::persist::Persist;
 use crate::tx::{self, Brand, Tx};
 use crate::walk::{Damage, Walk};
 
-/// A value that can be borrowed mutably through a shared reference, in a transaction: what `RefCell` is on the heap.
-/// For values under a [`Prc`](crate::Prc).
+/// A value that can be borrowed mutably through a shared reference, in a transaction, as in a `RefCell`. For values
+/// under a [`Prc`](crate::Prc).
 ///
-/// That something is borrowed is noted beside the pool and forgotten with the transaction, so a guard that was leaked
-/// locks nothing out for ever.
+/// Borrows are recorded outside of the pool and forgotten with the transaction, so a leaked guard locks nothing for
+/// ever.
 #[repr(transparent)]
 pub struct PRefCell<'p, T: Persist> {
     value: UnsafeCell<T>,
@@ -26,7 +26,7 @@ pub struct PRefCell<'p, T: Persist> {
 }
 
 impl<'p, T: Persist> PRefCell<'p, T> {
-    /// A cell with this value.
+    /// Makes a cell with this value.
     pub const fn new(value: T) -> Self {
         const { assert!(size_of::<T>() > 0, "a PRefCell is known by its address, which cells of no bytes share") };
         PRefCell { value: UnsafeCell::new(value), brand: PhantomData }
@@ -36,7 +36,7 @@ impl<'p, T: Persist> PRefCell<'p, T> {
         (self.value.get() as usize, TypeId::of::<T::At<'static>>())
     }
 
-    /// The value, shared.
+    /// Borrows the value.
     ///
     /// # Panics
     /// If it is mutably borrowed.
@@ -45,7 +45,7 @@ impl<'p, T: Persist> PRefCell<'p, T> {
         PRef { cell: self }
     }
 
-    /// The value, to change it.
+    /// Borrows the value mutably.
     ///
     /// # Panics
     /// If it is borrowed.
@@ -54,7 +54,7 @@ impl<'p, T: Persist> PRefCell<'p, T> {
         PRefMut { cell: self }
     }
 
-    /// Replaces the value, and gives the old one.
+    /// Replaces the value, and returns the old one.
     ///
     /// # Panics
     /// If it is borrowed.
@@ -77,7 +77,7 @@ impl<T: Persist> Deref for PRef<'_, '_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the flag keeps mutable borrows out for as long as this is not dropped.
+        // SAFETY: the flag keeps mutable borrows out until this guard is dropped.
         unsafe { &*self.cell.value.get() }
     }
 }
@@ -86,14 +86,14 @@ impl<T: Persist> Deref for PRefMut<'_, '_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the flag keeps other borrows out for as long as this is not dropped.
+        // SAFETY: the flag keeps other borrows out until this guard is dropped.
         unsafe { &*self.cell.value.get() }
     }
 }
 
 impl<T: Persist> DerefMut for PRefMut<'_, '_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // As in the paper, what is only read is not logged.
+        // As in the paper, a mutable borrow that is only read is not logged.
         tx::touch(self.cell.value.get(), size_of::<T>());
         // SAFETY: as above; touched (L1).
         unsafe { &mut *self.cell.value.get() }

@@ -22,12 +22,12 @@ pub struct PString<'p> {
 }
 
 impl<'p> PString<'p> {
-    /// Empty, without room.
+    /// Makes an empty string, without an allocation.
     pub const fn new() -> Self {
         PString { bytes: PVec::new() }
     }
 
-    /// This text.
+    /// Makes a string of this text.
     ///
     /// # Panics
     /// If the pool is full.
@@ -37,9 +37,9 @@ impl<'p> PString<'p> {
         string
     }
 
-    /// Its text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
-        // SAFETY: whatever is put there is text, and `check` has looked at what a file holds.
+        // SAFETY: every method stores UTF-8, and `check` has validated the bytes of a file.
         unsafe { std::str::from_utf8_unchecked(self.bytes.as_slice()) }
     }
 
@@ -59,12 +59,12 @@ impl<'p> PString<'p> {
         self.push_str(c.encode_utf8(&mut [0; 4]), tx);
     }
 
-    /// Makes it empty; the room stays.
+    /// Empties the string; the capacity stays.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 
-    /// Cuts the text to so many bytes.
+    /// Cuts the text to `len` bytes.
     ///
     /// # Panics
     /// If that is in the middle of a character.
@@ -118,7 +118,7 @@ impl fmt::Display for PString<'_> {
     }
 }
 
-// SAFETY: a `PVec<u8>` whose bytes `check` has found to be text.
+// SAFETY: a `PVec<u8>`; `check` has found its bytes to be UTF-8.
 unsafe impl<'p> Persist for PString<'p> {
     type At<'q> = PString<'q>;
     const IS_PLAIN: bool = false;

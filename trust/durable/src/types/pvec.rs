@@ -1,4 +1,4 @@
-//! `PVec`: a growing array in a pool.
+//! `PVec`: a growable array in a pool.
 
 #![allow(unsafe_code)]
 
@@ -18,15 +18,15 @@ use crate::persist::Persist;
 use crate::tx::{self, Brand, Tx};
 use crate::walk::{Damage, Walk};
 
-/// A growing array in a pool, as `Vec` is one on the heap. 24 bytes.
+/// A growable array in a pool, as `Vec` is one on the heap. 24 bytes.
 ///
-/// It reads as a slice. What changes an element (`vec[i] = ..`, [`get_mut`](Self::get_mut)) saves that element;
-/// [`as_mut_slice`](Self::as_mut_slice) saves all of them, so use it for what touches most.
+/// It dereferences to a slice. Changing an element (`vec[i] = ..`, [`get_mut`](Self::get_mut)) saves that element;
+/// [`as_mut_slice`](Self::as_mut_slice) saves all of them, so use it where most of them change.
 ///
-/// Growing doubles the room and writes all elements anew: reserve ahead where that is large and has to be quick.
+/// Growing doubles the capacity and rewrites all elements: reserve ahead where the array is large and latency matters.
 #[repr(C)]
 pub struct PVec<'p, T: Persist> {
-    /// 0 for no room.
+    /// 0 if nothing is allocated.
     at: u64,
     len: u64,
     capacity: u64,
@@ -40,12 +40,12 @@ impl<'p, T: Persist> PVec<'p, T> {
         size_of::<T>()
     };
 
-    /// An empty one, without room.
+    /// Makes an empty array, without an allocation.
     pub const fn new() -> Self {
         PVec { at: 0, len: 0, capacity: 0, brand: PhantomData }
     }
 
-    /// An empty one with room for so many elements.
+    /// Makes an empty array with space for `capacity` elements.
     ///
     /// # Panics
     /// If the pool is full.
@@ -55,7 +55,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         vec
     }
 
-    /// These elements.
+    /// Makes an array of these elements.
     ///
     /// # Panics
     /// If the pool is full.
@@ -65,42 +65,42 @@ impl<'p, T: Persist> PVec<'p, T> {
         vec
     }
 
-    /// How many elements it has.
+    /// Returns the number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Has it none?
+    /// Is it empty?
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many elements it has room for.
+    /// Returns the number of elements that fit without growing.
     pub fn capacity(&self) -> usize {
         self.capacity as usize
     }
 
     #[inline(always)]
     fn pointer(&self) -> *mut T {
-        // Without room too a place that is aligned and not null.
+        // Aligned and not null also without an allocation.
         tx::place(self.at).cast()
     }
 
-    /// Its elements.
+    /// Returns the elements.
     #[inline(always)]
     pub fn as_slice(&self) -> &[T] {
-        // SAFETY: so many live elements (B1); without room none, and any aligned place will do.
+        // SAFETY: so many live elements (B1); without an allocation there are none, and any aligned address will do.
         unsafe { std::slice::from_raw_parts(self.pointer(), self.len()) }
     }
 
-    /// Its elements, all saved.
+    /// Returns the elements mutably; all are saved.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         self.touched(0..self.len())
     }
 
-    /// These elements, saved. The range is within the length.
+    /// Returns these elements mutably, saved. The range is within the length.
     #[inline(always)]
     fn touched(&mut self, range: Range<usize>) -> &mut [T] {
         // SAFETY: within the elements, as the caller made sure.
@@ -110,23 +110,23 @@ impl<'p, T: Persist> PVec<'p, T> {
         unsafe { std::slice::from_raw_parts_mut(first, range.len()) }
     }
 
-    /// The element `index`, to change it.
+    /// Returns the element `index`, mutably.
     #[inline]
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         (index < self.len()).then(|| &mut self.touched(index..index + 1)[0])
     }
 
-    /// The last element, to change it.
+    /// Returns the last element, mutably.
     pub fn last_mut(&mut self) -> Option<&mut T> {
         self.get_mut(self.len().wrapping_sub(1))
     }
 
-    /// Its elements, to change them; all are saved.
+    /// Iterates over the elements mutably; all are saved.
     pub fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
         self.as_mut_slice().iter_mut()
     }
 
-    /// Makes room for so many elements more.
+    /// Makes space for `more` further elements.
     ///
     /// # Panics
     /// If the pool is full.
@@ -150,8 +150,8 @@ impl<'p, T: Persist> PVec<'p, T> {
         };
         let Some(at) = tx.memory().take(bytes) else { return false };
         tx.memory().touch_fresh(at, self.len() * Self::BYTES, bytes);
-        // SAFETY: room of its own for more elements than there are, of which so many are touched. The old ones are
-        // moved.
+        // SAFETY: an allocation of its own for more elements than there are, touched as far as the old ones go. The old
+        // elements are moved.
         unsafe { tx::place(at).cast::<T>().copy_from_nonoverlapping(self.pointer(), self.len()) };
         self.give_room();
         self.at = at;
@@ -174,7 +174,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         self.try_push(value, tx).unwrap_or_else(|_| full(tx, self.capacity() * Self::BYTES * 2));
     }
 
-    /// As [`push`](Self::push).
+    /// As [`push`](Self::push), but does not panic.
     ///
     /// # Errors
     /// Gives the value back if the pool is full.
@@ -183,7 +183,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         if self.len == self.capacity && !self.try_reserve(1, tx) {
             return Err(value);
         }
-        // SAFETY: there is room behind the last.
+        // SAFETY: there is space behind the last element.
         let end = unsafe { self.pointer().add(self.len()) };
         tx::touch(end, Self::BYTES);
         // SAFETY: as above; touched, and no value is there.
@@ -192,14 +192,14 @@ impl<'p, T: Persist> PVec<'p, T> {
         Ok(())
     }
 
-    /// Takes the last element.
+    /// Removes the last element.
     pub fn pop(&mut self) -> Option<T> {
         self.len = self.len.checked_sub(1)?;
-        // SAFETY: it was the last, and is none any more.
+        // SAFETY: it was the last element, and is not an element any more.
         Some(unsafe { self.pointer().add(self.len()).read() })
     }
 
-    /// Puts an element before the one with this index.
+    /// Inserts an element at `index`; those behind it move.
     ///
     /// # Panics
     /// If `index` is beyond the length, or the pool is full.
@@ -207,10 +207,10 @@ impl<'p, T: Persist> PVec<'p, T> {
         assert!(index <= self.len(), "an element is put at {index} of {}", self.len());
         self.reserve(1, tx);
         let rest = self.len() - index;
-        // SAFETY: within the room.
+        // SAFETY: within the capacity.
         let place = unsafe { self.pointer().add(index) };
         tx::touch(place, (rest + 1) * Self::BYTES);
-        // SAFETY: the rest moves by one, into room that is there; all is touched.
+        // SAFETY: the rest moves by one, within the capacity; everything is touched.
         unsafe {
             place.copy_to(place.add(1), rest);
             place.write(value);
@@ -218,7 +218,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         self.len += 1;
     }
 
-    /// Takes the element with this index; those behind it move.
+    /// Removes the element `index`; those behind it move.
     ///
     /// # Panics
     /// If there is none.
@@ -229,7 +229,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         let place = unsafe { self.pointer().add(index) };
         tx::touch(place, (rest + 1) * Self::BYTES);
         self.len -= 1;
-        // SAFETY: it is taken, and the rest moves over it; all is touched.
+        // SAFETY: its value is taken out, and the rest moves over it; everything is touched.
         unsafe {
             let value = place.read();
             place.copy_from(place.add(1), rest);
@@ -237,7 +237,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         }
     }
 
-    /// Takes the element with this index; the last takes its place.
+    /// Removes the element `index`; the last takes its place.
     ///
     /// # Panics
     /// If there is none.
@@ -247,10 +247,10 @@ impl<'p, T: Persist> PVec<'p, T> {
         self.pop().unwrap_or_else(|| unreachable!("`swap` found it"))
     }
 
-    /// Exchanges two elements.
+    /// Swaps two elements.
     ///
     /// # Panics
-    /// If one of them is not there.
+    /// If one of them does not exist.
     pub fn swap(&mut self, a: usize, b: usize) {
         assert!(a < self.len() && b < self.len(), "the elements {a} and {b} of {} are exchanged", self.len());
         self.touched(a..a + 1);
@@ -259,7 +259,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         unsafe { self.pointer().add(a).swap(self.pointer().add(b)) };
     }
 
-    /// Drops all elements but the first so many.
+    /// Drops all elements except the first `len`.
     pub fn truncate(&mut self, len: usize) {
         let Some(gone) = self.len().checked_sub(len).filter(|&gone| gone > 0) else { return };
         self.len = len as u64;
@@ -270,7 +270,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         }
     }
 
-    /// Drops all elements; the room stays.
+    /// Drops all elements; the capacity stays.
     pub fn clear(&mut self) {
         self.truncate(0);
     }
@@ -294,10 +294,10 @@ impl<'p, T: Persist> PVec<'p, T> {
         T: Copy,
     {
         self.reserve(elements.len(), tx);
-        // SAFETY: there is room.
+        // SAFETY: there is space.
         let end = unsafe { self.pointer().add(self.len()) };
         tx::touch(end, elements.len() * Self::BYTES);
-        // SAFETY: as above; touched, and behind all that `elements` could borrow of this one.
+        // SAFETY: as above; touched, and behind everything that `elements` could borrow of this array.
         unsafe { end.copy_from_nonoverlapping(elements.as_ptr(), elements.len()) };
         self.len += elements.len() as u64;
     }
@@ -322,7 +322,7 @@ impl<T: Persist> Default for PVec<'_, T> {
     }
 }
 
-// SAFETY: `check` claims the room and has each element checked; without room there are none.
+// SAFETY: `check` claims the allocation and schedules the check of each element; without an allocation there are none.
 unsafe impl<'p, T: Persist> Persist for PVec<'p, T> {
     type At<'q> = PVec<'q, T::At<'q>>;
     const IS_PLAIN: bool = false;

@@ -1,4 +1,4 @@
-//! `VWeak`: a name for a shared value, for outside of its pool.
+//! `VWeak`: a name for a shared value, for use outside of its pool.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,11 +9,11 @@ use super::prc::Prc;
 use crate::persist::Persist;
 use crate::tx::Tx;
 
-/// Names a shared value of a pool from outside: made by [`Prc::demote`], it may be kept anywhere and sent to any
-/// thread.
+/// Name of a shared value of a pool, for use outside of it. Made by [`Prc::demote`]; it may be kept anywhere and sent
+/// to any thread.
 ///
-/// It is two numbers: no address, and nothing is kept alive by it. Once the value is gone, or the pool was closed (also
-/// if it is open again), it names nothing.
+/// It is two numbers, not an address, and keeps nothing alive. Once the value is gone, or the pool was closed (even if
+/// it is open again), it names nothing.
 ///
 /// ```
 /// # let folder = std::env::temp_dir().join(format!("vweak-{}", std::process::id()));
@@ -49,7 +49,7 @@ impl<T> VWeak<T> {
 }
 
 impl<T: Persist + 'static> VWeak<T> {
-    /// The value, if it still lives and `tx` is of its pool.
+    /// Returns the value, if it is still alive and `tx` is of its pool.
     pub fn promote<'p>(&self, tx: &Tx<'p>) -> Option<Prc<'p, T::At<'p>>> {
         let memory = tx.memory();
         if memory.number() != self.pool {

@@ -19,7 +19,7 @@ fn open(pool: &Threadpool, folder: &Path) -> Accounts {
     .unwrap()
 }
 
-/// Finds out that nobody has the account when the money is taken, and another account opened.
+/// Finds that the account does not exist after the money was taken and another account opened.
 fn transfer<'p>(accounts: &mut PMap<'p, PString<'p>, u64>, tx: &Tx<'p>, to: &str, amount: u64) -> Result<u64, String> {
     accounts.insert(PString::of("spent", tx), amount, tx);
     let from = accounts.get_mut("Ada").ok_or("Ada has no account")?;
@@ -30,7 +30,7 @@ fn transfer<'p>(accounts: &mut PMap<'p, PString<'p>, u64>, tx: &Tx<'p>, to: &str
     Ok(left)
 }
 
-/// As `transfer`, for closures that carry nothing with a pointer.
+/// As `transfer`, for closures that capture nothing with a pointer.
 fn transfer_plainly<'p>(
     accounts: &mut PMap<'p, PString<'p>, u64>,
     tx: &Tx<'p>,

@@ -1,4 +1,4 @@
-//! Calls: what each returns, when, and in which order.
+//! Calls: results, their time and their order.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -78,10 +78,10 @@ fn no_result_before_it_is_durable() {
     let bank = open(&pool, folder.path()).unwrap();
     for n in 1..=50 {
         bank.apply_then(|bank, _| bank.accounts[0] += 1, |()| ());
-        // A read, which sees what is not durable yet.
+        // A read, which sees changes that are not durable yet.
         let seen = bank.apply(|bank, _| bank.accounts[0]);
         assert_eq!(seen, 100 + n);
-        // What a crash now would leave.
+        // The state that a crash now would leave.
         let copy = tempfile::tempdir().unwrap();
         for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
             std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
@@ -122,7 +122,7 @@ fn waiting_or_nesting_is_refused() {
     let inner = bank.clone();
     let nested = bank.try_apply(move |_, _| inner.apply(|bank, _| bank.accounts[0]));
     assert!(matches!(nested, Err(Error::Panicked { .. })));
-    // Posted from inside, it runs after.
+    // A call posted from inside runs afterwards.
     let inner = bank.clone();
     bank.apply(move |bank, _| {
         inner.apply_then(|bank, _| bank.accounts[1] += bank.accounts[0], |()| ());
@@ -169,7 +169,7 @@ fn serialised_arguments() {
         )
     };
     assert_eq!((put("one", "1"), put("one", "2")), (None, Some("1".into())));
-    // C34: export, and import into another pool.
+    // Export, and import into another pool.
     let all: Vec<(String, String)> =
         map.apply_with(|map, _, ()| map.iter().map(|(k, v)| (k.as_str().into(), v.as_str().into())).collect(), ());
     assert_eq!(all, [("one".into(), "2".into())]);
@@ -243,7 +243,7 @@ fn a_crash_loses_whole_last_groups() {
             bank.accounts[1] += 1;
         });
         if made % 200 == 0 {
-            // What a crash now would leave.
+            // The state that a crash now would leave.
             let copy = tempfile::tempdir().unwrap();
             for entry in std::fs::read_dir(folder.path()).unwrap().flatten() {
                 std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
@@ -294,7 +294,7 @@ fn who_waits_does_not_wait_for_the_pause_of_within() {
         bank.open(pool.trustees()[0], folder.path(), |tx| Bank { accounts: PVec::of([0, 0], tx), last: None }).unwrap();
     let began = Instant::now();
     for _ in 0..3 {
-        // The first one goes out at once, those behind it in its pause.
+        // The first group is written at once, later ones in its pause.
         bank.apply(|bank, _| bank.accounts[0] += 1);
         bank.sync().unwrap();
         bank.apply(|bank, _| bank.accounts[0] += 1);

@@ -1,4 +1,4 @@
-//! Handles that travel, and the end of handles, threads, trustees and pools, in any order.
+//! Handles that are sent elsewhere, and the end of handles, threads, trustees and pools, in any order.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -157,7 +157,7 @@ fn all_who_close_at_once_return_when_the_folder_is_free() {
                     scope.spawn(move || {
                         start.wait();
                         let outcome = bank.close();
-                        // Free: for the one that takes it first, or nobody waits for what is closing.
+                        // Free: the first opener gets it, and nobody waits for a pool that is closing.
                         let lock = std::fs::File::open(folder).unwrap();
                         let is_free = lock.try_lock_shared().is_ok();
                         (outcome, is_free)

@@ -1,5 +1,5 @@
-//! What bad disks and bad folders get: errors that name file, offset and cure. What was acknowledged is there, nothing
-//! is written over.
+//! Bad disks and bad folders: errors that name file, offset and remedy. Acknowledged changes are there, nothing is
+//! overwritten.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use trust_durable::{Durable, Error, PVec};
 
 use super::open as open_bank;
 
-/// The folder of a test that runs again in a process of its own.
+/// Environment variable with the folder of a test that runs again in a process of its own.
 const CHILD: &str = "DURABLE_TEST_FOLDER";
 
 type Numbers = Durable<PVec<'static, u64>>;
@@ -30,8 +30,8 @@ pub(super) fn child_folder() -> Option<PathBuf> {
     std::env::var_os(CHILD).map(PathBuf::from)
 }
 
-/// Runs a test of this file again in a process of its own, which finds its folder in the environment. `sh` reads the
-/// line before.
+/// Runs a test of this file again in a process of its own, which finds its folder in the environment. `sh` runs
+/// `before` first.
 fn child(test: &str, before: &str, folder: &Path) -> Option<String> {
     let line = format!("{before} exec \"$0\" \"$@\"");
     let program = std::env::current_exe().expect("this program");
@@ -57,7 +57,7 @@ fn limit_files(bytes: Option<u64>) {
     setrlimit(Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).expect("a lower limit may be set");
 }
 
-/// Adds numbers until the pool is lost: how many were acknowledged, and why no more.
+/// Adds numbers until the pool is lost; returns the number acknowledged, and the cause.
 fn fill(numbers: &Numbers) -> (usize, String) {
     let mut acknowledged = 0;
     loop {
@@ -74,7 +74,7 @@ fn fill(numbers: &Numbers) -> (usize, String) {
     }
 }
 
-/// The cause that each later call is told.
+/// Returns the cause that each later call reports.
 fn causes(numbers: &Numbers) -> Vec<String> {
     let cause = |outcome: Result<(), Error>| match outcome {
         Err(Error::Lost { cause }) => cause,
@@ -150,7 +150,7 @@ fn where_no_fiber_can_be_started() {
         }
         return;
     };
-    // What hangs ends the child, and fails.
+    // A watchdog: a child that hangs exits with a failure.
     std::thread::spawn(|| {
         std::thread::sleep(std::time::Duration::from_secs(60));
         std::process::exit(3);
@@ -164,7 +164,7 @@ fn where_no_fiber_can_be_started() {
         let builder = Durable::<PVec<u64>>::builder().limit(1 << 20);
         let builder = within.map_or(builder, |within| Durable::<PVec<u64>>::builder().limit(1 << 20).within(within));
         let numbers = builder.open(pool.trustees()[0], &path, |_| PVec::new()).unwrap();
-        // Room for half of a stack.
+        // Space for half of a stack.
         let pages = fs::read_to_string("/proc/self/statm").unwrap();
         let used = pages.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 4096;
         let maximum = getrlimit(Resource::As).maximum;
@@ -204,7 +204,7 @@ fn a_full_disk() {
     assert!(cause.contains("No space left") && cause.contains("make room on its file system"), "{cause}");
     assert!(cause.contains("/log-") || cause.contains("/image-"), "{cause}");
     numbers.close().unwrap_err();
-    // As full as it is: what is there stays as it is, whether it opens or not.
+    // On a full disk, files stay as they are, whether the pool opens or not.
     let before = contents(&folder);
     match open(&pool, &folder) {
         Ok(numbers) => numbers.close().unwrap(),
@@ -337,7 +337,7 @@ fn a_folder_in_use_is_in_use_whatever_is_removed_from_it() {
     bank.close().unwrap();
 }
 
-/// Kibibytes of this process, by the name that the system has for them.
+/// Returns a figure of this process in kibibytes, by its name in `/proc/self/status`.
 fn kibibytes(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -385,7 +385,7 @@ fn memory_that_is_not_given_leaves_the_pool_as_it_was() {
         .limit(1 << 30)
         .open(pool.trustees()[0], &folder, |tx| PVec::of(0..1000, tx))
         .unwrap();
-    // Private memory that may be written: 64 MiB more than there is, and less than is asked for.
+    // Private writable memory: 64 MiB more than in use, and less than the call requests.
     let (limit, maximum) = ((kibibytes("VmData") + (64 << 10)) << 10, getrlimit(Resource::Data).maximum);
     setrlimit(Resource::Data, Rlimit { current: Some(limit), maximum }).expect("a lower limit may be set");
     let full = numbers.try_apply(|numbers, tx| numbers.reserve(1 << 24, tx));

@@ -1,5 +1,5 @@
-//! Futures of calls: more than a trustee takes at once, dropped at any point, with tasks and results that call the pool
-//! or panic.
+//! Futures of calls: more than a trustee accepts at once, dropped at any point, with tasks and results that call the
+//! pool or panic.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use trust::{Shared, Threadpool};
 use trust_durable::{Durable, DurableFuture, Error};
 
-/// More calls than a trustee takes at once.
+/// More calls than a trustee accepts at once.
 const FLOOD: u64 = 1_400;
-/// As many as it takes, and a few that find the last place at the same time.
+/// As many as it accepts, and a few that race for the last place.
 const WINDOW: u64 = 1_024 + 8;
 
 struct Unpark(thread::Thread);
@@ -25,7 +25,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Fails where nobody wakes it for a minute.
+/// Panics if nothing wakes it for a minute.
 fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let end = Instant::now() + Duration::from_secs(60);
@@ -55,7 +55,7 @@ fn open(pool: &Threadpool, folder: &std::path::Path) -> Durable<u64> {
     Durable::<u64>::open(pool.trustees()[0], folder, |_| 0).unwrap()
 }
 
-/// A pool whose trustee is in a closure until this is opened.
+/// A pool with its trustee busy in a closure until this is opened.
 struct Standing {
     is_open: Shared<AtomicBool>,
     first: DurableFuture<()>,
@@ -124,7 +124,7 @@ fn tasks_beyond_the_window_are_woken() {
     assert_eq!(sum, FLOOD * (FLOOD + 1) / 2);
 }
 
-/// Counts how many of it were dropped.
+/// Counts its drops.
 struct Captured(Shared<AtomicU64>);
 
 impl Drop for Captured {
@@ -155,7 +155,7 @@ fn futures_that_are_dropped_take_back_what_was_not_sent_and_nothing_else() {
         let kept = FLOOD - dropped.load(Ordering::SeqCst);
         assert!((1_023..=WINDOW).contains(&kept), "{kept} calls were sent");
         standing.open();
-        // Behind those that were sent.
+        // Behind the calls that were sent.
         assert_eq!(block_on(add(&counter)).unwrap() - before, kept + 1, "those that were sent run");
         stand_until(|| dropped.load(Ordering::SeqCst) == FLOOD);
     }
@@ -241,7 +241,7 @@ fn a_task_that_is_replaced_may_call_the_pool() {
         assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&task)).is_pending());
         drop(task);
         let second = thread::spawn(move || block_on(future).unwrap());
-        // The trustee then gives the outcome while the first task's destructor waits for it.
+        // The trustee then stores the outcome while the first task's destructor waits for it.
         stand_until(|| has_begun.load(Ordering::SeqCst));
         standing.open();
         filling.into_iter().for_each(|future| _ = block_on(future).unwrap());
@@ -250,7 +250,7 @@ fn a_task_that_is_replaced_may_call_the_pool() {
     assert_eq!(counter.apply(|counter, _| *counter), 2_000_000 + FLOOD + 2);
 }
 
-/// A result whose destructor panics.
+/// A result with a destructor that panics.
 struct Bomb(Shared<AtomicU64>);
 
 impl Drop for Bomb {
@@ -275,7 +275,7 @@ fn a_result_that_nobody_wants_and_panics_spoils_nothing() {
     };
     let standing = Standing::new(&counter);
     drop(bomb());
-    // Behind it, and told in the same group.
+    // Behind it, and settled with the same group.
     let other = add(&counter);
     standing.open();
     assert_eq!(block_on(other).unwrap(), 2);

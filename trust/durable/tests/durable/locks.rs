@@ -1,4 +1,4 @@
-//! The lock of a folder: let go of when a pool ends, whatever children of the process have.
+//! The lock of a folder: released when a pool ends, whichever descriptors children of the process have.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ pub(super) fn open(pool: &Threadpool, folder: &Path) -> Result<Durable<u64>, Err
     Durable::<u64>::open(pool.trustees()[0], folder, |_| 0)
 }
 
-/// Lets the child go on, also where the test fails.
+/// Lets the child continue, even if the test fails.
 struct Goes(PipeWriter);
 
 impl Drop for Goes {
@@ -25,7 +25,8 @@ impl Drop for Goes {
     }
 }
 
-/// Runs `during` while a child of this process, forked before and not yet another program, has all its descriptors.
+/// Runs `during` while a forked child of this process, which has not yet executed a program, has all of its
+/// descriptors.
 fn with_a_forked_child(during: impl FnOnce()) {
     let ((mut is_forked, mut forked), (mut go, goes)) = (pipe().unwrap(), pipe().unwrap());
     let mut command = Command::new("true");
@@ -70,7 +71,7 @@ fn a_folder_that_was_refused_is_free_whatever_children_there_are() {
     let panics =
         || Durable::<u64>::open(pool.trustees()[0], folder.path(), |_| if true { panic!("no root") } else { 0 });
     assert!(matches!(panics(), Err(Error::Panicked { .. })));
-    // The lock of that one may be held while it ends.
+    // The lock of that pool may still be held while it ends.
     with_a_forked_child(|| {
         assert!(matches!(panics(), Err(Error::Panicked { .. })));
         open(&pool, folder.path()).unwrap().close().unwrap();

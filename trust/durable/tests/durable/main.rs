@@ -1,4 +1,4 @@
-//! Durable trusts as a program sees them: on a real folder, with threads. Named by the requirement.
+//! Durable trusts as a program uses them: on a real folder, with threads.
 
 mod attempts;
 mod calls;

@@ -23,7 +23,7 @@ fn fill(numbers: &Numbers, first: u64) {
     }
 }
 
-/// All that it holds, which goes up by one from `first` on.
+/// Checks that the numbers go up by one from `first` on; returns their count.
 fn count(numbers: &Numbers, first: u64) -> usize {
     let found = numbers.apply_with(|numbers, _, ()| numbers.to_vec(), ());
     assert!(found.iter().copied().eq(first..first + found.len() as u64), "not what was put there");
@@ -35,7 +35,7 @@ fn a_pool_whose_folder_was_moved_goes_on_there() {
     let there = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let (outer, moved) = (there.path().join("outer"), there.path().join("moved"));
-    // Its own name, or that of a folder above it.
+    // Either the folder is renamed, or a folder above it.
     for (path, from, to) in [
         (outer.join("one"), outer.join("one"), moved.clone()),
         (outer.join("two"), outer.clone(), there.path().join("elsewhere")),
@@ -56,7 +56,7 @@ fn a_pool_whose_folder_was_moved_goes_on_there() {
     }
 }
 
-/// The pool is lost, and says that it is by no fault of the disk.
+/// Checks that the pool is lost, and that the cause names another program, not the disk.
 fn is_removed<V: std::fmt::Debug>(outcome: Result<V, Error>) {
     let Err(Error::Lost { cause }) = &outcome else { panic!("{outcome:?}") };
     assert!(cause.contains("another program removed, moved or replaced it"), "{cause}");
@@ -115,7 +115,7 @@ fn closing_tells_what_is_gone_although_nothing_was_written_since() {
     numbers.apply(|numbers, tx| numbers.extend(0..100, tx));
     fs::remove_dir_all(&path).unwrap();
     is_removed(numbers.close());
-    // What was told early is not durable by that.
+    // Results delivered early do not become durable by that.
     let numbers = Durable::<PVec<u64>>::builder()
         .within(Duration::from_secs(600))
         .open(pool.trustees()[0], &path, |_| PVec::new())

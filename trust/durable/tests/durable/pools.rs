@@ -1,4 +1,4 @@
-//! Pools: opened, refused, many at once, limited, renewed, copied.
+//! Pools: opening, refusal, many at once, limits, new generations, copies.
 
 use std::path::Path;
 use std::process::Command;
@@ -163,7 +163,8 @@ fn a_snapshot_is_a_pool_of_its_own() {
     assert_eq!((accounts(&bank), accounts(&copy)), ((100, 6), (1, 5)));
 }
 
-/// As many as are told to be possible, with the default limit: half of the machine's memory of address space for each.
+/// The documented number of pools, with the default limit: each reserves address space for half of the machine's
+/// memory.
 #[test]
 fn two_thousand_pools() {
     const POOLS: u64 = 2000;
@@ -177,7 +178,7 @@ fn two_thousand_pools() {
     let pool = Threadpool::new(1);
     let open = |n: u64| Durable::<u64>::open(pool.trustees()[0], folder.path().join(n.to_string()), |_| 0).unwrap();
     let mut numbers: Vec<_> = (0..POOLS).map(open).collect();
-    // In a few of them only, for a log is zeroed ahead by 4 MiB.
+    // Only a few of them are changed, because a log is zeroed ahead by 4 MiB.
     for (n, number) in numbers.iter().enumerate().step_by(200) {
         number.apply(move |number, _| *number = n as u64);
     }
@@ -199,7 +200,7 @@ fn what_opening_found_is_counted() {
     assert_eq!((stats.transactions, stats.groups, stats.lines, stats.written_bytes), (3, 3, 3, 3 * 4096), "{stats:?}");
     assert!(stats.sync_ns > 0 && stats.sync_ns_max <= stats.sync_ns, "{stats:?}");
     bank.close().unwrap();
-    // The last record is torn: its second half is not there.
+    // The last record is torn: its second half is missing.
     let log = folder.path().join("log-0");
     let mut bytes = std::fs::read(&log).unwrap();
     let last = 3 * 4096;

@@ -1,4 +1,4 @@
-//! Snapshots: where they may go, what they leave, whom they wait for.
+//! Snapshots: permitted folders, files left behind, waiting.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use trust_durable::{Durable, Error, PVec};
 use super::faults::{child_folder, contents, in_namespace};
 use super::locks::open;
 
-/// Runs it on a thread; it has to end.
+/// Runs `run` on a thread; it has to end.
 fn ends<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> R {
     let (tells, told) = channel();
     thread::spawn(move || tells.send(run()));
     told.recv_timeout(Duration::from_secs(120)).expect("it ends: who waits for whom?")
 }
 
-/// A pool snapshots into its own folder by the name `alias`, while another thread closes it.
+/// Snapshots a pool into its own folder by the name `alias`, while another thread closes it.
 fn snapshots_into_its_own(folder: PathBuf, alias: PathBuf) {
     ends(move || {
         let pool = Threadpool::new(1);
@@ -28,7 +28,7 @@ fn snapshots_into_its_own(folder: PathBuf, alias: PathBuf) {
             number.apply(|number, _| *number += 1);
             let (other, alias) = (number.clone(), alias.clone());
             let snapshot = thread::spawn(move || other.snapshot(alias));
-            // At another moment of it each time.
+            // At a different moment in each round.
             (0..round * round * 20).for_each(|_| thread::yield_now());
             number.close().unwrap();
             snapshot.join().unwrap().expect_err("its folder is not empty");

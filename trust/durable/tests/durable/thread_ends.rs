@@ -12,7 +12,7 @@ use trust_durable::{Durable, PCell, Prc};
 
 type Counter = Durable<Prc<'static, PCell<'static, u64>>>;
 
-/// What a destructor of a thread-local does with the pool.
+/// Call on the pool, made by a destructor of a thread-local.
 type Form = fn(&Counter);
 
 fn open(trustee: trust::TrusteeReference, folder: &Path) -> Counter {
@@ -71,7 +71,7 @@ const OTHERS: [(&str, Form); 5] = [
     ("clone", |it| drop(it.clone())),
 ];
 
-/// What came of a destructor's call: the text of its panic, if it panicked.
+/// Result of a destructor's call: the text of its panic, if it panicked.
 type Came = Arc<Mutex<Option<Result<(), String>>>>;
 
 struct Last {
@@ -94,7 +94,7 @@ impl Drop for Last {
 
 thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
 
-/// What the thread has used when its thread-local is registered: it goes before those that were registered before it.
+/// Things that the thread has used before it registers its thread-local, which is then dropped first.
 #[derive(Clone, Copy, PartialEq)]
 enum After {
     Nothing,
@@ -102,7 +102,7 @@ enum After {
     ACall,
 }
 
-/// The thread uses the pool, and its thread-local does at its end.
+/// Runs a thread that uses the pool, with a thread-local that uses it at the thread's end.
 fn run(counter: Counter, form: Form, after: After) -> Result<(), String> {
     let came = Came::default();
     let last = Last { counter, form, came: Arc::clone(&came) };
@@ -158,7 +158,7 @@ fn destructors_of_thread_locals_that_call_later_panic_and_the_process_goes_on() 
 fn destructors_of_thread_locals_call_the_pool_of_their_own_thread() {
     for after in [After::Nothing, After::ItsTrustee, After::ACall] {
         for (name, form) in ADDING.into_iter().chain(OTHERS) {
-            // Nobody else serves the thread's trustee while its own code waits for a future.
+            // No other thread serves this thread's trustee while its own code waits for a future.
             if name.ends_with("_async") {
                 continue;
             }
@@ -207,7 +207,7 @@ fn a_thread_may_end_its_trustee_and_call_again() {
     assert_eq!(counter.apply(|counter, _| counter.get()), 9);
 }
 
-/// The captures of callbacks that are never called go with their thread, and may call the pool.
+/// The captures of callbacks that are never called are dropped with their thread, and may call the pool.
 struct Captured(Counter, Arc<Mutex<u64>>);
 
 impl Drop for Captured {

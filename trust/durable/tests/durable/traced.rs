@@ -1,7 +1,6 @@
-//! What the disk thread asks of the system, as strace sees it: one `fdatasync` a group, and no more bytes than the
-//! lines that changed make.
+//! System calls of the disk thread under strace: one `fdatasync` a group, and few more bytes than the changed lines.
 //!
-//! Without strace, or where nothing may be traced, this says SKIPPED.
+//! Without strace, or where tracing is not permitted, the test says SKIPPED.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,10 +11,10 @@ use super::faults::child_folder;
 use super::{accounts, open};
 
 const TEST: &str = "traced::one_sync_a_group_and_little_more_than_its_lines";
-/// What the log is zeroed ahead by, and written by at a time.
+/// Bytes that the log is zeroed ahead, and zeroed at a time.
 const AHEAD: u64 = 4 << 20;
 
-/// Groups, lines and bytes, as the pool counts them.
+/// Prints groups, lines and bytes, as the pool counts them.
 fn work(folder: &Path) {
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder).unwrap();
@@ -54,7 +53,7 @@ fn one_sync_a_group_and_little_more_than_its_lines() {
     let [groups, lines, written] = counted[..] else { panic!("{counted:?}") };
 
     let trace = std::fs::read_to_string(trace).unwrap();
-    // Under its name: before it has that, it is being made.
+    // By its final name; before it has that, the log is still being created.
     let of_log = |line: &&str| line.contains("/log-") && !line.contains(".tmp>") && !line.contains("resumed");
     let (mut syncs, mut records, mut bytes, mut zeroed) = (0, 0, 0, 0);
     for line in trace.lines().filter(of_log) {
@@ -81,6 +80,6 @@ fn one_sync_a_group_and_little_more_than_its_lines() {
     );
     assert_eq!((syncs, records, bytes), (groups, groups, written), "{groups} groups");
     assert!(groups > 20 && bytes * 10 <= lines * 64 * 13 + groups * 40_960, "{bytes} bytes for {lines} lines");
-    // Blocks that the syncs need not note: written once ahead, whatever the records are.
+    // Zeros that save the syncs from recording new blocks: written once ahead, independent of the records.
     assert!(zeroed <= bytes + 2 * AHEAD, "{zeroed} bytes of zeros");
 }

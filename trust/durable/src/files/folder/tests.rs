@@ -1,11 +1,11 @@
-//! Names that are made durable; folders that are moved, replaced and removed while they are open.
+//! Names made durable; folders that are moved, replaced and removed while they are open.
 
 use std::cell::RefCell;
 use std::fs;
 
 use super::*;
 
-/// The folders whose names opening one at `path` makes durable.
+/// Returns the folders that are synced when the folder at `path` is opened.
 fn synced(path: &Path) -> Vec<PathBuf> {
     let synced = RefCell::new(Vec::new());
     let sync = |folder: &File| {
@@ -41,7 +41,7 @@ fn the_name_of_a_folder_is_where_the_folder_is() {
     assert_eq!(synced(&there.join("link/new")), [there.join("far/pool"), there.join("far/pool")]);
 }
 
-/// A folder with a file of one byte.
+/// Makes a folder with a file of one byte.
 fn with_file(path: &Path) -> Folder {
     let mut folder = Folder::open(path).expect("it is made");
     folder.create("log-0").expect("it works");
@@ -90,7 +90,7 @@ fn a_file_that_was_taken_away_is_not_there() {
             fs::rename(file.with_extension("new"), file).expect("it works");
         },
         |file| {
-            // It has another name, and its own is another file's.
+            // The file has another name, and its own name is another file's.
             fs::hard_link(file, file.with_extension("old")).expect("it works");
             fs::remove_file(file).expect("it works");
             fs::write(file, "a").expect("it works");

@@ -1,11 +1,11 @@
-//! Files whose bytes are not what was written, or that are not there.
+//! Files with changed bytes, and missing files.
 
 use super::super::disk::Disk;
 use super::super::sim::Sim;
 use super::{Pool, count, open};
 use crate::error::Error;
 
-/// A pool after some work, closed in order.
+/// Makes a pool, does some work and closes it in order.
 fn sample() -> (Sim, u64) {
     let disk = Sim::default();
     let mut pool = Pool::create(&disk).expect("it works");
@@ -110,7 +110,7 @@ fn logs_without_an_image_are_no_new_pool() {
 #[test]
 fn what_an_opening_shows_is_durable_the_image_as_well() {
     let (mut disk, most) = sample();
-    // A folder that was copied: nothing of it is on the disk for certain.
+    // A copied folder: nothing of it is certain to be on the disk.
     for name in disk.names() {
         let mut bytes = vec![0; disk.len(&name).expect("it works") as usize];
         disk.read(&name, 0, &mut bytes).expect("it works");
@@ -141,7 +141,7 @@ fn a_record_that_cannot_be_read_is_not_the_end_of_the_log() {
     assert!(refused > 5);
 }
 
-/// A log whose file was another one's: of that nothing is found, however the new one ends.
+/// A log in the file of an old one: no old record is found, however the new log ends.
 #[test]
 fn trap_old_records_in_a_log_that_is_used_again() {
     let disk = Sim::default();
@@ -157,7 +157,7 @@ fn trap_old_records_in_a_log_that_is_used_again() {
     assert!(stale(&bytes) > 0, "records of generation 1 are still there");
     let opened = open(&disk.copy()).expect("opens").expect("a pool");
     assert_eq!((count(&opened.memory), opened.cut), (pool.count, 0));
-    // Whichever of its own records is the last.
+    // Each of its own records in turn as the last one.
     for page in (2..bytes.len() / 4096).rev() {
         let cut = disk.copy();
         cut.edit(&log, |bytes| bytes[page * 4096..].iter_mut().skip(8).step_by(4096).for_each(|byte| *byte ^= 1));

@@ -1,5 +1,5 @@
-//! Files that somebody or something changed, in any way: what is opened is a state that the pool was in, or it is
-//! refused with file, place and cure, and nothing is written over.
+//! Files changed in any way, by a person or a fault. The pool opens in a state that it was in, or it is refused with
+//! file, place and remedy, and nothing is overwritten.
 
 use proptest::prelude::*;
 
@@ -8,10 +8,10 @@ use super::super::format::PAGE;
 use super::super::sim::Sim;
 use super::{Pool, count, open};
 
-/// Where things happen to a file: most of it is zeros ahead of the log's end.
+/// Range of the changes: most of a file is zeros ahead of the log's end.
 const REACH: usize = 80_000;
 
-/// One change. Files and places are numbers, taken modulo how many there are.
+/// One change. Files and places are numbers, taken modulo their count.
 #[derive(Clone, Debug)]
 enum Change {
     Flip {
@@ -32,7 +32,7 @@ enum Change {
         files: (usize, usize),
         pages: (usize, usize),
     },
-    /// A page is lost: zeros.
+    /// A lost page: zeros.
     Zero {
         file: usize,
         page: usize,
@@ -129,7 +129,7 @@ fn apply(disk: &mut Sim, change: Change) -> bool {
     }
 }
 
-/// What is there, but what an opening left half made.
+/// Returns the files, except those that an opening left unfinished.
 fn kept(disk: &mut Sim) -> Vec<(String, Vec<u8>)> {
     let mut names = disk.names();
     names.retain(|name| !name.ends_with(".tmp"));
@@ -137,7 +137,7 @@ fn kept(disk: &mut Sim) -> Vec<(String, Vec<u8>)> {
     names.into_iter().map(|name| (name.clone(), bytes(disk, &name))).collect()
 }
 
-/// Between two generations: two images, two logs.
+/// Makes a pool between two generations: two images, two logs.
 fn between() -> (Sim, u64) {
     let disk = Sim::default();
     let mut pool = Pool::create(&disk).expect("it works");
@@ -173,11 +173,11 @@ proptest! {
         }
         let before = kept(&mut disk);
         match open(&disk) {
-            // `count` finds half a transaction.
+            // `count` fails on half a transaction.
             Ok(Some(pool)) => {
                 let found = count(&pool.memory);
                 prop_assert!(found <= most);
-                // Only the end of the log may be taken for a torn one.
+                // Only changes at the end of the log may look like a torn record.
                 prop_assert!(is_log_changed || found == most, "{found} of {most}, with the log as it was");
             }
             Ok(None) => prop_assert!(before.iter().all(|(name, _)| !name.starts_with("image")), "an image is no new \

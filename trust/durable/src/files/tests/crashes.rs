@@ -1,16 +1,16 @@
-//! Cut at each operation, also of recovery, and reopened.
+//! Power cut at each operation, of recovery too, and reopening.
 
 use super::super::disk::Disk;
 use super::super::named::Files;
 use super::super::sim::Sim;
 use super::{Pool, count, open, random};
 
-/// Crash points that are tried at least; `DURABLE_POINTS` says otherwise.
+/// Least number of crash points; `DURABLE_POINTS` overrides it.
 fn points_wanted() -> u64 {
     std::env::var("DURABLE_POINTS").map_or(10_000, |points| points.parse().expect("a number"))
 }
 
-/// Opens what is left, and cuts the power again while it is opened, at each operation and after it.
+/// Opens the files that are left, and cuts the power again while they are opened, at each operation and after it.
 fn recovers(disk: &Sim, told: u64, most: u64, random: &mut impl FnMut() -> bool) -> u64 {
     let Some(opened) = open(&disk.copy()).unwrap_or_else(|error| panic!("{error}; {:?}", disk.names())) else {
         assert_eq!(told, 0, "the pool is gone");
@@ -19,7 +19,7 @@ fn recovers(disk: &Sim, told: u64, most: u64, random: &mut impl FnMut() -> bool)
     let found = count(&opened.memory);
     assert!((told..=most).contains(&found), "{found} transactions, {told} were told and {most} made");
     let mut points = 1;
-    // Cut in the middle of recovery: what the first opening may have shown has to stay.
+    // Cut in the middle of recovery: states that the first opening may have shown have to stay.
     for operation in 1.. {
         let again = disk.copy();
         again.crash_at(operation);
@@ -45,14 +45,14 @@ fn recovers(disk: &Sim, told: u64, most: u64, random: &mut impl FnMut() -> bool)
     points
 }
 
-/// The work of some generations; how many transactions were told durable, and made.
+/// Works for some generations; returns the number of transactions acknowledged as durable, and of all.
 fn work(disk: &Sim, generations: u64) -> (u64, u64) {
     let Ok(mut pool) = Pool::create(disk) else { return (0, 0) };
     let _ = (0..generations).try_for_each(|_| pool.work());
     (pool.told, pool.count)
 }
 
-/// Three generations: from the third on logs are written into files that were logs before.
+/// Three generations: from the third on logs are written into the files of old logs.
 const GENERATIONS: u64 = 3;
 
 #[test]
@@ -72,7 +72,7 @@ fn every_crash_point_recovers() {
             let (told, most) = work(&disk, GENERATIONS);
             let mut choose = random(seed * 1000 + operation);
             points += recovers(&disk.after_power_cut(&mut choose), told, most, &mut choose);
-            // Killed, so that all is seen, but not all is on the disk: what is shown has to stay.
+            // Killed, so that all writes are seen, but not all are on the disk: a state that was shown has to stay.
             let killed = disk.after_kill();
             points += recovers(&killed, told, most, &mut choose);
         }
@@ -80,7 +80,7 @@ fn every_crash_point_recovers() {
     println!("{points} crash points, {operations} operations");
 }
 
-/// After one operation of each kind: all that may be on the disk, where that is up to 12 choices.
+/// After one operation of each kind: every possible state of the disk, where there are at most 12 choices.
 #[test]
 fn every_subset_of_what_was_not_synced_recovers() {
     let whole = Sim::default();
@@ -99,11 +99,11 @@ fn every_subset_of_what_was_not_synced_recovers() {
             continue;
         }
         whole_sets += 1;
-        // Which choices there are depends on those before: each string of bits that was not cut short by that.
+        // Earlier choices determine the later ones: iterates over the bit strings that are not cut short by that.
         let mut bits: u32 = 0;
         while bits < 1 << 12 {
             let mut used = 0u32;
-            // A choice beyond the twelfth, which some strings come to, is for what was there before.
+            // Some strings lead to a thirteenth choice: it selects the old state.
             let cut = disk.after_power_cut(|| {
                 used += 1;
                 used <= 12 && bits >> (12 - used) & 1 == 1
@@ -117,7 +117,7 @@ fn every_subset_of_what_was_not_synced_recovers() {
                 None => assert_eq!(told, 0, "the pool is gone"),
             }
             points += 1;
-            // The next string that differs in what was asked for.
+            // The next string that differs in the choices made.
             bits = ((bits >> (12 - used)) + 1) << (12 - used);
         }
     }
@@ -133,7 +133,7 @@ fn after_an_error_what_was_told_is_there() {
         let disk = Sim::default();
         disk.error_at(operation);
         let Ok(mut pool) = Pool::create(&disk) else { continue };
-        // The first error is the last word: nothing is tried again.
+        // The first error is final: nothing is tried again.
         let _ = pool.work();
         let mut choose = random(operation);
         recovers(&disk.after_power_cut(&mut choose), pool.told, pool.count, &mut choose);
@@ -141,7 +141,7 @@ fn after_an_error_what_was_told_is_there() {
     }
 }
 
-/// The suite notices faults: a disk whose syncs of files, or of the folder, do nothing.
+/// The suite notices faults: a disk with syncs of files, or of the folder, that do nothing.
 #[test]
 fn planted_faults_are_caught() {
     struct Lying(Sim, bool);

@@ -1,7 +1,7 @@
-//! Crash points: a pool on a simulated disk, cut at each operation, reopened, compared with what it had told.
+//! Crash points: a pool on a simulated disk, cut at each operation, reopened, compared with its acknowledgements.
 //!
-//! The oracle: the root is a vector of which each transaction changes two places and a counter, so a half transaction
-//! shows, and which state it is tells how many transactions it is after.
+//! The oracle: the root is a vector; each transaction changes two of its places and a counter. So half a transaction
+//! shows, and the state gives the number of transactions before it.
 
 #![allow(unsafe_code)]
 
@@ -33,11 +33,11 @@ struct Root<'p> {
     count: u64,
     places: PVec<'p, u64>,
     last: Option<PBox<'p, [u64; 9]>>,
-    /// Room of which nothing is written when it is taken.
+    /// An allocation that stays unwritten at first.
     late: PVec<'p, u64>,
 }
 
-/// What the root is after so many transactions.
+/// Returns the root's places after `count` transactions.
 fn expected(count: u64) -> Vec<u64> {
     let mut places = vec![0; PLACES as usize];
     for n in 1..=count {
@@ -57,7 +57,7 @@ fn step<'p>(root: &mut Root<'p>, tx: &Tx<'p>) {
     (0..8).for_each(|_| root.late.push(n, tx));
 }
 
-/// Takes and writes the rooms that the next step takes, with the same bytes; it is undone.
+/// Allocates and writes the same slots as the next step, with the same bytes; it is undone.
 fn undone_step<'p>(root: &mut Root<'p>, tx: &Tx<'p>) {
     let n = root.count + 1;
     let mut random = random(n);
@@ -71,7 +71,7 @@ struct Pool {
     memory: Memory,
     store: Store,
     group: u64,
-    /// The transactions of each group that was told durable.
+    /// Transactions of the groups acknowledged as durable.
     told: u64,
     count: u64,
 }
@@ -95,7 +95,7 @@ impl Pool {
     }
 
     fn step(&mut self) {
-        // SAFETY: the root is one.
+        // SAFETY: the pool was created with a `Root`.
         let ended = unsafe {
             self.memory.run::<Root, (), ()>(|root, tx| {
                 undone_step(root, tx);
@@ -103,7 +103,7 @@ impl Pool {
             })
         };
         assert!(matches!(ended, Ended::Refused(())));
-        // SAFETY: the root is one.
+        // SAFETY: as above.
         let ended = unsafe {
             self.memory.run::<Root, (), Infallible>(|root, tx| {
                 step(root, tx);
@@ -128,7 +128,8 @@ impl Pool {
         self.store.slice(&bytes)
     }
 
-    /// Some groups, with a new generation in the middle of them. `told` keeps what was acknowledged even if it fails.
+    /// Makes some groups, with a new generation in the middle. `told` has the acknowledged transactions even if it
+    /// fails.
     fn work(&mut self) -> Result<()> {
         for round in 0..6 {
             for _ in 0..1 + round % 3 {
@@ -139,7 +140,7 @@ impl Pool {
                 self.store.begin_generation(self.group, len)?;
             }
             if round == 3 {
-                // Copied with the open group in it.
+                // Copied while the open group has changes.
                 self.slices(0)?;
                 let end = self.group;
                 self.commit()?;
@@ -157,9 +158,9 @@ fn open(disk: &Sim) -> Result<Option<Opened>> {
     Ok(opened.ok())
 }
 
-/// The number of transactions that an opened pool is after; it is whole.
+/// Returns the number of transactions before the state of an opened pool, and checks that the state is consistent.
 fn count(memory: &Memory) -> u64 {
-    // SAFETY: the root is one.
+    // SAFETY: the pool was opened or created with a `Root`.
     let looked = unsafe {
         memory.look::<Root, _>(|root| {
             (root.count, root.places.to_vec(), root.last.as_deref().copied(), root.late.to_vec())

@@ -1,4 +1,4 @@
-//! Rooms against a list of what is taken, and claims that cannot be.
+//! The allocator against a list of allocated slots, and invalid claims.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn a_class_is_the_smallest_that_fits() {
     }
 }
 
-/// Random taking and giving against a list of what is taken; then what is taken is claimed by another allocator.
+/// Random allocation and freeing against a list of allocated slots; then another allocator claims the allocated ones.
 #[test]
 fn rooms_never_overlap_and_come_back() {
     let mut random = 7u64;
@@ -57,7 +57,7 @@ fn rooms_never_overlap_and_come_back() {
         other.give(at, bytes);
     }
     assert_eq!((alloc.taken_bytes(), other.taken_bytes()), (0, 0));
-    // All is free again but for a page of each class at most.
+    // Everything is free again except for at most one page of each class.
     let most = (200 - 1 - SIZES.len()) * PAGE;
     assert!(alloc.take(most).is_some() || alloc.free.by_length.len() > 1);
 }

@@ -1,4 +1,4 @@
-//! A `PMap` as a value of a pool: how it is dropped, described, and checked when the pool is opened.
+//! `PMap` as a value of a pool: dropping, description, and the check when the pool is opened.
 
 #![allow(unsafe_code)]
 
@@ -12,13 +12,13 @@ use crate::tx;
 use crate::walk::{Damage, Walk};
 
 /// # Safety
-/// As `drop_values`: `count` places.
+/// As for `drop_values`: `count` places.
 unsafe fn drop_entries<K: Persist, V: Persist>(memory: &Memory, at: u64, count: u64) {
     if K::DROP_WRITES || V::DROP_WRITES {
         memory.touch(memory.at(at), count as usize * size_of::<Place<K, V>>());
     }
     for index in 0..count as usize {
-        // SAFETY: the caller's promise: a place that is taken has an entry, which goes once.
+        // SAFETY: the caller's promise: a taken place has an entry, which is dropped once.
         unsafe {
             let place = memory.at(at).cast::<Place<K, V>>().add(index);
             if (*place).hash != 0 {
@@ -56,7 +56,7 @@ fn check_place<K: Persist, V: Persist>(at: u64, walk: &mut Walk<'_>) -> Result<(
     V::check(at + std::mem::offset_of!(Place<K, V>, value) as u64, walk)
 }
 
-// SAFETY: `check` claims the table, counts its entries and has each checked.
+// SAFETY: `check` claims the table, counts its entries and schedules the check of each.
 unsafe impl<'p, K: Persist, V: Persist> Persist for PMap<'p, K, V> {
     type At<'q> = PMap<'q, K::At<'q>, V::At<'q>>;
     const IS_PLAIN: bool = false;

@@ -1,4 +1,4 @@
-//! A `PVec` as the slice of its elements: indices, ranges, iteration.
+//! `PVec` as the slice of its elements: indices, ranges, iteration.
 
 use std::ops::{Bound, Deref, Index, IndexMut, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo};
 
@@ -43,7 +43,7 @@ macro_rules! ranges {
 
         impl<T: Persist> IndexMut<$range> for PVec<'_, T> {
             fn index_mut(&mut self, range: $range) -> &mut [T] {
-                // Its panics are those of a slice.
+                // Panics with the message of a slice.
                 let len = self.as_slice()[range.clone()].len();
                 let start = match range.start_bound() {
                     Bound::Included(&start) => start,
