@@ -1,4 +1,5 @@
-//! The handle, and its calls for single elements. How arrays are made: `builder.rs`. What the calls do: `local.rs`.
+//! `Array`: the handle, and its calls for single elements. Construction: `builder.rs`. Implementation of the calls:
+//! `local.rs`.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -13,22 +14,22 @@ use crate::part::Name;
 use crate::shape::Owned;
 use crate::waits;
 
-/// An array over all places of the rack, of which each owns a part.
+/// An array distributed over all places of the rack; each place owns a part.
 ///
 /// Elements are read and written one by one ([`get`](Self::get), [`set`](Self::set)), combined
 /// ([`apply`](Self::apply)), changed by closures ([`update`](Self::update)), in chunks ([`views`](Self::views),
 /// [`modify`](Self::modify), [`combine`](Self::combine)) and in bulk ([`gather`](Self::gather) and its like). A chunk
-/// of 512 elements, or as many as fit 64 KiB, comes to the place that reads, writes or combines it and stays there
-/// until another place wants it. What one place has done before a message, a join, a lock or a barrier, others see
-/// after it. Without these, reads and writes of different elements have no order among places.
+/// of 512 elements, or as many as fit 64 KiB, is cached at the place that reads, writes or combines it until another
+/// place needs it. Writes of one place before a message, a join, a lock or a barrier are visible to other places after
+/// it. Without these, reads and writes of different elements have no order among places.
 ///
 /// Any call may let other fibers of the worker run, so `get` and then `set` is not atomic: [`update`](Self::update) and
-/// [`apply`](Self::apply) are. A call that has to fetch a chunk waits, so inside delegated closures it panics, unless
-/// the chunk is here.
+/// [`apply`](Self::apply) are. A call that has to fetch a chunk waits, so inside delegated closures it panics unless
+/// the chunk is already at this place.
 ///
-/// A handle may be cloned, captured by closures that travel, and dropped anywhere; the array's memory goes after the
-/// last. Threads that are not places of the program (`std::thread::spawn`) may use it too: a worker of the machine does
-/// their calls.
+/// A handle may be cloned, captured by closures that are sent, and dropped anywhere; the array's memory is freed after
+/// the last handle is dropped. Threads that are not places of the program (`std::thread::spawn`) may use it too: a
+/// worker of the machine makes their calls.
 ///
 /// ```
 /// use gossamer_array::{Add, Array};
@@ -54,12 +55,12 @@ use crate::waits;
 ///
 /// Source: DArray (ICPP 2023).
 pub struct Array<T> {
-    /// Its last clone takes the array with it.
+    /// The array is dropped with the last clone of this.
     root: Trust<Root>,
     elements: usize,
     name: Name,
     shift: u32,
-    /// Of an index, within its chunk: for hits, which would compute it each time.
+    /// Mask of an index within its chunk, precomputed for hits.
     mask: u32,
     value: PhantomData<T>,
 }
@@ -76,8 +77,8 @@ impl<T> std::fmt::Debug for Array<T> {
     }
 }
 
-/// Calls a method here if this thread has a part of the array, else on a worker of this machine. No closure lies
-/// between, so that what panics here does so at the caller's line.
+/// Calls a method here if this thread has a part of the array, else on a worker of this machine. There is no closure in
+/// between, so a panic here reports the caller's line.
 macro_rules! at_place {
     ($array:expr, $method:ident $(::<$type:ty>)? ($($argument:expr),*)) => {{
         let array = $array;
@@ -104,14 +105,14 @@ impl<T: Element> Array<T> {
         Array { root, elements, name, shift, mask: (1 << shift) - 1, value: PhantomData }
     }
 
-    /// How many elements it has.
+    /// Returns the number of elements.
     ///
     /// Example: at [`Builder`](crate::Builder).
     pub fn len(&self) -> usize {
         self.elements
     }
 
-    /// Has it none?
+    /// Is it empty?
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -121,7 +122,7 @@ impl<T: Element> Array<T> {
         self.elements == 0
     }
 
-    /// Elements of a chunk: what comes to a place at a time.
+    /// Returns the number of elements of a chunk, the unit of caching.
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -131,10 +132,10 @@ impl<T: Element> Array<T> {
         1 << self.shift
     }
 
-    /// The place that owns element `i`. Sends no message.
+    /// Returns the place that owns element `i`. Sends no message.
     ///
     /// # Panics
-    /// If there is no such element.
+    /// If `i` is out of range.
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -156,7 +157,7 @@ impl<T: Element> Array<T> {
         self.part().shape.home((i >> self.shift) as u32)
     }
 
-    /// The elements that a place owns. Sends no message.
+    /// Returns the elements that a place owns. Sends no message.
     ///
     /// # Panics
     /// If the rack has no such place.
@@ -174,10 +175,10 @@ impl<T: Element> Array<T> {
         self.part().shape.owned(number)
     }
 
-    /// Element `i`.
+    /// Returns element `i`.
     ///
     /// # Panics
-    /// If there is no such element; where its chunk is not here and nothing may wait; if the array is poisoned.
+    /// If `i` is out of range; if its chunk is not at this place and the caller may not wait; if the array is poisoned.
     ///
     /// Example: at the [type](Self).
     #[inline]
@@ -208,11 +209,11 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// Element `i` if its chunk is here; if not asks for it, and does not wait. Legal in delegated closures. On a
-    /// thread that is no place it waits as [`get`](Self::get) does.
+    /// Returns element `i` if its chunk is at this place; otherwise requests the chunk and does not wait. Allowed in
+    /// delegated closures. On a thread that is not a place it waits as [`get`](Self::get) does.
     ///
     /// # Panics
-    /// If there is no such element; if the array is poisoned.
+    /// If `i` is out of range; if the array is poisoned.
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -252,7 +253,7 @@ impl<T: Element> Array<T> {
     /// Sets element `i`.
     ///
     /// # Panics
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -286,12 +287,12 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// Combines element `i` with `x`, as the operator says. It is combined here, whatever other places do at the same
-    /// time, and merged when somebody reads the element or combines it otherwise: so many places may combine the same
-    /// elements at their full speed.
+    /// Combines element `i` with `x` by the operator. The operand is combined locally, concurrently with other places,
+    /// and merged when a place reads the element or combines it with another operator. So many places can combine the
+    /// same elements at full speed.
     ///
     /// # Panics
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     ///
     /// Example: at [`Operator`](crate::Operator).
     ///
@@ -334,7 +335,7 @@ impl<T: Element> Array<T> {
         self.access(call, chunk, Right::Write, |_, frame| f(self.slice_mut(frame, &piece)));
     }
 
-    /// Has this thread a part of it?
+    /// Has this thread a part of the array?
     pub(crate) fn is_here(&self) -> bool {
         crate::post::part(self.name).is_some()
     }
@@ -348,7 +349,7 @@ impl<T: Element> Array<T> {
         );
     }
 
-    /// The parts of a range that lie in one chunk each.
+    /// Splits a range at chunk boundaries.
     pub(crate) fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<T> {
         let (shift, mut at) = (self.shift, range.start);
         std::iter::from_fn(move || {
@@ -372,7 +373,7 @@ impl<T: Element> Array<T> {
         self.shift
     }
 
-    /// The index of an element within its chunk.
+    /// Returns the index of an element within its chunk.
     #[inline(always)]
     pub(crate) fn within(&self, i: usize) -> usize {
         i & self.mask as usize

@@ -1,4 +1,4 @@
-//! How arrays are made: the calls and their options. What is done at each place: `make.rs`.
+//! Construction of arrays: the calls and their options. The work at each place: `make.rs`.
 
 use std::marker::PhantomData;
 
@@ -11,14 +11,14 @@ use crate::shape::Split;
 use crate::{Error, make, waits};
 
 impl<T: Element> Array<T> {
-    /// An array of `n` elements with this value, split evenly over all places of the rack. Waits until each has made
-    /// its part.
+    /// Makes an array of `n` elements with this value, split evenly over all places of the rack. Waits until each place
+    /// has made its part.
     ///
     /// # Errors
     /// [`Error::Memory`] if a machine has too little memory for its part, [`Error::Elements`], [`Error::Arrays`].
     ///
     /// # Panics
-    /// As [`Builder::build`].
+    /// Those of [`Builder::build`].
     ///
     /// Example: at the [type](Self).
     ///
@@ -28,7 +28,7 @@ impl<T: Element> Array<T> {
         Self::builder().build(n, value)
     }
 
-    /// For an array that is split otherwise, or has other settings.
+    /// Returns a builder, for another split or other settings.
     ///
     /// Example: at [`Builder`].
     pub fn builder() -> Builder<T> {
@@ -37,7 +37,7 @@ impl<T: Element> Array<T> {
     }
 }
 
-/// How an array is made: [`Array::builder`].
+/// Options of a new array, from [`Array::builder`].
 ///
 /// ```
 /// use gossamer_array::Array;
@@ -54,8 +54,8 @@ pub struct Builder<T> {
 }
 
 impl<T: Element> Builder<T> {
-    /// The element at which each machine's part begins, instead of an even split: one for each machine, the first 0,
-    /// each a multiple of the chunk. A machine's part is split evenly over its workers.
+    /// Sets the first element of each machine's part, instead of an even split: one index for each machine, the first
+    /// 0, each a multiple of the chunk. A machine's part is split evenly over its workers.
     ///
     /// Example: at [`Error`].
     #[must_use]
@@ -64,7 +64,7 @@ impl<T: Element> Builder<T> {
         self
     }
 
-    /// Chunk by chunk to the places in turn, instead of an even split.
+    /// Deals the chunks to the places in turn, instead of an even split.
     ///
     /// Example: at the [type](Self).
     #[must_use]
@@ -73,9 +73,9 @@ impl<T: Element> Builder<T> {
         self
     }
 
-    /// The bytes that each place may use for chunks of other places; 64 MiB if nothing is said, four chunks at least.
-    /// They are taken with the array, though no more than the other places' chunks can fill. Chunks that are viewed or
-    /// waited for are kept even if they are more.
+    /// Sets the bytes that each place may use to cache chunks of other places; 64 MiB by default, four chunks at least.
+    /// They are allocated with the array, but never more than all of the other places' chunks can fill. Chunks that are
+    /// viewed or awaited stay cached even beyond the limit.
     ///
     /// Example: at the [type](Self).
     #[must_use]
@@ -84,10 +84,11 @@ impl<T: Element> Builder<T> {
         self
     }
 
-    /// Below which free share of the cache a place drops chunks, and up to which: 0.3 and 0.5 if nothing is said.
+    /// Sets the free share of the cache below which a place evicts chunks, and the share at which it stops: 0.3 and 0.5
+    /// by default.
     ///
     /// # Panics
-    /// If they are not between 0 and 1, the first not above the second.
+    /// If they are not between 0 and 1, or the first is above the second.
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -108,7 +109,7 @@ impl<T: Element> Builder<T> {
         self
     }
 
-    /// How many chunks are fetched ahead of reads in order; 0 is none, 8 if nothing is said.
+    /// Sets the number of chunks that sequential reads prefetch; 8 by default, 0 for none.
     ///
     /// Example: at the [type](Self).
     ///
@@ -119,11 +120,11 @@ impl<T: Element> Builder<T> {
         self
     }
 
-    /// Makes the array, each element with this value. Each place takes and writes the memory of its part; the caller
-    /// waits for all.
+    /// Makes the array, with `value` in each element. Each place allocates and writes the memory of its part; the
+    /// caller waits for all places.
     ///
     /// # Errors
-    /// [`Error`] says which.
+    /// See the variants of [`Error`].
     ///
     /// # Panics
     /// Outside of `gossamer::main`; inside delegated closures and callbacks, where nothing may wait.
@@ -138,7 +139,7 @@ impl<T: Element> Builder<T> {
     }
 }
 
-/// Runs `f` here if this is a place of the program, else on a worker of this machine.
+/// Runs `f` here if this thread is a place of the program, else on a worker of this machine.
 fn on_place<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
     let here = trust::local_trustee();
     let is_place = |place: Place| place.machine == gossamer::rack().machine() && place.trustee() == here;

@@ -1,15 +1,15 @@
-//! What may lie in an array.
+//! `Element`: types of array elements.
 
 use gossamer::NoRef;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::shape::CHUNK_BYTES_MAX;
 
-/// What may lie in an array: plain values of 1 byte to 64 KiB, that any bytes are one of. Numbers, arrays of numbers,
-/// and structs of these that derive zerocopy's `FromBytes` and `IntoBytes`. No `bool` and no `char`: use `u8` and
-/// `u32`. No references or pointers.
+/// A type that can be an element of an array: plain values of 1 byte to 64 KiB for which any bytes are valid. Numbers,
+/// arrays of numbers, and structs of these that derive zerocopy's `FromBytes` and `IntoBytes`. Not `bool` or `char`:
+/// use `u8` and `u32`. No references or pointers.
 ///
-/// It is implemented for all that fits; nothing needs to be written.
+/// It is implemented for every such type; no impl needs to be written.
 ///
 /// ```
 /// use gossamer_array::Array;
@@ -37,7 +37,7 @@ use crate::shape::CHUNK_BYTES_MAX;
             `#[repr(C)]`"
 )]
 pub trait Element: FromBytes + IntoBytes + Copy + NoRef + Send + 'static {
-    /// Holds at compile time that the size is one that a chunk can have.
+    /// Checks at compile time that a chunk can hold an element.
     #[doc(hidden)]
     const FITS: () = {
         assert!(size_of::<Self>() > 0, "an element of an `Array` has one byte at least");

@@ -1,6 +1,6 @@
-//! Why there is no array.
+//! Errors of making an array.
 
-/// Why an array was not made.
+/// Reason why an array was not made.
 ///
 /// ```
 /// use gossamer_array::{Array, Error};
@@ -12,13 +12,13 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The machines' starts are not legal.
+    /// The starts of the machines' parts are invalid.
     #[error("the array cannot be split like this: {what}")]
     Partition {
-        /// What is wrong, and what would be legal.
+        /// The fault, and the rule for valid starts.
         what: String,
     },
-    /// A machine has not enough memory.
+    /// A machine has too little memory.
     #[error(
         "machine {machine} would need {bytes} bytes for its part of the array, and has {left} left: make the array or \
          its cache smaller, give that machine a smaller part (`Builder::starts`), or use more machines"
@@ -26,34 +26,34 @@ pub enum Error {
     Memory {
         /// The machine.
         machine: u16,
-        /// Needed there: elements, tables, caches.
+        /// Bytes needed there: elements, tables, caches.
         bytes: u64,
-        /// Left there: the least of available memory, the room in its control group, and the limit on its address
-        /// space.
+        /// Bytes left there: the least of available memory, the margin in its control group, and the limit on its
+        /// address space.
         left: u64,
     },
     /// More elements than an array can have.
     #[error("{elements} elements of {element_bytes} bytes are more than an array can have: {most} at most")]
     Elements {
-        /// Asked for.
+        /// Elements requested.
         elements: usize,
-        /// Of one.
+        /// Bytes of an element.
         element_bytes: usize,
-        /// The most, of this size.
+        /// The most elements of this size.
         most: usize,
     },
-    /// There are as many arrays as there can be.
+    /// The maximum number of arrays exists already.
     #[error("there are {most} arrays already, the most that a program can have: drop one")]
     Arrays {
-        /// The most.
+        /// The maximum.
         most: usize,
     },
     /// A part could not be made.
     #[error("the part of {place} could not be made: {what}")]
     Part {
-        /// Where.
+        /// The place.
         place: gossamer::Place,
-        /// What the system said.
+        /// The system's error.
         what: String,
     },
 }

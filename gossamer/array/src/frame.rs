@@ -1,13 +1,13 @@
-//! Frames: the memory of a chunk at one place, with what that place may do with it.
+//! Frames: the memory of a chunk at one place, with that place's right to it.
 //!
 //! A frame is a header of 64 bytes and the elements behind it. It belongs to one [`Part`](crate::part::Part), thus to
-//! one thread: nothing of it is ever touched by another one, so its fields are plain cells and its elements plain
-//! memory. (Those at home may be read by another process meanwhile, while nobody changes them: `room.rs`.)
+//! one thread: no other thread ever touches it, so its fields are plain cells and its elements plain memory. (Another
+//! process may read the elements at home meanwhile, while nothing changes them: `room.rs`.)
 //!
-//! Invariants: (A1) a [`Frame`] lies in an arena of its part and is used on that part's thread only, while the part is
-//! there, which each view keeps. (A2) While `pins` is above 0 the elements do not change and the frame is not used for
-//! anything else: who would write takes a copy. (A3) While a user's closure has the elements (`busy`), nothing else
-//! touches them.
+//! Invariants: (A1) a [`Frame`] lies in an arena of its part and is used only on that part's thread, while the part
+//! exists, which each view keeps alive. (A2) While `pins` is above 0 the elements do not change and the frame is not
+//! reused: a writer makes a copy first. (A3) While a user's closure has the elements (`busy`), nothing else touches
+//! them.
 
 #![allow(unsafe_code)]
 
@@ -23,8 +23,8 @@ use crate::room::{Mapping, Room};
 use crate::shape::OwnedChunks;
 
 pub(crate) const HEADER_BYTES: usize = 64;
-/// Bytes of cache memory that are taken from the system at a time, at least one frame, when those of the start are in
-/// use; at first where there were none.
+/// Bytes of cache memory allocated at a time, at least one frame, once the initial frames are in use; the first size
+/// applies if there were no initial ones.
 const FIRST_SLAB_BYTES: usize = 256 << 10;
 const SLAB_BYTES: usize = 4 << 20;
 const PAGE_BYTES: usize = 4096;
@@ -32,14 +32,14 @@ const PAGE_BYTES: usize = 4096;
 #[repr(C, align(64))]
 struct Header {
     right: Cell<Option<Right<Op>>>,
-    /// Views of it.
+    /// Number of views of it.
     pins: Cell<u32>,
     chunk: Cell<u32>,
-    /// Its place among the cached frames of the part.
+    /// Its index among the cached frames of the part.
     position: Cell<u32>,
     busy: Cell<bool>,
     is_home: Cell<bool>,
-    /// Nothing but its views knows it: it goes with the last.
+    /// Only its views refer to it: it is freed with the last.
     is_orphan: Cell<bool>,
 }
 
@@ -50,17 +50,17 @@ const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 pub(crate) struct Frame(NonNull<Header>);
 
 impl Frame {
-    /// The frame whose elements begin here.
+    /// Returns the frame with its elements at this address.
     ///
     /// # Safety
-    /// They do (A1).
+    /// They are a frame's elements (A1).
     #[inline(always)]
     pub(crate) unsafe fn of_elements(elements: *mut u8) -> Frame {
         // SAFETY: the header lies before the elements.
         Frame(unsafe { NonNull::new_unchecked(elements.sub(HEADER_BYTES).cast()) })
     }
 
-    /// Its first element.
+    /// Returns the address of its first element.
     #[inline(always)]
     pub(crate) fn elements(self) -> *mut u8 {
         // SAFETY: (A1) the elements lie behind the header.
@@ -90,7 +90,7 @@ impl Frame {
         let pins = &self.header().pins;
         pins.set(pins.get().checked_add(1).expect("fewer views than that"));
     }
-    /// True if it was the last one and nothing else knows the frame.
+    /// True if it was the last pin of an orphan.
     #[must_use]
     pub(crate) fn unpin(self) -> bool {
         let pins = &self.header().pins;
@@ -119,7 +119,7 @@ impl Frame {
         self.header().position.set(position as u32);
     }
 
-    /// Begins its life as the frame of this chunk, nobody having any right.
+    /// Sets the frame up for this chunk, without any right.
     pub(crate) fn begin(self, chunk: u32, is_home: bool) {
         let header = Header {
             right: Cell::new(None),
@@ -130,32 +130,32 @@ impl Frame {
             is_home: Cell::new(is_home),
             is_orphan: Cell::new(false),
         };
-        // SAFETY: (A1); nobody has a view of it or holds its header across this.
+        // SAFETY: (A1); no view of it exists, and no header reference is held across this.
         unsafe { self.0.as_ptr().write(header) }
     }
 }
 
-/// Bytes from one frame to the next.
+/// Returns the distance in bytes from one frame to the next.
 pub(crate) fn frame_bytes(chunk_bytes: usize) -> usize {
     HEADER_BYTES + chunk_bytes.next_multiple_of(HEADER_BYTES)
 }
 
-/// The frames of the chunks that a place owns, in order, each elements' value written.
+/// The frames of the chunks that a place owns, in order, with their initial values written.
 pub(crate) struct Home {
     memory: Memory,
     frame_bytes: usize,
 }
 
-/// Where they lie.
+/// Memory of these frames.
 enum Memory {
-    /// In memory of this process.
+    /// Memory of this process.
     Own(MmapMut),
-    /// In a room of the share, which goes after the mapping.
+    /// An allocation in the share, which is freed after the mapping.
     Share(Mapping, Room),
 }
 
 impl Memory {
-    /// In the share if that can be had, else memory with huge pages if the system gives them.
+    /// Allocates in the share if possible, else memory with huge pages if the system grants them.
     fn take(bytes: usize) -> io::Result<Memory> {
         if let Some((room, mapping)) = Room::take(bytes) {
             return Ok(Memory::Share(mapping, room));
@@ -189,8 +189,8 @@ impl Memory {
 }
 
 impl Home {
-    /// Takes the memory and writes each element: so it is there when the array is. Takes its time; on a thread of its
-    /// own.
+    /// Allocates the memory and writes each element, so that its pages exist when the array does. Slow; runs on a
+    /// thread of its own.
     pub(crate) fn new(chunks: OwnedChunks, chunk_bytes: usize, value: &[u8]) -> io::Result<Home> {
         let (frame_bytes, frames) = (frame_bytes(chunk_bytes), chunks.count);
         let bytes = frames.checked_mul(frame_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -207,7 +207,7 @@ impl Home {
         Ok(home)
     }
 
-    /// Where the elements of a frame are in the share, if they are there.
+    /// Returns the offset of a frame's elements in the share, if they are there.
     pub(crate) fn in_share(&self, frame: Frame) -> Option<usize> {
         let Memory::Share(mapping, room) = &self.memory else { return None };
         let within = frame.elements().addr().checked_sub(mapping.start().addr())?;
@@ -222,14 +222,15 @@ impl Home {
     }
 }
 
-/// Memory for frames that comes from the system at once.
+/// Memory for frames that is allocated at once.
 pub(crate) struct Slab {
     memory: MmapMut,
     frames: usize,
 }
 
 impl Slab {
-    /// For so many frames, in huge pages if it is long. The system gives the pages as they are written.
+    /// Allocates memory for `frames` frames, in huge pages if it is long. Its pages come into being when they are
+    /// written.
     fn new(frames: usize, frame_bytes: usize) -> io::Result<Slab> {
         let bytes = frames.checked_mul(frame_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
         let memory = MmapMut::map_anon(bytes.max(1))?;
@@ -240,7 +241,8 @@ impl Slab {
         Ok(Slab { memory, frames })
     }
 
-    /// With all of its pages, so that a first write costs no more than a later one. Takes its time, as [`Home::new`].
+    /// Allocates it with all of its pages, so that a first write costs no more than a later one. Slow, as
+    /// [`Home::new`].
     pub(crate) fn touched(frames: usize, chunk_bytes: usize) -> io::Result<Slab> {
         let mut slab = Slab::new(frames, frame_bytes(chunk_bytes))?;
         slab.memory.chunks_mut(PAGE_BYTES).for_each(|page| page[0] = 0);
@@ -248,18 +250,18 @@ impl Slab {
     }
 }
 
-/// Frames for chunks of other places, and copies of pinned ones.
+/// Frames for chunks of other places, and for copies of pinned ones.
 pub(crate) struct Cache {
     frame_bytes: usize,
     slabs: RefCell<Vec<Slab>>,
     free: RefCell<Vec<Frame>>,
     used: Cell<usize>,
-    /// How many there may be before chunks are dropped.
+    /// Number of frames at which chunks are evicted.
     pub(crate) frames_max: usize,
 }
 
 impl Cache {
-    /// Whose first frames lie in this memory.
+    /// Makes a cache with its first frames in `first`.
     pub(crate) fn new(chunk_bytes: usize, cache_bytes: usize, first: Slab) -> Cache {
         let frames_max = Cache::frames_max(chunk_bytes, cache_bytes);
         let frame_bytes = frame_bytes(chunk_bytes);
@@ -269,17 +271,17 @@ impl Cache {
         cache
     }
 
-    /// Frames of a cache that may have so many bytes.
+    /// Returns the number of frames of a cache of `cache_bytes`.
     pub(crate) fn frames_max(chunk_bytes: usize, cache_bytes: usize) -> usize {
         (cache_bytes / frame_bytes(chunk_bytes)).max(4)
     }
 
-    /// Frames in use.
+    /// Returns the number of frames in use.
     pub(crate) fn used(&self) -> usize {
         self.used.get()
     }
 
-    /// A frame for this chunk.
+    /// Takes a frame for this chunk.
     ///
     /// # Panics
     /// If the system has no memory.
@@ -312,7 +314,7 @@ impl Cache {
         self.slabs.borrow_mut().push(slab);
     }
 
-    /// Takes a frame back. One of the home's memory does as well, as all are of one size.
+    /// Takes a frame back, also one of the home's memory, as all have the same size.
     pub(crate) fn give_back(&self, frame: Frame) {
         debug_assert!(!frame.is_pinned() && !frame.is_busy(), "A2, A3");
         self.used.set(self.used.get().saturating_sub(1));
@@ -326,14 +328,14 @@ mod tests {
 
     const CHUNK_BYTES: usize = 4096;
 
-    /// Pages that the calling thread has had to wait for so far.
+    /// Returns the page faults of the calling thread so far.
     fn faults() -> u64 {
         let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
         let behind_name = stat.rsplit_once(')').unwrap().1;
         behind_name.split_whitespace().nth(7).unwrap().parse().unwrap()
     }
 
-    /// Writes so many frames of a cache, and says how many faults that took.
+    /// Writes `frames` frames of a cache; returns the number of faults.
     fn fill(cache: &Cache, frames: u32) -> u64 {
         let before = faults();
         for chunk in 0..frames {

@@ -1,23 +1,22 @@
-//! Memory and slots of arrays that have been dropped, and are about to be free: an array is not refused for want of
-//! them.
+//! Memory and slots of dropped arrays that will soon be free, so that a new array is not refused for lack of them.
 //!
-//! The last handle of an array may be dropped anywhere, and its memory goes some turns of the workers later. Nothing
-//! tells of the time between, so a refusal is put off for a while, if there are arrays that may be ending.
+//! The last handle of an array may be dropped anywhere, and its memory is freed some turns of the workers later.
+//! Nothing signals that, so a refusal is deferred for a while if there are arrays that may be ending.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use gossamer::{JoinHandle, NoRef, Place};
 
-/// A refusal is final after so long, and so many rounds of all places.
+/// A refusal is final after this time and this many rounds of all places.
 const REFUSAL_DELAY: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Bytes that parts of this process have. Relaxed: a hint, by which nothing is reached.
+/// Bytes of the parts in this process. Relaxed: a hint; no other memory is reached through it.
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// The memory of one part, as it is counted.
+/// The accounted memory of one part.
 pub(crate) struct Held(u64);
 
 impl Held {
@@ -33,7 +32,7 @@ impl Drop for Held {
     }
 }
 
-/// Bytes that a machine has left by `left`, which is asked there: if they are too few, but not with those of its
+/// Returns the bytes that `left` reports on the machine. If they are too few, but would be enough with those of its
 /// arrays, waits for arrays that end.
 pub(crate) fn left_for<F>(bytes: u64, machine: u16, left: F) -> u64
 where
@@ -52,7 +51,7 @@ where
     last
 }
 
-/// Tries until there is an outcome, while arrays may be ending.
+/// Retries `attempt` until it succeeds, while arrays may be ending.
 pub(crate) fn retry<R>(mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
     let start = Instant::now();
     let mut rounds = 0;
@@ -64,7 +63,7 @@ pub(crate) fn retry<R>(mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
             return None;
         }
         rounds += 1;
-        // Each worker has its turns, in which it reclaims what nobody holds any more, and drops its parts.
+        // In its turn each worker reclaims unreferenced properties and drops its parts.
         let turns: Vec<_> = gossamer::rack().places().map(|place| gossamer::spawn_on(place, || ())).collect();
         turns.into_iter().for_each(joined);
         gossamer::sleep(PAUSE);

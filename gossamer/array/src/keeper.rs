@@ -1,5 +1,5 @@
-//! Who may do what with one chunk: the record that its home keeps (DArray 4.2 and 4.4, table 1, fig. 9). Pure: no data,
-//! no messages; what is to be sent comes out as [`Step`]s, to be done in order.
+//! Directory entry of one chunk, kept at its home: the places with rights to it (DArray 4.2 and 4.4, table 1, fig. 9).
+//! Pure: it has no data and sends no messages; it returns [`Step`]s, to be executed in order.
 //!
 //! ```text
 //! Unshared          home reads, writes and combines
@@ -8,21 +8,21 @@
 //! Operated(op, ..)  home and these combine with one operator; nobody reads
 //! ```
 //!
-//! A request that does not fit the state starts a *round*: those in the way are recalled, all requests wait in line
-//! meanwhile, and with the last answer the line is served in order.
+//! A request that does not fit the state starts a *round*: conflicting rights are recalled, all requests queue
+//! meanwhile, and after the last answer the queue is served in order.
 //!
-//! What a place may rely on, with messages that arrive in order from home to place and from place to home:
-//! - (K1) A place has at most one request under way, and does not drop the chunk of its own accord before it is
+//! Guarantees for a place, if messages arrive in order from home to place and from place to home:
+//! - (K1) A place has at most one request in flight, and does not drop the chunk of its own accord before it is
 //!   granted.
-//! - (K2) Each recall is answered once, by its number, also by a place that has dropped the chunk meanwhile (number 0
-//!   said so, before).
-//! - (K3) A grant says whether data comes with it: not where the place still reads, nor to combine.
-//! - (K4) A place that reads and wants to combine reads no more from when it asks: others may combine before it hears
-//!   of its grant. One that wants to write reads on.
+//! - (K2) Each recall is answered once, with its number, also by a place that has dropped the chunk meanwhile. (It had
+//!   announced that earlier, with number 0.)
+//! - (K3) A grant says whether data comes with it: none does if the place still reads, or for combining.
+//! - (K4) A place that reads and wants to combine stops reading when it sends the request: others may combine before it
+//!   receives its grant. One that wants to write continues to read.
 
 use std::collections::VecDeque;
 
-/// What may be done with a chunk. `Write` includes all.
+/// Right to a chunk. `Write` includes all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Right<O> {
     Read,
@@ -31,32 +31,32 @@ pub(crate) enum Right<O> {
 }
 
 impl<O: Copy + Eq> Right<O> {
-    /// Does who has this right need no other one for `wanted`?
+    /// Does a holder of this right need no other one for `wanted`?
     pub(crate) fn covers(self, wanted: Right<O>) -> bool {
         self == Right::Write || self == wanted
     }
 }
 
-/// The number of a place among all of the rack.
+/// Number of a place among all of the rack.
 pub(crate) type PlaceNumber = u32;
 
-/// Who wants something.
+/// Requester or holder of a right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Who {
     Home,
     Place(PlaceNumber),
 }
 
-/// What the home has to do next.
+/// Next step of the home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Step<O> {
-    /// This one may; to a place the chunk goes along, `with_data`.
+    /// Grant the right. For a remote place with `with_data` the chunk is sent along.
     Grant { to: Who, right: Right<O>, with_data: bool },
-    /// This place has to give back its right, all of it or (`keeps_reading`) that to write.
+    /// Recall the right of this place: all of it or, with `keeps_reading`, only that to write.
     Recall { from: PlaceNumber, number: u64, keeps_reading: bool },
 }
 
-/// A peer sent what no peer of this protocol sends.
+/// A peer sent a message that this protocol does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Nonsense;
 
@@ -68,14 +68,14 @@ enum State<O> {
     Operated(O, Vec<PlaceNumber>),
 }
 
-/// See the file's documentation.
+/// Directory entry of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Keeper<O> {
     state: State<O>,
     line: VecDeque<(Who, Right<O>)>,
-    /// Who has not answered the recall of this round.
+    /// Places that have not answered the recall of this round.
     awaited: Vec<PlaceNumber>,
-    /// Of the last round.
+    /// Number of the last round.
     number: u64,
 }
 
@@ -84,7 +84,7 @@ impl<O: Copy + Eq> Keeper<O> {
         Keeper { state: State::Unshared, line: VecDeque::new(), awaited: Vec::new(), number: 0 }
     }
 
-    /// What home itself may do now.
+    /// Returns the home's own right now.
     pub(crate) fn right_of_home(&self) -> Option<Right<O>> {
         match self.state {
             State::Unshared => Some(Right::Write),
@@ -94,14 +94,14 @@ impl<O: Copy + Eq> Keeper<O> {
         }
     }
 
-    /// Is all as if it had just been made?
+    /// Is it in its initial state?
     pub(crate) fn is_at_rest(&self) -> bool {
         self.state == State::Unshared && self.line.is_empty() && self.awaited.is_empty()
     }
 
-    /// Somebody wants a right.
+    /// Handles a request for a right.
     pub(crate) fn want(&mut self, who: Who, right: Right<O>, steps: &mut Vec<Step<O>>) {
-        // At once if nobody is in the way: as most are, without a line, for which memory is taken.
+        // Granted at once if there is no conflict, as most are, without a queue, which would allocate.
         let is_first = self.awaited.is_empty() && self.line.is_empty();
         if !(is_first && self.grant(who, right, steps)) {
             self.line.push_back((who, right));
@@ -109,11 +109,11 @@ impl<O: Copy + Eq> Keeper<O> {
         }
     }
 
-    /// A place has given its right back: as an answer to the recall with this number, or, with 0, of its own accord.
-    /// What it has written or combined is at home already. `reads` says that it has kept the right to read.
+    /// Handles a right that a place gives back: as an answer to the recall with this number, or, with 0, of its own
+    /// accord. Its writes and operands are already merged at home. With `reads` it has kept the right to read.
     ///
     /// # Errors
-    /// If nothing of this kind was asked.
+    /// If nothing of this kind was requested.
     pub(crate) fn back(
         &mut self,
         from: PlaceNumber,
@@ -134,7 +134,7 @@ impl<O: Copy + Eq> Keeper<O> {
         Ok(())
     }
 
-    /// This place has no right any more, or reads only.
+    /// Removes the right of this place, or reduces it to reading.
     fn leave(&mut self, place: PlaceNumber, reads: bool) -> Result<(), Nonsense> {
         match &mut self.state {
             State::Dirty(holder) if *holder == place => {
@@ -153,7 +153,7 @@ impl<O: Copy + Eq> Keeper<O> {
         }
     }
 
-    /// Serves the line as far as it goes.
+    /// Serves the queue as far as possible.
     fn serve(&mut self, steps: &mut Vec<Step<O>>) {
         while self.awaited.is_empty()
             && let Some(&(who, right)) = self.line.front()
@@ -166,7 +166,7 @@ impl<O: Copy + Eq> Keeper<O> {
         }
     }
 
-    /// Grants a right if nobody is in the way.
+    /// Grants a right if there is no conflict.
     fn grant(&mut self, to: Who, right: Right<O>, steps: &mut Vec<Step<O>>) -> bool {
         let with_data = match (&mut self.state, to) {
             (State::Unshared, Who::Home) => false,
@@ -204,14 +204,14 @@ impl<O: Copy + Eq> Keeper<O> {
         }
     }
 
-    /// Begins a round: recalls those in the way of this right.
+    /// Begins a round: recalls the rights that conflict with this one.
     fn recall(&mut self, who: Who, right: Right<O>, steps: &mut Vec<Step<O>>) {
         self.number += 1;
         let (from, keeps_reading) = match &self.state {
             State::Unshared => unreachable!("nobody is in the way"),
             State::Dirty(place) => (vec![*place], right == Right::Read),
             State::Operated(_, places) => (places.clone(), false),
-            // Who reads and wants more keeps what it reads.
+            // A reader that wants more keeps its right to read.
             State::Shared(places) => {
                 (places.iter().copied().filter(|place| Who::Place(*place) != who).collect(), false)
             }
@@ -223,8 +223,8 @@ impl<O: Copy + Eq> Keeper<O> {
     }
 }
 
-/// A place that asks for what it has, as none of this protocol does, is kept once, or its own writes would wait for it
-/// for ever.
+/// Adds a place. A place that requests a right that it has, which none of this protocol does, is recorded once;
+/// otherwise its own writes would wait for it for ever.
 fn join(places: &mut Vec<PlaceNumber>, place: PlaceNumber) {
     if !places.contains(&place) {
         places.push(place);

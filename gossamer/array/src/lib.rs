@@ -1,4 +1,4 @@
-//! An array over a rack: plain values over all places of a program, which reads, writes and combines them almost as a
+//! An array over a rack: plain values over all places of a program, which reads, writes and combines them almost like a
 //! slice.
 //!
 //! ```
@@ -23,27 +23,28 @@
 //! gossamer::main(gsm_main, 2);
 //! ```
 //!
-//! [`Array`] has all calls. `docs/array.md` of the repository says when to take it, when trusts, and when neither.
+//! [`Array`] has all calls. `docs/array.md` of the repository says when to use it, when trusts, and when neither.
 //!
-//! How it works inside, in the order to read it:
+//! How it works inside, in reading order:
 //!
-//! 1. `keeper.rs`: who may do what with a chunk, as its home knows it; pure, and searched through by its tests
+//! 1. `keeper.rs`: the directory entry of a chunk, with the rights of places to it; pure, and searched exhaustively by
+//!    its tests
 //! 2. `part/`: the part of an array at one place, which belongs to that place's worker; `frame.rs`: the memory of a
-//!    chunk; `room.rs`: where that is which other machines of the host see
+//!    chunk; `room.rs`: chunk memory that other machines of the host map
 //! 3. `post.rs`: the messages between parts, by `trust::link::post`
 //! 4. `local.rs`: hits, and how a call waits; `array.rs`, `view.rs`, `update.rs`, `bulk/`, `whole.rs`, `lock.rs`: the
 //!    calls
-//! 5. `make.rs`: how an array comes to be and goes; `shape.rs`: who owns what; `memory.rs`: is there room; `held.rs`:
-//!    will there be
+//! 5. `make.rs`: how an array is made and dropped; `shape.rs`: the owners of elements; `memory.rs`: the check for
+//!    enough memory; `held.rs`: waiting for memory that is being freed
 //!
-//! Nothing of it is shared between threads, so it has no atomics, locks and fences: a worker's frames are its own, and
-//! a chunk that another worker of the same machine wants is sent to it as to one of another machine. Between machines
-//! of one host a granted chunk is copied once, by who was granted it (`room.rs`).
+//! Threads share no part of it, so it has no atomics, locks and fences: a worker's frames are its own, and a chunk that
+//! another worker of the same machine wants is sent as to one of another machine. Between machines of one host a
+//! granted chunk is copied once, by the place that it was granted to (`room.rs`).
 //!
-//! The design is that of DArray (B. Ding, M. Han, R. Chen, ICPP 2023), with delegation in the place of its runtime
-//! threads and reference counts.
+//! The design is that of DArray (B. Ding, M. Han, R. Chen, ICPP 2023), with delegation instead of its runtime threads
+//! and reference counts.
 
-// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code except tests.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod array;

@@ -1,9 +1,9 @@
-//! Calls for single elements and chunks, as far as this place does them: hits, and how a call waits for its chunk.
+//! Local part of the calls for single elements and chunks: hits, and how a call waits for its chunk.
 //!
-//! A hit is a look into the table of this thread's part, and a plain load or store of this thread's own memory: no
-//! lock, no atomic read-modify-write, no fence (DArray 4.1 has two atomic writes). Each 1,024th call looks at what
-//! others want of this worker first, so that a fiber in a loop of hits holds up nobody (DArray fig. 4 and 5 have a flag
-//! for that).
+//! A hit is a look-up in the table of this thread's part, and a plain load or store of this thread's own memory: no
+//! lock, no atomic read-modify-write, no fence (DArray 4.1 has two atomic writes). Each 1,024th call first serves
+//! requests of others to this worker, so that a fiber in a loop of hits delays no other place (DArray fig. 4 and 5 have
+//! a flag for that).
 
 #![allow(unsafe_code)]
 
@@ -40,7 +40,7 @@ impl<T: Element> Array<T> {
         panic!("index {i} is out of range of an array of {} elements", self.len())
     }
 
-    /// Where element `i` lies here, if a wanted bit of its chunk's word is set.
+    /// Returns the address of element `i` here, if a wanted bit of its chunk's word is set.
     #[inline(always)]
     #[track_caller]
     fn hit(&self, i: usize, wanted: u64) -> Option<*mut T> {
@@ -73,18 +73,18 @@ impl<T: Element> Array<T> {
     #[track_caller]
     pub(crate) fn apply_here<O: Operator<T>>(&self, i: usize, x: T) -> bool {
         if !O::PLAIN.is_plain() {
-            return false; // the operator's code finds the chunk busy
+            return false; // the operator's code has to find the chunk busy
         }
-        // One question for chunks that may be written and for those that may be combined: with two, the processor
-        // guesses wrong where a program goes from one kind to the other at random.
+        // One test for both writable and combinable chunks: with two, the branch predictor fails where a program
+        // alternates between them at random.
         let Some(at) = self.hit(i, O::PLAIN.bit()) else { return false };
         // SAFETY: the element lies there, may be written, and has no views; the crate's own operators call nothing.
         unsafe { at.write(O::combine(at.read(), x)) };
         true
     }
 
-    /// After a hit that was none, and before a call that looks for none: gives others their turn if it is time to. True
-    /// if that was all, and a hit is to be tried again.
+    /// Called after a miss, or before a call that does not try for a hit: lets others run if it is time to. True if
+    /// that was the whole reason for the miss, and a hit should be tried again.
     pub(crate) fn look(&self) -> bool {
         let is_time = post::part(self.name()).is_some_and(|part| part.is_time_to_look());
         if is_time && trust::may_wait() {
@@ -93,10 +93,10 @@ impl<T: Element> Array<T> {
         is_time
     }
 
-    /// The part at this place.
+    /// Returns the part at this place.
     ///
     /// # Panics
-    /// If the array is poisoned, or its program at its end.
+    /// If the array is poisoned, or the program is ending.
     #[track_caller]
     pub(crate) fn part(&self) -> Rc<Part> {
         let Some(part) = post::part(self.name()) else { panic!("the array is gone: its program ends") };
@@ -108,8 +108,8 @@ impl<T: Element> Array<T> {
     /// Nothing may wait in `f`.
     ///
     /// # Panics
-    /// With the panic of `f`; where the right is not here and nothing may wait, naming `call`; if the array is
-    /// poisoned.
+    /// With the panic of `f`; if the right is not at this place and the caller may not wait, naming `call`; if the
+    /// array is poisoned.
     #[track_caller]
     pub(crate) fn access<R>(&self, call: &str, chunk: u32, right: Right<Op>, f: impl FnOnce(&Part, Frame) -> R) -> R {
         self.look();
@@ -135,34 +135,34 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// A call that was under way will not be done.
+    /// Panics for a call in flight that will not be executed.
     #[track_caller]
     pub(crate) fn gone(&self) -> ! {
         self.part();
-        // A home that was poisoned may say so before word of it is here.
+        // A poisoned home may reject a call before the notification of the poisoning arrives.
         panic!("the array is poisoned, or its program ends")
     }
 
-    /// The elements of a piece of a chunk, in its frame.
+    /// Returns the elements of a piece of a chunk, in its frame.
     pub(crate) fn elements(&self, frame: Frame, piece: &Range<usize>) -> *mut T {
         frame.elements().cast::<T>().wrapping_add(self.within(piece.start))
     }
 
-    /// Those elements, to be read.
+    /// Returns those elements for reading.
     pub(crate) fn slice(&self, frame: Frame, piece: &Range<usize>) -> &[T] {
-        // SAFETY: (A1) they lie there; any bytes are a `T`; nobody writes them while the frame is busy or pinned (A2,
-        // A3), as it is where this is called.
+        // SAFETY: (A1) they lie there; any bytes are a `T`; nothing writes them while the frame is busy or pinned (A2,
+        // A3), and it is one of both in every caller.
         unsafe { std::slice::from_raw_parts(self.elements(frame, piece), piece.len()) }
     }
 
-    /// Those elements, to be written.
+    /// Returns those elements for writing.
     #[expect(clippy::mut_from_ref, reason = "of the frame, which is busy")]
     pub(crate) fn slice_mut(&self, frame: Frame, piece: &Range<usize>) -> &mut [T] {
-        // SAFETY: as in `slice`; the frame is busy and without views, so this is the only way to them.
+        // SAFETY: as in `slice`; the frame is busy and without views, so this is the only reference to them.
         unsafe { std::slice::from_raw_parts_mut(self.elements(frame, piece), piece.len()) }
     }
 
-    /// One element, combined with a value, by an operator of the program's own or after a miss.
+    /// Combines one element with a value, by an operator of the program's own or after a miss.
     #[track_caller]
     pub(crate) fn apply_slowly<O: Operator<T>>(&self, i: usize, x: T) {
         let chunk = (i >> self.shift()) as u32;
@@ -175,20 +175,20 @@ impl<T: Element> Array<T> {
     }
 }
 
-/// A call that waits for its chunk: what is to be done with it, on the stack of the fiber that waits.
+/// A call that waits for its chunk: the closure to run on it, on the stack of the waiting fiber.
 struct Call(Cell<Option<NonNull<Run<'static>>>>);
 type Run<'a> = dyn FnMut(&Part, Frame) + 'a;
 
-/// Stands in line for a chunk, and waits until `run` was called, or never will be.
+/// Queues for a chunk, and waits until `run` was called, or never will be.
 fn wait_for(part: &Part, chunk: u32, right: Right<Op>, run: &mut Run<'_>) {
-    /// Takes back what lies on this stack, also where the fiber is aborted.
+    /// Guard that clears the pointer to this stack, also if the fiber is aborted.
     struct TakeBack(Rc<Call>);
     impl Drop for TakeBack {
         fn drop(&mut self) {
             self.0.0.set(None);
         }
     }
-    // SAFETY: the lifetime alone changes; it is taken back before this returns or unwinds.
+    // SAFETY: the lifetime alone changes; the pointer is cleared before this returns or unwinds.
     let run = unsafe { std::mem::transmute::<NonNull<Run<'_>>, NonNull<Run<'static>>>(NonNull::from(run)) };
     let call = Rc::new(Call(Cell::new(Some(run))));
     let _take_back = TakeBack(Rc::clone(&call));
@@ -198,7 +198,7 @@ fn wait_for(part: &Part, chunk: u32, right: Right<Op>, run: &mut Run<'_>) {
         right,
         Box::new(move |part, frame| {
             if let Some(mut run) = call.0.take() {
-                // SAFETY: not taken back, so the fiber is still in `wait_for`, and what it borrows is there; it does
+                // SAFETY: not cleared, so the fiber is still in `wait_for`, and everything it borrows is there; it does
                 // not run now.
                 unsafe { run.as_mut()(part, frame) };
             }
@@ -208,6 +208,6 @@ fn wait_for(part: &Part, chunk: u32, right: Right<Op>, run: &mut Run<'_>) {
     if right == Right::Read {
         part.read_ahead(chunk);
     }
-    // An error says that it will never be called.
+    // An error means that it will never be called.
     let _ = done.wait();
 }

@@ -1,9 +1,9 @@
-//! Locks of single elements. The line before each lock is at the home of its element ([`LockLine`]), and only while
-//! somebody has the lock or waits for it; who waits has left a promise there. A fiber that is aborted while it waits,
-//! or holds the lock, gives it back as its stack is unwound: `take` and `leave` of a ticket arrive in this order.
+//! Locks of single elements. The queue of a lock ([`LockLine`]) is at the home of its element, and exists only while
+//! the lock is held or awaited; a waiter has left a promise there. A fiber that is aborted while it waits for the lock
+//! or holds it releases it as its stack is unwound: `take` and `leave` of a ticket arrive in this order.
 //!
-//! What was done under a lock is seen under the next one without more ado: an element that was set has no valid copy
-//! elsewhere, and one that is combined is read only when everything is merged.
+//! Writes under a lock are visible under the next one without further synchronisation: after a `set` no other place has
+//! a valid copy of the element, and a combined element is read only after everything is merged.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -26,15 +26,15 @@ pub(crate) enum Kind {
     Write,
 }
 
-/// One call for a lock, among all of the array.
+/// Identity of one lock call, unique in the array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ticket {
     place: usize,
     number: u64,
 }
 
-/// Who has one lock and who waits for it, in order; a waiter is told by its `W`. Fair: those that read and stand
-/// together have it together, and nobody overtakes one that waits.
+/// Holders and waiters of one lock, in order; a waiter is notified through its `W`. Fair: adjacent readers hold it
+/// together, and no request overtakes a waiting one.
 pub(crate) struct LockLine<W> {
     held: Vec<Ticket>,
     is_written: bool,
@@ -48,7 +48,7 @@ impl<W> Default for LockLine<W> {
 }
 
 impl<W> LockLine<W> {
-    /// Takes the lock, and gives the waiter back to be told, or has it wait.
+    /// Takes the lock and returns the waiter to be notified, or queues it.
     pub(crate) fn take(&mut self, ticket: Ticket, kind: Kind, waiter: W) -> Option<W> {
         if self.try_take(ticket, kind) {
             return Some(waiter);
@@ -66,8 +66,8 @@ impl<W> LockLine<W> {
         can
     }
 
-    /// Who has this ticket gives the lock back, or waits no more. Whose turn it is now. Nobody's if the ticket is not
-    /// here.
+    /// Releases the lock, or cancels the wait, of this ticket. Returns the waiters that now have the lock; none if the
+    /// ticket is unknown.
     pub(crate) fn leave(&mut self, ticket: Ticket) -> Vec<W> {
         self.held.retain(|held| *held != ticket);
         self.waiting.retain(|(waiting, ..)| *waiting != ticket);
@@ -82,7 +82,7 @@ impl<W> LockLine<W> {
         told
     }
 
-    /// Does nobody have it or wait?
+    /// Is it neither held nor awaited?
     pub(crate) fn is_free(&self) -> bool {
         self.held.is_empty() && self.waiting.is_empty()
     }
@@ -97,7 +97,7 @@ impl<W> LockLine<W> {
     }
 }
 
-/// The locks of the elements of which a place is the home, as far as they are in use.
+/// The locks in use of the elements of a home.
 #[derive(Default)]
 pub(crate) struct Locks {
     /// The last ticket of this place.
@@ -106,7 +106,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Nobody will have a lock any more: who waits is told.
+    /// Drops all locks: the waiters are notified that they will not get them.
     pub(crate) fn drop_all(&self) {
         let lines = self.lines.take();
         drop(lines);
@@ -124,7 +124,8 @@ impl Locks {
 }
 
 impl Part {
-    /// As home: somebody wants the lock of an element, and is told when it has it, or (`is_try`) if it has it.
+    /// As home: handles a request for the lock of an element. The requester is notified when it has the lock or, with
+    /// `is_try`, whether it has it.
     fn lock(&self, i: usize, ticket: Ticket, kind: Kind, is_try: bool, promise: Promise<bool>) {
         self.check_lock(i);
         if self.is_poisoned.get() {
@@ -137,7 +138,7 @@ impl Part {
         }
     }
 
-    /// As home: somebody has no use for the lock any more.
+    /// As home: handles the release of a lock.
     fn unlock(&self, i: usize, ticket: Ticket) {
         self.check_lock(i);
         let told = self.locks.change(i, |line| line.leave(ticket));
@@ -154,7 +155,7 @@ impl Part {
     }
 }
 
-/// A lock that this place has or waits for, until it is dropped.
+/// A lock that this place holds or waits for, until it is dropped.
 struct OfPlace {
     name: Name,
     i: usize,
@@ -165,36 +166,35 @@ impl Drop for OfPlace {
     fn drop(&mut self) {
         let OfPlace { name, i, ticket } = *self;
         post::at(name, |part| match part.home_of(i) {
-            // Telling who is next could wait for room.
+            // Notifying the next holder could wait for space.
             home if home == part.own => without_waiting(|| part.unlock(i, ticket)),
             home => post::send(part, home, move |part, _| part.unlock(i, ticket), &[]),
         });
     }
 }
 
-/// What a guard has.
+/// The holder behind a guard.
 enum Held {
     OfPlace {
         _lock: OfPlace,
     },
-    /// A worker has the lock for a thread that is no place, until this goes. No fiber does: the program would wait
-    /// for it at its end where the guard was forgotten.
+    /// A worker holds the lock for a thread that is not a place, until this is dropped. It is not a fiber: if the guard
+    /// were forgotten, the program would wait for that fiber at its end.
     OfWorker {
         _lock: Trust<OfPlace>,
     },
 }
 
 impl<T: Element> Array<T> {
-    /// Locks element `i` for reading: others may read-lock it too, but not write-lock it. Waits for those before in
-    /// line. It is fair: who comes first has the lock first, and those that read and come together have it together.
+    /// Locks element `i` for reading: others may read-lock it too, but not write-lock it. Waits for earlier requests.
+    /// It is fair: requests are served in order, and adjacent readers hold the lock together.
     ///
-    /// Locks are agreements among those that use them: [`get`](Self::get), [`set`](Self::set) and the other calls do
-    /// not look at them. Each element has a lock of its own, kept at its [owner](Self::owner), and costs nothing while
-    /// it is not used.
+    /// Locks are advisory: [`get`](Self::get), [`set`](Self::set) and the other calls ignore them. Each element has a
+    /// lock of its own, kept at its [owner](Self::owner), which costs nothing while it is not used.
     ///
-    /// **Locks can wait for each other.** Who holds the lock of one element and takes that of another takes them in
-    /// ascending order of index, as everybody does; and nobody takes a lock that it has already, for reading neither (a
-    /// writer between the two waits for the first, and the second for the writer).
+    /// **Locks can deadlock.** A holder that takes the locks of several elements has to take them in ascending order of
+    /// index, as every other one does. And no holder may take the same lock again, not even for reading (a writer that
+    /// queues between the two waits for the first, and the second for the writer).
     ///
     /// # Panics
     /// If `i` is out of range; inside delegated closures and callbacks, where nothing may wait; if the array is
@@ -208,11 +208,11 @@ impl<T: Element> Array<T> {
         ReadGuard(self.locked(i, Kind::Read))
     }
 
-    /// Locks element `i` for reading and writing: nobody else has its lock meanwhile. As
-    /// [`read_lock`](Self::read_lock), and what is said there.
+    /// Locks element `i` for reading and writing: no one else has its lock meanwhile. The remarks at
+    /// [`read_lock`](Self::read_lock) apply.
     ///
     /// # Panics
-    /// As [`read_lock`](Self::read_lock).
+    /// Those of [`read_lock`](Self::read_lock).
     ///
     /// Example: at [`WriteGuard`].
     ///
@@ -222,11 +222,11 @@ impl<T: Element> Array<T> {
         WriteGuard(self.locked(i, Kind::Write))
     }
 
-    /// As [`read_lock`](Self::read_lock), if that need not wait for others that have the lock or want it: it asks the
-    /// element's owner, and waits for the answer alone.
+    /// As [`read_lock`](Self::read_lock), if that needs no waiting for holders or earlier requests, else `None`. It
+    /// asks the element's owner, and waits only for the answer.
     ///
     /// # Panics
-    /// As [`read_lock`](Self::read_lock).
+    /// Those of [`read_lock`](Self::read_lock).
     ///
     /// Example: at [`ReadGuard`].
     #[track_caller]
@@ -234,11 +234,11 @@ impl<T: Element> Array<T> {
         Some(ReadGuard(self.lock("try_read_lock", i, Kind::Read, true)?))
     }
 
-    /// As [`write_lock`](Self::write_lock), if that need not wait for others that have the lock or want it: it asks the
-    /// element's owner, and waits for the answer alone.
+    /// As [`write_lock`](Self::write_lock), if that needs no waiting for holders or earlier requests, else `None`. It
+    /// asks the element's owner, and waits only for the answer.
     ///
     /// # Panics
-    /// As [`read_lock`](Self::read_lock).
+    /// Those of [`read_lock`](Self::read_lock).
     ///
     /// Example: at [`WriteGuard`].
     #[track_caller]
@@ -270,7 +270,7 @@ impl<T: Element> Array<T> {
         Some(Guard { array: self, i, _held: held, thread: PhantomData })
     }
 
-    /// Has this place take the lock.
+    /// Takes the lock for this place.
     #[track_caller]
     fn lock_here(&self, i: usize, kind: Kind, is_try: bool) -> Option<OfPlace> {
         let part = self.part();
@@ -282,14 +282,14 @@ impl<T: Element> Array<T> {
             home if home == part.own => part.lock(i, ticket, kind, is_try, promise),
             home => post::send(&part, home, move |part, _| part.lock(i, ticket, kind, is_try, promise), &[]),
         }
-        // From here on it is given back, also where the fiber is aborted.
+        // From here on it is released, also if the fiber is aborted.
         let lock = OfPlace { name: part.name, i, ticket };
         drop(part);
         match answer.wait() {
             Ok(true) => Some(lock),
             Ok(false) => {
                 std::mem::forget(lock);
-                // Who has it may be a fiber of this very worker, or have sent that it gives it back.
+                // The holder may be a fiber of this very worker, or its release may be on the way.
                 trust::yield_now();
                 None
             }
@@ -298,19 +298,19 @@ impl<T: Element> Array<T> {
     }
 }
 
-/// What both kinds of guards are.
+/// State common to both kinds of guards.
 struct Guard<'a, T> {
     array: &'a Array<T>,
     i: usize,
     _held: Held,
-    /// It stays on its thread, whose part gives the lock back.
+    /// It stays on its thread, because that thread's part releases the lock.
     thread: PhantomData<*const ()>,
 }
 
-/// Element `i` is locked for reading while it lives ([`Array::read_lock`]).
+/// Read lock of element `i`, held while this lives ([`Array::read_lock`]).
 ///
-/// Dropping it never waits, and is legal everywhere. Who holds several locks takes them in ascending order of index, or
-/// they may wait for each other.
+/// Dropping it never waits, and is allowed everywhere. A holder of several locks takes them in ascending order of
+/// index; otherwise they may deadlock.
 ///
 /// ```
 /// use gossamer_array::Array;
@@ -325,10 +325,10 @@ struct Guard<'a, T> {
 #[must_use = "it is unlocked when this is dropped"]
 pub struct ReadGuard<'a, T>(Guard<'a, T>);
 
-/// Element `i` is locked for this guard alone while it lives ([`Array::write_lock`]).
+/// Exclusive lock of element `i`, held while this lives ([`Array::write_lock`]).
 ///
-/// Dropping it never waits, and is legal everywhere. Who holds several locks takes them in ascending order of index, or
-/// they may wait for each other.
+/// Dropping it never waits, and is allowed everywhere. A holder of several locks takes them in ascending order of
+/// index; otherwise they may deadlock.
 ///
 /// ```
 /// use gossamer_array::Array;
@@ -349,7 +349,7 @@ pub struct ReadGuard<'a, T>(Guard<'a, T>);
 pub struct WriteGuard<'a, T>(Guard<'a, T>);
 
 impl<T: Element> ReadGuard<'_, T> {
-    /// The element: [`Array::get`].
+    /// Returns the element: [`Array::get`].
     ///
     /// Example: at the [type](Self).
     #[track_caller]
@@ -359,7 +359,7 @@ impl<T: Element> ReadGuard<'_, T> {
 }
 
 impl<T: Element> WriteGuard<'_, T> {
-    /// The element: [`Array::get`].
+    /// Returns the element: [`Array::get`].
     ///
     /// Example: at the [type](Self).
     #[track_caller]

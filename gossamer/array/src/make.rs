@@ -1,6 +1,6 @@
-//! How an array comes to be and goes. Its maker asks place 0 for a slot, each machine for its memory, and each place to
-//! make its part; the handle holds a trust to a [`Root`], whose end, with the last handle, tells all places to drop
-//! their parts. Place 0 gives the slot again when all have.
+//! How an array is made and dropped. Its maker asks place 0 for a slot, each machine for memory, and each place to make
+//! its part. The handles hold a trust to a [`Root`]; its drop, with the last handle, makes all places drop their parts.
+//! Place 0 reuses the slot after all have.
 
 use std::cell::RefCell;
 use std::panic::resume_unwind;
@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::shape::{Shape, Split, number_of};
 use crate::{Error, held, memory};
 
-/// What all handles share; its end is that of the array.
+/// Property shared by all handles; the array ends with it.
 pub(crate) struct Root(Name);
 
 impl Drop for Root {
@@ -47,11 +47,11 @@ fn place_0() -> Place {
 }
 
 thread_local! {
-    /// Place 0 has the program's.
+    /// Place 0 has the program's slots.
     static SLOTS: RefCell<Slots> = const { RefCell::new(Slots { of: Vec::new() }) };
 }
 
-/// Which slots are taken.
+/// Slots, taken or free.
 struct Slots {
     of: Vec<Slot>,
 }
@@ -59,7 +59,7 @@ struct Slots {
 struct Slot {
     generation: u32,
     is_taken: bool,
-    /// Places that have dropped their part.
+    /// Number of places that have dropped their part.
     dropped: u32,
 }
 
@@ -86,7 +86,7 @@ impl Slots {
     }
 }
 
-/// Workers of each machine.
+/// Returns the number of workers of each machine.
 fn workers() -> Vec<usize> {
     gossamer::rack().machines().iter().map(|machine| usize::from(machine.workers)).collect()
 }
@@ -95,8 +95,8 @@ fn joined<R>(fiber: JoinHandle<R>) -> R {
     fiber.join().unwrap_or_else(|panic| resume_unwind(panic))
 }
 
-/// Makes an array: what all handles share, its name, and how many bits of an index lie within a chunk. At a place;
-/// waits for all.
+/// Makes an array; returns the property that all handles share, its name, and how many bits of an index lie within a
+/// chunk. Called at a place; waits for all.
 pub(crate) fn array<T: Element>(
     n: usize,
     value: T,
@@ -108,7 +108,7 @@ pub(crate) fn array<T: Element>(
     memory::check(&shape, &settings, &workers)?;
     let take = || SLOTS.with_borrow_mut(Slots::take);
     let name = held::retry(|| joined(gossamer::spawn_on(place_0(), take))).ok_or(Error::Arrays { most: ARRAYS_MAX })?;
-    // From here on its end takes back what was made.
+    // From here on its drop reverts the work.
     let root = trust::local_trustee().entrust(Root(name));
     let starts = match split {
         Split::Even => (0, Vec::new()),
@@ -118,7 +118,7 @@ pub(crate) fn array<T: Element>(
     let fibers: Vec<_> = gossamer::rack()
         .places()
         .map(|place| {
-            // Kept until its part is made, so that no part is dropped before it is there.
+            // Kept until its part is made, so that no part is dropped before it exists.
             let kept = root.clone();
             let make = move |(kind, starts): (u8, Vec<usize>)| {
                 let _kept = kept;
@@ -143,14 +143,14 @@ pub(crate) fn array<T: Element>(
     made
 }
 
-/// Makes the part of this place, its memory on a thread of its own: that takes long where it is much, and this worker
-/// serves others meanwhile.
+/// Makes the part of this place. Its memory is prepared on a thread of its own: that is slow for large arrays, and this
+/// worker serves others meanwhile.
 fn part<T: Element>(name: Name, n: usize, value: T, split: &Split, settings: Settings) -> std::io::Result<()> {
     let workers = workers();
     let own = number_of(gossamer::here(), &workers).unwrap_or_else(|| unreachable!("this is a place"));
     let shape = Shape::new(n, size_of::<T>(), split, &workers).map_err(std::io::Error::other)?;
     let (chunks, chunk_bytes) = (shape.owned_chunks(own), shape.chunk_bytes());
-    // Of a small array not even all chunks are ever here.
+    // A place never caches more chunks than the others own.
     let cached = Cache::frames_max(chunk_bytes, settings.cache_bytes).min(shape.chunks() - chunks.count);
     let made = Arc::new(Mutex::new(None));
     let (promise, done) = trust::promise::<()>();
@@ -161,7 +161,7 @@ fn part<T: Element>(name: Name, n: usize, value: T, split: &Split, settings: Set
         *makes.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
         promise.keep(());
     })?;
-    // An error: the thread has panicked, and has told why.
+    // On an error the thread has panicked, and has reported it.
     let _ = done.wait();
     let memory = made.lock().unwrap_or_else(PoisonError::into_inner).take();
     let (home, slab) =

@@ -1,5 +1,5 @@
-//! A part of a file in memory, at an address of the caller's alignment: the system puts it into huge pages only where
-//! these lie alike in the address space and in the file, and by itself takes any address.
+//! Mapping of a part of a file, at an address with the caller's alignment: the system uses huge pages only where
+//! address and file offset are congruent, and by default picks any address.
 
 #![allow(unsafe_code)]
 
@@ -11,41 +11,41 @@ use std::{io, slice};
 use rustix::io::{Errno, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-/// Mapped for reading and writing, shared with who else maps the file.
+/// Mapping for reading and writing, shared with all other mappings of the file.
 pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: memory that belongs to whoever has this; no thread is special to it.
+// SAFETY: memory that belongs to the owner of this; it is tied to no thread.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps so many bytes of a file, both `offset` and they whole pages, to a multiple of `align`, a power of two.
+    /// Maps `bytes` bytes of a file from `offset` on, both whole pages, at a multiple of `align`, a power of two.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the system.
     ///
     /// # Safety
     /// As long as this lives the file is long enough, and others at most read these bytes of it.
     pub(crate) unsafe fn new(file: BorrowedFd<'_>, offset: u64, bytes: usize, align: usize) -> Result<Mapping> {
         let reserved_bytes = bytes.checked_add(align).ok_or(Errno::NOMEM)?;
         let nothing = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new mapping, where the system wants it, that nobody may touch.
+        // SAFETY: a new inaccessible mapping, at an address that the system chooses.
         let reserved = unsafe { mmap_anonymous(ptr::null_mut(), reserved_bytes, ProtFlags::empty(), nothing) }?;
         let before = reserved.addr().next_multiple_of(align) - reserved.addr();
         let start = reserved.wrapping_byte_add(before);
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-        // SAFETY: it replaces a part of what was reserved, which nobody uses. Should it fail, what was reserved is
-        // left: the system may have given a part of it to somebody else already, and addresses are plenty.
+        // SAFETY: it replaces a part of the reservation, which nothing uses. If it fails, the reservation is left: the
+        // system may have given a part of it to another mapping already, and address space is plentiful.
         let start = unsafe { mmap(start, bytes, protection, flags, file, offset) }?;
-        // SAFETY: mapped just now; what a core dump leaves out changes nothing of it. Else a dump makes the pages that
-        // are not there.
+        // SAFETY: mapped just now; leaving it out of core dumps changes no byte of it. Otherwise a dump would allocate
+        // the missing pages.
         let _ = unsafe { madvise(start, bytes, Advice::LinuxDontDump) };
         let end = start.wrapping_byte_add(bytes);
         for (rest, bytes) in [(reserved, before), (end, reserved_bytes - before - bytes)] {
             if bytes > 0 {
-                // SAFETY: reserved above, and not replaced. If it fails, addresses are lost.
+                // SAFETY: reserved above, and not replaced. If it fails, the addresses are lost.
                 let _ = unsafe { munmap(rest, bytes) };
             }
         }
@@ -61,18 +61,18 @@ impl Mapping {
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: mapped, and by the promise of `new` nobody else writes it; any bytes are `u8`.
+        // SAFETY: mapped, and by the promise of `new` nothing else writes it; any bytes are `u8`.
         unsafe { slice::from_raw_parts_mut(self.start(), self.bytes) }
     }
 
-    /// Has the system put a part, which has pages, into huge ones, whatever it does with memory of files by itself.
+    /// Makes the system move a part with allocated pages into huge ones, independent of its policy for file memory.
     ///
     /// # Errors
-    /// What the system says, which may have done so with some of it.
+    /// Those of the system, which may have moved some of it.
     pub(crate) fn collapse(&self, part: Range<usize>) -> Result<()> {
         let start = self.start().wrapping_add(part.start);
         assert!(part.start <= part.end && part.end <= self.bytes, "{part:?} is of the mapping");
-        // SAFETY: of this mapping, and changes nothing of what is in it.
+        // SAFETY: within this mapping, and its contents stay as they are.
         match unsafe { libc::madvise(start.cast(), part.len(), libc::MADV_COLLAPSE) } {
             0 => Ok(()),
             _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
@@ -82,7 +82,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: of this mapping, which nobody uses any more. If it fails, it stays.
+        // SAFETY: this mapping, which nothing uses any more. If it fails, the mapping stays.
         let _ = unsafe { munmap(self.start().cast(), self.bytes) };
     }
 }
@@ -97,7 +97,7 @@ mod tests {
     const HUGE: usize = 2 << 20;
     const PAGE: usize = 4096;
 
-    /// A file in memory that has all of its pages.
+    /// Makes a file in memory with all of its pages allocated.
     fn file(name: &str, bytes: usize) -> File {
         let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes as u64).unwrap();
@@ -105,11 +105,11 @@ mod tests {
     }
 
     fn map(file: &File, offset: usize, bytes: usize, align: usize) -> Mapping {
-        // SAFETY: the tests' files do not shrink, and nobody writes them meanwhile but by the mapping.
+        // SAFETY: the tests' files do not shrink, and only the mapping writes them meanwhile.
         unsafe { Mapping::new(file.as_fd(), offset as u64, bytes, align) }.unwrap()
     }
 
-    /// Is the file that only one test has mapped at this address?
+    /// Is the file, which only one test maps, mapped at this address?
     fn is_mapped(address: usize) -> bool {
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let is_of = |line: &str| {
@@ -140,7 +140,7 @@ mod tests {
         assert!(is_mapped(first) && is_mapped(last));
         drop(mapping);
         assert!(!is_mapped(first) && !is_mapped(last));
-        // What is reserved around them would soon be more than a process has, 128 TiB, if it stayed.
+        // If the reservations around them stayed, they would soon exceed the 128 TiB of a process.
         (0..256).for_each(|_| drop(map(&file, 0, HUGE, 1 << 40)));
         // SAFETY: there is no such mapping.
         let beyond = unsafe { Mapping::new(file.as_fd(), 0, usize::MAX & !(PAGE - 1), HUGE) };
@@ -154,7 +154,7 @@ mod tests {
         if let Err(error) = mapping.collapse(0..2 * HUGE) {
             return println!("SKIPPED: what_begins_there_may_have_huge_pages: this system gives a file none: {error}");
         }
-        // Elsewhere the address and the file do not agree, and the system refuses.
+        // Here address and file offset are not congruent, and the system refuses.
         let astray = map(&file, HUGE + PAGE, 2 * HUGE, HUGE);
         assert!(astray.collapse(0..2 * HUGE).is_err());
         for pages in 1..20 {

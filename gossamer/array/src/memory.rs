@@ -1,5 +1,5 @@
-//! Is there memory for an array? Asked on each machine before anything is taken, for what is touched beyond it ends in
-//! the system's killing the program.
+//! Check for enough memory for an array. Made on each machine before anything is allocated, because the system kills a
+//! program that touches more than there is.
 
 use crate::Error;
 use crate::frame::frame_bytes;
@@ -7,10 +7,10 @@ use crate::held;
 use crate::settings::Settings;
 use crate::shape::Shape;
 
-/// Has each machine, with these numbers of workers, the memory for its part?
+/// Checks that each machine, with these numbers of workers, has the memory for its part.
 ///
 /// # Errors
-/// [`Error::Memory`] for the first that has not.
+/// [`Error::Memory`] for the first machine with too little.
 pub(crate) fn check(shape: &Shape, settings: &Settings, workers: &[usize]) -> Result<(), Error> {
     let mut first = 0;
     for (machine, &count) in workers.iter().enumerate() {
@@ -25,17 +25,18 @@ pub(crate) fn check(shape: &Shape, settings: &Settings, workers: &[usize]) -> Re
     Ok(())
 }
 
-/// Bytes that a place needs: its elements, the table, the cache, which holds what is combined too.
+/// Returns the bytes that a place needs: its elements, the table, the cache, which also holds accumulators.
 pub(crate) fn needed(shape: &Shape, settings: &Settings, place: usize) -> u64 {
     let chunks = shape.chunks() as u64;
     let frame = frame_bytes(shape.chunk_bytes()) as u64;
     let home = (shape.owned_chunks(place).count as u64).saturating_mul(frame);
-    // Of a small array not even all is ever cached.
+    // The cache of a small array never holds more than all of its chunks.
     let cache = (settings.cache_bytes as u64).min(chunks.saturating_mul(frame));
     home.saturating_add(chunks * 8).saturating_add(cache)
 }
 
-/// Bytes that this machine has left: the least that the system, the control groups of this process and its limits say.
+/// Returns the bytes that this machine has left: the least of the system's memory, the limits of its control groups and
+/// its own limits.
 fn left() -> u64 {
     trust::memory::left().unwrap_or(u64::MAX)
 }

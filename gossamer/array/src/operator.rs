@@ -1,4 +1,4 @@
-//! Operators: how values are combined before they are merged at home (DArray 4.3).
+//! Operators, which combine values before they are merged at home (DArray 4.3).
 
 #![allow(unsafe_code)]
 
@@ -10,15 +10,15 @@ use crate::element::Element;
 use crate::part::Part;
 use crate::post;
 
-/// How [`apply`](crate::Array::apply) combines two values. The type names the operator on every machine, so nothing is
-/// registered: a struct without fields, usually.
+/// A binary operator for [`apply`](crate::Array::apply). The type names the operator on every machine, so nothing is
+/// registered. It is usually a struct without fields.
 ///
-/// `combine` must be associative and commutative with `IDENTITY` as its identity: values are combined in whatever order
-/// and grouping, by several workers, and merged later. Debug builds test that on the values that pass, where `EXACT` is
-/// true.
+/// `combine` must be associative and commutative with `IDENTITY` as its identity: several workers combine values in any
+/// order and grouping, and the results are merged later. Debug builds test these laws on the values that occur, if
+/// `EXACT` is true.
 ///
-/// An element that no call combines keeps its bits, whatever the operator makes of its value: an accumulator that
-/// still has the bytes of `IDENTITY` is not merged.
+/// An element that no call combines keeps its bits, even if `combine` with `IDENTITY` would change them: an accumulator
+/// that still has the bytes of `IDENTITY` is not merged.
 ///
 /// ```
 /// use gossamer_array::{Array, Operator};
@@ -48,17 +48,17 @@ use crate::post;
 ///
 /// Source: DArray 4.3.
 pub trait Operator<T>: Copy + 'static {
-    /// `combine(x, IDENTITY)` is `x`. Of floating-point numbers that is -0.0 for sums, as 0.0 would change -0.0, and
-    /// NaN for [`Min`] and [`Max`], which take the other number where one is NaN.
+    /// Identity of `combine`: `combine(x, IDENTITY)` is `x`. For floating-point numbers it is -0.0 for sums, as 0.0
+    /// would change -0.0, and NaN for [`Min`] and [`Max`], which return the other number if one is NaN.
     const IDENTITY: T;
-    /// Do the laws hold exactly? Not for floating-point numbers, whose sums may differ in the last bits from run to
+    /// Do the laws hold exactly? They do not for floating-point sums, which may differ in the last bits from run to
     /// run.
     const EXACT: bool;
 
-    /// One value in the place of two. Nothing may wait in it, and it should not panic: that poisons the array.
+    /// Combines two values into one. Nothing may wait in it, and it should not panic: that poisons the array.
     fn combine(a: T, b: T) -> T;
 
-    /// Is it one of this crate's own, which neither panic nor call anything?
+    /// Is it one of this crate's operators, which neither panic nor call other code?
     #[doc(hidden)]
     const PLAIN: Plain<Self, T> = Plain(0, PhantomData);
 }
@@ -85,7 +85,7 @@ impl<O, T> Plain<O, T> {
         self.0 != 0
     }
 
-    /// Its bit in the words of the table, by which hits know it; none for those of programs.
+    /// Returns its bit in the words of the table, which hits test; 0 for the operators of programs.
     pub(crate) const fn bit(&self) -> u64 {
         self.0
     }
@@ -130,9 +130,9 @@ operators! {
     /// The greater value; of a number and NaN, the number. The identity is the least integer, or NaN. Example: as for
     /// [`Min`].
     Max;
-    /// The bits that both have. Example: as for [`Or`].
+    /// The bits that both values have. Example: as for [`Or`].
     And;
-    /// The bits that either has.
+    /// The bits that either value has.
     ///
     /// ```
     /// use gossamer_array::{Array, Or};
@@ -144,7 +144,7 @@ operators! {
     /// }, 2);
     /// ```
     Or;
-    /// The bits that one of them has. Example: as for [`Or`].
+    /// The bits that exactly one value has. Example: as for [`Or`].
     Xor;
 }
 
@@ -176,18 +176,18 @@ implement! {
     Xor 5 true [u8, u16, u32, u64, usize, i8, i16, i32, i64, isize] 0, BitXor::bitxor;
 }
 
-/// An operator for one type of element, without its types.
+/// An operator for one element type, with both types erased.
 pub(crate) struct OpTable {
-    /// Of the operator's type.
+    /// Id of the operator's type.
     pub(crate) id: TypeId,
-    /// That of `Plain`.
+    /// Bit of its `Plain`.
     pub(crate) bit: u64,
-    /// Writes as many identities.
+    /// Writes this many identities.
     pub(crate) clear: unsafe fn(*mut u8, usize),
-    /// Combines each of the first elements with those of the bytes behind, but for the bytes of the identity. Runs
-    /// the operator's code.
+    /// Combines each element with that in the bytes, except where the bytes are those of the identity. Runs the
+    /// operator's code.
     pub(crate) merge: unsafe fn(*mut u8, &[u8]),
-    /// Asks for the right to combine.
+    /// Requests the right to combine.
     pub(crate) send_want: fn(&Part, u32),
     /// Grants a place the right to combine.
     pub(crate) send_grant: fn(&Part, usize, u32),
@@ -195,7 +195,7 @@ pub(crate) struct OpTable {
     pub(crate) send_back: fn(&Part, u32, u64, &[u8]),
 }
 
-/// An operator; equal if the operators' types are.
+/// Handle of an operator; equal if the operators' types are.
 #[derive(Clone, Copy)]
 pub(crate) struct Op(pub(crate) &'static OpTable);
 
@@ -229,31 +229,31 @@ impl<T: Element, O: Operator<T>> TableOf<T, O> {
 
     unsafe fn clear(elements: *mut u8, count: usize) {
         for index in 0..count {
-            // SAFETY: the caller's promise: so many elements may be written there.
+            // SAFETY: the caller's promise: that many elements may be written there.
             unsafe { elements.cast::<T>().add(index).write(O::IDENTITY) }
         }
     }
 
-    /// Does a merge of the identity leave each element as it is, by the crate's own word?
+    /// Does merging the identity leave each element as it is, guaranteed by this crate?
     const IS_NEUTRAL: bool = O::EXACT && O::PLAIN.is_plain();
 
     unsafe fn merge(elements: *mut u8, with: &[u8]) {
         let identity = O::IDENTITY;
         for (index, with) in with.chunks_exact(size_of::<T>()).enumerate() {
-            // SAFETY: the caller's promise: so many elements lie there; any bytes are a `T`, as it is `FromBytes`.
+            // SAFETY: the caller's promise: that many elements lie there; any bytes are a `T`, as it is `FromBytes`.
             let (at, with) = unsafe { (elements.cast::<T>().add(index), with.as_ptr().cast::<T>().read_unaligned()) };
-            // Nobody has combined this element, or to no effect: it keeps its bits, also where the operator would
+            // No call has combined this element, or without effect: it keeps its bits, even if the operator would
             // change them.
             if !Self::IS_NEUTRAL && bytes_of(&with) == bytes_of(&identity) {
                 continue;
             }
-            // SAFETY: as before. Read and written apart, for the operator is the user's code.
+            // SAFETY: as before. Read and write are separate, because the operator in between is the user's code.
             unsafe { at.write(checked_combine::<T, O>(at.read(), with)) };
         }
     }
 }
 
-/// Combines; debug builds test the operator's laws on these values.
+/// Combines two values; debug builds test the operator's laws on them.
 #[inline(always)]
 pub(crate) fn checked_combine<T: Element, O: Operator<T>>(a: T, b: T) -> T {
     let both = O::combine(a, b);
@@ -268,19 +268,20 @@ pub(crate) fn checked_combine<T: Element, O: Operator<T>>(a: T, b: T) -> T {
     both
 }
 
-/// The bytes of an element.
+/// Returns the bytes of an element.
 pub(crate) fn bytes_of<T: Element>(value: &T) -> &[u8] {
-    // SAFETY: `T` is `IntoBytes`: all of its bytes are there; it is `Copy`, so nothing changes behind the reference.
+    // SAFETY: `T` is `IntoBytes`: all of its bytes are initialised; it is `Copy`, so nothing changes behind the
+    // reference.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
-/// The bytes of elements.
+/// Returns the bytes of elements.
 pub(crate) fn bytes_of_all<T: Element>(values: &[T]) -> &[u8] {
     // SAFETY: as in `bytes_of`.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// Sets elements to those of which these are the bytes.
+/// Sets elements from their bytes.
 pub(crate) fn copy_bytes<T: Element>(to: &mut [T], bytes: &[u8]) {
     assert_eq!(size_of_val(to), bytes.len(), "the bytes of as many elements");
     // SAFETY: as many bytes, and any bytes are elements.
@@ -302,8 +303,8 @@ mod tests {
         }
     }
 
-    /// Merges `operands`, each combined into an accumulator of its own (`None`: into none), into elements of this
-    /// value.
+    /// Merges `operands` into elements of this value. Each operand is first combined into an accumulator of its own;
+    /// `None` leaves the accumulator untouched.
     fn merged<T: Element, O: Operator<T>>(_: O, value: T, operands: &[Option<T>]) -> Vec<T> {
         let table = Op::of::<T, O>().0;
         let mut elements = vec![value; operands.len()];
@@ -318,7 +319,7 @@ mod tests {
         elements
     }
 
-    /// An element with an operand becomes both combined, one without keeps its bits.
+    /// An element with an operand becomes the combination of both, one without keeps its bits.
     fn merge_touches_what_was_combined<T: Element, O: Operator<T>>(op: O, values: &[T]) {
         for value in values {
             for operand in values {
@@ -331,7 +332,7 @@ mod tests {
         }
     }
 
-    /// Numbers of this type that are special, but for signalling NaN, which any operation makes a quiet one.
+    /// Special numbers of this type, except signalling NaN, which any operation turns into a quiet one.
     macro_rules! special {
         ($type:ident) => {
             [
@@ -354,7 +355,7 @@ mod tests {
         merge_touches_what_was_combined::<f64, _>(Max, &special!(f64));
         merge_touches_what_was_combined::<f32, _>(Min, &special!(f32));
         merge_touches_what_was_combined::<f32, _>(Max, &special!(f32));
-        // Of infinities of both signs the sum is a NaN whose sign depends on the order.
+        // The sum of infinities of both signs is a NaN with a sign that depends on the order.
         let finite = |all: &[f64]| all.iter().copied().filter(|x| !x.is_infinite()).collect::<Vec<_>>();
         merge_touches_what_was_combined(Add, &finite(&special!(f64)));
         merge_touches_what_was_combined(Add, &[f32::NAN, -0.0, 0.0, 1.5, f32::MIN_POSITIVE / 2.0]);
@@ -363,7 +364,7 @@ mod tests {
         merge_touches_what_was_combined(Xor, &[0u8, 1, 255]);
     }
 
-    /// Of two pairs the one with more; its identity is none for pairs whose `more` is NaN.
+    /// Takes the pair with more of two; its identity is not neutral for pairs with a NaN in `more`.
     #[derive(Clone, Copy)]
     struct Best;
 
@@ -390,7 +391,7 @@ mod tests {
         assert_eq!(bits(f64::from_bits(0x7ff4_0000_0000_0000))[1], 0x7ff4_0000_0000_0000, "a signalling NaN");
     }
 
-    /// Hits know the operator of a chunk by these alone.
+    /// Hits recognise the operator of a chunk by these bits alone.
     #[test]
     fn each_operator_of_the_crate_has_a_bit_and_no_other_one_has() {
         fn bit<O: Operator<u64>>(_: O) -> u64 {

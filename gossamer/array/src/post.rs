@@ -1,6 +1,6 @@
-//! Messages between the parts of an array: who sends what, and whose method does it there. All go one way
-//! (`trust::link::post`): between two places they arrive in the order in which they were sent, which the record of a
-//! chunk (`keeper.rs`) relies on.
+//! Messages between the parts of an array: each is a function that sends, and a method of the receiving part. All use
+//! `trust::link::post`, so messages between two places arrive in the order in which they were sent; the directory entry
+//! of a chunk (`keeper.rs`) relies on that.
 //!
 //! ```text
 //! to home      want        read, write, or combine with an operator
@@ -34,22 +34,22 @@ pub(crate) const ARRAYS_MAX: usize = 4096;
 
 type Hits = [Cell<*const Part>; ARRAYS_MAX];
 
-/// The list of threads without parts.
+/// List of a thread without parts.
 struct Nothing([*const Part; ARRAYS_MAX]);
 // SAFETY: null pointers that never change.
 unsafe impl Sync for Nothing {}
 static NOTHING: Nothing = Nothing([ptr::null(); ARRAYS_MAX]);
 
 thread_local! {
-    /// By slot the part that hits may use, or null.
+    /// For each slot the part that hits may use, or null.
     static HITS: Cell<*const *const Part> = const { Cell::new(&raw const NOTHING.0 as *const *const Part) };
-    /// This thread's own list, once it has parts. It outlives the thread, for destructors of other thread-locals may
-    /// look into it.
+    /// This thread's own list, once it has parts. It outlives the thread, because destructors of other thread-locals
+    /// may look into it.
     static OWN_HITS: Cell<Option<&'static Hits>> = const { Cell::new(None) };
     static PARTS: Parts = const { Parts(RefCell::new(Vec::new())) };
 }
 
-/// By slot.
+/// Parts by slot.
 struct Parts(RefCell<Vec<Option<Rc<Part>>>>);
 
 impl Drop for Parts {
@@ -58,19 +58,18 @@ impl Drop for Parts {
     }
 }
 
-/// The part that hits may use, if there is one.
+/// Returns the part that hits may use, if there is one.
 ///
 /// # Safety
 /// The reference is not kept while anything else runs on this thread.
 #[inline(always)]
 pub(crate) unsafe fn for_hits<'a>(name: Name) -> Option<&'a Part> {
-    // SAFETY: names are made with slots below `ARRAYS_MAX` only; an entry that is not null is that of a part in
-    // `PARTS`.
+    // SAFETY: names are made with slots below `ARRAYS_MAX` only; an entry that is not null points to a part in `PARTS`.
     let part = unsafe { (*HITS.get().add(name.slot as usize)).as_ref() };
     part.filter(|part| part.name.generation == name.generation)
 }
 
-/// The part of this thread for this array, poisoned or not.
+/// Returns this thread's part of the array, poisoned or not.
 pub(crate) fn part(name: Name) -> Option<Rc<Part>> {
     let of_thread = PARTS.try_with(|parts| {
         let parts = parts.0.try_borrow().ok()?;
@@ -80,13 +79,13 @@ pub(crate) fn part(name: Name) -> Option<Rc<Part>> {
     of_thread.ok().flatten()
 }
 
-/// All parts of this thread.
+/// Returns all parts of this thread.
 pub(crate) fn parts() -> Vec<Rc<Part>> {
     let of_thread = PARTS.try_with(|parts| parts.0.try_borrow().map(|parts| parts.iter().flatten().cloned().collect()));
     of_thread.ok().and_then(Result::ok).unwrap_or_default()
 }
 
-/// Makes a part that of this thread.
+/// Adds a part to this thread's list.
 pub(crate) fn install(part: Rc<Part>) {
     let slot = part.name.slot as usize;
     let hits = OWN_HITS.get().unwrap_or_else(|| Box::leak(Box::new([const { Cell::new(ptr::null()) }; ARRAYS_MAX])));
@@ -102,7 +101,7 @@ pub(crate) fn install(part: Rc<Part>) {
     });
 }
 
-/// Not even where its slot is that of another array by now.
+/// Ends hits on a part, unless its slot already belongs to another array.
 fn no_more_hits(part: &Part) {
     let hits = OWN_HITS.get().map(|hits| &hits[part.name.slot as usize]);
     if let Some(hits) = hits.filter(|hits| ptr::eq(hits.get(), part)) {
@@ -110,7 +109,7 @@ fn no_more_hits(part: &Part) {
     }
 }
 
-/// Drops the part of this thread. What has a view of it keeps its memory.
+/// Drops this thread's part. A view of it keeps its memory.
 pub(crate) fn remove(name: Name) {
     let Some(part) = part(name) else { return };
     no_more_hits(&part);
@@ -118,15 +117,15 @@ pub(crate) fn remove(name: Name) {
     part.set_poison("it is gone: its last handle was dropped, or the program ends");
 }
 
-/// Runs `f` with the part of this thread; not at all where the array is gone. A panic poisons the array: nobody knows
-/// how far it came.
+/// Runs `f` with this thread's part; not at all if the array is gone. A panic poisons the array, because its state is
+/// then unknown.
 pub(crate) fn at(name: Name, f: impl FnOnce(&Part)) {
     if let Some(part) = part(name) {
         guarded(&part, "the handling of a message", || f(&part));
     }
 }
 
-/// Sends to another place, where `f` is called with its part and the bytes.
+/// Sends a message to another place, where `f` is called with its part and the bytes.
 pub(crate) fn send<F>(part: &Part, place: usize, f: F, bytes: &[u8])
 where
     F: FnOnce(&Part, &[u8]) + NoRef + Send + 'static,
@@ -157,7 +156,7 @@ pub(crate) fn want_to_combine<T: Element, O: Operator<T>>(part: &Part, chunk: u3
 
 /// Grants a right, with the elements if they are needed.
 pub(crate) fn grant(part: &Part, to: usize, chunk: u32, right: Right<Op>, elements: Elements<'_>) {
-    // An operator does not travel, so that all of its own is in its table.
+    // The type of an operator cannot be sent as data, so its table has the function that sends.
     let writes = match right {
         Right::Combine(op) => return (op.0.send_grant)(part, to, chunk),
         Right::Read => false,
@@ -181,7 +180,7 @@ pub(crate) fn recall(part: &Part, from: usize, chunk: u32, number: u64, keeps_re
     send(part, from, move |part, _| part.recalled(chunk, number, keeps_reading), &[]);
 }
 
-/// Gives a right back that was not to combine, with what was written.
+/// Gives back a right other than combining, with the written elements.
 pub(crate) fn back(part: &Part, chunk: u32, number: u64, reads: bool, written: Option<&[u8]>) {
     let (from, is_written) = (part.own, written.is_some());
     let came_back = move |part: &Part, bytes: &[u8]| {
@@ -199,14 +198,14 @@ pub(crate) fn combined<T: Element, O: Operator<T>>(part: &Part, chunk: u32, numb
     send(part, part.shape.home(chunk), came_back, elements);
 }
 
-/// Runs what may panic while the array's parts are being changed; that poisons the array, everywhere.
+/// Runs code that may panic while the array's parts are being changed; a panic poisons the array at all places.
 pub(crate) fn guarded(part: &Part, what: &str, f: impl FnOnce()) {
     let Err(panic) = catch_unwind(AssertUnwindSafe(f)) else { return };
     poison_all(part, &format!("{what} panicked: {}", link::panic_text(&*panic)));
     discard(panic);
 }
 
-/// Makes the array of no use to anybody, and tells all.
+/// Poisons the array at all places.
 fn poison_all(part: &Part, why: &str) {
     let name = part.name;
     for place in (0..part.places()).filter(|place| *place != part.own) {
@@ -220,14 +219,14 @@ fn poison_all(part: &Part, why: &str) {
     poison(part, why);
 }
 
-/// Runs code of the program that nobody waits for. A panic ends here; the panic hook has told of it.
+/// Runs code of the program that no caller waits for. A panic ends here; the panic hook has already reported it.
 pub(crate) fn quietly(f: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(f)) {
         discard(panic);
     }
 }
 
-/// Drops the payload of a panic. One whose destructor panics in turn is leaked.
+/// Drops the payload of a panic. If its destructor panics in turn it is leaked.
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(second);

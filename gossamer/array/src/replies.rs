@@ -1,4 +1,4 @@
-//! Calls of this place that another one answers with a message: what to do with the answer, by number.
+//! Pending calls that another place answers with a message: the handlers of the answers, by number.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -6,19 +6,19 @@ use std::collections::{HashMap, VecDeque};
 
 use trust::Promise;
 
-/// Calls that may be unanswered before who makes one waits.
+/// The most pending calls before a new caller waits.
 const CALLS_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(crate) struct Replies {
     last: Cell<u64>,
     calls: RefCell<HashMap<u64, Box<dyn Any>>>,
-    /// Those that wait until there are fewer.
+    /// Callers that wait until there are fewer.
     crowd: RefCell<VecDeque<Promise<()>>>,
 }
 
 impl Replies {
-    /// Keeps what is to be done with an answer `A`; under which number the answer comes.
+    /// Registers the handler of an answer `A`; returns the number that the answer will carry.
     pub(crate) fn expect<A: 'static>(&self, then: impl FnOnce(A) + 'static) -> u64 {
         let number = self.last.get() + 1;
         self.last.set(number);
@@ -27,7 +27,7 @@ impl Replies {
         number
     }
 
-    /// An answer has come. Nobody waits for it where it was forgotten.
+    /// Handles an answer. If it was forgotten, it is dropped.
     pub(crate) fn answer<A: 'static>(&self, number: u64, answer: A) {
         let call = self.calls.borrow_mut().remove(&number);
         self.one_less();
@@ -36,32 +36,32 @@ impl Replies {
         }
     }
 
-    /// No call waits for this answer any more.
+    /// Forgets a call: its answer will be dropped.
     pub(crate) fn forget(&self, number: u64) {
         let call = self.calls.borrow_mut().remove(&number);
         self.one_less();
         drop(call);
     }
 
-    /// There will be no answers: what was to be done with them.
+    /// Takes all handlers, because no answers will come.
     pub(crate) fn take_all(&self) -> impl Iterator<Item = Box<dyn Any>> + use<> {
         self.crowd.take();
         self.calls.take().into_values()
     }
 
-    /// Waits until few enough calls are unanswered.
+    /// Waits until few enough calls are pending.
     pub(crate) fn wait_for_room(&self) {
         while self.calls.borrow().len() >= CALLS_MAX {
             let (go_on, may_go_on) = trust::promise();
             self.crowd.borrow_mut().push_back(go_on);
-            // An error: there will be no answers.
+            // An error means that no answers will come.
             if may_go_on.wait().is_err() {
                 return;
             }
         }
     }
 
-    /// Lets one of those that wait for room go on; all of them if no other answer will come, for some may have been
+    /// Wakes one caller that waits for space; all of them if no other answer will come, because some may have been
     /// aborted.
     fn one_less(&self) {
         let calls = self.calls.borrow().len();

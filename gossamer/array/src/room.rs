@@ -1,16 +1,17 @@
-//! Memory for the chunks that a place owns, in its machine's share, which the other machines of its host map: so a
-//! place that is granted a chunk copies it itself, once, instead of having it sent in a message.
+//! Memory for the chunks that a place owns, in its machine's share, which the other machines of its host map. So a
+//! place that is granted a chunk copies it itself, once, instead of receiving it in a message.
 //!
-//! Only where all machines of the rack are of one host, and what is long has huge pages, without which elements at
-//! random would be slower. Elsewhere chunks are sent. A system that has refused huge pages is not asked again for as
-//! much.
+//! Used only if all machines of the rack are on one host, and only with huge pages for long ranges, without which
+//! random accesses would be slower. Otherwise chunks are sent. After the system has refused huge pages for a range,
+//! they are not requested again for ranges of that length or more.
 //!
-//! Why there is nothing to synchronise: from a grant until the place that was granted it answers a recall, or gives the
-//! chunk back, nobody changes the elements at home (`keeper/model.rs` says so of each order of messages), and they were
-//! written before the message was sent.
+//! No synchronisation is needed: from a grant until its place answers a recall, or gives the chunk back, the elements
+//! at home do not change (`keeper/model.rs` checks this for each order of messages), and they were written before the
+//! message was sent.
 //!
-//! A range of the share belongs to one array's part. When that ends, a grant that nobody waits for may still be on its
-//! way, for all handles are gone: who follows it finds that the range is not there, or copies what nobody will see.
+//! A range of the share belongs to one array's part. When that part ends, a grant without a waiter may still be in
+//! flight, because all handles are gone. Its receiver finds that the range no longer exists, or copies bytes that are
+//! never read.
 
 #![allow(unsafe_code)]
 
@@ -26,10 +27,10 @@ use rustix::process::{Resource, getrlimit};
 pub(crate) use crate::mapping::Mapping;
 
 const HUGE_BYTES: usize = 2 << 20;
-/// Committed at a time: whoever gives a range back, which may be a worker in its turn, waits for no more than that.
+/// Bytes committed at a time. Giving a range back, which a worker may do in its turn, waits for at most one such piece.
 const PIECE_BYTES: usize = 64 << 20;
 
-/// What of the own share is free: in order, no two adjacent.
+/// Free ranges of the own share: in order, no two adjacent.
 struct Free(Vec<Range<usize>>);
 
 static FREE: Mutex<Free> = Mutex::new(Free(Vec::new()));
@@ -39,7 +40,7 @@ fn free() -> MutexGuard<'static, Free> {
 }
 
 impl Free {
-    /// Takes so many bytes at a multiple of `align`.
+    /// Takes `bytes` bytes at a multiple of `align`.
     fn take(&mut self, bytes: usize, align: usize) -> Option<Range<usize>> {
         let start = |free: &Range<usize>| free.start.next_multiple_of(align);
         let at = self.0.iter().position(|free| start(free).checked_add(bytes).is_some_and(|end| end <= free.end))?;
@@ -62,7 +63,7 @@ impl Free {
     }
 }
 
-/// The share of this machine, opened when it is first asked for, if there is one.
+/// Returns the share of this machine, if there is one; opens it on the first call.
 fn own() -> Option<&'static Arc<Share>> {
     static OWN: OnceLock<Option<Arc<Share>>> = OnceLock::new();
     OWN.get_or_init(open).as_ref()
@@ -72,31 +73,31 @@ fn open() -> Option<Arc<Share>> {
     let rack = gossamer::rack();
     let mut others = (0..rack.machines().len() as u16).filter(|machine| *machine != rack.machine()).peekable();
     others.peek()?;
-    // A share takes many addresses: where these are limited they are left to the program.
+    // A share takes much address space: where that is limited it is left to the program.
     if !others.all(|machine| link::maps(machine, link::ARRAY)) || getrlimit(Resource::As).current.is_some() {
         return None;
     }
-    // More than that nobody can fill.
+    // More than that cannot be filled.
     let bytes = usize::try_from(trust::memory::limit()?).ok()? / HUGE_BYTES * HUGE_BYTES;
     link::open_share(link::ARRAY, bytes).ok()?;
-    // SAFETY: the share of arrays. Their chunks are the only use of it (A1, A2).
+    // SAFETY: the share of arrays. Their chunks are its only use (A1, A2).
     let share = unsafe { link::mapped(rack.machine(), link::ARRAY) }.ok()??;
     free().give(0..bytes);
     Some(share)
 }
 
-/// The share in which places of another machine have their chunks, if it is mapped here and all there is made.
+/// Returns the share with the chunks of another machine's places, if it is mapped here and its creation is complete.
 pub(crate) fn of_machine(machine: u16) -> Option<Arc<Share>> {
-    // SAFETY: as in `open`; it is read only.
+    // SAFETY: as in `open`; it is only read.
     let mapped = |machine| unsafe { link::mapped(machine, link::ARRAY) };
     if machine == gossamer::rack().machine() { None } else { mapped(machine).ok().flatten() }
 }
 
-/// A range of the own share, and what it is.
+/// A range of the own share.
 pub(crate) struct Room(Range<usize>);
 
 impl Room {
-    /// Room for so many bytes, 0 at first, and where it is mapped. `None` where chunks have to be sent.
+    /// Allocates `bytes` bytes, zeroed, and maps them. `None` where chunks have to be sent.
     pub(crate) fn take(bytes: usize) -> Option<(Room, Mapping)> {
         let share = own()?;
         let is_long = bytes >= HUGE_BYTES;
@@ -106,8 +107,8 @@ impl Room {
         let unit = if is_long { HUGE_BYTES } else { SHARE_UNIT_BYTES };
         let room = Room(free().take(bytes.max(1).checked_next_multiple_of(unit)?, unit)?);
         let (file, start) = share.file();
-        // SAFETY: the file cannot shrink (comm, S1). This process has the range to itself; others read it as words that
-        // may change.
+        // SAFETY: the file cannot shrink (comm, S1). This process has the range to itself; other processes read it as
+        // words that may change.
         let memory = unsafe { Mapping::new(file, start + room.0.start as u64, room.0.len(), unit) }.ok()?;
         for first in (0..memory.len()).step_by(PIECE_BYTES) {
             let piece = first..(first + PIECE_BYTES).min(memory.len());
@@ -119,7 +120,7 @@ impl Room {
         Some((room, memory))
     }
 
-    /// Where its first byte is in the share.
+    /// Returns the offset of its first byte in the share.
     pub(crate) fn start(&self) -> usize {
         self.0.start
     }
@@ -135,7 +136,7 @@ impl Drop for Room {
     }
 }
 
-/// From how many bytes on the system has refused huge pages.
+/// Length from which on the system has refused huge pages.
 struct Refused(AtomicUsize);
 
 static REFUSED: Refused = Refused(AtomicUsize::new(usize::MAX));
@@ -150,7 +151,7 @@ impl Refused {
         let refused = match why {
             Errno::AGAIN => return, // pages were in use for a moment
             Errno::NOMEM | Errno::BUSY => bytes,
-            _ => 0, // by this system, not now
+            _ => 0, // this system never grants them
         };
         self.0.fetch_min(refused, Ordering::Relaxed);
     }

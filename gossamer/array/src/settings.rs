@@ -1,11 +1,11 @@
-//! What a program may set.
+//! Settings of an array that a program may choose.
 
-/// Of each place, but for what the handle's maker computes.
+/// Settings that apply at each place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
-    /// For chunks of other places.
+    /// Bytes for chunks of other places.
     pub(crate) cache_bytes: usize,
-    /// Below which free share of the cache chunks are dropped, and up to which.
+    /// Free share of the cache below which chunks are evicted, and the share at which eviction stops.
     pub(crate) watermarks: (f64, f64),
     /// Chunks that are fetched ahead.
     pub(crate) prefetch: usize,

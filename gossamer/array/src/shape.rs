@@ -1,8 +1,7 @@
-//! Which place owns which elements. All places compute the same, from what the handle's maker said; nothing is asked
-//! for it.
+//! Ownership of elements. Every place computes it from the settings of the array's maker; no messages are needed.
 //!
-//! An array is cut into chunks of `1 << shift` elements. A place owns a run of chunks, or, dealt in turn, each
-//! `places`-th.
+//! An array is cut into chunks of `1 << shift` elements. A place owns a run of chunks, or, if they are dealt in turn,
+//! each `places`-th.
 
 use std::ops::Range;
 
@@ -13,17 +12,17 @@ use crate::Error;
 /// The most elements of a chunk, and the most bytes.
 const CHUNK_ELEMENTS: usize = 512;
 pub(crate) const CHUNK_BYTES_MAX: usize = 64 << 10;
-/// The most chunks of an array: a chunk has a number of 32 bits.
+/// The most chunks of an array: a chunk's number has 32 bits.
 const CHUNKS_MAX: usize = u32::MAX as usize;
 
-/// What a program asked for.
+/// Split requested by the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Split {
     /// Evenly over all places.
     Even,
-    /// Each machine from this element on, evenly over its workers.
+    /// For each machine the first element of its part, which is split evenly over its workers.
     Starts(Vec<usize>),
-    /// Chunk by chunk in turn.
+    /// Chunks dealt to the places in turn.
     Cyclic,
 }
 
@@ -34,21 +33,21 @@ pub(crate) struct Shape {
     pub(crate) element_bytes: usize,
     /// A chunk has `1 << shift` elements.
     pub(crate) shift: u32,
-    /// The first chunk of each place, and the number of chunks; empty where they are dealt in turn.
+    /// The first chunk of each place, and the number of chunks; empty if they are dealt in turn.
     firsts: Vec<usize>,
     places: usize,
 }
 
 impl Shape {
-    /// For places of machines with these numbers of workers.
+    /// Computes the shape for the places of machines with these numbers of workers.
     ///
     /// # Errors
-    /// [`Error::Partition`] if a machine's start lies within a chunk, out of order or beyond the end;
+    /// [`Error::Partition`] if a machine's start is within a chunk, out of order or beyond the end;
     /// [`Error::Elements`].
     pub(crate) fn new(elements: usize, element_bytes: usize, split: &Split, workers: &[usize]) -> Result<Shape, Error> {
         let places: usize = workers.iter().sum();
         let most = CHUNK_ELEMENTS.min(CHUNK_BYTES_MAX / element_bytes);
-        // Small arrays are cut finer, so that each place has some.
+        // Small arrays have smaller chunks, so that each place has some.
         let each = (elements / places).max(1);
         let shift = most.min(each).ilog2();
         let chunks = elements.div_ceil(1 << shift);
@@ -94,12 +93,12 @@ impl Shape {
         Ok(firsts)
     }
 
-    /// Elements of a chunk; the last one may have fewer.
+    /// Returns the elements of a chunk; the last one may have fewer.
     pub(crate) fn chunk(&self) -> usize {
         1 << self.shift
     }
 
-    /// Bytes of a whole chunk.
+    /// Returns the bytes of a whole chunk.
     pub(crate) fn chunk_bytes(&self) -> usize {
         self.element_bytes << self.shift
     }
@@ -108,13 +107,13 @@ impl Shape {
         self.elements.div_ceil(self.chunk())
     }
 
-    /// The elements of a chunk.
+    /// Returns the elements of a chunk.
     pub(crate) fn elements_of(&self, chunk: u32) -> Range<usize> {
         let start = (chunk as usize) << self.shift;
         start..(start + self.chunk()).min(self.elements)
     }
 
-    /// The parts of a range of elements that lie in one chunk each.
+    /// Splits a range of elements at chunk boundaries.
     pub(crate) fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = (u32, Range<usize>)> + use<> {
         let shift = self.shift;
         let mut at = range.start;
@@ -129,7 +128,7 @@ impl Shape {
         })
     }
 
-    /// The place that owns a chunk.
+    /// Returns the place that owns a chunk.
     pub(crate) fn home(&self, chunk: u32) -> usize {
         let chunk = chunk as usize;
         if self.firsts.is_empty() {
@@ -138,7 +137,7 @@ impl Shape {
         self.firsts.partition_point(|first| *first <= chunk) - 1
     }
 
-    /// The chunks that a place owns: the first one, how many, and from one to the next.
+    /// Returns the chunks that a place owns: the first, the count, and the step from one to the next.
     pub(crate) fn owned_chunks(&self, place: usize) -> OwnedChunks {
         if self.firsts.is_empty() {
             let count = (self.chunks() + self.places - 1 - place) / self.places;
@@ -149,7 +148,7 @@ impl Shape {
         }
     }
 
-    /// The elements that a place owns.
+    /// Returns the elements that a place owns.
     pub(crate) fn owned(&self, place: usize) -> Owned {
         let OwnedChunks { first, count, step } = self.owned_chunks(place);
         let start = first << self.shift;
@@ -163,7 +162,7 @@ impl Shape {
     }
 }
 
-/// Where the share of this one begins, of `parts`.
+/// Returns the start of the share number `part`, of `parts` shares.
 fn share(whole: usize, part: usize, parts: usize) -> usize {
     (whole as u128 * part as u128 / parts as u128) as usize
 }
@@ -177,16 +176,16 @@ pub(crate) struct OwnedChunks {
 }
 
 impl OwnedChunks {
-    /// The number of its `index`-th.
+    /// Returns the number of its `index`-th chunk.
     pub(crate) fn chunk(self, index: usize) -> u32 {
         (self.first + index * self.step) as u32
     }
 }
 
-/// The elements that a place owns, as ranges of indices: one, or one for each chunk where chunks were dealt in turn.
+/// The elements that a place owns, as ranges of indices: one, or one for each chunk if chunks are dealt in turn.
 ///
-/// What [`Array::owned`](crate::Array::owned) gives and [`Array::views`](crate::Array::views) takes. Iterates over the
-/// ranges.
+/// Returned by [`Array::owned`](crate::Array::owned), accepted by [`Array::views`](crate::Array::views). Iterates over
+/// the ranges.
 ///
 /// ```
 /// use gossamer_array::{Array, Owned};
@@ -206,14 +205,14 @@ pub struct Owned {
 }
 
 impl Owned {
-    /// How many elements.
+    /// Returns the number of elements.
     ///
     /// Example: at the [type](Self).
     pub fn len(&self) -> usize {
         self.map(|range| range.len()).sum()
     }
 
-    /// Are there none?
+    /// Is it empty?
     ///
     /// Example: at the [type](Self).
     pub fn is_empty(&self) -> bool {
@@ -241,7 +240,7 @@ impl Iterator for Owned {
     }
 }
 
-/// The number of each place of the rack, counted over all machines.
+/// Returns the number of a place among all of the rack, counted over all machines.
 pub(crate) fn number_of(place: Place, workers: &[usize]) -> Option<usize> {
     let machine = usize::from(place.machine);
     let worker = usize::from(place.worker);

@@ -1,18 +1,18 @@
-//! What the array has done beside its hits.
+//! Counters of an array, hits excluded.
 
 use std::cell::Cell;
 
-/// What places did for an array since it was made, hits left out. See [`Array::stats`](crate::Array::stats).
+/// Work of the places for an array since it was made, hits excluded. See [`Array::stats`](crate::Array::stats).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Calls that found their chunk not there.
+    /// Calls that did not find their chunk at their place.
     pub misses: u64,
-    /// Rights that came from a home.
+    /// Rights granted by homes.
     pub grants: u64,
-    /// Rights that homes have asked back.
+    /// Rights recalled by homes.
     pub recalls: u64,
-    /// Chunks that were dropped to make room.
+    /// Chunks evicted to make space.
     pub evictions: u64,
     /// Combined chunks that were merged at home.
     pub merges: u64,
@@ -37,7 +37,7 @@ impl std::ops::Add for Stats {
     }
 }
 
-/// Those of one place.
+/// Counters of one place.
 #[derive(Default)]
 pub(crate) struct Counters(Cell<Stats>);
 

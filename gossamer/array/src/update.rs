@@ -16,7 +16,7 @@ use crate::part::{Name, Part};
 use crate::post;
 use crate::waits;
 
-/// What a closure came to, as it travels: nothing in it can be a pointer.
+/// Result of a closure in the form that is sent: without pointers.
 #[expect(clippy::large_enum_variant, reason = "no box can travel")]
 enum Outcome<U> {
     Value(U),
@@ -58,7 +58,7 @@ impl Text {
     }
 }
 
-/// Runs `f` on a copy of an element; a panic leaves the element.
+/// Runs `f` on a copy of an element; a panic leaves the element unchanged.
 fn run<T: Element, U>(at: *mut T, f: impl FnOnce(&mut T) -> U) -> std::thread::Result<U> {
     // SAFETY: the element lies there and is this job's alone while its frame is busy; any bytes are a `T`.
     let mut value = unsafe { at.read() };
@@ -71,13 +71,12 @@ fn run<T: Element, U>(at: *mut T, f: impl FnOnce(&mut T) -> U) -> std::thread::R
 }
 
 impl<T: Element> Array<T> {
-    /// Runs `f` on element `i` at its home, atomically, and returns what it returns. If `f` panics the element is as
-    /// before.
+    /// Runs `f` on element `i` at its home, atomically, and returns its result. If `f` panics the element is unchanged.
     ///
-    /// Nothing may wait in `f`, and it may not use the chunk of the element otherwise.
+    /// Nothing may wait in `f`, and it may not access the element's chunk otherwise.
     ///
     /// # Panics
-    /// With the panic of `f`, of which another place sends the first 240 bytes; as [`get`](Self::get).
+    /// With the panic of `f` (from another place only its first 240 bytes); those of [`get`](Self::get).
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -125,12 +124,12 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// As [`update`](Self::update), and goes on at once; `then` is called with what `f` returned, on this thread. Legal
-    /// everywhere. If `f` panics that is told on standard error, and `then` is dropped.
+    /// As [`update`](Self::update), but returns at once; `then` is called with the result of `f`, on this thread.
+    /// Allowed in every context. If `f` panics, standard error reports it, and `then` is dropped.
     ///
-    /// While 1,024 calls of this place are unanswered a caller that may wait does so, so memory stays bounded; inside
-    /// delegated closures and callbacks the call is queued. Nothing may wait in `then`. On a thread that is no place of
-    /// the program it waits, as `update` does, and calls `then` itself.
+    /// While 1,024 calls of this place are pending, a caller that may wait does so, which bounds memory; inside
+    /// delegated closures and callbacks the call is queued. Nothing may wait in `then`. On a thread that is not a place
+    /// of the program it waits, as `update` does, and calls `then` itself.
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -172,7 +171,7 @@ impl<T: Element> Array<T> {
             let within = i & (self.chunk() - 1);
             let job = move |part: &Part, frame: Frame| {
                 let outcome = Outcome::of(run(element::<T>(frame, within), f));
-                // When no closure has the chunk any more.
+                // Once no closure has the chunk any more.
                 let shared = part.shared();
                 part.call_back(Box::new(move || told(&shared, outcome)));
             };
@@ -197,7 +196,7 @@ fn element<T>(frame: Frame, within: usize) -> *mut T {
     frame.elements().cast::<T>().wrapping_add(within)
 }
 
-/// Has a job done on an element at its home, as soon as that may write it.
+/// Runs a job on an element at its home, as soon as that has the right to write it.
 fn send_job<T: Element>(part: &Part, home: usize, i: usize, job: impl FnOnce(*mut T) + NoRef + Send + 'static) {
     let (chunk, within) = ((i >> part.shape.shift) as u32, i & (part.shape.chunk() - 1));
     let name: Name = part.name;

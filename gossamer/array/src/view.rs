@@ -1,5 +1,5 @@
-//! Chunks as slices: to read ([`View`]), to change (`modify`), to combine ([`Combiner`]). DArray's pin (4.1), by which
-//! a chunk is looked up once for all of its elements.
+//! Chunks as slices: for reading ([`View`]), for changing (`modify`), for combining ([`Combiner`]). This is DArray's
+//! pin (4.1): one look-up of a chunk for all of its elements.
 
 #![allow(unsafe_code)]
 
@@ -15,11 +15,11 @@ use crate::operator::{Op, Operator, checked_combine};
 use crate::part::Part;
 use crate::shape::Owned;
 
-/// How many chunks an iteration over views asks for ahead.
+/// Number of chunks that an iteration over views requests ahead.
 const AHEAD: usize = 8;
 
-/// Elements of an array as they were when the view was made: they do not change while it lives. A view of elements of
-/// one chunk costs no copy; who writes to that chunk meanwhile makes one.
+/// Elements of an array as they were when the view was made: they do not change while it lives. A view within one chunk
+/// costs no copy; a writer to that chunk makes one meanwhile.
 ///
 /// It stays on its fiber's worker.
 ///
@@ -40,7 +40,7 @@ pub struct View<'a, T> {
 }
 
 enum Elements<T> {
-    /// In a frame, which is pinned.
+    /// In a pinned frame.
     Pinned(*const [T], #[expect(dead_code, reason = "for its end")] Pin),
     Copied(Vec<T>),
 }
@@ -66,14 +66,14 @@ impl Drop for Pin {
 }
 
 impl<T> View<'_, T> {
-    /// The index of its first element.
+    /// Returns the index of its first element.
     ///
     /// Example: at the [type](Self).
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// Its elements with their indices in the array.
+    /// Iterates over its elements with their indices in the array.
     ///
     /// Example: at the [type](Self).
     pub fn indexed(&self) -> impl Iterator<Item = (usize, T)>
@@ -103,14 +103,14 @@ impl<T: std::fmt::Debug> std::fmt::Debug for View<'_, T> {
     }
 }
 
-/// Views of one chunk after another. See [`Array::views`].
+/// Iterator over views of one chunk after another. See [`Array::views`].
 pub struct Views<'a, T> {
     array: &'a Array<T>,
-    /// On a place of the program.
+    /// The part, if this thread is a place of the program.
     part: Option<Rc<Part>>,
     rest: Owned,
     range: Range<usize>,
-    /// The element with which it is time to ask for chunks ahead again.
+    /// The element at which chunks ahead are requested again.
     ask_at: usize,
 }
 
@@ -156,7 +156,7 @@ pub struct Combiner<'a, T, O> {
 }
 
 impl<T: Element, O: Operator<T>> Combiner<'_, T, O> {
-    /// The indices of its elements.
+    /// Returns the indices of its elements.
     ///
     /// Example: at [`Array::combine`].
     pub fn range(&self) -> Range<usize> {
@@ -181,11 +181,11 @@ impl<T: Element, O: Operator<T>> Combiner<'_, T, O> {
 }
 
 impl<T: Element> Array<T> {
-    /// The elements of a range, as they are now: without a copy if they lie in one chunk. See [`views`](Self::views)
-    /// for long ranges.
+    /// Returns the elements of a range, as they are now: without a copy if they lie in one chunk. See
+    /// [`views`](Self::views) for long ranges.
     ///
     /// # Panics
-    /// If the range is not within the array; as [`get`](Self::get).
+    /// If the range is not within the array; those of [`get`](Self::get).
     ///
     /// Example: at [`View`].
     ///
@@ -205,7 +205,7 @@ impl<T: Element> Array<T> {
             return self.pinned(part, frame, range);
         }
         drop(part);
-        // With the grant, for later the chunk may be gone again.
+        // With the grant, because later the chunk may be gone again.
         self.access("view", chunk, Right::Read, |part, frame| self.pinned(part.shared(), frame, range))
     }
 
@@ -215,7 +215,7 @@ impl<T: Element> Array<T> {
         View { start: range.start, elements, array: PhantomData }
     }
 
-    /// A copy of a range.
+    /// Returns a copy of a range.
     #[track_caller]
     pub(crate) fn copied(&self, range: Range<usize>) -> Vec<T> {
         let mut all = vec![T::new_zeroed(); range.len()];
@@ -223,10 +223,11 @@ impl<T: Element> Array<T> {
         all
     }
 
-    /// Views of a range, or of what a place [owns](Self::owned), chunk by chunk, those behind fetched ahead.
+    /// Iterates over views of a range, or of the elements that a place [owns](Self::owned), chunk by chunk; the next
+    /// chunks are fetched ahead.
     ///
     /// # Panics
-    /// As [`view`](Self::view), when the view is made.
+    /// Those of [`view`](Self::view), when the view is made.
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -242,16 +243,16 @@ impl<T: Element> Array<T> {
         Views { array: self, part, rest: owned.into(), range: 0..0, ask_at: 0 }
     }
 
-    /// Calls `f` once for each chunk of a range, with the index of its first element and its elements, to be read and
-    /// changed. Each chunk is atomic by itself: nobody sees it half changed, unless `f` panics, which leaves what it
-    /// has written.
+    /// Calls `f` once for each chunk of a range, with the index of its first element and its elements, to read and
+    /// change. Each chunk is atomic by itself: no reader sees it half changed, unless `f` panics, which keeps its
+    /// writes so far.
     ///
-    /// Nothing may wait in `f`; what it does with other elements of this array panics where their chunk is not here,
-    /// and always where it is this one.
+    /// Nothing may wait in `f`. Accesses of `f` to other elements of this array panic if their chunk is not at this
+    /// place, and always if it is the same chunk.
     ///
     /// # Panics
-    /// With the panic of `f`; if the range is not within the array; on a thread that is no place of the program; as
-    /// [`get`](Self::get).
+    /// With the panic of `f`; if the range is not within the array; on a thread that is not a place of the program;
+    /// those of [`get`](Self::get).
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -273,11 +274,11 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// Calls `f` once for each chunk of a range, with the index of its first element and a [`Combiner`], by which its
-    /// elements are combined as by [`apply`](Self::apply), with one look-up for all. Each chunk is atomic by itself.
+    /// Calls `f` once for each chunk of a range, with the index of its first element and a [`Combiner`], which combines
+    /// its elements as [`apply`](Self::apply) does, with one look-up for all. Each chunk is atomic by itself.
     ///
     /// # Panics
-    /// As [`modify`](Self::modify).
+    /// Those of [`modify`](Self::modify).
     ///
     /// ```
     /// use gossamer_array::{Add, Array};

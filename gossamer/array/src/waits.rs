@@ -1,16 +1,16 @@
-//! Where calls may not wait, and the panics that say so: at the line of the call.
+//! Panics of calls that may not wait, at the line of the call.
 
 use crate::post;
 
 /// The closures in which a chunk is in use, as messages name them.
 const CLOSURES: &str = "the closure of a `modify`, `combine` or `update`, or an operator,";
 
-/// Is a closure running that was given elements of an array, or an operator?
+/// Is a closure running that has elements of an array, or an operator?
 fn is_in_closure() -> bool {
     post::parts().iter().any(|part| part.has_closure())
 }
 
-/// Refuses a call whose chunk is elsewhere, where nothing may wait.
+/// Refuses a call that would have to fetch its chunk, in a context where nothing may wait.
 #[cold]
 #[track_caller]
 pub(crate) fn may_not_fetch(call: &str) -> ! {
@@ -28,7 +28,7 @@ pub(crate) fn may_not_fetch(call: &str) -> ! {
     )
 }
 
-/// Refuses a call that always waits, where nothing may wait.
+/// Refuses a call that always waits, in a context where nothing may wait.
 ///
 /// # Panics
 /// Inside delegated closures and callbacks.

@@ -1,4 +1,4 @@
-//! Calls for all of an array: each place does its part, in a fiber of its own.
+//! Calls for a whole array: each place processes its part, in a fiber of its own.
 
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -16,7 +16,7 @@ impl<T: Element> Array<T> {
     /// Sets all elements. Fetches nothing.
     ///
     /// # Panics
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     ///
     /// ```
     /// use gossamer_array::{Add, Array};
@@ -37,10 +37,11 @@ impl<T: Element> Array<T> {
         at_place!(self, at_owners("fill", fill_owned));
     }
 
-    /// All elements of a range, combined: the operator's identity if there are none. Each place combines what it owns.
+    /// Combines all elements of a range; returns the operator's identity if it is empty. Each place combines the
+    /// elements that it owns.
     ///
     /// # Panics
-    /// If the range is not within the array; as [`get`](Self::get).
+    /// If the range is not within the array; those of [`get`](Self::get).
     ///
     /// Example: at the [type](Self).
     #[track_caller]
@@ -60,8 +61,8 @@ impl<T: Element> Array<T> {
         at_place!(self, at_owners("reduce", reduce_owned)).into_iter().fold(O::IDENTITY, O::combine)
     }
 
-    /// Runs `f` at each place in a fiber of its own, with what the place owns; what each returned, in the order of
-    /// places. Waits for all. What `f` has set and combined is seen by who goes on after this.
+    /// Runs `f` at each place in a fiber of its own, with the elements that the place owns, and waits for all. Returns
+    /// the results in the order of places. Elements that `f` has set and combined are visible to the caller afterwards.
     ///
     /// # Panics
     /// With the panic of `f`, when all have ended; inside delegated closures and callbacks, where nothing may wait.
@@ -76,7 +77,7 @@ impl<T: Element> Array<T> {
         at_place!(self, at_owners("on_owners", f))
     }
 
-    /// Asks for the chunks of a range, to be read soon, and does not wait: as many as the cache has room for.
+    /// Requests the chunks of a range, to be read soon, as many as fit into the cache. Does not wait.
     ///
     /// # Panics
     /// If the range is not within the array; if the array is poisoned.
@@ -97,7 +98,7 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// What all places together have done for the array so far. Asks each.
+    /// Returns the counters of all places together. Asks each place.
     ///
     /// # Panics
     /// Inside delegated closures and callbacks, where nothing may wait.
@@ -117,7 +118,7 @@ impl<T: Element> Array<T> {
         at_place!(self, at_owners("stats", count)).into_iter().fold(Stats::default(), |all, stats| all + stats)
     }
 
-    /// Runs `f` at each place with what it owns, for a call of this name.
+    /// Runs `f` at each place with the elements that it owns; `call` is the name of the call for panics.
     #[track_caller]
     fn at_owners<R, F>(&self, call: &'static str, f: F) -> Vec<R>
     where
@@ -130,7 +131,7 @@ impl<T: Element> Array<T> {
             gossamer::spawn_on(place, move || f(owned))
         };
         let fibers: Vec<_> = gossamer::rack().places().map(run_at).collect();
-        // All have ended before a panic goes on.
+        // All have ended before a panic continues.
         let outcomes: Vec<_> = fibers.into_iter().map(JoinHandle::join).collect();
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     }

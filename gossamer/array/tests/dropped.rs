@@ -1,4 +1,4 @@
-//! Arrays are made of what dropped ones leave, although that is free some turns later: their memory, and their slots.
+//! New arrays reuse memory and slots of dropped ones, although these become free some turns later.
 
 use gossamer_array::{Array, Error};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -15,7 +15,7 @@ fn address_space() -> u64 {
     statm.split(' ').next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
 }
 
-/// Leaves room for so many bytes more.
+/// Limits the process to `bytes` bytes more than it has.
 fn leave(bytes: usize) {
     let limit = Rlimit { current: Some(address_space() + bytes as u64), maximum: getrlimit(Resource::As).maximum };
     setrlimit(Resource::As, limit).unwrap();
@@ -59,7 +59,7 @@ fn arrays_find_what_dropped_ones_leave() {
             let refused = array(160 * MIB);
             assert!(matches!(refused, Err(Error::Memory { .. })), "two: {refused:?}");
             assert!(matches!(array(4096 * MIB), Err(Error::Memory { .. })), "more than there is");
-            // A view keeps the memory of its part, until it goes.
+            // A view keeps the memory of its part alive.
             let view = one.view(0..1);
             assert_eq!(view[0][7], 1);
             drop(view);
@@ -70,7 +70,7 @@ fn arrays_find_what_dropped_ones_leave() {
                 Rlimit { current: getrlimit(Resource::As).maximum, maximum: getrlimit(Resource::As).maximum },
             )
             .unwrap();
-            // As many as there may be.
+            // The maximum number of arrays.
             let small = || Array::builder().cache_bytes(0).build(2, 0u8);
             let all: Vec<_> = (0..4096).map(|_| small().unwrap()).collect();
             assert!(matches!(small(), Err(Error::Arrays { .. })));

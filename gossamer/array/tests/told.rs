@@ -1,4 +1,4 @@
-//! Misuse is told at the caller's line with a cure that works there, and a lock that a thread has forgotten does not
+//! Misuse is reported at the caller's line with a remedy that works there, and a lock that a thread has leaked does not
 //! keep the program from ending.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use gossamer_array::{Add, Array};
 
-/// Where the last panic was, and its text.
+/// Location and text of the last panic.
 static LAST: Mutex<(String, String)> = Mutex::new((String::new(), String::new()));
 
 #[track_caller]
@@ -18,7 +18,7 @@ fn told(f: impl FnOnce()) -> String {
     text
 }
 
-/// In closures that have a chunk: of this chunk, and of others.
+/// Calls in closures that have a chunk: on this chunk, and on others.
 fn calls_in_closures() {
     let array = Array::new(4000, 1u64).unwrap();
     let far = array.owned(gossamer::rack().places().last().unwrap()).flatten().next().unwrap();
@@ -52,21 +52,21 @@ fn calls_in_closures() {
             assert!(text.contains("closure of a `modify`") && !text.contains("launch"), "{call} of {i}: {text}");
         }
     }
-    // All that spans chunks is `view` to who called that.
+    // For a caller of `view`, panics name `view` even if the range spans chunks.
     let text = told(|| array.modify(0..1, |_, _| drop(array.view(0..4000))));
     assert!(text.contains("`view`"), "{text}");
     let text = told(|| array.modify(0..1, |_, _| drop(Array::new(1, 0u8))));
     assert!(text.contains("`build`") && !text.contains("launch"), "{text}");
-    // Elsewhere `launch` is the cure, also in callbacks.
+    // Elsewhere `launch` is the remedy, also in callbacks.
     let (own, local) = (array.clone(), trust::local_trustee().entrust(()));
     assert!(told(|| local.apply(move |()| own.fill(3))).contains("`launch` the closure"));
     local.clear_poison();
     assert!(told(|| drop(array.view(3999..4001))).contains("3999..4001 is not within"));
-    // They have changed nothing, and left no chunk in use.
+    // The refused calls have changed nothing, and left no chunk in use.
     assert_eq!(array.reduce(0..4000, Add), 4000);
 }
 
-/// By threads that are no places, which end or not.
+/// Locks leaked by threads that are not places, whether these threads end or not.
 fn locks_are_forgotten() {
     let array = Array::new(4000, 1u64).unwrap();
     let leaked: &'static Array<u64> = Box::leak(Box::new(array.clone()));

@@ -1,4 +1,4 @@
-//! What packets do with elements: [`Read`], [`Write`], [`Combine`].
+//! Operations of packets on elements: [`Read`], [`Write`], [`Combine`].
 
 #![allow(unsafe_code)]
 
@@ -7,31 +7,31 @@ use crate::element::Element;
 use crate::keeper::Right;
 use crate::operator::{Op, Operator, checked_combine};
 
-/// What a packet does with each of its elements. A type, so that it travels as the closure's.
+/// Operation of a packet on each of its elements. It is a type parameter of the closure that carries the packet.
 pub(super) trait Deed<T: Element>: 'static {
-    /// Does a value come with each element? Else each is answered.
+    /// Does a value come with each element? If not, each element is returned in the answer.
     const BRINGS_VALUES: bool = true;
-    /// Does no code of the program run in it?
+    /// Does it run no code of the program?
     const IS_PLAIN: bool = true;
     fn right() -> Right<Op>;
-    /// What an element becomes.
+    /// Returns the new value of an element.
     fn change(element: T, value: T) -> T;
-    /// Does it to an element.
+    /// Applies the operation to an element.
     ///
     /// # Safety
-    /// The element lies there, and may be read, and written if the right is more than to read.
+    /// The element lies there, and may be read, and written if the right includes more than reading.
     #[inline(always)]
     unsafe fn take(element: *mut T, value: T, answer: Option<&mut T>) {
         // SAFETY: the caller's promise.
         let before = unsafe { element.read() };
         match answer {
             Some(answer) => *answer = before,
-            // SAFETY: as before; nothing is answered where it is written. Read and written apart, for the operator is
+            // SAFETY: as before; a write has no answer. Read and write are separate, because the operator in between is
             // the user's code.
             None => unsafe { element.write(Self::change(before, value)) },
         }
     }
-    /// Does it at once if the right is here: the element, if it was read.
+    /// Applies the operation at once if the right is at this place; returns the element if it was read.
     fn here(array: &Array<T>, i: usize, value: T) -> Option<T>;
 }
 

@@ -1,4 +1,4 @@
-//! The packets of a bulk call that are under way, and how the call waits for them.
+//! The packets in flight of a bulk call, and how the call waits for them.
 
 #![allow(unsafe_code)]
 
@@ -10,14 +10,14 @@ use trust::Promise;
 
 use crate::part::Part;
 
-/// Packets that one call may have under way.
+/// The most packets that one call has in flight.
 const PACKETS_MAX: usize = 32;
 
-/// The packets of one call that are under way.
+/// The packets in flight of one call.
 pub(super) struct Flight<'a> {
     part: Rc<Part>,
     state: Rc<State>,
-    /// Numbers of answers that are awaited; forgotten where the call ends early, for the answers go to memory of its
+    /// Numbers of pending answers. They are forgotten if the call ends early, because the answers go to memory of its
     /// caller.
     numbers: RefCell<Vec<u64>>,
     caller: PhantomData<&'a ()>,
@@ -26,7 +26,7 @@ pub(super) struct Flight<'a> {
 #[derive(Default)]
 struct State {
     under_way: Cell<usize>,
-    /// How few the caller waits for.
+    /// Number of packets in flight at which the waiting caller is woken.
     few: Cell<usize>,
     wake: RefCell<Option<Promise<()>>>,
 }
@@ -42,10 +42,10 @@ impl State {
     }
 }
 
-/// What is done with an answer.
+/// Handler of an answer.
 type Then<'a> = Box<dyn FnOnce(&[u8]) + 'a>;
 
-/// Tells of the end of one packet, also where no answer will come.
+/// Guard that counts a packet as ended, also if no answer will come.
 struct Ended(Rc<State>);
 
 impl Drop for Ended {
@@ -59,8 +59,7 @@ impl<'a> Flight<'a> {
         Flight { part, state: Rc::default(), numbers: RefCell::default(), caller: PhantomData }
     }
 
-    /// One packet more, whose answer is given to `then`. Gives the number for the answer, when few enough are under
-    /// way.
+    /// Starts a packet; `then` handles its answer. Returns the answer's number, once few enough packets are in flight.
     #[track_caller]
     pub(super) fn begin(&self, then: impl FnOnce(&[u8]) + 'a) -> u64 {
         self.wait(PACKETS_MAX - 1);
@@ -71,7 +70,7 @@ impl<'a> Flight<'a> {
         let state = Rc::clone(&self.state);
         let then: Then<'a> = Box::new(then);
         // SAFETY: the lifetime alone changes; the answer is forgotten, and `then` dropped, before this flight ends,
-        // which is within it.
+        // which is within that lifetime.
         let then = unsafe { std::mem::transmute::<Then<'a>, Then<'static>>(then) };
         let ended = Ended(state);
         let number = self.part.replies.expect(move |answer: Box<[u8]>| {
@@ -82,14 +81,14 @@ impl<'a> Flight<'a> {
         number
     }
 
-    /// Waits until no more than so many are under way.
+    /// Waits until at most `few` packets are in flight.
     #[track_caller]
     pub(super) fn wait(&self, few: usize) {
         while self.state.under_way.get() > few {
             let (wake, woken) = trust::promise();
             self.state.few.set(few);
             *self.state.wake.borrow_mut() = Some(wake);
-            // An error cannot be: the promise is kept, or its fiber aborted.
+            // It never fails: the promise is kept, or this fiber aborted.
             let _ = woken.wait();
         }
         self.part.check_poison();

@@ -1,10 +1,10 @@
-//! Calls for many elements at once. They go in packets to the homes of the elements, several under way at a time, and
-//! are done there; nothing is cached here, and no chunk moves but to its home, where another place has the right to it.
-//! Complete on return.
+//! Calls for many elements at once. They go in packets to the homes of the elements, several in flight at a time, and
+//! are executed there. Nothing is cached here, and a chunk moves only to its home, if another place has the right to
+//! it. A call is complete when it returns.
 //!
 //! A packet is a header of fixed size in the closure and bytes behind it: indices and values as they lie in memory. Its
-//! answer comes as a message of its own (`replies.rs`): the elements that were asked for, or nothing. A home does the
-//! chunks of a packet as they become free for it, and answers with the last.
+//! answer is a separate message (`replies.rs`): the elements read, or nothing. A home processes the chunks of a packet
+//! as they become available, and answers after the last.
 
 #![allow(unsafe_code)]
 
@@ -28,13 +28,13 @@ use crate::part::{Name, Part};
 use crate::post;
 use crate::waits;
 
-/// Bytes of a packet and of its answer, about; with its header it fits a slot.
+/// Approximate bytes of a packet and of its answer; with its header a packet fits a slot.
 const PACKET_BYTES: usize = 7 << 10;
 /// A packet at the home of its elements.
 struct Packet<T> {
-    /// What is not done yet.
+    /// Number of remaining steps.
     left: Cell<usize>,
-    /// What is answered.
+    /// The answer.
     answer: RefCell<Vec<T>>,
     name: Name,
     from: usize,
@@ -42,14 +42,14 @@ struct Packet<T> {
 }
 
 impl<T: Element> Packet<T> {
-    /// With one thing to be done: its making.
+    /// Starts with one step, for the packet's own construction.
     fn new(part: &Part, from: usize, number: u64, answers: usize) -> Rc<Self> {
         assert!(from < part.places(), "a packet of place {from}, which there is not");
         let answer = RefCell::new(vec![T::new_zeroed(); answers]);
         Rc::new(Packet { left: Cell::new(1), answer, name: part.name, from, number })
     }
 
-    /// One thing is done; with the last one the answer goes.
+    /// Counts a step as done; the last one sends the answer.
     fn done(&self, part: &Part) {
         self.left.set(self.left.get() - 1);
         if self.left.get() == 0 {
@@ -63,14 +63,14 @@ impl<T: Element> Packet<T> {
     }
 }
 
-/// Elements of a packet: an index, and for what changes elements a value.
+/// An element of a packet: its index, and a value if the operation takes one.
 #[derive(Clone, Copy)]
 struct Item<T> {
     index: usize,
     value: T,
 }
 
-/// The items of a packet, as sent by this very program.
+/// Decodes the items of a packet, which this same program has sent.
 fn items<T: Element, D: Deed<T>>(bytes: &[u8]) -> impl Iterator<Item = Item<T>> {
     let item_bytes = size_of::<usize>() + if D::BRINGS_VALUES { size_of::<T>() } else { 0 };
     bytes.chunks_exact(item_bytes).map(|item| {
@@ -81,8 +81,8 @@ fn items<T: Element, D: Deed<T>>(bytes: &[u8]) -> impl Iterator<Item = Item<T>> 
 }
 
 impl<T: Element> Array<T> {
-    /// Does to each of these elements what is to be done: here if the right is here, else by packets to the homes.
-    /// `answered` is given the number of each element of `elements`, and what it was, if it is read.
+    /// Applies the operation to each of these elements: here if the right is at this place, else by packets to the
+    /// homes. `answered` gets the position of each element in `elements` and its value, if the operation reads.
     #[track_caller]
     fn to_homes<D: Deed<T>>(
         &self,
@@ -138,7 +138,7 @@ impl<T: Element> Array<T> {
     /// Reads the elements at these indices into `to`, in this order.
     ///
     /// # Panics
-    /// If there is no such element; if the two are not of one length; inside delegated closures and callbacks, where
+    /// If an index is out of range; if the slices differ in length; inside delegated closures and callbacks, where
     /// nothing may wait; if the array is poisoned.
     ///
     /// ```
@@ -167,11 +167,11 @@ impl<T: Element> Array<T> {
         self.to_homes::<Read>("gather", items, |number, value| to[number] = value);
     }
 
-    /// Sets the elements at these indices to those of `from`. Which one is left where an index is there twice is not
-    /// said.
+    /// Sets the elements at these indices to those of `from`. If an index occurs twice, which of its values remains is
+    /// unspecified.
     ///
     /// # Panics
-    /// As [`gather`](Self::gather).
+    /// Those of [`gather`](Self::gather).
     ///
     /// Example: at [`gather`](Self::gather).
     #[track_caller]
@@ -185,12 +185,12 @@ impl<T: Element> Array<T> {
         self.to_homes::<Write>("scatter", items, |_, _| ());
     }
 
-    /// Combines each of these elements with its value, as [`apply`](Self::apply) does, at its home: 8 bytes and the
-    /// value travel for each. That is less than `apply` moves where each chunk gets few, and nothing is left to be
-    /// merged.
+    /// Combines each of these elements with its value, as [`apply`](Self::apply) does, but at its home: 8 bytes and the
+    /// value are sent for each. That moves less data than `apply` if each chunk gets few operands, and leaves nothing
+    /// to merge.
     ///
     /// # Panics
-    /// As [`gather`](Self::gather).
+    /// Those of [`gather`](Self::gather).
     ///
     /// ```
     /// use gossamer_array::{Add, Array};
@@ -211,10 +211,10 @@ impl<T: Element> Array<T> {
         on_worker(move || array.to_homes::<Combine<O>>("apply_all", operands.into_iter(), |_, _| ()));
     }
 
-    /// Copies elements from `start` on to `to`. Chunks that are here are not fetched again; none is cached.
+    /// Copies the elements from `start` on into `to`. Chunks at this place are not fetched again; none is cached.
     ///
     /// # Panics
-    /// As [`gather`](Self::gather).
+    /// Those of [`gather`](Self::gather).
     ///
     /// ```
     /// use gossamer_array::Array;
@@ -236,7 +236,7 @@ impl<T: Element> Array<T> {
         self.copy_pieces("copy_to", start, to);
     }
 
-    /// Copies elements from `start` on, which are of the array, for a call of this name.
+    /// Copies elements from `start` on, within the array; `call` is the name of the call for panics.
     #[track_caller]
     pub(crate) fn copy_pieces(&self, call: &str, start: usize, to: &mut [T]) {
         let part = self.part();
@@ -258,10 +258,10 @@ impl<T: Element> Array<T> {
         flight.wait(0);
     }
 
-    /// Sets the elements from `start` on to those of `from`. No chunk is fetched.
+    /// Sets the elements from `start` on to those of `from`. Fetches no chunk.
     ///
     /// # Panics
-    /// As [`gather`](Self::gather).
+    /// Those of [`gather`](Self::gather).
     ///
     /// Example: at [`copy_to`](Self::copy_to).
     #[track_caller]
@@ -288,7 +288,7 @@ impl<T: Element> Array<T> {
         flight.wait(0);
     }
 
-    /// Has a piece of a chunk read or (with elements) written at its home.
+    /// Sends a request to read or (with elements) write a piece of a chunk at its home.
     fn send_piece(&self, part: &Part, number: u64, chunk: u32, piece: &Range<usize>, write: Option<&[T]>) {
         let (name, from, is_written) = (part.name, part.own, write.is_some());
         let (first, count) = (piece.start & (self.chunk() - 1), piece.len());
@@ -323,7 +323,7 @@ impl<T: Element> Array<T> {
     }
 }
 
-/// A packet has come. What may be done now is done in passing; the rest chunk by chunk, as soon as each may be.
+/// Handles a packet. Operations allowed now are applied at once; the others chunk by chunk, as each becomes available.
 fn serve<T: Element, D: Deed<T>>(part: &Part, from: usize, number: u64, bytes: &[u8]) {
     let shift = part.shape.shift;
     let within = move |index: usize| index & ((1 << shift) - 1);
@@ -356,7 +356,7 @@ fn serve<T: Element, D: Deed<T>>(part: &Part, from: usize, number: u64, bytes: &
             let mut answer = packet.answer.borrow_mut();
             let each = || {
                 for (at, item) in run {
-                    // SAFETY: as above; the frame is busy, so the operator's code does not reach it.
+                    // SAFETY: as above; the frame is busy, so the operator's code cannot reach it.
                     unsafe { D::take(elements.add(within(item.index)), item.value, answer.get_mut(at)) }
                 }
             };

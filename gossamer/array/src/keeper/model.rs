@@ -1,40 +1,38 @@
-//! Model of one chunk for tests of the keeper: its home, some places, and a channel each way between home and each
-//! place, in order.
+//! Model of one chunk for tests of the directory: its home, some places, and an ordered channel each way between home
+//! and each place.
 //!
-//! The places do what a place does, as the keeper's documentation says, and are as adverse as they may be: they want
-//! anything at any time, and drop what they have. An operation is done as soon as its right is granted. [`Model::step`]
-//! says what went wrong:
-//! - a value was read, or written over, that is not the last one: a write or an operand is missing, or was merged
-//!   twice;
-//! - two have rights that do not go together (which covers every further operation by them, as long as they have
-//!   these);
-//! - a place was given data that it has, or none that it needs;
+//! The places follow the directory's documentation, and are as adverse as it allows: they request anything at any time,
+//! and drop their rights. An operation is executed as soon as its right is granted. [`Model::step`] reports these
+//! faults:
+//! - a value was read or overwritten that is not the latest: a write or an operand is missing, or was merged twice;
+//! - two parties have rights that conflict (which covers every further operation by them, as long as they have these);
+//! - a place was sent data that it has, or none although it needs some;
 //! - the data at home changed between the sending of a grant and its arrival;
 //! - requests were granted in another order than they came in, or one took more than one round.
 
 use super::{Keeper, PlaceNumber, Right, Step, Who};
 use std::collections::VecDeque;
 
-/// Two operators, which do not commute with each other.
+/// Index of one of two operators, which do not commute with each other.
 pub(super) type Op = usize;
 
 pub(super) const RIGHTS: [Right<Op>; 4] = [Right::Read, Right::Write, Right::Combine(0), Right::Combine(1)];
 
-/// What a chunk holds: which write was the last, and how many operands of each operator came to it.
+/// Contents of a chunk: the number of the last write, and how many operands of each operator were merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) struct Value {
     pub(super) version: i32,
     pub(super) operands: [i32; 2],
 }
 
-/// From a place to home.
+/// Message from a place to home.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ToHome {
     Want(Right<Op>),
     Back { number: u64, reads: bool, data: Option<Value>, operands: [i32; 2] },
 }
 
-/// From home to a place.
+/// Message from home to a place.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ToPlace {
     Grant { right: Right<Op>, data: Option<Value> },
@@ -46,7 +44,7 @@ pub(super) struct Place {
     pub(super) right: Option<Right<Op>>,
     pub(super) wants: Option<Right<Op>>,
     pub(super) copy: Option<Value>,
-    /// Combined here and not yet given to home.
+    /// Operands combined here and not yet sent home.
     pub(super) operands: [i32; 2],
     pub(super) to_home: VecDeque<ToHome>,
     pub(super) to_place: VecDeque<ToPlace>,
@@ -55,22 +53,22 @@ pub(super) struct Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Wants(Who, Right<Op>),
-    /// The place drops what it has.
+    /// The place drops its right.
     Drops(PlaceNumber),
-    /// The next message from this place reaches home.
+    /// Home receives the next message from this place.
     AtHome(PlaceNumber),
-    /// The next message from home reaches this place.
+    /// This place receives the next message from home.
     AtPlace(PlaceNumber),
 }
 
-/// The chunk, everywhere.
+/// State of the chunk at home, at all places and in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Model {
     pub(super) keeper: Keeper<Op>,
     pub(super) places: Vec<Place>,
     pub(super) home: Value,
     pub(super) home_wants: Option<Right<Op>>,
-    /// What everybody should see.
+    /// The value that every reader should see.
     pub(super) truth: Value,
 }
 
@@ -95,7 +93,7 @@ impl Model {
         0..self.places.len() as PlaceNumber
     }
 
-    /// What may happen next.
+    /// Returns the actions that are possible next.
     pub(super) fn actions(&self, rights: &[Right<Op>]) -> Vec<Action> {
         let mut actions = self.deliveries();
         let mut wants = |who, has: Option<Right<Op>>| {
@@ -111,7 +109,7 @@ impl Model {
         actions
     }
 
-    /// Messages that may arrive next.
+    /// Returns the messages that may arrive next.
     pub(super) fn deliveries(&self) -> Vec<Action> {
         let places = || self.numbers().zip(&self.places);
         let at_home = places().filter(|(_, place)| !place.to_home.is_empty()).map(|(number, _)| Action::AtHome(number));
@@ -121,7 +119,7 @@ impl Model {
     }
 
     /// # Errors
-    /// What the keeper did wrong.
+    /// The fault of the directory.
     pub(super) fn step(&mut self, action: Action) -> Result<(), String> {
         match action {
             Action::Wants(Who::Home, right) => {
@@ -160,7 +158,7 @@ impl Model {
         })
     }
 
-    /// Has the keeper do something, and does what it says.
+    /// Calls the directory, and executes its steps.
     fn at_keeper(
         &mut self,
         new: Option<(Who, Right<Op>)>,
@@ -208,9 +206,9 @@ impl Model {
         Ok(())
     }
 
-    /// A grant reaches its place, which does at once what it wants.
+    /// A grant arrives at its place, which at once performs its operation.
     fn granted(&mut self, number: PlaceNumber, right: Right<Op>, data: Option<Value>) -> Result<(), String> {
-        // A place of the same host copies them only now.
+        // A place of the same host copies the elements only now.
         must!(data.is_none_or(|data| data == self.home), "the elements at home changed while a grant was on its way");
         let place = self.place(number);
         must!(place.wants.take() == Some(right), "{number} is granted what it does not want");
@@ -230,7 +228,7 @@ impl Model {
         Ok(())
     }
 
-    /// Somebody with this right does what it is for, on this value. What it makes of it, without the operand.
+    /// Performs the operation of this right on this value. Returns the result, without the operand.
     fn operate(&mut self, right: Right<Op>, value: Value) -> Result<Value, String> {
         match right {
             Right::Read => must!(value == self.truth, "{value:?} is read in place of {:?}", self.truth),
@@ -244,7 +242,7 @@ impl Model {
         Ok(value)
     }
 
-    /// All rights that somebody but `who` has or is being granted.
+    /// Iterates over the rights that all other parties have or are being granted.
     fn others(&self, who: Who) -> impl Iterator<Item = Right<Op>> {
         let places = self.numbers().zip(&self.places).filter(move |(number, _)| Who::Place(*number) != who);
         places.flat_map(|(_, place)| {
@@ -256,12 +254,12 @@ impl Model {
         })
     }
 
-    /// May `who` have this right beside what all others have?
+    /// Is this right of `who` compatible with all others?
     fn fits(&self, who: Who, right: Right<Op>) -> bool {
         self.others(who).all(|other| other == right && right != Right::Write)
     }
 
-    /// What holds at all times.
+    /// Checks the invariants.
     fn check(&self) -> Result<(), String> {
         if let Some(right) = self.keeper.right_of_home() {
             let fits = self.fits(Who::Home, right) || right == Right::Write && self.others(Who::Home).next().is_none();
@@ -276,7 +274,7 @@ impl Model {
             must!(self.fits(Who::Place(number), right), "{number} may {right:?} beside others");
             must!(!right.covers(Right::Read) || place.copy == Some(self.truth), "{number} reads what is not true");
         }
-        // No operand has been lost or merged twice, wherever they are.
+        // No operand was lost or merged twice, wherever it is now.
         let (mut pending, mut written) = ([0; 2], false);
         for place in &self.places {
             let back = place.to_home.iter().filter_map(|message| match message {
@@ -294,8 +292,8 @@ impl Model {
         Ok(())
     }
 
-    /// Where no message is under way: everybody has what he wanted, and when all drop what they have, all is as at
-    /// first.
+    /// Checks a state without messages in flight: every request is granted, and after all places drop their rights the
+    /// initial state is reached.
     pub(super) fn check_end(&mut self) -> Result<(), String> {
         must!(self.home_wants.is_none(), "home waits for ever");
         for number in self.numbers() {

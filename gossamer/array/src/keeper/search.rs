@@ -1,10 +1,10 @@
 //! Exhaustive search over all states of a model of one chunk (see `model.rs`), without a bound on the number of
-//! operations: what counts up is taken relative to the present, and places are interchangeable, so the states are
-//! finite. It proves that
-//! - no step goes wrong (the list in `model.rs`);
-//! - from each state, whatever the order of the messages under way, they come to an end (the graph of deliveries has no
-//!   circle), and then everybody has been granted what he wanted;
-//! - from each such end home comes to rest.
+//! operations. Counters are taken relative to the present, and places are interchangeable, so the states are finite. It
+//! proves that
+//! - no step is faulty (the list in `model.rs`);
+//! - from each state, in any order of the messages in flight, deliveries come to an end (their graph has no cycle), and
+//!   then every request has been granted;
+//! - from each such end home returns to its initial state.
 
 use super::model::{Action, Model, Op, RIGHTS, ToHome, ToPlace, Value};
 use super::{Right, State, Who};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What rounds are numbered from in the normal form of a state.
+/// Number of the present round in the normal form of a state.
 const ROUND: u64 = 1 << 32;
 
 fn hash(of: &impl Hash) -> u64 {
@@ -21,7 +21,8 @@ fn hash(of: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The normal form: versions, operands and rounds relative to the present ones, places and lists of them in order.
+/// Returns the normal form: versions, operands and rounds relative to the present ones, places and lists of them
+/// sorted.
 fn normal(mut model: Model) -> Model {
     let truth = std::mem::take(&mut model.truth);
     let relative = |value: &mut Value| {
@@ -49,7 +50,7 @@ fn normal(mut model: Model) -> Model {
     in_order(model)
 }
 
-/// Numbers the places so that states that differ only in that become the same.
+/// Renumbers the places so that states that differ only in the numbering become equal.
 fn in_order(mut model: Model) -> Model {
     let keeper = &mut model.keeper;
     let held = |number| match &keeper.state {
@@ -82,7 +83,7 @@ fn in_order(mut model: Model) -> Model {
     model
 }
 
-/// All states found: how each was first reached, and which come next by a delivery.
+/// All states found: how each was first reached, and its successors by a delivery.
 #[derive(Default)]
 struct Found {
     from: Vec<(usize, Option<Action>)>,
@@ -90,7 +91,7 @@ struct Found {
 }
 
 impl Found {
-    /// The way to a state, in the numbers of the places that were so after the step before.
+    /// Returns the path to a state. Each action uses the place numbers of the state before it.
     fn way(&self, places: usize, mut to: usize, last: Option<Action>) -> String {
         let mut actions: Vec<_> = last.into_iter().collect();
         while let (before, Some(action)) = self.from[to] {
@@ -107,7 +108,7 @@ impl Found {
         format!("{text}{model:#?}")
     }
 
-    /// Can messages go round for ever?
+    /// Can messages circulate for ever?
     fn has_circle(&self) -> bool {
         let mut before = vec![0_u32; self.delivered.len()];
         self.delivered.iter().flatten().for_each(|to| before[*to] += 1);
@@ -126,7 +127,7 @@ impl Found {
     }
 }
 
-/// Searches breadth first. The number of states.
+/// Searches breadth first. Returns the number of states.
 fn search(places: usize, rights: &[Right<Op>]) -> usize {
     let start = normal(Model::new(places));
     let mut known = HashMap::from([(hash(&start), 0)]);

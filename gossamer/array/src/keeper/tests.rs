@@ -1,5 +1,5 @@
-//! The transitions of the protocol one by one (DArray fig. 9, table 1), what is no message of it, and random operations
-//! of many places.
+//! The transitions of the protocol one by one (DArray fig. 9, table 1), invalid messages, and random operations of many
+//! places.
 
 use super::model::{Model, RIGHTS};
 use super::{Keeper, Nonsense, PlaceNumber, Right, Step, Who};
@@ -13,7 +13,7 @@ use Who::{Home, Place};
 const ADD: Right<char> = Combine('+');
 const MIN: Right<char> = Combine('<');
 
-/// A chunk after these requests, which no one stands in the way of.
+/// Makes a chunk after these requests, none of which conflicts.
 fn after(wants: &[(Who, Right<char>)]) -> K {
     let mut keeper = K::new();
     for &(who, right) in wants {
@@ -283,7 +283,7 @@ fn a_place_that_asks_for_what_it_has_is_kept_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
-    /// Every choice is one of the actions that are possible then; the model knows what should come of it.
+    /// Every choice is one of the actions that are possible then; the model checks the result.
     #[test]
     fn random_operations_of_many_places_go_as_they_should(
         places in 1..=9_usize,
@@ -303,7 +303,7 @@ proptest! {
         model.check_end().map_err(TestCaseError::fail)?;
     }
 
-    /// Whatever comes from places, it ends, without a panic.
+    /// After any messages from places the protocol terminates, without a panic.
     #[test]
     fn nonsense_does_no_harm(
         calls in prop::collection::vec((any::<bool>(), 0..4_u32, 0..4_usize, 0..6_u64, any::<bool>()), 0..100),

@@ -1,4 +1,4 @@
-//! The line before one lock; what guards are. Locks in use: `arrays/locks.rs` of the behavioural suite.
+//! The queue of one lock, and the types of guards. Locks in use: `arrays/locks.rs` of the behavioural suite.
 
 use super::{Kind, LockLine, Locks, ReadGuard, Ticket, WriteGuard};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn ticket(number: u64) -> Ticket {
     Ticket { place: 3, number }
 }
 
-/// A line that these stand before, in order; the first ones have the lock. Waiters are named as their tickets.
+/// Makes a queue of these requests, in order; the first ones hold the lock. Each waiter is named after its ticket.
 fn line(kinds: &[Kind], have_it: usize) -> LockLine<u64> {
     let mut line = LockLine::default();
     for (number, kind) in (0..).zip(kinds) {
@@ -112,8 +112,8 @@ fn guards_stay_on_their_thread() {
 }
 
 proptest! {
-    /// Against a list of all that have the lock or wait, in order: those have it that a longest beginning of readers,
-    /// or one writer, is.
+    /// Against a list of all holders and waiters, in order: the holders are its longest prefix of readers, or its first
+    /// writer.
     #[test]
     fn random_lines(calls in prop::collection::vec((0..4_u8, any::<prop::sample::Index>()), 1..200)) {
         let mut line = LockLine::default();

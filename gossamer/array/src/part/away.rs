@@ -1,4 +1,4 @@
-//! A part as the holder of other places' chunks: grants that come, recalls, and which chunks are dropped to make room.
+//! A part as the holder of other places' chunks: grants, recalls, and eviction.
 
 use super::{Elements, Part};
 use crate::frame::Frame;
@@ -7,7 +7,7 @@ use crate::operator::Op;
 use crate::post;
 
 impl Part {
-    /// The home grants a right.
+    /// Handles a grant from the home.
     pub(crate) fn granted(&self, chunk: u32, right: Right<Op>, elements: Elements<'_>) {
         assert!((chunk as usize) < self.shape.chunks(), "a grant of chunk {chunk}, which there is not");
         self.counters.count(|stats| stats.grants += 1);
@@ -32,7 +32,7 @@ impl Part {
             Elements::None => {}
             Elements::Bytes(data) => {
                 self.check_bytes(chunk, data);
-                // SAFETY: the chunk has as many bytes, and nobody reads them now (P1, A2).
+                // SAFETY: the chunk has as many bytes, and nothing reads them now (P1, A2).
                 unsafe { frame.elements().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
             }
             Elements::At(offset) => self.copy_from_home(frame, offset),
@@ -46,24 +46,24 @@ impl Part {
         self.serve_line(chunk, right);
     }
 
-    /// Copies the elements of a chunk from where they lie at home, in the share of its machine.
+    /// Copies the elements of a chunk from its home, through the share of its machine.
     fn copy_from_home(&self, frame: Frame, offset: usize) {
         let chunk = frame.chunk();
         self.counters.count(|stats| stats.copied += 1);
-        // SAFETY: (A1) a frame has a chunk's bytes, and nobody reads them now (P1, A2).
+        // SAFETY: (A1) a frame has a chunk's bytes, and nothing reads them now (P1, A2).
         let into = unsafe { std::slice::from_raw_parts_mut(frame.elements(), self.bytes_of(chunk)) };
         let share = self.share_of(self.shape.home(chunk));
         let read = share.as_ref().map(|share| share.read(offset, into));
         let waits = || self.lines.borrow().get(&chunk).is_some_and(|line| !line.waiting.is_empty());
-        // Where nobody waits the array may be gone at home, with its memory (`room.rs`).
+        // Without waiters the array may already be dropped at home, with its memory (`room.rs`).
         assert!(matches!(read, Some(Ok(()))) || !waits(), "a grant of chunk {chunk}, which lies nowhere: {read:?}");
     }
 
-    /// The home wants a right back.
+    /// Handles a recall from the home.
     pub(crate) fn recalled(&self, chunk: u32, number: u64, keeps_reading: bool) {
         let frame = self.frame(chunk).filter(|frame| !frame.is_home());
         let Some(frame) = frame else {
-            // It was dropped, which the home hears before this.
+            // It was dropped; the notification reaches the home before this answer.
             return post::back(self, chunk, number, false, None);
         };
         let keeps_reading = keeps_reading && frame.right() == Some(Right::Write);
@@ -87,7 +87,7 @@ impl Part {
         }
     }
 
-    /// Drops a chunk of another place and tells its home.
+    /// Drops a chunk of another place and notifies its home.
     fn drop_chunk(&self, frame: Frame, number: u64) {
         self.word(frame.chunk() as usize).set(0);
         {
@@ -105,8 +105,8 @@ impl Part {
         }
     }
 
-    /// If the cache is nearly full, drops chunks until enough is free again (DArray 4.2, fig. 7). Passes those that are
-    /// being changed, waited for, or viewed; if all are, the cache grows beyond its limit.
+    /// If the cache is nearly full, evicts chunks until enough frames are free again (DArray 4.2, fig. 7). Skips chunks
+    /// that are being changed, awaited, or viewed; if all are, the cache grows beyond its limit.
     pub(super) fn make_room(&self) {
         let limit = self.cache.frames_max;
         let under_way = self.lines.borrow().len();
@@ -128,7 +128,7 @@ impl Part {
             }
             self.counters.count(|stats| stats.evictions += 1);
             self.drop_chunk(frame, 0);
-            // The last one has taken its place: it is the newest.
+            // The last frame has taken its place: it is the newest.
             self.hand.set(at + 1);
         }
     }

@@ -1,5 +1,5 @@
-//! A map by the numbers of chunks, whose hash is a multiplication: messages look into several for each chunk, and the
-//! numbers come from the program's own places.
+//! Map by chunk number with a multiplicative hash. Messages look into several of these for each chunk; the numbers come
+//! from the program's own places, so no adversary chooses them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -22,7 +22,7 @@ impl Hasher for ChunkHasher {
     }
 
     fn finish(&self) -> u64 {
-        // The map takes the lowest bits and the highest ones; the lowest ones of a product tell little.
+        // The map uses the lowest and the highest bits; the lowest bits of a product carry little information.
         self.0.rotate_left(26)
     }
 }

@@ -1,8 +1,8 @@
-//! A part as the home of its chunks: their records, and what follows from a change of one.
+//! A part as the home of its chunks: their directory entries, and the actions after a change of one.
 //!
-//! Each message changes one record (`keeper.rs`), and the steps that come out of it are done in order: one that makes
-//! more of them only leaves them in the list, so that no recall overtakes a grant. Handlers check what peers send
-//! before they follow it.
+//! Each message changes one directory entry (`keeper.rs`), and the resulting steps are executed in order. A step that
+//! causes more steps only appends them to the list, so that no recall overtakes a grant. Handlers validate messages of
+//! peers before they act on them.
 
 use std::cell::Cell;
 
@@ -11,25 +11,25 @@ use crate::keeper::{Keeper, Right, Step, Who};
 use crate::operator::Op;
 use crate::post;
 
-/// What came back with a right.
+/// Data that comes back with a right.
 pub(crate) enum Content<'a> {
     Nothing,
     Written(&'a [u8]),
     Combined(Op, &'a [u8]),
 }
 
-/// What comes with a grant.
+/// Data that comes with a grant.
 #[derive(Clone, Copy)]
 pub(crate) enum Elements<'a> {
-    /// They are there, or not needed.
+    /// The place has the elements, or does not need them.
     None,
     Bytes(&'a [u8]),
-    /// Where they are in the share of the home's machine. They stay as they are until the right is given back.
+    /// Their offset in the share of the home's machine. They do not change until the right is given back.
     At(usize),
 }
 
 impl Part {
-    /// Has the record of an own chunk changed, and does what follows from it.
+    /// Changes the directory entry of an own chunk, and executes the resulting steps.
     pub(super) fn keep(&self, chunk: u32, change: impl FnOnce(&mut Keeper<Op>, &mut Vec<Step<Op>>)) {
         let mut steps = self.fresh.take();
         let mut keepers = self.keepers.borrow_mut();
@@ -46,7 +46,7 @@ impl Part {
             frame.set_right(right);
             self.enter(frame);
         }
-        // In order: a step that makes more of them only leaves them here.
+        // In order: a step that causes more steps only appends them here.
         if self.is_stepping.replace(true) {
             return;
         }
@@ -86,7 +86,8 @@ impl Part {
         }
     }
 
-    /// Another place wants a right to an own chunk; if it `copies`, it sees the share of this machine.
+    /// Handles another place's request for a right to an own chunk. With `copies` that place maps the share of this
+    /// machine.
     pub(crate) fn wanted(&self, chunk: u32, by: usize, right: Right<Op>, copies: bool) {
         self.check_own(chunk, by);
         if copies {
@@ -95,7 +96,7 @@ impl Part {
         self.keep(chunk, |keeper, steps| keeper.want(Who::Place(by as u32), right, steps));
     }
 
-    /// Another place gives a right to an own chunk back.
+    /// Handles a right to an own chunk that another place gives back.
     pub(crate) fn came_back(&self, chunk: u32, from: usize, number: u64, reads: bool, content: Content<'_>) {
         self.check_own(chunk, from);
         let frame = self.frame(chunk).unwrap_or_else(|| unreachable!("an own chunk has a frame"));
@@ -104,7 +105,7 @@ impl Part {
             Content::Nothing => {}
             Content::Written(bytes) => {
                 self.check_bytes(chunk, bytes);
-                // SAFETY: the chunk has as many bytes, and nobody reads them now (P1, A2).
+                // SAFETY: the chunk has as many bytes, and nothing reads them now (P1, A2).
                 unsafe { frame.elements().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
             }
             Content::Combined(op, bytes) => {
@@ -121,7 +122,7 @@ impl Part {
         });
     }
 
-    /// Is this a chunk of this place, with so many elements from the `first` on?
+    /// Is this a chunk of this place, with `count` elements from `first` on?
     pub(crate) fn holds(&self, chunk: u32, first: usize, count: usize) -> bool {
         (chunk as usize) < self.shape.chunks()
             && self.shape.home(chunk) == self.own

@@ -1,4 +1,4 @@
-//! A part's lines: calls that wait for a chunk, and what is asked of homes for them.
+//! Queues of a part: calls that wait for a chunk, and requests to homes for them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,16 +11,16 @@ use crate::keeper::{Right, Who};
 use crate::operator::Op;
 use crate::post;
 
-/// Those that wait for a chunk.
+/// Queue of jobs for a chunk.
 #[derive(Default)]
 pub(super) struct Line {
-    /// The right that was asked for and is not here yet.
+    /// The right that was requested and not yet granted.
     pub(super) asked: Option<Right<Op>>,
     pub(super) waiting: VecDeque<(Right<Op>, Job)>,
 }
 
 impl Part {
-    /// Has a job done as soon as the right is here: at once, or with the grant. Never waits.
+    /// Runs a job as soon as the right is at this place: at once, or with the grant. Never waits.
     pub(crate) fn access(&self, chunk: u32, right: Right<Op>, job: Job) {
         let is_busy = self.frame(chunk).is_some_and(Frame::is_busy);
         without_waiting(|| match if is_busy { None } else { self.ready("access", chunk, right) } {
@@ -29,7 +29,7 @@ impl Part {
         });
     }
 
-    /// Asks for a chunk that will be read soon.
+    /// Requests a chunk that will be read soon.
     pub(crate) fn fetch(&self, chunk: u32) {
         let is_here = self
             .frame(chunk)
@@ -39,7 +39,7 @@ impl Part {
         }
     }
 
-    /// Asks for the chunks of a range, as many as the cache has room for.
+    /// Requests the chunks of a range, as many as fit into the cache.
     pub(crate) fn fetch_all(&self, range: Range<usize>) {
         let under_way = self.lines.borrow().len();
         let room = self.cache.frames_max.saturating_sub(self.cache.used() + under_way);
@@ -64,7 +64,7 @@ impl Part {
         }
     }
 
-    /// Asks the home for a right.
+    /// Requests a right from the home.
     fn ask(&self, chunk: u32, right: Right<Op>) {
         let home = self.shape.home(chunk);
         if home == self.own {
@@ -75,7 +75,7 @@ impl Part {
             Right::Read => post::want_to_read(self, chunk),
             Right::Write => post::want_to_write(self, chunk),
             Right::Combine(op) => {
-                // Others may combine before the grant comes, so who combines reads no more (K4).
+                // Others may combine before the grant comes, so a place that combines stops reading (K4).
                 if let Some(frame) = self.frame(chunk)
                     && frame.right() == Some(Right::Read)
                 {
@@ -87,7 +87,7 @@ impl Part {
         }
     }
 
-    /// After a miss in reading: if it is one more in order, asks for the chunks behind.
+    /// Called after a read miss: if the misses are sequential, requests the next chunks.
     pub(crate) fn read_ahead(&self, chunk: u32) {
         let depth = self.settings.prefetch;
         let (chunk, next) = (chunk as usize, self.next_in_order.get());
@@ -100,7 +100,7 @@ impl Part {
         self.next_in_order.set(ahead);
     }
 
-    /// Does what stands in line and is allowed by this right, then asks for what it does not allow.
+    /// Runs the queued jobs that this right allows, then requests the right for the first one that it does not.
     pub(super) fn serve_line(&self, chunk: u32, right: Right<Op>) {
         if let Some(frame) = self.frame(chunk)
             && frame.is_busy()

@@ -1,17 +1,16 @@
-//! The part of an array at one place: the chunks that the place owns, those of others that it has for the time being,
-//! and what its fibers wait for. All of it belongs to the place's worker; other places reach it by messages alone
-//! (`post.rs`).
+//! Part of an array at one place: the chunks that the place owns, cached chunks of other places, and the calls of its
+//! fibers that wait. All of it belongs to the place's worker; other places reach it only by messages (`post.rs`).
 //!
-//! The way of a call: `local.rs` looks into the table; a word that allows it is a hit. If not, [`Part::access`]: the
-//! call stands in line for its chunk, and the home is asked for the right, by a message, or directly where it is this
-//! place. The home's record of the chunk (`keeper.rs`) says whom to recall and what to grant. When the grant comes, all
-//! calls in line that it allows are done at once, in the message's handler, before any recall can come: so one grant
-//! satisfies a call, however many others want the chunk.
+//! The path of a call: `local.rs` looks into the table; if the chunk's word allows the access it is a hit. Otherwise
+//! [`Part::access`] queues the call for its chunk and requests the right from the home, by a message, or directly if
+//! that is this place. The home's directory entry of the chunk (`keeper.rs`) determines the recalls and the grant. When
+//! the grant arrives, all queued calls that it allows run at once, in the message's handler, before any recall can
+//! arrive. So one grant satisfies a call, however many others want the chunk.
 //!
-//! Invariants: (P1) what runs in here runs on the part's thread, and nothing is served meanwhile, as handlers are
-//! delegated closures and calls wait outside of it, after which they look for their chunk anew. (P2) No `RefCell` is
-//! borrowed while a user's closure runs. (P3) The table's word of a chunk is what [`bits`] says of its frame, but for
-//! frames that are busy, where it allows nothing.
+//! Invariants: (P1) code in here runs on the part's thread, and no message is handled meanwhile, as handlers are
+//! delegated closures and calls wait outside of it, after which they look up their chunk anew. (P2) No `RefCell` is
+//! borrowed while a user's closure runs. (P3) The access bits of a chunk's table word are [`bits`] of its frame; for a
+//! busy frame they allow nothing.
 
 #![allow(unsafe_code)]
 
@@ -55,10 +54,10 @@ pub(crate) const READS: u64 = 1;
 pub(crate) const WRITES: u64 = 2;
 const BITS: u64 = 63 | 0xff << 56;
 
-/// Hits between two looks at what others want of this worker.
+/// Hits between two turns for the requests of others to this worker.
 const LOOK_EVERY: u32 = 1024;
 
-/// Which array: its place in each worker's list of parts, and a number that no other array of this place has.
+/// Identity of an array: its slot in each worker's list of parts, and a number that no other array of this place has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) slot: u32,
@@ -67,63 +66,63 @@ pub(crate) struct Name {
 
 /// See the file's documentation.
 pub(crate) struct Part {
-    /// For each chunk the address of its elements here, and what may be done with them; 0 for none.
+    /// For each chunk the address of its elements here with the allowed accesses; 0 for none.
     words: *const Cell<u64>,
-    /// Hits up to the next look.
+    /// Hits until the next turn for others.
     left: Cell<u32>,
     pub(crate) name: Name,
     pub(crate) shape: Shape,
     /// The number of this place.
     pub(crate) own: usize,
     places: Vec<TrusteeReference>,
-    /// By place the share of its machine, if it is mapped here; looked for when it is first wanted.
+    /// For each place the share of its machine, if it is mapped here; looked up when first needed.
     shares: Vec<OnceCell<Option<Arc<Share>>>>,
-    /// By place whether it sees the share of this machine.
+    /// For each place whether it maps the share of this machine.
     copies: Vec<Cell<bool>>,
     settings: Settings,
     home: Home,
     cache: Cache,
     /// Frames of other places' chunks.
     cached: RefCell<Vec<Frame>>,
-    /// Where the search for a frame to drop goes on.
+    /// Position of the search for a frame to evict.
     hand: Cell<usize>,
-    /// The records of own chunks; of those that are as at the start there is none.
+    /// The directory entries of own chunks; one in its initial state is left out.
     keepers: RefCell<Chunks<Keeper<Op>>>,
-    /// What keepers said is to be done.
+    /// Steps from the directory, still to be executed.
     steps: RefCell<VecDeque<(u32, Step<Op>)>>,
-    /// Empty; its memory is used again.
+    /// An empty list, kept for its memory.
     fresh: Cell<Vec<Step<Op>>>,
     is_stepping: Cell<bool>,
     lines: RefCell<Chunks<Line>>,
-    /// Chunks whose lines came to their turn while a closure had the chunk.
+    /// Chunks with a queue to be served later, because a closure had the chunk.
     late: RefCell<Vec<(u32, Right<Op>)>>,
-    /// What was put off until no closure has a chunk.
+    /// Callbacks deferred until no closure has a chunk.
     callbacks: RefCell<VecDeque<Box<dyn FnOnce()>>>,
-    /// Closures that have a chunk now; the callbacks that are being run count as one.
+    /// Closures that have a chunk now; the running callbacks count as one.
     works: Cell<u32>,
     calls_back: Cell<bool>,
-    /// A handle, kept while `holders` count: calls under way that have none.
+    /// A handle, kept while `holders`, the number of calls in flight without one, is not 0.
     held: RefCell<Option<Trust<Root>>>,
     holders: Cell<u64>,
-    /// Where misses in order go on.
+    /// Next chunk of sequential misses.
     next_in_order: Cell<usize>,
     pub(crate) replies: Replies,
     pub(crate) locks: Locks,
     pub(crate) counters: Counters,
     pub(crate) is_poisoned: Cell<bool>,
     poison: RefCell<Option<String>>,
-    /// Itself, for views.
+    /// Pointer to itself, for views.
     this: Weak<Part>,
-    /// The memory of `words`, which the system gives as it is used.
+    /// The memory of `words`. The system allocates its pages as they are used.
     _table: MmapMut,
-    /// Its last field: what it counts is gone before.
+    /// The last field: the memory that it accounts for is freed before it.
     _held_bytes: Held,
 }
 
-/// What is to be done with a chunk once it may be. Dropped undone where the array is poisoned.
+/// Job for a chunk once its right is here. Dropped without running if the array is poisoned.
 pub(crate) type Job = Box<dyn FnOnce(&Part, Frame)>;
 
-/// What a frame's word in the table allows.
+/// Returns the access bits of a frame's word in the table.
 fn bits(frame: Frame) -> u64 {
     match frame.right() {
         _ if frame.is_busy() => 0,
@@ -194,11 +193,11 @@ impl Part {
     #[inline(always)]
     fn word(&self, chunk: usize) -> &Cell<u64> {
         debug_assert!(chunk < self.shape.chunks());
-        // SAFETY: callers give chunks of the array, for each of which there is a word; only this thread has it (P1).
+        // SAFETY: callers pass chunks of the array, for each of which there is a word; only this thread has it (P1).
         unsafe { &*self.words.add(chunk) }
     }
 
-    /// The first element of a chunk, if the table allows one of these.
+    /// Returns the first element of a chunk, if the table allows one of the `wanted` accesses.
     ///
     /// # Safety
     /// The array has this chunk.
@@ -212,8 +211,8 @@ impl Part {
         Some((word & !BITS) as *mut u8)
     }
 
-    /// Counts a call that is no hit in the table as one. True if it is time to look at what others want, for those that
-    /// are as well.
+    /// Counts a call that bypasses the table like a hit. True if it is time for the requests of others; a hit that
+    /// finds the count at 0 fails and gets here.
     pub(crate) fn is_time_to_look(&self) -> bool {
         let left = self.left.get();
         self.left.set(if left == 0 { LOOK_EVERY } else { left - 1 });
@@ -227,30 +226,30 @@ impl Part {
         (!elements.is_null()).then(|| unsafe { Frame::of_elements(elements) })
     }
 
-    /// Makes a frame that of its chunk, or sees that the table says what may be done with it now.
+    /// Makes a frame that of its chunk, or updates the table word after a change of its right.
     fn enter(&self, frame: Frame) {
         let elements = frame.elements().expose_provenance() as u64;
         debug_assert_eq!(elements & BITS, 0, "a frame's address");
         self.word(frame.chunk() as usize).set(elements | bits(frame));
     }
 
-    /// The elements of a frame.
+    /// Returns the elements of a frame.
     ///
     /// # Safety
-    /// Nobody writes them while the slice is in use.
+    /// Nothing writes them while the slice is in use.
     unsafe fn elements<'a>(&self, frame: Frame) -> &'a [u8] {
         // SAFETY: (A1) a frame has a chunk's bytes.
         unsafe { std::slice::from_raw_parts(frame.elements(), self.bytes_of(frame.chunk())) }
     }
 
-    /// Bytes of the elements that this chunk has.
+    /// Returns the bytes of the elements of this chunk.
     pub(crate) fn bytes_of(&self, chunk: u32) -> usize {
         self.shape.elements_of(chunk).len() * self.shape.element_bytes
     }
 
     // Access.
 
-    /// The frame of a chunk if this right is here. For what writes, one without views.
+    /// Returns the frame of a chunk if this right is here; for a writer, one without views.
     ///
     /// # Panics
     /// If a closure has the chunk, naming `call`.
@@ -266,19 +265,19 @@ impl Part {
         Some(if wanted == Right::Read { frame } else { self.without_views(frame) })
     }
 
-    /// As [`ready`](Self::ready) to read, where nothing is to be said: `None` also if it has to be looked into.
+    /// As [`ready`](Self::ready) to read, for the plain case: `None` also if the slow path has to decide.
     #[inline]
     pub(crate) fn ready_to_view(&self, chunk: u32) -> Option<Frame> {
         let is_readable = self.word(chunk as usize).get() & READS != 0 && !self.is_poisoned.get();
         if is_readable { self.frame(chunk) } else { None }
     }
 
-    /// It, counted.
+    /// Returns itself with a new reference count.
     pub(crate) fn shared(&self) -> Rc<Part> {
         self.this.upgrade().unwrap_or_else(|| unreachable!("it is in use"))
     }
 
-    /// The frame of an own chunk if this right is here, nobody has it in use, and (for what writes) it has no views.
+    /// Returns the frame of an own chunk if this right is here, no closure has it, and (for a writer) it has no views.
     #[inline]
     pub(crate) fn own_frame(&self, chunk: u32, wanted: Right<Op>) -> Option<Frame> {
         let frame = self.frame(chunk)?;
@@ -286,7 +285,7 @@ impl Part {
         (frame.is_home() && is_free && frame.right()?.covers(wanted)).then_some(frame)
     }
 
-    /// A frame of the same chunk that may be written: if this has views, a copy that takes its place.
+    /// Returns a frame of the same chunk that may be written: if this one has views, a copy replaces it.
     fn without_views(&self, frame: Frame) -> Frame {
         if !frame.is_pinned() {
             return frame;
@@ -304,7 +303,7 @@ impl Part {
         copy
     }
 
-    /// Runs `work` on the elements of a frame, which nothing else reaches meanwhile; then what was put off. In
+    /// Runs `work` on the elements of a frame, which nothing else reaches meanwhile; then the deferred callbacks. In
     /// delegated context.
     pub(crate) fn work(&self, frame: Frame, work: impl FnOnce(&Part, Frame)) {
         struct Free<'a>(&'a Part, Frame);
@@ -324,7 +323,7 @@ impl Part {
         for (chunk, right) in self.late.take() {
             self.serve_line(chunk, right);
         }
-        // Callbacks may work in turn: what these put off is left here.
+        // Callbacks may call this in turn: then the outer call runs the callbacks that they defer.
         if self.works.get() > 0 {
             return;
         }
@@ -342,7 +341,7 @@ impl Part {
         self.works.get() > u32::from(self.calls_back.get())
     }
 
-    /// Has this called when no closure has a chunk any more.
+    /// Defers this callback until no closure has a chunk any more.
     pub(crate) fn call_back(&self, callback: Box<dyn FnOnce()>) {
         self.callbacks.borrow_mut().push_back(callback);
     }
@@ -368,7 +367,7 @@ impl Part {
         self.places[number]
     }
 
-    /// The share in which a place has its chunks, if this one sees it.
+    /// Returns the share with the chunks of a place, if it is mapped here.
     fn share_of(&self, place: usize) -> Option<&Arc<Share>> {
         self.shares[place].get_or_init(|| room::of_machine(self.places[place].id().machine())).as_ref()
     }
@@ -382,7 +381,7 @@ impl Part {
     }
 
     /// # Panics
-    /// If the array is of no use any more.
+    /// If the array is poisoned.
     #[inline]
     #[track_caller]
     pub(crate) fn check_poison(&self) {
@@ -391,11 +390,11 @@ impl Part {
         }
     }
 
-    /// Makes it of no use: who waits is told.
+    /// Poisons this part: the waiters are notified.
     pub(crate) fn set_poison(&self, why: &str) {
         self.is_poisoned.set(true);
         self.poison.borrow_mut().get_or_insert_with(|| why.to_owned());
-        // First what has no code of the program in it, then what may panic, one by one.
+        // First the waiters without code of the program, then code that may panic, one by one.
         self.locks.drop_all();
         let lines = self.lines.take().into_values();
         lines.flat_map(|line| line.waiting).for_each(|(_, job)| post::quietly(|| drop(job)));
@@ -403,7 +402,7 @@ impl Part {
         drop(self.held.take());
     }
 
-    /// Keeps the array while a call is under way that has no handle.
+    /// Keeps the array alive during a call that has no handle.
     pub(crate) fn hold(&self, root: &Trust<Root>) {
         self.holders.set(self.holders.get() + 1);
         if self.holders.get() == 1 {
@@ -411,7 +410,7 @@ impl Part {
         }
     }
 
-    /// That call is over.
+    /// Ends such a call.
     pub(crate) fn release(&self) {
         self.holders.set(self.holders.get() - 1);
         if self.holders.get() == 0 {

@@ -1,7 +1,7 @@
-//! DA8: what hits execute: no locked instruction, no fence, and for single elements no call.
+//! Instructions of hits: none with a lock prefix, no fence, and for single elements no call.
 //!
-//! Only optimised code tells that. So a debug build of this file has one of itself made in which the package is
-//! optimised (the others stay as they are, and are not built again), and what counts runs there.
+//! Only optimised code shows that. So a debug build of this file builds itself again with the package optimised (the
+//! other packages stay as they are, and are not built again), and the counting runs there.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod steps;
@@ -21,10 +21,10 @@ mod on_x86 {
 
     use crate::steps::{self, Kind};
 
-    /// A hit of a single element has no more instructions than this, and a miss many more.
+    /// The most instructions of a hit of a single element; a miss has many more.
     const HIT_MAX: usize = 60;
 
-    /// What a program writes, each a function of its own.
+    /// Code as a program writes it, each call a function of its own.
     macro_rules! functions {
         ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? $body:block)*) => { $(
             #[inline(never)]
@@ -69,7 +69,7 @@ mod on_x86 {
         matches!(kind, Kind::Locked | Kind::Fence | Kind::Exchange)
     }
 
-    /// What `$function` executes with these arguments.
+    /// Returns the instructions that `$function` executes with these arguments.
     macro_rules! steps_of {
         ($function:ident($($argument:expr),*)) => {
             steps::of($function as *const (), || {
@@ -88,7 +88,7 @@ mod on_x86 {
         }};
     }
 
-    /// Checks a hit of a chunk, which calls functions.
+    /// Checks a hit of a chunk, which may call functions.
     macro_rules! chunk {
         ($whose:literal, $function:ident($($argument:expr),*)) => {{
             let kinds = steps_of!($function($($argument),*));
@@ -97,7 +97,7 @@ mod on_x86 {
         }};
     }
 
-    /// Each kind of hit, at an element of this array and of others made like it, once its chunk is here.
+    /// Runs each kind of hit, at an element of this array and of others made like it, once its chunk is at this place.
     macro_rules! hits {
         ($whose:literal, $i:expr) => {{
             let (i, n) = ($i, 2000);
@@ -164,7 +164,8 @@ mod on_x86 {
         let target = own.ancestors().nth(3).expect("tests are in a target folder");
         let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
-        // The whole workspace's choice of features, as in `cargo dev test`, whose builds of other packages do.
+        // With the features of the whole workspace, as in `cargo dev test`, so that its builds of other packages are
+        // reused.
         cargo.args(["test", "--workspace", "--test", "hits", "--target-dir"]).arg(target);
         for setting in ["opt-level=3", "debug-assertions=false", "overflow-checks=false", "codegen-units=16"] {
             cargo.arg("--config").arg(format!("profile.dev.package.gossamer-array.{setting}"));

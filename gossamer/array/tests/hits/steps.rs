@@ -1,5 +1,5 @@
-//! The instructions that a call executes: run one at a time, by the processor's trap flag, and decoded as far as it
-//! takes to know the expensive ones.
+//! Instructions that a call executes: single-stepped with the processor's trap flag, and decoded as far as needed to
+//! recognise the expensive ones.
 
 #![allow(unsafe_code)]
 
@@ -9,15 +9,15 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// More than any call here takes.
+/// More than any call here executes.
 const STEPS_MAX: usize = 1 << 16;
-/// The trap flag in the register of flags.
+/// The trap flag in the flags register.
 const TRAP: u32 = 0x100;
 
-/// Addresses of the instructions that the thread has come to, and how many they are.
+/// Addresses of the executed instructions, and their number.
 static STEPS: [AtomicUsize; STEPS_MAX] = [const { AtomicUsize::new(0) }; STEPS_MAX];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Held by who has them.
+/// Lock for `STEPS` and `COUNT`.
 static STEPPING: Mutex<()> = Mutex::new(());
 
 extern "C" fn note(_: c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
@@ -30,14 +30,14 @@ extern "C" fn note(_: c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void
     COUNT.store(count + 1, Ordering::Relaxed);
 }
 
-/// What an instruction is.
+/// Kind of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It has the prefix `lock`.
+    /// With the prefix `lock`.
     Locked,
     /// `mfence`, `lfence` or `sfence`.
     Fence,
-    /// `xchg` with memory, which is locked without saying so.
+    /// `xchg` with memory, which is implicitly locked.
     Exchange,
     Call,
     Return,
@@ -45,12 +45,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Of the instruction at an address.
+    /// Returns the kind of the instruction at an address.
     ///
     /// # Safety
     /// There is one.
     unsafe fn at(address: usize) -> Kind {
-        // SAFETY: the caller's promise: no more is looked at than an instruction with such a beginning has.
+        // SAFETY: the caller's promise; no byte is read beyond an instruction with such a beginning.
         let byte = |index: usize| unsafe { ptr::with_exposed_provenance::<u8>(address + index).read() };
         let prefixes = [0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0xf0, 0xf2, 0xf3];
         let count = (0..).take_while(|index| prefixes.contains(&byte(*index))).count();
@@ -71,8 +71,8 @@ impl Kind {
     }
 }
 
-/// Runs `call`, and says what is executed from the first instruction of the function at `start`, which it calls, to
-/// that one's return.
+/// Runs `call`; returns the instructions executed from the entry of the function at `start`, which `call` calls, to its
+/// return.
 pub fn of(start: *const (), call: impl FnOnce()) -> Vec<Kind> {
     let _stepping = STEPPING.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: all zeros are no flags and no signals.
@@ -81,10 +81,10 @@ pub fn of(start: *const (), call: impl FnOnce()) -> Vec<Kind> {
     // SAFETY: the handler only stores numbers in statics.
     assert_eq!(unsafe { libc::sigaction(libc::SIGTRAP, &raw const action, ptr::null_mut()) }, 0);
     COUNT.store(0, Ordering::Relaxed);
-    // SAFETY: sets the trap flag: each instruction that follows ends in the signal.
+    // SAFETY: sets the trap flag: each following instruction raises the signal.
     unsafe { asm!("pushfq", "or dword ptr [rsp], {trap}", "popfq", "nop", trap = const TRAP) };
     call();
-    // SAFETY: clears it.
+    // SAFETY: clears the trap flag.
     unsafe { asm!("pushfq", "and dword ptr [rsp], {rest}", "popfq", "nop", rest = const !TRAP as i32) };
     let count = COUNT.load(Ordering::Relaxed);
     assert!(count <= STEPS_MAX, "{count} instructions");
@@ -92,7 +92,7 @@ pub fn of(start: *const (), call: impl FnOnce()) -> Vec<Kind> {
     let mut depth = 0;
     let mut kinds = Vec::new();
     for address in all.skip_while(|address| *address != start.addr()) {
-        // SAFETY: it was executed.
+        // SAFETY: an executed instruction begins there.
         let kind = unsafe { Kind::at(address) };
         kinds.push(kind);
         match kind {
