@@ -1,12 +1,11 @@
-//! One behavioural suite for every implementation of `Fabric`. All machines of a rack run the same
-//! [`run`] at the same time, each on its own fabric: threads of one process, processes of one host,
-//! or hosts.
+//! Behavioural suite for every implementation of `Fabric`. All machines of a rack run the same [`run`] at the
+//! same time, each on its own fabric: threads of one process, processes of one host, or hosts.
 //!
-//! Here: the layout, the cases but some, and the barrier between them. The large case, streams of writes, is `stream`,
-//! those of shares are `shares`. Not here: starting machines and killing them, which differ by fabric.
+//! Here: the layout, most cases, and the barrier between them. `stream` holds the large case, streams of
+//! writes, and `shares` the cases of shares. Not here: starting and killing machines, which differ by fabric.
 //!
-//! A case that fails panics with what it saw. Every wait is bounded by [`Effort::timeout`], so the
-//! other machines fail too, rather than hang.
+//! A failing case panics with the values it saw. [`Effort::timeout`] bounds every wait, so the other machines
+//! fail too instead of hanging.
 
 mod shares;
 mod stream;
@@ -17,28 +16,28 @@ use crate::{Connection, Error, Fabric, Loss, MachineId, Region, WORD_BYTES, Wake
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Length of region the suite needs, in bytes.
+/// Length in bytes of the region that the suite needs.
 pub const REGION_BYTES: usize = EDGE + LINE_BYTES;
-/// Most machines the suite's layout has room for.
+/// Largest number of machines the suite's layout has room for.
 pub const MACHINES_MAX: u16 = 8;
 
-/// Name of the environment variable that makes the tests go on for longer, if it is `full`.
+/// Environment variable that, set to `full`, makes the tests run longer.
 pub const EFFORT_VARIABLE: &str = "GOSSAMER_EFFORT";
 
 const LINE_BYTES: usize = 64;
-/// Streams of writes from each machine to the next, each on a thread (worker) of its own.
+/// Streams of writes from each machine to the next, each on its own thread (worker).
 const LANES: usize = 2;
 const MAIN: WorkerId = WorkerId(0);
 
 // Layout of every machine's region.
-/// One line for each machine, written by it: its count of barriers.
+/// One line per machine, which writes its barrier count there.
 const BARRIER: usize = 0;
 const PARK_BARRIER: usize = BARRIER + LINE_BYTES * MACHINES_MAX as usize;
 const PARK_WAKE: usize = PARK_BARRIER + LINE_BYTES;
 const PARK_LANE: usize = PARK_WAKE + LINE_BYTES;
 const PARK_ALONE: usize = PARK_LANE + LINE_BYTES * LANES;
 const WAKE: usize = PARK_ALONE + LINE_BYTES;
-/// What the waker of `wakes_alone` has counted, and how often its sleeper was woken.
+/// The count of the waker in `wakes_alone`, and how often its sleeper was woken.
 const WAKES: usize = WAKE + LINE_BYTES;
 /// Two words: written before and after each bulk write.
 const TRAIL: usize = WAKES + LINE_BYTES;
@@ -47,18 +46,18 @@ const SHARE_FLAG: usize = TRAIL + LINE_BYTES;
 const STREAM: usize = SHARE_FLAG + LINE_BYTES;
 const BULK: usize = STREAM + stream::LANE_BYTES * LANES;
 const BULK_BYTES: usize = 1 << 20;
-/// The last line: nothing but the write that just fits may touch it.
+/// The last line: only the write that just fits may touch it.
 const EDGE: usize = BULK + BULK_BYTES;
 
-/// How much the suite does.
+/// Amount of work the suite does.
 #[derive(Debug, Clone)]
 pub struct Effort {
-    /// Stamped writes, in all.
+    /// Total of stamped writes.
     pub writes: u64,
-    /// Rounds in which machines 0 and 1 sleep until the other wakes it; a tenth of it for 0 and the last.
+    /// Rounds in which machines 0 and 1 each sleep until the other wakes it; machines 0 and the last do a tenth of it.
     pub wakes: u64,
-    /// Longest time one machine waits for the next step of another before it fails; three times
-    /// that for a whole case.
+    /// Longest wait of one machine for the next step of another before it fails; a whole case may take three
+    /// times as long.
     pub timeout: Duration,
 }
 
@@ -68,7 +67,7 @@ impl Effort {
         Effort { writes: 1_000_000, wakes: 100_000, timeout: Duration::from_secs(300) }
     }
 
-    /// What the tests do: a tenth of `full`, or that itself where the environment variable
+    /// Effort of the tests: a tenth of `full`, or `full` itself where the environment variable
     /// [`EFFORT_VARIABLE`] says so.
     pub fn of_tests() -> Effort {
         match std::env::var(EFFORT_VARIABLE).as_deref() {
@@ -96,7 +95,7 @@ pub fn run(fabric: &dyn Fabric, effort: &Effort) {
     machine.writes_in_bulk();
     stream::run(fabric, effort);
     machine.barrier();
-    // The second pair is another way, where the fabric has several.
+    // In `mixed`, another part may serve the second pair.
     let last = MachineId(fabric.machines() - 1);
     machine.wakes_and_sleeps(MachineId(1), 0, effort.wakes);
     machine.barrier();
@@ -105,19 +104,19 @@ pub fn run(fabric: &dyn Fabric, effort: &Effort) {
     machine.wakes_alone(last);
     machine.barrier();
     machine.uses_shares();
-    // Nobody leaves while others still ask.
+    // No machine leaves while others still need answers.
     machine.barrier();
     machine.has_lost_nobody();
     machine.ends_its_watch();
     machine.barrier();
 }
 
-/// Run by all machines of a rack of which the tester kills `victim`, at any time after that machine
-/// called this (it calls `ready` to say so, and never returns there in time). The others check that
-/// they are told.
+/// Death test, run by all machines of a rack of which the tester kills `victim`. That machine calls `ready`
+/// when it may be killed, and never returns from there in time. The others check that they learn of the
+/// death.
 ///
 /// # Panics
-/// If the death is not noticed, or another machine's is.
+/// If the death is not noticed, or the death of another machine is reported.
 pub fn notices_death(fabric: &dyn Fabric, victim: MachineId, timeout: Duration, ready: impl FnOnce()) {
     if fabric.machine() == victim {
         ready();
@@ -131,7 +130,7 @@ pub fn notices_death(fabric: &dyn Fabric, victim: MachineId, timeout: Duration, 
         assert_ne!(fabric.lost(other).unwrap(), Some(Loss::Died), "{other} lives, or left in order");
         assert_eq!(fabric.cause(other), None, "{other} lives, or left in order");
     }
-    // A write to the dead succeeds or is refused, and does no harm.
+    // A write to the dead machine succeeds or is refused, and does no harm.
     let mut connection = fabric.connect(victim, MAIN).unwrap();
     let _ = connection
         .write(&[1; WORD_BYTES], WAKE)
@@ -170,7 +169,7 @@ impl<'a> Machine<'a> {
         found.expect("connected to every peer").as_mut()
     }
 
-    /// The connection to the next machine, in a ring.
+    /// Connection to the next machine in a ring.
     fn next(&mut self) -> &mut dyn Connection {
         self.to(MachineId((self.fabric.machine().0 + 1) % self.fabric.machines()))
     }
@@ -179,12 +178,12 @@ impl<'a> Machine<'a> {
         MachineId((self.fabric.machine().0 + self.fabric.machines() - 1) % self.fabric.machines())
     }
 
-    /// Waits until every machine has come here.
+    /// Waits until every machine has reached the barrier.
     fn barrier(&mut self) {
         self.meet(None);
     }
 
-    /// Waits until every machine has come here, but one that has died.
+    /// Waits until every machine but `without`, which has died, has reached the barrier.
     fn meet(&mut self, without: Option<MachineId>) {
         self.barriers += 1;
         let (fabric, barriers) = (self.fabric, self.barriers);
@@ -196,7 +195,7 @@ impl<'a> Machine<'a> {
         }
         let is_late = |peer: &MachineId| Some(*peer) != without && load(fabric.region(), line_of(*peer)) < barriers;
         let late = || peers(fabric).find(is_late);
-        // The others may be busy with a case that this machine has no part in, step after step.
+        // The others may be busy with a case of several steps that this machine takes no part in.
         let timeout = 3 * self.effort.timeout;
         while late().is_some() {
             fabric.poll(MAIN).unwrap();
@@ -229,7 +228,7 @@ impl<'a> Machine<'a> {
         assert_eq!(self.fabric.watch(Duration::ZERO).unwrap(), None);
     }
 
-    /// A thread that watches lets go when it is told to, and nobody watches from then on.
+    /// `end_watch` ends the watch of a thread, and every later watch.
     fn ends_its_watch(&self) {
         let (fabric, timeout) = (self.fabric, self.effort.timeout);
         let start = Instant::now();
@@ -242,7 +241,7 @@ impl<'a> Machine<'a> {
         assert!(start.elapsed() < timeout, "the end of watching was not noticed");
     }
 
-    /// Parking with no peer involved.
+    /// Parks with no peer involved.
     fn parks_alone(&self) {
         let fabric = self.fabric;
         let timeout = Duration::from_millis(5);
@@ -270,7 +269,7 @@ impl<'a> Machine<'a> {
         assert!(matches!(fabric.wake(PARK_WAKE + 2), Err(Error::Misaligned { .. })));
     }
 
-    /// Writes that are refused, and must leave no trace (`keeps_its_edge` looks).
+    /// Refused writes leave no trace (`keeps_its_edge` checks that).
     fn refuses(&mut self) {
         let next = self.next();
         let source = vec![0xff; REGION_BYTES + WORD_BYTES];
@@ -293,7 +292,7 @@ impl<'a> Machine<'a> {
         assert!(matches!(next.wake(PARK_WAKE + 2), Err(Error::Misaligned { .. })));
     }
 
-    /// Refused writes have left the region as it was; the write that just fits goes in.
+    /// The refused writes have left the region as it was; the write that just fits goes in.
     fn keeps_its_edge(&mut self) {
         let region = self.fabric.region();
         let words = region.words(BULK, REGION_BYTES - BULK).unwrap();
@@ -301,14 +300,14 @@ impl<'a> Machine<'a> {
         self.barrier();
         let stamp = 1 + u64::from(self.fabric.machine().0);
         self.next().write(&stamp.to_ne_bytes(), REGION_BYTES - WORD_BYTES).unwrap();
-        // The barrier flushes it, and comes after it.
+        // The barrier flushes the write, and comes after it.
         self.barrier();
         assert_eq!(load(region, REGION_BYTES - WORD_BYTES), 1 + u64::from(self.previous().0));
         let before = region.words(EDGE, LINE_BYTES - WORD_BYTES).unwrap();
         assert!(before.iter().all(|word| word.load(Ordering::Relaxed) == 0), "a write wrote before its offset");
     }
 
-    /// Long writes between short ones, flushed at once: the reader polls the last flag only.
+    /// Long writes between short ones, flushed at once: the reader polls only the last flag.
     fn writes_in_bulk(&mut self) {
         let region = self.fabric.region();
         let (own, previous) = (self.fabric.machine(), self.previous());
@@ -323,7 +322,7 @@ impl<'a> Machine<'a> {
             next.write(&round.to_ne_bytes(), flag).unwrap();
             next.wake(PARK_WAKE).unwrap();
             next.flush().unwrap();
-            next.flush().unwrap(); // of nothing
+            next.flush().unwrap(); // flushes nothing
             while load(region, flag) != round {
                 self.fabric.poll(MAIN).unwrap();
                 let woke = self.fabric.park(MAIN, PARK_WAKE, self.effort.timeout, &mut || load(region, flag) != round);
@@ -336,8 +335,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Machine 0 and `second` wake each other in turn, and each sleeps until then. A wake-up that is
-    /// lost times out.
+    /// Machine 0 and `second` wake each other in turn, and each sleeps until then. A lost wake-up times out.
     fn wakes_and_sleeps(&mut self, second: MachineId, rounds_before: u64, rounds: u64) {
         let (fabric, effort, first) = (self.fabric, self.effort, MachineId(0));
         let own = fabric.machine();
@@ -352,17 +350,17 @@ impl<'a> Machine<'a> {
                 connection.wake(PARK_WAKE).unwrap();
                 connection.flush().unwrap();
             }
-            // Some turns of waiting first, so that the wake meets every moment of going to sleep.
+            // Some turns of spinning first, so that the wake meets every moment of going to sleep.
             (0..stream::mix(round) % 256).for_each(|_| std::hint::spin_loop());
-            // A wake for the round before, which was seen without it, may come late and end one
-            // sleep too early.
+            // The wake of the round before, whose write was seen without it, may come late and end one sleep
+            // too early.
             // Acquire, pairs with the Release of the flag word: pair W of the contract.
             while word.load(Ordering::Acquire) != round {
                 fabric.poll(MAIN).unwrap();
                 // Acquire, pairs with the same Release.
                 let mut is_idle = || word.load(Ordering::Acquire) != round;
                 let woke = fabric.park(MAIN, PARK_WAKE, effort.timeout, &mut is_idle).unwrap();
-                // On a busy machine the other may be faster each time: that one sleeps is for `wakes_alone` to see.
+                // On a busy machine the other may always be faster: `wakes_alone` checks that a machine sleeps at all.
                 assert_ne!(woke, Wake::TimedOut, "the wake-up of round {round} was lost");
             }
             if own == second {
@@ -373,8 +371,8 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// Machine 0 sleeps whatever comes, and only wakes wake it; each shows what was written before
-    /// it.
+    /// Machine 0 sleeps without a look for work, so only wakes end its sleep; each wake makes the write before it
+    /// visible.
     fn wakes_alone(&mut self, waker: MachineId) {
         const SLEEPS: u64 = 20;
         let (fabric, timeout) = (self.fabric, self.effort.timeout);
@@ -382,7 +380,7 @@ impl<'a> Machine<'a> {
             for sleep in 1..=SLEEPS {
                 let woke = fabric.park(MAIN, PARK_ALONE, timeout, &mut || true).unwrap();
                 assert_eq!(woke, Wake::Woken, "sleep {sleep}");
-                // There are two wakes to a write, and each ends one sleep at most.
+                // Each write comes with two wakes, and each wake ends at most one sleep.
                 assert!(load(fabric.region(), WAKES) >= sleep.div_ceil(2), "a wake overtook the write before it");
             }
             let connection = self.to(waker);
@@ -391,14 +389,14 @@ impl<'a> Machine<'a> {
         } else if fabric.machine() == waker {
             let start = Instant::now();
             let mut wakes: u64 = 0;
-            // A wake that meets nobody asleep is forgotten, so there are more.
+            // A wake that finds no sleeper is lost, so there are more of them.
             while load(fabric.region(), WAKES) != SLEEPS {
                 wakes += 1;
                 let connection = self.to(MachineId(0));
                 connection.write(&wakes.to_ne_bytes(), WAKES).unwrap();
                 connection.wake(PARK_ALONE).unwrap();
                 connection.flush().unwrap();
-                connection.wake(PARK_ALONE).unwrap(); // with no write, until the next flush
+                connection.wake(PARK_ALONE).unwrap(); // without a write, until the next flush
                 fabric.poll(MAIN).unwrap();
                 assert!(start.elapsed() < timeout, "{wakes} wakes did not end {SLEEPS} sleeps");
                 std::thread::yield_now();

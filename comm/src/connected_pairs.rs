@@ -1,11 +1,11 @@
-//! Which connections of a fabric were made: one for each peer and worker.
+//! Record of the connections that a fabric has made: one for each peer and worker.
 
 use crate::error::Error;
 use crate::fabric::{MachineId, WorkerId};
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-/// The connections that a fabric has given out.
+/// Connections that a fabric has given out.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectedPairs(Mutex<HashSet<(MachineId, WorkerId)>>);
 

@@ -1,15 +1,16 @@
-//! Points in time by which something has to be over.
+//! Points in time by which something must be over.
 //!
-//! Here: ends of waits, and sums of instants and durations that saturate, for this crate and those above. `Instant +
-//! Duration` panics where the clock cannot tell the sum, which a limit such as [`Duration::MAX`] ("never") reaches: the
-//! lint `arithmetic_side_effects` denies it. (`trust::link` has the same two functions: neither crate knows the other.)
+//! Here: ends of waits, and saturating sums of instants and durations, for this crate and those above.
+//! `Instant + Duration` panics on overflow, which a limit such as [`Duration::MAX`] ("never") causes: the
+//! lint `arithmetic_side_effects` denies it. (`trust::link` has the same two functions: neither crate depends
+//! on the other.)
 
 use std::time::{Duration, Instant};
 
-/// Centuries are as good as no end. The clock of every system can tell a time so far from now.
+/// A century is as good as no end. The clock of every system can represent a time so far from now.
 const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The time `time` from now on; a century from now on where the clock cannot tell it.
+/// Returns the time `time` from now; a century from now on overflow.
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -21,24 +22,24 @@ pub fn deadline_after(time: Duration) -> Instant {
     later(Instant::now(), time)
 }
 
-/// The time `time` after `start`; a century after it where the clock cannot tell it, and `start` itself where not even
-/// that.
+/// Returns the time `time` after `start`; a century after it on overflow, and `start` itself where even that
+/// overflows.
 #[must_use]
 pub fn later(start: Instant, time: Duration) -> Instant {
     start.checked_add(time).or_else(|| start.checked_add(FAR)).unwrap_or(start)
 }
 
-/// The end of a wait; none where it lies beyond what the clock can tell.
+/// End of a wait; `None` where the clock cannot represent it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    /// `timeout` from now on.
+    /// Deadline `timeout` from now.
     pub(crate) fn after(timeout: Duration) -> Deadline {
         Deadline(Instant::now().checked_add(timeout))
     }
 
-    /// Time left: zero when it has passed, [`Duration::MAX`] where there is no end.
+    /// Returns the time left: zero when it has passed, [`Duration::MAX`] where there is no end.
     pub(crate) fn left(self) -> Duration {
         self.0.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()))
     }

@@ -1,15 +1,13 @@
-//! The one error type of this crate. What goes wrong is told with the machine it concerns and what
-//! to do about it.
+//! The one error type of this crate. Each error names the machine it concerns and the cure.
 
 use crate::fabric::{MachineId, WorkerId};
 use crate::share::ShareId;
 
-/// What can go wrong between machines. Nothing has been written, and nothing was half done, when
-/// one is returned.
+/// Errors between machines. When a function returns one, nothing has been written and nothing is half done.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An access that does not lie inside the region it is meant for.
+    /// An access outside of the region.
     #[error(
         "{bytes} bytes at offset {offset} are not inside a region of {region_bytes} bytes: \
          both sides must compute the same layout"
@@ -17,7 +15,7 @@ pub enum Error {
     OutOfRange {
         /// First byte of the access.
         offset: usize,
-        /// Its length.
+        /// Length of the access.
         bytes: usize,
         /// Length of the region.
         region_bytes: usize,
@@ -30,24 +28,22 @@ pub enum Error {
     Misaligned {
         /// First byte of the access.
         offset: usize,
-        /// Its length.
+        /// Length of the access.
         bytes: usize,
-        /// The word the access must be made of.
+        /// Size of the word the access must be made of.
         align_bytes: usize,
     },
-    /// A machine that is not a peer: not of this rack program, or the own one, for which no fabric
-    /// is needed.
+    /// A machine that is not a peer: not of this rack program, or the own machine, which needs no fabric.
     #[error("{machine} is no peer of {own} in a program of {machines} machines")]
     NoSuchPeer {
         /// The machine asked for.
         machine: MachineId,
         /// The machine that asked.
         own: MachineId,
-        /// How many machines the program has.
+        /// Number of machines of the program.
         machines: u16,
     },
-    /// A second connection for the same worker and machine. The first may be moved, but not made
-    /// again.
+    /// A second connection for the same worker and machine. The first may be moved, but not made again.
     #[error("worker {} has its connection to {machine} already: use that one", .worker.0)]
     AlreadyConnected {
         /// The peer.
@@ -55,20 +51,20 @@ pub enum Error {
         /// The worker that asked twice.
         worker: WorkerId,
     },
-    /// A machine did not come up in the time given.
+    /// A machine did not come up in time.
     #[error("{machine} did not {step} within {waited_ms} ms: see whether it was started, and what it printed")]
     PeerMissing {
-        /// Who is missing.
+        /// The missing machine.
         machine: MachineId,
-        /// What it had to do next.
+        /// The step it did not do.
         step: &'static str,
-        /// How long it was waited for, in milliseconds.
+        /// Length of the wait, in milliseconds.
         waited_ms: u128,
     },
     /// A machine ended while it was starting.
     #[error("{machine} ended while the program was starting: see what it printed")]
     PeerLost {
-        /// Who ended.
+        /// The machine that ended.
         machine: MachineId,
     },
     /// Strangers took the port of this machine, so that a peer did not get through.
@@ -78,66 +74,66 @@ pub enum Error {
          and keep strangers from the ports of the rack's hosts, by a firewall or a network of its own"
     )]
     Crowded {
-        /// Who did not get through.
+        /// The peer that did not get through.
         machine: MachineId,
-        /// How many connections had to go for others.
+        /// Number of connections that were closed to make room for others.
         strangers: u64,
-        /// Where the last of them came from; of IPv6 the network.
+        /// Address of the last of them; for IPv6 the network.
         address: std::net::IpAddr,
-        /// How long the peer was waited for, in milliseconds.
+        /// Length of the wait for the peer, in milliseconds.
         waited_ms: u128,
     },
-    /// A machine is there, and closed each connection before it knew who made it.
+    /// A machine is up, and closed each connection before authentication.
     #[error(
         "{machine} at {address} is there, but did not let this machine in within {waited_ms} ms, in {attempts} \
          attempts: others take its port, as strangers without the key do; see what it printed, and keep strangers from \
          the ports of the rack's hosts"
     )]
     NotLetIn {
-        /// Which machine.
+        /// The machine.
         machine: MachineId,
-        /// Where it is.
+        /// Its address.
         address: std::net::SocketAddr,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// For how long, in milliseconds.
+        /// Length of the wait, in milliseconds.
         waited_ms: u128,
     },
-    /// What the launcher handed over cannot be used.
+    /// The launcher's handover cannot be used.
     #[error("cannot join the rack program: {reason}; start the machines with the launcher of the same version")]
     Bootstrap {
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// A machine that was to be reached over the network cannot be.
+    /// A machine cannot be reached over the network.
     #[error(
         "{machine} cannot be reached at {address}: {source}; see whether its host is up, and its firewall lets it \
          through"
     )]
     Unreachable {
-        /// Which machine.
+        /// The machine.
         machine: MachineId,
-        /// Where it was looked for.
+        /// The address tried.
         address: std::net::SocketAddr,
-        /// Why it did not work.
+        /// The cause.
         source: std::io::Error,
     },
     /// This machine cannot listen for connections.
     #[error("cannot listen at {address}: {source}; {cure}")]
     Listen {
-        /// Where it was to listen.
+        /// The address.
         address: std::net::SocketAddr,
-        /// Why it did not work.
+        /// The cause.
         source: std::io::Error,
-        /// What to do about it.
+        /// The cure.
         cure: &'static str,
     },
-    /// A key file that cannot be used as it is.
+    /// An unusable key file.
     #[error("key file {}: {problem}", .path.display())]
     KeyFile {
-        /// Where it is.
+        /// Path of the key file.
         path: std::path::PathBuf,
-        /// What is wrong with it, and the cure.
+        /// The problem, and the cure.
         problem: String,
     },
     /// The other side of a connection has another key.
@@ -146,37 +142,37 @@ pub enum Error {
         /// The other side.
         peer: String,
     },
-    /// The other side speaks some other protocol.
+    /// The other side speaks another protocol.
     #[error("what answers at {peer} is not Gossamer: see whether the port is right")]
     NotGossamer {
         /// The other side.
         peer: String,
     },
-    /// The other side is of another version. `theirs` is 0 where it is not known.
+    /// The other side has another version. `theirs` is 0 where it is not known.
     #[error(
         "{peer} speaks version {theirs} of the secure connection, this program {ours}: install the same on every host"
     )]
     OtherVersion {
         /// The other side.
         peer: String,
-        /// Its version.
+        /// Version of the other side.
         theirs: u8,
-        /// The own version.
+        /// Own version.
         ours: u8,
     },
-    /// The connection was meant for something else.
+    /// The connection was meant for another purpose.
     #[error("{peer} serves another purpose: see whether the port is right, and the versions are equal")]
     OtherPurpose {
         /// The other side.
         peer: String,
     },
-    /// The other side has the right key and refuses nevertheless.
+    /// The other side has the right key and still refuses.
     #[error("{peer} refused the connection: see what it printed")]
     Unwanted {
         /// The other side.
         peer: String,
     },
-    /// Something did not come from the other side, or was changed on the way.
+    /// Received bytes did not come from the other side, or were changed on the way.
     #[error("what came from {peer} was changed on the way: the connection is of no more use")]
     Tampered {
         /// The other side.
@@ -187,7 +183,7 @@ pub enum Error {
     TimedOut {
         /// The other side.
         peer: String,
-        /// What it had to do.
+        /// The part it did not do.
         doing: &'static str,
     },
     /// The other side closed the connection.
@@ -195,7 +191,7 @@ pub enum Error {
     Closed {
         /// The other side.
         peer: String,
-        /// At which point.
+        /// The point of the protocol.
         doing: &'static str,
     },
     /// The other side sent more than its reader allows.
@@ -206,105 +202,105 @@ pub enum Error {
         /// The limit.
         limit_bytes: usize,
     },
-    /// A purpose, claim or answer that does not fit a handshake.
+    /// A purpose, claim or answer that is too long for a handshake.
     #[error("{bytes} bytes do not fit a handshake, which has room for {limit_bytes}")]
     TooLong {
         /// Its length.
         bytes: usize,
-        /// The room for it.
+        /// The limit.
         limit_bytes: usize,
     },
     /// The cryptography does not work on this machine.
     #[error("the cryptography does not work on this machine: {reason}")]
     Cipher {
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// A worker that the own machine does not have.
+    /// A worker that this machine does not have.
     #[error("there is no worker {worker}: this machine was opened with {workers}")]
     NoSuchWorker {
         /// The worker asked for.
         worker: u16,
-        /// How many the machine has.
+        /// Number of workers of the machine.
         workers: u16,
     },
-    /// RDMA cannot be used, or not as it was asked for.
+    /// RDMA cannot be used, or not with these settings.
     #[error("RDMA (verbs): {reason}")]
     Verbs {
-        /// What is wrong, and what helps.
+        /// The problem, and the cure.
         reason: String,
     },
-    /// A share cannot be opened, or not be used.
+    /// A share cannot be opened or used.
     #[error("{share}: {problem}")]
     Share {
-        /// Which one.
+        /// The share.
         share: ShareId,
-        /// What is wrong with it, and the cure.
+        /// The problem, and the cure.
         problem: String,
     },
-    /// A machine has no such share open.
+    /// A machine has not opened this share.
     #[error("{machine} has not opened {share}: it has to, and to tell so, before others use it")]
     NoSuchShare {
-        /// Whose share it would be.
+        /// The machine that would own the share.
         machine: MachineId,
-        /// Which one.
+        /// The share.
         share: ShareId,
     },
-    /// An access inside of a share to what its owner has not committed.
+    /// An access to bytes of a share that its owner has not committed.
     #[error("{bytes} bytes at offset {offset} of {share} are not all committed: use what its owner has told of only")]
     NotCommitted {
-        /// Which one.
+        /// The share.
         share: ShareId,
         /// First byte of the access.
         offset: usize,
-        /// Its length.
+        /// Length of the access.
         bytes: usize,
     },
-    /// A ticket that this connection has not given, or that was taken.
+    /// A ticket that this connection did not issue, or that was already taken.
     #[error("there is no read with ticket {ticket} on this connection: each is taken once, where it was begun")]
     NoSuchTicket {
-        /// The ticket's number.
+        /// Number of the ticket.
         ticket: u64,
     },
-    /// What was read does not fit exactly. It can still be taken.
+    /// The buffer does not have the length of the read. The read can still be taken.
     #[error("ticket {ticket} is for {bytes} bytes, not for {room_bytes}")]
     WrongRoom {
-        /// The ticket's number.
+        /// Number of the ticket.
         ticket: u64,
-        /// Bytes that were read.
+        /// Length of the read.
         bytes: usize,
-        /// Room for them.
+        /// Length of the buffer.
         room_bytes: usize,
     },
-    /// A machine from which something was to be read is gone.
+    /// The machine that a read was to come from is gone.
     #[error("{machine} is gone: what was to be read of it will not come")]
     Gone {
-        /// Which machine.
+        /// The machine.
         machine: MachineId,
     },
     /// The operating system refused.
     #[error("{doing}: {source}")]
     System {
-        /// What was being done.
+        /// The operation that failed.
         doing: String,
-        /// Why it did not work.
+        /// The cause.
         source: std::io::Error,
     },
 }
 
 impl Error {
-    /// For `map_err` on system calls: says what was being done.
+    /// For `map_err` on system calls: names the operation.
     pub(crate) fn system<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Error {
         let doing = doing.into();
         move |source| Error::System { doing, source: source.into() }
     }
 
-    /// For `map_err` and `ok_or_else` on what concerns RDMA.
+    /// For `map_err` and `ok_or_else` in code for RDMA.
     pub(crate) fn verbs(reason: impl Into<String>) -> Error {
         Error::Verbs { reason: reason.into() }
     }
 
-    /// For `map_err` and `ok_or_else` on what was handed over.
+    /// For `map_err` and `ok_or_else` in code that reads the launcher's handover.
     pub(crate) fn bootstrap(reason: impl Into<String>) -> Error {
         Error::Bootstrap { reason: reason.into() }
     }

@@ -1,10 +1,9 @@
-//! Real traffic changed at random, for the tests of whatever takes bytes from a network. How often
-//! is said by `GOSSAMER_FUZZ` (a number of inputs), the seed by `GOSSAMER_SEED`; what fails prints
-//! both.
+//! Random mutations of real traffic, for the tests of all code that takes bytes from a network.
+//! `GOSSAMER_FUZZ` sets the number of inputs, `GOSSAMER_SEED` the seed; a failing test prints both.
 //!
-//! The same tests are targets for a fuzzer (`tests/fuzz`, behind the feature `fuzz`): there its input is what a peer
-//! sends, or takes the place of the random numbers ([`Script`]), so that what it learns about the code decides on the
-//! changes.
+//! The same tests are targets for a fuzzer (`tests/fuzz`, behind the feature `fuzz`). There the fuzzer's
+//! input is the bytes of a peer, or replaces the random numbers ([`Script`]), so that its coverage guides the
+//! mutations.
 
 #[cfg(test)]
 mod runner;
@@ -17,13 +16,13 @@ pub(crate) use runner::{run, run_slow};
 pub use crate::secure::fuzz::{frames as secure_frames, handshake};
 pub use crate::tcp::fuzz::frames as tcp_frames;
 
-/// What a fuzzer calls, with each of its inputs.
+/// Function that a fuzzer calls with each of its inputs.
 pub type Target = Box<dyn FnMut(&[u8])>;
 
-/// Where a test gets its decisions from.
+/// Source of a test's random decisions.
 pub(crate) type Random<'a> = &'a mut dyn RngCore;
 
-/// A fuzzer's input in the place of random numbers; zeros when it is at its end.
+/// A fuzzer's input in place of random numbers; zeros after its end.
 pub(crate) struct Script<'a>(pub(crate) &'a [u8]);
 
 impl RngCore for Script<'_> {
@@ -47,7 +46,7 @@ impl RngCore for Script<'_> {
     }
 }
 
-/// `real` with one to four changes, now and then with none.
+/// Returns `real` with one to four changes, now and then with none.
 pub(crate) fn mutate(real: &[u8], random: Random<'_>) -> Vec<u8> {
     let mut bytes = real.to_vec();
     for _ in 0..random.random_range(0..5) {

@@ -6,14 +6,14 @@
 //! visible after the rest (thesis 3.2.7). This is all that delegation to another machine needs: a
 //! client writes a batch of requests, the trustee polls its flag.
 //!
-//! Beside it a machine may have *shares*, for what is large: memory that is committed in pieces, and that the others
-//! read as well as write ([`Fabric::open_share`], [`Connection::read_share`]).
+//! Beside its region a machine may have *shares*, for large data: memory that is committed in pieces, and
+//! that the others read as well as write ([`Fabric::open_share`], [`Connection::read_share`]).
 //!
-//! The contract is [`Fabric`] and [`Connection`]; read `fabric.rs` first. [`shm`] carries it between processes of one
-//! host, [`tcp`] between hosts; [`mixed`] makes one fabric of several, each for some of the peers; `sim` (behind the
-//! feature of that name) is a network in one process, bad on demand. [`secure`] is about who may connect: keys, and
-//! connections that are authenticated and encrypted. Every implementation passes the same suite, `conformance`
-//! (behind the feature of that name).
+//! The contract is [`Fabric`] and [`Connection`]; read `fabric.rs` first. [`shm`] implements it between
+//! processes of one host, [`tcp`] between hosts; [`mixed`] makes one fabric of several, each for some of the
+//! peers; `sim` (behind the feature of that name) is a network in one process that misbehaves on demand.
+//! [`secure`] decides about access: keys, and connections that are authenticated and encrypted. Every
+//! implementation passes the same suite, `conformance` (behind the feature of that name).
 //!
 //! This crate knows bytes only: no closures, no fibers, no slots.
 //!
@@ -63,7 +63,7 @@
 //! ```
 
 #![cfg_attr(loom, allow(dead_code))]
-// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code but tests.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 #[cfg(all(not(loom), any(test, feature = "conformance")))]

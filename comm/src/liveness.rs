@@ -1,7 +1,7 @@
-//! Which peers of a machine are there, and which are lost, how and why: what the threads of a fabric find out,
-//! and others ask or wait for. One record for every fabric that has to keep one.
+//! Liveness of a machine's peers: present, or lost, with how and why. The threads of a fabric record it, and
+//! others query it or wait for it. One record serves every fabric that needs one.
 //!
-//! Not here: finding it out. What is said first of a lost peer holds.
+//! Not here: detection. The first report about a lost peer holds.
 
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -11,7 +11,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The liveness of one machine's peers.
+/// Liveness of one machine's peers.
 #[derive(Debug, Default)]
 pub(crate) struct Liveness {
     record: Mutex<Record>,
@@ -22,42 +22,42 @@ pub(crate) struct Liveness {
 struct Record {
     arrived: BTreeSet<MachineId>,
     lost: BTreeMap<MachineId, (Loss, String)>,
-    /// Why watching does not work, until a watcher has been told.
+    /// Why watching does not work, until a watcher has returned it.
     failure: Option<Error>,
     is_watch_over: bool,
 }
 
 impl Liveness {
-    /// Notes that `peer` is there.
+    /// Notes that `peer` has arrived.
     pub(crate) fn mark_arrived(&self, peer: MachineId) {
         self.record().arrived.insert(peer);
         self.changed.notify_all();
     }
 
-    /// Notes that `peer` is lost, and why, in words. Whoever watches is told of a death.
+    /// Notes that `peer` is lost, and why, in words. Watchers learn of a death.
     pub(crate) fn mark_lost(&self, peer: MachineId, loss: Loss, cause: impl Into<String>) {
         self.record().lost.entry(peer).or_insert_with(|| (loss, cause.into()));
         self.changed.notify_all();
     }
 
-    /// Has one watcher return this error: deaths cannot be found out.
+    /// Makes one watcher return this error: deaths cannot be detected.
     pub(crate) fn fail(&self, error: Error) {
         self.record().failure = Some(error);
         self.changed.notify_all();
     }
 
-    /// How `peer` is lost, if it is.
+    /// Returns how `peer` is lost, if it is.
     pub(crate) fn lost(&self, peer: MachineId) -> Option<Loss> {
         self.record().lost.get(&peer).map(|(loss, _)| *loss)
     }
 
-    /// Why `peer` died, if it did.
+    /// Returns why `peer` died, if it did.
     pub(crate) fn cause(&self, peer: MachineId) -> Option<String> {
         self.record().lost.get(&peer).filter(|(loss, _)| *loss == Loss::Died).map(|(_, cause)| cause.clone())
     }
 
-    /// Waits until each of `peers` has arrived or left, or one has died. Gives the one that died, or else one that has
-    /// not arrived in time.
+    /// Waits until each of `peers` has arrived or left, or one has died. Returns the dead one, or else one
+    /// that has not arrived in time.
     pub(crate) fn wait_for_arrivals(
         &self,
         peers: &[MachineId],
@@ -92,7 +92,7 @@ impl Liveness {
         self.changed.notify_all();
     }
 
-    /// Waits until `look` breaks off, or the deadline has passed. Gives what it found last.
+    /// Waits until `look` breaks off, or the deadline has passed. Returns the last result of `look`.
     fn wait<R>(&self, deadline: Deadline, mut look: impl FnMut(&mut Record) -> ControlFlow<R, R>) -> R {
         let mut record = self.record();
         loop {
@@ -113,7 +113,7 @@ impl Liveness {
 }
 
 impl Record {
-    /// A peer that has died.
+    /// Returns a peer that has died.
     fn dead(&self) -> Option<MachineId> {
         self.lost.iter().find(|(_, (loss, _))| *loss == Loss::Died).map(|(machine, _)| *machine)
     }

@@ -1,17 +1,16 @@
 //! Registered memory: a mapping that other machines write while this one reads it.
 //!
-//! Here: range and alignment checks, and the one place of the crate that turns bytes of a mapping
-//! into atomics. Not here: who maps what (the fabrics), and what lies where (the user of the
-//! fabric).
+//! Here: range and alignment checks, and the one place of the crate that turns bytes of a mapping into
+//! atomics. Not here: mapping (the fabrics), and the layout (the user of the fabric).
 //!
 //! Invariants
 //! - M1 A region is mapped, readable and writable, at one address, from its construction until it
 //!   is dropped, and its bytes exist (the file behind it cannot shrink), so every access in range
 //!   is valid memory.
-//! - M2 Nobody in this process makes a Rust reference other than `&AtomicU64`, `&AtomicU32` to
-//!   bytes of a region, except by the unsafe [`Region::slice`], whose caller answers for it. Memory
-//!   shared between processes has no Rust owner: any value may appear in it at any time, so nothing
-//!   but integers is ever read from it here.
+//! - M2 Code of this process makes no Rust reference other than `&AtomicU64`, `&AtomicU32` to bytes of a
+//!   region, except by the unsafe [`Region::slice`], whose caller answers for it. Memory shared between
+//!   processes has no Rust owner: any value may appear in it at any time, so nothing but integers is ever
+//!   read from it here.
 //! - M3 A byte is used as part of a 64-bit word or of a 32-bit park word, never both: park words
 //!   have cache lines of their own in the layout.
 
@@ -30,20 +29,19 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Bytes of a word: every write is made of whole words, and its last word is its flag.
 pub const WORD_BYTES: usize = 8;
 
-/// Memory that peers may write, addressed by offset. The layout is its user's affair, and equal on
-/// all machines.
+/// Memory that peers may write, addressed by offset. Its user defines the layout, which is equal on all machines.
 #[derive(Debug)]
 pub struct Region {
     map: Map,
-    /// Where it begins, in the mapping, and its length.
+    /// First byte, in the mapping, and length.
     base: Base,
     bytes: usize,
-    /// What its machine has beside it: none until one is asked for.
+    /// Shares of the machine that owns the region: none until the first is opened.
     #[cfg(all(target_os = "linux", not(loom)))]
     shares: OnceLock<Box<Shares>>,
 }
 
-/// What unmaps it at the end.
+/// Mapping that ends with the region.
 #[derive(Debug)]
 enum Map {
     Whole(MmapRaw),
@@ -59,11 +57,12 @@ unsafe impl Send for Base {}
 // SAFETY: as above.
 unsafe impl Sync for Base {}
 
-/// A huge page of most processors. A region that is as long begins at a multiple of it, so that it can have some.
+/// A huge page of most processors. A region at least as long begins at a multiple of it, so that it can use
+/// huge pages.
 const HUGE_BYTES: usize = 2 << 20;
 
 impl Region {
-    /// Memory of this process alone, all 0, for fabrics whose peers do not map it: a thread or a
+    /// Returns memory of this process alone, all 0, for fabrics whose peers do not map it: a thread or a
     /// device writes it for them. `bytes` is rounded up to whole words.
     ///
     /// # Errors
@@ -77,25 +76,25 @@ impl Region {
         Ok(Region::part(Map::Whole(map.into()), start, bytes))
     }
 
-    /// Asks for huge pages, before anything is written, where all of the region will be in use anyway; for nothing
+    /// Asks for huge pages, before any write, where all of the region will be in use anyway; has no effect
     /// where the system has none or the region is short.
     pub(crate) fn ask_for_huge_pages(&self) {
         if let Map::Whole(map) = &self.map
             && self.bytes >= HUGE_BYTES
         {
-            // Refused, it works as well.
+            // A refusal costs only speed.
             let start = self.base.0.addr() - map.as_ptr().addr();
             let _ = map.advise_range(Advice::HugePage, start, self.bytes);
         }
     }
 
-    /// Takes a mapping of a file that cannot shrink (M1).
+    /// Wraps a mapping of a file that cannot shrink (M1).
     pub(crate) fn new(map: MmapRaw) -> Region {
         let bytes = map.len();
         Region::part(Map::Whole(map), 0, bytes)
     }
 
-    /// As `new`, of a file most of which never has memory.
+    /// Like `new`, for a file most of which never has memory.
     #[cfg(all(target_os = "linux", not(loom)))]
     pub(crate) fn sparse(map: Sparse) -> Region {
         let bytes = map.bytes();
@@ -105,8 +104,8 @@ impl Region {
     fn part(map: Map, start: usize, bytes: usize) -> Region {
         let first = match &map {
             Map::Whole(map) => {
-                // A core dump would have all of it, and make the pages of a file that are not there.
-                let _ = map.advise(Advice::DontDump); // refused, a dump is large
+                // A core dump would include all of it, and so allocate the pages that the file does not have yet.
+                let _ = map.advise(Advice::DontDump); // on a refusal, dumps are large
                 map.as_mut_ptr()
             }
             #[cfg(all(target_os = "linux", not(loom)))]
@@ -121,31 +120,30 @@ impl Region {
         }
     }
 
-    /// The shares of the machine that this is the region of. All fabrics that serve the region serve them.
+    /// Returns the shares of the machine that owns this region. All fabrics that serve the region serve them.
     #[cfg(all(target_os = "linux", not(loom)))]
     pub(crate) fn shares(&self) -> &Shares {
         self.shares.get_or_init(Box::default)
     }
 
-    /// With shares that other processes map.
+    /// Adds shares that other processes map.
     #[cfg(all(target_os = "linux", not(loom)))]
     pub(crate) fn with_shares(self, shares: Shares) -> Region {
         Region { shares: OnceLock::from(Box::new(shares)), ..self }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Address of the first byte, page-aligned, good until the region is dropped.
+    /// Returns the address of the first byte, page-aligned, valid until the region is dropped.
     pub fn base(&self) -> *mut u8 {
         self.base.0
     }
 
-    /// The 64-bit word at `offset`, which is where flags live: an `Acquire` load of it that yields
-    /// the flag of a write shows the whole write ([`Connection::write`](crate::Connection::write),
-    /// pair W).
+    /// Returns the 64-bit word at `offset`, such as a flag: an `Acquire` load that yields the flag of a write
+    /// makes the whole write visible ([`Connection::write`](crate::Connection::write), pair W).
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`].
@@ -153,19 +151,18 @@ impl Region {
         Ok(&self.words(offset, WORD_BYTES)?[0])
     }
 
-    /// The `bytes / 8` words from `offset` on.
+    /// Returns the `bytes / 8` words from `offset` on.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`], [`Error::Misaligned`] (also for no bytes at all).
+    /// [`Error::OutOfRange`], [`Error::Misaligned`] (also for an empty range).
     pub fn words(&self, offset: usize, bytes: usize) -> Result<&[AtomicU64], Error> {
         let start = self.start_of(offset, bytes, WORD_BYTES)?;
-        // SAFETY: M1 and the check make these bytes valid and 8-aligned for as long as `self` is
-        // borrowed; M2 and M3 say that whoever else touches them does so by atomics of the same
-        // width.
+        // SAFETY: M1 and the check make these bytes valid and 8-aligned for as long as `self` is borrowed; by
+        // M2 and M3 all other accesses to them are atomics of the same width.
         Ok(unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), bytes / WORD_BYTES) })
     }
 
-    /// The 32-bit word at `offset`: park words and the like (M3).
+    /// Returns the 32-bit word at `offset`: a park word, for example (M3).
     pub(crate) fn word32(&self, offset: usize) -> Result<&AtomicU32, Error> {
         check_park_word(self.bytes(), offset)?;
         let start = self.base().wrapping_add(offset);
@@ -173,9 +170,9 @@ impl Region {
         Ok(unsafe { &*start.cast::<AtomicU32>() })
     }
 
-    /// Copies `into.len()` bytes out, starting at the word at `offset`. Call it after an `Acquire`
-    /// load of the flag has shown that they are there. Bytes that a peer overwrites meanwhile come
-    /// out old or new, word by word.
+    /// Copies `into.len()` bytes out, starting at the word at `offset`. Call it after an `Acquire` load of
+    /// the flag has shown that they are there. Bytes that a peer overwrites meanwhile come out old or new,
+    /// word by word.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`] (`offset` is no multiple of 8).
@@ -193,36 +190,34 @@ impl Region {
         Ok(())
     }
 
-    /// `bytes` bytes from `offset` on, to be read in place (no copy).
+    /// Returns `bytes` bytes from `offset` on, to be read in place (no copy).
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`] (multiples of 8 here too).
     ///
     /// # Safety
-    /// No machine, this one included, writes any of these bytes while the slice lives. A slot
-    /// protocol gives that: between its flag and its answer, a slot belongs to the reader.
+    /// No machine, this one included, writes any of these bytes while the slice lives. A slot protocol
+    /// guarantees that: between its flag and its answer, a slot belongs to the reader.
     pub unsafe fn slice(&self, offset: usize, bytes: usize) -> Result<&[u8], Error> {
         let start = self.start_of(offset, bytes, WORD_BYTES)?;
-        // SAFETY: M1 and the check make the bytes valid; that nobody writes them is the caller's
-        // promise.
+        // SAFETY: M1 and the check make the bytes valid; the caller promises that no machine writes them.
         Ok(unsafe { std::slice::from_raw_parts(start, bytes) })
     }
 
-    /// Stores `source` at `offset`, its last word after all others: what `Connection::write`
-    /// promises, for a peer's memory that is mapped here. Nothing is stored on error.
+    /// Stores `source` at `offset`, its last word after all others: the guarantee of `Connection::write`, for
+    /// a peer's memory that is mapped here. Stores nothing on error.
     pub(crate) fn publish(&self, offset: usize, source: &[u8]) -> Result<(), Error> {
         let words = self.words(offset, source.len())?;
         let (source, _) = source.as_chunks::<WORD_BYTES>();
         if let (Some((flag, body)), Some((flag_value, body_values))) = (words.split_last(), source.split_last()) {
             copy_in(body_values, body);
-            // Release of pair W. The Acquire is the reader's load of the flag word, by
-            // `Region::word`.
+            // Release of pair W. The Acquire is the reader's load of the flag word, by `Region::word`.
             flag.store(u64::from_ne_bytes(*flag_value), Ordering::Release);
         }
         Ok(())
     }
 
-    /// Checks an access and gives its address.
+    /// Checks an access and returns its address.
     #[inline]
     fn start_of(&self, offset: usize, bytes: usize, align_bytes: usize) -> Result<*mut u8, Error> {
         check_access(self.bytes(), offset, bytes, align_bytes)?;
@@ -230,12 +225,12 @@ impl Region {
     }
 }
 
-/// Stores these values, as many as there are words, each word by itself and in any order.
+/// Stores these values, one for each word, each word by itself and in any order.
 #[inline]
 fn copy_in(values: &[[u8; WORD_BYTES]], words: &[AtomicU64]) {
     #[cfg(target_arch = "x86_64")]
     if values.len() >= STRING_WORDS_MIN && values.len() == words.len() {
-        // SAFETY: both are as long; a shared atomic may be written by whoever can name it.
+        // SAFETY: both have the same length; any holder of a shared atomic may write it.
         return unsafe { copy_words(values.as_ptr().cast(), words.as_ptr().cast_mut().cast(), words.len()) };
     }
     for (word, value) in words.iter().zip(values) {
@@ -243,12 +238,12 @@ fn copy_in(values: &[[u8; WORD_BYTES]], words: &[AtomicU64]) {
     }
 }
 
-/// Loads these words, as many as there is room for, each by itself and in any order.
+/// Loads these words, one for each value, each by itself and in any order.
 #[inline]
 fn copy_out(words: &[AtomicU64], values: &mut [[u8; WORD_BYTES]]) {
     #[cfg(target_arch = "x86_64")]
     if words.len() >= STRING_WORDS_MIN && values.len() == words.len() {
-        // SAFETY: both are as long, and the values are the caller's alone.
+        // SAFETY: both have the same length, and the caller has the values to itself.
         return unsafe { copy_words(words.as_ptr().cast(), values.as_mut_ptr().cast(), words.len()) };
     }
     for (value, word) in values.iter_mut().zip(words) {
@@ -256,16 +251,17 @@ fn copy_out(words: &[AtomicU64], values: &mut [[u8; WORD_BYTES]]) {
     }
 }
 
-/// From this many words on the string instruction beats the loop, from core to core (docs/performance.md); of fewer
-/// words it needs as long to begin as it saves.
+/// From this many words on the string instruction beats the loop, from core to core (docs/performance.md);
+/// for fewer words its start-up costs as much as it saves.
 #[cfg(target_arch = "x86_64")]
 const STRING_WORDS_MIN: usize = 512;
 
-/// As so many relaxed loads and stores, by one instruction that moves whole cache lines where it can. Not by `memcpy`:
-/// to the compiler, one side of that may not change meanwhile, as it may when a peer breaks the protocol.
+/// Does the work of as many relaxed loads and stores, by one instruction that moves whole cache lines where
+/// it can. Not by `memcpy`: the compiler may assume that neither side changes meanwhile, but a peer that
+/// breaks the protocol can change one.
 ///
 /// # Safety
-/// So many words may be read at `from` and written at `to`, and do not overlap.
+/// `from` is valid for reads of that many words and `to` for writes, and the ranges do not overlap.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 unsafe fn copy_words(from: *const u64, to: *mut u64, words: usize) {
@@ -291,7 +287,7 @@ pub(crate) fn check_access(region_bytes: usize, offset: usize, bytes: usize, ali
     Ok(())
 }
 
-/// Checks the place of a park word in a region of `region_bytes` bytes, which may be a peer's.
+/// Checks the offset of a park word in a region of `region_bytes` bytes, which may be a peer's.
 #[inline]
 pub(crate) fn check_park_word(region_bytes: usize, offset: usize) -> Result<(), Error> {
     check_access(region_bytes, offset, size_of::<AtomicU32>(), align_of::<AtomicU32>())
@@ -332,7 +328,7 @@ mod tests {
         }
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let start = format!("{:x}-", region.base().addr());
-        // With advice of its own the region is a mapping of its own in the kernel's list.
+        // With its own advice the region is a separate mapping in the kernel's list.
         let lines = maps.lines().skip_while(|line| !line.starts_with(&start));
         let flags = lines.into_iter().find(|line| line.starts_with("VmFlags:")).unwrap();
         assert!(flags.split(' ').any(|flag| flag == "hg"), "{flags}");
@@ -346,7 +342,7 @@ mod tests {
         let mut copy = [0; 21];
         region.read(40, &mut copy).unwrap();
         assert_eq!(copy, source[..21]);
-        // SAFETY: only this thread knows this region, and it writes no more.
+        // SAFETY: only this thread knows this region, and it no longer writes.
         assert_eq!(unsafe { region.slice(40, 24) }.unwrap(), source);
         assert_eq!(region.word(56).unwrap().load(Ordering::Acquire).to_ne_bytes(), source[16..]);
         assert_eq!(region.word(32).unwrap().load(Ordering::Relaxed), 0, "bytes before the write are as they were");

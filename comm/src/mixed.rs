@@ -1,25 +1,24 @@
-//! `mixed`: one fabric made of several, each of which reaches some of the peers: `shm` those on the
-//! own host, `verbs` or `tcp` the others. This is `fabric: auto`, once it is decided who is reached
-//! how.
+//! `mixed`: one fabric made of several, each for some of the peers: `shm` for those on the own host, `verbs`
+//! or `tcp` for the others. This is `fabric: auto`, once the fabric of each peer is chosen.
 //!
-//! Here: finding the part for a peer, and waiting for deaths in all parts at once. Not here: which
-//! parts there are; whoever opens them decides.
+//! Here: finding the part for a peer, and waiting for deaths in all parts at once. Not here: the choice of
+//! parts, which is the caller's.
 //!
-//! How to make one, on each machine:
+//! To make one, on each machine:
 //! 1. Open the part that maps memory first ([`ShmFabric::open_group`](crate::shm::ShmFabric::open_group),
 //!    with the machines of this host) and take its
 //!    [`shared_region`](crate::shm::ShmFabric::shared_region). With no other machine on this host,
-//!    make an [`Region::anonymous`] instead.
-//! 2. Open the others on that region. Every part says [`Fabric::machines`] of the whole program, and
-//!    is to reach at least the peers it will be given.
+//!    make a [`Region::anonymous`] instead.
+//! 2. Open the others on that region. Every part reports [`Fabric::machines`] of the whole program, and must
+//!    reach at least the peers it will be given.
 //! 3. [`MixedFabric::new`] with the parts and the peers of each.
 //!
 //! Invariants
-//! - All parts share the own region, so a worker sleeps on its one park word, whoever writes. A part
-//!   whose peers cannot wake by that word themselves has a thread that does. At most one part tells its
-//!   peers who sleeps (`verbs`); then its `park` is taken.
-//! - The own shares go with the own region. A range is committed when every part has done what it needs for that.
-//! - Each peer has one part; a connection is that part's own, with no layer between.
+//! - All parts share the own region, so a worker sleeps on its one park word, with any writer. A part whose
+//!   peers cannot wake by that word themselves has a thread that does. At most one part tells its peers that
+//!   a thread sleeps (`verbs`); then its `park` is the one in use.
+//! - The own shares belong to the own region. A range is committed when every part has prepared it.
+//! - Each peer has one part; a connection is the part's own, with no layer between.
 
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
@@ -33,30 +32,30 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A fabric, and the peers to be reached by it.
+/// A fabric, and the peers it serves.
 pub struct Part {
-    /// On the region that all parts share.
+    /// Fabric on the region that all parts share.
     pub fabric: Box<dyn Fabric>,
-    /// Machines other than the own. The fabric may know more.
+    /// Machines other than the own. The fabric may know more of them.
     pub peers: Vec<MachineId>,
 }
 
-/// One machine's end of several fabrics. Dropping it drops its parts, and so leaves in order.
+/// One machine's end of several fabrics. Dropping it drops its parts, and so leaves gracefully.
 pub struct MixedFabric {
     parts: Vec<Arc<dyn Fabric>>,
-    /// The index of its part for each machine; for the own, none.
+    /// Index of the part of each machine; `None` for the own.
     routes: Vec<Option<usize>>,
     deaths: Arc<Liveness>,
-    /// One for each part.
+    /// One watcher for each part.
     watchers: Vec<JoinHandle<()>>,
 }
 
 impl MixedFabric {
-    /// Puts the parts together, and starts to watch each.
+    /// Combines the parts, and starts to watch each.
     ///
     /// # Errors
-    /// [`Error::Bootstrap`] when the parts are not of one machine, one program and one region, or
-    /// when a peer has no part or two; [`Error::System`] when there can be no further thread.
+    /// [`Error::Bootstrap`] when the parts are not of one machine, one program and one region, or when a peer
+    /// has no part or two; [`Error::System`] when no further thread can start.
     pub fn new(parts: Vec<Part>) -> Result<MixedFabric, Error> {
         let routes = routes(&parts)?;
         let parts: Vec<Arc<dyn Fabric>> = parts.into_iter().map(|part| Arc::from(part.fabric)).collect();
@@ -77,7 +76,7 @@ impl MixedFabric {
     }
 }
 
-/// The part of each machine, if every peer has one.
+/// Returns the part of each machine, if every peer has one.
 fn routes(parts: &[Part]) -> Result<Vec<Option<usize>>, Error> {
     let Some(first) = parts.first().map(|part| &part.fabric) else {
         return Err(Error::bootstrap("a mixed fabric of no fabric"));
@@ -110,8 +109,8 @@ fn routes(parts: &[Part]) -> Result<Vec<Option<usize>>, Error> {
     unreached.map_or(Ok(routes), |peer| Err(Error::bootstrap(format!("no fabric reaches {peer}"))))
 }
 
-/// The body of a watcher: until a peer of this part dies, or nobody watches any more. Whoever is
-/// told of one death ends the program, so the watcher looks for no second.
+/// Body of a watcher: waits until a peer of this part dies, or the watch ends. A reported death ends the
+/// program, so the watcher looks for no second one.
 fn watch(part: &dyn Fabric, deaths: &Liveness) {
     match part.watch(Duration::MAX) {
         Ok(Some(peer)) => deaths.mark_lost(peer, Loss::Died, part.cause(peer).unwrap_or_default()),
@@ -164,7 +163,7 @@ impl Fabric for MixedFabric {
         part.mapped(machine, share)
     }
 
-    /// By each part: the own shares, as the own region, are those of all of them.
+    /// Every part prepares it: the own shares, like the own region, belong to all of them.
     fn prepare_share(&self, share: &Share, range: Range<usize>) -> Result<(), Error> {
         self.parts.iter().try_for_each(|part| part.prepare_share(share, range.clone()))
     }
@@ -191,7 +190,7 @@ impl Drop for MixedFabric {
     fn drop(&mut self) {
         self.end_watch();
         for watcher in self.watchers.drain(..) {
-            // Should it have panicked, that has told of itself.
+            // A watcher that panicked has already reported it.
             let _ = watcher.join();
         }
     }

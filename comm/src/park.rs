@@ -1,13 +1,13 @@
-//! Sleeping and waking between processes: a shared futex on a park word. Pair P of `fabric.rs`
-//! lives here, both halves, for every fabric: who sleeps always does so on a word of the own
-//! region. Peers that map it wake it themselves; for others a thread of the fabric does.
+//! Sleeping and waking between processes: a shared futex on a park word. Pair P of `fabric.rs` lives here,
+//! both halves, for every fabric: a sleeper always sleeps on a word of the own region. Peers that map it wake
+//! it themselves; for others a thread of the fabric does.
 //!
-//! A park word is `AWAKE` or `ASLEEP`. Only its sleeper stores `ASLEEP`; whoever swaps it back to
-//! `AWAKE` before the sleeper does has woken it and owes the futex wake. A wake that comes late,
-//! for a sleep that is over, only makes the next sleep look again at its word.
+//! A park word is `AWAKE` or `ASLEEP`. Only its sleeper stores `ASLEEP`; the thread that swaps it back to
+//! `AWAKE` before the sleeper does is its waker and owes the futex wake. A late wake, for a sleep that is
+//! over, only makes the next sleep look again at its word.
 //!
-//! `model.rs` of this folder checks it in every interleaving, P1 and P2 included; nothing else of this crate is built
-//! then.
+//! `model.rs` of this folder checks it in every interleaving, P1 and P2 included; such a build contains
+//! nothing else of this crate.
 
 #[cfg(loom)]
 mod model;
@@ -26,7 +26,7 @@ use std::time::Duration;
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
-/// Sleeps on `word` until it is woken, unless there is work. See `Fabric::park`.
+/// Sleeps on `word` until a wake, unless there is work. See `Fabric::park`.
 pub(crate) fn park(word: &AtomicU32, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) -> Result<Wake, Error> {
     let deadline = Deadline::after(timeout);
     word.store(ASLEEP, Ordering::Relaxed);
@@ -37,15 +37,14 @@ pub(crate) fn park(word: &AtomicU32, timeout: Duration, is_idle: &mut dyn FnMut(
         return Ok(Wake::Work);
     }
     let slept = sleep_while_asleep(word, deadline);
-    // Acquire of pair R, with the Release swap in `wake`: also here, when the time was over just as
-    // somebody woke it.
+    // Acquire of pair R, with the Release swap in `wake`: also here, where a wake came just at the timeout.
     let was_woken = word.swap(AWAKE, Ordering::Acquire) == AWAKE;
     slept?;
     Ok(if was_woken { Wake::Woken } else { Wake::TimedOut })
 }
 
-/// Returns when the word is no more `ASLEEP` or the deadline has passed, whatever wakes it in
-/// between.
+/// Returns when the word is no longer `ASLEEP` or the deadline has passed, and goes back to sleep after any
+/// other wake.
 fn sleep_while_asleep(word: &AtomicU32, deadline: Deadline) -> Result<(), Error> {
     while word.load(Ordering::Relaxed) == ASLEEP {
         let left = deadline.left();
@@ -57,14 +56,14 @@ fn sleep_while_asleep(word: &AtomicU32, deadline: Deadline) -> Result<(), Error>
     Ok(())
 }
 
-/// One sleep on the word if it is `ASLEEP`, for so long at most; may end early.
+/// Sleeps once on the word if it is `ASLEEP`, for `left` at most; may end early.
 #[cfg(not(loom))]
 fn wait(word: &AtomicU32, left: Duration) -> Result<(), Error> {
     use rustix::io::Errno;
 
-    // Without end if it is more than the kernel can count.
+    // No timeout if it is more than the kernel can count.
     let left = futex::Timespec::try_from(left).ok();
-    // No PRIVATE flag: the waking side maps this word at another address, in another process.
+    // No PRIVATE flag: the waker maps this word at another address, in another process.
     match futex::wait(word, futex::Flags::empty(), ASLEEP, left.as_ref()) {
         Ok(()) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(()),
         Err(error) => Err(Error::system("sleeping on a park word")(error)),
@@ -81,10 +80,10 @@ fn end_sleep(word: &AtomicU32) -> Result<(), Error> {
 #[cfg(loom)]
 use model::{end_sleep, wait};
 
-/// Wakes who sleeps, or is about to, on `word`. See `Connection::wake`.
+/// Wakes the thread that sleeps, or is about to, on `word`. See `Connection::wake`.
 #[inline]
 pub(crate) fn wake(word: &AtomicU32) -> Result<(), Error> {
-    // P2, with P1 in `park`: what the caller wrote comes before this look at the word.
+    // P2, with P1 in `park`: the caller's writes come before this look at the word.
     fence(Ordering::SeqCst);
     if word.load(Ordering::Relaxed) == AWAKE {
         return Ok(());
@@ -92,11 +91,10 @@ pub(crate) fn wake(word: &AtomicU32) -> Result<(), Error> {
     wake_sleeper(word)
 }
 
-/// The rare half of `wake`: one of several threads wins the swap and pays for the system call.
+/// Rare half of `wake`: one of several threads wins the swap and pays for the system call.
 #[cold]
 fn wake_sleeper(word: &AtomicU32) -> Result<(), Error> {
-    // Release of pair R, with the Acquire swap in `park`: who was woken sees what was written
-    // before.
+    // Release of pair R, with the Acquire swap in `park`: the woken thread sees the waker's earlier writes.
     if word.swap(AWAKE, Ordering::Release) == ASLEEP {
         end_sleep(word)?;
     }
@@ -144,11 +142,11 @@ mod tests {
         let word = AtomicU32::new(AWAKE);
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| park(&word, Duration::from_secs(60), &mut || true).unwrap());
-            // A futex wake that hits the sleeper without anyone having taken back its announcement.
+            // A futex wake that hits the sleeper while its word still says `ASLEEP`.
             while futex::wake(&word, futex::Flags::empty(), 1).unwrap() == 0 {
                 std::thread::yield_now();
             }
-            // It must be asleep again: the word still says so, and the wait is entered once more.
+            // It must be asleep again: the word still says so, and the sleeper has entered the wait once more.
             while futex::wake(&word, futex::Flags::empty(), 1).unwrap() == 0 {
                 std::thread::yield_now();
             }

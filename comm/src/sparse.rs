@@ -1,8 +1,8 @@
-//! A mapping of a file of which only parts ever have memory.
+//! Mapping of a file of which only parts ever have memory.
 //!
-//! In a process that has its memory locked (`mlockall` with `MCL_FUTURE`) the system provides all pages of a mapping as
-//! it is made, and would make the file as large as it is long. So this one is accessible to nobody while it is made.
-//! Pages that are touched later are locked then.
+//! In a process that has its memory locked (`mlockall` with `MCL_FUTURE`) the system provides all pages of a
+//! new mapping, and would so allocate the whole file. So this mapping is inaccessible while it is made. Pages
+//! that are touched later are locked then.
 //!
 //! Invariant M1 of `memory.rs` holds for it, as long as the file does not shrink: it is readable and writable from its
 //! construction until it is dropped.
@@ -15,29 +15,29 @@ use std::ptr::{self, NonNull};
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mprotect, munmap};
 
-/// See the file's documentation.
+/// Mapping of a file, described at the top of this file.
 #[derive(Debug)]
 pub(crate) struct Sparse {
     start: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: addresses of memory that any thread may reach; who does so has the rules of `memory.rs`.
+// SAFETY: addresses of memory that any thread may reach; each access follows the rules of `memory.rs`.
 unsafe impl Send for Sparse {}
 // SAFETY: as above.
 unsafe impl Sync for Sparse {}
 
 impl Sparse {
-    /// Maps so many bytes of a file, which are there, from `offset` on, whole pages.
+    /// Maps `bytes` bytes of a file from `offset` on, whole pages that lie within the file.
     pub(crate) fn new(file: impl AsFd, offset: u64, bytes: usize) -> io::Result<Sparse> {
-        // SAFETY: a new mapping, wherever the system has room.
+        // SAFETY: a new mapping, at an address the system chooses.
         let start = unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::empty(), MapFlags::SHARED, file, offset) }?;
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("the system mapped address 0"))?;
         let sparse = Sparse { start, bytes };
-        // A core dump would have all of it, and make the pages that are not there: many times the memory of the host.
-        // SAFETY: the mapping just made; a dump changes nothing of it.
-        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontDump) }; // refused, a dump is large
-        // SAFETY: the mapping just made; nobody has a reference to it yet.
+        // A core dump would include all of it, and allocate the missing pages: many times the memory of the host.
+        // SAFETY: the mapping just made; dump advice changes nothing of it.
+        let _ = unsafe { madvise(start.as_ptr().cast(), bytes, Advice::LinuxDontDump) }; // refused: dumps are large
+        // SAFETY: the mapping just made; no reference to it exists yet.
         unsafe { mprotect(start.as_ptr().cast(), bytes, MprotectFlags::READ | MprotectFlags::WRITE) }?;
         Ok(sparse)
     }
@@ -53,7 +53,7 @@ impl Sparse {
 
 impl Drop for Sparse {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length; whoever had references into it borrowed it (M1).
+        // SAFETY: mapped by `new` with this length; every reference into it borrowed from it (M1).
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// Says to a child process of this test that it is one: what is locked is the whole process'.
+    /// Marks a child process of this test: locked memory concerns the whole process.
     const CHILD: &str = "COMM_TEST_LOCKED";
 
     #[test]
@@ -87,7 +87,7 @@ mod tests {
         let sparse = Sparse::new(&file, 4096, BYTES).unwrap();
         let taken = || fstat(&file).unwrap().st_blocks as usize * 512;
         assert_eq!(taken(), 0);
-        // SAFETY: within the mapping, which nobody else has.
+        // SAFETY: within the mapping, which this test has to itself.
         unsafe { sparse.start().add(sparse.bytes() - 1).write(7) };
         assert!((1..4 << 20).contains(&taken()), "{} bytes", taken());
     }

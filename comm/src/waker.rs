@@ -1,10 +1,10 @@
-//! Waking a thread of a fabric that sleeps in a poller: an event counter, readable from `wake` to `clear`.
+//! Wakes a thread of a fabric that sleeps in a poller: an event counter, readable from `wake` to `clear`.
 
 use crate::error::Error;
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Wakes whoever polls it.
+/// Waker of the thread that polls it.
 #[derive(Debug)]
 pub(crate) struct Waker(OwnedFd);
 
@@ -14,15 +14,15 @@ impl Waker {
         counter.map(Waker).map_err(Error::system("making an event counter"))
     }
 
-    /// Wakes whoever polls it now, or will before `clear`.
+    /// Wakes the thread that polls it now, or will before `clear`.
     pub(crate) fn wake(&self) {
-        // It fails only when the counter is full, which wakes as well; a non-blocking write is never interrupted.
+        // It fails only when the counter is full, which wakes too; a non-blocking write is never interrupted.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Takes back all wakes so far.
+    /// Clears all wakes so far.
     pub(crate) fn clear(&self) {
-        // It fails only when nobody has woken since.
+        // It fails only without a wake since the last `clear`.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }

@@ -1,6 +1,6 @@
-//! The cases of shares: orders W, R and C, bounds, commit and release, reads in plenty, and the death of either side.
+//! Cases of shares: orders W, R and C, bounds, commit and release, many reads, and the death of either side.
 //!
-//! Messages between the cases are barriers: a write to every peer, on the same connections, and a look at what came.
+//! Messages between the cases are barriers: a write to every peer, on the same connections, and a wait for theirs.
 
 use super::{BARRIER, Effort, LINE_BYTES, MACHINES_MAX, MAIN, Machine, PARK_WAKE, SHARE_FLAG, load, peers, stream};
 use crate::{
@@ -11,21 +11,21 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const UNIT: usize = SHARE_UNIT_BYTES;
-/// A share of which all is used in the end.
+/// A share that the cases use in full.
 const SMALL: ShareId = ShareId(0);
 const SMALL_BYTES: usize = 48 * UNIT;
-/// One of which little is used.
+/// A share of which the cases use little.
 const SPARSE: ShareId = ShareId(SHARES_MAX as u8 - 1);
 const SPARSE_BYTES: usize = (1 << 36) + UNIT;
-/// Where in it something is: across the border between two of its units, and of the chunks of 64 MiB that `verbs`
-/// makes, the last of which is short.
+/// Offset in it across a border of two units that is also a border of two of the 64 MiB chunks of `verbs`;
+/// the last chunk is short.
 const SPARSE_AT: usize = (1 << 36) - 4096;
 
-/// What the stream writes at once, and how many of them beside each other: no machine is so far ahead of another.
+/// Length of one write of the stream, and number of places for such writes: no machine gets as far ahead of another.
 const BLOCK_BYTES: usize = 8 << 10;
 const BLOCKS: u64 = 2 * MACHINES_MAX as u64;
 
-/// Looks until `look` has found something, and lets the fabric go on meanwhile.
+/// Calls `look` until it returns something, and polls the fabric meanwhile.
 fn wait<R>(fabric: &dyn Fabric, timeout: Duration, what: &str, mut look: impl FnMut() -> Option<R>) -> R {
     let start = Instant::now();
     loop {
@@ -38,7 +38,7 @@ fn wait<R>(fabric: &dyn Fabric, timeout: Duration, what: &str, mut look: impl Fn
     }
 }
 
-/// Takes a ticket when it is there.
+/// Takes a read once it has come.
 fn take(
     fabric: &dyn Fabric,
     connection: &mut dyn Connection,
@@ -58,12 +58,12 @@ fn take(
     })
 }
 
-/// Whether an access was found to be one that nobody may make.
+/// Returns whether an access was refused as one that no machine may make.
 fn is_refused<R>(result: &Result<R, Error>) -> bool {
     matches!(result, Err(Error::Misaligned { .. } | Error::OutOfRange { .. } | Error::NoSuchShare { .. }))
 }
 
-/// Bytes for a place in a share, whose words say where they belong.
+/// Bytes for a place in a share; each word says where it belongs.
 fn stamped(machine: MachineId, number: u64, bytes: usize) -> Vec<u8> {
     stream::stamped(machine, 7, number, bytes)
 }
@@ -73,7 +73,7 @@ impl Machine<'_> {
         self.effort.timeout
     }
 
-    /// Reads from the next machine, and waits for it.
+    /// Reads from the next machine, and waits for the result.
     fn read_next(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Vec<u8>, Error> {
         let (fabric, timeout) = (self.fabric, self.timeout());
         let next = self.next();
@@ -86,7 +86,7 @@ impl Machine<'_> {
         own.expect("the own shares are mapped")
     }
 
-    /// All cases of shares.
+    /// Runs all cases of shares.
     pub(super) fn uses_shares(&mut self) {
         self.opens_shares();
         self.barrier();
@@ -103,7 +103,7 @@ impl Machine<'_> {
         self.has_lost_nobody();
     }
 
-    /// Shares that are not open, and those that cannot be opened.
+    /// Opens of unknown shares, and of shares that cannot be opened.
     fn opens_shares(&mut self) {
         let fabric = self.fabric;
         let next = self.next();
@@ -128,11 +128,11 @@ impl Machine<'_> {
         }
     }
 
-    /// Bounds, and what is inside and not committed: refused, and nobody dies of it.
+    /// Accesses out of bounds, and to uncommitted ranges, are refused, and no machine dies of them.
     fn is_refused_what_is_not_committed(&mut self) {
         let fabric = self.fabric;
         let next = self.next();
-        // The first access of a connection to a share, when it does not know how long that is.
+        // First access of a connection to a share whose length it does not know yet.
         for offset in [1 << 60, usize::MAX - 7, 1 << 40] {
             let written = next.write_share(SMALL, offset, &[1; 8]);
             assert!(matches!(written, Err(Error::OutOfRange { .. })), "{offset}: {written:?}");
@@ -153,7 +153,7 @@ impl Machine<'_> {
         assert!(matches!(written, Err(Error::NotCommitted { .. })), "{written:?}");
         let read = self.read_next(SMALL, 0, 8);
         assert!(matches!(read, Err(Error::NotCommitted { offset: 0, bytes: 8, .. })), "{read:?}");
-        // However long it is, it takes no memory; and what is behind it comes.
+        // A read of any length takes no memory, and the writes behind it arrive.
         let long = self.next().read_share(SPARSE, 0, SPARSE_BYTES).unwrap();
         let room = self.next().take(long, &mut [0; 8]);
         assert!(matches!(room, Err(Error::WrongRoom { bytes: SPARSE_BYTES, .. })), "{room:?}");
@@ -165,7 +165,7 @@ impl Machine<'_> {
         assert!(matches!(fabric.commit(SMALL, 8..UNIT), Err(Error::Misaligned { .. })));
         self.barrier();
 
-        // One unit is: what is in part beside it is refused whole.
+        // One unit is committed: an access that is partly outside of it is refused whole.
         fabric.commit(SMALL, UNIT..2 * UNIT).unwrap();
         self.barrier();
         let next = self.next();
@@ -185,7 +185,7 @@ impl Machine<'_> {
         assert!(own.is_committed(UNIT, UNIT) && !own.is_committed(UNIT - 8, 16));
     }
 
-    /// Orders C, W and R, and that a read sees earlier writes of its connection.
+    /// Orders C, W and R; a read sees earlier writes of its connection.
     fn uses_what_was_committed(&mut self) {
         let fabric = self.fabric;
         let (own, previous) = (fabric.machine(), self.previous());
@@ -217,7 +217,7 @@ impl Machine<'_> {
             assert!(copy == stamped(previous, number, bytes), "write {number} of {previous} is not whole");
         }
         self.barrier();
-        // R: what the owner stores before it sends a message.
+        // R: the owner's store before its message.
         let word = 3 * UNIT / 8;
         self.own(SMALL).words()[word].store(70 + u64::from(own.0), Ordering::Relaxed);
         self.barrier();
@@ -230,7 +230,7 @@ impl Machine<'_> {
         }
     }
 
-    /// More than may be under way at once, by all machines at once, taken in another order; one is never taken.
+    /// All machines have more reads under way than the limit, and take them in another order; one is never taken.
     fn reads_in_plenty(&mut self) {
         let fabric = self.fabric;
         let (own, timeout) = (fabric.machine(), self.timeout());
@@ -272,7 +272,7 @@ impl Machine<'_> {
         let fabric = self.fabric;
         let (own, previous, timeout) = (fabric.machine(), self.previous(), self.timeout());
         let share = self.own(SMALL);
-        // Where each says its round in its own share, before it says it in a message.
+        // Each machine stores its round in its own share before it sends it in a message.
         let round_at = SMALL_BYTES - UNIT;
         share.words()[round_at / 8].store(0, Ordering::Relaxed);
         self.barrier();
@@ -306,8 +306,8 @@ impl Machine<'_> {
         }
     }
 
-    /// A range that is given back, after all have said that they do not use it any more; one that is used nevertheless;
-    /// and the same range committed again.
+    /// A range that is released after all machines have stopped using it; a use of it in spite of that; and a
+    /// second commit of the same range.
     fn releases(&mut self) {
         let fabric = self.fabric;
         let own = self.own(SMALL);
@@ -339,7 +339,7 @@ impl Machine<'_> {
         assert_eq!(own.words()[last / 8].load(Ordering::Relaxed), u64::from_ne_bytes([9; 8]));
         fabric.release(SMALL, range.clone()).unwrap();
         self.barrier();
-        // Late: nobody dies of it, and what comes after it on the connection comes.
+        // Too late: no machine dies of it, and the writes after it on the connection arrive.
         match self.next().write_share(SMALL, last, &[5; 4096]) {
             Ok(()) | Err(Error::NotCommitted { .. }) => {}
             other => panic!("{other:?}"),
@@ -350,12 +350,12 @@ impl Machine<'_> {
     }
 }
 
-/// Run by all machines of a rack, three or more, of which `victim` dies amid reads, its own and those of others: it
-/// calls `die` when all is under way. The others are told, get what they read of it or learn that it will not come, and
-/// go on.
+/// Death amid reads, run by all machines of a rack, three or more. `victim` dies while reads of its own and
+/// of others are under way: it calls `die` at that point. The others learn of the death, get each read or an
+/// error for it, and go on.
 ///
 /// # Panics
-/// If somebody waits for ever, or what machines that live do with each other's shares does not go on.
+/// If a machine waits for ever, or the surviving machines cannot use each other's shares.
 pub fn shares_outlive_a_machine(fabric: &dyn Fabric, victim: MachineId, timeout: Duration, die: impl FnOnce()) {
     let effort = Effort { timeout, ..Effort::full() };
     let mut machine = Machine::new(fabric, &effort);
@@ -372,7 +372,7 @@ pub fn shares_outlive_a_machine(fabric: &dyn Fabric, victim: MachineId, timeout:
     };
     if own == victim {
         peers(fabric).for_each(|peer| drop(begin(&mut machine, peer)));
-        // What it has sent may die with it: not before all others have come past the barrier.
+        // Its own messages may die with the victim: it waits until all others are past the barrier.
         let is_there = |peer| load(fabric.region(), BARRIER + LINE_BYTES * usize::from(peer)) > 1;
         let are_there = || peers(fabric).all(|peer| is_there(peer.0)).then_some(());
         wait(fabric, timeout, "the others did not come past the barrier", are_there);
@@ -397,7 +397,7 @@ pub fn shares_outlive_a_machine(fabric: &dyn Fabric, victim: MachineId, timeout:
         }
         let _ = connection.write_share(SMALL, offset, &[1; 4096]).and_then(|()| connection.flush());
     }
-    // The dead are no excuse for accesses that nobody may make: to a share that was used, and to one that is not known.
+    // The death of the owner excuses no invalid access: neither to a share that was used, nor to an unknown one.
     for share in [SMALL, SPARSE] {
         for (offset, bytes) in [(0, 0), (4, 8), (usize::MAX - 7, 8), (1 << 60, 8), (8, usize::MAX - 7)] {
             let refused = connection.read_share(share, offset, bytes);
@@ -408,7 +408,7 @@ pub fn shares_outlive_a_machine(fabric: &dyn Fabric, victim: MachineId, timeout:
             assert!(is_refused(&refused), "{share} {offset}: {refused:?}");
         }
     }
-    // What a share might have, and the dead will not send, takes no memory.
+    // A read that the dead owner will never send takes no memory.
     match connection.read_share(SPARSE, 0, 1 << 41) {
         Ok(ticket) => assert!(matches!(connection.take(ticket, &mut [0; 8]), Err(Error::WrongRoom { .. }))),
         other => assert!(matches!(other, Err(Error::NoSuchShare { .. })), "{other:?}"),

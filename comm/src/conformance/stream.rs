@@ -1,13 +1,12 @@
-//! The case of many writes: each machine streams stamped writes of random sizes to the next, over
-//! two lanes at once, each lane with a thread and connections of its own. The reader checks that
-//! every write is whole, that all come, in order, and that lanes do not touch one another.
+//! Case of many writes: each machine streams stamped writes of random sizes to the next, over two lanes at
+//! once, each lane with its own thread and connections. The reader checks that every write is whole, that all
+//! arrive, in order, and that lanes do not touch one another.
 //!
-//! A lane of a region is a ring of slots, then a guard line that must stay 0, then the word in
-//! which the reader of the lane that goes out of this machine says how many writes it has consumed. A
-//! write ends at the end of its slot; its flag is its number. Writes come in bursts, and the reader
-//! waits for the flag of the last of a burst only: the others must be there by then, without a look
-//! at their flags (pair W). Several bursts, with wakes between them, wait for one flush, as they do
-//! in a worker's turn.
+//! A lane of a region is a ring of slots, then a guard line that must stay 0, then the word in which the
+//! reader of this machine's outgoing lane counts the writes it has consumed. A write ends at the end of its
+//! slot; its flag is its number. Writes come in bursts, and the reader waits only for the flag of the last of
+//! a burst: the others must be there by then, without a look at their flags (pair W). Several bursts, with
+//! wakes between them, wait for one flush, as in a worker's turn.
 
 use super::{Effort, LANES, LINE_BYTES, PARK_LANE, STREAM, load};
 use crate::{Connection, Fabric, MachineId, WORD_BYTES, Wake, WorkerId};
@@ -18,7 +17,7 @@ const BURST_MAX: u64 = 8;
 const GUARD: usize = SLOTS as usize * SLOT_BYTES;
 const CONSUMED: usize = GUARD + LINE_BYTES;
 pub(super) const LANE_BYTES: usize = CONSUMED + LINE_BYTES;
-/// Looks without success before a lane's thread sleeps.
+/// Unsuccessful looks before a lane's thread sleeps.
 const LOOKS: u32 = 16;
 
 /// Scatters the bits of `value` (the finalizer of SplitMix64).
@@ -32,8 +31,8 @@ fn seed(machine: MachineId, lane: usize, number: u64) -> u64 {
     mix(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(machine.0) << 48) ^ ((lane as u64) << 56))
 }
 
-/// The bytes of write `number` of a lane of `machine`: every word says where it belongs, and the
-/// last one is `number`.
+/// Returns the bytes of write `number` of a lane of `machine`: every word says where it belongs, and the last
+/// one is `number`.
 pub(super) fn stamped(machine: MachineId, lane: usize, number: u64, bytes: usize) -> Vec<u8> {
     let start = seed(machine, lane, number);
     let words = bytes / WORD_BYTES;
@@ -41,7 +40,7 @@ pub(super) fn stamped(machine: MachineId, lane: usize, number: u64, bytes: usize
     body.chain([number.to_ne_bytes()]).flatten().collect()
 }
 
-/// Length of write `number`, known to both sides.
+/// Length of write `number`, which both sides compute.
 fn bytes_of(machine: MachineId, lane: usize, number: u64) -> usize {
     let words = SLOT_BYTES / WORD_BYTES;
     WORD_BYTES * (1 + seed(machine, lane, !number) as usize % words)
@@ -52,12 +51,12 @@ fn burst_end(machine: MachineId, lane: usize, first: u64, writes: u64) -> u64 {
     (first + mix(seed(machine, lane, first)) % BURST_MAX).min(writes)
 }
 
-/// Offset just behind the slot of write `number`.
+/// Offset of the end of the slot of write `number`.
 fn slot_end(lane: usize, number: u64) -> usize {
     STREAM + lane * LANE_BYTES + ((number % SLOTS) as usize + 1) * SLOT_BYTES
 }
 
-/// Runs the case on one machine, and returns when all its writes are consumed and it has consumed all.
+/// Runs the case on one machine. Returns when all its writes are consumed and it has consumed all others'.
 pub(super) fn run(fabric: &dyn Fabric, effort: &Effort) {
     let writes = effort.writes.div_ceil(u64::from(fabric.machines()) * LANES as u64);
     std::thread::scope(|scope| {
@@ -71,18 +70,18 @@ pub(super) fn run(fabric: &dyn Fabric, effort: &Effort) {
     }
 }
 
-/// The worker whose connections this lane uses.
+/// Returns the worker that owns this lane's connections.
 fn worker_of(lane: usize) -> WorkerId {
     WorkerId(1 + lane as u16)
 }
 
-/// What one thread sends and takes.
+/// Sending and receiving half of one thread.
 struct Lane<'a> {
     fabric: &'a dyn Fabric,
     lane: usize,
     writes: u64,
     next: Box<dyn Connection>,
-    /// The way back to the previous machine, where that is not the next.
+    /// Connection back to the previous machine, where that is not the next one.
     previous: Option<Box<dyn Connection>>,
     previous_id: MachineId,
     sent: u64,
@@ -136,7 +135,7 @@ impl<'a> Lane<'a> {
                 assert_ne!(woke, Wake::TimedOut, "lane {}: sent {}, took {}", self.lane, self.sent, self.consumed);
             }
         }
-        // The last acknowledgement may wait still.
+        // The last acknowledgement may still wait.
         self.flush();
     }
 
@@ -152,7 +151,7 @@ impl<'a> Lane<'a> {
         PARK_LANE + self.lane * LINE_BYTES
     }
 
-    /// How many of this machine's writes the next one has consumed.
+    /// Number of this machine's writes that the next one has consumed.
     fn acknowledged(&self) -> u64 {
         load(self.fabric.region(), STREAM + self.lane * LANE_BYTES + CONSUMED)
     }
@@ -169,8 +168,8 @@ impl<'a> Lane<'a> {
     fn can_take(&self) -> bool {
         let last = burst_end(self.previous_id, self.lane, self.consumed + 1, self.writes);
         let flag = load(self.fabric.region(), slot_end(self.lane, last) - WORD_BYTES);
-        // The slot holds a write of an earlier turn of the ring, or this one: never a later one,
-        // never another's.
+        // The slot holds a write of an earlier turn of the ring, or this one: never a later one, never one of
+        // another machine.
         assert!(flag == last || flag + SLOTS == last || flag == 0, "flag {flag} where {last} belongs");
         self.consumed < self.writes && flag == last
     }
@@ -181,7 +180,7 @@ impl<'a> Lane<'a> {
         for number in self.sent + 1..=last {
             let mut source = stamped(own, self.lane, number, bytes_of(own, self.lane, number));
             self.next.write(&source, slot_end(self.lane, number) - source.len()).unwrap();
-            // The source is ours again.
+            // The caller may use the source again.
             source.fill(0xee);
         }
         self.next.wake(self.park_word()).unwrap();

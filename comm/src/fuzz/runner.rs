@@ -1,13 +1,13 @@
-//! Runs a test of bytes from a network as often as is asked for, and says which input made it fail.
+//! Runs a test of bytes from a network for the configured number of inputs, and reports the input that made it fail.
 
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
 use super::Random;
 
-/// Inputs where nothing else is said.
+/// Default number of inputs.
 const INPUTS: u64 = 2_000;
-/// Inputs that cost a key exchange each are this many times fewer.
+/// Divisor of the number of inputs that each cost a key exchange.
 const SLOW: u64 = 10;
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -37,7 +37,7 @@ fn repeat(name: &str, inputs: u64, mut test: impl FnMut(Random<'_>)) {
     println!("{name}: {inputs} inputs, seed {seed}");
 }
 
-/// Prints which input it was, when it is dropped by a panic.
+/// Prints the input's number when a panic drops it.
 struct Failing<'a> {
     name: &'a str,
     seed: u64,

@@ -18,10 +18,10 @@ fn group(host: usize) -> Vec<MachineId> {
     (0..4).map(MachineId).filter(|machine| HOSTS[usize::from(machine.0)] == host).collect()
 }
 
-/// What joins the two hosts: opens a machine's end of it on a region.
+/// Network between the two hosts: opens a machine's end of it on a region.
 type Join<'a> = &'a (dyn Fn(MachineId, Arc<Region>) -> Box<dyn Fabric> + Sync);
 
-/// Machine `machine` of the two hosts.
+/// Opens machine `machine` of the two hosts.
 fn open(machine: MachineId, segments: &[shm::Segments; 2], join: Join<'_>) -> MixedFabric {
     let host = HOSTS[usize::from(machine.0)];
     let local = group(host);
@@ -93,7 +93,7 @@ fn a_death_in_any_part_is_noticed() {
         conformance::notices_death(fabric, MachineId(3), TIMEOUT, || ());
         assert_eq!(fabric.cause(MachineId(3)).as_deref(), Some("it was killed"));
     }
-    // By the network too, though its own part is the memory that both map.
+    // Also by the network, though the part of this peer is the memory that both map.
     assert_eq!(fabrics[1].watch(TIMEOUT).unwrap(), Some(MachineId(3)));
 }
 

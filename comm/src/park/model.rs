@@ -1,9 +1,9 @@
-//! The futex as loom sees it, and loom models of pair P: `cargo dev loom`, or
+//! The futex in loom, and loom models of pair P: `cargo dev loom`, or
 //! `RUSTFLAGS="--cfg loom" cargo test -p gossamer-comm --release --lib loom_`.
 //!
-//! [`wait`] and [`end_sleep`] keep the promise of the system calls: looking at the word and falling asleep are one step
-//! for whoever wakes. There is no time limit in a sleep: it would only hide a wake-up that is lost, which is a deadlock
-//! here, and loom reports it.
+//! [`wait`] and [`end_sleep`] keep the promise of the system calls: to a waker, the look at the word and
+//! falling asleep are one step. A sleep has no timeout, which would only hide a lost wake-up; without one,
+//! that is a deadlock, and loom reports it.
 
 use super::{ASLEEP, AtomicU32, Ordering};
 use crate::error::Error;
@@ -15,7 +15,7 @@ loom::lazy_static! {
     static ref WOKEN: Condvar = Condvar::new();
 }
 
-/// Sleeps if the word is `ASLEEP`. Who sleeps on another word may end it, as a signal may.
+/// Sleeps if the word is `ASLEEP`. A wake for another word may end the sleep, as a signal may.
 pub(super) fn wait(word: &AtomicU32, _: Duration) -> Result<(), Error> {
     let kernel = KERNEL.lock().expect("no model panics in here");
     if word.load(Ordering::Relaxed) == ASLEEP {
@@ -24,7 +24,7 @@ pub(super) fn wait(word: &AtomicU32, _: Duration) -> Result<(), Error> {
     Ok(())
 }
 
-/// Wakes all who sleep.
+/// Wakes all sleepers.
 pub(super) fn end_sleep(_: &AtomicU32) -> Result<(), Error> {
     let _kernel = KERNEL.lock().expect("no model panics in here");
     WOKEN.notify_all();
@@ -40,15 +40,14 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// Explores a model. At most 3 times may a thread be interrupted where it would not wait by itself, unless
-    /// `LOOM_MAX_PREEMPTIONS` says otherwise.
+    /// Explores a model with at most 3 preemptions, unless `LOOM_MAX_PREEMPTIONS` says otherwise.
     fn explore(model: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(3));
         builder.check(model);
     }
 
-    /// A region: one park word, a flag for each of those who write, and what stands before the flags.
+    /// A region: one park word, a flag for each writer, and the words before the flags.
     struct Memory {
         park: AtomicU32,
         flags: [AtomicU64; 2],
@@ -76,13 +75,13 @@ mod tests {
             self.flags[place].store(value, Ordering::Release);
         }
 
-        /// What has come so far.
+        /// Returns the sum of all values that have arrived.
         fn sum(&self) -> u64 {
             // Pairs with the Release in `publish`.
             self.flags.iter().map(|flag| flag.load(Ordering::Acquire)).sum()
         }
 
-        /// Sleeps, with no limit, until so much has come.
+        /// Sleeps, with no timeout, until the sum is `sum`.
         fn wait_for(&self, sum: u64) {
             while self.sum() < sum {
                 park(&self.park, Duration::MAX, &mut || self.sum() < sum).unwrap();
@@ -116,7 +115,7 @@ mod tests {
         });
     }
 
-    /// Both sides sleep in turn, each on a word of its own.
+    /// Both sides sleep in turn, each on its own word.
     #[test]
     fn loom_park_there_and_back() {
         explore(|| {
@@ -132,7 +131,7 @@ mod tests {
         });
     }
 
-    /// Whoever was woken sees what was written before, also where the time was over just then.
+    /// The woken thread sees the waker's earlier writes, even if its timeout passed at the same moment.
     fn woken_sees(timeout: Duration) {
         explore(move || {
             let memory = memory();
@@ -158,7 +157,7 @@ mod tests {
         woken_sees(Duration::ZERO);
     }
 
-    /// That the models can fail: a wake without P2 is lost.
+    /// The models can fail: a wake without P2 is lost.
     #[test]
     #[should_panic(expected = "deadlock")]
     fn loom_park_without_the_fence_loses_a_wake() {

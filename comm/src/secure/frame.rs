@@ -1,11 +1,11 @@
-//! Messages over an authenticated session, sealed frame by frame, without any socket. Not here: the
-//! handshake before it, and the stream that carries it.
+//! Messages over an authenticated session, sealed frame by frame, without any socket. Not here: the handshake
+//! before it, and the stream that carries it.
 //!
-//! A frame is `[length u16][sealed: marker u8, part of a message]`, little endian. The marker says
-//! whether the message goes on in the next frame. Frames are numbered on both sides and the number
-//! is part of the seal: one that is changed, repeated, left out or out of order does not open.
+//! A frame is `[length u16][sealed: marker u8, part of a message]`, little endian. The marker says whether
+//! the message continues in the next frame. Both sides number the frames and the number is part of the seal:
+//! a frame that is changed, repeated, left out or out of order does not open.
 //!
-//! The reader keeps at most one frame, and of a message no more than its caller's limit.
+//! The reader buffers at most one frame, and of a message no more than its caller's limit.
 
 use super::handshake::Session;
 use crate::error::Error;
@@ -16,14 +16,14 @@ const LENGTH_BYTES: usize = 2;
 const SEAL_BYTES: usize = 16;
 /// Most bytes of a message in one frame: a sealed frame is at most 65,535 bytes long.
 const PART_BYTES_MAX: usize = u16::MAX as usize - SEAL_BYTES - 1;
-/// Longest frame with its length.
+/// Length of the longest frame, length field included.
 pub(super) const FRAME_BYTES_MAX: usize = LENGTH_BYTES + u16::MAX as usize;
 const _: () = assert!(1 + PART_BYTES_MAX + SEAL_BYTES == 65_535 && FRAME_BYTES_MAX == 65_537);
 
 const GOES_ON: u8 = 0;
 const LAST: u8 = 1;
 
-/// What is wrong with bytes that came over a session.
+/// Reason why received bytes of a session are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Broken {
     /// Not sealed by the other side.
@@ -32,25 +32,25 @@ pub(super) enum Broken {
     TooLong { limit_bytes: usize },
 }
 
-/// Seals what goes out.
+/// Seals outgoing messages.
 pub(super) struct Sealer {
     noise: Arc<StatelessTransportState>,
     next: u64,
     plain: Vec<u8>,
 }
 
-/// Opens what comes in.
+/// Opens incoming frames.
 pub(super) struct Opener {
     noise: Arc<StatelessTransportState>,
     next: u64,
     /// Sealed bytes that were received and not opened yet.
     received: Vec<u8>,
-    /// The message so far.
+    /// Parts of the current message so far.
     message: Vec<u8>,
     plain: Box<[u8]>,
 }
 
-/// The two directions of a session.
+/// Splits a session into its two directions.
 pub(super) fn split(session: Session) -> (Opener, Sealer) {
     let Session { noise, next_out, next_in } = session;
     let noise = Arc::new(noise);
@@ -88,17 +88,17 @@ impl Sealer {
 }
 
 impl Opener {
-    /// Takes bytes that came.
+    /// Appends received bytes.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         self.received.extend_from_slice(bytes);
     }
 
-    /// Whether bytes of an unfinished message are here.
+    /// Returns whether bytes of an unfinished message are buffered.
     pub(super) fn is_within_message(&self) -> bool {
         !self.received.is_empty() || !self.message.is_empty()
     }
 
-    /// The next message of at most `limit_bytes`, or `None` until more is fed.
+    /// Returns the next message of at most `limit_bytes`, or `None` until more is fed.
     pub(super) fn next(&mut self, limit_bytes: usize) -> Result<Option<Vec<u8>>, Broken> {
         let mut taken = 0;
         let result = loop {
@@ -123,7 +123,7 @@ impl Opener {
             self.message.extend_from_slice(part);
             match *marker {
                 LAST => break Ok(Some(std::mem::take(&mut self.message))),
-                // A message in empty parts would never end.
+                // A message of endless empty parts would never end.
                 GOES_ON if !part.is_empty() => {}
                 _ => break Err(Broken::Tampered),
             }
@@ -135,7 +135,7 @@ impl Opener {
 
 #[cfg(any(test, feature = "fuzz"))]
 impl Sealer {
-    /// Seals a frame with this inside, marker and all, as only a broken or malicious program does.
+    /// Seals a frame with this content, marker included, as only a broken or malicious program does.
     pub(super) fn seal_as_it_is(&mut self, plain: &[u8], out: &mut Vec<u8>) {
         let sealed_bytes = plain.len() + SEAL_BYTES;
         out.extend_from_slice(&(sealed_bytes as u16).to_le_bytes());
@@ -148,7 +148,7 @@ impl Sealer {
 
 #[cfg(any(test, feature = "fuzz"))]
 impl Opener {
-    /// Forgets what came, and goes on with the next frame of `sealer`: for tests that break many
+    /// Forgets all received bytes, and continues with the next frame of `sealer`: for tests that break many
     /// sessions and need not make each anew.
     pub(super) fn rejoin(&mut self, sealer: &Sealer) {
         self.received.clear();
@@ -156,7 +156,7 @@ impl Opener {
         self.next = sealer.next;
     }
 
-    /// How much is kept for the other side.
+    /// Returns the number of bytes buffered for the other side.
     pub(super) fn kept_bytes(&self) -> usize {
         self.received.len() + self.message.len()
     }
@@ -195,7 +195,7 @@ mod tests {
         sealer.seal(&vec![1; PART_BYTES_MAX + 10], &mut wire).unwrap();
         let second = FRAME_BYTES_MAX;
         assert!(!opener.is_within_message() && opener.kept_bytes() == 0);
-        // Within a length, within a frame, between two frames, within the second.
+        // Within a length, within a frame, between two frames, within the second frame.
         for (from, to, kept_bytes) in
             [(0, 1, 1), (1, 9, 9), (9, second, PART_BYTES_MAX), (second, second + 7, PART_BYTES_MAX + 7)]
         {
@@ -229,7 +229,7 @@ mod tests {
         our_sealer.seal(b"there", &mut wire).unwrap();
         their_opener.feed(&wire);
         assert_eq!(their_opener.next(5).unwrap().unwrap(), b"there");
-        // What we sent, sent back to us.
+        // Our own frames, sent back to us.
         our_opener.feed(&wire);
         assert_eq!(our_opener.next(5), Err(Broken::Tampered));
         let (mut our_opener, mut wire) = (split(sessions().0).0, Vec::new());

@@ -1,5 +1,5 @@
-//! Real traffic, changed at random: no change makes anything panic, hang, or keep more than it should, and none is
-//! taken for the real thing. Each test here is one input's; `crate::fuzz` says where inputs come from.
+//! Real traffic with random changes: no change causes a panic, a hang, or too large a buffer, and none passes
+//! for the real message. Each test here handles one input; `crate::fuzz` describes the sources of inputs.
 
 use super::frame::{self, FRAME_BYTES_MAX};
 use super::handshake::{self, Initiator, MESSAGE_BYTES_MAX, Responder, Session};
@@ -28,7 +28,7 @@ pub(crate) fn sessions() -> (Session, Session) {
     (session, confirming.confirm(content(&third)).unwrap())
 }
 
-/// For a fuzzer: its input from a stranger, and as changes to real messages of the handshake.
+/// For a fuzzer: its input as bytes of a stranger, and as changes to real messages of the handshake.
 pub fn handshake() -> Target {
     let key = Key::generate().unwrap();
     let (mut first, mut later) = (first_messages(), later_messages());
@@ -83,7 +83,7 @@ fn later_messages() -> impl FnMut(Random<'_>) {
     }
 }
 
-/// For a fuzzer: its input as changes to real frames, and as what one who has the key seals.
+/// For a fuzzer: its input as changes to real frames, and as sealed content of a key holder.
 pub fn frames() -> Target {
     let (mut mutated, mut nonsense) = (mutated_frames(), sealed_nonsense());
     Box::new(move |input| {
@@ -117,7 +117,7 @@ fn mutated_frames() -> impl FnMut(Random<'_>) {
     }
 }
 
-/// Frames that open, whatever is in them.
+/// Feeds frames that open and have arbitrary content.
 fn sealed_nonsense() -> impl FnMut(&[u8]) {
     let (ours, theirs) = sessions();
     let ((_, mut sealer), (mut opener, _)) = (frame::split(ours), frame::split(theirs));
@@ -164,7 +164,7 @@ mod tests {
         });
     }
 
-    /// What a fuzzer calls holds for input of all kinds.
+    /// The fuzz targets hold for input of all kinds.
     #[test]
     fn the_targets_take_everything() {
         let (mut handshake, mut frames) = (handshake(), frames());

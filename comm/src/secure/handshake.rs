@@ -1,18 +1,19 @@
-//! Who is there: the three messages with which a connection begins, without any socket, so that they
-//! can be tested by the million. Not here: carrying them (`stream.rs`, and the tcp fabric), and what
-//! follows them (`frame.rs`).
+//! Authentication: the three messages with which a connection begins, without any socket, so that tests can
+//! run millions. Not here: carrying them (`stream.rs`, and the tcp fabric), and the frames that follow
+//! (`frame.rs`).
 //!
-//! Every message is `[length u16][content]`, little endian, with at most [`MESSAGE_BYTES_MAX`] bytes
-//! of content; until the other side has shown that it has the key, no more than that is kept of what it sent.
+//! Every message is `[length u16][content]`, little endian, with at most [`MESSAGE_BYTES_MAX`] bytes of
+//! content; until the other side has proven that it has the key, no more than that of its bytes is buffered.
 //!
 //! 1. initiator: `[MAGIC][version u8][purpose length u8][purpose][claim length u16][claim][e]`.
-//!    What stands before `e` is the prologue of the Noise handshake: nobody can change it.
-//! 2. responder: `[MAGIC][status u8]`, and if the status is 0, `[e, ee, answer]`. Another status is a hint for
-//!    the user only; it is not authentic, and leads to an error in any case.
-//! 3. initiator: an empty sealed message. Only then the responder knows that message 1 is not a
-//!    recording of an older one.
+//!    The part before `e` is the prologue of the Noise handshake: any change to it fails the handshake.
+//! 2. responder: `[MAGIC][status u8]`, and if the status is 0, `[e, ee, answer]`. Another status is only a
+//!    hint for the user; it is not authentic, and leads to an error in any case.
+//! 3. initiator: an empty sealed message. Only then does the responder know that message 1 is not a recording
+//!    of an older one.
 //!
-//! Claim and answer are the application's: who it says it is, what the other must know first.
+//! Claim and answer belong to the application: the identity of the initiator, and the data that it must
+//! have first.
 
 use super::key::Key;
 use crate::error::Error;
@@ -21,7 +22,7 @@ use snow::{Builder, HandshakeState, StatelessTransportState};
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 pub(super) const MAGIC: &[u8; 8] = b"gossamer";
 const VERSION: u8 = 1;
-/// Longest content of a message of the handshake, in bytes.
+/// Longest content of a handshake message, in bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 1024;
 /// Longest claim, in bytes.
 pub const CLAIM_BYTES_MAX: usize = 256;
@@ -30,14 +31,14 @@ pub const ANSWER_BYTES_MAX: usize = 256;
 const PURPOSE_BYTES_MAX: usize = 64;
 const LENGTH_BYTES: usize = 2;
 
-/// Why there is no connection. The other side is named by whoever knows it ([`Refusal::at`]).
+/// Reason why there is no connection. A caller that knows the other side adds its name ([`Refusal::at`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NotGossamer,
     WrongKey,
     OtherVersion(u8),
     OtherPurpose,
-    /// The other side has the key, but wants no such connection.
+    /// The other side has the key, but refuses this connection.
     Unwanted,
 }
 
@@ -73,7 +74,7 @@ impl Refusal {
         }
     }
 
-    /// The message 2 that tells the initiator, or nothing to those who would not understand it.
+    /// Returns the message 2 that tells the initiator; empty for initiators that would not understand it.
     pub(crate) fn message(self) -> Vec<u8> {
         match self {
             Refusal::NotGossamer => Vec::new(),
@@ -82,10 +83,10 @@ impl Refusal {
     }
 }
 
-/// What both sides have when the handshake is over.
+/// Session state of each side after the handshake.
 pub(crate) struct Session {
     pub(super) noise: StatelessTransportState,
-    /// Numbers of the next message out and in: the initiator's message 3 was its number 0.
+    /// Numbers of the next message out and in: message 3 of the initiator was number 0.
     pub(super) next_out: u64,
     pub(super) next_in: u64,
 }
@@ -96,7 +97,7 @@ pub(crate) struct Initiator {
 }
 
 impl Initiator {
-    /// Begins a handshake, and gives message 1.
+    /// Begins a handshake, and returns message 1.
     ///
     /// # Errors
     /// [`Error::TooLong`] for a purpose or a claim that does not fit.
@@ -112,7 +113,7 @@ impl Initiator {
         Ok((Initiator { noise }, framed(&[&prologue, &buffer[..bytes]])))
     }
 
-    /// Takes the content of message 2; gives the session, the answer, and message 3.
+    /// Takes the content of message 2; returns the session, the answer, and message 3.
     pub(crate) fn finish(mut self, content: &[u8]) -> Result<(Session, Vec<u8>, Vec<u8>), Refusal> {
         let rest = content.strip_prefix(MAGIC).ok_or(Refusal::NotGossamer)?;
         let (status, sealed) = rest.split_first().ok_or(Refusal::NotGossamer)?;
@@ -129,13 +130,13 @@ impl Initiator {
     }
 }
 
-/// The side that is connected to, after message 1.
+/// The side that accepts, after message 1.
 pub(crate) struct Responder {
     noise: HandshakeState,
 }
 
 impl Responder {
-    /// Takes the content of message 1; gives the claim. Who sent it knew the key, but it may be a recording
+    /// Takes the content of message 1; returns the claim. Its author knew the key, but it may be a recording
     /// until [`Confirming::confirm`].
     pub(crate) fn new(key: &Key, purpose: &str, content: &[u8]) -> Result<(Responder, Vec<u8>), Refusal> {
         let rest = content.strip_prefix(MAGIC).ok_or(Refusal::NotGossamer)?;
@@ -161,7 +162,7 @@ impl Responder {
         Ok((Responder { noise }, claim.to_vec()))
     }
 
-    /// Gives message 2.
+    /// Returns message 2.
     ///
     /// # Errors
     /// [`Error::TooLong`] for an answer that does not fit; [`Error::Cipher`].
@@ -174,13 +175,13 @@ impl Responder {
     }
 }
 
-/// The side that is connected to, after message 2.
+/// The side that accepts, after message 2.
 pub(crate) struct Confirming {
     noise: StatelessTransportState,
 }
 
 impl Confirming {
-    /// Takes the content of message 3: now the initiator is known to have the key, and to live.
+    /// Takes the content of message 3, which proves that the initiator has the key and is live.
     pub(crate) fn confirm(self, content: &[u8]) -> Result<Session, Refusal> {
         let read = self.noise.read_message(0, content, &mut [0; MESSAGE_BYTES_MAX]);
         match read {
@@ -190,8 +191,8 @@ impl Confirming {
     }
 }
 
-/// The first message in `received`: its content, and how many bytes it takes with its length; `None`
-/// while more has to come.
+/// Returns the first message in `received`: its content, and its length with the length field; `None` while
+/// it is incomplete.
 pub(crate) fn first_message(received: &[u8]) -> Result<Option<(&[u8], usize)>, Refusal> {
     let Some((length, rest)) = received.split_first_chunk::<LENGTH_BYTES>() else {
         return Ok(None);
@@ -221,7 +222,7 @@ fn builder<'a>(key: &'a Key, prologue: &'a [u8]) -> Result<Builder<'a>, Error> {
     Builder::new(params).psk(0, key.as_bytes()).and_then(|builder| builder.prologue(prologue)).map_err(unusable)
 }
 
-/// The cryptography itself does not work here, which no peer can bring about.
+/// The cryptography itself does not work here, which no peer can cause.
 fn unusable(error: snow::Error) -> Error {
     Error::Cipher { reason: error.to_string() }
 }
@@ -288,7 +289,7 @@ mod tests {
             let bytes = session.noise.write_message(number, payload, &mut buffer).unwrap();
             buffer[..bytes].to_vec()
         };
-        // What is made of the real one, by somebody who has the key or by somebody who has not.
+        // Forgeries of the real message, by a key holder or by a stranger.
         type Forged<'a> = (&'a str, &'a dyn Fn(&Session, &[u8]) -> Vec<u8>);
         let forged: [Forged<'_>; 9] = [
             ("nothing", &|_, _| Vec::new()),

@@ -1,8 +1,7 @@
-//! The key that admits to a rack or to a program: 32 random bytes, in a file that only its owner
-//! may read. Not here: what it is used for (`handshake.rs`).
+//! The key that admits to a rack or to a program: 32 random bytes, in a file that only its owner may read.
+//! Not here: its use (`handshake.rs`).
 //!
-//! Invariant: a key is never printed (`Debug` says nothing of it), and the memory it was in is
-//! overwritten when it is dropped.
+//! Invariant: a key is never printed (`Debug` hides it), and dropping it overwrites its memory.
 
 use crate::error::Error;
 use rustix::fs::{Mode, OFlags};
@@ -21,10 +20,10 @@ const FILE_HEAD: &str = "\
 # A key of Gossamer. Keep it secret: who has it can run programs on every host that knows it.
 # Put the same file on each host, readable by its owner only (chmod 600).
 ";
-/// A key file is a few lines; what is longer is another file.
+/// A key file is a few lines; anything longer is another kind of file.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// A secret that all sides of a connection have.
+/// Secret shared by all sides of a connection.
 ///
 /// # Example
 /// ```
@@ -41,7 +40,7 @@ const FILE_BYTES_MAX: u64 = 4096;
 #[derive(Clone)]
 pub struct Key([u8; KEY_BYTES]);
 
-/// As many random bytes as a key has.
+/// Returns as many random bytes as a key has.
 pub(super) fn random() -> Result<[u8; KEY_BYTES], Error> {
     let mut bytes = [0; KEY_BYTES];
     let mut filled = 0;
@@ -56,7 +55,7 @@ pub(super) fn random() -> Result<[u8; KEY_BYTES], Error> {
 }
 
 impl Key {
-    /// A new random key, from the operating system's generator.
+    /// Returns a new random key, from the operating system's generator.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -64,41 +63,41 @@ impl Key {
         random().map(Key)
     }
 
-    /// The key that these bytes are, as they were handed over by a channel that is secret already.
+    /// Makes a key of bytes that came over a channel that is already secret.
     pub fn from_bytes(bytes: [u8; KEY_BYTES]) -> Key {
         Key(bytes)
     }
 
-    /// Its bytes, to be handed over a channel that is secret already.
+    /// Returns the bytes of the key, for a channel that is already secret.
     pub fn as_bytes(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
 
-    /// Reads a key file: one line of 64 hexadecimal digits; empty lines and lines that begin with
-    /// `#` do not count.
+    /// Reads a key file: one line of 64 hexadecimal digits; empty lines and lines that begin with `#` are ignored.
     ///
     /// # Errors
-    /// [`Error::KeyFile`], which names the cure: there is no such file, it is not a plain file, it
-    /// belongs to somebody else, others may read it, or it holds no key.
+    /// [`Error::KeyFile`], which names the cure: there is no such file, it is not a plain file, it belongs to
+    /// another user, others may read it, or it holds no key.
     pub fn read(path: &Path) -> Result<Key, Error> {
         let own = rustix::process::geteuid().as_raw();
         Key::read_of(path, |owner| may_use(own, owner))
     }
 
-    /// As [`Key::read`], but the file may belong to those users alone that `is_trusted` says: for who does, with more
-    /// rights than its owner has, what others with the key ask for.
+    /// Like [`Key::read`], but `is_trusted` decides about the owner of the file. For a process that carries
+    /// out requests of key holders with more rights than the file's owner has.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Key::read`].
     pub fn read_of(path: &Path, is_trusted: impl FnOnce(u32) -> bool) -> Result<Key, Error> {
         Key::read_if(path, is_trusted, |_| false)
     }
 
-    /// As [`Key::read`], and also a file of root's that one of this process' groups may read, and nobody else (mode
-    /// 0440 or 0640): so Kubernetes mounts a Secret for a process that is not root (`fsGroup`).
+    /// Like [`Key::read`], and also accepts a file of root that only one of this process' groups may read
+    /// (mode 0440 or 0640), which is how Kubernetes mounts a Secret for a process that is not root
+    /// (`fsGroup`).
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Key::read`].
     pub fn read_mounted(path: &Path) -> Result<Key, Error> {
         let own = rustix::process::geteuid().as_raw();
         let is_mounted = |file: &Metadata| {
@@ -137,7 +136,7 @@ impl Key {
             }
             Err(error) => return Err(refuse(format!("it cannot be opened: {}", std::io::Error::from(error)))),
         };
-        // What was opened is looked at, not what the name may mean by now.
+        // Checks the opened file, since the name may refer to another file by now.
         let metadata = file.metadata().map_err(|error| refuse(format!("it cannot be looked at: {error}")))?;
         if !metadata.is_file() {
             return Err(refuse("it is not a plain file".to_owned()));
@@ -185,13 +184,13 @@ impl Key {
         let text = self.to_text();
         let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
         written.map_err(|error| {
-            // Half a key file is worse than none; the error that counts is the first.
+            // Half a key file is worse than none; the first error is the one to report.
             let _ = std::fs::remove_file(path);
             refuse(format!("it cannot be written: {error}"))
         })
     }
 
-    /// What its file holds: a head of comments, and 64 hexadecimal digits.
+    /// Returns the content of its file: a head of comments, and 64 hexadecimal digits.
     pub fn to_text(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(FILE_HEAD.len() + 2 * KEY_BYTES + 1));
         text.push_str(FILE_HEAD);
@@ -203,7 +202,7 @@ impl Key {
         text
     }
 
-    /// The key in the text of a key file, or `None`.
+    /// Returns the key in the text of a key file, or `None`.
     pub fn parse(text: &str) -> Option<Key> {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let line = lines.next()?.as_bytes();
@@ -220,17 +219,19 @@ impl Key {
     }
 }
 
-/// May one user launch with the key of another? Root with that of anybody: it gives its owner nothing.
+/// Returns whether `user` may launch with a key of `owner`. Root may use any key: that gives the owner of the
+/// key nothing.
 fn may_use(user: u32, owner: u32) -> bool {
     user == 0 || owner == user || owner == 0
 }
 
-/// A user, for messages.
+/// Returns the name of a user, for messages.
 fn name_of(user: u32) -> String {
     if user == 0 { "root".to_owned() } else { format!("user {user}") }
 }
 
-/// What helps where somebody else's key cannot be used. To change the owner of the file would lock that one out.
+/// Returns the cure for a key file of another user. It does not change the owner of the file, which would
+/// lock that user out.
 fn own_copy(own: u32) -> String {
     format!(
         "run it as the owner, or have root make a copy for you (install -m 600 -o {own}) and name that in a rack.yaml \
@@ -239,7 +240,7 @@ fn own_copy(own: u32) -> String {
 }
 
 impl PartialEq for Key {
-    /// Takes as long for every pair of keys.
+    /// Compares in the same time for every pair of keys.
     fn eq(&self, other: &Key) -> bool {
         let mut difference = 0;
         for (a, b) in self.0.iter().zip(&other.0) {
@@ -277,7 +278,7 @@ mod tests {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// A file of mode 600 that holds `text`.
+    /// Makes a file of mode 600 that holds `text`.
     fn file_with(folder: &tempfile::TempDir, text: &str) -> PathBuf {
         let path = folder.path().join("key");
         std::fs::write(&path, text).unwrap();
@@ -312,7 +313,8 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "something else");
     }
 
-    /// As a Secret is mounted for a process of another user: root's, readable by a group of it. Here by root itself.
+    /// A Secret as mounted for a process of another user: owned by root, readable by one of its groups. Here
+    /// root itself reads it.
     #[test]
     fn a_mounted_file_may_be_read_by_an_own_group_and_nobody_else() {
         let folder = folder();
@@ -370,7 +372,7 @@ mod tests {
         assert!(problem_of(Key::read(&path)).contains("cannot be read"));
     }
 
-    /// Nobody writes to it, so to open it as a file would wait for ever.
+    /// A FIFO without a writer: opening it as a plain file would wait for ever.
     #[test]
     fn a_pipe_is_refused_at_once() {
         let folder = folder();
@@ -385,7 +387,7 @@ mod tests {
         assert!(!may_use(7, 8) && !may_use(8, 7));
     }
 
-    /// Where somebody else's key cannot be used, nobody is told to take it away from its owner.
+    /// The message about a key of another user never advises to take it away from its owner.
     #[test]
     fn keys_of_others_are_refused_with_what_helps() {
         const NOBODY: u32 = 65534;
@@ -398,7 +400,7 @@ mod tests {
         let path = folder.path().join("rack.key");
         Key::generate().unwrap().write_new(&path).unwrap();
         let own = |owner| std::os::unix::fs::chown(&path, Some(owner), None).unwrap();
-        // As the other user: what may be asked of the file by its descriptor would be asked of it by nobody else.
+        // Reads as the other user: a thread of its own changes its effective user.
         let by_nobody = || {
             let read = || {
                 rustix::thread::set_thread_res_uid(
@@ -425,7 +427,7 @@ mod tests {
         set_mode(&path, 0o600);
         set_mode(folder.path(), 0o700);
         check(&by_nobody(), &["a folder that is closed to user 65534"]);
-        // Root may use it, unless it would do for its owner what that one may not.
+        // Root may use it, unless root would do things for its owner that the owner may not do.
         assert!(Key::read(&path).is_ok());
         assert!(Key::read_of(&path, |owner| owner == 4711).is_ok());
         let problem = problem_of(Key::read_of(&path, |owner| owner == 0));

@@ -1,18 +1,19 @@
-//! Connections that only those who have a key can make: `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s`
-//! over TCP, by the crate `snow`.
+//! Connections that only holders of a key can make: `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s` over TCP, by the
+//! crate `snow`.
 //!
-//! Here: [`Key`] and its file, [`SecureStream`] and its halves. Beside it: `handshake` (who is there), `proof` (the
-//! same for further connections, without encryption), `frame` (bytes after that), `unauthenticated` (who may stay until
-//! then), all without sockets. Not here: who listens where, and what is said.
+//! Here: [`Key`] and its file, [`SecureStream`] and its halves. Beside it, all without sockets: `handshake`
+//! (authentication), `proof` (authentication of further connections, without encryption), `frame` (the bytes
+//! after that), `unauthenticated` (limit on connections before that). Not here: listeners, and the content of
+//! messages.
 //!
-//! What it gives: each side knows that the other has the same key and lives now (not a recording),
-//! that both mean the same *purpose* (so that a connection for one thing is none for another), and
-//! that nothing was read, changed, left out or put in between. Past traffic stays secret when the
-//! key is lost later, for each connection has ephemeral keys of its own. What it does not hide: that
-//! there is a connection, the purpose and the claim, and how much is sent when. The end of a stream is not
-//! proven: a protocol over it has a message of its own for that.
+//! Guarantees: each side knows that the other has the same key and is live (not a recording), that both mean
+//! the same *purpose* (so that a connection for one purpose serves no other), and that nothing was read,
+//! changed, left out or inserted. Past traffic stays secret if the key leaks later, since each connection has
+//! its own ephemeral keys. Not hidden: the existence of a connection, the purpose and the claim, and the
+//! amount and time of traffic. The end of a stream is not authentic: a protocol over it has its own message
+//! for that.
 //!
-//! All who have the key are equal: whoever can read its file can do what any of them can.
+//! All key holders are equal: any user that can read the file can do everything that the others can.
 
 mod frame;
 #[cfg(any(test, feature = "fuzz"))]

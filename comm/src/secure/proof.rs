@@ -1,18 +1,18 @@
-//! Who is there, for a further connection between two machines that have shaken hands by
-//! [`handshake`](super::handshake): the same three messages, but each side shows that it has the key by a keyed hash
-//! (BLAKE3), which takes a hundredth of the time. For connections whose bytes are not encrypted: it gives no keys for
-//! what follows.
+//! Authentication of a further connection between two machines that have completed a
+//! [`handshake`](super::handshake): the same three messages, but each side proves that it has the key by a
+//! keyed hash (BLAKE3), which takes a hundredth of the time. For connections whose bytes are not encrypted:
+//! it yields no session keys.
 //!
-//! Messages are framed as those of the handshake.
+//! Messages are framed like those of the handshake.
 //!
 //! 1. initiator: `[MAGIC][KIND][claim][number][hash 1]`
 //! 2. responder: `[MAGIC][status u8]`, and if the status is 0, `[number][answer][hash 2]`
 //! 3. initiator: `[hash 3]`
 //!
-//! Each hash is over all that was sent before it, both ways, and has a key of its own that is derived from the
-//! program's. The numbers are random, 32 bytes, one of each side: so hash 2 shows that the responder lives, and hash 3
-//! that the initiator does; of a recording neither fits another connection. Nothing is encrypted, so there is no nonce
-//! that could be used twice.
+//! Each hash covers all bytes sent before it, both ways, and has its own key that is derived from the
+//! program's. The numbers are random, 32 bytes, one from each side: so hash 2 proves that the responder is
+//! live, and hash 3 that the initiator is; a recorded hash fits no other connection. Nothing is encrypted, so
+//! there is no nonce that could be used twice.
 
 use super::handshake::{self, MAGIC, MESSAGE_BYTES_MAX, Refusal};
 use super::key::{self, KEY_BYTES, Key};
@@ -22,11 +22,11 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
-/// In the place of the handshake's version.
+/// Takes the place of the handshake's version.
 pub(crate) const KIND: u8 = 0x80;
-/// Of a random number, and of a hash.
+/// Length of a random number, and of a hash.
 const NUMBER_BYTES: usize = 32;
-/// One for each message; changed whenever the messages are.
+/// One context for each message; they change whenever the messages do.
 const CONTEXTS: [&str; 3] = [
     "gossamer 2026-11-26 further connection, message 1",
     "gossamer 2026-11-26 further connection, message 2",
@@ -35,7 +35,7 @@ const CONTEXTS: [&str; 3] = [
 /// Longest claim, in bytes.
 const CLAIM_BYTES_MAX: usize = MESSAGE_BYTES_MAX - 9 - 2 * NUMBER_BYTES;
 
-/// The hash of one message over all of `parts`, each of which tells its length.
+/// Returns the hash of one message over all of `parts`, each preceded by its length.
 fn hash(message: usize, key: &Key, parts: &[&[u8]]) -> blake3::Hash {
     const _: () = assert!(KEY_BYTES == NUMBER_BYTES);
     let own = Zeroizing::new(blake3::derive_key(CONTEXTS[message - 1], key.as_bytes()));
@@ -46,10 +46,10 @@ fn hash(message: usize, key: &Key, parts: &[&[u8]]) -> blake3::Hash {
     hasher.finalize()
 }
 
-/// What stands before the hash at the end of a message, if it is the right one.
+/// Returns the bytes before the hash at the end of a message, if the hash is right.
 fn proven<'a>(message: usize, key: &Key, before: &[&[u8]], content: &'a [u8]) -> Result<&'a [u8], Refusal> {
     let (rest, hashed) = content.split_last_chunk::<NUMBER_BYTES>().ok_or(Refusal::NotGossamer)?;
-    // Takes the same time wherever they differ.
+    // Constant time, wherever they differ.
     let is_right = hash(message, key, &[before, &[rest]].concat()) == *hashed;
     if is_right { Ok(rest) } else { Err(Refusal::WrongKey) }
 }
@@ -72,7 +72,7 @@ impl<'a> Proving<'a> {
         Ok(Proving { key, first })
     }
 
-    /// Takes the content of message 2; gives the answer, and message 3.
+    /// Takes the content of message 2; returns the answer, and message 3.
     fn finish(&self, content: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Refusal> {
         let rest = content.strip_prefix(MAGIC).ok_or(Refusal::NotGossamer)?;
         match rest.first().ok_or(Refusal::NotGossamer)? {
@@ -85,7 +85,7 @@ impl<'a> Proving<'a> {
         Ok((answer.to_vec(), handshake::framed(&[third.as_bytes()])))
     }
 
-    /// Runs all of it on a blocking connection; gives the answer. Time limits are left set on it.
+    /// Runs the whole exchange on a blocking connection; returns the answer. Leaves timeouts set on the socket.
     ///
     /// # Errors
     /// As for [`SecureStream::connect`](super::SecureStream::connect).
@@ -99,20 +99,20 @@ impl<'a> Proving<'a> {
     }
 }
 
-/// Whether the content of a message 1 is of this kind, and not of the handshake.
+/// Returns whether the content of a message 1 is of this kind, and not of the handshake.
 pub(crate) fn is_first(content: &[u8]) -> bool {
     content.strip_prefix(MAGIC).and_then(<[u8]>::first) == Some(&KIND)
 }
 
-/// The side that is connected to: takes the content of message 1, and gives the claim. Who sent it knew the key, but it
-/// may be a recording until the last message.
+/// For the side that accepts: takes the content of message 1, and returns the claim. Its author knew the key,
+/// but it may be a recording until the last message.
 pub(crate) fn claim<'a>(key: &Key, content: &'a [u8]) -> Result<&'a [u8], Refusal> {
     let shown = proven(1, key, &[], content)?;
     let rest = shown.get(MAGIC.len() + 1..).ok_or(Refusal::NotGossamer)?;
     Ok(rest.split_last_chunk::<NUMBER_BYTES>().ok_or(Refusal::NotGossamer)?.0)
 }
 
-/// Message 2, and what has to come as message 3.
+/// Returns message 2, and the message 3 to expect.
 ///
 /// # Errors
 /// [`Error::System`].
@@ -123,7 +123,7 @@ pub(crate) fn answer(key: &Key, first: &[u8], answer: &[u8]) -> Result<(Vec<u8>,
     Ok((handshake::framed(&[&content]), hash(3, key, &[&first, &content])))
 }
 
-/// Whether the content of message 3 is the right one.
+/// Returns whether the content of message 3 is right.
 pub(crate) fn is_confirmed(expected: &blake3::Hash, content: &[u8]) -> bool {
     <&[u8; NUMBER_BYTES]>::try_from(content).is_ok_and(|hashed| *expected == *hashed)
 }
@@ -133,11 +133,12 @@ mod tests {
     use super::super::fuzz::content;
     use super::*;
 
-    /// The claim, the answer, and whether the initiator is let in.
+    /// The claim, the answer, and whether the initiator is authenticated.
     type Shaken = (Vec<u8>, Vec<u8>, bool);
     type Change<'a> = &'a dyn Fn(&mut Vec<u8>);
 
-    /// All three messages, each of which may be changed on its way; or who refuses which, and why.
+    /// Exchanges all three messages, each of which may be changed on its way. Errors name the refusing side
+    /// and the reason.
     fn shake(keys: [&Key; 2], change: [Change<'_>; 3]) -> Result<Shaken, (usize, Refusal)> {
         let proving = Proving::new(keys[0], b"claim").unwrap();
         let mut first = content(&proving.first).to_vec();
@@ -159,7 +160,7 @@ mod tests {
         let good = shake([&key, &key], [nothing; 3]).unwrap();
         assert_eq!(good, (b"claim".to_vec(), b"answer".to_vec(), true));
         assert_eq!(shake([&key, &other], [nothing; 3]), Err((1, Refusal::WrongKey)));
-        // Each bit of each message counts.
+        // A change of any bit of any message is noticed.
         for message in 0..3 {
             let mut bit = 0;
             loop {
@@ -199,7 +200,7 @@ mod tests {
         assert!(!is_confirmed(&expected, &third));
         let again = Proving::new(&key, b"claim").unwrap();
         assert_eq!(again.finish(content(&second)), Err(Refusal::WrongKey));
-        // Nor is one message good in the place of another.
+        // No message is valid in place of another.
         assert!(!is_confirmed(&expected, &first) && again.finish(&first).is_err() && claim(&key, &third).is_err());
     }
 

@@ -1,9 +1,8 @@
-//! A secure connection over a blocking [`TcpStream`]. Not here: the messages themselves
-//! (`handshake.rs`, `frame.rs`).
+//! Secure connection over a blocking [`TcpStream`]. Not here: the messages themselves (`handshake.rs`, `frame.rs`).
 //!
-//! Every wait is bounded if its caller wants that: the handshake as a whole; of a message the time in
-//! which nothing of it comes or goes, for a long one takes long on a slow link. A receive that ran out
-//! of time may be called again: what came is kept.
+//! The caller may bound every wait: the handshake as a whole; for a message, the time without progress, since
+//! a long message takes long on a slow link. A receive that timed out may be called again: received bytes are
+//! kept.
 
 use super::frame::{self, Broken, FRAME_BYTES_MAX, Opener, Sealer};
 use super::handshake::{self, Confirming, Initiator, MESSAGE_BYTES_MAX, Refusal, Responder, Session};
@@ -14,8 +13,8 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A connection on which both sides have shown that they have the key. Messages of any length go
-/// over it, whole and in order.
+/// A connection on which both sides have proven that they have the key. It carries messages of any length,
+/// whole and in order.
 ///
 /// # Example
 /// ```
@@ -48,18 +47,18 @@ pub struct SecureStream {
     writer: SecureWriter,
 }
 
-/// The receiving half, for a thread of its own.
+/// The receiving half, for its own thread.
 pub struct SecureReader {
     tcp: Arc<TcpStream>,
     peer: String,
     opener: Opener,
     timeout: Option<Duration>,
-    /// Set when the connection is of no more use: what was told is told again.
+    /// Set when the connection is of no more use: later calls return the same error.
     broken: Option<Broken>,
     scratch: Box<[u8]>,
 }
 
-/// The sending half, for a thread of its own.
+/// The sending half, for its own thread.
 pub struct SecureWriter {
     tcp: Arc<TcpStream>,
     peer: String,
@@ -68,7 +67,7 @@ pub struct SecureWriter {
     sealed: Vec<u8>,
 }
 
-/// A connection whose other side has said what it claims to be, and waits for the answer.
+/// A connection whose other side has sent its claim, and waits for the answer.
 pub struct Accepting {
     tcp: TcpStream,
     peer: String,
@@ -78,8 +77,8 @@ pub struct Accepting {
 }
 
 impl SecureStream {
-    /// Makes a connection secure, as the side that connected. `purpose` (at most 64 bytes) has to be
-    /// the same on both sides; `timeout` bounds the whole handshake.
+    /// Makes a connection secure, as the side that connected. `purpose` (at most 64 bytes) must be equal on
+    /// both sides; `timeout` bounds the whole handshake.
     ///
     /// # Errors
     /// [`Error::WrongKey`], [`Error::NotGossamer`], [`Error::OtherVersion`], [`Error::OtherPurpose`],
@@ -88,9 +87,8 @@ impl SecureStream {
         Ok(SecureStream::connect_claiming(tcp, key, purpose, b"", timeout)?.0)
     }
 
-    /// As [`connect`](SecureStream::connect), with a claim for the other side (at most
-    /// [`CLAIM_BYTES_MAX`](super::CLAIM_BYTES_MAX) bytes, authentic but not secret). Gives its answer
-    /// too.
+    /// Like [`connect`](SecureStream::connect), with a claim for the other side (at most
+    /// [`CLAIM_BYTES_MAX`](super::CLAIM_BYTES_MAX) bytes, authentic but not secret). Returns its answer too.
     ///
     /// # Errors
     /// As for [`connect`](SecureStream::connect); [`Error::TooLong`].
@@ -106,17 +104,16 @@ impl SecureStream {
         Ok((SecureStream::over(tcp, peer, session)?, answer))
     }
 
-    /// Makes a connection secure, as the side that was connected to.
+    /// Makes a connection secure, as the side that accepted it.
     ///
     /// # Errors
-    /// As for [`connect`](SecureStream::connect). Nothing that the other side sends leads to more than
-    /// an error of this call.
+    /// As for [`connect`](SecureStream::connect). Bytes of the other side cause nothing worse than an error
+    /// of this call.
     pub fn accept(tcp: TcpStream, key: &Key, purpose: &str, timeout: Duration) -> Result<SecureStream, Error> {
         SecureStream::accept_claim(tcp, key, purpose, timeout)?.answer(b"")
     }
 
-    /// The first half of [`accept`](SecureStream::accept): what the other side claims, to be
-    /// answered or refused.
+    /// First half of [`accept`](SecureStream::accept): returns the claim of the other side, to be answered or refused.
     ///
     /// # Errors
     /// As for [`accept`](SecureStream::accept).
@@ -149,7 +146,7 @@ impl SecureStream {
     /// Sends a message; see [`SecureWriter::send`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`SecureWriter::send`].
     pub fn send(&mut self, message: &[u8]) -> Result<(), Error> {
         self.writer.send(message)
     }
@@ -157,12 +154,12 @@ impl SecureStream {
     /// Receives a message; see [`SecureReader::receive`].
     ///
     /// # Errors
-    /// As there.
+    /// As for [`SecureReader::receive`].
     pub fn receive(&mut self, limit_bytes: usize) -> Result<Option<Vec<u8>>, Error> {
         self.reader.receive(limit_bytes)
     }
 
-    /// Bounds each receive and each send from now on; `None` is no bound.
+    /// Bounds each later receive and send; `None` is no bound.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -171,22 +168,21 @@ impl SecureStream {
         self.writer.set_timeout(timeout)
     }
 
-    /// The two halves, each of which may go to a thread of its own. The connection closes when both
-    /// are dropped.
+    /// Returns the two halves, each of which may move to its own thread. The connection closes when both are dropped.
     pub fn split(self) -> (SecureReader, SecureWriter) {
         (self.reader, self.writer)
     }
 
-    /// The connection underneath, for its addresses, or to shut it down from another thread by way
-    /// of a clone. Bytes written to it directly break it.
+    /// Returns the TCP connection, for its addresses, or to shut it down from another thread by way of a
+    /// clone. Bytes written to it directly break it.
     pub fn tcp(&self) -> &TcpStream {
         &self.reader.tcp
     }
 }
 
 impl Accepting {
-    /// What the other side claims to be. It has the key; whether it lives is known after
-    /// [`answer`](Accepting::answer).
+    /// Returns the claim of the other side. That side has the key; [`answer`](Accepting::answer) proves that
+    /// it is live.
     pub fn claim(&self) -> &[u8] {
         &self.claim
     }
@@ -211,8 +207,8 @@ impl Accepting {
 }
 
 impl SecureReader {
-    /// The next message, or `None` when the other side has closed the connection between two
-    /// messages. The end is not authentic: somebody in between can bring it about.
+    /// Returns the next message, or `None` when the other side has closed the connection between two
+    /// messages. The end is not authentic: an attacker on the path can cause it.
     ///
     /// # Errors
     /// [`Error::TimedOut`] (may be called again), [`Error::TooLong`] for a message of more than
@@ -248,7 +244,7 @@ impl SecureReader {
         }
     }
 
-    /// Bounds the silence within each [`receive`](SecureReader::receive) from now on; `None` is no bound.
+    /// Bounds the silence within each later [`receive`](SecureReader::receive); `None` is no bound.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -260,14 +256,14 @@ impl SecureReader {
         Ok(())
     }
 
-    /// The connection underneath; see [`SecureStream::tcp`].
+    /// Returns the TCP connection; see [`SecureStream::tcp`].
     pub fn tcp(&self) -> &TcpStream {
         &self.tcp
     }
 }
 
 impl SecureWriter {
-    /// Sends a message, in one go with others or not: it is on its way when this returns.
+    /// Sends a message at once: it is on its way when this returns.
     ///
     /// # Errors
     /// [`Error::TimedOut`], [`Error::Closed`], [`Error::System`]: part of the message may have been
@@ -282,7 +278,7 @@ impl SecureWriter {
         let sent = (&*self.tcp).write_all(&self.sealed);
         sent.map_err(|error| explain(error, &self.peer, "take a message", "while a message was sent"))?;
         self.is_broken = false;
-        // A large message is not held on to.
+        // The buffer of a large message is freed.
         if self.sealed.capacity() > 4 * FRAME_BYTES_MAX {
             self.sealed = Vec::new();
         }
@@ -294,7 +290,7 @@ impl SecureWriter {
     /// # Errors
     /// [`Error::System`].
     pub fn set_timeout(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
-        // A limit of 0 would be none.
+        // A timeout of 0 would mean none.
         let timeout = timeout.map(|timeout| timeout.max(Duration::from_millis(1)));
         self.tcp.set_write_timeout(timeout).map_err(Error::system("setting a time limit"))
     }
@@ -306,8 +302,8 @@ impl SecureWriter {
     }
 }
 
-/// A handshake of the side that connects, before there is a connection: what takes time is computed by then, so the
-/// other side has message 1 as soon as it has the connection.
+/// Handshake of the side that connects, before there is a connection: the slow computations are done by then,
+/// so the other side gets message 1 as soon as the connection exists.
 pub(crate) struct Initiating {
     initiator: Initiator,
     first: Vec<u8>,
@@ -321,7 +317,7 @@ impl Initiating {
         Ok(Initiating { initiator, first })
     }
 
-    /// Runs the handshake on a blocking connection. Time limits are left set on it.
+    /// Runs the handshake on a blocking connection. Leaves timeouts set on the socket.
     ///
     /// # Errors
     /// As for [`SecureStream::connect`].
@@ -335,9 +331,9 @@ impl Initiating {
     }
 }
 
-/// Tells the initiator why, if it can be told without waiting for long.
+/// Sends the initiator the reason, if that takes no long wait.
 fn refuse(tcp: &TcpStream, refusal: Refusal, deadline: Option<Instant>) {
-    // Who is refused may have gone; the refusal stands.
+    // The refused initiator may have gone; the refusal stands.
     let _ = write_all(tcp, "", &refusal.message(), deadline);
     let _ = tcp.shutdown(Shutdown::Write);
 }
@@ -347,7 +343,8 @@ pub(super) fn read_message(tcp: &TcpStream, peer: &str, deadline: Option<Instant
     let mut received = Vec::with_capacity(MESSAGE_BYTES_MAX + 2);
     let mut wanted: usize = 2;
     loop {
-        // The length comes alone, then the rest, of which `first_message` has checked that it is no longer.
+        // The length comes first, then the rest; `first_message` has checked that the rest is no longer than
+        // the buffer.
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         let bytes = read_some(tcp, peer, &mut buffer[..wanted - received.len()], deadline)?;
         if bytes == 0 {
@@ -384,7 +381,7 @@ pub(super) fn write_all(mut tcp: &TcpStream, peer: &str, bytes: &[u8], deadline:
     tcp.write_all(bytes).map_err(|error| explain(error, peer, "take a message", "while a message was sent"))
 }
 
-/// What is left of the time, for a socket: never 0, which would be no limit.
+/// Returns the time left, for a socket: never 0, which would be no limit.
 fn left(deadline: Option<Instant>, peer: &str, doing: &'static str) -> Result<Option<Duration>, Error> {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     match left {
@@ -404,7 +401,7 @@ fn explain(error: std::io::Error, peer: &str, waited_for: &'static str, closed: 
     }
 }
 
-/// The other side, for messages.
+/// Returns the name of the other side, for messages.
 fn name_of(tcp: &TcpStream) -> String {
     tcp.peer_addr().map_or_else(|_| "a peer that has gone".to_owned(), |address| address.to_string())
 }

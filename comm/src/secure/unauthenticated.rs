@@ -1,32 +1,33 @@
-//! Which connections may stay whose other side has not shown the key yet: the rule of whoever listens, be it a daemon
-//! or a machine of a program. Not here: the connections themselves, and those that have shown it.
+//! Limit on unauthenticated connections: the rule of a listener, be it a daemon or a machine of a program.
+//! Not here: the connections themselves, and authenticated ones.
 //!
-//! A new one is always let in; where that makes too many, the oldest of the address that has the most has to go. So
-//! nobody holds a place by waiting, whoever floods a port shuts out himself, and a peer with the key, whose handshake
-//! takes a moment, gets in. A peer at the address of the flood may have to go too: it connects again.
+//! A new connection is always accepted; beyond the limit, the oldest connection of the address with the most
+//! connections is closed. So waiting keeps no place, a flood from one address displaces its own connections,
+//! and a peer with the key, whose handshake takes a moment, gets in. A peer at the address of the flood may
+//! be closed too: it connects again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// See the file. Numbers of connections are the caller's; they rise with each.
+/// Unauthenticated connections of a listener. The caller numbers connections, in ascending order.
 #[derive(Debug, Default)]
 pub struct Unauthenticated {
     addresses: BTreeMap<u64, IpAddr>,
-    /// The same by address.
+    /// The same numbers by address.
     numbers: BTreeMap<IpAddr, BTreeSet<u64>>,
 }
 
-/// A connection that has to go.
+/// A connection that has to be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Evicted {
     /// Its number.
     pub number: u64,
-    /// Where it came from; of IPv6 the network.
+    /// Its address; for IPv6 the network.
     pub address: IpAddr,
 }
 
 impl Unauthenticated {
-    /// Lets one in.
+    /// Adds a connection.
     pub fn insert(&mut self, number: u64, address: IpAddr) {
         self.remove(number);
         let address = network(address);
@@ -34,7 +35,7 @@ impl Unauthenticated {
         self.numbers.entry(address).or_default().insert(number);
     }
 
-    /// It has shown the key, or is gone. False when it is not here: it had to go before.
+    /// Removes a connection that has authenticated or ended. False when it was evicted before.
     pub fn remove(&mut self, number: u64) -> bool {
         let Some(address) = self.addresses.remove(&number) else { return false };
         if let Some(numbers) = self.numbers.get_mut(&address) {
@@ -46,7 +47,7 @@ impl Unauthenticated {
         true
     }
 
-    /// Takes one out if there are more than `most`: of whoever has the most, the oldest.
+    /// Evicts one connection if there are more than `most`: the oldest of the address with the most connections.
     pub fn evict_beyond(&mut self, most: usize) -> Option<Evicted> {
         if self.addresses.len() <= most {
             return None;
@@ -59,18 +60,18 @@ impl Unauthenticated {
         Some(Evicted { number, address })
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     pub fn len(&self) -> usize {
         self.addresses.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()
     }
 }
 
-/// What one stranger may have as many addresses of as he likes: of IPv6 the first half.
+/// Returns the part of an address that one stranger cannot vary at will: for IPv6 the first half.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
@@ -91,7 +92,7 @@ mod tests {
         let mut all = Unauthenticated::default();
         all.insert(0, address("192.0.2.1"));
         for number in 1..50 {
-            // One stranger, with another address of his network each time.
+            // One stranger, with another address of the same network each time.
             all.insert(number, (0x2001_0db8_u128 << 96 | u128::from(number)).to_be_bytes().into());
             let expected = Evicted { number: number.saturating_sub(2), address: address("2001:db8::") };
             assert_eq!(all.evict_beyond(3), (number >= 3).then_some(expected), "{number}");

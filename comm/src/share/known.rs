@@ -1,8 +1,9 @@
-//! What a connection knows of its peer's shares, where it cannot look itself: how long they are, and what is committed.
+//! A connection's knowledge of its peer's shares, where it cannot look itself: their lengths, and their
+//! committed units.
 //!
-//! It asks when it has to, by a read of the peer's commit map, and remembers what it was told. That a unit is committed
-//! may be over when it is used, if its owner has released it without being answered; then the owner's side sees to it
-//! that nothing comes of it but old bytes or zeros (S2). That a unit is not committed is never remembered.
+//! The connection reads the peer's commit map where necessary, and caches the answer. A cached bit may be stale when it
+//! is used, if the owner has released the unit without an answer from this peer; then the owner's side ensures that the
+//! access only meets old bytes or zeros (S2). That a unit is not committed is never cached.
 
 use super::{SHARE_BYTES_MAX, SHARES_MAX, ShareId, map, memory::units_of};
 use crate::error::Error;
@@ -10,27 +11,27 @@ use crate::fabric::MachineId;
 use crate::memory::{self, WORD_BYTES};
 use std::ops::Range;
 
-/// Words of a commit map that are asked for at once: those of 2 GiB.
+/// Words of a commit map in one query: those of 2 GiB.
 pub(crate) const ASKED_WORDS: usize = 512;
 
-/// An answer: how long the share is (0: it is not open), and words of its map from the first one asked for.
+/// Answer of the owner: length of the share (0: it is not open), and words of its map from the first one queried.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) bytes: usize,
     pub(crate) bits: Vec<u64>,
 }
 
-/// What came of a question.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Verdict {
     /// The access may be made.
     Usable,
-    /// There is nobody any more who could be asked.
+    /// The owner can no longer be asked.
     Gone,
 }
 
-/// See the file. Empty at first.
+/// Cached lengths and commit maps of a peer's shares. Empty at first.
 #[derive(Debug, Default)]
 pub(crate) struct Known([Option<KnownShare>; SHARES_MAX]);
 
@@ -46,12 +47,13 @@ impl KnownShare {
     }
 }
 
-/// Asks the owner for words of a map, from the first on; `None` when it is gone.
+/// Reads words of a map from the owner, from the first on; `None` when it is gone.
 pub(crate) trait Ask: FnMut(usize, usize) -> Result<Option<Told>, Error> {}
 impl<F: FnMut(usize, usize) -> Result<Option<Told>, Error>> Ask for F {}
 
 impl Known {
-    /// Checks an access as far as that needs no answer: it may lie inside of a share of `peer`, and is of whole words.
+    /// Checks an access as far as that needs no query: it may lie inside a share of `peer`, and is made of
+    /// whole words.
     pub(crate) fn check(
         &self,
         (peer, share): (MachineId, ShareId),
@@ -64,7 +66,7 @@ impl Known {
         memory::check_access(length, offset, bytes, WORD_BYTES)
     }
 
-    /// Whether an access lies inside of a share of `peer`; asks for its length if it has to.
+    /// Returns whether an access lies inside a share of `peer`; queries the length where necessary.
     pub(crate) fn require_inside(
         &mut self,
         of: (MachineId, ShareId),
@@ -74,7 +76,7 @@ impl Known {
         self.check(of, access)?;
         let (machine, share) = of;
         if self.0[usize::from(share.0)].is_none() {
-            // From the first word on: where the access is says nothing yet, it may be far outside.
+            // From the first word on: the offset of the access is no guide, since it may be far outside.
             let Some(told) = ask(0, ASKED_WORDS)? else { return Ok(Verdict::Gone) };
             if told.bytes == 0 {
                 return Err(Error::NoSuchShare { machine, share });
@@ -85,7 +87,7 @@ impl Known {
         Ok(Verdict::Usable)
     }
 
-    /// Whether an access may be made; asks for what it does not know to be committed.
+    /// Returns whether an access may be made; queries the units that are not known to be committed.
     pub(crate) fn require_committed(
         &mut self,
         of: (MachineId, ShareId),
@@ -116,7 +118,7 @@ impl Known {
         self.0[usize::from(share.0)].as_ref().is_some_and(|known| known.covers(units))
     }
 
-    /// The share is one of those that there can be, and the words that were asked for begin inside.
+    /// Caches an answer. `share` is a valid number, and the queried words begin inside the share.
     fn learn(&mut self, share: ShareId, first: usize, told: Told) {
         let known = self.0[usize::from(share.0)].get_or_insert(KnownShare { bytes: told.bytes, bits: Vec::new() });
         if told.bits.is_empty() {
@@ -136,10 +138,10 @@ mod tests {
     use super::*;
 
     const OF: (MachineId, ShareId) = (MachineId(1), ShareId(2));
-    /// 600 words of map: two questions for all of it.
+    /// 600 words of map: two queries for all of it.
     const BYTES: usize = 600 * 64 * UNIT;
 
-    /// An owner with a map, and how often it was asked.
+    /// An owner with a map, and a count of its queries.
     struct Owner {
         bytes: usize,
         bits: Vec<u64>,
@@ -169,11 +171,11 @@ mod tests {
         assert_eq!(owner.asked, 1);
         let missing = require(&mut known, &mut owner, 3 * UNIT - 8, 16);
         assert!(matches!(missing, Err(Error::NotCommitted { .. })), "{missing:?}");
-        // Committed meanwhile: it is asked again.
+        // Committed meanwhile: queried again.
         owner.bits[0] = 0b1110;
         assert_eq!(require(&mut known, &mut owner, 3 * UNIT - 8, 16).unwrap(), Verdict::Usable);
         assert_eq!(owner.asked, 3);
-        // Over the border of two questions.
+        // Across the border of two queries.
         owner.bits[511] = u64::MAX;
         owner.bits[512] = u64::MAX;
         assert_eq!(require(&mut known, &mut owner, 512 * 64 * UNIT - 8, 16).unwrap(), Verdict::Usable);
@@ -210,7 +212,7 @@ mod tests {
             let words = known.0[2].as_ref().map_or(0, |known| known.bits.len());
             assert_eq!(words, asked * ASKED_WORDS, "{offset}");
         }
-        // An owner that tells no words at all, wherever it is asked.
+        // An owner that answers every query with no words at all.
         let mut known = Known::default();
         let none =
             known.require_committed(OF, (BYTES - 8, 8), |_, _| Ok(Some(Told { bytes: BYTES, bits: Vec::new() })));

@@ -1,12 +1,12 @@
-//! The commit map of a share: which of its units may be touched, a bit each, in words that the owner of the share
+//! Commit map of a share: one bit for each unit that may be touched, in words that the owner of the share
 //! writes and others read, some of them in other processes.
 //!
-//! Here: setting, clearing, asking. Not here: where the words are (`share/mod.rs`), what commits (`fabric.rs`).
+//! Here: setting, clearing, testing. Not here: the place of the words (`share/mod.rs`), and commits (`fabric.rs`).
 //!
-//! Pair C: a bit is set with `Release` after everything is there that a use of the unit needs (its pages, the device's
-//! key), and asked for with `Acquire`. Who finds it set may use the unit. A bit is cleared before the unit's pages go;
-//! who found it set a moment earlier finds old bytes or zeros, for nothing is unmapped (`share/mod.rs`). `model.rs` of
-//! this folder checks it in every interleaving.
+//! Pair C: a bit is set with `Release` after everything is there that a use of the unit needs (its pages, the
+//! device's key), and loaded with `Acquire`. A reader that finds it set may use the unit. A bit is cleared
+//! before the unit's pages go; a reader that found it set a moment earlier gets old bytes or zeros, for
+//! nothing is unmapped (`share/mod.rs`). `model.rs` of this folder checks it in every interleaving.
 
 #[cfg(loom)]
 mod model;
@@ -17,22 +17,22 @@ use std::ops::Range;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Units of one word of the map.
+/// Units per word of the map.
 pub(crate) const UNITS_PER_WORD: usize = u64::BITS as usize;
 
-/// The words that have the bits of these units.
+/// Returns the words that have the bits of these units.
 pub(crate) fn words_of(units: &Range<usize>) -> Range<usize> {
     units.start / UNITS_PER_WORD..units.end.div_ceil(UNITS_PER_WORD)
 }
 
-/// The bits of these units in word `word`, which has some of them.
+/// Returns the bits of these units in word `word`, which has some of them.
 fn mask(word: usize, units: &Range<usize>) -> u64 {
     let first = units.start.saturating_sub(word * UNITS_PER_WORD);
     let end = (units.end - word * UNITS_PER_WORD).min(UNITS_PER_WORD);
     u64::MAX << first & u64::MAX >> (UNITS_PER_WORD - end)
 }
 
-/// Sets the bits of `units`: they may be used.
+/// Sets the bits of `units`: they may be used from now on.
 pub(crate) fn set(words: &[AtomicU64], units: &Range<usize>) {
     for word in words_of(units) {
         // Release of pair C, with the Acquire in `covers`.
@@ -40,22 +40,22 @@ pub(crate) fn set(words: &[AtomicU64], units: &Range<usize>) {
     }
 }
 
-/// Clears the bits of `units`: they are to be used no more.
+/// Clears the bits of `units`: they may no longer be used.
 pub(crate) fn clear(words: &[AtomicU64], units: &Range<usize>) {
     for word in words_of(units) {
-        // Relaxed: who still finds a bit set does no harm.
+        // Relaxed: a reader that still finds a bit set does no harm.
         words[word].fetch_and(!mask(word, units), Ordering::Relaxed);
     }
 }
 
-/// Whether all of `units` may be used.
+/// Returns whether all of `units` may be used.
 #[inline]
 pub(crate) fn covers(words: &[AtomicU64], units: &Range<usize>) -> bool {
     // Acquire of pair C, with the Release in `set`.
     covered(units, |word| words[word].load(Ordering::Acquire))
 }
 
-/// Whether the bits of all of `units` are set in a map whose words `load` gives.
+/// Returns whether the bits of all of `units` are set in a map; `load` returns its words.
 #[inline]
 pub(crate) fn covered(units: &Range<usize>, load: impl Fn(usize) -> u64) -> bool {
     words_of(units).all(|word| {
@@ -70,7 +70,7 @@ mod tests {
     use rand::rngs::SmallRng;
     use rand::{Rng, SeedableRng};
 
-    /// Against a plain `Vec<bool>`.
+    /// Compares the map with a plain `Vec<bool>`.
     #[test]
     fn ranges_are_as_in_a_vec() {
         const UNITS: usize = 300;

@@ -1,4 +1,4 @@
-//! The memory of shares: the file, the mappings, commit and release. Not here: what peers do.
+//! Memory of shares: the file, the mappings, commit and release. Not here: accesses of peers.
 
 use super::{SHARE_BYTES_MAX, SHARE_UNIT_BYTES, SHARES_MAX, ShareId, map};
 use crate::error::Error;
@@ -13,10 +13,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// From one share to the next in the file; its map stands in the upper half.
+/// Distance of two shares in the file; the upper half holds the share's map.
 const STRIDE: u64 = 2 * SHARE_BYTES_MAX as u64;
 const MAP: u64 = SHARE_BYTES_MAX as u64;
-/// The first word of a map says how long the share is, once it may be used; the bits follow.
+/// The first word of a map is the length of the share, once it may be used; the bits follow.
 const BITS: usize = WORD_BYTES;
 
 /// Makes an empty file for the shares of a group of machines. It takes no memory until something is committed.
@@ -28,7 +28,7 @@ pub(crate) fn create_file() -> Result<OwnedFd, Error> {
     Ok(fd)
 }
 
-/// The part of the file that one machine's shares have.
+/// Part of the file for one machine's shares.
 #[derive(Debug, Clone)]
 pub(crate) struct ShareFile {
     file: Arc<OwnedFd>,
@@ -36,7 +36,7 @@ pub(crate) struct ShareFile {
 }
 
 impl ShareFile {
-    /// The part of the machine at `place` among those that have the file.
+    /// Returns the part of the machine at index `place` of those that share the file.
     pub(crate) fn new(file: Arc<OwnedFd>, place: usize) -> ShareFile {
         ShareFile { file, start: place as u64 * SHARES_MAX as u64 * STRIDE }
     }
@@ -46,16 +46,16 @@ impl ShareFile {
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
     }
 
-    /// Makes the file at least so long.
+    /// Extends the file to at least `length` bytes.
     fn grow(&self, id: ShareId, length: u64) -> Result<(), Error> {
         if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| *limit < length) {
-            // The system would end the process.
+            // Beyond the limit, the system would end the process.
             let problem = format!("files may have {limit} bytes only: raise the limit with `ulimit -f unlimited`");
             return Err(Error::Share { share: id, problem });
         }
         while self.length()? < length {
             match retry_on_intr(|| ftruncate(&*self.file, length)) {
-                // Refused by the seal: another machine has made it longer meanwhile.
+                // Refused by the seal: another machine has extended it further meanwhile.
                 Ok(()) | Err(Errno::PERM) => {}
                 Err(error) => return Err(Error::system("making the file of shares longer")(error)),
             }
@@ -63,18 +63,18 @@ impl ShareFile {
         Ok(())
     }
 
-    /// Maps `bytes` bytes of the file, which has them.
+    /// Maps `bytes` bytes of the file, which lie within it.
     fn map(&self, offset: u64, bytes: usize) -> Result<Arc<Region>, Error> {
         let map = Sparse::new(&*self.file, self.start + offset, bytes);
         Ok(Arc::new(Region::sparse(map.map_err(Error::system(format!("mapping {bytes} bytes of a share")))?)))
     }
 }
 
-/// The shares of one machine, as it or a peer on its host sees them.
+/// Shares of one machine, as seen by itself or by a peer on its host.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     file: OnceLock<ShareFile>,
-    /// Held by who opens one.
+    /// Lock for opening a share.
     opening: Mutex<()>,
     open: [OnceLock<Arc<Share>>; SHARES_MAX],
 }
@@ -87,7 +87,7 @@ fn map_bytes(bytes: usize) -> usize {
     BITS + WORD_BYTES * (bytes / SHARE_UNIT_BYTES).div_ceil(map::UNITS_PER_WORD)
 }
 
-/// Whether a share may be so long.
+/// Returns whether a share may have this length.
 pub(crate) fn is_length(bytes: usize) -> bool {
     bytes > 0 && bytes.is_multiple_of(SHARE_UNIT_BYTES) && bytes <= SHARE_BYTES_MAX
 }
@@ -105,13 +105,13 @@ impl Shares {
         self.file.get().ok_or_else(|| Error::bootstrap("there is no file for shares"))
     }
 
-    /// The share of this number, if it is open here.
+    /// Returns the share of this number, if it is open here.
     #[inline]
     pub(crate) fn get(&self, id: ShareId) -> Option<&Arc<Share>> {
         self.open.get(usize::from(id.0))?.get()
     }
 
-    /// Opens a share of the own machine. It may be used when `prepare` is done with it.
+    /// Opens a share of the own machine. It may be used after `prepare` returns.
     pub(crate) fn open(
         &self,
         id: ShareId,
@@ -136,13 +136,13 @@ impl Shares {
         file.grow(id, file.start + place + MAP + map_bytes(bytes) as u64)?;
         let share = Arc::new(Share::map(id, file, bytes)?);
         prepare(&share)?;
-        // Release, pairs with the Acquire in `find`: who sees the length may map the share.
+        // Release, pairs with the Acquire in `find`: a reader that sees the length may map the share.
         share.map.word(0)?.store(bytes as u64, Ordering::Release);
         let _ = seat.set(share); // it is empty: this thread holds the lock
         Ok(())
     }
 
-    /// The share of this number of a machine of this host, mapped at the first use.
+    /// Returns the share of this number of a machine of this host, mapped at the first use.
     pub(crate) fn find(&self, id: ShareId) -> Result<Option<&Arc<Share>>, Error> {
         if let Some(share) = self.get(id) {
             return Ok(Some(share));
@@ -168,21 +168,21 @@ impl Shares {
             return Err(Error::Share { share: id, problem: format!("its owner tells a length of {told} bytes") });
         };
         let share = Arc::new(Share::map(id, file, bytes)?);
-        // Two threads may have mapped it; one of the mappings goes.
+        // Two threads may have mapped it; one of the mappings is dropped.
         let _ = seat.set(share);
         Ok(seat.get())
     }
 }
 
-/// A share that is mapped in this process: the own, or that of a machine of this host. It stays mapped while somebody
-/// holds it, whatever becomes of the fabric.
+/// A share that is mapped in this process: an own one, or that of a machine of this host. It stays mapped as
+/// long as there is a reference to it, even after the fabric is gone.
 #[derive(Debug)]
 pub struct Share {
     id: ShareId,
     data: Arc<Region>,
     map: Arc<Region>,
     file: ShareFile,
-    /// Held by who commits or releases (S3).
+    /// Lock for commits and releases (S3).
     changing: Mutex<()>,
     /// Offsets of the chunks that a device has pinned, with their lengths.
     pinned: Mutex<BTreeSet<(usize, usize)>>,
@@ -201,34 +201,34 @@ impl Share {
         })
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn id(&self) -> ShareId {
         self.id
     }
 
-    /// Length in bytes.
+    /// Returns its length in bytes.
     pub fn bytes(&self) -> usize {
         self.data.bytes()
     }
 
-    /// All of it, word by word, as peers read and write it meanwhile. Touch what is committed only: elsewhere each
-    /// touch takes a page that nobody accounts for.
+    /// Returns all of its words; peers read and write them meanwhile. Touch only committed ranges: elsewhere
+    /// each touch takes a page that is not accounted for.
     pub fn words(&self) -> &[AtomicU64] {
         self.data.words(0, self.bytes()).unwrap_or(&[])
     }
 
-    /// The file in which it lies, and where, to map it once more.
+    /// Returns its file and its offset there, to map it once more.
     pub fn file(&self) -> (BorrowedFd<'_>, u64) {
         (self.file.file.as_fd(), self.place(0))
     }
 
-    /// Whether all of these bytes are committed; not, where they are not all inside.
+    /// Returns whether all of these bytes are committed; false where some lie outside.
     pub fn is_committed(&self, offset: usize, bytes: usize) -> bool {
         let is_inside = memory::check_access(self.bytes(), offset, bytes, 1).is_ok();
         is_inside && map::covers(self.bits(), &units_of(offset, bytes))
     }
 
-    /// Copies bytes out, from a multiple of 8 on, as peers may be writing them: each word comes out old or new.
+    /// Copies bytes out, from a multiple of 8 on, while peers may write them: each word comes out old or new.
     ///
     /// # Errors
     /// [`Error::NotCommitted`], [`Error::OutOfRange`], [`Error::Misaligned`].
@@ -244,7 +244,7 @@ impl Share {
         self.map.words(BITS, self.map.bytes() - BITS).unwrap_or(&[])
     }
 
-    /// The words of the commit map from word `first` on, as many as there are up to `count`.
+    /// Returns the words of the commit map from word `first` on, as many as there are up to `count`.
     pub(crate) fn bits_from(&self, first: usize, count: usize) -> &[AtomicU64] {
         let bits = self.bits();
         let first = first.min(bits.len());
@@ -255,17 +255,17 @@ impl Share {
         &self.data
     }
 
-    /// Its length in the first word, the bits behind it.
+    /// Returns the memory of the map: the length in the first word, the bits behind it.
     pub(crate) fn map_memory(&self) -> &Arc<Region> {
         &self.map
     }
 
-    /// Checks an access for whether it lies inside, and is of whole words.
+    /// Checks that an access lies inside, and is made of whole words.
     pub(crate) fn check(&self, offset: usize, bytes: usize) -> Result<(), Error> {
         memory::check_access(self.bytes(), offset, bytes, WORD_BYTES)
     }
 
-    /// Checks an access for whether it may be made now.
+    /// Checks that an access may be made now.
     pub(crate) fn check_committed(&self, offset: usize, bytes: usize) -> Result<(), Error> {
         self.check(offset, bytes)?;
         match map::covers(self.bits(), &units_of(offset, bytes)) {
@@ -274,7 +274,7 @@ impl Share {
         }
     }
 
-    /// Makes a range of whole units usable. Where it is new, or was released, it is 0.
+    /// Makes a range of whole units usable. New and released units are 0.
     pub(crate) fn commit(
         &self,
         range: Range<usize>,
@@ -283,7 +283,7 @@ impl Share {
         let Some(units) = self.units(&range)? else { return Ok(()) };
         let _changing = lock(&self.changing);
         let (offset, bytes) = (self.place(range.start), range.len() as u64);
-        // Here, not at a touch, shows whether there is so much memory. What has pages keeps them.
+        // A lack of memory shows here, not at a touch. Units with pages keep them.
         let doing = || format!("committing {bytes} bytes of {}", self.id);
         retry_on_intr(|| fallocate(&*self.file.file, FallocateFlags::empty(), offset, bytes))
             .map_err(Error::system(doing()))?;
@@ -295,7 +295,7 @@ impl Share {
         Ok(())
     }
 
-    /// A commit has failed: what of it was not committed before gives its pages back.
+    /// After a failed commit: gives the pages of units that were not committed before back to the system.
     fn empty_uncommitted(&self, units: Range<usize>) {
         let is_committed = |unit: usize| map::covers(self.bits(), &(unit..unit + 1));
         let mut at = units.start;
@@ -303,14 +303,14 @@ impl Share {
             let was_committed = is_committed(at);
             let end = (at + 1..units.end).find(|unit| is_committed(*unit) != was_committed).unwrap_or(units.end);
             if !was_committed {
-                // Should it fail, a release gives them back. What the commit failed for is what there is to tell.
+                // If this fails, a release gives them back. The error to report is that of the commit.
                 let _ = self.empty(at * SHARE_UNIT_BYTES..end * SHARE_UNIT_BYTES);
             }
             at = end;
         }
     }
 
-    /// Gives back a range of whole units.
+    /// Gives a range of whole units back to the system.
     pub(crate) fn release(&self, range: Range<usize>) -> Result<(), Error> {
         let Some(units) = self.units(&range)? else { return Ok(()) };
         let _changing = lock(&self.changing);
@@ -318,7 +318,7 @@ impl Share {
         self.empty(range)
     }
 
-    /// Makes a range 0, and gives its pages back but for those that a device has pinned (S2).
+    /// Zeroes a range, and gives its pages back to the system except those that a device has pinned (S2).
     fn empty(&self, range: Range<usize>) -> Result<(), Error> {
         let pinned: Vec<(usize, usize)> = lock(&self.pinned).iter().copied().collect();
         let mut at = range.start;
@@ -327,7 +327,7 @@ impl Share {
             if first < end {
                 self.punch(at..first)?;
                 for word in self.data.words(first, end - first)? {
-                    // Relaxed: who is told that it is committed again sees it by that.
+                    // Relaxed: the message that tells peers of the next commit makes it visible to them.
                     word.store(0, Ordering::Relaxed);
                 }
                 at = end;
@@ -347,17 +347,17 @@ impl Share {
             .map_err(Error::system(format!("releasing {bytes} bytes of {}", self.id)))
     }
 
-    /// A device has pinned these bytes: from now on they keep their pages.
+    /// Notes that a device has pinned these bytes: from now on they keep their pages.
     pub(crate) fn pin(&self, offset: usize, bytes: usize) {
         lock(&self.pinned).insert((offset, bytes));
     }
 
-    /// Where a byte of it is in the file.
+    /// Returns the offset in the file of a byte of the share.
     fn place(&self, offset: usize) -> u64 {
         self.file.start + u64::from(self.id.0) * STRIDE + offset as u64
     }
 
-    /// The units of a range that is to be committed or released; none for no bytes.
+    /// Returns the units of a range to commit or release; none for an empty range.
     fn units(&self, range: &Range<usize>) -> Result<Option<Range<usize>>, Error> {
         if range.is_empty() {
             return Ok(None);
@@ -367,7 +367,7 @@ impl Share {
     }
 }
 
-/// The units that these bytes lie in; at least one byte, inside.
+/// Returns the units that contain these bytes; at least one byte, inside the share.
 pub(crate) fn units_of(offset: usize, bytes: usize) -> Range<usize> {
     offset / SHARE_UNIT_BYTES..(offset + bytes).div_ceil(SHARE_UNIT_BYTES)
 }
@@ -416,7 +416,7 @@ mod tests {
         share.pin(6 * UNIT, 2 * UNIT);
         let before = blocks(share);
         share.release(UNIT..7 * UNIT).unwrap();
-        // Units 1, 4 and 5 are given back; 2, 3 and 6 stay.
+        // Units 1, 4 and 5 are released; 2, 3 and 6 stay.
         assert_eq!(before - blocks(share), 3 * UNIT as u64);
         let values: Vec<u64> = (0..8).map(|unit| share.words()[unit * UNIT / 8].load(Ordering::Relaxed)).collect();
         assert_eq!(values, [7, 0, 0, 0, 0, 0, 0, 7]);
@@ -431,7 +431,7 @@ mod tests {
         let before = blocks(share);
         let failed = share.commit(0..8 * UNIT, |range| {
             assert_eq!((range, blocks(share) - before), (0..8 * UNIT, 6 * UNIT as u64));
-            // As a device may, of which the next chunk was more than it takes.
+            // Like a device that had no room for the next chunk.
             share.pin(UNIT, UNIT);
             Err(Error::bootstrap("no"))
         });
@@ -464,7 +464,7 @@ mod tests {
         assert!(failed.is_err() && !share.is_committed(0, 8), "what could not be prepared may not be used");
     }
 
-    /// Two machines of a host, which have the file.
+    /// Two machines of a host, which share the file.
     #[test]
     fn a_machine_of_the_host_finds_the_share() {
         let file = Arc::new(create_file().unwrap());

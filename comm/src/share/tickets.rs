@@ -1,5 +1,5 @@
-//! Reads under way on a connection, by number. A ticket that nobody takes keeps its entry, and the memory in it, until
-//! the connection goes.
+//! Reads under way on a connection, by number. A ticket that is never taken keeps its entry, and the memory
+//! in it, until the connection is dropped.
 
 use super::{ShareId, Ticket};
 use crate::error::Error;
@@ -21,7 +21,7 @@ impl<R> Default for Tickets<R> {
 }
 
 impl<R> Tickets<R> {
-    /// Notes a read.
+    /// Adds a read.
     pub(crate) fn add(&mut self, read: R) -> Ticket {
         let ticket = self.next;
         self.next += 1;
@@ -29,18 +29,18 @@ impl<R> Tickets<R> {
         Ticket(ticket)
     }
 
-    /// A read that nobody has taken yet.
+    /// Returns a read that has not been taken yet.
     pub(crate) fn get(&mut self, ticket: Ticket) -> Result<&mut R, Error> {
         self.reads.get_mut(&ticket.0).ok_or(Error::NoSuchTicket { ticket: ticket.0 })
     }
 
-    /// Takes a read out.
+    /// Removes a read.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<R> {
         self.reads.remove(&ticket.0)
     }
 }
 
-/// Whether what was read fits exactly.
+/// Checks that the buffer has the length of the read.
 pub(crate) fn check_room(ticket: Ticket, bytes: usize, into: &[u8]) -> Result<(), Error> {
     match into.len() == bytes {
         true => Ok(()),
@@ -48,21 +48,21 @@ pub(crate) fn check_room(ticket: Ticket, bytes: usize, into: &[u8]) -> Result<()
     }
 }
 
-/// A read whose bytes come by and by. It takes memory for them when the first are there: what is refused, or owed by a
-/// peer that is gone, takes none, however long it is.
+/// A read whose bytes arrive in parts. It allocates memory for them when the first arrive: a read that is
+/// refused, or that a dead peer owes, takes none, however long it is.
 #[derive(Debug)]
 pub(crate) struct Landing {
     share: ShareId,
     offset: usize,
-    /// How many were asked for.
+    /// Length of the read.
     bytes: usize,
     missing_bytes: usize,
-    /// What is there, up to the last byte that has come.
+    /// Received bytes, up to the last byte that has arrived.
     come: Vec<u8>,
     fate: Fate,
 }
 
-/// What becomes of a read.
+/// State of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Comes,
@@ -72,12 +72,12 @@ enum Fate {
     NoMemory,
 }
 
-/// What came of a part of a read.
+/// Result for a part of a read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Outcome<'a> {
-    /// These bytes.
+    /// The bytes of the part.
     Bytes(&'a [u8]),
-    /// So many bytes are not to be had: they are not committed.
+    /// This many bytes are refused: they are not committed.
     Refused(usize),
 }
 
@@ -93,7 +93,7 @@ impl Landing {
         if self.come.try_reserve_exact(self.bytes - self.come.len()).is_err() {
             return self.fail(Fate::NoMemory);
         }
-        // There is room for all of it: nothing moves.
+        // There is capacity for all of it: nothing moves.
         if self.come.len() < at {
             self.come.resize(at, 0);
         }
@@ -108,8 +108,8 @@ impl Landing {
 }
 
 impl Tickets<Landing> {
-    /// Takes in what came of the part at `at` of a read. Each part comes once. Whether the read may still come to
-    /// something: else the parts that were not asked for yet need not be, and are refused.
+    /// Takes in the result for the part at `at` of a read. Each part comes once. Returns whether the read may
+    /// still succeed: otherwise the parts that were not requested yet need not be, and count as refused.
     pub(crate) fn land(&mut self, ticket: Ticket, at: usize, outcome: Outcome<'_>) -> bool {
         let Ok(landing) = self.get(ticket) else { return false };
         let bytes = match outcome {
@@ -128,12 +128,12 @@ impl Tickets<Landing> {
         landing.fate == Fate::Comes
     }
 
-    /// Whether this read still waits for bytes.
+    /// Returns whether this read still waits for bytes.
     pub(crate) fn is_waiting(&mut self, ticket: Ticket) -> Result<bool, Error> {
         Ok(self.get(ticket)?.missing_bytes > 0)
     }
 
-    /// See `Connection::take`. What has not come does not come any more where the peer is gone.
+    /// See `Connection::take`. Bytes that have not arrived never will if the peer is gone.
     pub(crate) fn take(
         &mut self,
         ticket: Ticket,
@@ -201,7 +201,7 @@ mod tests {
         assert!(matches!(tickets.take(ticket, &mut [0; 8], PEER, || true), Err(Error::Gone { machine: PEER })));
         assert!(matches!(tickets.take(ticket, &mut [0; 8], PEER, || true), Err(Error::NoSuchTicket { .. })));
     }
-    /// Against a plain copy: parts of random lengths in random order.
+    /// Compares with a plain copy: parts of random lengths in random order.
     #[test]
     fn what_has_come_is_what_was_sent() {
         let mut random = SmallRng::seed_from_u64(19);
@@ -235,7 +235,7 @@ mod tests {
             assert_eq!(tickets.get(ticket).unwrap().come.capacity(), 0);
             assert!(matches!(tickets.take(ticket, &mut [0; 8], PEER, || true), Err(Error::WrongRoom { .. })));
         }
-        // What was there before a part was refused goes, and nothing comes after it.
+        // A refused part frees the bytes that came before it, and later parts are ignored.
         let part = tickets.add(Landing::new(ShareId(0), 0, 24));
         assert!(tickets.land(part, 8, Outcome::Bytes(&[1; 8])));
         assert!(!tickets.land(part, 0, Outcome::Refused(8)) && !tickets.land(part, 16, Outcome::Bytes(&[1; 8])));

@@ -1,17 +1,17 @@
-//! The control file: one seat for each machine of a group, which is what a program has on one host,
-//! by which they find one another when they start and tell one another that they leave. Not here:
-//! anything on the path of a request.
+//! Control file: one seat for each machine of a group (the machines of a program on one host), by which they
+//! find each other at the start and tell each other that they leave. Not here: anything on the path of a
+//! request.
 //!
 //! Layout, in bytes: 0 magic (u64) · 8 machines (u64) · 16 changes (u32, a futex) · then seat `i`
 //! at `64 * (1 + i)`: +0 region_bytes (u64) · +8 pid (u64) · +16 step (u32).
 //!
-//! A machine writes its own seat only, and goes up [`Step`] by step. Pair S: a step is stored with
-//! `Release` after what it stands for, and loaded with `Acquire`.
+//! A machine writes only its own seat, and goes up [`Step`] by step. Pair S: a step is stored with `Release`
+//! after the state it announces, and loaded with `Acquire`.
 //!
-//! Why three steps: a pid may be given to another process once its owner is dead, so a pidfd made
-//! from a pid is only right if the owner lived at that moment. A machine says `Up` after it has
-//! seen every other `Linked`, which each says after it has made its pidfds; so who has seen a peer
-//! `Up` knows that this peer lived when its pidfd was made.
+//! Reason for three steps: a pid may be reused once its process is dead, so a pidfd made from a pid is only
+//! right if the process lived at that moment. A machine becomes `Up` after it has seen every other `Linked`,
+//! a step that each machine takes after it has made its pidfds; so a machine that has seen a peer `Up` knows
+//! that this peer lived when its pidfd was made.
 
 use crate::error::Error;
 use crate::fabric::MachineId;
@@ -34,7 +34,7 @@ const SEAT_STEP: usize = 16;
 /// Bounds the control file (256 KiB) and, with it, the descriptors a machine holds while it starts.
 const MACHINES_MAX: u16 = 4095;
 
-/// How far a machine is.
+/// Progress of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(super) enum Step {
@@ -42,7 +42,7 @@ pub(super) enum Step {
     Absent,
     /// Starting.
     Claimed,
-    /// Its region has its length, its pid is known.
+    /// Its region has its length, and its pid is known.
     Sized,
     /// It has mapped all regions and has a pidfd of every peer.
     Linked,
@@ -60,7 +60,7 @@ impl Step {
         [Absent, Claimed, Sized, Linked, Up, Left, Failed].into_iter().find(|step| *step as u32 == value)
     }
 
-    /// What a machine had to do to get here, for messages.
+    /// Returns the action that leads to this step, for messages.
     pub(super) fn deed(self) -> &'static str {
         match self {
             Step::Absent | Step::Claimed => "start",
@@ -79,7 +79,7 @@ pub(super) struct Control {
     group: Vec<MachineId>,
 }
 
-/// Makes the control file, whole and sealed.
+/// Makes the control file, complete and sealed.
 pub(super) fn create(machines: u16) -> Result<OwnedFd, Error> {
     if machines == 0 || machines > MACHINES_MAX {
         return Err(Error::bootstrap(format!("a program has 1 to {MACHINES_MAX} machines, not {machines}")));
@@ -115,7 +115,7 @@ impl Control {
         }
     }
 
-    /// Says which machines have the seats, where it is not the whole program, numbered as they are.
+    /// Sets the machines of the seats, where they are not the whole program, numbered in order.
     pub(super) fn seat_group(&mut self, group: &[MachineId]) -> Result<(), Error> {
         if group.len() != self.group.len() || !group.is_sorted_by(|a, b| a < b) {
             let seats = self.group.len();
@@ -127,19 +127,19 @@ impl Control {
         Ok(())
     }
 
-    /// The machine in each seat, ascending.
+    /// Returns the machine in each seat, ascending.
     pub(super) fn group(&self) -> &[MachineId] {
         &self.group
     }
 
-    /// Offset of the seat of a machine of the group.
+    /// Returns the offset of the seat of a machine of the group.
     fn seat(&self, machine: MachineId) -> Result<usize, Error> {
         let index = self.group.binary_search(&machine);
         let index = index.map_err(|_| Error::bootstrap(format!("{machine} has no seat on this host")))?;
         Ok(SEAT_BYTES * (1 + index))
     }
 
-    /// Takes the own seat; there is one machine for each.
+    /// Takes the own seat; each seat has one machine.
     pub(super) fn claim(&self, machine: MachineId) -> Result<(), Error> {
         let step = self.region.word32(self.seat(machine)? + SEAT_STEP)?;
         // Relaxed: a claim publishes nothing.
@@ -148,26 +148,26 @@ impl Control {
             .map_err(|_| Error::bootstrap(format!("{machine} was started before")))
     }
 
-    /// Says who the own machine is; visible with the next step (pair S).
+    /// Writes the own region's length and pid; visible with the next step (pair S).
     pub(super) fn introduce(&self, machine: MachineId, region_bytes: usize, pid: u32) -> Result<(), Error> {
         self.region.word(self.seat(machine)?)?.store(region_bytes as u64, Ordering::Relaxed);
         self.region.word(self.seat(machine)? + SEAT_PID)?.store(u64::from(pid), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Goes a step up, and wakes who waits for it.
+    /// Takes a step, and wakes the machines that wait for it.
     pub(super) fn advance(&self, machine: MachineId, to: Step) -> Result<(), Error> {
         // Release of pair S, with the Acquire in `step`.
         self.region.word32(self.seat(machine)? + SEAT_STEP)?.store(to as u32, Ordering::Release);
         let changes = self.region.word32(CHANGES)?;
-        // Release of pair C, with the Acquire in `changes`: who sees the count sees the step.
+        // Release of pair C, with the Acquire in `changes`: a reader that sees the count sees the step.
         changes.fetch_add(1, Ordering::Release);
         futex::wake(changes, futex::Flags::empty(), i32::MAX as u32)
             .map(drop)
             .map_err(Error::system("telling the peers"))
     }
 
-    /// How far `machine` is.
+    /// Returns the step of `machine`.
     pub(super) fn step(&self, machine: MachineId) -> Result<Step, Error> {
         // Acquire of pair S, with the Release in `advance`.
         let value = self.region.word32(self.seat(machine)? + SEAT_STEP)?.load(Ordering::Acquire);
@@ -175,23 +175,23 @@ impl Control {
             .ok_or_else(|| Error::bootstrap(format!("the control file says step {value} of {machine}")))
     }
 
-    /// Length of the region of a machine that is `Sized`.
+    /// Returns the length of the region of a machine that is `Sized`.
     pub(super) fn region_bytes(&self, machine: MachineId) -> Result<u64, Error> {
         Ok(self.region.word(self.seat(machine)?)?.load(Ordering::Relaxed))
     }
 
-    /// Process of a machine that is `Sized`.
+    /// Returns the process of a machine that is `Sized`.
     pub(super) fn pid(&self, machine: MachineId) -> Result<u64, Error> {
         Ok(self.region.word(self.seat(machine)? + SEAT_PID)?.load(Ordering::Relaxed))
     }
 
-    /// Count of all steps so far: load it, look at the seats, then wait for it to change.
+    /// Returns the count of all steps so far: load it, look at the seats, then wait for it to change.
     pub(super) fn changes(&self) -> Result<u32, Error> {
         // Acquire of pair C, with the Release in `advance`.
         Ok(self.region.word32(CHANGES)?.load(Ordering::Acquire))
     }
 
-    /// Sleeps until some machine makes a step after `seen`, or the time is over, or for no reason.
+    /// Sleeps until some machine takes a step after `seen`, or the timeout has passed, or spuriously.
     pub(super) fn wait_for_change(&self, seen: u32, timeout: Duration) -> Result<(), Error> {
         use rustix::io::Errno;
         let timeout = futex::Timespec::try_from(timeout).ok();

@@ -1,16 +1,15 @@
-//! From the launcher to the machines: memory files, made before the machines start and inherited by
+//! Handover from the launcher to the machines: memory files, made before the machines start and inherited by
 //! them as descriptors.
 //!
-//! Here: creating the files, handing their descriptors to a child, taking them up there. Not here:
-//! mapping them (`mod.rs`), what the control file says (`control.rs`).
+//! Here: creating the files, passing their descriptors to a child, taking ownership there. Not here: mapping
+//! them (`mod.rs`), and the content of the control file (`control.rs`).
 //!
-//! Nothing has a name in a file system (memfd), so nothing is left behind, whatever dies and
-//! however: the kernel frees the memory with the last process that holds it.
+//! No file has a name in a file system (memfd), so nothing is left behind after any kind of death: the kernel
+//! frees the memory with the last process that holds it.
 //!
-//! Descriptors are close-on-exec wherever they are: in the launcher (so that no other child gets
-//! them), and in the machine once taken up (so that what a machine starts does not). The one
-//! passage is [`Segments::hand_to`], which clears the flag in the forked child, between `fork` and
-//! `exec`, where no other thread can fork.
+//! Descriptors are close-on-exec everywhere: in the launcher (so that no other child gets them), and in the
+//! machine once it owns them (so that its own children do not). The one exception is [`Segments::hand_to`],
+//! which clears the flag in the forked child, between `fork` and `exec`, where no other thread can fork.
 
 #![allow(unsafe_code)]
 
@@ -26,28 +25,26 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Name of the environment variable that tells a machine its number and its descriptors, as in
-/// `1:3,4,5`.
+/// Environment variable that tells a machine its number and its descriptors, as in `1:3,4,5`.
 pub const BOOTSTRAP_VARIABLE: &str = "COMM_SHM";
 
-/// The memory files of one rack program: the control file, one for each machine, then the one for all their shares.
+/// Memory files of one rack program: the control file, one for each machine, then the one for all their shares.
 #[derive(Debug, Clone)]
 pub struct Segments {
     fds: Arc<[OwnedFd]>,
 }
 
-/// What a machine needs to open its fabric.
+/// Handover that a machine needs to open its fabric.
 #[derive(Debug)]
 pub struct Bootstrap {
-    /// Which machine this is, of those that the files were made for.
+    /// This machine, of those that the files were made for.
     pub machine: MachineId,
-    /// The control file, then the memory file of each machine in order, then that for all their shares: `machines + 2`
-    /// descriptors.
+    /// The control file, then the memory file of each machine in order, then that for all their shares:
+    /// `machines + 2` descriptors.
     pub fds: Vec<OwnedFd>,
 }
 
-/// Makes the memory files for a program of `machines` machines. They are empty until their machines
-/// size them.
+/// Makes the memory files for a program of `machines` machines. They are empty until their machines size them.
 ///
 /// # Errors
 /// [`Error::Bootstrap`] for no machines, or more than fit the control file; [`Error::System`].
@@ -64,20 +61,19 @@ pub fn create(machines: u16) -> Result<Segments, Error> {
 }
 
 impl Segments {
-    /// How many machines they are for.
+    /// Returns the number of machines they are for.
     pub fn machines(&self) -> u16 {
         u16::try_from(self.fds.len() - 2).expect("made for a number of machines that is a u16")
     }
 
-    /// Makes the child that `command` will spawn take part as `machine`: it finds itself with
+    /// Makes the child that `command` will spawn take part as `machine`: the child reads the handover with
     /// [`Bootstrap::from_env`]. Each machine is started once.
     pub fn hand_to(&self, command: &mut Command, machine: MachineId) {
         let numbers: Vec<String> = self.fds.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
         command.env(BOOTSTRAP_VARIABLE, format!("{}:{}", machine.0, numbers.join(",")));
         let fds = Arc::clone(&self.fds);
-        // SAFETY: between fork and exec the closure makes system calls only; it allocates nothing
-        // and takes no lock. The `Arc` keeps the descriptors open for as long as the command may
-        // spawn.
+        // SAFETY: between fork and exec the closure only makes system calls; it allocates nothing and takes
+        // no lock. The `Arc` keeps the descriptors open for as long as the command may spawn.
         unsafe {
             command.pre_exec(move || {
                 for fd in fds.iter() {
@@ -88,11 +84,10 @@ impl Segments {
         }
     }
 
-    /// What `machine` would find if it were a child: for several machines in one process, as in
-    /// tests.
+    /// Returns the handover that `machine` would find as a child: for several machines in one process, as in tests.
     ///
     /// # Errors
-    /// [`Error::System`] when descriptors run out.
+    /// [`Error::System`] when there are no more descriptors.
     pub fn bootstrap(&self, machine: MachineId) -> Result<Bootstrap, Error> {
         let fds = self.fds.iter().map(OwnedFd::try_clone).collect::<Result<_, _>>();
         Ok(Bootstrap { machine, fds: fds.map_err(Error::system("duplicating memory files"))? })
@@ -100,23 +95,23 @@ impl Segments {
 }
 
 impl Bootstrap {
-    /// For how many machines there are memory files.
+    /// Returns the number of machines that have memory files.
     pub fn members(&self) -> usize {
         self.fds.len().saturating_sub(2)
     }
 
-    /// The control file. Without it there is nothing.
+    /// Returns the control file, which must be there.
     pub(super) fn control(&self) -> Result<&OwnedFd, Error> {
         self.fds.first().ok_or_else(|| Error::bootstrap("no memory files were handed over"))
     }
 
-    /// What the launcher handed over, or `None` when this process was not started as a machine.
-    /// Takes ownership of the inherited descriptors: call it once, early in `main`, before this
-    /// process opens or closes any of its own.
+    /// Returns the launcher's handover, or `None` when this process was not started as a machine. Takes
+    /// ownership of the inherited descriptors: call it once, early in `main`, before this process opens or
+    /// closes any of its own.
     ///
     /// # Errors
-    /// [`Error::Bootstrap`] when the variable makes no sense, or its descriptors are not memory
-    /// files, or it was taken before.
+    /// [`Error::Bootstrap`] when the variable is malformed, or its descriptors are not memory files, or it
+    /// was taken before.
     pub fn from_env() -> Result<Option<Bootstrap>, Error> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         let Some(text) = std::env::var_os(BOOTSTRAP_VARIABLE) else {
@@ -125,7 +120,7 @@ impl Bootstrap {
         let text = text.to_str().ok_or_else(|| Error::bootstrap(format!("{BOOTSTRAP_VARIABLE} is not text")))?;
         let (machine, numbers) = parse(text)?;
         numbers.iter().try_for_each(|number| check_is_memory_file(*number))?;
-        // Relaxed: the flag orders nothing, it only lets one caller through.
+        // Relaxed: the flag orders nothing, it only admits one caller.
         if TAKEN.swap(true, Ordering::Relaxed) {
             return Err(Error::bootstrap("the memory files were taken before"));
         }
@@ -150,22 +145,21 @@ fn parse(text: &str) -> Result<(MachineId, Vec<RawFd>), Error> {
     Ok((machine, numbers))
 }
 
-/// Only memory files have seals, so this finds numbers that are closed here, or are something else
-/// by now.
+/// Checks that a descriptor is a memory file. Only memory files have seals, so this finds numbers that are
+/// closed, or that refer to another kind of file by now.
 fn check_is_memory_file(number: RawFd) -> Result<(), Error> {
-    // SAFETY: `number` is no -1 (`parse`); should it not be open, the call on it fails, and that is
-    // what is asked.
+    // SAFETY: `number` is not -1 (`parse`); if it is not open, the call on it fails, which is the check.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     fcntl_get_seals(fd).map(drop).map_err(|error| {
         Error::bootstrap(format!("descriptor {number} of {BOOTSTRAP_VARIABLE} is not a memory file here ({error})"))
     })
 }
 
-/// Becomes the owner of an inherited descriptor.
+/// Takes ownership of an inherited descriptor.
 fn take(number: RawFd) -> Result<OwnedFd, Error> {
-    // SAFETY: the launcher left this descriptor open for us alone (`hand_to`), it is open
-    // (`check_is_memory_file`), its number is not twice in the list (`parse`) and the list is taken
-    // once (`TAKEN`): nobody else owns it.
+    // SAFETY: the launcher left this descriptor open for this process alone (`hand_to`), it is open
+    // (`check_is_memory_file`), its number is not twice in the list (`parse`) and the list is taken once
+    // (`TAKEN`): it has no other owner.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     fcntl_setfd(&fd, FdFlags::CLOEXEC).map_err(Error::system("marking a memory file close-on-exec"))?;
     Ok(fd)

@@ -1,19 +1,18 @@
-//! `shm`: the fabric between machines of one host, that is, processes which map one another's
-//! regions.
+//! `shm`: the fabric between machines of one host, that is, processes that map each other's regions.
 //!
-//! Here: opening the fabric, and its connections. Beside it: `handover` (files from launcher to
-//! machine), `control` (who is there), `peers` (who still lives).
+//! Here: opening the fabric, and its connections. Beside it: `handover` (files from launcher to machine),
+//! `control` (start and leave), `peers` (liveness).
 //!
-//! A write is a copy into the mapping of the peer's region; a wake is a futex wake in it. Both go
-//! on to succeed when the peer is dead, for its memory lives as long as somebody maps it. A region
-//! cannot shrink once sized (it is sealed), and its pages exist from the start, so no peer and no
-//! shortage of memory turns an access into a SIGBUS.
+//! A write is a copy into the mapping of the peer's region; a wake is a futex wake in it. Both continue to
+//! succeed when the peer is dead, since its memory lives as long as a mapping of it. A region cannot shrink
+//! once sized (it is sealed), and its pages exist from the start, so neither a peer nor a lack of memory
+//! turns an access into a SIGBUS.
 //!
-//! A peer's shares are mapped when they are first used; reads are copies, made when they are taken.
+//! A peer's shares are mapped at their first use; reads are copies, made when they are taken.
 //!
-//! All machines are children of one launcher, in one pid name space, and one program: they trust
-//! one another. They may be a *group* within a larger program, its machines on one host: then
-//! another fabric has to reach the others, and `mixed` makes one of the two.
+//! All machines are children of one launcher, in one pid name space, and one program: they trust each other.
+//! They may be a *group* within a larger program, its machines on one host: then another fabric must reach
+//! the others, and `mixed` combines the two.
 
 mod control;
 mod handover;
@@ -39,24 +38,24 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a machine that waits for others to start looks whether they still live.
+/// Interval at which a machine that waits for others to start checks that they still live.
 const LIVENESS_INTERVAL: Duration = Duration::from_millis(50);
 
-/// One machine's end of a `shm` fabric. Dropping it says to the peers that this machine leaves in
-/// order; connections stay usable after that.
+/// One machine's end of a `shm` fabric. Dropping it tells the peers that this machine leaves gracefully;
+/// connections stay usable after that.
 #[derive(Debug)]
 pub struct ShmFabric {
     seat: Seat,
-    /// How many machines the whole program has.
+    /// Number of machines of the whole program.
     machines: u16,
     own: Arc<Region>,
-    /// Of each machine of the group but the own, ascending.
+    /// Regions of the machines of the group but the own, ascending.
     regions: Vec<(MachineId, Arc<Region>)>,
     peers: Peers,
     connected: ConnectedPairs,
 }
 
-/// The own seat in the control file; says `Left` or `Failed` when it goes.
+/// The own seat in the control file; becomes `Left` or `Failed` when dropped.
 #[derive(Debug)]
 struct Seat {
     control: Control,
@@ -65,9 +64,9 @@ struct Seat {
 }
 
 impl ShmFabric {
-    /// Joins the program as the machine that `bootstrap` says, with a region of `region_bytes`
-    /// bytes, all 0 at first; regions of different machines may differ in length. Returns when all
-    /// machines have come up; `timeout` bounds the wait.
+    /// Joins the program as the machine of `bootstrap`, with a region of `region_bytes` bytes, all 0 at
+    /// first; regions of different machines may differ in length. Returns when all machines have come up;
+    /// `timeout` bounds the wait.
     ///
     /// # Errors
     /// [`Error::PeerMissing`] and [`Error::PeerLost`] name the machine that did not come up;
@@ -75,15 +74,14 @@ impl ShmFabric {
     /// [`Error::System`].
     pub fn open(bootstrap: Bootstrap, region_bytes: usize, timeout: Duration) -> Result<ShmFabric, Error> {
         let control = Control::open(bootstrap.control()?)?;
-        let machines = control.group().len() as u16; // it says so in a u16
+        let machines = control.group().len() as u16; // the file has it as a u16
         ShmFabric::join(bootstrap, control, machines, region_bytes, timeout)
     }
 
-    /// As [`open`](ShmFabric::open), for those machines of a larger program that share a host:
-    /// `group` are their numbers, ascending, and `machines` is how many the program has. The memory
-    /// files are made for the group ([`create`] with its length), and `bootstrap.machine` is the
-    /// place in it, from 0. What is asked or told about machines afterwards goes by their numbers
-    /// in the program; those outside the group are no peers.
+    /// Like [`open`](ShmFabric::open), for those machines of a larger program that share a host: `group` are
+    /// their numbers, ascending, and `machines` is the number of machines of the program. The memory files
+    /// are made for the group ([`create`] with its length), and `bootstrap.machine` is the index in it, from
+    /// 0. All later calls use the machines' numbers in the program; those outside the group are no peers.
     ///
     /// # Errors
     /// As for `open`; [`Error::Bootstrap`] also when `group` does not fit the files or the program.
@@ -102,8 +100,7 @@ impl ShmFabric {
         ShmFabric::join(bootstrap, control, machines, region_bytes, timeout)
     }
 
-    /// The own region, for the other fabrics of this machine: they write what comes their way into
-    /// it too.
+    /// Returns the own region, for the other fabrics of this machine: they store incoming writes there too.
     pub fn shared_region(&self) -> Arc<Region> {
         Arc::clone(&self.own)
     }
@@ -149,8 +146,8 @@ impl ShmFabric {
         seat.reach(Step::Linked, &peers, timeout, deadline)?;
         seat.reach(Step::Up, &peers, timeout, deadline)?;
         seat.is_open = true;
-        // The files of the regions close here: the mappings hold the memory. That of the shares stays open, for what is
-        // opened later.
+        // The files of the regions close here: the mappings hold the memory. The file of the shares stays
+        // open, for shares that are opened later.
         Ok(ShmFabric { seat, machines, own, regions, peers, connected: ConnectedPairs::default() })
     }
 
@@ -210,19 +207,19 @@ impl Fabric for ShmFabric {
     }
 }
 
-/// The share of the machine that has this region.
+/// Returns a share of the machine that has this region.
 fn find(region: &Region, machine: MachineId, share: ShareId) -> Result<&Arc<Share>, Error> {
     region.shares().find(share)?.ok_or(Error::NoSuchShare { machine, share })
 }
 
-/// The peer's region and shares, mapped here.
+/// Connection to a peer whose region and shares are mapped here.
 struct ShmConnection {
     peer: MachineId,
     region: Arc<Region>,
     reads: Tickets<ShmRead>,
 }
 
-/// What is to be copied when it is taken.
+/// A read that copies when it is taken.
 struct ShmRead {
     share: Arc<Share>,
     offset: usize,
@@ -297,7 +294,7 @@ impl Seat {
         }
     }
 
-    /// A machine that has not come to `step` yet.
+    /// Returns a machine that has not come to `step` yet.
     fn behind(&self, step: Step) -> Result<Option<MachineId>, Error> {
         for &machine in self.control.group() {
             match self.control.step(machine)? {
@@ -313,7 +310,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let last = if self.is_open { Step::Left } else { Step::Failed };
-        // The step itself cannot fail; should the wake, peers look again within LIVENESS_INTERVAL.
+        // The step itself cannot fail; if the wake does, peers look again within LIVENESS_INTERVAL.
         let _ = self.control.advance(self.machine, last);
     }
 }
@@ -325,7 +322,7 @@ fn size(fd: &OwnedFd, region_bytes: usize) -> Result<(), Error> {
     fcntl_add_seals(fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(Error::system(doing()))
 }
 
-/// Maps a region, once it is sealed at the length its machine told.
+/// Maps a region, once it is sealed at the length its machine announced.
 fn map(machine: MachineId, fd: &OwnedFd, told_bytes: u64) -> Result<Region, Error> {
     let seals = fcntl_get_seals(fd).map_err(Error::system(format!("asking for the seals of {machine}")))?;
     let stat = fstat(fd).map_err(Error::system(format!("asking for the length of the region of {machine}")))?;

@@ -1,9 +1,8 @@
-//! Whether the peers live: a pidfd of each, and its seat in the control file.
+//! Liveness of the peers: a pidfd of each, and its seat in the control file.
 //!
-//! A pidfd becomes readable when its process ends, however it ends, and reaped or not. A machine
-//! that leaves in order says so in its seat first; so a process that ended while its seat says `Up`
-//! has died. Where the system refuses pidfds, processes are looked at now and then, by their numbers and by when they
-//! began.
+//! A pidfd becomes readable when its process ends, in any way, and reaped or not. A machine that leaves
+//! gracefully first marks its seat; so a process that ended while its seat says `Up` has died. Where the
+//! system refuses pidfds, processes are polled by pid and start time.
 
 use super::control::{Control, Step};
 use crate::deadline::Deadline;
@@ -16,20 +15,20 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// The processes of the other machines.
+/// Processes of the other machines.
 #[derive(Debug)]
 pub(super) struct Peers {
     pidfds: Vec<(MachineId, OwnedFd)>,
-    /// Those of whom no pidfd can be had.
+    /// Processes without a pidfd.
     numbered: Vec<(MachineId, Numbered)>,
-    /// Woken once nobody is to watch any more.
+    /// Woken when the watch is over.
     end: Waker,
 }
 
-/// How often processes without a pidfd are looked at.
+/// Interval of the polls of processes without a pidfd.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A process, by its number and by when it began: no two of a number begin at the same moment.
+/// A process by pid and start time: no two processes with one pid start at the same moment.
 #[derive(Debug)]
 struct Numbered {
     pid: Pid,
@@ -37,7 +36,7 @@ struct Numbered {
 }
 
 impl Numbered {
-    /// `None` if it has ended.
+    /// Returns the process of this pid; `None` if it has ended.
     fn find(pid: Pid) -> Option<Numbered> {
         Some(Numbered { pid, began: began(pid)? })
     }
@@ -47,8 +46,8 @@ impl Numbered {
     }
 }
 
-/// When the process of this number began, in ticks since the kernel's own start; `None` if there is none that lives. Of
-/// `PID (NAME) STATE ..`, in which a name may be anything, it is the 22nd field.
+/// Returns the start time of the process of this pid, in ticks since the kernel's own start; `None` if no
+/// such process lives. It is the 22nd field of `PID (NAME) STATE ..`, in which a name may be anything.
 fn began(pid: Pid) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -57,10 +56,10 @@ fn began(pid: Pid) -> Option<u64> {
     (!matches!(state, "Z" | "X" | "x")).then_some(began)
 }
 
-/// What a look at the processes found.
+/// Result of a look at the processes.
 enum Found {
     Ended(MachineId),
-    /// Nobody watches any more.
+    /// The watch is over.
     End,
     Nothing,
 }
@@ -70,20 +69,19 @@ impl Peers {
         Ok(Peers { pidfds: Vec::new(), numbered: Vec::new(), end: Waker::new()? })
     }
 
-    /// Ends all watching.
+    /// Ends every watch.
     pub(super) fn end_watch(&self) {
         self.end.wake();
     }
 
-    /// Gets hold of the process of a machine that is `Sized`. `control.rs` says when the pidfd can
-    /// be relied on.
+    /// Opens a pidfd for the process of a machine that is `Sized`. `control.rs` says when the pidfd is reliable.
     pub(super) fn add(&mut self, machine: MachineId, pid: u64) -> Result<(), Error> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| Error::bootstrap(format!("the control file gives {machine} no process")))?;
         match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => self.pidfds.push((machine, pidfd)),
             Err(Errno::SRCH) => return Err(Error::PeerLost { machine }),
-            // By a seccomp profile.
+            // Refused by a seccomp profile.
             Err(Errno::PERM | Errno::NOSYS) => {
                 let numbered = Numbered::find(pid).ok_or(Error::PeerLost { machine })?;
                 self.numbered.push((machine, numbered));
@@ -93,11 +91,11 @@ impl Peers {
         Ok(())
     }
 
-    /// Whether `machine` is gone, and how.
+    /// Returns whether `machine` is gone, and how.
     pub(super) fn lost(&self, machine: MachineId, control: &Control) -> Result<Option<Loss>, Error> {
         let found = self.look(Duration::ZERO, None, |candidate| candidate == machine)?;
         let ended = matches!(found, Found::Ended(_));
-        // After the poll: who is seen to have ended has said before that whether it leaves.
+        // After the poll: a process that is seen to have ended has marked its seat before, if it left.
         Ok(match control.step(machine)? {
             Step::Left => Some(Loss::Left),
             Step::Failed => Some(Loss::Died),
@@ -122,8 +120,7 @@ impl Peers {
         }
     }
 
-    /// A machine among the `wanted` whose process has ended, or that `end` has come,
-    /// waiting at most `timeout` for it.
+    /// Waits for at most `timeout` for the end of a process of the `wanted` machines, or for `end`.
     fn look(&self, timeout: Duration, end: Option<&Waker>, wanted: impl Fn(MachineId) -> bool) -> Result<Found, Error> {
         let watched: Vec<_> = self.pidfds.iter().filter(|(machine, _)| wanted(*machine)).collect();
         let fds = watched.iter().map(|(_, pidfd)| pidfd.as_fd()).chain(end.map(AsFd::as_fd));
@@ -133,7 +130,7 @@ impl Peers {
         if let Some((machine, _)) = numbered.find(|(_, numbered)| numbered.has_ended()) {
             return Ok(Found::Ended(*machine));
         }
-        // Without end if it is more than the kernel can count.
+        // No timeout if it is more than the kernel can count.
         let timeout = Timespec::try_from(timeout).ok();
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) => {}

@@ -1,6 +1,6 @@
-//! The conformance suite over `shm`: machines as threads of this process (each with mappings of its
-//! own), and as real processes, which are this test program started again. And what is special to
-//! `shm`: starting, sealing, dying.
+//! The conformance suite over `shm`: machines as threads of this process (each with its own mappings), and as
+//! real processes, which are this test program started again. And cases of `shm` alone: starting, sealing,
+//! dying.
 
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 const TIMEOUT: Duration = limits::HANG;
-/// What a machine process does; without it, this is no machine process.
+/// Role of a machine process; without it, this is no machine process.
 const ROLE_VARIABLE: &str = "COMM_TEST_ROLE";
 const READY: &str = "the victim is ready";
 const VICTIM: MachineId = MachineId(1);
@@ -24,7 +24,7 @@ fn open_all(machines: u16, region_bytes: usize) -> Vec<ShmFabric> {
     })
 }
 
-/// A machine in a process of its own, killed (by its own id) and waited for when the test is over.
+/// A machine in its own process, killed (by its own id) and reaped when the test is over.
 struct Process(Child);
 
 impl Process {
@@ -41,7 +41,7 @@ impl Process {
         (0..machines).map(|machine| Process::start(&segments, MachineId(machine), role)).collect()
     }
 
-    /// Reads on until the machine prints `line`.
+    /// Reads until the machine prints `line`.
     fn wait_for_line(&mut self, line: &str) {
         let stdout = BufReader::new(self.0.stdout.as_mut().unwrap());
         assert!(stdout.lines().any(|printed| printed.unwrap().ends_with(line)), "it never printed {line:?}");
@@ -62,7 +62,7 @@ impl Drop for Process {
     }
 }
 
-/// The body of a machine process. Not a test of its own.
+/// Body of a machine process. Not a test of its own.
 #[test]
 #[ignore = "what the machine processes run that other tests start"]
 fn machine_process() {
@@ -110,8 +110,7 @@ fn timed_a_killed_machine_is_noticed() {
     let start = Instant::now();
     victim.0.kill().unwrap();
     processes.into_iter().for_each(Process::wait);
-    // The survivors would time out after TIMEOUT; the issue asks for a second, a busy machine gets
-    // a few.
+    // The survivors would time out after TIMEOUT; the goal is a second, a busy machine gets a few.
     assert!(start.elapsed() < limits::bound(Duration::from_secs(10)), "noticed after {:?}", start.elapsed());
 }
 
@@ -146,7 +145,7 @@ fn a_machine_that_never_starts_is_named() {
     let timeout = Duration::from_millis(20);
     let opened = ShmFabric::open(segments.bootstrap(MachineId(0)).unwrap(), 4096, timeout);
     assert!(matches!(opened, Err(Error::PeerMissing { machine: MachineId(1), .. })), "{opened:?}");
-    // The others are told that machine 0 has given up, and do not wait for their own time-out.
+    // The others learn that machine 0 has given up, and do not wait for their own timeout.
     let opened = ShmFabric::open(segments.bootstrap(MachineId(1)).unwrap(), 4096, TIMEOUT);
     assert!(matches!(opened, Err(Error::PeerLost { machine: MachineId(0) })), "{opened:?}");
 }
@@ -154,15 +153,14 @@ fn a_machine_that_never_starts_is_named() {
 #[test]
 fn a_machine_that_ends_while_starting_is_named() {
     let segments = create(2).unwrap();
-    // Machine 1 sizes its memory in a process that has ended by the time it is asked to go on.
+    // Machine 1 sizes its memory in a process that has ended by the time of its next step.
     let mut process = Command::new("true").spawn().unwrap();
     let control = Control::open(&segments.bootstrap(VICTIM).unwrap().fds[0]).unwrap();
     control.claim(VICTIM).unwrap();
     size(&segments.bootstrap(VICTIM).unwrap().fds[2], 4096).unwrap();
     control.introduce(VICTIM, 4096, process.id()).unwrap();
     control.advance(VICTIM, Step::Sized).unwrap();
-    // Not reaped until `wait` below, so that its id stays its own: the pidfd opens, and says that
-    // it has ended.
+    // Not reaped until `wait` below, so that its id stays its own: the pidfd opens, and shows that it has ended.
     let opened = ShmFabric::open(segments.bootstrap(MachineId(0)).unwrap(), 4096, TIMEOUT);
     process.wait().unwrap();
     assert!(matches!(opened, Err(Error::PeerLost { machine: VICTIM })), "{opened:?}");
@@ -249,7 +247,7 @@ fn a_region_cannot_be_taken_away() {
     let segments = create(1).unwrap();
     let kept = segments.bootstrap(MachineId(0)).unwrap();
     let fabric = ShmFabric::open(segments.bootstrap(MachineId(0)).unwrap(), 4096, TIMEOUT).unwrap();
-    // That of the shares grows, and is empty as yet.
+    // The file of the shares grows, and is still empty.
     for fd in &kept.fds[..2] {
         assert_eq!(rustix::fs::ftruncate(fd, 0), Err(rustix::io::Errno::PERM), "it would be a SIGBUS");
     }

@@ -1,15 +1,13 @@
-//! What is under way between the machines of a simulated network, and the one thread that carries
-//! it there.
+//! Traffic between the machines of a simulated network, and the one thread that delivers it.
 //!
-//! Here: delays, pieces, cuts, deaths. Not here: what a user of the fabric calls (`mod.rs`).
+//! Here: delays, pieces, cuts, deaths. Not here: the calls of a user of the fabric (`mod.rs`).
 //!
 //! Invariants
-//! - The loads of one flow (that is, one connection) come in the order they were sent: each is due
-//!   later than the one before, and the delivery thread takes them by their time. The pieces of one write
-//!   are loads of their own, its flag the last.
-//! - What cannot be delivered because of a cut is put aside with its time, and comes back with it:
-//!   order is kept.
-//! - The delivery thread waits for nobody but the clock, so a sender that waits for room gets it.
+//! - The loads of one flow (that is, one connection) arrive in the order they were sent: each is due later
+//!   than the one before, and the delivery thread takes them by their time. The pieces of one write are loads
+//!   of their own, its flag the last.
+//! - A load that a cut keeps from delivery is put aside with its time, and comes back with it: order is kept.
+//! - The delivery thread waits only for the clock, so a sender that waits for room gets it.
 
 use super::Conditions;
 use crate::deadline::later;
@@ -25,17 +23,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Bytes of one flow that may be under way; whoever sends more waits.
+/// Most bytes of one flow under way; a sender of more waits.
 const FLOW_BYTES_MAX: usize = 4 << 20;
-/// One in so many writes comes in pieces.
+/// One of this many writes is split into pieces.
 const TORN_ONE_IN: u64 = 4;
-/// Of the body; the flag comes by itself.
+/// Most pieces a write's body is split into; the flag is written separately.
 const PIECES_MAX: u64 = 4;
 
-/// Something to be delivered.
+/// Item to be delivered.
 #[derive(Debug)]
 pub(super) enum Load {
-    /// For the region, or for a share.
+    /// Bytes for the region, or for a share.
     Bytes {
         share: Option<ShareId>,
         offset: usize,
@@ -44,12 +42,12 @@ pub(super) enum Load {
     Wake {
         offset: usize,
     },
-    /// A question, whose answer goes back by the other flow.
+    /// A query, whose answer goes back by the other flow.
     Read {
         part: Part,
         answers: usize,
     },
-    /// An answer; none where the bytes are not committed.
+    /// An answer; `None` where the bytes are not committed.
     Answer {
         part: Part,
         bytes: Option<Vec<u8>>,
@@ -63,7 +61,7 @@ pub(super) struct Part {
     pub(super) offset: usize,
     pub(super) bytes: usize,
     pub(super) ticket: Ticket,
-    /// Where in the read it goes.
+    /// Offset in the read.
     pub(super) at: usize,
     pub(super) tickets: Arc<Mutex<Tickets<Landing>>>,
 }
@@ -77,7 +75,7 @@ impl Load {
     }
 }
 
-/// From a worker to a machine.
+/// Path from a worker to a machine.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Flow {
     pub(super) from: MachineId,
@@ -85,7 +83,7 @@ pub(super) struct Flow {
     pub(super) worker: WorkerId,
 }
 
-/// A load and when it is due: earliest first, in the order of sending where the time is the same.
+/// A load and its time: earliest first, in the order of sending at the same time.
 #[derive(Debug)]
 struct Due {
     at: Instant,
@@ -114,13 +112,13 @@ impl PartialEq for Due {
 
 impl Eq for Due {}
 
-/// A flow, and what is under way on it.
+/// A flow, and the state of its traffic.
 #[derive(Debug)]
 struct FlowState {
     flow: Flow,
     last_due: Instant,
     bytes: usize,
-    /// Decisions of chance so far.
+    /// Number of random decisions so far.
     tosses: u64,
 }
 
@@ -137,7 +135,7 @@ struct NetworkState {
     members: Vec<Member>,
     flows: Vec<FlowState>,
     under_way: BinaryHeap<Reverse<Due>>,
-    /// What met a cut.
+    /// Loads held back by a cut.
     aside: Vec<Due>,
     sent: u64,
     has_ended: bool,
@@ -148,13 +146,13 @@ struct NetworkState {
 pub(super) struct Ether {
     conditions: Conditions,
     state: Mutex<NetworkState>,
-    /// For the delivery thread: there is something new.
+    /// For the delivery thread: there is new traffic.
     news: Condvar,
-    /// For machines: somebody has joined, or a flow has room.
+    /// For machines: a machine has joined, or a flow has room.
     progress: Condvar,
 }
 
-/// The delivery thread; ends with the last who can send.
+/// The delivery thread; ends with the last sender.
 #[derive(Debug)]
 pub(super) struct DeliveryThread {
     ether: Arc<Ether>,
@@ -190,14 +188,14 @@ impl Drop for DeliveryThread {
         self.ether.state().has_ended = true;
         self.ether.news.notify_all();
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has told of itself; the tests find what is missing.
+            // A panic of the thread has already been reported; the tests find the missing writes.
             let _ = thread.join();
         }
     }
 }
 
 impl Ether {
-    /// Lets `machine` join, and gives all regions when all machines have joined.
+    /// Lets `machine` join, and returns all regions when all machines have joined.
     pub(super) fn join(
         &self,
         machine: MachineId,
@@ -228,7 +226,7 @@ impl Ether {
         }
     }
 
-    /// Opens a flow; its number is for `send`.
+    /// Opens a flow; returns its number for `send`.
     pub(super) fn add_flow(&self, flow: Flow) -> usize {
         let mut state = self.state();
         state.flows.push(FlowState { flow, last_due: Instant::now(), bytes: 0, tosses: 0 });
@@ -253,7 +251,7 @@ impl Ether {
         self.news.notify_all();
     }
 
-    /// Whether what is sent on this flow may ever arrive.
+    /// Returns whether loads of this flow can still arrive.
     pub(super) fn reaches(&self, flow: usize) -> bool {
         self.state().reaches(flow)
     }
@@ -279,7 +277,7 @@ impl Ether {
         self.progress.notify_all();
     }
 
-    /// The orderly end of a machine. Those that cannot hear it do not.
+    /// Graceful end of a machine. Machines that are cut off do not hear of it.
     pub(super) fn leave(&self, machine: MachineId) {
         let mut state = self.state();
         let member = &mut state.members[usize::from(machine.0)];
@@ -289,7 +287,7 @@ impl Ether {
         }
     }
 
-    /// The body of the delivery thread.
+    /// Body of the delivery thread.
     fn carry(&self) {
         let mut due = Vec::new();
         let mut state = self.state();
@@ -318,13 +316,14 @@ impl Ether {
     }
 }
 
-/// All was checked against this region and its shares when it was sent. Gives what goes back, and by which flow.
+/// Delivers a load, which was checked against this region and its shares when it was sent. Returns the
+/// answer, and its flow.
 fn deliver(region: &Region, load: Load) -> Option<(usize, Load)> {
     let share = |id| region.shares().get(id);
     let delivered = match load {
         Load::Bytes { share: None, offset, bytes } => region.publish(offset, &bytes),
         Load::Bytes { share: Some(id), offset, bytes } => {
-            // Released meanwhile, it gets no more.
+            // A share released meanwhile gets no more bytes.
             let share = share(id).filter(|share| share.is_committed(offset, bytes.len()));
             share.map_or(Ok(()), |share| share.data().publish(offset, &bytes))
         }
@@ -352,7 +351,7 @@ impl NetworkState {
         &self.members[usize::from(machine.0)]
     }
 
-    /// Whether what is sent on this flow may ever arrive.
+    /// Returns whether loads of this flow can still arrive.
     fn reaches(&self, flow: usize) -> bool {
         let Flow { from, to, .. } = self.flows[flow].flow;
         let has_given_up = |member: &Member| member.is_dead || member.joined.is_none();
@@ -375,7 +374,7 @@ impl NetworkState {
         self.under_way.push(Reverse(Due { at: state.last_due, number: self.sent, flow, load }));
     }
 
-    /// Moves what is due into `due`, with the region it is for.
+    /// Moves the loads that are due into `due`, each with the region it is for.
     fn take_due(&mut self, now: Instant, due: &mut Vec<(Arc<Region>, Load)>) {
         while self.under_way.peek().is_some_and(|Reverse(next)| next.at <= now) {
             let Some(Reverse(next)) = self.under_way.pop() else { return };
@@ -393,7 +392,7 @@ impl NetworkState {
         }
     }
 
-    /// Takes machines for dead that have been cut off for too long; says when to look again.
+    /// Marks machines dead that have been cut off for too long; returns when to look again.
     fn mark_silent_dead(&mut self, now: Instant, silence: Duration) -> Option<Instant> {
         let mut next = None;
         for index in 0..self.members.len() {
@@ -423,7 +422,7 @@ impl NetworkState {
 }
 
 impl FlowState {
-    /// A number that follows from the seed, the flow and how many came before.
+    /// Returns a number that follows from the seed, the flow and the number of decisions before.
     fn toss(&mut self, seed: u64) -> u64 {
         let Flow { from, to, worker } = self.flow;
         let flow = (u64::from(from.0) << 32) | (u64::from(to.0) << 16) | u64::from(worker.0);
@@ -431,7 +430,7 @@ impl FlowState {
         mix(mix(mix(seed) ^ flow) ^ self.tosses)
     }
 
-    /// A load as it is sent: whole, or in pieces of which the last has the flag.
+    /// Returns a load as it is sent: whole, or in pieces of which the last has the flag.
     fn torn(&mut self, seed: u64, load: Load) -> Vec<Load> {
         let words = load.bytes() as u64 / WORD_BYTES as u64;
         let Load::Bytes { share, offset, bytes } = load else { return vec![load] };
@@ -462,7 +461,7 @@ fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// The first decisions of chance on a flow.
+/// The first random decisions on a flow.
 #[cfg(test)]
 pub(super) fn tosses(seed: u64, flow: Flow, count: usize) -> Vec<u64> {
     let mut state = FlowState { flow, last_due: Instant::now(), bytes: 0, tosses: 0 };

@@ -1,13 +1,13 @@
-//! `sim`: a network within one process, for tests: its machines are threads, its writes are late,
-//! torn and out of step with one another, and machines are cut off or die on demand.
+//! `sim`: a network within one process, for tests: its machines are threads, its writes are late, torn and
+//! reordered across connections, and machines are cut off or die on demand.
 //!
-//! Here: the network as a test sees it, the fabric, its connections. Beside it: `ether` (what is
-//! under way, and the thread that carries it).
+//! Here: the network as a test sees it, the fabric, its connections. Beside it: `ether` (the traffic, and the
+//! thread that delivers it).
 //!
-//! What the contract leaves open is used to the full: nothing is sent before the flush (unless much
-//! is held), writes of different connections overtake one another, and the body of a write comes in
-//! pieces, in any order, before its flag. Each delay and each piece follows from the seed and from
-//! what that connection has sent before; how threads interleave does not.
+//! It uses all freedom of the contract: nothing is sent before the flush (unless much is held), writes of
+//! different connections overtake each other, and the body of a write arrives in pieces, in any order, before
+//! its flag. Each delay and each piece follows from the seed and from the earlier sends of that connection;
+//! the interleaving of threads does not.
 //!
 //! # Example
 //! ```
@@ -49,19 +49,19 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes after which a connection sends what it holds, flush or no flush.
+/// Bytes after which a connection sends its held writes without a flush.
 const HELD_BYTES_MAX: usize = 256 << 10;
-/// Bytes of a share that are read at once.
+/// Bytes of a share in one part of a read.
 const READ_BYTES: usize = 8 << 10;
 
-/// How the network behaves.
+/// Behaviour of the network.
 #[derive(Debug, Clone)]
 pub struct Conditions {
-    /// Where all chance comes from.
+    /// Seed of all random decisions.
     pub seed: u64,
-    /// How long a write, a piece of one, or a wake is under way.
+    /// Delay of a write, a piece of one, or a wake.
     pub delay: RangeInclusive<Duration>,
-    /// How long a machine is cut off until it and the others take one another for dead.
+    /// Length of a cut after which the machine and the others take each other for dead.
     pub silence: Duration,
 }
 
@@ -72,27 +72,26 @@ impl Default for Conditions {
     }
 }
 
-/// A network of the machines of a program. Its clones are the same network.
+/// Network of the machines of a program. Its clones are the same network.
 #[derive(Debug, Clone)]
 pub struct Network {
     delivery: Arc<DeliveryThread>,
 }
 
 impl Network {
-    /// A network for `machines` machines.
+    /// Makes a network for `machines` machines.
     ///
     /// # Errors
-    /// [`Error::System`] when there can be no further thread.
+    /// [`Error::System`] when no further thread can start.
     pub fn new(machines: u16, conditions: Conditions) -> Result<Network, Error> {
         Ok(Network { delivery: Arc::new(DeliveryThread::start(machines, conditions)?) })
     }
 
-    /// Joins the network as `machine`, whose peers write `region`. Returns when all machines have
-    /// joined; `timeout` bounds the wait.
+    /// Joins the network as `machine`, whose peers write `region`. Returns when all machines have joined;
+    /// `timeout` bounds the wait.
     ///
     /// # Errors
-    /// [`Error::PeerMissing`]; [`Error::Bootstrap`] when `machine` is none of this network, or has
-    /// joined before.
+    /// [`Error::PeerMissing`]; [`Error::Bootstrap`] when `machine` is not part of this network, or has joined before.
     pub fn open(&self, machine: MachineId, region: Arc<Region>, timeout: Duration) -> Result<SimFabric, Error> {
         let liveness = Arc::new(Liveness::default());
         let regions = self.delivery.ether().join(machine, region, Arc::clone(&liveness), timeout)?;
@@ -105,8 +104,8 @@ impl Network {
         })
     }
 
-    /// Cuts `machine` off from all others. What is sent to it or by it waits; if it is not restored
-    /// within [`Conditions::silence`], it and the others take one another for dead.
+    /// Cuts `machine` off from all others. Traffic to and from it waits; if it is not restored within
+    /// [`Conditions::silence`], it and the others take each other for dead.
     ///
     /// # Panics
     /// If this network has no such machine.
@@ -114,7 +113,7 @@ impl Network {
         self.delivery.ether().cut(machine);
     }
 
-    /// Ends a cut. Too late for those who are taken for dead by then.
+    /// Ends a cut. Too late for machines that are marked dead by then.
     ///
     /// # Panics
     /// If this network has no such machine.
@@ -122,8 +121,8 @@ impl Network {
         self.delivery.ether().restore(machine);
     }
 
-    /// Lets `machine` die, as the others see it: they are told at once, and nothing comes from it
-    /// any more. Its threads, which are the test's, go on.
+    /// Lets `machine` die, as the others see it: they learn of it at once, and nothing comes from it any
+    /// more. Its threads, which belong to the test, go on.
     ///
     /// # Panics
     /// If this network has no such machine.
@@ -137,7 +136,7 @@ impl Network {
 pub struct SimFabric {
     delivery: Arc<DeliveryThread>,
     machine: MachineId,
-    /// Of all machines.
+    /// Regions of all machines.
     regions: Vec<Arc<Region>>,
     liveness: Arc<Liveness>,
     connected: ConnectedPairs,
@@ -214,13 +213,13 @@ impl Drop for SimFabric {
     }
 }
 
-/// A connection through the network, and what waits for its flush.
+/// A connection through the network, and the loads that wait for its flush.
 struct SimConnection {
     delivery: Arc<DeliveryThread>,
     liveness: Arc<Liveness>,
-    /// Of its flow.
+    /// Number of its flow.
     number: usize,
-    /// Of the flow by which answers come, once something was read.
+    /// Number of the flow by which answers come, once there was a read.
     answers: Option<usize>,
     machine: MachineId,
     worker: WorkerId,
@@ -238,7 +237,7 @@ impl SimConnection {
         if self.held_bytes > HELD_BYTES_MAX { self.flush() } else { Ok(()) }
     }
 
-    /// The peer's share. That it is there, and what is committed, is known at once: no network is that good.
+    /// Returns the peer's share. Its existence and its committed units are known at once, unlike in a real network.
     fn share(&self, share: ShareId) -> Result<&Share, Error> {
         self.region.shares().get(share).map(|share| &**share).ok_or(Error::NoSuchShare { machine: self.peer, share })
     }
@@ -282,8 +281,8 @@ impl Connection for SimConnection {
         let (from, to, worker) = (self.peer, self.machine, self.worker);
         let answers = *self.answers.get_or_insert_with(|| ether.add_flow(Flow { from, to, worker }));
         let ticket = lock(&self.tickets).add(Landing::new(share, offset, bytes));
-        // What is not committed now will hardly be there: one part, which is refused, for there is no end to how long
-        // it is.
+        // A range that is not committed now will hardly become so: it is one part, which is refused, since
+        // its length has no limit.
         let part_bytes = if is_committed { READ_BYTES } else { bytes };
         for at in (0..bytes).step_by(part_bytes) {
             let (bytes, tickets) = (part_bytes.min(bytes - at), Arc::clone(&self.tickets));
@@ -295,7 +294,7 @@ impl Connection for SimConnection {
 
     fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
         self.flush()?;
-        // Asked first: what came before the end is there.
+        // Asked first: bytes that came before the end are there.
         let is_gone = self.liveness.lost(self.peer).is_some() || !self.delivery.ether().reaches(self.number);
         lock(&self.tickets).take(ticket, into, self.peer, || is_gone)
     }

@@ -1,4 +1,4 @@
-//! The conformance suite over the simulated network, and what is special to it: cuts, deaths.
+//! The conformance suite over the simulated network, and the cases of this network alone: cuts, deaths.
 
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
@@ -22,7 +22,7 @@ fn conditions(seed: u64, delay_us: u64, silence: Duration) -> Conditions {
     Conditions { seed, delay: Duration::ZERO..=Duration::from_micros(delay_us), silence }
 }
 
-/// A short silence where a cut is to be noticed.
+/// A short silence, for cuts that must be noticed.
 const SHORT: Duration = Duration::from_millis(50);
 
 fn load(fabric: &SimFabric, offset: usize) -> u64 {
@@ -30,7 +30,7 @@ fn load(fabric: &SimFabric, offset: usize) -> u64 {
     fabric.region().word(offset).unwrap().load(Ordering::Acquire)
 }
 
-/// Looks until the word is `value`.
+/// Polls until the word is `value`.
 fn wait_for(fabric: &SimFabric, offset: usize, value: u64) {
     let start = Instant::now();
     while load(fabric, offset) != value {
@@ -117,7 +117,7 @@ fn a_machine_that_is_cut_off_and_the_others_take_one_another_for_dead() {
         assert_eq!(fabric.lost(MachineId(1 - fabric.machine().0)).unwrap(), None, "those two hear one another");
     }
     assert!(fabrics[2].watch(TIMEOUT).unwrap().is_some());
-    // Which of the two it misses first is chance.
+    // The one it misses first is random.
     let start = std::time::Instant::now();
     for peer in [0, 1].map(MachineId) {
         while fabrics[2].lost(peer).unwrap().is_none() && start.elapsed() < TIMEOUT {

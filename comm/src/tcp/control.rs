@@ -1,9 +1,9 @@
-//! The control connections of one machine, one to each peer: by them the machines know that they
-//! live. Not here: making them (`mod.rs`, `greeting.rs`), what follows from a death (`poller.rs`).
+//! Control connections of one machine, one to each peer, by which the machines check each other's liveness.
+//! Not here: making them (`mod.rs`, `greeting.rs`), and the consequences of a death (`poller.rs`).
 //!
-//! What goes over them is single bytes: a heartbeat now and then, and a graceful close before an orderly end. A
-//! peer of which nothing is heard for the limit, on any connection, is dead; so is one whose control connection
-//! ends without a graceful close, which is how the death of a process shows at once.
+//! They carry single bytes: periodic heartbeats, and a graceful close before an orderly end. A peer that is
+//! silent for the limit, on every connection, is dead; so is one whose control connection ends without a
+//! graceful close, which is how the death of a process shows at once.
 
 use super::Limits;
 use super::made;
@@ -17,44 +17,45 @@ use std::time::{Duration, Instant};
 
 const HEARTBEAT: u8 = b'h';
 const GRACEFUL_CLOSE: u8 = b'f';
-/// Heartbeats that are sent at once, on all connections of a machine, if each gets its own in time all the same.
+/// Largest number of heartbeats sent at once, on all connections of a machine, as long as each still gets its
+/// own in time.
 const BEATS_MAX: usize = 64;
 
-/// See the file.
+/// Control connections of a machine.
 pub(super) struct ControlConnections {
     limits: Limits,
     connections: HashMap<u64, ControlConnection>,
     tokens: HashMap<MachineId, u64>,
     last_beat: Instant,
-    /// How often it was time for heartbeats.
+    /// Number of heartbeat rounds so far.
     round: usize,
 }
 
 struct ControlConnection {
     peer: MachineId,
     stream: TcpStream,
-    /// Set when something comes, and looked at when the clock is.
+    /// Set by received bytes, cleared at each tick.
     was_heard: bool,
-    /// For how long nothing has come, as far as this thread could have noticed (see [`ControlConnections::beat`]).
+    /// Length of the silence, as far as this thread could have noticed (see [`ControlConnections::beat`]).
     silent: Duration,
-    /// Heartbeats that have come.
+    /// Heartbeats received.
     beats: u64,
 }
 
-/// What a control connection brought.
+/// Result of reading a control connection.
 #[must_use]
 pub(super) enum Heard {
     /// Nothing.
     Nothing,
-    /// It lives.
+    /// A sign of life.
     Heartbeat,
-    /// The peer leaves in order. Its connection is closed here too, by which it knows.
+    /// The peer leaves gracefully. This side closes the connection too, which is the acknowledgement.
     GracefulClose(MachineId),
     /// The connection was closed.
     End(MachineId),
-    /// Nothing that was said on the connection arrived for the limit of silence.
+    /// Nothing sent on the connection arrived for the limit of silence.
     Silent(MachineId),
-    /// The connection broke, or brought nonsense.
+    /// The connection broke, or brought an invalid byte.
     Broken(MachineId, String),
 }
 
@@ -93,29 +94,29 @@ impl ControlConnections {
         self.connections.clear();
     }
 
-    /// Time between two heartbeats, which is also how often the clock is looked at.
+    /// Returns the time between two heartbeats, which is also the interval of the clock checks.
     pub(super) fn tick(&self) -> Duration {
         self.limits.heartbeat.min(self.limits.silence / 4)
     }
 
-    /// Something came of a peer by another connection.
+    /// Notes bytes of a peer on another connection.
     pub(super) fn heard_of(&mut self, peer: MachineId) {
         if let Some(link) = self.tokens.get(&peer).and_then(|token| self.connections.get_mut(token)) {
             link.was_heard = true;
         }
     }
 
-    /// Whether a peer has given a sign of life lately, by any connection.
+    /// Returns whether a peer has given a sign of life lately, by any connection.
     pub(super) fn is_heard(&self, peer: MachineId) -> bool {
         let link = self.tokens.get(&peer).and_then(|token| self.connections.get(token));
         link.is_some_and(|link| link.was_heard || link.silent < self.limits.silence / 2)
     }
 
-    /// Whether it is time for heartbeats; if so, how much time has passed for who judges silence.
+    /// Returns, if it is time for heartbeats, the time to count as possible silence.
     ///
-    /// Who judges looks at its own delay first. This thread comes late where its host has more to do than its cores
-    /// can, and those of the peers do too; what they sent may lie here unread. So of the time between two looks no more
-    /// counts as silence than was meant to be between them, and half of that again.
+    /// This thread accounts for its own delay first. It runs late where its host has more work than cores,
+    /// and so do the threads of the peers; their bytes may lie here unread. So of the time between two ticks
+    /// at most one and a half ticks count as silence.
     pub(super) fn take_tick(&mut self, now: Instant) -> Option<Duration> {
         let (since, tick) = (now.duration_since(self.last_beat), self.tick());
         if since < tick {
@@ -126,7 +127,8 @@ impl ControlConnections {
         Some(since.min(tick.saturating_add(tick / 2)))
     }
 
-    /// Which of so many connections get a heartbeat in this round: all, or with many of them each in its turn.
+    /// Returns a test for the connections that get a heartbeat in this round: all, or with many connections
+    /// each in its turn.
     pub(super) fn is_due(&self, connections: usize) -> impl Fn(usize) -> bool + use<> {
         let rounds_max = (self.limits.silence.as_nanos() / 2 / self.tick().as_nanos().max(1)).max(1);
         let rounds = connections.div_ceil(BEATS_MAX).clamp(1, usize::try_from(rounds_max).unwrap_or(usize::MAX));
@@ -134,8 +136,8 @@ impl ControlConnections {
         move |number| (number + round).is_multiple_of(rounds)
     }
 
-    /// Sends heartbeats to the peers for which `is_due`. Gives those that have been silent for too long, after `passed`
-    /// more time.
+    /// Sends heartbeats to the peers for which `is_due`. Returns those that have been silent for too long,
+    /// after `passed` more time.
     pub(super) fn beat(&mut self, passed: Duration, is_due: impl Fn(usize) -> bool) -> Vec<(MachineId, Duration)> {
         for (number, link) in self.connections.values_mut().enumerate() {
             match std::mem::take(&mut link.was_heard) {
@@ -143,7 +145,7 @@ impl ControlConnections {
                 false => link.silent = link.silent.saturating_add(passed),
             }
             if is_due(number) {
-                // A full socket has heartbeats enough in it; a broken one shows when it is read.
+                // A full socket has enough heartbeats in it; a broken one shows when it is read.
                 let _ = send(&link.stream, &[HEARTBEAT], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
             }
         }
@@ -151,12 +153,12 @@ impl ControlConnections {
         silent.map(|link| (link.peer, link.silent)).collect()
     }
 
-    /// How many heartbeats have come of a peer.
+    /// Returns the number of heartbeats received from a peer.
     pub(super) fn beats_of(&self, peer: MachineId) -> u64 {
         self.tokens.get(&peer).and_then(|token| self.connections.get(token)).map_or(0, |link| link.beats)
     }
 
-    /// How many peers there are.
+    /// Returns the number of peers.
     pub(super) fn count(&self) -> usize {
         self.connections.len()
     }
@@ -164,7 +166,7 @@ impl ControlConnections {
     /// Tells all peers that this machine leaves. They close their ends.
     pub(super) fn close_gracefully(&mut self) {
         for link in self.connections.values() {
-            // Who does not get it takes the end of the connection for a death, as it may.
+            // A peer that misses it may take the end of the connection for a death.
             let _ = send(&link.stream, &[GRACEFUL_CLOSE], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
             let _ = link.stream.shutdown(Shutdown::Write);
         }
@@ -178,7 +180,7 @@ impl ControlConnections {
         let peer = link.peer;
         let mut buffer = [0; 256];
         let heard = match recv(&link.stream, &mut buffer, RecvFlags::DONTWAIT) {
-            // A process that ends with something unread resets its connections.
+            // A process that ends with unread bytes resets its connections.
             Ok((_, 0)) | Err(Errno::CONNRESET) => Heard::End(peer),
             Ok((_, bytes)) => {
                 link.was_heard = true;
@@ -190,7 +192,7 @@ impl ControlConnections {
                 }
             }
             Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
-            // Other connections may tell that the peer lives: it is asked before this one is forgotten.
+            // Other connections may show that the peer lives: the caller checks before it drops this one.
             Err(error) if made::is_silence(error) => return Heard::Silent(peer),
             Err(error) => Heard::Broken(peer, explain(error)),
         };
@@ -200,13 +202,13 @@ impl ControlConnections {
 }
 
 impl Break {
-    /// How a connection broke that fails with this.
+    /// Returns the kind of break for this error.
     pub(super) fn by(error: Errno) -> Break {
         if made::is_silence(error) { Break::Silent } else { Break::Told(explain(error)) }
     }
 }
 
-/// Why a connection broke, in words for the user.
+/// Returns the reason of a break, in words for the user.
 pub(super) fn explain(error: Errno) -> String {
     format!("the connection to it broke: {}", std::io::Error::from(error))
 }
@@ -219,7 +221,7 @@ mod tests {
 
     const PEER: MachineId = MachineId(1);
 
-    /// One control connection, and the peer's end of it.
+    /// Makes one control connection, and the peer's end of it.
     fn connected(limits: Limits) -> (ControlConnections, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,16 +1,16 @@
-//! The limit of open files, which a machine with many workers and peers reaches: it needs two
-//! connections for each worker and remote machine. Not here: anything else.
+//! Limit of open files, which a machine with many workers and peers reaches: it needs two connections for
+//! each worker and remote machine.
 
 use std::io;
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Opens something. Where this process may have no more open files, its own limit is raised to what the system allows
-/// it, and the attempt made once more.
+/// Calls `open`. If this process may have no more open files, raises its own limit to the system's maximum
+/// and tries once more.
 ///
 /// # Errors
-/// Those of `open`.
+/// The errors of `open`.
 pub(super) fn with_room<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let before = getrlimit(Resource::Nofile).current;
     match open() {
@@ -19,11 +19,11 @@ pub(super) fn with_room<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Raises the limit as far as it goes, and tells whether it is higher than that by now: another thread may have raised
-/// it. `None` is no limit.
+/// Raises the limit to its maximum, and returns whether it is now higher than `before`: another thread may
+/// have raised it. `None` is no limit.
 fn is_raised_above(before: Option<u64>) -> bool {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // If that is refused, the limit stays.
+    // If the system refuses, the limit stays.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
     match (before, getrlimit(Resource::Nofile).current) {
         (Some(before), Some(now)) => now > before,

@@ -1,5 +1,5 @@
-//! What goes over a data connection: writes and wakes, one after the other. Here: how they look, and
-//! [`Intake`], which carries them out on the region of whoever receives them. Not here: sockets.
+//! Frames on a data connection: writes and wakes, one after the other. Here: their format, and [`Intake`],
+//! which executes them on the region of the receiver. Not here: sockets.
 //!
 //! Beside them, reads of shares, whose answers come back on the same connection.
 //!
@@ -9,17 +9,18 @@
 //!
 //! A heartbeat is a head with no words too, at an offset behind the longest region.
 //!
-//! What concerns shares begins with a head of no words at one of three others there, and two words more, `share << 56 |
-//! offset` and a number of bytes: then a write has its words; a read asks for so many bytes, at most [`PART_BYTES`]; a
-//! question about the commit map for so many bytes of it, from the word `offset` on. An answer is a word, `status << 56
-//! | bytes`, and so many bytes; answers come in the order of the questions (`serving.rs`, `reads.rs`).
+//! Frames for shares begin with a head of no words at one of three other offsets there, and two more words,
+//! `share << 56 | offset` and a number of bytes. A write then has its words; a read asks for that many bytes,
+//! at most [`PART_BYTES`]; a query of the commit map asks for that many bytes of it, from the word `offset`
+//! on. An answer is a word, `status << 56 | bytes`, and that many bytes; answers come in the order of the
+//! queries (`serving.rs`, `reads.rs`).
 //!
 //! Invariants
-//! - A write's last word is stored with `Release`, after all its other words: pair W of `fabric.rs`.
-//!   A write longer than a frame is cut: only the last of its frames has its flag.
-//! - Nothing is stored outside the region, or of a share: a frame that does not fit is a [`Violation`], and of such a
-//!   write nothing is stored. Nothing is stored where a share is not committed either; its sender has asked before, so
-//!   it is late, and loses what it wrote.
+//! - A write's last word is stored with `Release`, after all its other words: pair W of `fabric.rs`. A write
+//!   longer than a frame is split: only the last of its frames has its flag.
+//! - Nothing is stored outside the region or share: a frame that does not fit is a [`Violation`], and nothing
+//!   of such a write is stored. Nothing is stored where a share is not committed either: the sender has
+//!   checked before, so such a write comes after a release, and is lost.
 
 use crate::memory::{Region, WORD_BYTES};
 use crate::share::{ASKED_WORDS, ShareId};
@@ -33,25 +34,25 @@ const OFFSET_UNIT: usize = 4;
 const WORDS_MAX: usize = (1 << (64 - OFFSET_BITS)) - 1;
 /// Most bytes in one frame, without its head.
 pub(super) const FRAME_BYTES_MAX: usize = WORDS_MAX * WORD_BYTES;
-/// Offsets behind the longest region, in units: they mark what concerns shares.
+/// Number of reserved offsets behind the longest region, in units: they mark frames for shares.
 const MARKS: usize = 16;
 const SHARE_WRITE: u64 = (1 << OFFSET_BITS) - 1;
 const SHARE_READ: u64 = SHARE_WRITE - 1;
 const SHARE_MAP: u64 = SHARE_WRITE - 2;
 const LIVES: u64 = SHARE_WRITE - 3;
-/// A frame that asks for nothing.
+/// A frame without effect.
 pub(super) const HEARTBEAT: [u8; HEAD_BYTES] = LIVES.to_le_bytes();
-/// Longest region that offsets of frames reach.
+/// Length of the longest region that frame offsets reach.
 pub(super) const REGION_BYTES_MAX: usize = OFFSET_UNIT * ((1 << OFFSET_BITS) - MARKS);
 
 pub(super) const SHARE_HEAD_BYTES: usize = 3 * WORD_BYTES;
-/// Most bytes that are read by one question. A longer read has several.
+/// Most bytes of one read query. A longer read is split into several.
 pub(super) const PART_BYTES: usize = 64 << 10;
-/// Where the number of a share stands in the second word of a head, and the status in an answer.
+/// Position of the share's number in the second word of a head, and of the status in an answer.
 pub(super) const NUMBER_SHIFT: u32 = 56;
 pub(super) const NUMBER_MASK: u64 = (1 << NUMBER_SHIFT) - 1;
 
-/// The head of a write of `bytes` bytes to a share.
+/// Returns the head of a write of `bytes` bytes to a share.
 pub(super) fn share_write_head(share: ShareId, offset: usize, bytes: usize) -> [u8; SHARE_HEAD_BYTES] {
     share_head(SHARE_WRITE, share, offset, bytes)
 }
@@ -65,12 +66,12 @@ fn share_head(mark: u64, share: ShareId, offset: usize, bytes: usize) -> [u8; SH
     head
 }
 
-/// What a machine asks of another's shares.
+/// Query about another machine's shares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Question {
-    /// For these bytes.
+    /// Bytes of the share.
     Part { share: ShareId, offset: usize, bytes: usize },
-    /// For so many words of the commit map, from `first` on, behind the length of the share.
+    /// This many words of the commit map, from `first` on, after the length of the share.
     Map { share: ShareId, first: usize, count: usize },
 }
 
@@ -82,7 +83,7 @@ impl Question {
         }
     }
 
-    /// Most bytes of an answer, without its head.
+    /// Returns the largest length of an answer, without its head.
     pub(super) fn answer_bytes(self) -> usize {
         match self {
             Question::Part { bytes, .. } => bytes,
@@ -91,17 +92,17 @@ impl Question {
     }
 }
 
-/// What a frame asks of who receives it, beside the store.
+/// Request of a frame to its receiver, beyond stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Wake who parks at this offset.
+    /// Wake the thread that parks at this offset.
     Wake(usize),
     Question(Question),
-    /// Nothing: the connection lives.
+    /// No request: the connection is live.
     Heartbeat,
 }
 
-/// The head of a write of `bytes` bytes at `offset`, or with no bytes, of a wake.
+/// Returns the head of a write of `bytes` bytes at `offset`, or with no bytes, of a wake.
 pub(super) fn head(offset: usize, bytes: usize) -> [u8; HEAD_BYTES] {
     debug_assert!(bytes <= FRAME_BYTES_MAX && offset < REGION_BYTES_MAX);
     let head = ((bytes / WORD_BYTES) as u64) << OFFSET_BITS | (offset / OFFSET_UNIT) as u64;
@@ -114,7 +115,7 @@ fn parse_head(head: [u8; HEAD_BYTES]) -> (usize, usize) {
     (offset as usize * OFFSET_UNIT, (head >> OFFSET_BITS) as usize * WORD_BYTES)
 }
 
-/// A frame that no machine of this program would send.
+/// A frame that no correct machine of this program sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Violation {
     Region { offset: usize, bytes: usize, region_bytes: usize },
@@ -139,35 +140,34 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What the words that are coming belong to.
+/// Destination of the words that follow.
 #[derive(Debug, Clone, Copy, Default)]
 enum Target {
     #[default]
     Region,
     Share(ShareId),
-    /// They are late.
+    /// Nowhere, since they come after a release.
     Nowhere,
 }
 
-/// The receiving end of one connection: what came so far of the frame that is coming.
+/// Receiving end of one connection: state of the current frame.
 #[derive(Debug, Default)]
 pub(super) struct Intake {
-    /// The word that is coming, and how many of its bytes are here.
+    /// The current word, and the number of its bytes received.
     word: [u8; WORD_BYTES],
     word_bytes: usize,
-    /// Where the next word of the write goes, and how many bytes of it are to come; none between
-    /// frames.
+    /// Offset of the next word of the write, and the number of its bytes still to come; 0 between frames.
     offset: usize,
     left_bytes: usize,
     target: Target,
-    /// Words of a head that concerns a share, and how many of them are here.
+    /// Words of a head for a share, and the number of them received.
     share_head: [u64; 2],
     share_head_words: usize,
 }
 
 impl Intake {
-    /// Carries out what `received` holds: stores into `region` and its machine's shares, and calls `event` with all
-    /// else that is to be done, behind the writes before it.
+    /// Executes the frames in `received`: stores into `region` and its machine's shares, and calls `event`
+    /// for everything else, after the writes before it.
     pub(super) fn take(
         &mut self,
         mut received: &[u8],
@@ -195,7 +195,7 @@ impl Intake {
         Ok(())
     }
 
-    /// `received` is whole words.
+    /// `received` is made of whole words.
     fn take_words(
         &mut self,
         mut received: &[u8],
@@ -243,7 +243,7 @@ impl Intake {
         }
     }
 
-    /// Takes the second or third word of a head that concerns a share.
+    /// Takes the second or third word of a head for a share.
     fn take_share_head(
         &mut self,
         word: u64,
@@ -282,7 +282,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Stores what came of the write that is coming.
+    /// Stores the received part of the current write.
     fn store(&mut self, part: &[u8], region: &Region) -> Result<(), Violation> {
         let (offset, bytes) = (self.offset, part.len());
         let is_last = bytes == self.left_bytes;
@@ -298,13 +298,13 @@ impl Intake {
         Ok(())
     }
 
-    /// Where the next word goes, and how many bytes of the write are to come.
+    /// Returns the offset of the next word, and the number of bytes of the write still to come.
     #[cfg(any(test, feature = "fuzz"))]
     pub(super) fn progress(&self) -> (usize, usize) {
         (self.offset, self.left_bytes)
     }
 
-    /// Whether part of a frame is here and the rest is not.
+    /// Returns whether part of a frame has been received and the rest has not.
     pub(super) fn is_within_frame(&self) -> bool {
         self.left_bytes > 0 || self.word_bytes > 0 || self.share_head_words > 0
     }
@@ -315,13 +315,13 @@ fn store_part(memory: &Region, offset: usize, part: &[u8], is_last: bool) -> Res
     let bytes = part.len();
     let outside = |_| Violation::Region { offset, bytes, region_bytes: memory.bytes() };
     if is_last {
-        // Its last word, the flag, goes last, with the Release of pair W.
+        // The last word, the flag, is stored last, with the Release of pair W.
         return memory.publish(offset, part).map_err(outside);
     }
     let words = memory.words(offset, bytes).map_err(outside)?;
     let (values, _) = part.as_chunks::<WORD_BYTES>();
     for (word, value) in words.iter().zip(values) {
-        // Relaxed: no flag, so nobody looks at it before the flag has come.
+        // Relaxed: this is no flag, so no reader loads it before it has seen the flag.
         word.store(u64::from_ne_bytes(*value), Ordering::Relaxed);
     }
     Ok(())
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(region.word(32).unwrap().load(Ordering::Acquire), u64::MAX);
     }
 
-    /// A region whose machine has share 2, of four units, the second of which is committed.
+    /// Returns a region whose machine has share 2, of four units, the second of which is committed.
     fn with_share() -> Region {
         let region = Region::anonymous(64).unwrap();
         region.shares().open(ShareId(2), 4 * UNIT, |_| Ok(())).unwrap();
@@ -439,7 +439,7 @@ mod tests {
         wire.extend(&body);
         wire.extend(part.to_bytes());
         wire.extend(head(8, 0));
-        // Not committed: it goes nowhere, and what follows is found.
+        // Not committed: it is dropped, and the next frame is found.
         wire.extend(share_write_head(ShareId(2), 2 * UNIT - 8, 16));
         wire.extend([0xff; 16]);
         wire.extend(map.to_bytes());

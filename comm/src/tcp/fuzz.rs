@@ -1,5 +1,5 @@
-//! Frames of data connections, real and changed at random: none makes anything panic or store outside the region.
-//! Each test here is one input's; `crate::fuzz` says where inputs come from.
+//! Frames of data connections, real and with random changes: none causes a panic or a store outside the
+//! region. Each test here handles one input; `crate::fuzz` describes the sources of inputs.
 
 use super::frame::{Event, Intake, Question, head, share_write_head};
 use crate::fuzz::{self, Random, Script, Target};
@@ -19,7 +19,7 @@ fn region_with_share() -> Region {
     region
 }
 
-/// Frames that concern the share, as a machine would send them.
+/// Returns frames for the share, as a machine would send them.
 fn share_frames(random: Random<'_>) -> Vec<u8> {
     let words = random.random_range(1..40);
     let (offset, bytes) = (random.random_range(0..=SHARE_BYTES / 8 - words) * 8, words * 8);
@@ -30,7 +30,8 @@ fn share_frames(random: Random<'_>) -> Vec<u8> {
     }
 }
 
-/// A few frames as a machine would send them, carried out on `expected` too; gives the park words of the wakes.
+/// Returns some frames as a machine would send them, and executes them on `expected` too; also returns the
+/// park words of the wakes.
 pub(super) fn real_frames(random: Random<'_>, expected: &Region) -> (Vec<u8>, Vec<usize>) {
     let (mut wire, mut wakes) = (Vec::new(), Vec::new());
     for _ in 0..random.random_range(1..6) {
@@ -50,7 +51,7 @@ pub(super) fn real_frames(random: Random<'_>, expected: &Region) -> (Vec<u8>, Ve
     (wire, wakes)
 }
 
-/// For a fuzzer: its input as what comes by a connection, and as changes to real frames.
+/// For a fuzzer: its input as bytes of a connection, and as changes to real frames.
 pub fn frames() -> Target {
     let region = region_with_share();
     let mut mutated = mutated_frames();
@@ -61,7 +62,7 @@ pub fn frames() -> Target {
     })
 }
 
-/// Whether a piece was refused.
+/// Returns a test that says whether a piece was refused.
 fn mutated_frames() -> impl FnMut(Random<'_>) -> bool {
     let (region, scrap) = (region_with_share(), Region::anonymous(REGION_BYTES).unwrap());
     move |random| {
@@ -112,7 +113,7 @@ mod tests {
         assert!(violations > 0, "no mutation hit a head, so nothing was tested");
     }
 
-    /// What a fuzzer calls holds for input of all kinds.
+    /// The fuzz target holds for input of all kinds.
     #[test]
     fn the_target_takes_everything() {
         let mut frames = frames();

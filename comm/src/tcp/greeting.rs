@@ -1,9 +1,10 @@
-//! How a connection begins: which one it is to be. Here: the claim and the answer that the handshake of
+//! Start of a connection: which one it is to be. Here: the claim and the answer that the handshake of
 //! [`crate::secure`] carries (for the control connection of two machines; for all others `proof` does), and
-//! [`IncomingHandshake`], an incoming connection until both sides know each other. Not here: what follows on it.
+//! [`IncomingHandshake`], an incoming connection until both sides are authenticated. Not here: the frames
+//! that follow.
 //!
-//! Until it is authenticated it costs a socket, a kilobyte and a bounded time; no byte is read that does
-//! not belong to the handshake, so what follows stays in the socket for whoever takes it over.
+//! An unauthenticated connection costs a socket, a kilobyte and a bounded time; the handshake reads no byte
+//! beyond its own, so the following bytes stay in the socket for the next owner.
 
 use crate::fabric::MachineId;
 use crate::secure::handshake::{Confirming, MESSAGE_BYTES_MAX, Refusal, Responder, first_message};
@@ -13,15 +14,15 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// The purpose of all connections of this fabric, for the handshake.
+/// Purpose of all connections of this fabric, for the handshake.
 pub(super) const PURPOSE: &str = "gossamer tcp fabric 2";
 
-/// Time a connection has to say what it is. A machine says it at once; anybody may connect.
+/// Timeout of the claim. A machine sends it at once; anybody may connect.
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time a connection has to become authenticated. It has the key, or a recording of somebody who has.
+/// Timeout of the rest of authentication, for a holder of the key or of a recording of one.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Use {
     /// Heartbeats and the graceful close between two machines.
@@ -30,7 +31,7 @@ pub(super) enum Use {
     Data { worker: u16 },
 }
 
-/// What the machine that connects says of itself.
+/// Claim of the machine that connects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) from: MachineId,
@@ -65,7 +66,7 @@ impl Claim {
     }
 }
 
-/// The answer to every claim: the length of the region of who is connected to.
+/// Returns the answer to every claim: the length of the region of the accepting machine.
 pub(super) fn answer(region_bytes: usize) -> [u8; 8] {
     (region_bytes as u64).to_le_bytes()
 }
@@ -74,7 +75,7 @@ pub(super) fn parse_answer(answer: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(answer.try_into().ok()?))
 }
 
-/// An incoming connection whose other side is not authenticated yet.
+/// Incoming connection whose other side is not authenticated yet.
 pub(super) struct IncomingHandshake {
     pub(super) stream: TcpStream,
     since: Instant,
@@ -86,18 +87,18 @@ pub(super) struct IncomingHandshake {
 enum Step {
     Claims,
     Confirms(Confirming),
-    /// Of a further connection, and what has to come.
+    /// A further connection, and the message it expects.
     Proves(blake3::Hash),
 }
 
-/// How far a handshake is.
+/// Progress of a handshake.
 #[must_use]
 pub(super) enum Progress {
-    /// More has to come.
+    /// More bytes have to come.
     Waits,
-    /// It is a machine of this program, and this is what it connected for.
+    /// The other side is a machine of this program, and this is its claim.
     Authenticated(Claim),
-    /// It is not, or has gone.
+    /// The other side is no machine of this program, or has gone.
     Gone,
 }
 
@@ -106,12 +107,12 @@ impl IncomingHandshake {
         IncomingHandshake { stream, since: Instant::now(), received: Vec::new(), claim: None, step: Step::Claims }
     }
 
-    /// What it says it is: it has the key, or a recording.
+    /// Returns its claim: the other side has the key, or a recording.
     pub(super) fn claim(&self) -> Option<Claim> {
         self.claim
     }
 
-    /// Whether it has had its time.
+    /// Returns whether its time is over.
     pub(super) fn is_late(&self, now: Instant) -> bool {
         let timeout = match self.step {
             Step::Claims => CLAIM_TIMEOUT,
@@ -120,8 +121,8 @@ impl IncomingHandshake {
         now.duration_since(self.since) >= timeout
     }
 
-    /// Reads what came, as far as it belongs to the handshake. `is_wanted` decides about a claim;
-    /// who made it has the key.
+    /// Reads the bytes that belong to the handshake, as far as they have come. `is_wanted` decides about a
+    /// claim, whose author has the key.
     pub(super) fn advance(&mut self, key: &Key, region_bytes: usize, is_wanted: impl Fn(&Claim) -> bool) -> Progress {
         loop {
             match first_message(&self.received) {
@@ -210,7 +211,7 @@ impl IncomingHandshake {
         Progress::Gone
     }
 
-    /// A message of the handshake fits an empty socket; who lets its own fill up is gone.
+    /// A message of the handshake fits an empty socket; a peer that lets its own fill up counts as gone.
     fn say(&self, message: &[u8]) -> Progress {
         match send(&self.stream, message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(bytes) if bytes == message.len() => Progress::Waits,
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(parse_answer(&[0; 7]), None);
     }
 
-    /// What becomes of a handshake that sends a recorded first message, and then this.
+    /// Returns the progress of a handshake after a recorded first message, and then `then`.
     fn after_a_recording(key: &Key, first: &[u8], then: &[u8]) -> Progress {
         use std::io::Write as _;
 

@@ -1,14 +1,14 @@
-//! Incoming connections until both sides are authenticated: which of them are kept, and which are evicted.
+//! Unauthenticated incoming connections: which are kept, and which are evicted.
 //!
 //! Here: the listener, handshakes under way. Beside it: `greeting.rs` (the steps of one handshake). Not here:
-//! connections that are authenticated (`poller.rs`).
+//! authenticated connections (`poller.rs`).
 //!
-//! Anybody may connect, so nobody gains by waiting, and nobody is waited for:
-//! - who has shown nothing yet falls under the rule of [`Unauthenticated`]: a new one is always let in, and another
-//!   goes for it;
-//! - who has sent a claim has the key, or a recording of somebody who has. The flood of others does not touch it, and
-//!   of each claim there are at most [`SAME_CLAIM_MAX`], so recordings do not add up;
-//! - a peer that had to go connects again (`mod.rs`), with a new place in the order.
+//! Anybody may connect, so waiting earns no place, and the listener waits for no connection:
+//! - a connection that has proven nothing yet falls under the rule of [`Unauthenticated`]: a new one is
+//!   always accepted, and beyond the limit another is closed for it;
+//! - a connection that has sent a claim has the key, or a recording of a key holder. Floods of others do not
+//!   touch it, and each claim has at most [`SAME_CLAIM_MAX`] of them, so recordings do not add up;
+//! - a peer that was evicted connects again (`mod.rs`), with a new place in the order.
 
 use super::descriptors;
 use super::greeting::{Claim, IncomingHandshake, Progress, Use};
@@ -24,25 +24,26 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Most connections that have shown nothing yet, where descriptors are plenty.
+/// Most connections without a claim, where descriptors are plenty.
 const UNAUTHENTICATED_MAX: usize = 256;
-/// So many of these are kept where they are scarce.
+/// Most connections without a claim, where descriptors are scarce.
 const UNAUTHENTICATED_MIN: usize = 16;
-/// The part of the descriptors that a process may have which goes to strangers at most.
+/// Strangers get at most one in this many of the process' descriptors.
 const DESCRIPTORS_PART: u64 = 8;
-/// Connections taken before others get their turn.
+/// Connections accepted before other events get their turn.
 const ACCEPTS_MAX: usize = 64;
-/// How long none is taken where the system has no room for one.
+/// Pause of accepting when the system has no room for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Handshakes under way with the same claim. A peer has one, or some more of which it has given up all but the last.
+/// Most handshakes under way with the same claim. A peer has one, or some more of which it has given up all
+/// but the last.
 const SAME_CLAIM_MAX: usize = 4;
 
-/// Whom the listener turned away.
+/// Connections that the listener evicted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Crowd {
-    /// How many connections had to go for others, without having shown the key.
+    /// Number of connections that were evicted without having proven the key.
     pub(super) evicted: u64,
-    /// Where the last of them came from.
+    /// Address of the last of them.
     pub(super) address: IpAddr,
 }
 
@@ -53,12 +54,12 @@ pub(super) struct Authenticated {
     pub(super) stream: TcpStream,
 }
 
-/// See the file.
+/// Listener, and the handshakes under way.
 pub(super) struct Incoming {
     key: Key,
     region_bytes: usize,
     listener: TcpListener,
-    /// Since when no connections are taken, for want of room.
+    /// Start of the current pause of accepting, for lack of room.
     paused: Option<Instant>,
     epoll: Arc<OwnedFd>,
     listener_token: u64,
@@ -66,13 +67,13 @@ pub(super) struct Incoming {
     handshakes: HashMap<u64, IncomingHandshake>,
     unauthenticated: Unauthenticated,
     unauthenticated_max: usize,
-    /// Those that have sent a claim, the oldest first.
+    /// Connections that have sent a claim, the oldest first.
     claimed: HashMap<(MachineId, Use), VecDeque<u64>>,
     crowd: Option<Crowd>,
 }
 
 impl Incoming {
-    /// `listener_token` is what `epoll` tells of the listener; greater ones are given to connections.
+    /// `listener_token` is the listener's token in `epoll`; connections get greater ones.
     pub(super) fn new(
         listener: TcpListener,
         key: Key,
@@ -102,29 +103,29 @@ impl Incoming {
         })
     }
 
-    /// A number for a connection that no other has had.
+    /// Returns a fresh number for a connection.
     pub(super) fn new_token(&mut self) -> u64 {
         let token = self.next_token;
         self.next_token += 1;
         token
     }
 
-    /// Whether this is a connection whose handshake is under way.
+    /// Returns whether this is a connection whose handshake is under way.
     pub(super) fn has(&self, token: u64) -> bool {
         self.handshakes.contains_key(&token)
     }
 
-    /// Whom the listener turned away so far, if there were too many.
+    /// Returns the connections evicted so far, if any.
     pub(super) fn crowd(&self) -> Option<Crowd> {
         self.crowd
     }
 
-    /// Whether the clock has to be looked at for it.
+    /// Returns whether a timeout is pending.
     pub(super) fn is_busy(&self) -> bool {
         !self.handshakes.is_empty() || self.paused.is_some()
     }
 
-    /// Whatever depends on the clock.
+    /// Does the work that depends on the clock.
     pub(super) fn keep_time(&mut self, now: Instant) -> Result<(), Errno> {
         let late = self.handshakes.iter().filter(|(_, handshake)| handshake.is_late(now));
         let late: Vec<u64> = late.map(|(token, _)| *token).collect();
@@ -135,7 +136,7 @@ impl Incoming {
         }
     }
 
-    /// Takes new connections, for which others may have to go. Gives those that are authenticated at once.
+    /// Accepts new connections, which may evict others. Returns those that are authenticated at once.
     pub(super) fn accept(&mut self, is_wanted: &impl Fn(&Claim) -> bool) -> Result<Vec<Authenticated>, Errno> {
         let mut authenticated = Vec::new();
         for _ in 0..ACCEPTS_MAX {
@@ -144,7 +145,7 @@ impl Incoming {
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => break,
                     ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
-                    // No descriptors: those of strangers are there to be had.
+                    // No descriptors: a stranger gives up its own.
                     _ if self.is_out_of_descriptors(&error) && self.evict_beyond(0) => {}
                     // Tried again after a pause, not at once.
                     _ => {
@@ -168,17 +169,17 @@ impl Incoming {
         is_wanted: &impl Fn(&Claim) -> bool,
     ) -> Option<Authenticated> {
         let token = self.new_token();
-        // One that fails here has gone, or there is no memory for it: its side notices.
+        // A connection that fails here has gone, or there is no memory for it: its side notices.
         watch(&self.epoll, &stream, token).ok()?;
         self.handshakes.insert(token, IncomingHandshake::new(stream));
         self.unauthenticated.insert(token, address);
-        // A peer has mostly said by now what it is, and then has to fear no flood.
+        // A peer has usually sent its claim by now, and then a flood cannot evict it.
         let authenticated = self.advance(token, is_wanted);
         self.evict_beyond(self.unauthenticated_max);
         authenticated
     }
 
-    /// Goes on with a handshake. Gives the connection when it is authenticated.
+    /// Continues a handshake. Returns the connection when it is authenticated.
     pub(super) fn advance(&mut self, token: u64, is_wanted: &impl Fn(&Claim) -> bool) -> Option<Authenticated> {
         let handshake = self.handshakes.get_mut(&token)?;
         match handshake.advance(&self.key, self.region_bytes, is_wanted) {
@@ -196,7 +197,7 @@ impl Incoming {
         }
     }
 
-    /// The latest of a claim is the one that its peer waits for.
+    /// Keeps the latest of a claim: that is the one its peer waits for.
     fn note_claim(&mut self, token: u64, claim: Claim) {
         let same = self.claimed.entry((claim.from, claim.purpose)).or_default();
         same.push_back(token);
@@ -221,7 +222,7 @@ impl Incoming {
         Some(handshake)
     }
 
-    /// Whether somebody had to go.
+    /// Evicts one connection beyond `most`; returns whether there was one.
     fn evict_beyond(&mut self, most: usize) -> bool {
         let Some(evicted) = self.unauthenticated.evict_beyond(most) else { return false };
         self.handshakes.remove(&evicted.number);
@@ -230,7 +231,7 @@ impl Incoming {
         true
     }
 
-    /// Whether the listener's queue is looked at.
+    /// Starts or stops watching the listener's queue.
     fn listen(&mut self, is_listening: bool) -> Result<(), Errno> {
         let flags = if is_listening { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(self.listener_token), flags)?;
@@ -238,7 +239,7 @@ impl Incoming {
         Ok(())
     }
 
-    /// Closes all of them.
+    /// Closes all handshakes.
     pub(super) fn clear(&mut self) {
         self.handshakes.clear();
         self.claimed.clear();
@@ -246,12 +247,12 @@ impl Incoming {
     }
 }
 
-/// Watches a descriptor; it is watched no more when it is closed.
+/// Watches a descriptor; closing it ends that.
 pub(super) fn watch(epoll: &OwnedFd, fd: impl AsFd, token: u64) -> Result<(), Errno> {
     watch_for(epoll, fd, token, epoll::EventFlags::IN)
 }
 
-/// The same, for these events; errors are told always.
+/// Watches a descriptor for these events; errors are always reported.
 pub(super) fn watch_for(epoll: &OwnedFd, fd: impl AsFd, token: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
     epoll::add(epoll, fd, epoll::EventData::new_u64(token), flags)
 }

@@ -1,21 +1,22 @@
-//! The data connections that this machine has made: each has a sign of life of its own, for a firewall, a NAT or a
-//! path that drops the packets of one connection leaves the others alone. Not here: the other ends (`poller.rs`), the
-//! heartbeats between machines (`control.rs`).
+//! Data connections that this machine has made. Each has its own heartbeats, since a firewall, a NAT or a
+//! path that drops the packets of one connection leaves the others alone. Not here: the other ends
+//! (`poller.rs`), the heartbeats between machines (`control.rs`).
 //!
-//! A connection that its worker does not use gets a heartbeat, a frame, from the I/O thread. Its other end misses that
-//! after the limit of silence; this one, that it is acknowledged in time (`TCP_USER_TIMEOUT`), as all that is sent: so
-//! packets are known to go both ways. (Keepalive, which the system offers, has two probes in 3 s and repeats none: too
-//! few where packets get lost.) A connection that fails raises an error on its socket; no worker may be there to see
-//! it, so the I/O thread has these sockets in its epoll, without any event that it asks for: errors are told always.
-//! Answers to reads of shares go the other way. Who waits for them knows that they are owed (`sender.rs`).
+//! A connection that its worker does not use gets a heartbeat frame from the I/O thread. The other end misses
+//! it after the limit of silence; this end misses its acknowledgement (`TCP_USER_TIMEOUT`), as for all sent
+//! bytes: so packets are known to go both ways. (The system's keepalive has two probes in 3 s and repeats
+//! none: too few where packets get lost.) A failed connection raises an error on its socket; its worker may
+//! not be there to see it, so the I/O thread has these sockets in its epoll, without any requested event:
+//! errors are always reported. Answers to reads of shares go the other way. Their reader knows that they are
+//! owed (`sender.rs`).
 //!
-//! The stream of frames belongs to the worker, who may be within one when a socket has taken a part of it only. Order,
-//! by pair:
-//! - T  The worker says that it sends, and looks whether a heartbeat is under way; the I/O thread says that one is, has
-//!   all threads pass a barrier, and looks whether the worker sends. One of them sees the other: the I/O thread goes on
-//!   without a heartbeat, the worker waits for its end. The barrier is a system call of the I/O thread (`membarrier`),
-//!   so all of this costs the worker two stores and a load. Where there is no such call there are no heartbeats, and no
-//!   other end misses what has never come.
+//! The stream of frames belongs to the worker, which may be within a frame when a socket has taken only a
+//! part of it. Order, by pair:
+//! - T  The worker sets "sending", and checks for a heartbeat under way; the I/O thread sets "heartbeat under
+//!   way", has all threads pass a barrier, and checks for "sending". One of them sees the other: the I/O
+//!   thread skips the heartbeat, or the worker waits for its end. The barrier is a system call of the I/O
+//!   thread (`membarrier`), so all of this costs the worker two stores and a load. Where there is no such
+//!   call there are no heartbeats, and the other end does not expect any, since it has never received one.
 
 use super::Limits;
 use super::frame::{HEAD_BYTES, HEARTBEAT};
@@ -31,18 +32,18 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Marks the tokens of these connections in the epoll; those of all others count up from 0.
+/// Bit that marks the tokens of these connections in the epoll; all other tokens count up from 0.
 const MARK: u64 = 1 << 63;
 
-/// One of these connections, which its worker and the I/O thread share.
+/// One of these connections, shared by its worker and the I/O thread.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) stream: TcpStream,
     is_sending: AtomicBool,
     is_beating: AtomicBool,
-    /// The worker has sent since the I/O thread looked last.
+    /// The worker has sent since the I/O thread last checked.
     was_used: AtomicBool,
-    /// How much of a heartbeat the socket did not take: the worker sends it, and ends the beating.
+    /// Bytes of a heartbeat that the socket did not take: the worker sends them, and clears `is_beating`.
     left_bytes: AtomicUsize,
 }
 
@@ -52,7 +53,7 @@ impl Line {
         Line { stream, is_sending: is(), is_beating: is(), was_used: is(), left_bytes: AtomicUsize::new(0) }
     }
 
-    /// The worker begins to send. What it has to send before, of a heartbeat.
+    /// Marks the beginning of a send by the worker. Returns the rest of a heartbeat, to be sent first.
     #[inline]
     pub(super) fn begin(&self) -> &'static [u8] {
         // Relaxed: pair T, by the barrier of `beat`; the fence keeps the compiler from changing the order.
@@ -66,11 +67,11 @@ impl Line {
     fn wait_for_beat(&self) -> &'static [u8] {
         // Acquire, pairs with the Release in `beat`, which ends within a system call that does not wait.
         while self.is_beating.load(Ordering::Acquire) {
-            // Acquire, pairs with the Release in `beat`: from then on the line is the worker's alone.
+            // Acquire, pairs with the Release in `beat`: from then on the line belongs to the worker alone.
             let left_bytes = self.left_bytes.load(Ordering::Acquire);
             if left_bytes > 0 {
                 self.left_bytes.store(0, Ordering::Relaxed);
-                // Relaxed: the worker goes on to send; the I/O thread looks at `is_sending` (pair T).
+                // Relaxed: the worker continues to send; the I/O thread checks `is_sending` (pair T).
                 self.is_beating.store(false, Ordering::Relaxed);
                 return &HEARTBEAT[HEAD_BYTES - left_bytes..];
             }
@@ -79,7 +80,7 @@ impl Line {
         &[]
     }
 
-    /// The worker has sent all that it began.
+    /// Marks the end of a send: all frames are in the socket.
     #[inline]
     pub(super) fn end(&self) {
         self.was_used.store(true, Ordering::Relaxed);
@@ -87,11 +88,11 @@ impl Line {
         self.is_sending.store(false, Ordering::Release);
     }
 
-    /// Says that a heartbeat is under way, if the worker does not use the line.
+    /// Announces a heartbeat, if the worker does not use the line.
     fn announce(&self) -> bool {
         let was_used = self.was_used.load(Ordering::Relaxed);
         self.was_used.store(false, Ordering::Relaxed);
-        // A worker that waits for the end of one heartbeat does not have to wait for another.
+        // A worker that waits for the end of one heartbeat must not have to wait for another.
         let is_sending = self.is_sending.load(Ordering::Relaxed);
         if was_used || is_sending || self.is_beating.load(Ordering::Relaxed) {
             return false;
@@ -105,14 +106,14 @@ impl Line {
         // Acquire, pairs with the Release in `end`.
         let sent = match self.is_sending.load(Ordering::Acquire) {
             true => HEAD_BYTES,
-            // A full socket has signs of life enough in it; a broken one tells.
+            // A full socket has enough traffic in it; a broken one reports its error.
             false => match send(&self.stream, &HEARTBEAT, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(bytes) => bytes,
                 Err(_) => HEAD_BYTES,
             },
         };
         if sent < HEAD_BYTES {
-            // Release, pairs with the Acquire in `wait_for_beat`: the rest is the worker's.
+            // Release, pairs with the Acquire in `wait_for_beat`: the worker sends the rest.
             return self.left_bytes.store(HEAD_BYTES - sent, Ordering::Release);
         }
         // Release, pairs with the Acquire in `begin` and `wait_for_beat`.
@@ -120,11 +121,11 @@ impl Line {
     }
 }
 
-/// See the file. A connection whose worker has dropped it is closed, and of no interest.
+/// Data connections that this machine has made. One that its worker has dropped is closed, and ignored.
 #[derive(Debug, Default)]
 pub(super) struct Made(Mutex<HashMap<u64, Weak<Line>>>);
 
-/// Whose connection a token is; `None` if it is none of these.
+/// Returns the peer of the connection of this token; `None` if it is none of these.
 pub(super) fn peer_of(token: u64) -> Option<MachineId> {
     (token & MARK != 0).then_some(MachineId((token >> 16) as u16))
 }
@@ -142,12 +143,12 @@ impl Made {
         incoming::watch_for(epoll, &line.stream, token, EventFlags::empty())
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     pub(super) fn count(&self) -> usize {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Gives those a sign of life that are not used and for which `is_due`.
+    /// Sends heartbeats on unused connections for which `is_due`.
     pub(super) fn beat(&self, mut is_due: impl FnMut(usize) -> bool) {
         let mut lines = Vec::new();
         {
@@ -167,29 +168,30 @@ impl Made {
         }
     }
 
-    /// What has befallen the connection of this token, once; `None` where it has just been closed, or somebody else has
-    /// taken note of the error.
+    /// Returns the error of the connection of this token, once; `None` where it has just been closed, or its
+    /// worker has already taken the error.
     pub(super) fn take_error(&self, epoll: &OwnedFd, token: u64) -> Option<Errno> {
         let line = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&token)?.upgrade()?;
-        // It would be told again and again.
+        // Otherwise epoll would report it again and again.
         let _ = epoll::delete(epoll, &line.stream);
         sockopt::socket_error(&line.stream).ok()?.err()
     }
 }
 
-/// Whether all threads of the process have passed a full barrier. The first call registers the process.
+/// Makes all threads of the process pass a full barrier; returns whether they did. The first call registers
+/// the process.
 fn has_passed_barrier() -> bool {
     let pass = || membarrier(MembarrierCommand::PrivateExpedited);
     pass().or_else(|_| membarrier(MembarrierCommand::RegisterPrivateExpedited).and_then(|()| pass())).is_ok()
 }
 
-/// Has the system give up what is not acknowledged in time.
+/// Makes the system give up a connection whose bytes are not acknowledged in time.
 pub(super) fn limit_silence(stream: &TcpStream, limits: Limits) -> Result<(), Errno> {
     let timeout_ms = u32::try_from(limits.silence.as_millis()).unwrap_or(u32::MAX).max(1);
     sockopt::set_tcp_user_timeout(stream, timeout_ms)
 }
 
-/// Whether a connection broke because nothing came back on it.
+/// Returns whether a connection broke because nothing came back on it.
 pub(super) fn is_silence(error: Errno) -> bool {
     matches!(error, Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN)
 }
@@ -219,8 +221,8 @@ mod tests {
         assert_eq!(made.count(), 0, "it is told once");
     }
 
-    /// Frames that are sent in many parts, while heartbeats are sent as fast as can be: none comes between the parts of
-    /// one.
+    /// Frames are sent in many parts, while heartbeats are sent as fast as possible: none comes between the
+    /// parts of a frame.
     #[test]
     fn no_heartbeat_comes_within_a_frame() {
         const FRAMES: u64 = 2_000;
@@ -251,7 +253,7 @@ mod tests {
                 }
             });
             scope.spawn(move || {
-                // Some for each frame: more would only fill the socket.
+                // A few for each frame: more would only fill the socket.
                 let mut before = usize::MAX;
                 while !reader.is_finished() {
                     let now = sent.load(Ordering::Relaxed);

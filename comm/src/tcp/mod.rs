@@ -1,30 +1,30 @@
-//! `tcp`: the fabric between hosts. A one-sided write is a frame on a TCP connection, which a thread
-//! of the receiving machine, the *I/O thread*, stores into that machine's region; or one of its workers
-//! does that polls at the moment.
+//! `tcp`: the fabric between hosts. A one-sided write is a frame on a TCP connection. The receiving machine
+//! stores it into its region: its *I/O thread* does that, or a worker that is polling.
 //!
-//! Here: opening the fabric, making connections. Beside it: `sender` (the sending end), `frame` (what goes over the
-//! wire, and into the region), `poller` (the receiving end), `poller_lock` (who reads), `serving` and `reads` (what is
-//! read of shares, at its owner and at the reader), `incoming` and `greeting` (who connects), `control` (who lives),
-//! `made` (which connections live), `shared` (what all of them share).
+//! Here: opening the fabric, making connections. Beside it: `sender` (the sending end), `frame` (wire format,
+//! and stores into the region), `poller` (the receiving end), `poller_lock` (which thread reads), `serving`
+//! and `reads` (reads of shares, at owner and reader), `incoming` and `greeting` (accepting connections),
+//! `control` (liveness of machines), `made` (liveness of connections), `shared` (their common state).
 //!
-//! Connections: one for each worker and remote machine, which carries that worker's writes to that
-//! machine (thesis 3.2.9), and between each two machines one more for heartbeats and the graceful close. Every
-//! one begins with both sides showing that they have the program's key, so nobody but the program's machines can write
-//! into a region: the connection between two machines by the handshake of [`crate::secure`], those of workers by keyed
-//! hashes, for of those there are thousands. What follows is in clear: whoever can change packets between the
-//! hosts can change what the program does, as with RDMA. Use this fabric on networks where that is acceptable,
-//! or under a tunnel.
+//! Connections: one for each worker and remote machine, which carries that worker's writes to that machine
+//! (thesis 3.2.9), and between each two machines one more for heartbeats and the graceful close. At the start
+//! of each one both sides prove that they have the program's key, so only the program's machines can write
+//! into a region: the connection between two machines does so by the handshake of [`crate::secure`], the
+//! thousands of connections of workers by keyed hashes. The frames are in clear: an attacker that can change
+//! packets between the hosts can change the program's behaviour, as with RDMA. Use this fabric on networks
+//! where that is acceptable, or under a tunnel.
 //!
-//! Death: a peer whose process ends shows at once, for its connections close; one that is cut off or
-//! stands still shows after [`Limits::silence`]. So does one that is reached by some connections only: a single
-//! connection whose packets are lost on the way would keep a worker waiting for ever. Writes to it vanish;
-//! [`Fabric::lost`] and [`Fabric::cause`] tell.
+//! Death: the end of a peer's process shows at once, since its connections close; a peer that is cut off or
+//! stands still shows after [`Limits::silence`]. So does one that is reached by some connections only: a
+//! single connection whose packets are lost on the way would keep a worker waiting for ever. Writes to a dead
+//! peer vanish; [`Fabric::lost`] and [`Fabric::cause`] report the death.
 //!
-//! Cost: a batch of writes and wakes is one system call at the sender (`flush`). At the receiver one
-//! read takes what has come, up to 256 KiB, and a parked worker is woken once for it. A connection holds at
-//! most 128 KiB at the sender and none at the receiver. One by which shares are read has a buffer of 64 KiB more at the
-//! reader, and at the owner 64 KiB while answers wait for room; at most 1 MiB of answers is under way on it. What has
-//! come of a read is kept at the reader, in memory of the read's length, until it is taken.
+//! Cost: a batch of writes and wakes is one system call at the sender (`flush`). At the receiver one read
+//! takes all received bytes, up to 256 KiB, and a parked worker is woken once for them. A connection holds at
+//! most 128 KiB at the sender and none at the receiver. A connection with reads of shares has another buffer
+//! of 64 KiB at the reader, and at the owner 64 KiB while answers wait for room; at most 1 MiB of answers is
+//! under way on it. The reader keeps received bytes of a read, in memory of the read's length, until the read
+//! is taken.
 
 mod control;
 mod descriptors;
@@ -63,23 +63,23 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Connections that may wait for a machine that does not take them yet, strangers' among them; the system may allow
-/// fewer (`net.core.somaxconn`).
+/// Connections that may wait for a machine that does not accept them yet, strangers' among them; the system
+/// may allow fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
-/// Time for the first attempt to make a connection; each further one has twice the time of the one before. Where a
-/// queue is full the system asks again ever more seldom, so a new attempt is sooner through.
+/// Timeout of the first attempt to make a connection; it doubles with each further attempt. Where a queue is
+/// full the system retries at growing intervals, so a new attempt gets through sooner.
 const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
 /// Longest pause after an attempt that the other side closed.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
-/// How quickly the death of a peer that says nothing is noticed.
+/// Timing of the detection of silent peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Time between two heartbeats on each connection that is not used, of some dozens; of more each has its turn
-    /// later, at the latest after half of `silence`. 500 ms if nothing is said.
+    /// Time between two heartbeats on each unused connection, up to some dozens of them; with more, each has
+    /// its turn later, at the latest after half of `silence`. 500 ms by default.
     pub heartbeat: Duration,
-    /// A peer of which nothing was heard for so long is dead; 5 s if nothing is said. A fraction of
-    /// the heartbeat makes no sense: the heartbeat is then sent four times within it.
+    /// Silence after which a peer is dead; 5 s by default. If that is less than four heartbeats, they are
+    /// sent four times within it.
     pub silence: Duration,
 }
 
@@ -89,7 +89,7 @@ impl Default for Limits {
     }
 }
 
-/// Where one machine can be reached. Made before its fabric, so that the others can be told.
+/// Listening socket of one machine. Made before its fabric, so that the others can learn its address.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
@@ -98,8 +98,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `address`; port 0 takes any that is free. The others connect to
-    /// [`address`](Listener::address), so its host part must be one that they reach.
+    /// Listens at `address`; port 0 takes any free port. The others connect to
+    /// [`address`](Listener::address), so they must be able to reach its host part.
     ///
     /// # Errors
     /// [`Error::Listen`], which names the cure.
@@ -119,19 +119,18 @@ impl Listener {
         Ok(Listener { listener, address, limits: Limits::default() })
     }
 
-    /// Where it listens, with the port that it got.
+    /// Returns the address it listens at, with the actual port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Sets how quickly a silent peer is given up. All machines of a program use the same limits.
+    /// Sets the limits for silent peers. All machines of a program use the same.
     pub fn with_limits(self, limits: Limits) -> Listener {
         Listener { limits, ..self }
     }
 }
 
-/// One machine's end of a `tcp` fabric. Dropping it closes it gracefully; connections stay usable
-/// after that.
+/// One machine's end of a `tcp` fabric. Dropping it closes it gracefully; connections stay usable after that.
 pub struct TcpFabric {
     shared: Arc<TcpShared>,
     poller: Arc<PollerLock>,
@@ -145,16 +144,16 @@ pub struct TcpFabric {
 }
 
 impl TcpFabric {
-    /// Joins the program as `machine`. `peers` has one entry for each machine of the program, in
-    /// order: where it listens, or `None` for those that this fabric does not serve (the own entry
-    /// does not matter). Peers write into `region`. All machines have bound their listeners
-    /// before the first of them opens its fabric, and give the same `key`. Returns when all peers have come up;
-    /// `timeout` bounds the wait, and that of each [`connect`](Fabric::connect).
+    /// Joins the program as `machine`. `peers` has one entry for each machine of the program, in order: its
+    /// address, or `None` for those that this fabric does not serve (the own entry is ignored). Peers write
+    /// into `region`. All machines have bound their listeners before the first of them opens its fabric, and
+    /// use the same `key`. Returns when all peers have come up; `timeout` bounds the wait, and that of each
+    /// [`connect`](Fabric::connect).
     ///
     /// # Errors
-    /// [`Error::PeerMissing`], [`Error::PeerLost`], [`Error::Unreachable`] name the machine that did not come up;
-    /// [`Error::Crowded`], [`Error::NotLetIn`] tell that strangers were in the way; [`Error::WrongKey`] and what else
-    /// a handshake may end with ([`SecureStream::connect`](crate::secure::SecureStream::connect));
+    /// [`Error::PeerMissing`], [`Error::PeerLost`], [`Error::Unreachable`] name the machine that did not come
+    /// up; [`Error::Crowded`], [`Error::NotLetIn`] report that strangers were in the way; [`Error::WrongKey`]
+    /// and the other errors of a handshake ([`SecureStream::connect`](crate::secure::SecureStream::connect));
     /// [`Error::Bootstrap`] when `machine` or the region does not fit; [`Error::System`].
     pub fn open(
         listener: Listener,
@@ -183,7 +182,7 @@ impl TcpFabric {
             .spawn(move || watched.run())
             .map_err(Error::system("starting the thread that receives"))?;
         let (connected, io_thread) = (ConnectedPairs::default(), Some(io_thread));
-        // Until all is well, the end of this is a death to the others.
+        // Until the start has succeeded, the end of this counts as a death for the others.
         let last_order = Order::Stop;
         let mut fabric =
             TcpFabric { shared, poller, key, addresses, limits, timeout, connected, io_thread, last_order };
@@ -208,7 +207,7 @@ impl TcpFabric {
         }
     }
 
-    /// A peer has not connected. It need not be its fault.
+    /// Returns the error for a peer that has not connected, which need not be the peer's fault.
     fn missing(&self, machine: MachineId) -> Error {
         let waited_ms = self.timeout.as_millis();
         match self.shared.crowd() {
@@ -217,8 +216,8 @@ impl TcpFabric {
         }
     }
 
-    /// Makes a connection to a peer, and gives the length of its region. A peer whose port strangers take may have
-    /// closed it for one of theirs, or not heard of it yet: so not only once.
+    /// Makes a connection to a peer, and returns the length of its region. Tries several times: a peer whose
+    /// port strangers flood may have evicted the connection, or not accepted it yet.
     fn reach(&self, machine: MachineId, purpose: Use, timeout: Duration) -> Result<(TcpStream, usize), Error> {
         let own = self.machine();
         let Some(address) = self.addresses.get(usize::from(machine.0)).copied().flatten() else {
@@ -263,7 +262,7 @@ impl TcpFabric {
         let (from, machines, region_bytes) = (self.machine(), self.machines(), self.region().bytes() as u64);
         let claim = Claim { from, to: machine, machines, region_bytes, purpose };
         let beginning = Beginning::new(&self.key, &claim)?;
-        // A limit of 0 would be refused.
+        // A timeout of 0 would be refused.
         let timeout = timeout.max(Duration::from_millis(1));
         let stream = match descriptors::with_room(|| TcpStream::connect_timeout(&address, timeout)) {
             Err(error) if is_ours(&error) => {
@@ -283,7 +282,7 @@ impl TcpFabric {
     }
 }
 
-/// The first messages of a connection, before it is made: what takes time is computed by then.
+/// First messages of a connection, prepared before it is made: the slow computations are done by then.
 enum Beginning<'a> {
     Handshake(Box<Initiating>),
     Proof(Proving<'a>),
@@ -297,7 +296,7 @@ impl<'a> Beginning<'a> {
         })
     }
 
-    /// Gives the answer to the claim.
+    /// Returns the answer to the claim.
     fn run(self, stream: &TcpStream, peer: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
         match self {
             Beginning::Handshake(initiating) => Ok(initiating.run(stream, peer, timeout)?.1),
@@ -306,7 +305,7 @@ impl<'a> Beginning<'a> {
     }
 }
 
-/// Whether another attempt may go better: the other side is there, and is busy with others.
+/// Returns whether another attempt may succeed: the other side is there, and is busy with others.
 fn is_passing(error: &Error) -> bool {
     match error {
         Error::Closed { .. } | Error::TimedOut { .. } => true,
@@ -317,7 +316,7 @@ fn is_passing(error: &Error) -> bool {
     }
 }
 
-/// Sends at once, and gives up when nothing comes back in time.
+/// Sets up a socket: sends without delay, and gives up when nothing comes back in time.
 fn prepare(stream: &TcpStream, limits: Limits) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     Ok(made::limit_silence(stream, limits)?)
@@ -351,7 +350,7 @@ impl Fabric for TcpFabric {
                     watched.map_err(Error::system(format!("watching the connection to {peer}")))?;
                     Some(line)
                 }
-                // It was there, and is not: what becomes of it, the I/O thread finds out.
+                // The peer was there and no longer is: the I/O thread finds out how it ended.
                 Err(Error::Unreachable { source, .. }) => {
                     self.shared.suspect(peer, Break::Told(format!("a connection to it could not be made: {source}")));
                     None
@@ -394,7 +393,7 @@ impl Fabric for TcpFabric {
     }
 }
 
-/// Whether a connection failed for want of something on this side.
+/// Returns whether a connection failed for lack of a local resource.
 fn is_ours(error: &std::io::Error) -> bool {
     use rustix::io::Errno;
     let code = error.raw_os_error().map(Errno::from_raw_os_error);

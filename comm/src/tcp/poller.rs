@@ -1,13 +1,13 @@
-//! The receiving end: all incoming connections of a machine, and what is done with what they
-//! bring, so that writes arrive whatever the workers do.
+//! Receiving end: all incoming connections of a machine, and the handling of their bytes, so that writes
+//! arrive whether or not workers poll.
 //!
-//! Here: taking over authenticated connections, storing what comes by data connections, and the end. Beside it:
-//! `poller_lock.rs` (who polls: the I/O thread or a worker), `frame.rs` (what the bytes mean), `incoming.rs`
-//! (connections until they are authenticated), `control.rs` (control connections: heartbeats, graceful close,
-//! silence).
+//! Here: taking over authenticated connections, storing the frames of data connections, and the end. Beside
+//! it: `poller_lock.rs` (whether the I/O thread or a worker polls), `frame.rs` (the meaning of the bytes),
+//! `incoming.rs` (connections until they are authenticated), `control.rs` (control connections: heartbeats,
+//! graceful close, silence).
 //!
-//! It trusts no byte: a peer that sends nonsense is dead from then on, and nobody else suffers.
-//! It waits for nobody: all its sockets are read and written without waiting.
+//! No byte is trusted: a peer that sends invalid bytes is dead from then on, and no other peer suffers.
+//! Nothing blocks: all sockets are read and written without waiting.
 
 use super::Limits;
 use super::control::{ControlConnections, Heard};
@@ -39,15 +39,15 @@ const READ_BYTES: usize = 256 << 10;
 const READS_MAX: usize = 4;
 /// Events that a worker takes at once.
 const LOOK_EVENTS_MAX: usize = 16;
-/// How long a machine whose connection broke has for its graceful close to arrive.
+/// Time for the graceful close of a machine to arrive after one of its connections broke.
 const CLOSE_WAIT: Duration = Duration::from_millis(500);
-/// Rounds of a peer's heartbeats in which each of its connections that is not used has had its turn.
+/// Rounds of a peer's heartbeats in which each of its unused connections has had its turn.
 const ROUNDS: u64 = 3;
-/// How long the peers have to take note of a graceful close.
+/// Time for the peers to acknowledge a graceful close.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const WAKER: u64 = 0;
-/// The tokens of connections are greater.
+/// Token of the listener; those of connections are greater.
 const LISTENER: u64 = 1;
 
 pub(super) struct Poller {
@@ -56,20 +56,20 @@ pub(super) struct Poller {
     incoming: Incoming,
     data: HashMap<u64, Data>,
     control: ControlConnections,
-    /// Which workers of which machines have their connection.
+    /// Workers of each machine that have their connection.
     accepted: HashSet<(MachineId, u16)>,
     scratch: Box<[u8]>,
-    /// Until when the peers have time to take note of the graceful close.
+    /// Deadline for the peers' acknowledgement of the graceful close.
     leaving: Option<Instant>,
     is_stopped: bool,
 }
 
-/// What a worker found.
+/// Result of a worker's look.
 #[must_use]
 pub(super) struct Looked {
-    /// Something came, and was received.
+    /// Bytes came, and were received.
     pub(super) has_received: bool,
-    /// Something came that is left to the I/O thread.
+    /// Events came that are left to the I/O thread.
     pub(super) is_for_io_thread: bool,
 }
 
@@ -79,24 +79,24 @@ struct Data {
     worker: u16,
     stream: TcpStream,
     intake: Intake,
-    /// What it asks of this machine's shares, once it has.
+    /// The peer's queries about this machine's shares, after the first one.
     serving: Option<Box<Serving>>,
     /// The socket had no room for an answer.
     is_stuck: bool,
-    /// Set when something comes, and looked at when the clock is.
+    /// Set by received bytes, cleared at each tick.
     was_heard: bool,
-    /// A heartbeat has come, so others will, unless they are lost on the way.
+    /// A heartbeat has come, so more will, unless they are lost on the way.
     beats: bool,
-    /// For how long nothing has come, and how many heartbeats the peer had given in all when something came last.
+    /// Length of the silence, and the peer's total of heartbeats when bytes last came.
     silent: Duration,
     beats_before: u64,
 }
 
-/// Why a data connection is read no more.
+/// Reason to read a data connection no further.
 enum End {
-    /// It has ended. What is suspicious about it, if anything is.
+    /// The connection has ended, with the break if it is suspicious.
     Connection(Option<Break>),
-    /// What came says that the peer is none of this program's machines any more.
+    /// Its bytes show that the peer is no longer a correct machine of this program.
     Peer(String),
 }
 
@@ -117,8 +117,9 @@ impl Data {
         }
     }
 
-    /// So much more time has passed, and the peer has given so many heartbeats in all. Whether this connection has been
-    /// without one for too long, though the thread that gives them has had several rounds: else it is late with all.
+    /// Accounts for `passed` more time and a total of `beats` heartbeats of the peer. Returns whether this
+    /// connection has had none for too long, although the peer's heartbeat thread has had several rounds:
+    /// otherwise that thread is late with all.
     fn is_silent(&mut self, passed: Duration, beats: u64, limit: Duration) -> bool {
         if std::mem::take(&mut self.was_heard) || !self.beats {
             (self.silent, self.beats_before) = (Duration::ZERO, beats);
@@ -128,7 +129,7 @@ impl Data {
         self.silent >= limit && beats.saturating_sub(self.beats_before) >= ROUNDS
     }
 
-    /// Takes in what has come. Whether there was anything.
+    /// Takes in received bytes. Returns whether there were any.
     fn receive(
         &mut self,
         shared: &TcpShared,
@@ -137,8 +138,8 @@ impl Data {
     ) -> Result<bool, End> {
         let (serving, beats, region) = (&mut self.serving, &mut self.beats, &shared.region);
         let mut event = |event| match event {
-            // `Intake` has checked that there is such a word; a wake that fails for other reasons
-            // is made up for by the end of the worker's sleep.
+            // `Intake` has checked that there is such a word; if a wake fails for another reason, the
+            // worker's sleep ends by itself.
             Event::Wake(offset) => {
                 if let Ok(word) = region.word32(offset) {
                     let _ = park::wake(word);
@@ -179,7 +180,7 @@ impl Data {
         Ok(true)
     }
 
-    /// Sends what it has asked for, as far as the socket takes it.
+    /// Sends answers to the peer's queries, as far as the socket takes them.
     fn answer(&mut self, epoll: &OwnedFd, token: u64, shared: &TcpShared) -> Result<(), End> {
         let Some(serving) = &mut self.serving else { return Ok(()) };
         let was_stuck = self.is_stuck;
@@ -223,7 +224,7 @@ impl Poller {
         Arc::clone(&self.epoll)
     }
 
-    /// Takes one event; there may be nothing to it any more.
+    /// Handles one event, whose cause may be gone.
     pub(super) fn handle(&mut self, token: u64) -> Result<(), Errno> {
         match token {
             WAKER => {
@@ -240,12 +241,12 @@ impl Poller {
         Ok(())
     }
 
-    /// Takes what has come by authenticated connections.
+    /// Takes the bytes received on authenticated connections.
     pub(super) fn look(&mut self) -> Looked {
         const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let mut looked = Looked { has_received: false, is_for_io_thread: false };
         let mut events = [const { MaybeUninit::uninit() }; LOOK_EVENTS_MAX];
-        // What fails here fails for the I/O thread too, which tells.
+        // A failure here fails for the I/O thread too, which reports it.
         if let Ok((events, _)) = epoll::wait(&*self.epoll, &mut events, Some(&AT_ONCE)) {
             for event in events {
                 match event.data.u64() {
@@ -260,14 +261,14 @@ impl Poller {
         looked
     }
 
-    /// Reads an authenticated connection, and answers what it has asked. Whether there was anything.
+    /// Reads an authenticated connection, and answers its queries. Returns whether there were any bytes.
     fn take(&mut self, token: u64) -> bool {
         let Some(data) = self.data.get_mut(&token) else {
             return self.hear(token);
         };
         let peer = data.peer;
         let received = data.receive(&self.shared, &mut self.control, &mut self.scratch);
-        // Where no share was ever asked for, this is all that shares cost.
+        // All that shares cost on a connection that never uses one.
         let received = match data.serving.is_some() {
             true => {
                 received.and_then(|has_received| data.answer(&self.epoll, token, &self.shared).map(|()| has_received))
@@ -290,12 +291,12 @@ impl Poller {
         }
     }
 
-    /// Time between two looks at the clock while nothing is about to time out.
+    /// Returns the time between two clock checks while no timeout is near.
     pub(super) fn tick(&self) -> Duration {
         self.control.tick()
     }
 
-    /// Whether there is no more to do: the peers have taken note of the graceful close, or had the time to.
+    /// Returns whether the end is reached: the peers have acknowledged the graceful close, or their time is over.
     pub(super) fn is_over(&self) -> bool {
         let has_left = self.leaving.is_some_and(|deadline| self.control.is_empty() || Instant::now() >= deadline);
         self.is_stopped || has_left
@@ -308,7 +309,7 @@ impl Poller {
         self.control.clear();
     }
 
-    /// Carries out orders.
+    /// Executes orders.
     fn obey(&mut self) {
         for order in self.shared.take_orders() {
             match order {
@@ -322,7 +323,7 @@ impl Poller {
         }
     }
 
-    /// Whatever depends on the clock. Whether it should look again soon.
+    /// Does the work that depends on the clock. Returns whether the next check should be soon.
     pub(super) fn keep_time(&mut self) -> Result<bool, Errno> {
         let now = Instant::now();
         self.incoming.keep_time(now)?;
@@ -336,14 +337,14 @@ impl Poller {
                 Break::Silent => self.cause_of_silence(peer),
             };
             self.shared.liveness.mark_lost(peer, Loss::Died, cause);
-            // The control connection stays: were it closed, a peer that lives would take that for the death of this
-            // machine, and tell it as the cause.
+            // The control connection stays: a close would look to a live peer like the death of this machine,
+            // and be reported as the cause.
             self.data.retain(|_, data| data.peer != peer);
         }
         Ok(is_open || self.incoming.is_busy() || self.leaving.is_some())
     }
 
-    /// Gives signs of life on all connections, and looks for those that have given none.
+    /// Sends heartbeats on all connections, and looks for silent ones.
     fn beat(&mut self, passed: Duration) {
         let is_due = self.control.is_due(self.control.count() + self.shared.made.count());
         for (peer, silence) in self.control.beat(passed, &is_due) {
@@ -360,16 +361,16 @@ impl Poller {
         }
     }
 
-    /// Something has befallen a data connection that this side has made, and its worker may not be there to see it.
+    /// Handles an error of a data connection that this side has made, and whose worker may not be there to see it.
     fn look_at_made(&mut self, token: u64) {
         let Some(peer) = made::peer_of(token) else { return };
-        // None: it was closed, or its worker has seen the error, and has told.
+        // None: it was closed, or its worker has seen and reported the error.
         if let Some(error) = self.shared.made.take_error(&self.epoll, token) {
             self.shared.suspect(peer, Break::by(error));
         }
     }
 
-    /// Why a connection to a peer is silent, in words for the user.
+    /// Returns the reason why a connection to a peer is silent, in words for the user.
     fn cause_of_silence(&self, peer: MachineId) -> String {
         let silence_s = self.shared.silence.as_secs_f32();
         if !self.control.is_heard(peer) {
@@ -385,7 +386,7 @@ impl Poller {
         )
     }
 
-    /// Takes new connections.
+    /// Accepts new connections.
     fn welcome(&mut self) -> Result<(), Errno> {
         let before = self.incoming.crowd();
         let authenticated = self.incoming.accept(&is_wanted(&self.shared, &self.accepted, &self.control))?;
@@ -397,7 +398,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Goes on with a handshake.
+    /// Continues a handshake.
     fn greet(&mut self, token: u64) {
         let authenticated = self.incoming.advance(token, &is_wanted(&self.shared, &self.accepted, &self.control));
         authenticated.into_iter().for_each(|connection| self.accept(connection));
@@ -405,7 +406,7 @@ impl Poller {
 
     /// Takes over an authenticated connection.
     fn accept(&mut self, Authenticated { token, claim, stream }: Authenticated) {
-        // Again: two of a kind may have been wanted, and one be accepted by now.
+        // Checked again: of two connections with one claim, the other may be accepted by now.
         if !is_wanted(&self.shared, &self.accepted, &self.control)(&claim) {
             return;
         }
@@ -417,8 +418,8 @@ impl Poller {
             }
             Use::Data { worker } => {
                 self.accepted.insert((claim.from, worker));
-                // An answer to a read that waits for the acknowledgement of the one before is 40 ms late. Where it is
-                // refused, they are late.
+                // An answer to a read that waits for the acknowledgement of the one before is 40 ms late. If
+                // the option is refused, answers are late.
                 let _ = stream.set_nodelay(true);
                 self.data.insert(token, Data::new(claim.from, worker, stream));
                 self.take(token);
@@ -435,7 +436,7 @@ impl Poller {
         }
     }
 
-    /// Reads a control connection. Whether there was anything.
+    /// Reads a control connection. Returns whether there was anything.
     fn hear(&mut self, token: u64) -> bool {
         match self.control.hear(token) {
             Heard::Nothing => return false,
@@ -451,13 +452,13 @@ impl Poller {
         true
     }
 
-    /// A peer is dead, for that reason.
+    /// Marks a peer dead, with the cause.
     fn mark_dead(&mut self, peer: MachineId, cause: String) {
         self.shared.liveness.mark_lost(peer, Loss::Died, cause);
         self.forget(peer);
     }
 
-    /// Nothing more is taken from a peer.
+    /// Drops all connections of a peer.
     fn forget(&mut self, peer: MachineId) {
         self.control.remove(peer);
         self.data.retain(|_, data| data.peer != peer);
@@ -466,13 +467,13 @@ impl Poller {
 
 #[cfg(test)]
 impl Poller {
-    /// Whether the data connections that were accepted send at once, each.
+    /// Returns for each accepted data connection whether it sends without delay.
     pub(super) fn accepted_nodelays(&self) -> Vec<bool> {
         self.data.values().map(|data| data.stream.nodelay().unwrap()).collect()
     }
 }
 
-/// Whether somebody may connect as who he claims to be: a machine of this program that has no such connection yet.
+/// Returns a test for claims: the claimed identity is a machine of this program that has no such connection yet.
 fn is_wanted<'a>(
     shared: &'a TcpShared,
     accepted: &'a HashSet<(MachineId, u16)>,

@@ -1,14 +1,14 @@
-//! Who polls the connections of a machine: its I/O thread, which sleeps until something comes,
-//! or a worker that polls anyway and so saves a thread switch. Not here: what is done with
-//! what was read (`poller.rs`).
+//! Choice of the thread that polls the connections of a machine: its I/O thread, which sleeps until something
+//! comes, or a worker that polls anyway and so saves a thread switch. Not here: the handling of received
+//! bytes (`poller.rs`).
 //!
-//! One at a time holds the poller lock, workers by trying only. The I/O thread *watches*: it sleeps in epoll and is
-//! woken by whatever comes. When it finds that workers have polled since the last time and none went to sleep, its
-//! wake-ups are of no use, and it *stands by*: it sleeps for [`STAND_BY`] at a time, as long as workers poll in
-//! between. A worker that goes to sleep calls it back to watch. Should the workers stop polling without a call,
-//! because they compute, the I/O thread is back after [`STAND_BY`].
+//! One thread at a time holds the poller lock; workers only try it. The I/O thread *watches*: it sleeps in
+//! epoll and every event wakes it. When it finds that workers have polled since the last time and none went
+//! to sleep, its wake-ups are of no use, and it *stands by*: it sleeps for [`STAND_BY`] at a time, as long as
+//! workers poll in between. A worker that goes to sleep calls it back to watch. If the workers stop polling
+//! without a call, because they compute, the I/O thread is back after [`STAND_BY`].
 //!
-//! Workers read authenticated connections; all else they leave to the I/O thread.
+//! Workers read authenticated connections; they leave everything else to the I/O thread.
 
 use super::poller::Poller;
 use super::shared::TcpShared;
@@ -24,12 +24,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Longest time for which nobody reads, if the workers stop looking without a word.
+/// Longest time without a reader, if the workers stop polling without a call.
 const STAND_BY: Duration = Duration::from_micros(200);
-/// How often it is asked whether workers look, while something happens: of what they take, an
-/// I/O thread that watches learns nothing, though the kernel wakes it for that.
+/// Interval of the checks whether workers poll, while events come: a watching I/O thread learns nothing of
+/// events that workers take, though the kernel wakes it for them.
 const LIVELY: Duration = Duration::from_millis(2);
-/// How often the clock is looked at when something is about to time out.
+/// Interval of the clock checks when a timeout is near.
 const SHORT_TICK: Duration = Duration::from_millis(50);
 /// Events taken at once.
 const EVENTS_MAX: usize = 64;
@@ -45,9 +45,9 @@ pub(super) struct PollerLock {
     poller: Mutex<Poller>,
     epoll: Arc<OwnedFd>,
     shared: Arc<TcpShared>,
-    /// The park word of the I/O thread that stands by.
+    /// Park word of the I/O thread that stands by.
     word: AtomicU32,
-    /// A worker has polled since the I/O thread asked last.
+    /// A worker has polled since the I/O thread last checked.
     has_worker_polled: AtomicBool,
     /// A worker has gone to sleep since the I/O thread polled last.
     somebody_sleeps: AtomicBool,
@@ -65,12 +65,12 @@ impl PollerLock {
         }
     }
 
-    /// What the I/O thread waits in.
+    /// Returns the epoll in which the I/O thread waits.
     pub(super) fn epoll(&self) -> &OwnedFd {
         &self.epoll
     }
 
-    /// The body of the I/O thread. Whatever ends it out of order is the death of all peers for this machine.
+    /// Body of the I/O thread. Any end but the graceful one is the death of all peers for this machine.
     pub(super) fn run(&self) {
         struct Guard<'a>(&'a PollerLock);
         impl Drop for Guard<'_> {
@@ -83,7 +83,7 @@ impl PollerLock {
             self.shared.fail(format!("this machine cannot receive any more: {error}"));
         }
         std::mem::forget(guard);
-        // The peers see at once that nobody reads any more.
+        // The peers see at once that this machine no longer reads.
         self.poller.lock().unwrap_or_else(PoisonError::into_inner).close();
     }
 
@@ -95,8 +95,8 @@ impl PollerLock {
         loop {
             events.clear();
             if stands_by {
-                // Relaxed, here and below: pair P of `park.rs` orders the going to sleep of a worker
-                // and of the I/O thread; all else is advice.
+                // Relaxed, here and below: pair P of `park.rs` orders the sleep of a worker and of the I/O
+                // thread; everything else is advice.
                 let mut is_idle = || !self.somebody_sleeps.load(Ordering::Relaxed);
                 let is_called = park::park(&self.word, STAND_BY, &mut is_idle)? != Wake::TimedOut;
                 stands_by = self.has_worker_polled.swap(false, Ordering::Relaxed) && !is_called;
@@ -128,8 +128,7 @@ impl PollerLock {
         }
     }
 
-    /// A worker's turn: looks now and then whether something has come, more often while something
-    /// does. Never waits.
+    /// A worker's turn: looks from time to time for events, more often while they come. Never waits.
     #[inline]
     pub(super) fn take_turn(&self) {
         let (left, pace) = PACE.get();
@@ -140,12 +139,12 @@ impl PollerLock {
         PACE.set((pace, pace));
     }
 
-    /// Takes what has come, if nobody else is at it. Whether there was anything.
+    /// Takes events, if no other thread holds the lock. Returns whether there were any.
     fn look(&self) -> bool {
         let mut poller = match self.poller.try_lock() {
             Ok(poller) => poller,
             Err(TryLockError::WouldBlock) => return false,
-            // The I/O thread finds out, and tells.
+            // The I/O thread finds out, and reports it.
             Err(TryLockError::Poisoned(_)) => return false,
         };
         if !self.has_worker_polled.load(Ordering::Relaxed) {
@@ -159,22 +158,22 @@ impl PollerLock {
         looked.has_received
     }
 
-    /// A worker goes to sleep: it will not look any more.
+    /// Notes that a worker goes to sleep, and will not look any more.
     pub(super) fn hand_over(&self) {
         self.somebody_sleeps.store(true, Ordering::Relaxed);
         self.call();
     }
 
-    /// Ends the I/O thread's standing by.
+    /// Ends the I/O thread's standby.
     fn call(&self) {
-        // Should the wake fail, it wakes by itself soon.
+        // If the wake fails, it wakes by itself soon.
         let _ = park::wake(&self.word);
     }
 }
 
 #[cfg(test)]
 impl PollerLock {
-    /// To look at what is polled.
+    /// Returns the locked poller, for inspection.
     pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, Poller> {
         self.poller.lock().unwrap()
     }

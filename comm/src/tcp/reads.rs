@@ -1,8 +1,8 @@
-//! The reader's end of what is read of a peer's shares: what was asked, and what comes back by the same socket. The
-//! thread that owns the connection takes it in, when it takes a ticket.
+//! Reader's end of reads of a peer's shares: pending queries, and the answers that come back by the same
+//! socket. The thread that owns the connection takes them in, when it takes a ticket.
 //!
-//! Here: bookkeeping and parsing. Not here: the socket (`sender.rs`), the other end (`serving.rs`). Reads beyond what
-//! may be under way wait here, in parts.
+//! Here: bookkeeping and parsing. Not here: the socket (`sender.rs`), the other end (`serving.rs`). Reads
+//! beyond the limit of bytes under way wait here, in parts.
 
 use super::frame::{NUMBER_MASK, NUMBER_SHIFT, PART_BYTES, Question};
 use super::serving::{IS_NOT_COMMITTED, IS_THERE, UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX};
@@ -16,19 +16,19 @@ struct Part {
     ticket: Ticket,
     share: ShareId,
     offset: usize,
-    /// Where in the read it goes.
+    /// Offset in the read.
     at: usize,
     bytes: usize,
 }
 
-/// What an answer is for.
+/// Query of an answer.
 #[derive(Debug)]
 enum Asked {
     Part(Part),
     Map { count: usize },
 }
 
-/// The answer that is coming.
+/// The answer that is arriving.
 #[derive(Debug)]
 struct Coming {
     asked: Asked,
@@ -36,22 +36,22 @@ struct Coming {
     come_bytes: usize,
 }
 
-/// The peer answered what it was not asked.
+/// The peer sent an answer that fits no query.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Nonsense;
 
-/// See the file.
+/// Reads of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
     pub(super) tickets: Tickets<Landing>,
-    /// What was not asked for yet: the rest of each read, in the order in which they have their turns.
+    /// Parts without a query yet: the rest of each read, in the order of their turns.
     waiting: VecDeque<Part>,
     asked: VecDeque<Asked>,
     asked_bytes: usize,
     head: [u8; WORD_BYTES],
     head_bytes: usize,
     coming: Option<Coming>,
-    /// The words of a map that have come.
+    /// Received bytes of a map.
     map: Vec<u8>,
     told: Option<Told>,
 }
@@ -64,8 +64,8 @@ impl Reads {
         ticket
     }
 
-    /// The next question that may go out. Reads take turns, part by part, so that a short one does not wait for all of
-    /// a long one.
+    /// Returns the next query that may be sent. Reads take turns, part by part, so that a short one does not
+    /// wait for all of a long one.
     pub(super) fn next_question(&mut self) -> Option<Question> {
         let rest = *self.waiting.front()?;
         let part = Part { bytes: rest.bytes.min(PART_BYTES), ..rest };
@@ -82,23 +82,23 @@ impl Reads {
         Some(Question::Part { share: part.share, offset: part.offset, bytes: part.bytes })
     }
 
-    /// Notes that a question about a map goes out.
+    /// Notes that a query about a map is sent.
     pub(super) fn ask_map(&mut self, count: usize) {
         self.told = None;
         self.asked.push_back(Asked::Map { count });
     }
 
-    /// The answer to the last question about a map, once it is there.
+    /// Returns the answer to the last query about a map, once it is there.
     pub(super) fn take_told(&mut self) -> Option<Told> {
         self.told.take()
     }
 
-    /// Whether answers are to come.
+    /// Returns whether answers are due.
     pub(super) fn is_waiting(&self) -> bool {
         self.coming.is_some() || self.head_bytes > 0 || !self.asked.is_empty()
     }
 
-    /// Takes in what came of a part. The rest of a read that comes to nothing is not asked for any more.
+    /// Takes in the result of a part. The rest of a failed read is not requested any more.
     fn land(&mut self, ticket: Ticket, at: usize, outcome: Outcome<'_>) {
         if !self.tickets.land(ticket, at, outcome)
             && let Some(rest) = self.waiting.iter().position(|rest| rest.ticket == ticket)
@@ -108,7 +108,7 @@ impl Reads {
         }
     }
 
-    /// Takes in what has come by the socket.
+    /// Takes in the bytes received on the socket.
     pub(super) fn take_in(&mut self, mut received: &[u8]) -> Result<(), Nonsense> {
         while !received.is_empty() {
             let Some(coming) = &mut self.coming else {
@@ -168,11 +168,11 @@ impl Reads {
     }
 }
 
-/// What an answer about a map says: the length first.
+/// Parses an answer about a map: the length first.
 fn told(answer: &[u8]) -> Result<Told, Nonsense> {
     let mut words = answer.as_chunks::<WORD_BYTES>().0.iter().map(|word| u64::from_le_bytes(*word));
     let bytes = words.next().and_then(|bytes| usize::try_from(bytes).ok());
-    // No bytes: it is not open.
+    // No bytes: the share is not open.
     let bytes = bytes.filter(|bytes| *bytes == 0 || share::is_length(*bytes)).ok_or(Nonsense)?;
     Ok(Told { bytes, bits: words.collect() })
 }
@@ -194,7 +194,7 @@ mod tests {
         Ok(is_there.then_some(into))
     }
 
-    /// Of an object up to a part, to be exact; a longer one is so many.
+    /// A read of up to one part; a longer one has a frame each way for each part.
     #[test]
     fn a_read_is_one_frame_each_way() {
         let mut reads = Reads::default();
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(reads.next_question(), Some(Question::Part { share: SHARE, offset: 8, bytes: 8 }));
         for part in 1..asked {
             assert!(reads.tickets.is_waiting(long).unwrap(), "{part} of {asked} are under way");
-            // What comes late of it, or is refused, is all the same.
+            // Later parts of the failed read are ignored, whether they have bytes or are refused.
             let (status, bytes) = if part % 2 == 0 { (IS_NOT_COMMITTED, 0) } else { (IS_THERE, PART_BYTES) };
             reads.take_in(&answer(status, &vec![1; bytes])).unwrap();
         }

@@ -1,17 +1,16 @@
-//! The sending end of one connection: the writes of one worker to one machine. Not here: making the
-//! connection (`mod.rs`), the receiving end (`poller.rs`, `frame.rs`).
+//! Sending end of one connection: the writes of one worker to one machine. Not here: making the connection
+//! (`mod.rs`), the receiving end (`poller.rs`, `frame.rs`).
 //!
-//! Writes and wakes gather in a buffer of [`HELD_BYTES_MAX`] bytes, which goes out with one system call when the
-//! worker flushes, or before it would overflow; a large write goes out at once, together with what is
-//! held, straight from where it lies. That is all the memory a connection takes, however slow its
-//! receiver.
+//! Writes and wakes gather in a buffer of [`HELD_BYTES_MAX`] bytes, which goes out with one system call when
+//! the worker flushes, or before it would overflow; a large write goes out at once, together with the held
+//! frames, straight from its source. That is all the memory a connection takes, even with a slow receiver.
 //!
-//! Reads of shares go out like writes; answers come back by the same socket, and are taken in here, when a ticket is
-//! taken (`reads.rs`).
+//! Reads of shares go out like writes; their answers come back by the same socket, and are taken in here,
+//! when a ticket is taken (`reads.rs`).
 //!
-//! When the socket is full the worker waits until it has room: the other side's I/O thread reads
-//! whatever its workers do, so the wait ends, or the peer turns out to be gone. What is written to a peer that
-//! is gone vanishes: `Fabric::lost` tells, not an error here.
+//! When the socket is full the worker waits until it has room: the other side's I/O thread reads regardless
+//! of its workers, so the wait ends, or the peer turns out to be gone. Writes to a peer that is gone vanish:
+//! `Fabric::lost` tells, not an error here.
 
 use super::frame::{self, FRAME_BYTES_MAX, Question};
 use super::made::Line;
@@ -31,14 +30,14 @@ use std::time::{Duration, Instant};
 
 /// Most bytes that are held back.
 const HELD_BYTES_MAX: usize = 128 << 10;
-/// A write of this length is not copied into the buffer.
+/// Writes of at least this length are not copied into the buffer.
 const DIRECT_BYTES: usize = 32 << 10;
-/// How often a worker that waits for room looks whether the peer is gone.
+/// Interval at which a worker that waits for room checks whether the peer is gone.
 const LIVENESS_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-/// Answers are taken in by so many bytes.
+/// Size of the buffer for answers.
 const ANSWER_BYTES: usize = 64 << 10;
-/// How long a connection that is dropped waits for answers that nobody wants any more: were they left in the socket,
-/// its end would look like a death.
+/// Time that a dropped connection waits for answers that are no longer needed: left in the socket, they would
+/// make its end look like a death.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) struct TcpConnection {
@@ -47,15 +46,15 @@ pub(super) struct TcpConnection {
     /// `None` when the peer is gone.
     line: Option<Arc<Line>>,
     held: Vec<u8>,
-    /// Where in `held` the last frame begins, if it is a wake for this park word: one is enough.
+    /// Position in `held` of the last frame, if it is a wake for this park word: one is enough.
     last_wake: Option<usize>,
     shared: Arc<TcpShared>,
-    /// What concerns the peer's shares, once one was used.
+    /// State of the peer's shares, once one was used.
     shares: Option<Box<PeerShares>>,
     owed: Owed,
 }
 
-/// Since when answers are owed of which nothing has come.
+/// Start of the time in which answers are owed and none has come.
 #[derive(Debug, Default)]
 struct Owed {
     since: Option<Instant>,
@@ -63,8 +62,8 @@ struct Owed {
 }
 
 impl Owed {
-    /// Nothing has come. Whether that is so for as long as `limit`. Who has not looked for a good part of it has not
-    /// waited either: it begins anew.
+    /// Called when nothing has come. Returns whether that has lasted for `limit`. A caller that has not
+    /// looked for a quarter of `limit` has not waited either: the time starts anew.
     fn is_overdue(&mut self, now: Instant, limit: Duration) -> bool {
         let has_looked = self.looked_at.is_some_and(|at| now.duration_since(at) < limit / 4);
         self.looked_at = Some(now);
@@ -88,7 +87,7 @@ impl Default for PeerShares {
 }
 
 impl TcpConnection {
-    /// Over a connection whose handshake is done; or without one, to a peer that is gone.
+    /// Makes one from an authenticated connection; or without one, for a peer that is gone.
     pub(super) fn new(
         peer: MachineId,
         region_bytes: usize,
@@ -107,7 +106,7 @@ impl TcpConnection {
         }
     }
 
-    /// Makes room for a frame of `bytes` bytes in the buffer, which is less than it may hold.
+    /// Makes room in the buffer for a frame of `bytes` bytes, fewer than the buffer's limit.
     fn make_room(&mut self, bytes: usize) -> Result<(), Error> {
         if self.held.len() + bytes > HELD_BYTES_MAX {
             self.flush()?;
@@ -121,7 +120,7 @@ impl TcpConnection {
         Ok(())
     }
 
-    /// Holds back a frame, which is less than the buffer may hold.
+    /// Holds back a frame that is shorter than the buffer's limit.
     fn hold(&mut self, head: &[u8], source: &[u8]) -> Result<(), Error> {
         self.last_wake = None;
         self.make_room(head.len() + source.len())?;
@@ -130,7 +129,7 @@ impl TcpConnection {
         Ok(())
     }
 
-    /// Sends what is held, then one frame straight from `source`.
+    /// Sends the held frames, then one frame straight from `source`.
     fn send_directly(&mut self, head: &[u8], source: &[u8]) -> Result<(), Error> {
         let held = std::mem::take(&mut self.held);
         let sent = self.send(&mut [IoSlice::new(&held), IoSlice::new(head), IoSlice::new(source)]);
@@ -167,14 +166,14 @@ impl TcpConnection {
                 Err(error @ (Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOMEM | Errno::NOBUFS)) => {
                     return Err(Error::system(format!("sending to {}", self.peer))(error));
                 }
-                // All others say that the peer cannot be reached.
+                // All other errors mean that the peer cannot be reached.
                 Err(error) => self.give_up(error),
             }
         }
         Ok(())
     }
 
-    /// The socket is full: sleeps until it is not, or the peer is gone.
+    /// Waits, with a full socket, until it has room or the peer is gone.
     #[cold]
     fn wait_for_room(&mut self) -> Result<(), Error> {
         while let Some(Line { stream, .. }) = self.line.as_deref() {
@@ -191,7 +190,7 @@ impl TcpConnection {
         Ok(())
     }
 
-    /// The connection is broken. Whether the peer has died or left, the I/O thread finds out.
+    /// Gives up a broken connection. The I/O thread finds out whether the peer has died or left.
     #[cold]
     fn give_up(&mut self, error: Errno) {
         self.give_up_for(Break::by(error));
@@ -203,7 +202,7 @@ impl TcpConnection {
         self.line = None;
     }
 
-    /// Runs `body` with what concerns the peer's shares.
+    /// Runs `body` with the state of the peer's shares.
     fn with_shares<R>(&mut self, body: impl FnOnce(&mut TcpConnection, &mut PeerShares) -> R) -> R {
         let mut shares = self.shares.take().unwrap_or_default();
         let result = body(self, &mut shares);
@@ -211,7 +210,7 @@ impl TcpConnection {
         result
     }
 
-    /// Asks the peer for words of a commit map, and waits for what its I/O thread says; `None` if it is gone.
+    /// Reads words of a commit map from the peer, and waits for the answer of its I/O thread; `None` if it is gone.
     fn ask(&mut self, reads: &mut Reads, buffer: &mut [u8], question: Question) -> Result<Option<Told>, Error> {
         if self.line.is_none() {
             return Ok(None);
@@ -230,7 +229,7 @@ impl TcpConnection {
         Ok(None)
     }
 
-    /// Takes in what the socket has of answers.
+    /// Takes in the answers that the socket has.
     fn receive(&mut self, reads: &mut Reads, buffer: &mut [u8]) {
         while let Some(Line { stream, .. }) = self.line.as_deref().filter(|_| reads.is_waiting()) {
             match recv(stream, &mut *buffer, RecvFlags::DONTWAIT) {
@@ -268,7 +267,7 @@ impl TcpConnection {
         Ok(())
     }
 
-    /// Sends the questions that may go out.
+    /// Sends the queries that may go out.
     fn send_questions(&mut self, reads: &mut Reads) -> Result<(), Error> {
         if self.line.is_some() {
             while let Some(question) = reads.next_question() {
@@ -278,7 +277,7 @@ impl TcpConnection {
         Ok(())
     }
 
-    /// Takes in answers, and sends on what has waited for them.
+    /// Takes in answers, and sends the queries that have waited for them.
     fn go_on_reading(&mut self, shares: &mut PeerShares) -> Result<(), Error> {
         self.flush()?;
         self.receive(&mut shares.reads, &mut shares.buffer);
@@ -289,12 +288,12 @@ impl TcpConnection {
 
 #[cfg(test)]
 impl TcpConnection {
-    /// How much memory is taken by what is held back.
+    /// Returns the memory that the held frames take.
     pub(super) fn held_capacity(&self) -> usize {
         self.held.capacity()
     }
 
-    /// Whether the peer is not known to be gone.
+    /// Returns false once the peer is known to be gone.
     pub(super) fn is_connected(&self) -> bool {
         self.line.is_some()
     }
@@ -364,7 +363,7 @@ impl Connection for TcpConnection {
 
     fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
         self.with_shares(|connection, PeerShares { known, reads, buffer }| {
-            // Of a peer that is gone nothing comes, which `take` tells.
+            // Nothing comes from a peer that is gone, which `take` reports.
             let _ = known.require_inside((connection.peer, share), (offset, bytes), |first, count| {
                 connection.ask(reads, buffer, Question::Map { share, first, count })
             })?;
@@ -387,7 +386,7 @@ impl Connection for TcpConnection {
 
 impl Drop for TcpConnection {
     fn drop(&mut self) {
-        // What is held was written: it arrives as if the connection lived on.
+        // Held frames count as written: they arrive as if the connection lived on.
         let _ = self.flush();
         let Some(mut shares) = self.shares.take() else { return };
         let PeerShares { reads, buffer, .. } = &mut *shares;

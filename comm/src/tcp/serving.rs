@@ -1,8 +1,8 @@
-//! What a peer's connection has asked of this machine's shares, and what goes back: by whoever polls, never by waiting.
+//! Queries of a peer about this machine's shares, and their answers: sent by the thread that polls, without waiting.
 //!
-//! Bytes are copied when the socket takes them, a part at a time, so a connection holds one part, however much is
-//! asked; and how much that may be is bounded here, for a peer may say anything. A reader keeps below the bound by
-//! itself (`reads.rs`), so no I/O thread ever waits for another.
+//! Bytes are copied when the socket takes them, a part at a time, so a connection holds one part, for any
+//! number of queries; and that number is bounded here, since a peer may send anything. A reader keeps below
+//! the bound by itself (`reads.rs`), so no I/O thread ever waits for another.
 
 use super::frame::{NUMBER_SHIFT, Question, Violation};
 use crate::memory::{Region, WORD_BYTES};
@@ -12,29 +12,29 @@ use std::collections::VecDeque;
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 
-/// Most bytes, and most questions, that a reader has under way on a connection.
+/// Most bytes, and most queries, that a reader has under way on a connection.
 pub(super) const UNDER_WAY_BYTES_MAX: usize = 1 << 20;
 pub(super) const UNDER_WAY_MAX: usize = 1024;
-/// What one question about a commit map adds, which goes ahead of reads that wait.
+/// Bytes that one query of a commit map adds, which goes ahead of waiting reads.
 const SLACK_BYTES: usize = 64 << 10;
 
 /// Status of an answer: the bytes follow, or there are none.
 pub(super) const IS_THERE: u64 = 0;
 pub(super) const IS_NOT_COMMITTED: u64 = 1;
 
-/// See the file.
+/// Pending queries of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Serving {
     questions: VecDeque<Question>,
-    /// What the answers to those take.
+    /// Bytes of the answers to those.
     asked_bytes: usize,
-    /// The answer that is going out, and how much of it is gone.
+    /// The answer that is being sent, and the number of its bytes sent.
     answer: Vec<u8>,
     sent_bytes: usize,
 }
 
 impl Serving {
-    /// Notes a question.
+    /// Adds a query.
     pub(super) fn ask(&mut self, question: Question) -> Result<(), Violation> {
         self.asked_bytes += question.answer_bytes();
         self.questions.push_back(question);
@@ -44,12 +44,12 @@ impl Serving {
         Ok(())
     }
 
-    /// Sends what the socket takes. Whether that is all.
+    /// Sends as much as the socket takes. Returns whether that is everything.
     pub(super) fn send(&mut self, stream: &TcpStream, region: &Region) -> Result<bool, Errno> {
         loop {
             if self.sent_bytes == self.answer.len() {
                 let Some(question) = self.questions.pop_front() else {
-                    // A connection that is not read from again holds nothing.
+                    // A connection without further reads holds no buffer.
                     self.answer = Vec::new();
                     self.sent_bytes = 0;
                     return Ok(true);
@@ -68,7 +68,7 @@ impl Serving {
     }
 }
 
-/// Writes the answer to a question.
+/// Writes the answer to a query.
 fn answer(question: Question, region: &Region, into: &mut Vec<u8>) {
     into.clear();
     match question {
@@ -80,7 +80,7 @@ fn answer(question: Question, region: &Region, into: &mut Vec<u8>) {
             };
             into.extend((IS_THERE << NUMBER_SHIFT | bytes as u64).to_le_bytes());
             into.resize(WORD_BYTES + bytes, 0);
-            // Inside, and whole words: that was checked when the question came.
+            // Inside, and whole words: checked when the query came.
             let read = share.data().read(offset, &mut into[WORD_BYTES..]);
             debug_assert!(read.is_ok());
         }
@@ -115,7 +115,7 @@ mod tests {
         assert!((0..2).any(|_| serving.ask(part(8)).is_err()), "questions");
     }
 
-    /// A socket with little room takes an answer bit by bit, and all of it in the end.
+    /// A socket with little room takes an answer piece by piece, and all of it in the end.
     #[test]
     fn what_the_socket_does_not_take_waits_for_it() {
         use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};

@@ -1,8 +1,8 @@
-//! What the I/O thread, the connections and the fabric of one machine know together: who its peers are, whether they
-//! are suspected to be dead, and what the I/O thread is to do next. Not here: sockets.
+//! State shared by the I/O thread, the connections and the fabric of one machine: its peers, suspected
+//! deaths, and orders for the I/O thread. Not here: sockets.
 //!
-//! A peer is lost once, and how does not change: that is in the record of [`Liveness`]. All else is under
-//! one lock, which nobody holds while it waits for anything else. The path of a write takes neither.
+//! A peer is lost once, and its kind of loss does not change: the record of [`Liveness`] has that. Everything
+//! else is under one lock, which is never held during another wait. The path of a write takes neither.
 
 use super::incoming::Crowd;
 use super::made::Made;
@@ -16,17 +16,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What the I/O thread is to do.
+/// Order for the I/O thread.
 pub(super) enum Order {
     /// Take over the control connection to a peer, made by this side.
     Control(MachineId, TcpStream),
     /// Close all control connections gracefully, and end.
     Leave,
-    /// End without a word: the start has failed.
+    /// End without a message: the start has failed.
     Stop,
 }
 
-/// See the file.
+/// Shared state of one machine's fabric.
 pub(super) struct TcpShared {
     pub(super) machine: MachineId,
     pub(super) region: Arc<Region>,
@@ -35,7 +35,7 @@ pub(super) struct TcpShared {
     pub(super) waker: Waker,
     /// The data connections that this machine has made.
     pub(super) made: Made,
-    /// How long a connection may be without a sign of life.
+    /// Longest time without a sign of life on a connection.
     pub(super) silence: Duration,
     state: Mutex<SharedState>,
     has_failed: AtomicBool,
@@ -45,27 +45,27 @@ struct SharedState {
     /// `None` for the own machine, and those that this fabric does not serve.
     peers: Vec<Option<Peer>>,
     orders: Vec<Order>,
-    /// Why the I/O thread cannot go on.
+    /// Reason why the I/O thread cannot continue.
     failure: Option<String>,
-    /// Whom the listener turned away.
+    /// Connections that the listener evicted.
     crowd: Option<Crowd>,
 }
 
 struct Peer {
-    /// Where it listens.
+    /// Its address.
     address: SocketAddr,
-    /// Length of its region, once it has told that.
+    /// Length of its region, once known.
     region_bytes: usize,
-    /// A connection to it broke at that time.
+    /// Time and kind of a break of one of its connections.
     suspicion: Option<(Instant, Break)>,
 }
 
-/// How a connection broke.
+/// Kind of break of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Break {
     /// For this reason. The peer is dead unless it turns out soon that it left.
     Told(String),
-    /// Nothing came back on it for the limit of silence. The peer is dead: who leaves in order closes connections.
+    /// Nothing came back on it for the limit of silence. The peer is dead: a graceful close closes connections.
     Silent,
 }
 
@@ -95,28 +95,28 @@ impl TcpShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many machines the program has.
+    /// Returns the number of machines of the program.
     pub(super) fn machines(&self) -> u16 {
         self.lock().peers.len() as u16
     }
 
-    /// The peers that this fabric serves.
+    /// Returns the peers that this fabric serves.
     pub(super) fn served(&self) -> Vec<MachineId> {
         self.lock().served().map(|(peer, _)| peer).collect()
     }
 
-    /// How `machine` is lost, if it is; an error if it is no peer.
+    /// Returns how `machine` is lost, if it is; an error if it is no peer.
     pub(super) fn lost(&self, machine: MachineId) -> Result<Option<Loss>, Error> {
         self.of(machine, |_| ())?;
         Ok(self.liveness.lost(machine))
     }
 
-    /// Whether `machine` is a peer that is not lost.
+    /// Returns whether `machine` is a peer that is not lost.
     pub(super) fn is_served(&self, machine: MachineId) -> bool {
         matches!(self.lost(machine), Ok(None))
     }
 
-    /// Length of the region of `machine`, which has arrived.
+    /// Returns the length of the region of `machine`, which has arrived.
     pub(super) fn region_bytes(&self, machine: MachineId) -> Result<usize, Error> {
         self.of(machine, |peer| peer.region_bytes)
     }
@@ -130,25 +130,25 @@ impl TcpShared {
         }
     }
 
-    /// Whether writes to `machine` are of no use; costs a lock.
+    /// Returns whether writes to `machine` are of no use; takes a lock.
     pub(super) fn is_gone(&self, machine: MachineId) -> bool {
         let is_suspected = self.of(machine, |peer| peer.suspicion.is_some());
         is_suspected.unwrap_or(true) || self.liveness.lost(machine).is_some()
     }
 
-    /// The control connection to `machine` is made.
+    /// Notes that the control connection to `machine` is made.
     pub(super) fn arrived(&self, machine: MachineId, region_bytes: usize) {
         // Only served peers arrive.
         let _ = self.of(machine, |peer| peer.region_bytes = region_bytes);
         self.liveness.mark_arrived(machine);
     }
 
-    /// Where `machine` listens.
+    /// Returns the address of `machine`.
     pub(super) fn address(&self, machine: MachineId) -> Result<SocketAddr, Error> {
         self.of(machine, |peer| peer.address)
     }
 
-    /// A connection to a peer broke. That is its death, unless its graceful close is still under way.
+    /// Notes a broken connection of a peer. That is the peer's death, unless its graceful close is still under way.
     pub(super) fn suspect(&self, machine: MachineId, how: Break) {
         let set = |peer: &mut Peer| {
             peer.suspicion.get_or_insert_with(|| (Instant::now(), how));
@@ -157,8 +157,8 @@ impl TcpShared {
         self.waker.wake();
     }
 
-    /// Peers whose death is certain: a connection to them is silent, or broke longer than `wait` ago and they have not
-    /// left. With how it broke, and whether others are still under suspicion.
+    /// Returns peers whose death is certain: a connection to them is silent, or broke longer than `wait` ago
+    /// and they have not left. With the kind of break, and whether others are still under suspicion.
     pub(super) fn dead_suspects(&self, wait: Duration) -> (Vec<(MachineId, Break)>, bool) {
         let (mut dead, mut is_open) = (Vec::new(), false);
         for (machine, peer) in self.lock().served().filter(|(machine, _)| self.liveness.lost(*machine).is_none()) {
@@ -173,7 +173,7 @@ impl TcpShared {
         (dead, is_open)
     }
 
-    /// Gives the I/O thread something to do.
+    /// Gives the I/O thread an order.
     pub(super) fn order(&self, order: Order) {
         self.lock().orders.push(order);
         self.waker.wake();
@@ -183,7 +183,7 @@ impl TcpShared {
         std::mem::take(&mut self.lock().orders)
     }
 
-    /// Whom the listener turned away so far.
+    /// Sets the connections that the listener evicted so far.
     pub(super) fn set_crowd(&self, crowd: Option<Crowd>) {
         self.lock().crowd = crowd;
     }
@@ -192,7 +192,7 @@ impl TcpShared {
         self.lock().crowd
     }
 
-    /// The I/O thread cannot go on: no peer is heard of from now on.
+    /// Notes that the I/O thread cannot continue: nothing comes from any peer from now on.
     pub(super) fn fail(&self, failure: String) {
         let mut state = self.lock();
         state.served().for_each(|(peer, _)| self.liveness.mark_lost(peer, Loss::Died, failure.as_str()));
@@ -200,7 +200,7 @@ impl TcpShared {
         self.has_failed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the I/O thread goes on.
+    /// Returns an error if the I/O thread has failed.
     pub(super) fn check(&self) -> Result<(), Error> {
         // Relaxed: the failure itself is behind the lock.
         if !self.has_failed.load(Ordering::Relaxed) {
@@ -212,7 +212,7 @@ impl TcpShared {
 }
 
 impl SharedState {
-    /// The peers that this fabric serves.
+    /// Returns the peers that this fabric serves.
     fn served(&self) -> impl Iterator<Item = (MachineId, &Peer)> {
         let served = self.peers.iter().enumerate();
         served.filter_map(|(index, peer)| Some((MachineId(index as u16), peer.as_ref()?)))

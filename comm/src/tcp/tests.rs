@@ -1,6 +1,6 @@
-//! The conformance suite over `tcp`: machines as threads of this process, and as real processes,
-//! which are this test program started again. And what is special to `tcp`: strangers, slow readers,
-//! silence. All on loopback.
+//! The conformance suite over `tcp`: machines as threads of this process, and as real processes, which are
+//! this test program started again. And cases of `tcp` alone: strangers, slow readers, silence. All on
+//! loopback.
 
 mod strangers;
 
@@ -20,7 +20,7 @@ use std::time::Instant;
 const TIMEOUT: Duration = limits::HANG;
 const SHORT: Limits = Limits { heartbeat: Duration::from_millis(50), silence: Duration::from_millis(400) };
 const VICTIM: MachineId = MachineId(1);
-/// What a machine process does; without it, this is no machine process.
+/// Role of a machine process; without it, this is no machine process.
 const ROLE_VARIABLE: &str = "COMM_TEST_TCP_ROLE";
 const UP: &str = "this machine is up";
 const READY: &str = "the victim is ready";
@@ -53,7 +53,7 @@ fn open_all(machines: u16, region_bytes: usize, limits: Limits) -> Vec<TcpFabric
     })
 }
 
-/// Waits until a peer is lost, for as long as a test may take.
+/// Waits until a peer is lost, for the longest time of a test.
 fn wait_for_loss(fabric: &TcpFabric, peer: MachineId) -> Loss {
     let start = Instant::now();
     loop {
@@ -75,7 +75,7 @@ fn wait_for_word(region: &Region, offset: usize, value: u64) {
     }
 }
 
-/// A machine in a process of its own, killed (by its own id) and waited for when the test is over.
+/// A machine in its own process, killed (by its own id) and reaped when the test is over.
 struct Process {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -88,7 +88,7 @@ impl Process {
         processes
     }
 
-    /// Machines that listen, and wait to be told of each other; with their addresses.
+    /// Starts machines that listen, and wait for each other's addresses; returns their addresses too.
     fn start(machines: u16, role: &str) -> (Vec<Process>, Vec<String>) {
         let start = |machine: u16| {
             let mut command = Command::new(std::env::current_exe().unwrap());
@@ -113,7 +113,7 @@ impl Process {
         processes.iter_mut().for_each(|process| drop(process.wait_for_line(UP)));
     }
 
-    /// Reads on until the machine prints a line with `mark`; gives what follows the mark.
+    /// Reads until the machine prints a line with `mark`; returns the rest of the line.
     fn wait_for_line(&mut self, mark: &str) -> String {
         let mut lines = (&mut self.stdout).lines().map(Result::unwrap);
         let found = lines.find_map(|line| line.split_once(mark).map(|(_, rest)| rest.to_owned()));
@@ -139,7 +139,7 @@ impl Drop for Process {
     }
 }
 
-/// The body of a machine process. Not a test of its own.
+/// Body of a machine process. Not a test of its own.
 #[test]
 #[ignore = "what the machine processes run that other tests start"]
 fn machine_process() {
@@ -193,21 +193,21 @@ fn conforms_between_processes() {
     Process::start_all(3, "suite").into_iter().for_each(Process::wait);
 }
 
-/// Machines that stand still for a moment, one after the other, are waited for.
+/// Machines that stand still for a moment, one after the other, are not given up.
 #[test]
 fn conforms_with_pauses() {
     let processes = Process::start_all(3, "suite");
     for round in 0..30 {
         let paused = &processes[round % 3];
         paused.signal(Signal::STOP);
-        // The fault itself: that the process stands still for that long.
+        // The fault itself: the process stands still for that long.
         std::thread::sleep(Duration::from_millis(20));
         paused.signal(Signal::CONT);
     }
     processes.into_iter().for_each(Process::wait);
 }
 
-/// More connections than the process may have open at first, on both sides.
+/// Opens more connections than the process may have at first, on both sides.
 fn takes_many_connections(fabric: &TcpFabric) {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let tight = rustix::process::Rlimit { current: Some(40), ..limit };
@@ -250,7 +250,7 @@ fn shares_outlive_a_machine() {
 const SHARE: ShareId = ShareId(0);
 const UNIT: usize = crate::SHARE_UNIT_BYTES;
 
-/// Two machines, the second with a share of so many units, all of them committed and filled with their numbers.
+/// Opens two machines, the second with a share of this many units, all committed and filled with their numbers.
 fn open_with_share(units: usize) -> Vec<TcpFabric> {
     let fabrics = open_all(2, 4096, Limits::default());
     fabrics[1].open_share(SHARE, units * UNIT).unwrap();
@@ -260,7 +260,7 @@ fn open_with_share(units: usize) -> Vec<TcpFabric> {
     fabrics
 }
 
-/// Takes a ticket when it is there.
+/// Takes a read once it has come.
 fn take(connection: &mut dyn Connection, ticket: Ticket, bytes: usize) -> Result<Vec<u8>, Error> {
     let (start, mut into) = (Instant::now(), vec![0; bytes]);
     while !connection.take(ticket, &mut into)? {
@@ -276,7 +276,7 @@ fn a_frame_outside_a_share_is_the_end_of_its_sender() {
         frame::share_write_head(SHARE, UNIT, 8).to_vec(),
         frame::share_write_head(ShareId(1), 0, 8).to_vec(),
         Question::Part { share: SHARE, offset: UNIT - 8, bytes: 16 }.to_bytes().to_vec(),
-        // More than may be under way: 2 MiB at once.
+        // More than the limit under way: 2 MiB at once.
         Question::Part { share: SHARE, offset: 0, bytes: UNIT }.to_bytes().repeat(32),
     ] {
         let fabrics = open_with_share(1);
@@ -288,7 +288,7 @@ fn a_frame_outside_a_share_is_the_end_of_its_sender() {
     }
 }
 
-/// Who asks and never reads the answers does not hold up who does.
+/// A peer that asks and never reads the answers does not hold up others.
 #[test]
 fn a_reader_that_takes_nothing_is_alone_with_it() {
     let fabrics = open_with_share(16);
@@ -300,14 +300,14 @@ fn a_reader_that_takes_nothing_is_alone_with_it() {
         let ticket = connection.read_share(SHARE, 8 * number, UNIT).unwrap();
         assert_eq!(take(&mut *connection, ticket, UNIT).unwrap()[..8], (number as u64).to_ne_bytes());
     }
-    // What it was owed is there in the end.
+    // The owed answers are there in the end.
     let mut answers = vec![0; 16 * (8 + UNIT)];
     idle.read_exact(&mut answers).unwrap();
     assert_eq!(answers[answers.len() - 8..], (16 * UNIT as u64 / 8 - 1).to_ne_bytes());
     assert_eq!(fabrics[1].lost(MachineId(0)).unwrap(), None);
 }
 
-/// Bytes that went into a connection of this process and were not read yet, by the system's own count.
+/// Returns the number of bytes sent into a connection of this process and not read yet, by the system's own count.
 fn queued_bytes(stream: &TcpStream) -> usize {
     let ends = [stream.local_addr().unwrap(), stream.peer_addr().unwrap()].map(|end| format!(":{:04X}", end.port()));
     let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
@@ -320,7 +320,7 @@ fn queued_bytes(stream: &TcpStream) -> usize {
     queued(&ends[1], &ends[0], 0) + queued(&ends[0], &ends[1], 1)
 }
 
-/// What the owner's socket does not take goes on when it has room again.
+/// Answers that the owner's socket does not take continue when it has room again.
 #[test]
 fn an_answer_that_does_not_fit_the_socket_goes_on() {
     const UNITS: usize = 8;
@@ -334,7 +334,7 @@ fn an_answer_that_does_not_fit_the_socket_goes_on() {
         }
         asked += UNITS * (8 + UNIT);
         assert!(asked < 64 << 20, "the system's buffers have no end");
-        // A second word that is taken by itself is taken after the questions were answered, as far as there is room.
+        // A second word that arrives by itself is taken after the queries were answered, as far as there is room.
         for offset in [8, 16] {
             stream.write_all(&[frame::head(offset, 8), (asked as u64).to_ne_bytes()].concat()).unwrap();
             wait_for_word(fabrics[1].region(), offset, asked as u64);
@@ -353,7 +353,7 @@ fn an_answer_that_does_not_fit_the_socket_goes_on() {
     assert_eq!(fabrics[1].lost(MachineId(0)).unwrap(), None);
 }
 
-/// Answers go out by the end that was accepted: small ones must not wait for the acknowledgement of those before.
+/// Answers go out by the accepted end: small ones must not wait for the acknowledgement of those before.
 #[test]
 fn both_ends_of_a_data_connection_send_at_once() {
     let fabrics = open_with_share(1);
@@ -437,7 +437,7 @@ fn leaving_in_order_is_no_death() {
     });
 }
 
-/// A worker writes while its peer leaves: that is never taken for a death.
+/// A worker writes while its peer leaves: that never counts as a death.
 #[test]
 fn writing_to_who_leaves_is_no_death() {
     for _ in 0..10 {
@@ -462,7 +462,7 @@ fn connections_outlive_their_fabric() {
     let mut connection = fabrics[0].connect(MachineId(1), WorkerId(7)).unwrap();
     drop(fabrics.remove(0));
     connection.write(&[7; 8], 8).unwrap();
-    // What is held back goes out at the latest when the connection goes.
+    // Held frames go out when the connection is dropped, at the latest.
     drop(connection);
     wait_for_word(fabrics[0].region(), 8, u64::from_ne_bytes([7; 8]));
 }
@@ -491,8 +491,8 @@ fn a_lone_machine_needs_no_peers() {
     fabrics[0].poll(WorkerId(0)).unwrap();
 }
 
-/// Two workers of each machine play with those of the other, and wait now polling, now asleep, so that
-/// the one who reads changes all the time.
+/// Two workers of each machine exchange messages with those of the other, and wait now polling, now asleep,
+/// so that the reading thread changes all the time.
 #[test]
 fn polling_and_sleeping_workers_lose_nothing() {
     const ROUNDS: u64 = 3000;
@@ -532,7 +532,7 @@ fn polling_and_sleeping_workers_lose_nothing() {
     });
 }
 
-/// Machines 0 and 2 of three; machine 1 is reached by another fabric.
+/// Machines 0 and 2 of three; another fabric reaches machine 1.
 #[test]
 fn machines_may_be_left_to_other_fabrics() {
     let key = Key::generate().unwrap();
@@ -585,17 +585,17 @@ fn machines_that_do_not_come_are_named() {
     assert!(matches!(error, Error::PeerMissing { machine: MachineId(0), .. }), "{error}");
 }
 
-/// What machine 1 of two does, by hand. It takes the connections of machine 0.
+/// A machine 1 of two that the test plays by hand. It accepts the connections of machine 0.
 struct Fake {
     listener: TcpListener,
     key: Key,
     region_bytes: usize,
-    /// Where machine 0 listens.
+    /// Address of machine 0.
     peer: SocketAddr,
 }
 
 impl Fake {
-    /// A machine 0 that is real, with its control connection to the fake.
+    /// Makes a real machine 0, with its control connection to the fake.
     fn with_peer(region_bytes: usize, limits: Limits) -> (Fake, TcpFabric, TcpStream) {
         let key = Key::generate().unwrap();
         let listener = listen().with_limits(limits);
@@ -620,7 +620,7 @@ impl Fake {
                 match handshake.advance(&self.key, self.region_bytes, |_| true) {
                     Progress::Authenticated(claim) => return (handshake.stream, claim),
                     Progress::Waits => assert!(start.elapsed() < TIMEOUT, "it says nothing"),
-                    // On a busy machine the other side has given this attempt up, and makes another.
+                    // On a busy machine the other side has given up this attempt, and makes another.
                     Progress::Gone => break,
                 }
                 std::thread::yield_now();
@@ -628,7 +628,7 @@ impl Fake {
         }
     }
 
-    /// Takes the connection of a worker of machine 0.
+    /// Accepts the connection of a worker of machine 0.
     fn connection(&self, fabric: &TcpFabric, worker: u16) -> (TcpStream, TcpConnection) {
         std::thread::scope(|scope| {
             let accepting = scope.spawn(|| self.accept());
@@ -650,8 +650,8 @@ impl Fake {
     }
 }
 
-/// The receiver takes a few bytes at a time: everything arrives, in order, and the sender holds no
-/// more than it may.
+/// The receiver takes a few bytes at a time: everything arrives, in order, and the sender holds no more than
+/// its limit.
 #[test]
 fn a_slow_reader_holds_the_sender_up_and_loses_nothing() {
     const WRITES: u64 = 1500;
@@ -663,7 +663,7 @@ fn a_slow_reader_holds_the_sender_up_and_loses_nothing() {
         let expected = &expected;
         scope.spawn(move || {
             for number in 1..=WRITES {
-                // From 8 bytes to 64 KiB: held back, sent directly, and what does not fit.
+                // From 8 bytes to 64 KiB: held back, sent directly, and beyond the buffer's room.
                 let bytes = 8 << (number % 14);
                 let offset = (number as usize * 4096) % ((1 << 20) - bytes) / 8 * 8;
                 let source: Vec<u8> = (0..bytes as u64).map(|index| (index ^ number) as u8).collect();
@@ -699,8 +699,8 @@ fn a_slow_reader_holds_the_sender_up_and_loses_nothing() {
     assert!(words(&expected) == words(&received));
 }
 
-/// As by a firewall that forgets a connection and then refuses it: the worker waits for what is written to its region,
-/// and sends nothing by which it would learn of it.
+/// A firewall forgets a connection and then refuses it: the worker waits for a write to its region, and sends
+/// nothing that would reveal the loss.
 #[test]
 fn a_connection_that_is_reset_is_missed_though_nobody_writes() {
     let (fake, fabric, control) = Fake::with_peer(4096, Limits::default());
@@ -715,7 +715,7 @@ fn a_connection_that_is_reset_is_missed_though_nobody_writes() {
     let cause = fabric.cause(VICTIM).unwrap();
     assert!(cause.contains("the connection to it broke: Connection reset"), "{cause}");
     drop(connection);
-    // Who lives is not told that this machine has ended.
+    // A live peer is not told that this machine has ended.
     control.set_nonblocking(true).unwrap();
     let mut said = [0; 256];
     loop {
@@ -744,14 +744,14 @@ fn a_connection_that_falls_silent_is_missed() {
     while fabric.lost(VICTIM).unwrap().is_none() {
         assert!(start.elapsed() < TIMEOUT, "nobody misses it");
         (&control).write_all(b"h").unwrap();
-        std::thread::sleep(SHORT.heartbeat); // the rhythm of its signs of life
+        std::thread::sleep(SHORT.heartbeat); // the interval of its heartbeats
     }
     let cause = fabric.cause(VICTIM).unwrap();
     assert!(cause.contains("the packets of one connection to"), "{cause}");
     drop((never, silent));
 }
 
-/// An unused connection has heartbeats, between frames that others find whole.
+/// An unused connection has heartbeats, and frames around them stay whole.
 #[test]
 fn a_connection_that_nobody_uses_gives_signs_of_life() {
     let limits = Limits { silence: TIMEOUT, ..SHORT };
@@ -783,7 +783,7 @@ fn a_connection_that_nobody_uses_gives_signs_of_life() {
     }
 }
 
-/// A peer that lives and says so, but not what it owes: its answers are lost on the way.
+/// A peer that lives and sends heartbeats, but not the answers it owes: they are lost on the way.
 #[test]
 fn answers_that_do_not_come_are_missed() {
     let (fake, fabric, control) = Fake::with_peer(4096, SHORT);
@@ -792,12 +792,12 @@ fn answers_that_do_not_come_are_missed() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) && (&control).write_all(b"h").is_ok() {
-                std::thread::sleep(SHORT.heartbeat); // the rhythm of its signs of life
+                std::thread::sleep(SHORT.heartbeat); // the interval of its heartbeats
             }
         });
         let read = connection.read_share(SHARE, 0, 16);
         is_over.store(true, Ordering::Relaxed);
-        // Asked of the share's length first, of which nothing will come.
+        // The first query is for the share's length, and gets no answer.
         assert!(read.is_ok(), "{read:?}");
         assert_eq!(wait_for_loss(&fabric, VICTIM), Loss::Died);
         let cause = fabric.cause(VICTIM).unwrap();
@@ -806,8 +806,8 @@ fn answers_that_do_not_come_are_missed() {
     drop(stream);
 }
 
-/// The receiver takes nothing and says nothing: the sender waits, in bounded memory, until its peer is
-/// given up; from then on writes vanish.
+/// The receiver takes nothing and sends nothing: the sender waits, in bounded memory, until its peer is given
+/// up; from then on writes vanish.
 #[test]
 fn a_peer_that_takes_nothing_is_given_up() {
     let (fake, fabric, _control) = Fake::with_peer(1 << 20, SHORT);
@@ -829,8 +829,7 @@ fn a_peer_that_takes_nothing_is_given_up() {
     connection.flush().unwrap();
 }
 
-/// A connection of a worker breaks while the peer seems to live: that is its death, for its writes
-/// are lost.
+/// A connection of a worker breaks while the peer seems to live: that is the peer's death, for its writes are lost.
 #[test]
 fn a_broken_connection_is_a_death() {
     let (fake, fabric, _control) = Fake::with_peer(1 << 20, Limits::default());
@@ -866,7 +865,7 @@ fn nonsense_is_the_end_of_its_sender_alone() {
         let controls: Vec<_> =
             controls.map(|(address, to)| Fake::connect(&key, address, claim(to, Use::Control)).unwrap()).collect();
         let fabrics = opening.into_iter().map(|thread| thread.join().unwrap()).collect();
-        // What no machine claims is refused, and does no harm.
+        // Claims that no machine makes are refused, and do no harm.
         for wrong in [
             Claim { from: MachineId(1), ..claim(1, Use::Data { worker: 0 }) },
             Claim { from: MachineId(9), ..claim(1, Use::Data { worker: 0 }) },
@@ -883,7 +882,7 @@ fn nonsense_is_the_end_of_its_sender_alone() {
         stream.write_all(&7_u64.to_ne_bytes()).unwrap();
         stream.write_all(&frame::head(4096, 8)).unwrap();
         stream.write_all(&[1; 8]).unwrap();
-        // Both sides close; what is read is the end, or a reset.
+        // Both sides close; the read returns the end, or a reset.
         let _ = stream.read(&mut [0; 8]);
         drop(controls);
         fabrics
@@ -919,8 +918,8 @@ fn a_wrong_key_is_told() {
     });
 }
 
-/// Strangers that say nothing, and strangers that say anything, more than are looked at at once: the
-/// machines go on, and new connections are made.
+/// Silent strangers, and strangers that send anything, more than are handled at once: the machines continue,
+/// and new connections are made.
 #[test]
 fn strangers_do_no_harm() {
     let key = Key::generate().unwrap();
@@ -940,7 +939,7 @@ fn strangers_do_no_harm() {
         for number in 0..150 {
             let mut stranger = TcpStream::connect(addresses[1]).unwrap();
             let said: Vec<u8> = (&mut random).random_iter().take(number * 2).collect();
-            // It may be closed by the other side before it has said all.
+            // The other side may close it before all is sent.
             let _ = stranger.write_all(&said);
             strangers.push(stranger);
         }

@@ -1,12 +1,13 @@
-//! The board: a small registered memory of each machine, beside its region, in which its peers say
-//! how they are, and find this machine's shares. The region belongs to the fabric's user; this belongs to the fabric.
+//! Board: a small registered memory of each machine, beside its region, in which its peers write their state,
+//! and find this machine's shares. The region belongs to the fabric's user, the board to the fabric.
 //!
-//! Layout: the directory of the shares (`shares`), which the machine itself writes and its peers read; then for each
-//! peer a part of its own, written by that peer only: a line with its heartbeat (+0) and whether it has left (+8), then
-//! one word for each of its lanes: how that lane sleeps. A lane is a worker, or the thread that starts the machine.
+//! Layout: the directory of the shares (`shares`), which the machine itself writes and its peers read; then
+//! for each peer a part that only that peer writes: a line with its heartbeat (+0) and whether it has left
+//! (+8), then one word for each of its lanes: the lane's sleep state. A lane is a worker, or the thread that
+//! starts the machine.
 //!
-//! How a lane sleeps, in one word: bit 0 asleep, bits 1 to 31 the number of its sleep, bits 32 to 63
-//! the offset of its park word in units of 4 bytes. Every sleep has a new number.
+//! Sleep state of a lane, in one word: bit 0 asleep, bits 1 to 31 the number of its sleep, bits 32 to 63 the
+//! offset of its park word in units of 4 bytes. Every sleep has a new number.
 
 use super::shares::DIRECTORY_BYTES;
 use crate::error::Error;
@@ -21,23 +22,23 @@ pub(super) const HEARTBEAT: usize = 0;
 pub(super) const LEFT: usize = 8;
 const LANES: usize = LINE_BYTES;
 
-/// What peers say, in this machine's memory.
+/// The peers' state, in this machine's memory.
 pub(super) struct Board {
     memory: Arc<Region>,
     parts: BTreeMap<MachineId, usize>,
 }
 
-/// Where a lane's word stands in its machine's part of a board.
+/// Returns the offset of a lane's word in its machine's part of a board.
 pub(super) fn lane_word(lane: usize) -> usize {
     LANES + WORD_BYTES * lane
 }
 
-/// How a lane sleeps.
+/// Sleep state of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Sleep(pub(super) u64);
 
 impl Sleep {
-    /// A park word has to lie in the first 16 GiB of the region.
+    /// Returns the state of a sleeping lane. Its park word must lie in the first 16 GiB of the region.
     pub(super) fn asleep(number: u32, park_offset: usize) -> Result<Sleep, Error> {
         let place = u32::try_from(park_offset / 4).map_err(|_| {
             Error::verbs(format!("the park word at offset {park_offset} lies beyond the first 16 GiB of the region"))
@@ -53,14 +54,14 @@ impl Sleep {
         self.0 & 1 == 1 && self.place() as usize * 4 == park_offset
     }
 
-    /// Where its park word is, in units of 4 bytes: what a wake message for it carries.
+    /// Returns the place of its park word, in units of 4 bytes, as a wake message for it carries it.
     pub(super) fn place(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }
 
 impl Board {
-    /// A board for these peers, each with its number of lanes.
+    /// Makes a board for these peers, each with its number of lanes.
     pub(super) fn new(lanes: impl Iterator<Item = (MachineId, usize)>) -> Result<Board, Error> {
         let mut bytes = DIRECTORY_BYTES;
         let mut parts = BTreeMap::new();
@@ -75,23 +76,23 @@ impl Board {
         &self.memory
     }
 
-    /// Where the part of `peer` begins.
+    /// Returns the offset of the part of `peer`.
     pub(super) fn part(&self, peer: MachineId) -> Option<usize> {
         self.parts.get(&peer).copied()
     }
 
     fn word(&self, peer: MachineId, offset: usize) -> u64 {
         let word = self.part(peer).and_then(|part| self.memory.word(part + offset).ok());
-        // Acquire: what the peer wrote before by the same queue pair is visible (pair W; the Release is the device's).
+        // Acquire: the peer's earlier writes by the same queue pair are visible (pair W; the Release is the device's).
         word.map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Whether `peer` has said that it leaves.
+    /// Returns whether `peer` has announced that it leaves.
     pub(super) fn has_left(&self, peer: MachineId) -> bool {
         self.word(peer, LEFT) != 0
     }
 
-    /// How a lane of `peer` sleeps.
+    /// Returns the sleep state of a lane of `peer`.
     pub(super) fn sleep(&self, peer: MachineId, lane: usize) -> Sleep {
         Sleep(self.word(peer, lane_word(lane)))
     }

@@ -1,4 +1,4 @@
-//! What the threads of a machine share of its verbs fabric: lanes, board, liveness. Connections keep it
+//! State of a machine's verbs fabric that its threads share: lanes, board, liveness. Connections keep it
 //! alive, so they stay usable after the fabric is dropped.
 
 use super::io_thread::LEAVE_TIMEOUT;
@@ -18,14 +18,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The worker number of the thread that starts a machine.
+/// Worker number of the thread that starts a machine.
 pub(super) const MAIN_THREAD: WorkerId = WorkerId(u16::MAX);
 
 pub(super) struct Core {
     pub(super) machine: MachineId,
     pub(super) machines: u16,
-    /// Every queue pair on which wake messages can come, by number. Those without a lane here only receive. It stands
-    /// first: a queue pair is destroyed before the memory that its reads land in goes, in `Link`, which has it last.
+    /// Every queue pair on which wake messages can come, by number. Those without a lane here only receive.
+    /// First field, so that `Link` holds the last reference to a queue pair, and destroys it before the memory that
+    /// its reads land in.
     pub(super) receivers: HashMap<u32, (MachineId, Arc<QueuePair>)>,
     pub(super) lanes: Vec<Mutex<Lane>>,
     pub(super) parked_at: Vec<AtomicUsize>,
@@ -42,7 +43,7 @@ pub(super) struct Core {
     pub(super) directory: Directory,
 }
 
-/// A lane stays whole when a thread panics with it in its hands: nothing in it is half done.
+/// Locks a lane. A panic of a thread that holds it leaves the lane consistent: no step in it is half done.
 fn lock(lane: &Mutex<Lane>) -> MutexGuard<'_, Lane> {
     lane.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -52,7 +53,7 @@ impl Core {
         self.memory.region()
     }
 
-    /// The lane of a worker: that of the machine's main thread comes first.
+    /// Returns the lane of a worker: that of the machine's main thread comes first.
     pub(super) fn lane_of(&self, worker: WorkerId) -> Result<usize, Error> {
         let workers = (self.lanes.len() - 1) as u16;
         match worker {
@@ -103,7 +104,7 @@ impl Core {
         broken.map_or(woke, Err)
     }
 
-    /// Tells the peers, waits until they know, and looks for work for the last time.
+    /// Announces the sleep to the peers, waits until they have it, and looks for work for the last time.
     fn announce(&self, lane: usize, offset: usize, is_idle: &mut dyn FnMut() -> bool) -> Result<bool, Error> {
         self.lane(lane).announce(offset)?;
         let mut looks = 0;
@@ -113,17 +114,17 @@ impl Core {
             }
             give_way(&mut looks);
         }
-        // P1, once more: the peers know by now, and look after their writes are done.
+        // P1, once more: the peers have the announcement, and look at it after their writes are done.
         fence(Ordering::SeqCst);
         Ok(is_idle())
     }
 
-    /// Takes a wake message: makes room for another, and wakes who sleeps at `park_offset`. It may come
-    /// late, for a sleep that is over; then nobody does, or looks once more for nothing.
+    /// Takes a wake message: makes room for another, and wakes the thread that sleeps at `park_offset`. It
+    /// may come late, for a sleep that is over; then it wakes no thread, or one that finds no work.
     pub(super) fn take_wake_message(&self, queue_pair: u32, park_offset: usize) -> Result<(), Error> {
         self.wake_messages_received.fetch_add(1, Ordering::Relaxed);
-        // Acquire, pairs with the Release in `park`: who sleeps has said where before it told its peers. A word
-        // where nobody parks is not touched, whatever the peer says.
+        // Acquire, pairs with the Release in `park`: a sleeper has stored its place before it told its peers.
+        // A word where no thread parks is not touched, even if the peer names it.
         let is_parked_at = |parked_at: &AtomicUsize| parked_at.load(Ordering::Acquire) == park_offset;
         let woken = match self.parked_at.iter().any(is_parked_at) {
             true => park::wake(self.region().word32(park_offset)?),
@@ -137,22 +138,21 @@ impl Core {
         woken
     }
 
-    /// See `Lane::look_again`. A lane whose thread is at it needs no help.
+    /// See `Lane::look_again`. A lane that its own thread holds needs no help.
     pub(super) fn look_again(&self) {
         for lane in &self.lanes {
             if let Ok(mut lane) = lane.try_lock() {
-                // Should it fail, the lane's own thread meets the error when it polls.
+                // On failure, the lane's own thread meets the error when it polls.
                 let _ = lane.look_again();
             }
         }
     }
 
-    /// Brings everything written to its peer, as far as that is possible, and has the I/O thread close
-    /// gracefully.
+    /// Delivers all writes to their peers, as far as that is possible, and makes the I/O thread close gracefully.
     pub(super) fn leave(&self) {
         let deadline = deadline_after(LEAVE_TIMEOUT);
         for lane in &self.lanes {
-            // What cannot be brought any more is lost with its peer.
+            // Writes that can no longer be delivered are lost with their peer.
             let _ = lock(lane).drain(deadline);
         }
         // Release, pairs with the Acquire in `IoThread::run`.

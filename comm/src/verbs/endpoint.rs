@@ -1,8 +1,7 @@
-//! The endpoint descriptor: what a machine tells its peers so that they can reach it: addresses, keys, queue pair
-//! numbers.
+//! Endpoint descriptor: the addresses, keys and queue pair numbers by which peers reach a machine.
 //!
-//! Here: the endpoint as bytes and back. Not here: who carries it (the launcher, over its own channel).
-//! An endpoint comes from elsewhere: every length is checked, and nothing in it is used before it fits.
+//! Here: encoding and decoding. Not here: the exchange (the launcher, over its own channel). An endpoint
+//! comes from elsewhere: every length is checked, and nothing in it is used before it fits.
 //!
 //! Layout, little-endian: magic (8) · machine (2) · machines (2) · lanes (2) · flags (1) · mtu (1) · gid (16) · lid (2)
 //! · region key (4), address (8), bytes (8) · board key (4), address (8) · reads served (1) · peers (2), then for each
@@ -13,9 +12,9 @@ use crate::fabric::MachineId;
 
 /// "gsm", verbs, and the version of this layout.
 const MAGIC: [u8; 8] = *b"gsm-vrb2";
-/// Most bytes that the launcher carries.
+/// Largest endpoint that the launcher carries.
 pub(super) const ENDPOINT_BYTES_MAX: usize = 16 << 10;
-/// Where the key of the region stands, for tests that spoil it.
+/// Position of the region's key, for tests that spoil it.
 pub const REGION_KEY_AT: usize = 34;
 const ETHERNET: u8 = 1;
 const IN_ORDER: u8 = 2;
@@ -29,24 +28,24 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// A place so many bytes further on. What a peer says of addresses may be anything: its device, or that of this
-    /// machine, refuses what is not registered.
+    /// Returns the place `bytes` further on. The addresses of a peer are not trusted: its device, or that of
+    /// this machine, refuses unregistered ones.
     pub(super) fn at(self, bytes: usize) -> Remote {
         Remote { address: self.address.wrapping_add(bytes as u64), ..self }
     }
 }
 
-/// What concerns one peer of the machine.
+/// Part of an endpoint for one peer of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) peer: MachineId,
-    /// Where the peer's part of this machine's board begins.
+    /// Offset of the peer's part of this machine's board.
     pub(super) board_part: u32,
-    /// The heartbeat's first, then one for each lane.
+    /// Number of the heartbeat's queue pair, then one for each lane.
     pub(super) queue_pairs: Vec<u32>,
 }
 
-/// A machine's endpoint.
+/// Endpoint of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VerbsEndpoint {
     pub(super) machine: MachineId,
@@ -55,7 +54,7 @@ pub(super) struct VerbsEndpoint {
     pub(super) is_ethernet: bool,
     /// Whether the device places the bytes of a write in order.
     pub(super) is_in_order: bool,
-    /// RoCE v2.
+    /// Whether it uses RoCE v2.
     pub(super) is_routable: bool,
     pub(super) mtu: u8,
     pub(super) gid: [u8; 16],
@@ -106,7 +105,7 @@ impl VerbsEndpoint {
         Ok(bytes)
     }
 
-    /// Reads the endpoint that `machine` is said to have sent.
+    /// Decodes the endpoint that is said to come from `machine`.
     pub(super) fn decode(machine: MachineId, bytes: &[u8]) -> Result<VerbsEndpoint, Error> {
         let refuse = |what: &str| {
             Error::verbs(format!("the endpoint of {machine} {what}: do all machines run the same version?"))

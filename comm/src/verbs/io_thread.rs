@@ -1,6 +1,6 @@
-//! The I/O thread: the fabric's own thread on each machine. It takes wake messages and wakes who sleeps, beats
-//! to every peer so that a death shows where nothing else is written, takes the device's events, and
-//! closes gracefully. It sleeps in `poll` in between; what workers write does not pass it.
+//! I/O thread: the fabric's own thread on each machine. It takes wake messages and wakes sleepers, sends
+//! heartbeats to every peer so that a death shows without other writes, takes the device's events, and closes
+//! gracefully. It sleeps in `poll` in between; the writes of workers do not pass through it.
 
 use super::board::{HEARTBEAT, LEFT};
 use super::core::Core;
@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 
 /// Time between two heartbeats to a peer.
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a machine that leaves waits for its peers' devices to take the message of its graceful close.
+/// Time that a leaving machine waits for its peers' devices to take the message of its graceful close.
 pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Set in the ids of the I/O thread's own requests; receive requests have none of it.
+/// Bit in the ids of the I/O thread's own requests; receive requests do not have it.
 pub(super) const OWN: u64 = 1 << 63;
 
-/// The way of the I/O thread's own writes to a peer.
+/// Path of the I/O thread's own writes to a peer.
 pub(super) struct Beat {
     pub(super) peer: MachineId,
     pub(super) queue: QueuePair,
@@ -37,7 +37,7 @@ pub(super) struct Beat {
 }
 
 impl Beat {
-    /// Tags the requests to a peer.
+    /// Returns the tag of the requests to a peer.
     pub(super) fn tag(peer: MachineId) -> u64 {
         OWN | tag_of(peer)
     }
@@ -81,7 +81,7 @@ impl IoThread {
                 self.core.look_again();
             }
             if self.wait(next_beat.saturating_duration_since(now)).is_err() {
-                // Nothing can be waited for: what is left is to look now and then.
+                // Waiting is impossible: poll from time to time instead.
                 std::thread::sleep(BEAT_INTERVAL.min(Duration::from_millis(10)));
             }
         }
@@ -98,10 +98,10 @@ impl IoThread {
         Ok(())
     }
 
-    /// Takes wake messages and the own requests' completions.
+    /// Takes wake messages and completions of its own requests.
     fn take(&mut self) -> Result<(), Error> {
         while self.channel.take() {}
-        // Armed before it is emptied: what comes after the last look is announced.
+        // Armed before it is emptied: completions after the last look are announced.
         self.queue.arm()?;
         let IoThread { core, queue, beats, .. } = self;
         let mut broken = Ok(());
@@ -146,7 +146,7 @@ impl IoThread {
         }
     }
 
-    /// A write to each peer that should be there. One that is not done yet is as good as a new one.
+    /// Sends a heartbeat to each peer that should be there. An incomplete one counts as a new one.
     fn beat(&mut self) {
         for beat in &mut self.beats {
             if beat.is_dead || beat.is_in_flight || self.core.liveness.lost(beat.peer).is_some() {
@@ -160,7 +160,7 @@ impl IoThread {
         }
     }
 
-    /// Tells every peer that can still be reached that this machine leaves, and waits until they know.
+    /// Tells every reachable peer that this machine leaves, and waits until they have the message.
     fn close_gracefully(mut self) {
         let deadline = deadline_after(LEAVE_TIMEOUT);
         let mut untold: Vec<MachineId> = self.beats.iter().map(|beat| beat.peer).collect();

@@ -1,10 +1,10 @@
-//! A lane: what one thread of this machine (a worker, or the thread that starts it) does with all
-//! peers. Its links share one completion queue, which it polls itself.
+//! Lane: all traffic of one thread of this machine (a worker, or the thread that starts it), with all peers.
+//! Its links share one completion queue, which it polls itself.
 //!
-//! Here: writes cut into pieces, waiting for room, taking completions, telling peers how it sleeps.
-//! Not here: what a link keeps count of (`link`).
+//! Here: splitting writes into pieces, waiting for room, taking completions, telling peers its sleep state.
+//! Not here: the counters of a link (`link`).
 //!
-//! A lane is behind a lock that its own thread takes, and twice a second the I/O thread if it is free.
+//! A lock protects a lane: its own thread takes it, and twice a second the I/O thread if it is free.
 
 use super::board::{Sleep, lane_word};
 use super::endpoint::Remote;
@@ -17,12 +17,12 @@ use crate::memory::{self, WORD_BYTES};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Requests are numbered in the low bits of a completion's id, the peer stands above them.
+/// The low bits of a completion's id number the request, the peer stands above them.
 const PEER_SHIFT: u32 = 48;
-/// Looks without success before a waiting thread gives way.
+/// Unsuccessful looks before a waiting thread yields.
 const LOOKS: u32 = 64;
 
-/// What the requests to a peer are tagged with.
+/// Returns the tag of the requests to a peer.
 pub(super) fn tag_of(peer: MachineId) -> u64 {
     u64::from(peer.0) << PEER_SHIFT
 }
@@ -30,14 +30,14 @@ pub(super) fn tag_of(peer: MachineId) -> u64 {
 pub(super) struct Lane {
     index: usize,
     sends: Arc<CompletionQueue>,
-    /// By machine.
+    /// Links by machine.
     links: Vec<Option<Link>>,
     liveness: Arc<VerbsLiveness>,
-    /// Machines whose links have somebody to look after, found at this poll and at the one before.
+    /// Machines whose links have wakes to look after, found at this poll and at the one before.
     due: Vec<usize>,
     next_due: Vec<usize>,
     sleeps: u32,
-    /// For each link the request that carries the announcement of the current sleep.
+    /// For each link the request with the announcement of the current sleep.
     announced: Vec<u64>,
 }
 
@@ -81,7 +81,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Adds a write to a link, waiting for room. Nothing is written to a peer that is lost.
+    /// Adds a write to a link, waiting for room. Nothing is written to a lost peer.
     pub(super) fn push(&mut self, peer: MachineId, source: &[u8], to: Remote) -> Result<(), Error> {
         let mut looks = 0;
         loop {
@@ -122,7 +122,7 @@ impl Lane {
         }
     }
 
-    /// Takes the completions that are there, and posts what they call for.
+    /// Takes the available completions, and posts the requests that follow from them.
     pub(super) fn poll(&mut self) -> Result<(), Error> {
         let Lane { sends, links, liveness, next_due, .. } = self;
         sends.poll(&mut |completion: Completion| {
@@ -143,8 +143,8 @@ impl Lane {
         self.follow_up()
     }
 
-    /// Flushes links with wake messages to send at once, and those with somebody to look after if no flush of
-    /// the worker's has taken that along since the last poll.
+    /// Flushes links with wake messages to send at once, and those with wakes to look after that no flush of
+    /// the worker has covered since the last poll.
     fn follow_up(&mut self) -> Result<(), Error> {
         while let Some(peer) = self.due.pop() {
             if self.links[peer].as_ref().is_some_and(|link| link.has_later() || link.has_chain()) {
@@ -162,7 +162,7 @@ impl Lane {
         Ok(())
     }
 
-    /// What the I/O thread does for a thread that does not poll.
+    /// Does the I/O thread's part for a thread that does not poll.
     pub(super) fn look_again(&mut self) -> Result<(), Error> {
         self.poll()?;
         for peer in 0..self.links.len() {
@@ -185,7 +185,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Tells the peers that this lane is about to sleep. It may, once `poll_announced` says so.
+    /// Tells the peers that this lane is about to sleep. It may sleep once `poll_announced` returns true.
     pub(super) fn announce(&mut self, park_offset: usize) -> Result<(), Error> {
         self.sleeps = self.sleeps.wrapping_add(1);
         self.tell(Sleep::asleep(self.sleeps, park_offset)?)?;
@@ -199,7 +199,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Polls once; then, whether every peer has the announcement: a moment's wait between two calls is the caller's.
+    /// Polls once; returns whether every peer has the announcement. The caller waits for a moment between two calls.
     pub(super) fn poll_announced(&mut self) -> Result<bool, Error> {
         self.poll()?;
         let mut peers = self.links.iter().zip(&self.announced);
@@ -212,8 +212,8 @@ impl Lane {
         (0..self.links.len()).try_for_each(|peer| self.flush(MachineId(peer as u16)))
     }
 
-    /// Waits until everything written is with its peer, and everybody to be woken is awake, but not
-    /// beyond the deadline.
+    /// Waits until all writes are with their peers, and all threads to be woken are awake, but not beyond the
+    /// deadline.
     pub(super) fn drain(&mut self, deadline: Instant) -> Result<(), Error> {
         let mut looks = 0;
         loop {
@@ -239,7 +239,7 @@ impl Lane {
     }
 }
 
-/// One look more without success.
+/// Counts an unsuccessful look, and yields after some.
 pub(super) fn give_way(looks: &mut u32) {
     *looks += 1;
     if (*looks).is_multiple_of(LOOKS) {

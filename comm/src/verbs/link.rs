@@ -1,22 +1,21 @@
-//! A link: one lane's way to one peer, over one queue pair.
+//! Link: one lane's path to one peer, over one queue pair.
 //!
-//! Here: what is staged, posted and still in flight, and which wake messages the peer may need. Not here:
-//! polling completions, which come for all links of a lane at once (`lane`).
+//! Here: requests that are staged, posted and in flight, and the wake messages that the peer may need. Not
+//! here: polling completions, which come for all links of a lane at once (`lane`).
 //!
-//! A write is copied into the staging ring, which is registered, and becomes a work request; requests
-//! are chained and posted in one call at the latest at `flush`. Only some requests report their
-//! completion ("signed"); it frees all of the ring and of the queue up to it, for requests of a queue
-//! pair complete in order.
+//! A write is copied into the staging ring, which is registered, and becomes a work request; requests are
+//! chained and posted in one call, at `flush` at the latest. Only some requests report their completion
+//! ("signed"); it frees all of the ring and of the queue up to it, since requests of a queue pair complete in
+//! order.
 //!
-//! Wake messages. Nobody but the peer can wake its threads, so a sleeper is woken by a message whose
-//! completion the peer's I/O thread waits for. Who is awake is not: a lane tells its peers, by a write
-//! to their boards, that it sleeps, and waits for that write's completion before it looks for work for
-//! the last time. This side looks at the board when it flushes, and once more when the completion of
-//! what it wrote is there. If the sleeper's last look missed the write, then the write was placed
-//! after that look, so after the sleeper's word was on the board: the second look finds it. Completions
-//! say that the other device has the bytes, which is a moment before its processor sees them;
-//! `look_again`, twice a second, makes up for a look in that moment, and for a worker that computes
-//! for long and does not poll.
+//! Wake messages. Only the peer can wake its threads, so a sleeper is woken by a message whose completion the
+//! peer's I/O thread waits for. Awake threads need no message: a lane tells its peers, by a write to their
+//! boards, that it sleeps, and waits for that write's completion before it looks for work for the last time.
+//! This side looks at the board when it flushes, and once more at the completion of its writes. If the
+//! sleeper's last look missed the write, then the write was placed after that look, so after the sleeper's
+//! word was on the board: the second look finds it. A completion means that the other device has the bytes,
+//! which is a moment before its processor sees them; `look_again`, twice a second, makes up for a look in
+//! that moment, and for a worker that computes for long and does not poll.
 
 use super::board::{Board, Sleep};
 use super::endpoint::Remote;
@@ -28,7 +27,7 @@ use crate::memory::WORD_BYTES;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What was done, since the fabric was opened.
+/// Counters since the fabric was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Calls of `Connection::write`.
@@ -37,13 +36,13 @@ pub struct Counts {
     pub bytes: u64,
     /// Work requests, wake messages and the fabric's own included.
     pub requests: u64,
-    /// Chains handed to the device.
+    /// Chains posted to the device.
     pub posts: u64,
     /// Requests that reported their completion.
     pub signed: u64,
     /// Wake messages sent to peers that slept.
     pub wake_messages: u64,
-    /// Those of them that were found missing only by the look twice a second: each has cost up to half a second.
+    /// Wake messages that only the look twice a second found missing: each has cost up to half a second.
     pub late_wake_messages: u64,
     /// Wake messages received.
     pub wake_messages_received: u64,
@@ -54,7 +53,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds what another link or lane has sent.
+    /// Adds the sends of another link or lane.
     pub(super) fn add_sends(&mut self, other: &Counts) {
         self.writes += other.writes;
         self.bytes += other.bytes;
@@ -67,7 +66,7 @@ impl Counts {
     }
 }
 
-/// What the link knows of its other end.
+/// Data of the link's other end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RemoteEnd {
     pub(super) peer: MachineId,
@@ -75,11 +74,11 @@ pub(super) struct RemoteEnd {
     pub(super) region_bytes: usize,
     /// This machine's part of the peer's board.
     pub(super) board: Remote,
-    /// Where the peer's board begins: its directory of shares.
+    /// Start of the peer's board: its directory of shares.
     pub(super) directory: Remote,
-    /// Lanes of the peer.
+    /// Number of lanes of the peer.
     pub(super) lanes: usize,
-    /// Whether the flag has to follow the rest in a write of its own.
+    /// Whether the flag must follow the rest in a separate write.
     pub(super) has_second_write: bool,
 }
 
@@ -91,12 +90,12 @@ pub(super) struct Bounds {
     pub(super) message_bytes: usize,
 }
 
-/// What became of a look at who sleeps.
+/// Result of a look for sleepers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WakeMessages {
     Added,
     None,
-    /// Somebody is to be woken, once there is room for it.
+    /// A sleeper must be woken, once there is room for the message.
     NoRoom,
 }
 
@@ -114,10 +113,10 @@ pub(super) struct Link {
     board: Arc<Board>,
     bounds: Bounds,
     staging_bytes: u64,
-    /// Bytes ever staged, padding included, and how many of them are free again.
+    /// Total of bytes staged, padding included, and of those free again.
     staged: u64,
     freed: u64,
-    /// Requests ever written (those in `works` included), and completed.
+    /// Total of requests written (those in `works` included), and completed.
     written: u64,
     completed: u64,
     /// Requests and bytes at the last signed request.
@@ -125,15 +124,15 @@ pub(super) struct Link {
     marks: VecDeque<Mark>,
     /// Park words to wake at the next flush.
     wakes: Vec<usize>,
-    /// Park words to look after when request `checked_at` is done, and those to look after later.
+    /// Park words to check again when request `checked_at` is done, and those to check after a later request.
     checks: Vec<usize>,
     checked_at: Option<u64>,
     later: Vec<usize>,
     /// All park words woken since the last `look_again`.
     recent: Vec<usize>,
-    /// The last sleep of each of the peer's lanes for which it was woken.
+    /// For each of the peer's lanes, the last sleep for which it was woken.
     woken: Vec<Sleep>,
-    /// What concerns the peer's shares, once one was used.
+    /// State of the peer's shares, once one was used.
     shares: Option<Box<PeerShares>>,
     pub(super) is_dead: bool,
     pub(super) counts: Counts,
@@ -180,12 +179,12 @@ impl Link {
         }
     }
 
-    /// Longest piece of a write: a quarter of the ring, so that one is copied while others travel.
+    /// Returns the longest piece of a write: a quarter of the ring, so that one is copied while others travel.
     pub(super) fn piece_bytes(&self) -> usize {
         ((self.staging_bytes / 4) as usize).min(self.bounds.message_bytes) / WORD_BYTES * WORD_BYTES
     }
 
-    /// Whether everything that was written is completed.
+    /// Returns whether all requests are completed.
     pub(super) fn is_quiet(&self) -> bool {
         self.is_dead || (self.completed == self.written && self.wakes.is_empty() && self.later.is_empty())
     }
@@ -194,8 +193,7 @@ impl Link {
         self.is_dead || self.completed >= request
     }
 
-    /// Adds a write of `source`, no longer than a piece. False: there is no room now; post, poll and
-    /// try again.
+    /// Adds a write of `source`, no longer than a piece. False: there is no room now; post, poll and try again.
     pub(super) fn try_write(&mut self, source: &[u8], to: Remote) -> Result<bool, Error> {
         let bytes = source.len() as u64;
         let start = self.staged % self.staging_bytes;
@@ -213,7 +211,7 @@ impl Link {
         Ok(true)
     }
 
-    /// What concerns the peer's shares.
+    /// Returns the state of the peer's shares.
     pub(super) fn shares(&mut self) -> Result<&mut PeerShares, Error> {
         match &mut self.shares {
             Some(shares) => Ok(shares),
@@ -225,7 +223,7 @@ impl Link {
         }
     }
 
-    /// Adds reads that wait, as many as there is room for.
+    /// Adds waiting reads, as many as there is room for.
     pub(super) fn add_reads(&mut self) -> Result<(), Error> {
         while self.has_room() && !self.is_dead {
             let Some(shares) = &mut self.shares else { return Ok(()) };
@@ -237,7 +235,7 @@ impl Link {
         Ok(())
     }
 
-    /// Whether one more request goes into the chain and, with it, into the queue.
+    /// Returns whether one more request fits into the chain and, with it, into the queue.
     fn has_room(&self) -> bool {
         !self.works.is_full() && self.written - self.completed < self.bounds.queue_depth
     }
@@ -247,8 +245,8 @@ impl Link {
         note(&mut self.recent, park_offset);
     }
 
-    /// Adds a wake message for each lane of the peer that sleeps at `park_offset` and was not sent one for this sleep
-    /// yet.
+    /// Adds a wake message for each lane of the peer that sleeps at `park_offset` and has not been sent one
+    /// for this sleep yet.
     fn add_wake_messages(&mut self, park_offset: usize) -> WakeMessages {
         let mut found = WakeMessages::None;
         for lane in 0..self.remote.lanes {
@@ -268,7 +266,7 @@ impl Link {
         found
     }
 
-    /// Turns wakes into wake messages where the peer sleeps, and into looks to be made later where not.
+    /// Turns wakes into wake messages where the peer sleeps, and into later looks where it does not.
     fn settle_wakes(&mut self) {
         for index in 0..self.wakes.len() {
             let offset = self.wakes[index];
@@ -279,11 +277,11 @@ impl Link {
         self.wakes.clear();
     }
 
-    /// Posts what was written. Asks for a completion where one is due: for a look at who sleeps, or
-    /// because a part of the queue or ring has none.
+    /// Posts the chain. Asks for a completion where one is due: for a look for sleepers, or because a part of
+    /// the queue or ring has none.
     ///
     /// # Errors
-    /// The queue pair takes nothing any more.
+    /// The queue pair takes no more requests.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         if self.is_dead {
             return Ok(());
@@ -291,11 +289,11 @@ impl Link {
         self.settle_wakes();
         let is_check_due = !self.later.is_empty() && self.checked_at.is_none();
         if is_check_due && self.works.len() == 0 && self.written > self.completed {
-            // What was written before the wake is posted already: a signed request behind it tells when it is done.
+            // The writes before the wake are posted already: a signed request behind them reports when they are done.
             self.try_write(&[1; WORD_BYTES], self.spare())?;
         }
         if is_check_due && self.written == self.completed {
-            // Nothing is under way: wakes for what is completed by now are looked after at once.
+            // Nothing is in flight: wakes for completed writes are checked at once.
             std::mem::swap(&mut self.checks, &mut self.later);
             self.check();
         } else if is_check_due && self.works.len() > 0 {
@@ -310,12 +308,12 @@ impl Link {
         self.post(is_due)
     }
 
-    /// A word on the peer's board that means nothing: the second word behind "left".
+    /// Returns an unused word on the peer's board: the second word behind "left".
     fn spare(&self) -> Remote {
         self.remote.board.at(super::board::LEFT + 2 * WORD_BYTES)
     }
 
-    /// Makes sure that a completion will come, for whoever waits for room or for everything to be done.
+    /// Makes sure that a completion will come, for callers that wait for room or for all requests.
     pub(super) fn post_signed(&mut self) -> Result<(), Error> {
         if self.is_dead || (self.works.len() == 0 && !self.marks.is_empty()) {
             return Ok(());
@@ -341,7 +339,7 @@ impl Link {
         self.works.post(&self.queue)
     }
 
-    /// Takes the completion of request `request`: what it frees, and the looks that waited for it.
+    /// Takes the completion of request `request`: frees its room, and makes the looks that waited for it.
     pub(super) fn complete(&mut self, request: u64) {
         while let Some(mark) = self.marks.pop_front_if(|mark| mark.request <= request) {
             self.completed = mark.request;
@@ -356,7 +354,7 @@ impl Link {
         }
     }
 
-    /// The second look at those in `checks`.
+    /// Makes the second look for the park words in `checks`.
     fn check(&mut self) {
         for index in 0..self.checks.len() {
             let offset = self.checks[index];
@@ -367,12 +365,12 @@ impl Link {
         self.checks.clear();
     }
 
-    /// Whether something waits to be posted.
+    /// Returns whether requests wait to be posted.
     pub(super) fn has_chain(&self) -> bool {
         self.works.len() > 0
     }
 
-    /// Whether there are wakes for which no look is under way.
+    /// Returns whether there are wakes without a pending look.
     pub(super) fn has_later(&self) -> bool {
         !self.later.is_empty() && self.checked_at.is_none()
     }
@@ -391,8 +389,8 @@ impl Link {
         self.flush()
     }
 
-    /// Posts what was written, the own sleep's announcement last, and has its completion reported: then
-    /// all wakes so far are looked after once more. Gives the request to wait for.
+    /// Posts the chain, the own sleep's announcement last, and requests its completion: at that point all
+    /// wakes so far are checked once more. Returns the request to wait for.
     pub(super) fn post_announcement(&mut self) -> Result<u64, Error> {
         self.settle_wakes();
         self.checks.append(&mut self.later);

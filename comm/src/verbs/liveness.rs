@@ -1,7 +1,6 @@
-//! Which peers are lost, how, and why: the record of the whole crate, and what this fabric knows beside it.
+//! Lost peers, with how and why: the record of the whole crate, and this fabric's own knowledge.
 //!
-//! A peer says on the board that it leaves, which nobody here is told of; and a loss may have its cause in the own
-//! device.
+//! A leaving peer says so on the board, without an event here; and a loss may have its cause in the own device.
 
 use super::board::Board;
 use super::raw;
@@ -9,18 +8,18 @@ use crate::fabric::{Loss, MachineId};
 use crate::liveness::Liveness;
 use std::sync::Arc;
 
-/// The liveness of the peers of a verbs fabric.
+/// Liveness of the peers of a verbs fabric.
 pub(super) struct VerbsLiveness {
     board: Arc<Board>,
-    /// Causes and deaths. Of those that left it does not know all: see `lost`.
+    /// Causes and deaths. It lacks some of the peers that left: see `lost`.
     pub(super) record: Liveness,
-    /// What is wrong with the own device, asked when a peer is lost. Its events are no substitute: they come by a queue
-    /// of the kernel's own, later than the first request that fails.
+    /// Returns the own device's problem; called when a peer is lost. The device's events are no substitute:
+    /// they come by a queue of the kernel's own, later than the first request that fails.
     own_trouble: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
 impl VerbsLiveness {
-    /// `own_trouble` says what is wrong with the own device at the moment, if anything is.
+    /// `own_trouble` returns the own device's present problem, if any.
     pub(super) fn new(
         board: Arc<Board>,
         own_trouble: impl Fn() -> Option<String> + Send + Sync + 'static,
@@ -28,8 +27,8 @@ impl VerbsLiveness {
         VerbsLiveness { board, record: Liveness::default(), own_trouble: Box::new(own_trouble) }
     }
 
-    /// Notes that `peer` cannot be reached any more; only the first cause counts. A peer that has
-    /// said that it leaves has left.
+    /// Notes that `peer` cannot be reached any more; only the first cause counts. A peer that has announced
+    /// that it leaves has left.
     pub(super) fn mark_lost(&self, peer: MachineId, cause: &str) {
         let loss = if self.board.has_left(peer) { Loss::Left } else { Loss::Died };
         match (self.own_trouble)() {
@@ -38,15 +37,15 @@ impl VerbsLiveness {
         }
     }
 
-    /// How `peer` is lost, if it is.
+    /// Returns how `peer` is lost, if it is.
     pub(super) fn lost(&self, peer: MachineId) -> Option<Loss> {
-        // The board first: who is marked as dead has not said before that it leaves.
+        // The board first: a peer marked as dead has not announced before that it leaves.
         let has_left = self.board.has_left(peer);
         self.record.lost(peer).or(has_left.then_some(Loss::Left))
     }
 }
 
-/// What a completion that is none says, in words (`enum ibv_wc_status`).
+/// Returns the error of a failed completion, in words (`enum ibv_wc_status`).
 pub(super) fn failure(status: u32) -> String {
     let what = match status {
         raw::WC_LOC_QP_OP_ERR => {

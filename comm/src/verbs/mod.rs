@@ -1,19 +1,19 @@
 //! `verbs`: the fabric over RDMA (InfiniBand and RoCE): reliable connected queue pairs of libibverbs,
 //! which is loaded at run time, so the same program runs on hosts without it.
 //!
-//! Here: the fabric and its connections. Beside it: `settings`, `survey` (which device), `endpoint` and `terms` (what
-//! peers must know), `resources` and `open` (coming up), `lane` and `link` (the data path), `shares`, `board` and
-//! `io_thread` (sleep, heartbeats, graceful close), `liveness` (who is lost, and why), `raw` (libibverbs; all unsafe
-//! code). docs/rdma.md is for those who run it.
+//! Here: the fabric and its connections. Beside it: `settings`, `survey` (choice of the device), `endpoint`
+//! and `terms` (exchanged data), `resources` and `open` (start), `lane` and `link` (the data path), `shares`,
+//! `board` and `io_thread` (sleep, heartbeats, graceful close), `liveness` (lost peers), `raw` (libibverbs;
+//! all unsafe code). docs/rdma.md is for operators.
 //!
-//! Between two machines there is one queue pair for each worker (thesis 3.2.9), and one for
-//! heartbeats. A write is one RDMA WRITE from staged memory. Its flag travels with it where the device
-//! promises to place bytes in the order of their addresses (`ibv_query_qp_data_in_order`), else in a
-//! second write behind it on the same queue pair: writes of one queue pair take effect in order. On the
-//! reader's side the flag is read by an `Acquire` load (pair W); the `Release` is the device's.
+//! Between two machines there is one queue pair for each worker (thesis 3.2.9), and one for heartbeats. A
+//! write is one RDMA WRITE from staged memory. Its flag travels with it where the device promises to place
+//! bytes in the order of their addresses (`ibv_query_qp_data_in_order`), otherwise in a second write behind
+//! it on the same queue pair: writes of one queue pair take effect in order. The reader loads the flag with
+//! `Acquire` (pair W); the `Release` is the device's.
 //!
 //! A machine has an endpoint before it knows its peers: `VerbsFabric::prepare`, exchange of endpoints,
-//! `Prepared::open`; or, to find out which peers are reached, `Prepared::connect`, `Connected::greet` and
+//! `Prepared::open`; or, to find out which peers can be reached, `Prepared::connect`, `Connected::greet` and
 //! `Connected::open`.
 
 mod board;
@@ -49,16 +49,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Who takes part in a fabric.
+/// Participants of a fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Party {
     /// The own machine.
     pub machine: MachineId,
-    /// How many machines the program has.
+    /// Number of machines of the program.
     pub machines: u16,
-    /// Workers of the own machine.
+    /// Number of workers of the own machine.
     pub workers: u16,
-    /// The machines to be reached by this fabric, all others of the program or some, each with its workers.
+    /// Machines that this fabric serves, all others of the program or some, each with its number of workers.
     pub peers: Vec<(MachineId, u16)>,
 }
 
@@ -74,8 +74,8 @@ impl Party {
     }
 }
 
-/// One machine's end of a `verbs` fabric. Dropping it brings what was written to the peers and says to
-/// them that this machine leaves in order; connections stay usable after that.
+/// One machine's end of a `verbs` fabric. Dropping it delivers all writes to the peers and tells them that
+/// this machine leaves gracefully; connections stay usable after that.
 pub struct VerbsFabric {
     core: Arc<Core>,
     connected: ConnectedPairs,
@@ -94,13 +94,12 @@ impl std::fmt::Debug for VerbsFabric {
 }
 
 impl VerbsFabric {
-    /// Chooses a device, registers `region` and what the fabric itself needs, and makes the queue
-    /// pairs. Workers are numbered from 0; the thread that starts the machine may use
-    /// `WorkerId(u16::MAX)` beside them.
+    /// Chooses a device, registers `region` and the fabric's own memory, and makes the queue pairs. Workers
+    /// are numbered from 0; the thread that starts the machine may also use `WorkerId(u16::MAX)`.
     ///
     /// # Errors
-    /// [`Error::Verbs`] says what is missing or refused, and what helps: no libibverbs, no device, no
-    /// port that is up, too little memory that may be locked, a setting out of range.
+    /// [`Error::Verbs`] names the lack or refusal, and the cure: no libibverbs, no device, no port that is
+    /// up, too little memory that may be locked, a setting out of range.
     pub fn prepare(settings: &Settings, party: Party, region: Arc<Region>) -> Result<Prepared, Error> {
         resources::prepare(settings, party, region)
     }
@@ -112,7 +111,7 @@ impl VerbsFabric {
         Ok(VerbsFabric { core, connected: ConnectedPairs::default(), io_thread: Some(thread) })
     }
 
-    /// What this machine's fabric has done so far.
+    /// Returns the counters of this machine's fabric.
     pub fn counts(&self) -> Counts {
         self.core.counts()
     }
@@ -122,7 +121,7 @@ impl Drop for VerbsFabric {
     fn drop(&mut self) {
         self.core.leave();
         if let Some(io_thread) = self.io_thread.take() {
-            // A panic there was printed; there is nothing to add here.
+            // Its panic message is already printed; there is nothing to add.
             let _ = io_thread.join();
         }
     }
@@ -194,7 +193,7 @@ impl Fabric for VerbsFabric {
     }
 }
 
-/// A lane's way to a peer.
+/// Connection of a lane to a peer.
 struct VerbsConnection {
     core: Arc<Core>,
     lane: usize,

@@ -1,11 +1,11 @@
-//! Coming up: queue pairs connected to those on the peers' endpoints.
+//! Start: queue pairs connected to those on the peers' endpoints.
 //!
-//! Here: in which order. Not here: how many of what (`resources`), what the endpoints say (`terms`), running (`mod`,
-//! `core`, `io_thread`).
+//! Here: the order of steps. Not here: amounts (`resources`), the content of endpoints (`terms`), operation
+//! (`mod`, `core`, `io_thread`).
 //!
-//! Between two machines there is a queue pair for each lane that either has (so a lane writes on its
-//! own, and both directions share it), and one for heartbeats, which is connected last: who gets an
-//! acknowledgement of its first heartbeat knows that all queue pairs of the peer are ready.
+//! Between two machines there is a queue pair for each lane that either has (so a lane writes on its own, and
+//! both directions share it), and one for heartbeats, which is connected last: a machine whose first
+//! heartbeat is acknowledged knows that all queue pairs of the peer are ready.
 
 use super::board::HEARTBEAT;
 use super::core::Core;
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 /// Longest wait between two looks while peers come up.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A machine that has all it needs but its peers' endpoints.
+/// A machine that has everything but its peers' endpoints.
 pub struct Prepared {
     pub(super) endpoint: Vec<u8>,
     pub(super) ways: Vec<PeerQueues>,
@@ -41,13 +41,13 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// What every peer has to get: at most 16 KiB, opaque, and not secret, though who has it and is on
-    /// the same network can write this machine's memory (docs/rdma.md).
+    /// Returns the endpoint that every peer must get: at most 16 KiB, opaque, and not secret, though a holder
+    /// on the same network can write this machine's memory (docs/rdma.md).
     pub fn endpoint(&self) -> &[u8] {
         &self.endpoint
     }
 
-    /// There will be no way to this peer, which has no endpoint.
+    /// Leaves out a peer that has no endpoint: there will be no connection to it.
     pub fn leave_out(&mut self, peer: MachineId) {
         self.ways.retain(|way| way.peer != peer);
     }
@@ -55,8 +55,8 @@ impl Prepared {
     /// Makes the queue pairs ready by the peers' endpoints: from here on peers can reach this machine.
     ///
     /// # Errors
-    /// [`Error::Verbs`]: an endpoint is missing or does not fit. That the way to a peer cannot be made ready is told by
-    /// [`Connected::greet`].
+    /// [`Error::Verbs`]: an endpoint is missing or does not fit. [`Connected::greet`] reports a failure to
+    /// make the path to a peer ready.
     pub fn connect(self, endpoints: &[(MachineId, Vec<u8>)]) -> Result<Connected, Error> {
         let mut routes = Vec::with_capacity(self.ways.len());
         for way in self.ways {
@@ -82,8 +82,8 @@ impl Prepared {
     /// Connects to the peers by their endpoints, and waits until all of them have connected as well.
     ///
     /// # Errors
-    /// As [`Prepared::connect`]; and what [`Connected::greet`] tells of the first peer that is not reached within
-    /// `timeout`: [`Error::PeerMissing`] where it does not answer.
+    /// As for [`Prepared::connect`]; and the error of [`Connected::greet`] for the first peer that is not
+    /// reached within `timeout`: [`Error::PeerMissing`] where it does not answer.
     pub fn open(self, endpoints: &[(MachineId, Vec<u8>)], timeout: Duration) -> Result<VerbsFabric, Error> {
         let mut connected = self.connect(endpoints)?;
         match connected.greet(timeout)?.pop() {
@@ -93,29 +93,29 @@ impl Prepared {
     }
 }
 
-/// The way to one peer, once its endpoint is known.
+/// Path to one peer, once its endpoint is known.
 struct Route {
     remote: RemoteEnd,
     beat: Beat,
-    /// Of the heartbeats' queue pair.
+    /// Path of the heartbeats' queue pair.
     path: Path,
-    /// Why it cannot be reached.
+    /// Reason why it cannot be reached.
     trouble: Option<Error>,
     /// As in [`PeerQueues`].
     queues: Vec<Arc<QueuePair>>,
     staging: Vec<Arc<MemoryRegion>>,
 }
 
-/// A machine whose queue pairs are ready, and that may find out which of its peers it reaches.
+/// A machine whose queue pairs are ready, and that can find out which of its peers it reaches.
 pub struct Connected {
     routes: Vec<Route>,
     own: Own,
 }
 
 impl Connected {
-    /// Sends every peer its first heartbeat until it is acknowledged, at most for `timeout`; tells which peers were
-    /// not reached, and why. A peer that is not ready yet does not answer; then the queue pair, which has given up,
-    /// begins anew.
+    /// Sends every peer its first heartbeat until it is acknowledged, at most for `timeout`; returns the
+    /// peers that were not reached, and why. A peer that is not ready yet does not answer; then the queue
+    /// pair, which has given up, begins anew.
     ///
     /// # Errors
     /// The own device fails.
@@ -164,10 +164,10 @@ impl Connected {
         Ok(missing.collect())
     }
 
-    /// The fabric with all peers but these, which must not be connected to.
+    /// Opens the fabric with all peers but these, which must not be connected to.
     ///
     /// # Errors
-    /// [`Error::System`] where there can be no further thread.
+    /// [`Error::System`] when no further thread can start.
     pub fn open(self, without: &[MachineId]) -> Result<VerbsFabric, Error> {
         let Own { sends, queue, channel, memory, board, board_memory, choice, party, settings, registered_bytes } =
             self.own;
@@ -219,7 +219,7 @@ impl Connected {
     }
 }
 
-/// What is wrong with the own port at the moment, if anything is.
+/// Returns the own port's present problem, if any.
 fn port_trouble(device: &Device, port: u8) -> Option<String> {
     match device.port(port) {
         Ok(port) if port.state == raw::PORT_ACTIVE => None,
@@ -228,7 +228,7 @@ fn port_trouble(device: &Device, port: u8) -> Option<String> {
     }
 }
 
-/// Why a peer was not reached: other failures than silence have a cause of their own.
+/// Returns the error for a peer that was not reached: failures other than silence have their own cause.
 fn unanswered(peer: MachineId, status: u32, timeout: Duration) -> Error {
     if status != raw::WC_SUCCESS && status != raw::WC_RETRY_EXC_ERR {
         return Error::verbs(format!("{peer} cannot be reached: {}", failure(status)));
@@ -237,7 +237,7 @@ fn unanswered(peer: MachineId, status: u32, timeout: Duration) -> Error {
     Error::PeerMissing { machine: peer, step, waited_ms: timeout.as_millis() }
 }
 
-/// Until a completion is announced, or a moment has passed.
+/// Waits until a completion is announced, or for a moment.
 fn wait(channel: &CompletionChannel) -> Result<(), Error> {
     let mut fds = [PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)];
     match poll(&mut fds, Timespec::try_from(LOOK_INTERVAL).ok().as_ref()) {

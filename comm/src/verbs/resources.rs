@@ -1,8 +1,7 @@
-//! What a machine needs before it knows its peers' endpoints: memory that is registered, completion queues, queue
-//! pairs.
+//! Resources of a machine before it knows its peers' endpoints: registered memory, completion queues, queue pairs.
 //!
-//! Here: how many of what, and whether the device has so many. Not here: what the endpoints say (`terms`), connecting
-//! (`open`).
+//! Here: their numbers, and whether the device has as many. Not here: the content of endpoints (`terms`),
+//! connecting (`open`).
 
 use super::Party;
 use super::board::Board;
@@ -16,11 +15,11 @@ use crate::fabric::MachineId;
 use crate::memory::Region;
 use std::sync::Arc;
 
-/// Wake messages for which a queue pair has room before the I/O thread must have taken one.
+/// Wake messages that a queue pair has room for before the I/O thread must take one.
 const WAKE_MESSAGES: u32 = 8;
 /// Room for the I/O thread's own requests to a peer: one is in flight at a time.
 const BEATS: u32 = 4;
-/// Memory for what the I/O thread writes.
+/// Bytes of memory for the I/O thread's writes.
 const BEAT_BYTES: usize = 64;
 
 /// The queue pairs to one peer.
@@ -29,15 +28,15 @@ pub(super) struct PeerQueues {
     pub(super) lanes: usize,
     pub(super) heartbeat: QueuePair,
     pub(super) beat_memory: Arc<MemoryRegion>,
-    /// One for each lane of either side.
+    /// One queue pair for each lane of either side.
     pub(super) queues: Vec<Arc<QueuePair>>,
     /// One for each own lane.
     pub(super) staging: Vec<Arc<MemoryRegion>>,
 }
 
-/// What a machine has for itself, whoever its peers are.
+/// A machine's own resources, independent of its peers.
 pub(super) struct Own {
-    /// Of the own lanes.
+    /// Completion queues of the own lanes.
     pub(super) sends: Vec<Arc<CompletionQueue>>,
     pub(super) queue: Arc<CompletionQueue>,
     pub(super) channel: Arc<CompletionChannel>,
@@ -88,7 +87,7 @@ pub(super) fn prepare(settings: &Settings, party: Party, region: Arc<Region>) ->
         heartbeat.initialise(choice.port)?;
         let mut queues = Vec::new();
         for lane in 0..own_lanes.max(lanes_of(workers)) {
-            // A lane that only the peer has sends nothing here.
+            // The peer has a lane here that this machine lacks: nothing is sent on it.
             let (sends, depth) = sends.get(lane).map_or((&queue, 1), |sends| (sends, depth));
             let sizes = QueueSizes { sends: depth, receives: WAKE_MESSAGES, inline_bytes: settings.inline_bytes };
             let pair = QueuePair::new(&domain, sends, &queue, sizes)?;
@@ -109,7 +108,7 @@ pub(super) fn prepare(settings: &Settings, party: Party, region: Arc<Region>) ->
     Ok(Prepared { endpoint, ways, own })
 }
 
-/// How deep queues may be, and how long the I/O thread's completion queue, on this device.
+/// Returns the depth of queues, and the length of the I/O thread's completion queue, on this device.
 fn fit(settings: &Settings, party: &Party, choice: &Choice) -> Result<(u32, u32), Error> {
     let peers = party.peers.len() as u32;
     let own = u32::from(party.workers) + 1;

@@ -1,53 +1,52 @@
-//! What may be said about the use of RDMA; everything has a default that suits most racks.
+//! Settings for the use of RDMA; every one has a default that suits most racks.
 //!
-//! Here: the knobs and their ranges. Not here: which device is taken (`survey`), and docs/rdma.md,
-//! which says when to turn which.
+//! Here: the settings and their ranges. Not here: the choice of a device (`survey`), and docs/rdma.md, which
+//! says when to change which.
 
 use super::raw;
 use crate::error::Error;
 
-/// Where the flag of a write (its last word) travels.
+/// Placement of the flag of a write (its last word).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flag {
-    /// With the rest where the device of the peer says that it places bytes in order, else behind it.
+    /// With the rest where the peer's device promises to place bytes in order, otherwise behind it.
     #[default]
     Auto,
-    /// With the rest, whatever the device says.
+    /// With the rest, regardless of the device's promise.
     SameWrite,
-    /// In a write of its own, behind the rest on the same queue pair.
+    /// In a separate write, behind the rest on the same queue pair.
     SecondWrite,
 }
 
 /// Settings of the verbs fabric.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Name of the device (`mlx5_0`); the first that is fit, if none is given.
+    /// Name of the device (`mlx5_0`); by default the first usable one.
     pub device: Option<String>,
-    /// Port of it, from 1; the first that is up, if none is given.
+    /// Port of it, from 1; by default the first that is up.
     pub port: Option<u8>,
-    /// Index in the port's table of GIDs; if none is given the best of it: RoCE v2 before v1, IPv4 before IPv6.
+    /// Index in the port's table of GIDs; by default the best of it: RoCE v2 before v1, IPv4 before IPv6.
     pub gid_index: Option<u8>,
-    /// Bytes of a packet: 256, 512, 1024, 2048 or 4096; that of the port, if none is given. The smaller of
-    /// both ends counts.
+    /// Bytes of a packet: 256, 512, 1024, 2048 or 4096; by default that of the port. The smaller of both ends counts.
     pub mtu: Option<u16>,
     /// Work requests that a queue pair holds, 8 to 16384.
     pub queue_depth: u32,
-    /// One in so many work requests reports its completion, 1 to 1000, at least one in a quarter of the queue.
+    /// One of this many work requests reports its completion, 1 to 1000, at least one in a quarter of the queue.
     pub signal_every: u32,
-    /// Bytes a worker may have under way to one machine, 4 KiB to 64 MiB: registered memory, for each pair of a worker
-    /// and a machine.
+    /// Bytes a worker may have under way to one machine, 4 KiB to 64 MiB: registered memory, for each pair of
+    /// a worker and a machine.
     pub staging_bytes: usize,
-    /// Bytes up to which a write travels inside its request, as far as the device goes along.
+    /// Bytes up to which a write travels inside its request, as far as the device supports it.
     pub inline_bytes: u32,
-    /// Exponent of the time that an acknowledgement may take: 4.096 µs times 2 to the power of this, 8 to 22.
+    /// Exponent of the timeout of an acknowledgement: 4.096 µs times 2 to the power of this, 8 to 22.
     pub timeout: u8,
-    /// How often a lost packet is sent again, 1 to 6 (7 would mean for ever, and no death be noticed).
+    /// Retransmissions of a lost packet, 1 to 6 (7 would mean for ever, and no death would be noticed).
     pub retries: u8,
     /// DSCP and ECN bits of RoCE packets.
     pub traffic_class: u8,
     /// InfiniBand service level, or RoCE priority, 0 to 15.
     pub service_level: u8,
-    /// Where flags travel.
+    /// Placement of flags.
     pub flag: Flag,
 }
 
@@ -72,7 +71,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether every value is in its range.
+    /// Checks that every value is in its range.
     ///
     /// # Errors
     /// [`Error::Verbs`] names the value and its range.
@@ -98,7 +97,7 @@ impl Settings {
     }
 }
 
-/// Number of `enum ibv_mtu` for a length in bytes.
+/// Returns the number of `enum ibv_mtu` for a length in bytes.
 pub(super) fn mtu_number(bytes: u16) -> Result<u32, Error> {
     match bytes {
         256 => Ok(raw::MTU_256),
@@ -110,7 +109,7 @@ pub(super) fn mtu_number(bytes: u16) -> Result<u32, Error> {
     }
 }
 
-/// Bytes for a number of `enum ibv_mtu`.
+/// Returns the bytes for a number of `enum ibv_mtu`.
 pub(super) fn mtu_bytes(number: u32) -> u32 {
     128 << number.min(raw::MTU_4096)
 }

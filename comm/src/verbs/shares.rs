@@ -1,15 +1,17 @@
 //! Shares over verbs, both ends.
 //!
-//! The owner registers a share's commit map when it opens the share, and its bytes in chunks of [`CHUNK_BYTES`] when it
-//! commits in them; nothing is ever deregistered. Where all that is it writes into its own memory: a line for each
-//! share in the directory, which stands at the beginning of its board ([`Directory`]), and in the line the place of a
-//! table of keys, two words a chunk. It tells nobody: who needs a key reads directory, map and table one-sidedly, once.
+//! The owner registers a share's commit map when it opens the share, and its bytes in chunks of
+//! [`CHUNK_BYTES`] when it commits in them; nothing is ever deregistered. It writes the places of all that
+//! into its own memory: a line for each share in the directory, at the beginning of its board
+//! ([`Directory`]), and in the line the place of a table of keys, two words a chunk. It sends no message: a
+//! peer that needs a key reads directory, map and table one-sidedly, once.
 //!
-//! A read lands in a ring of registered memory, one for each link that reads, and is copied out when it is complete. So
-//! the memory of a ticket is ordinary memory, and may be forgotten. Reads that find no room wait in the link.
+//! A read lands in a ring of registered memory, one for each link that reads, and is copied out when it is
+//! complete. So the memory of a ticket is ordinary memory, and may be forgotten. Reads that find no room wait
+//! in the link.
 //!
-//! Order: one queue pair carries out writes and reads in the order they were posted, and a read's completion is its
-//! end. So a read sees earlier writes (order R); a later write may overtake it.
+//! Order: one queue pair executes writes and reads in the order they were posted, and a read's completion is
+//! its end. So a read sees earlier writes (order R); a later write may overtake it.
 
 use super::core::Core;
 use super::endpoint::Remote;
@@ -27,24 +29,24 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What is registered at a time; the last chunk of a share is as long as what is left of it.
+/// Unit of registration; the last chunk of a share may be shorter.
 const CHUNK_BYTES: usize = 64 << 20;
-/// Memory in which reads land, of each link that reads.
+/// Memory in which reads land, for each link that reads.
 const RING_BYTES: usize = 1 << 20;
 /// Most bytes of one read request.
 const PART_BYTES: usize = 64 << 10;
 
-/// A line of the directory, in words: length of the share (0: not open), address of its map, address of its table of
-/// keys, the keys of both (the map's in the low half).
+/// Words of a line of the directory: length of the share (0: not open), address of its map, address of its
+/// table of keys, the keys of both (the map's in the low half).
 const LINE_WORDS: usize = 4;
 const LINE_BYTES: usize = 64;
 pub(super) const DIRECTORY_BYTES: usize = LINE_BYTES * SHARES_MAX;
-/// An entry of a table: address of the chunk (0: not registered), its key.
+/// Bytes of an entry of a table: address of the chunk (0: not registered), its key.
 const ENTRY_BYTES: usize = 2 * WORD_BYTES;
-/// Where the bits begin in a map.
+/// Offset of the bits in a map.
 const BITS: usize = WORD_BYTES;
 
-/// The owner's side.
+/// Owner's side.
 pub(super) struct Directory {
     domain: Arc<ProtectionDomain>,
     board: Arc<Region>,
@@ -52,7 +54,7 @@ pub(super) struct Directory {
     pub(super) registered_bytes: AtomicU64,
 }
 
-/// What is registered of an own share.
+/// Registrations of an own share.
 struct OwnShare {
     keys: Arc<Region>,
     chunks: HashMap<usize, Arc<MemoryRegion>>,
@@ -61,7 +63,7 @@ struct OwnShare {
 }
 
 impl Directory {
-    /// Of a machine with this board.
+    /// Makes the directory of a machine with this board.
     pub(super) fn new(domain: Arc<ProtectionDomain>, board: Arc<Region>) -> Directory {
         Directory { domain, board, open: Mutex::default(), registered_bytes: AtomicU64::new(0) }
     }
@@ -107,15 +109,15 @@ impl Directory {
         let line = self.board.words(index * LINE_BYTES, LINE_WORDS * WORD_BYTES)?;
         let both = u64::from(table.remote_key()) << 32 | u64::from(map.remote_key());
         for (word, value) in line.iter().zip([share.bytes() as u64, map.address(), table.address(), both]).rev() {
-            // Release, pairs with the Acquire that a peer's READ stands for: the length, which comes last, says that
-            // the others are there. `Entry::parse` looks at all of them.
+            // Release, pairs with the Acquire that a peer's READ amounts to: the length, which comes last,
+            // shows that the other words are there. `Entry::parse` checks all of them.
             word.store(value, Ordering::Release);
         }
         Ok(OwnShare { keys, chunks: HashMap::new(), _kept: [table, map] })
     }
 }
 
-/// What is known of a peer's share: its length, and where its map and its keys are.
+/// Data of a peer's share: its length, and the places of its map and its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Entry {
     bytes: usize,
@@ -124,7 +126,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// None where the share is not open.
+    /// Parses a line; `None` where the share is not open.
     fn parse(line: &[u8]) -> Option<Entry> {
         let word = |at: usize| line.get(8 * at..)?.first_chunk().map(|word| u64::from_ne_bytes(*word));
         let [bytes, map, keys, both] = [word(0)?, word(1)?, word(2)?, word(3)?];
@@ -138,7 +140,7 @@ impl Entry {
     }
 }
 
-/// An entry of a table; none where the chunk is not registered.
+/// Parses an entry of a table; `None` where the chunk is not registered.
 fn parse_key(entry: &[u8]) -> Option<Remote> {
     let words = entry.as_chunks::<WORD_BYTES>().0;
     let [address, key] = [0, 1].map(|at| words.get(at).map_or(0, |word| u64::from_ne_bytes(*word)));
@@ -153,18 +155,18 @@ struct Part {
     from: Remote,
 }
 
-/// A part of a read that is posted.
+/// A posted part of a read.
 struct Posted {
     request: u64,
     ticket: Ticket,
     at: usize,
     bytes: usize,
-    /// Where it lands in the ring, and bytes of the ring ever used, this one included.
+    /// Its offset in the ring, and the total of bytes of the ring used up to its end.
     offset: usize,
     used: u64,
 }
 
-/// What a link has for its peer's shares.
+/// State of a link for its peer's shares.
 pub(super) struct PeerShares {
     known: Known,
     entries: [Option<Entry>; SHARES_MAX],
@@ -178,7 +180,7 @@ pub(super) struct PeerShares {
 }
 
 impl PeerShares {
-    /// With memory to land in, of the domain that the link's staging memory belongs to.
+    /// Registers memory for reads to land in, in the domain of the link's staging memory.
     pub(super) fn new(domain: &Arc<ProtectionDomain>) -> Result<PeerShares, Error> {
         let region = Arc::new(Region::anonymous(RING_BYTES)?);
         Ok(PeerShares {
@@ -198,19 +200,19 @@ impl PeerShares {
         &self.ring
     }
 
-    /// The last request that a read was posted with, if one is under way.
+    /// Returns the last request of a posted read, if one is under way.
     pub(super) fn last_posted(&self) -> Option<u64> {
         self.posted.back().map(|posted| posted.request)
     }
 
-    /// Queues what is to be read from a place of the peer's memory.
+    /// Queues a read from a place of the peer's memory.
     fn queue(&mut self, ticket: Ticket, at: usize, bytes: usize, from: Remote) {
         if bytes > 0 {
             self.waiting.push_back(Part { ticket, at, bytes, from });
         }
     }
 
-    /// The next part that has room in the ring: from where, how many bytes, and to where in the ring.
+    /// Returns the next part that has room in the ring: its source, its length, and its offset in the ring.
     pub(super) fn next(&self) -> Option<(Remote, usize, usize)> {
         let rest = self.waiting.front()?;
         let bytes = PART_BYTES.min(rest.bytes);
@@ -219,14 +221,14 @@ impl PeerShares {
         (!is_full).then_some((rest.from, bytes, start))
     }
 
-    /// Where so many bytes go, and what is left empty before them.
+    /// Returns the offset in the ring for `bytes` bytes, and the padding before them.
     fn room(&self, bytes: usize) -> (usize, usize) {
         let start = (self.used % RING_BYTES as u64) as usize;
         if start + bytes > RING_BYTES { (0, RING_BYTES - start) } else { (start, 0) }
     }
 
-    /// The part that `next` told is in the chain, as request `request`. Reads take turns, so that a short one does not
-    /// wait for all of a long one.
+    /// Notes that the part returned by `next` is in the chain, as request `request`. Reads take turns, so
+    /// that a short one does not wait for all of a long one.
     pub(super) fn posted(&mut self, request: u64) {
         let Some(rest) = self.waiting.pop_front() else { return };
         let (ticket, at, bytes) = (rest.ticket, rest.at, PART_BYTES.min(rest.bytes));
@@ -239,12 +241,12 @@ impl PeerShares {
         self.posted.push_back(Posted { request, ticket, at, bytes, offset, used: self.used });
     }
 
-    /// All requests up to this one are done: hands over what has landed.
+    /// Hands over the bytes that have landed: all requests up to this one are done.
     pub(super) fn complete(&mut self, request: u64) {
         let mut bytes = Vec::new();
         while let Some(posted) = self.posted.pop_front_if(|posted| posted.request <= request) {
             bytes.resize(posted.bytes, 0);
-            // In range: it was made so. The completion says that the device has written it.
+            // In range by construction. The completion means that the device has written it.
             let read = self.ring.region().read(posted.offset, &mut bytes);
             debug_assert!(read.is_ok());
             self.tickets.land(posted.ticket, posted.at, Outcome::Bytes(&bytes));
@@ -294,7 +296,7 @@ impl Lane {
         let verdict = self.require_committed(peer, share, offset, bytes);
         let begin = |shares: &mut PeerShares| shares.tickets.add(Landing::new(share, offset, bytes));
         match verdict {
-            // What will never come is told by `take`.
+            // `take` reports bytes that will never come.
             Ok(Verdict::Gone) => return self.shares(peer).map(begin),
             Ok(Verdict::Usable) => {}
             Err(Error::NotCommitted { .. }) => {
@@ -331,12 +333,12 @@ impl Lane {
         self.shares(peer)?.tickets.take(ticket, into, peer, || is_dead)
     }
 
-    /// Puts reads that wait into the chain.
+    /// Puts waiting reads into the chain.
     fn add_reads(&mut self, peer: MachineId) -> Result<(), Error> {
         self.link(peer).map_or(Ok(()), |link| link.add_reads())
     }
 
-    /// Reads so many bytes of a peer's memory, and waits for them; `None` when the peer is gone.
+    /// Reads `bytes` bytes of a peer's memory, and waits for them; `None` when the peer is gone.
     fn read_now(&mut self, peer: MachineId, from: Remote, bytes: usize) -> Result<Option<Vec<u8>>, Error> {
         let shares = self.shares(peer)?;
         let ticket = shares.tickets.add(Landing::new(ShareId(0), 0, bytes));
@@ -361,7 +363,7 @@ impl Lane {
         bytes: usize,
     ) -> Result<Verdict, Error> {
         if self.link(peer).is_none_or(|link| link.is_dead) {
-            // It is answered as by one that lives, as far as that needs no question.
+            // As for a live peer, as far as that needs no query.
             self.shares(peer)?.known.check((peer, share), (offset, bytes))?;
             return Ok(Verdict::Gone);
         }
@@ -388,7 +390,7 @@ impl Lane {
         }))
     }
 
-    /// The line of a peer's share: `None` when the peer is gone, nothing in it when the share is not open.
+    /// Returns the line of a peer's share: `None` when the peer is gone, an inner `None` when the share is not open.
     fn entry(&mut self, peer: MachineId, share: ShareId) -> Result<Option<Option<Entry>>, Error> {
         let index = usize::from(share.0);
         if let Some(entry) = self.shares(peer)?.entries[index] {
@@ -403,7 +405,7 @@ impl Lane {
         Ok(Some(entry))
     }
 
-    /// Where a byte of a peer's share is, of which some is committed in the same chunk.
+    /// Returns the place of a byte of a peer's share; a part of its chunk is committed.
     fn place(&mut self, peer: MachineId, share: ShareId, offset: usize) -> Result<Option<Remote>, Error> {
         let chunk = offset / CHUNK_BYTES;
         let key = match self.shares(peer)?.keys.get(&(share, chunk)) {
@@ -425,7 +427,7 @@ impl Lane {
     }
 }
 
-/// The parts of an access that lie in one chunk each: where they begin in it, and their lengths.
+/// Splits an access by chunks: returns the offset of each part in the access, and its length.
 fn chunks(offset: usize, bytes: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {

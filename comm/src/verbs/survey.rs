@@ -1,8 +1,7 @@
-//! Which RDMA devices this host has, what is wrong with those that cannot be used, and which one a
-//! fabric takes.
+//! Survey of this host's RDMA devices: the problems of unusable ones, and the choice of one for a fabric.
 //!
-//! Here: devices, ports and GIDs as `survey` reports them, and the choice. Not here: asking
-//! libibverbs (`raw`); the table of GIDs is read from sysfs, where its types stand too.
+//! Here: devices, ports and GIDs as `survey` reports them, and the choice. Not here: calls of libibverbs
+//! (`raw`); the table of GIDs is read from sysfs, which also has their types.
 
 use super::raw::{self, Device, DeviceLimits, PortState};
 use super::settings::{Settings, mtu_bytes, mtu_number};
@@ -12,11 +11,11 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Where the kernel shows RDMA devices.
+/// Folder in which the kernel shows RDMA devices.
 const SYSFS: &str = "/sys/class/infiniband";
 const UNKNOWN: &str = "unknown";
 
-/// How a GID travels. The order is that of preference, the worst first.
+/// Transport of a GID. The order is that of preference, the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GidKind {
     /// RoCE v1: Ethernet only, not routable.
@@ -30,11 +29,11 @@ pub enum GidKind {
 /// An address of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gid {
-    /// Where it stands in the table.
+    /// Its index in the table.
     pub index: u8,
     /// The address.
     pub address: Ipv6Addr,
-    /// How it travels.
+    /// Its transport.
     pub kind: GidKind,
 }
 
@@ -47,13 +46,13 @@ pub struct PortReport {
     pub port: u8,
     /// "active", "down" and so on.
     pub state: &'static str,
-    /// Whether it is RoCE; else it is InfiniBand.
+    /// Whether it is RoCE; otherwise it is InfiniBand.
     pub is_ethernet: bool,
     /// Bytes of a packet.
     pub mtu_bytes: u32,
     /// Its addresses, without the empty ones.
     pub gids: Vec<Gid>,
-    /// Why it cannot be used, and what helps.
+    /// Reason why it cannot be used, and the cure.
     pub problem: Option<String>,
 }
 
@@ -71,12 +70,12 @@ impl fmt::Display for PortReport {
     }
 }
 
-/// An address as its owner would write it.
+/// Returns an address as its owner would write it.
 fn shown(address: Ipv6Addr) -> String {
     address.to_ipv4_mapped().map_or_else(|| address.to_string(), |address| address.to_string())
 }
 
-/// The ports of all devices of this host.
+/// Returns the ports of all devices of this host.
 ///
 /// # Errors
 /// [`Error::Verbs`]: libibverbs is not installed, or cannot list them. No device at all is no error.
@@ -103,7 +102,7 @@ fn unusable(device: &str, port: u8, error: &Error) -> PortReport {
     PortReport { device, port, state: UNKNOWN, is_ethernet: true, mtu_bytes: 0, gids: Vec::new(), problem }
 }
 
-/// `enum ibv_port_state` in words.
+/// Returns the name of an `enum ibv_port_state`.
 fn state_name(state: u32) -> &'static str {
     match state {
         raw::PORT_DOWN => "down",
@@ -130,7 +129,7 @@ fn report(device: &str, port: u8, state: &PortState, gids: Vec<Gid>) -> PortRepo
     PortReport { device, port, state: name, is_ethernet, mtu_bytes, gids, problem }
 }
 
-/// The table of GIDs of a port, from sysfs, without the empty entries.
+/// Returns the table of GIDs of a port, from sysfs, without the empty entries.
 fn gids(sysfs: &Path, device: &str, port: u8, count: u32) -> Vec<Gid> {
     let folder: PathBuf = sysfs.join(device).join("ports").join(port.to_string());
     let read = |name: String| std::fs::read_to_string(folder.join(name)).ok();
@@ -150,7 +149,7 @@ fn is_infiniband(port: &Path) -> bool {
     std::fs::read_to_string(port.join("link_layer")).is_ok_and(|layer| layer.trim() == "InfiniBand")
 }
 
-/// The GID one would choose by hand: routable before not, IPv4 before IPv6, global before link-local.
+/// Returns the best GID: routable before not, IPv4 before IPv6, global before link-local.
 fn best(gids: &[Gid]) -> Option<Gid> {
     let rank = |gid: &Gid| {
         let is_link_local = gid.address.segments()[0] == 0xfe80;
@@ -173,7 +172,7 @@ pub(super) struct Choice {
     pub(super) message_bytes: usize,
 }
 
-/// Chooses by the settings, and by what is fit where they leave it open.
+/// Chooses by the settings, and where they leave it open, by usability.
 pub(super) fn choose(settings: &Settings) -> Result<Choice, Error> {
     let reports = survey()?;
     let (chosen, gid) = pick(settings, &reports)?;
@@ -186,7 +185,7 @@ pub(super) fn choose(settings: &Settings) -> Result<Choice, Error> {
     Ok(Choice { device, limits, port, gid, lid, is_ethernet, mtu, message_bytes })
 }
 
-/// The port and address of a host with these ports.
+/// Chooses the port and address on a host with these ports.
 fn pick<'a>(settings: &Settings, reports: &'a [PortReport]) -> Result<(&'a PortReport, Gid), Error> {
     settings.check()?;
     let wanted = |report: &&PortReport| {
@@ -218,8 +217,8 @@ fn pick<'a>(settings: &Settings, reports: &'a [PortReport]) -> Result<(&'a PortR
     Ok((chosen, gid))
 }
 
-/// What kind of network a fabric with these settings would use, in words that are equal on machines that can reach
-/// one another: "InfiniBand", "RoCE v1", "RoCE v2".
+/// Returns the kind of network that a fabric with these settings would use, in words that are equal on
+/// machines that can reach each other: "InfiniBand", "RoCE v1", "RoCE v2".
 ///
 /// # Errors
 /// [`Error::Verbs`]: there is none, and why.
@@ -233,7 +232,7 @@ pub fn network(settings: &Settings) -> Result<String, Error> {
     Ok(name.to_owned())
 }
 
-/// Why no port will do.
+/// Returns the reason why no port is usable.
 fn none_fit(settings: &Settings, reports: &[PortReport], candidates: &[&PortReport]) -> String {
     let listed = |reports: &mut dyn Iterator<Item = &PortReport>| {
         reports.map(PortReport::to_string).collect::<Vec<_>>().join("; ")
@@ -310,7 +309,7 @@ mod tests {
         assert!(none_fit(&settings, &[], &[]).contains("no RDMA device"));
     }
 
-    /// docs/rdma.md has a table of what `rack.yaml` can say, and of what each wrong value says.
+    /// docs/rdma.md has a table of the settings in `rack.yaml`, and of the error for each wrong value.
     #[test]
     fn wrong_settings_say_what_the_documentation_says() {
         let port = |state: &'static str, mtu_bytes, problem: Option<&str>| PortReport {
@@ -347,7 +346,7 @@ mod tests {
 
     #[test]
     fn without_a_device_the_reason_is_told() {
-        // A host with a fit device has nothing to say here; every other one says what it lacks.
+        // A host with a usable device has nothing to report here; every other one names its lack.
         if let Err(error) = choose(&Settings::default()) {
             let said = error.to_string();
             assert!(

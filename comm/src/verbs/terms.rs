@@ -1,8 +1,7 @@
-//! What two machines tell one another by their endpoints, and what follows: whether they fit together, and by which
-//! way.
+//! Exchanged data of two machines' endpoints, and the consequences: whether they fit together, and by which path.
 //!
-//! Here: endpoints in and out. Not here: their bytes (`endpoint`), making and connecting queue pairs (`resources`,
-//! `open`).
+//! Here: endpoints in and out. Not here: their bytes (`endpoint`), making and connecting queue pairs
+//! (`resources`, `open`).
 
 use super::Party;
 use super::endpoint::{Line, Remote, VerbsEndpoint};
@@ -13,7 +12,7 @@ use super::settings::{Flag, Settings};
 use super::survey::{Choice, GidKind};
 use crate::error::Error;
 
-/// The endpoint of a machine with these resources.
+/// Returns the endpoint of a machine with these resources.
 pub(super) fn endpoint(own: &Own, ways: &[PeerQueues]) -> VerbsEndpoint {
     let Own { party, choice, memory, board, board_memory, .. } = own;
     let remote = |memory: &MemoryRegion| Remote {
@@ -46,7 +45,7 @@ pub(super) fn endpoint(own: &Own, ways: &[PeerQueues]) -> VerbsEndpoint {
     }
 }
 
-/// The peer's line about this machine, once it is clear that both fit together.
+/// Returns the peer's entry for this machine, after a check that both fit together.
 pub(super) fn matching<'a>(
     endpoint: &'a VerbsEndpoint,
     party: &Party,
@@ -76,7 +75,7 @@ pub(super) fn matching<'a>(
     }
 }
 
-/// Why a peer with this endpoint is on another kind of network.
+/// Returns why a peer with this endpoint is on another kind of network.
 fn difference(endpoint: &VerbsEndpoint, is_ethernet: bool, kind: GidKind) -> Option<&'static str> {
     if endpoint.is_ethernet != is_ethernet {
         Some("one is on InfiniBand, the other on Ethernet (RoCE): set device in rack.yaml")
@@ -87,15 +86,15 @@ fn difference(endpoint: &VerbsEndpoint, is_ethernet: bool, kind: GidKind) -> Opt
     }
 }
 
-/// Reads of one queue pair that the devices of both sides have in hand, where they have room for so many.
+/// Reads of one queue pair that the devices of both sides process at once, where they have room for as many.
 const READS_AT_ONCE: u8 = 4;
 
-/// How many of them go where there is room for `limit`. Each device serves one.
+/// Returns the number of reads at once where there is room for `limit`. Each device serves at least one.
 fn reads_at_once(limit: u8) -> u8 {
     limit.clamp(1, READS_AT_ONCE)
 }
 
-/// The way to the peer's queue pairs, but for their numbers.
+/// Returns the path to the peer's queue pairs, without their numbers.
 pub(super) fn path(endpoint: &VerbsEndpoint, settings: &Settings, choice: &Choice) -> Path {
     Path {
         port: choice.port,
@@ -115,7 +114,7 @@ pub(super) fn path(endpoint: &VerbsEndpoint, settings: &Settings, choice: &Choic
     }
 }
 
-/// What its endpoint says of the other end.
+/// Returns the data of the other end, from its endpoint.
 pub(super) fn remote_end(
     endpoint: &VerbsEndpoint,
     line: &Line,
@@ -139,7 +138,7 @@ pub(super) fn remote_end(
     })
 }
 
-/// What a link keeps to on this device.
+/// Returns the bounds of a link on this device.
 pub(super) fn bounds(settings: &Settings, choice: &Choice) -> Bounds {
     Bounds {
         queue_depth: u64::from(settings.queue_depth),

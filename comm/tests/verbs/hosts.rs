@@ -10,9 +10,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Which of the two this is.
+/// Environment variable with the number of this host.
 const HOST_VARIABLE: &str = "COMM_VERBS_HOST";
-/// The addresses of the two.
+/// Addresses of the two hosts.
 const ADDRESSES: [&str; 2] = ["10.80.0.1", "10.80.0.2"];
 
 fn host() -> u16 {
@@ -20,7 +20,7 @@ fn host() -> u16 {
     host.parse().unwrap()
 }
 
-/// A connection to the other host, which may not have come as far yet.
+/// Connects to the other host, which may not be ready yet.
 fn meet(port: u16) -> TcpStream {
     if host() == 1 {
         return TcpListener::bind((ADDRESSES[1], port)).unwrap().accept().unwrap().0;
@@ -67,7 +67,7 @@ fn the_death_of_a_host_is_noticed() {
     if host() == 1 {
         // The other has the fabric open as well.
         stream.read_exact(&mut [0]).unwrap();
-        // At once, without a word to anybody.
+        // At once, without a message to any peer.
         std::fs::write("/proc/sysrq-trigger", "b").unwrap();
         std::thread::sleep(TIMEOUT);
         panic!("this host was to be switched off");
@@ -78,6 +78,6 @@ fn the_death_of_a_host_is_noticed() {
     let noticed = start.elapsed();
     println!("noticed after {} ms: {}", noticed.as_millis(), fabric.cause(MachineId(1)).unwrap());
     assert_eq!(fabric.lost(MachineId(1)).unwrap(), Some(Loss::Died));
-    // 7 times 0.54 s without an acknowledgement, and half a second until the next heartbeat: printed only, for the
-    // clock of an emulated machine goes on while that machine waits for its host.
+    // 7 times 0.54 s without an acknowledgement, and half a second until the next heartbeat. Only printed,
+    // since the clock of an emulated machine runs on while that machine waits for its host.
 }

@@ -2,8 +2,8 @@
 //! starts. `pair`: two devices at the ends of a pair of network interfaces of one machine. `hosts`: one
 //! device in each of two machines.
 //!
-//! A host without such devices cannot run these tests, and `cargo test` does not try: they need the
-//! feature `conformance`. Effort is small, for the machine is emulated; what they count is exact.
+//! A host without such devices cannot run these tests, and `cargo test` does not try: they need the feature
+//! `conformance`. Effort is small, since the machine is emulated; the counts are exact.
 
 mod hosts;
 mod pair;

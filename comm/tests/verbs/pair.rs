@@ -13,12 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// What a child process of a test does.
+/// Role of a child process of a test.
 const ROLE_VARIABLE: &str = "COMM_VERBS_ROLE";
 const A: MachineId = MachineId(0);
 const B: MachineId = MachineId(1);
 const MAIN: WorkerId = WorkerId(0);
-/// Where the tests of this file write: a park word, and a word.
+/// Offsets for the tests of this file: a park word, and a word.
 const PARK: usize = 0;
 const WORD: usize = 64;
 
@@ -63,7 +63,7 @@ fn conforms_with_the_flag_in_a_second_write_and_the_shortest_queues() {
         flag: Flag::SecondWrite,
         ..lenient()
     };
-    // What soft-RoCE would forgive must not happen: never more requests than the queue holds.
+    // soft-RoCE would accept it, but it must not happen: more requests than the queue holds.
     conforms(2, &shortest, &Effort { writes: 1_000, wakes: 50, timeout: TIMEOUT });
 }
 
@@ -107,7 +107,7 @@ fn send(connection: &mut dyn Connection, value: u64) {
 #[test]
 fn workers_may_differ_in_number() {
     let fabrics = open(&[1, 4], &lenient());
-    // A worker that its peer lacks writes all the same, and the main thread beside them.
+    // A worker that its peer lacks still writes, and so does the main thread.
     for (worker, value) in [(WorkerId(3), 7), (WorkerId(u16::MAX), 8)] {
         let mut connection = fabrics[1].connect(A, worker).unwrap();
         connection.write(&u64::to_ne_bytes(value), WORD).unwrap();
@@ -154,7 +154,7 @@ fn a_batch_is_one_post_and_few_completions() {
         (after.writes - before.writes, after.posts - before.posts, after.signed - before.signed);
     println!("{writes} writes, {posts} posts, {signed} signed: {after:?}");
     assert_eq!(writes, BATCHES * WRITES + 1);
-    // Some batches are cut in two where the queue or the ring is full; no more than one in five.
+    // Some batches are split where the queue or the ring is full; no more than one in five.
     assert!((BATCHES + 1..=BATCHES * 6 / 5).contains(&posts), "{posts} posts for {BATCHES} batches");
     assert!(signed * 20 <= writes, "{signed} of {writes} writes reported their completion");
 }
@@ -165,7 +165,7 @@ fn a_sleeper_is_sent_a_message_and_who_is_awake_is_not() {
     let fabrics = open(&[1, 1], &lenient());
     let mut connection = fabrics[0].connect(B, MAIN).unwrap();
     let mut back = fabrics[1].connect(A, MAIN).unwrap();
-    // The peer does not sleep: wakes cost no message, however many.
+    // The peer does not sleep: any number of wakes costs no message.
     for round in 1..=ROUNDS {
         connection.write(&round.to_ne_bytes(), WORD).unwrap();
         connection.wake(PARK).unwrap();
@@ -207,8 +207,8 @@ fn a_sleeper_is_sent_a_message_and_who_is_awake_is_not() {
     );
 }
 
-/// What large payloads cost as they are, and what a one-sided READ of them would cost beside: their memory registered
-/// for each, or for ever. docs/rdma.md has the decision.
+/// Measures the cost of large payloads as they are, and of a one-sided READ of them instead: with their
+/// memory registered for each, or for ever. docs/rdma.md has the decision.
 #[test]
 fn a_large_payload_goes_in_pieces_and_registers_nothing() {
     const MIB: usize = 1 << 20;
@@ -226,7 +226,7 @@ fn a_large_payload_goes_in_pieces_and_registers_nothing() {
     let (requests, posts) = (after.requests - before.requests, after.posts - before.posts);
     println!("1 MiB: {requests} requests, {posts} posts, {} signed", after.signed - before.signed);
     assert_eq!(after.registered_bytes, before.registered_bytes);
-    // A post at most for each quarter of the staging memory, and few because it was full.
+    // At most one post for each quarter of the staging memory, and a few because it was full.
     assert!(posts <= 40, "{posts} posts for 1 MiB");
 
     let register = |bytes: usize| {
@@ -252,8 +252,7 @@ fn a_large_payload_goes_in_pieces_and_registers_nothing() {
     println!("coming up and down with 1 MiB: {short:?}, with 17 MiB: {long:?}; 16 MiB copied: {copied:?}");
 }
 
-/// Who writes much without sleeping itself, and has several completions at once, misses nobody who falls asleep
-/// meanwhile.
+/// A sender that writes much without sleeping itself, and has several completions at once, misses no sleeper.
 #[test]
 fn no_sleeper_waits_for_the_look_twice_a_second() {
     const BURSTS: u64 = 60;
@@ -286,7 +285,7 @@ fn no_sleeper_waits_for_the_look_twice_a_second() {
     });
     let counts = fabrics[0].counts();
     println!("{BURSTS} bursts: {counts:?}");
-    // On a busy machine the look twice a second may come before a sender that was not let on; not for most bursts.
+    // On a busy machine the look twice a second may come before a sender that had no CPU; not for most bursts.
     assert!(
         counts.late_wake_messages <= BURSTS / 2,
         "{} of {} wake messages were late",
@@ -306,7 +305,7 @@ fn shares_are_registered_in_chunks_and_read_in_parts() {
     assert!(map < MIB as u64, "{map} bytes are pinned of a share of which nothing is committed");
     fabrics[1].commit(SHARE, 70 * MIB..71 * MIB).unwrap();
     fabrics[1].commit(SHARE, 72 * MIB..73 * MIB).unwrap();
-    // The second chunk, which is what is left of the share.
+    // The second chunk, which is the rest of the share.
     assert_eq!(fabrics[1].counts().registered_bytes - before - map, 16 * MIB as u64);
     let own = fabrics[1].mapped(B, SHARE).unwrap().unwrap();
     let mut connection = fabrics[0].connect(B, MAIN).unwrap();
@@ -325,7 +324,7 @@ fn shares_are_registered_in_chunks_and_read_in_parts() {
     println!("{:?}", fabrics[0].counts());
 }
 
-/// A machine that leaves amid reads: whoever reads of it learns that nothing comes any more.
+/// A machine leaves amid reads: its readers learn that nothing comes any more.
 #[test]
 fn reads_of_who_is_gone_end() {
     let mut fabrics = open(&[1, 1, 1], &lenient());
@@ -355,14 +354,14 @@ fn what_leaves_in_order_has_not_died() {
     let mut connection = leaver.connect(A, MAIN).unwrap();
     connection.write(&5u64.to_ne_bytes(), WORD).unwrap();
     connection.wake(PARK).unwrap();
-    // Not flushed: leaving does.
+    // Not flushed: leaving does that.
     drop(leaver);
     wait_for(&fabrics[0], 5);
     for fabric in &fabrics {
         assert_eq!(fabric.lost(MachineId(2)).unwrap(), Some(Loss::Left));
         assert_eq!((fabric.watch(std::time::Duration::ZERO).unwrap(), fabric.cause(MachineId(2))), (None, None));
     }
-    // Writing to who is gone does no harm, and the others go on.
+    // Writes to a gone peer do no harm, and the others continue.
     let mut gone = fabrics[0].connect(MachineId(2), MAIN).unwrap();
     gone.write(&[1; 4096], 0).unwrap();
     gone.flush().unwrap();
@@ -404,14 +403,14 @@ fn a_port_that_goes_down_is_told() {
     assert_eq!(fabrics[0].watch(TIMEOUT).unwrap(), Some(B));
     println!("noticed after {} ms", start.elapsed().as_millis());
     let cause = fabrics[0].cause(B).unwrap();
-    // Silence on a real port; soft-RoCE finds no route any more.
+    // Silence on a real port; soft-RoCE no longer finds a route.
     assert!(cause.contains("does not answer") || cause.contains("cannot send"), "{cause}");
     assert!(cause.contains("port 1 of rxeA is down"), "{cause}");
     let refused = prepare(0, &[1, 1], &lenient()).map(drop).unwrap_err().to_string();
     assert!(refused.contains("rxeA port 1: RoCE, down"), "{refused}");
     drop(down);
     drop(fabrics);
-    // And it can be used again.
+    // The device can be used again.
     let fabrics = open(&[1, 1], &lenient());
     send(&mut *fabrics[0].connect(B, MAIN).unwrap(), 1);
     wait_for(&fabrics[1], 1);
@@ -453,14 +452,14 @@ fn machines_that_do_not_fit_are_refused() {
     assert!(said.contains("it has 2 workers, not 1"), "{said}");
     let said = refusal(0, &[2, 1], &[1, 1], TIMEOUT);
     assert!(said.contains("queue pairs"), "{said}");
-    // One that never opens.
+    // A machine that never opens.
     let said = refusal(0, &[1, 1], &[1, 1], std::time::Duration::from_millis(100));
     assert!(said.contains("machine 1 did not connect its queue pairs"), "{said}");
     let alone = prepare(0, &[1, 1], &settings).unwrap();
     assert!(alone.open(&[], TIMEOUT).unwrap_err().to_string().contains("machine 1 has sent no endpoint"));
 }
 
-/// This test program again, as something else; killed by its own id when the test is over.
+/// This test program again, in another role; killed by its own id when the test is over.
 struct Process(Child);
 
 impl Process {
@@ -490,7 +489,7 @@ fn from_hex(text: &str) -> Vec<u8> {
     (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
 }
 
-/// What other tests start as a process of its own.
+/// Body of the processes that other tests start.
 #[test]
 #[ignore = "what the processes run that other tests start"]
 fn child_process() {
@@ -525,7 +524,7 @@ fn a_killed_machine_is_noticed_in_time() {
 
 #[test]
 fn too_little_memory_that_may_be_locked_is_told_with_its_cure() {
-    // Only root may lock what it likes: another user, with the devices open to all.
+    // Only root may lock any amount: another user, with the devices open to all.
     rig::command("chmod 666 /dev/infiniband/uverbs0 /dev/infiniband/uverbs1");
     let role = Process::role("memlock");
     let mut shell = Command::new("/bin/sh");

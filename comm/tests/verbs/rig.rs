@@ -1,5 +1,5 @@
-//! Machines of a verbs fabric for the tests: threads of this process, or processes that are this test
-//! program started again; and the network between the two devices of the virtual machine.
+//! Machines of a verbs fabric for the tests: threads of this process, or processes that are this test program
+//! started again; and the network between the two devices of the virtual machine.
 
 use comm::conformance::REGION_BYTES;
 use comm::verbs::{Party, Prepared, Settings, VerbsFabric};
@@ -12,18 +12,18 @@ pub const TIMEOUT: Duration = limits::HANG;
 /// The devices of `cargo dev rdma`'s machine, at the two ends of a pair of network interfaces.
 pub const DEVICES: [&str; 2] = ["rxeA", "rxeB"];
 
-/// Settings for an emulated machine on a busy host, which may stand still for longer than a real one: a
-/// packet counts as lost after 0.27 s, a peer as dead after seven such times.
+/// Returns settings for an emulated machine on a busy host, which may stand still for longer than a real one:
+/// a packet counts as lost after 0.27 s, a peer as dead after seven such times.
 pub fn lenient() -> Settings {
     Settings { timeout: 16, ..Settings::default() }
 }
 
-/// Which settings each machine has: the device is what differs.
+/// Returns the settings of each machine: only the device differs.
 pub fn on_device(machine: u16, settings: &Settings) -> Settings {
     Settings { device: Some(DEVICES[usize::from(machine) % 2].to_owned()), ..settings.clone() }
 }
 
-/// Everybody is a peer of everybody, with so many workers each.
+/// Returns a party in which all machines are peers, each with this many workers.
 pub fn party(machine: u16, workers: &[u16]) -> Party {
     let peers = (0u16..).zip(workers).filter(|(peer, _)| *peer != machine);
     Party {
@@ -39,7 +39,7 @@ pub fn prepare(machine: u16, workers: &[u16], settings: &Settings) -> Result<Pre
     VerbsFabric::prepare(&on_device(machine, settings), party(machine, workers), region)
 }
 
-/// All machines of a program with their endpoints exchanged, each changed by `spoil` on its way.
+/// Opens all machines of a program with their endpoints exchanged, each changed by `spoil` on its way.
 pub fn open_spoiled(workers: &[u16], settings: &Settings, spoil: impl Fn(u16, &mut Vec<u8>)) -> Vec<VerbsFabric> {
     let machines = 0..workers.len() as u16;
     let prepared: Vec<_> = machines.clone().map(|machine| prepare(machine, workers, settings).unwrap()).collect();
@@ -62,7 +62,7 @@ pub fn open(workers: &[u16], settings: &Settings) -> Vec<VerbsFabric> {
     open_spoiled(workers, settings, |_, _| {})
 }
 
-/// Runs `body` as each machine, each on a thread of its own.
+/// Runs `body` as each machine, each on its own thread.
 pub fn each(fabrics: &[VerbsFabric], body: impl Fn(&VerbsFabric) + Sync) {
     std::thread::scope(|scope| {
         for fabric in fabrics {
@@ -71,7 +71,7 @@ pub fn each(fabrics: &[VerbsFabric], body: impl Fn(&VerbsFabric) + Sync) {
     });
 }
 
-/// A command of the virtual machine that has to succeed.
+/// Runs a command of the virtual machine that must succeed.
 pub fn command(words: &str) {
     let mut words = words.split_whitespace();
     let program = words.next().unwrap();
@@ -99,8 +99,7 @@ impl Drop for Lossy {
     }
 }
 
-/// The interface of the first device is down while this lives. Its way to the other goes with it, and is
-/// made anew.
+/// The interface of the first device is down while this lives. Its route to the other goes with it, and is made anew.
 pub struct Down;
 
 impl Down {
@@ -118,7 +117,7 @@ impl Drop for Down {
     }
 }
 
-/// Bytes of memory this process has pinned.
+/// Returns the memory this process has pinned, in KiB.
 pub fn pinned_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPin:")).unwrap();

@@ -12,7 +12,7 @@ fn tcp_pair() -> (TcpStream, TcpStream) {
     (connected, listener.accept().unwrap().0)
 }
 
-/// Both sides of a handshake, run at once.
+/// Runs both sides of a handshake at once.
 fn shake<A: Send, B>(connect: impl FnOnce(TcpStream) -> A + Send, accept: impl FnOnce(TcpStream) -> B) -> (A, B) {
     let (connected, accepted) = tcp_pair();
     std::thread::scope(|scope| {
@@ -79,7 +79,7 @@ fn claims_are_answered_or_refused() {
     assert!(matches!(refused, Err(Error::Unwanted { .. })));
 }
 
-/// Who has recorded a handshake, or knows no more than the first half of one, is not let in.
+/// Neither a recording of a handshake nor its first half alone is accepted.
 #[test]
 fn what_was_recorded_is_not_let_in() {
     let key = Key::generate().unwrap();
@@ -116,7 +116,7 @@ fn other_protocols_and_silence_end_in_time() {
     assert!(matches!(refused, Error::Closed { .. }), "{refused:?}");
 }
 
-/// One byte now and then does not stretch the time limit of the handshake.
+/// One byte now and then does not extend the time limit of the handshake.
 #[test]
 fn a_drip_does_not_stretch_the_limit() {
     let key = Key::generate().unwrap();
@@ -178,7 +178,7 @@ fn a_long_message_is_refused_and_stays_so() {
 fn a_writer_is_not_held_up_for_ever() {
     let (mut a, b) = streams();
     a.set_timeout(Some(Duration::from_millis(20))).unwrap();
-    // More than the sockets hold, and nobody reads.
+    // More than the sockets hold, and the other side does not read.
     let sent = a.send(&vec![0; 64 << 20]);
     assert!(matches!(sent, Err(Error::TimedOut { .. })), "{sent:?}");
     assert!(matches!(a.send(b"more"), Err(Error::Closed { .. })));
@@ -196,7 +196,7 @@ fn a_reader_that_waits_is_woken_by_shutting_down() {
     });
 }
 
-/// A message that takes long on a slow link, twice as long as anybody may be silent.
+/// A message that takes long on a slow link, twice as long as the limit of silence.
 #[test]
 fn a_slow_message_is_waited_for_while_it_comes() {
     const SILENCE: Duration = Duration::from_secs(3);
@@ -216,7 +216,7 @@ fn a_slow_message_is_waited_for_while_it_comes() {
         });
         assert!(b.receive(100_000).unwrap().unwrap() == message);
     });
-    // And one that stops halfway.
+    // A message that stops halfway.
     sealed.clear();
     a.writer.sealer.seal(&message, &mut sealed).unwrap();
     a.tcp().try_clone().unwrap().write_all(&sealed[..50_000]).unwrap();
@@ -225,8 +225,8 @@ fn a_slow_message_is_waited_for_while_it_comes() {
     assert!(start.elapsed() >= SILENCE);
 }
 
-/// One that takes a message slowly, and then no more of it. What the kernel holds takes longer to go than anybody may
-/// be silent, so that a write waits for longer than that.
+/// A reader that takes a message slowly, and then stops. The bytes in the kernel drain for longer than the
+/// limit of silence, so that a write waits for longer than that.
 #[test]
 fn who_takes_a_message_slowly_is_waited_for() {
     const SILENCE: Duration = Duration::from_secs(3);
@@ -270,7 +270,7 @@ fn memory_of_messages_is_kept_unless_they_are_large() {
     }
 }
 
-/// What a peer has not read when it goes is lost: that is no graceful end.
+/// Bytes that a peer has not read when it closes are lost: that is no graceful end.
 #[test]
 fn a_connection_that_is_reset_is_an_error() {
     let (mut a, b) = streams();

@@ -7,10 +7,10 @@ use loom::thread;
 /// Units of the models: in two words.
 const UNITS: std::ops::Range<usize> = 62..66;
 
-/// In a unit without pages.
+/// Value of a unit without pages.
 const HOLE: u64 = u64::MAX;
 
-/// A share: its map, what a use needs (pages, a key), what is in a unit, and the flag of a message.
+/// A share: its map, the key that a use needs, the value of a unit, and the flag of a message.
 struct Model {
     map: [AtomicU64; 2],
     key: AtomicU64,
@@ -30,7 +30,7 @@ fn model() -> Arc<Model> {
 impl Model {
     fn commit(&self) {
         self.key.store(1, Ordering::Relaxed);
-        // By its owner alone: what has pages keeps them.
+        // Only the owner does this: units with pages keep them.
         if self.data.load(Ordering::Relaxed) == HOLE {
             self.data.store(0, Ordering::Relaxed);
         }
@@ -42,7 +42,7 @@ impl Model {
         self.data.store(HOLE, Ordering::Relaxed);
     }
 
-    /// What a read of a unit gives, if it is committed.
+    /// Reads a unit, if it is committed.
     fn read(&self) -> Option<u64> {
         covers(&self.map, &UNITS).then(|| {
             assert_eq!(self.key.load(Ordering::Relaxed), 1, "committed, and there is no key");
@@ -63,7 +63,7 @@ fn loom_share_what_is_committed_is_whole() {
     });
 }
 
-/// Order C: who sees a message sent after the commit may use the range.
+/// Order C: a peer that sees a message sent after the commit may use the range.
 #[test]
 fn loom_share_who_sees_a_message_may_use_the_range() {
     loom::model(|| {
@@ -82,8 +82,8 @@ fn loom_share_who_sees_a_message_may_use_the_range() {
     });
 }
 
-/// A read that meets a release may come late, and finds what was there, or the hole. Who was told of the release finds
-/// nothing.
+/// A read that races with a release may come late, and finds the old value or the hole. A reader that was
+/// told of the release finds nothing.
 #[test]
 fn loom_share_who_was_told_of_a_release_finds_nothing() {
     loom::model(|| {
@@ -107,7 +107,7 @@ fn loom_share_who_was_told_of_a_release_finds_nothing() {
     });
 }
 
-/// What is committed again is 0 to whoever was told of it: neither what was there before nor the hole.
+/// A range that is committed again reads as 0 to each reader that was told: neither the old value nor the hole.
 #[test]
 fn loom_share_what_is_committed_again_is_zero() {
     loom::model(|| {
@@ -132,7 +132,7 @@ fn loom_share_what_is_committed_again_is_zero() {
     });
 }
 
-/// Commits of neighbours, whose bits are in the same word, do not lose one another's.
+/// Commits of neighbours, whose bits are in the same word, do not lose each other's bits.
 #[test]
 fn loom_share_commits_of_one_word_are_both_seen() {
     loom::model(|| {
@@ -145,7 +145,7 @@ fn loom_share_commits_of_one_word_are_both_seen() {
     });
 }
 
-/// That the models can fail: a bit that is set without Release shows a unit without its key.
+/// The models can fail: a bit that is set without Release shows a unit without its key.
 #[test]
 #[should_panic(expected = "there is no key")]
 fn loom_share_without_release_a_key_is_missed() {

@@ -1,5 +1,5 @@
-//! Strangers without the key, more than are kept, who connect again as soon as they are closed: programs start and go
-//! on nevertheless, and where one does not, strangers are named and not a peer.
+//! Strangers without the key, more than are kept, that connect again as soon as they are closed: programs
+//! still start and run, and where one does not, the error names strangers and not a peer.
 
 use super::*;
 use crate::secure::KEY_BYTES;
@@ -7,27 +7,27 @@ use crate::secure::handshake::Initiator;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Instant;
 
-/// A start that nothing holds up takes a fraction of a second, and a few on a machine that is busy a hundred times
-/// over. Strangers that were waited for cost 3 s for each 64 of them: 12 s with 250, and for ever with 1000 that come
-/// again.
+/// An undisturbed start takes a fraction of a second, and a few seconds on a machine that is busy a hundred
+/// times over. Waiting for strangers would cost 3 s for each 64 of them: 12 s with 250, and for ever with
+/// 1000 that come again.
 const SOON: Duration = Duration::from_secs(10);
 /// Sockets of one thread.
 const SOCKETS_EACH: usize = 50;
 
-/// What strangers do with a connection.
+/// Behaviour of strangers on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Habit {
-    /// Nothing.
+    /// Sends nothing.
     Silent,
-    /// A byte of a real first message now and then.
+    /// Sends a byte of a real first message from time to time.
     Dribbles,
-    /// Anything.
+    /// Sends garbage.
     Garbage,
-    /// The first half of a real first message.
+    /// Sends the first half of a real first message.
     Half,
-    /// A whole first message, with another key.
+    /// Sends a whole first message, with another key.
     WrongKey,
-    /// Closes at once, and so that the other side finds a broken connection.
+    /// Closes at once, so that the other side finds a broken connection.
     Resets,
 }
 
@@ -41,8 +41,8 @@ struct Strangers {
 }
 
 impl Strangers {
-    /// So many sockets, open when this returns (or waiting in the port's full queue, for a while). The threads that
-    /// hold them have these habits in turn.
+    /// Opens this many sockets before it returns (some may wait in the port's full queue, for a while). The
+    /// threads that hold them have these habits in turn.
     fn at(target: SocketAddr, sockets: usize, habits: &'static [Habit]) -> Strangers {
         let (is_over, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let thread = |number: usize| {
@@ -98,13 +98,13 @@ fn flood(target: SocketAddr, sockets: usize, habit: Habit, is_over: &AtomicBool,
             }
             matches!(stream.read(&mut [0; 64]), Err(error) if error.kind() == ErrorKind::WouldBlock)
         });
-        // The pace of strangers, to leave something of the machine to those whom they harass.
+        // The pace of strangers, which leaves some of the machine to the machines under test.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Machines 0 and 1, of which 1 has strangers at its port before any of them opens its fabric; and how long the start
-/// took.
+/// Starts machines 0 and 1, with strangers at the port of 1 before either opens its fabric; returns the
+/// duration of the start too.
 fn start_among(strangers: usize, habits: &'static [Habit]) -> ([TcpFabric; 2], Strangers, Duration) {
     let key = Key::generate().unwrap();
     let listeners = [listen(), listen()];
@@ -124,7 +124,7 @@ fn start_among(strangers: usize, habits: &'static [Habit]) -> ([TcpFabric; 2], S
     (fabrics, strangers, start.elapsed())
 }
 
-/// The start is quick, and so are the connections of workers while the flood goes on; nobody is taken for dead.
+/// The start is quick, and so are the connections of workers while the flood continues; no machine is taken for dead.
 fn starts_among(strangers: usize, habits: &'static [Habit]) {
     let (fabrics, strangers_there, taken) = start_among(strangers, habits);
     assert!(taken < limits::bound(SOON), "{strangers} strangers {habits:?}: the start took {taken:?}");
@@ -166,8 +166,8 @@ fn timed_strangers_of_all_kinds_keep_nobody_out() {
     starts_among(1000, &HABITS);
 }
 
-/// Strangers have recorded how a peer began, and say that again and again. They have no place for the 15 s of
-/// somebody with the key.
+/// Strangers have recorded a peer's first message, and replay it again and again. They do not keep the place
+/// of a key holder for 15 s.
 #[test]
 fn timed_recordings_of_a_claim_keep_nobody_out() {
     const RECORDINGS: usize = 300;
@@ -190,7 +190,7 @@ fn timed_recordings_of_a_claim_keep_nobody_out() {
     let [first, second] = listeners;
     std::thread::scope(|scope| {
         let second = scope.spawn(|| open(second, MachineId(1)));
-        // All but a few are closed, long before the time of one that has the key is over.
+        // All but a few are closed, long before the time of a key holder is over.
         let is_open = |stream: &&TcpStream| {
             stream.set_nonblocking(true).unwrap();
             let _answer = (&**stream).read(&mut [0; 300]);
@@ -206,7 +206,7 @@ fn timed_recordings_of_a_claim_keep_nobody_out() {
     assert!(start.elapsed() < limits::bound(SOON), "{:?}", start.elapsed());
 }
 
-/// A machine that has hardly any descriptors: those that strangers hold are given to peers.
+/// A machine that has hardly any descriptors: those that strangers hold are freed for peers.
 #[test]
 fn timed_strangers_do_not_hold_the_last_descriptors() {
     let (mut processes, addresses) = Process::start(2, "scarce");
@@ -219,7 +219,7 @@ fn timed_strangers_do_not_hold_the_last_descriptors() {
     drop(strangers);
 }
 
-/// The body of those two processes. Machine 1 may open fewer descriptors than it keeps strangers.
+/// Body of those two processes. Machine 1 may open fewer descriptors than it keeps strangers.
 pub(super) fn lives_on_few_descriptors(fabric: &TcpFabric) {
     if fabric.machine() == MachineId(0) {
         for worker in 0..4_u16 {
@@ -245,7 +245,7 @@ pub(super) fn leave_few_descriptors() {
     .unwrap();
 }
 
-/// Who did not come because of strangers is not blamed, and they are.
+/// The error blames strangers, not the peer that did not get through.
 #[test]
 fn strangers_are_named_and_no_peer_is_blamed() {
     let key = Key::generate().unwrap();
@@ -261,7 +261,7 @@ fn strangers_are_named_and_no_peer_is_blamed() {
     drop(strangers);
 }
 
-/// A machine that is there, whose port is taken by others again and again: it is not taken for dead.
+/// A live machine whose port strangers take again and again is not taken for dead.
 #[test]
 fn a_machine_that_lets_nobody_in_is_not_taken_for_dead() {
     let (fake, mut fabric, _control) = Fake::with_peer(4096, Limits::default());

@@ -1,6 +1,6 @@
-//! The functions of libibverbs, found at run time, by the types of its header.
+//! Functions of libibverbs, found at run time, with the types of its header.
 //!
-//! Here: symbols, nothing that acts. Not here: the structs (`layout`), the use of both (`mod.rs`).
+//! Here: symbols, without behaviour. Not here: the structs (`layout`), the use of both (`mod.rs`).
 
 #![allow(unsafe_code)]
 
@@ -11,22 +11,22 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 /// Makes the table of functions, each looked up by its C name; the optional ones may be missing.
 macro_rules! table {
     ({$($name:ident = $symbol:literal: $type:ty;)*} {$($late:ident = $late_symbol:literal: $late_type:ty;)*}) => {
-        /// The functions of libibverbs, good as long as the library stays loaded.
+        /// The functions of libibverbs, valid as long as the library stays loaded.
         pub struct Table { $(pub $name: $type,)* $(pub $late: Option<$late_type>,)* }
 
-        /// Each function's C name, and its type as it is written down here.
+        /// Each function's C name, and its type as declared here.
         #[cfg(test)]
         pub const SIGNATURES: &[(&str, &str)] =
             &[$(($symbol, stringify!($type)),)* $(($late_symbol, stringify!($late_type)),)*];
 
         impl Table {
-            /// Finds every function; the error names the one that is missing.
+            /// Finds every function; the error names the missing one.
             ///
             /// # Safety
             /// `library` is libibverbs, with the interface of its header.
             pub unsafe fn find(library: &libloading::Library) -> Result<Table, libloading::Error> {
-                // SAFETY: the types are those of the header, which the caller says it is; the
-                // table is kept beside the library (`Verbs`), so no pointer outlives it.
+                // SAFETY: the types are those of the header, by the caller's promise; the table is kept
+                // beside the library (`Verbs`), so no pointer outlives it.
                 unsafe {
                     Ok(Table {
                         $($name: *library.get::<$type>($symbol)?,)*

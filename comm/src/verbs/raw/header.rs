@@ -1,5 +1,5 @@
-//! Whether `layout` and `ffi` say what rdma-core's header says: a C program prints its sizes, offsets and constants,
-//! and declares its functions again by the types that are written down here.
+//! Check of `layout` and `ffi` against rdma-core's header: a C program prints its sizes, offsets and
+//! constants, and declares its functions again with the types declared here.
 //!
 //! Needs a C compiler and `infiniband/verbs.h` (Debian's libibverbs-dev), found by the compiler or in the folder
 //! that `GOSSAMER_VERBS_INCLUDE` names; without them it is SKIPPED.
@@ -10,20 +10,20 @@ use std::mem::{offset_of, size_of};
 use std::path::Path;
 use std::process::Command;
 
-/// A folder with `infiniband/verbs.h` and what that includes, where the compiler does not find them.
+/// Folder with `infiniband/verbs.h` and its includes, where the compiler does not find them.
 const INCLUDE_VARIABLE: &str = "GOSSAMER_VERBS_INCLUDE";
 
 /// A number that the header has too.
 struct Number {
-    /// As it is called here: `Struct`, `Struct.field` or `CONSTANT`.
+    /// Its name here: `Struct`, `Struct.field` or `CONSTANT`.
     name: String,
-    /// What it is, in C.
+    /// Its expression in C.
     c: String,
     here: i64,
 }
 
-/// The numbers of structs: each with its name in the header; with its size, where it is as long as in the header; and
-/// its fields, with their names there where these are others.
+/// Numbers of structs: each with its name in the header; with its size, where `layout` has the whole struct;
+/// and its fields, with their names in the header where those differ.
 macro_rules! structs {
     ($($name:ident = $c:literal $($whole:ident)? { $($field:ident $(= $c_field:literal)?),* })*) => {{
         let mut numbers = Vec::new();
@@ -51,7 +51,7 @@ macro_rules! structs {
     (@size $numbers:ident $name:ident $c:literal) => {};
 }
 
-/// The numbers of constants, which have the header's names without `IBV_`.
+/// Numbers of constants, which have the header's names without `IBV_`.
 macro_rules! constants {
     ($($name:ident)*) => {
         [$((stringify!($name), i64::from($name))),*].map(|(name, here)| Number { name: name.to_owned(), c: format!("IBV_{name}"), here })
@@ -111,7 +111,8 @@ fn numbers() -> Vec<Number> {
     numbers
 }
 
-/// What the source of `layout` writes down: `Struct.field` and `CONSTANT`, but for what is only here.
+/// Returns the names that the source of `layout` declares, `Struct.field` and `CONSTANT`, except those that
+/// the header lacks.
 fn written_down() -> Vec<String> {
     let mut names = Vec::new();
     let mut current = "";
@@ -127,12 +128,12 @@ fn written_down() -> Vec<String> {
             names.push(name.to_owned());
         }
     }
-    // The part of the union that is not used: the struct's size is compared.
+    // The unused part of the union: the struct's size is compared.
     names.retain(|name| name != "SendWr.rest");
     names
 }
 
-/// A type of Rust as C writes it, with the name of what has it in between where that is a function.
+/// Returns a Rust type as C writes it; for a function type, `name` goes inside.
 fn in_c(rust: &str, name: &str) -> String {
     let rust = rust.trim();
     if let Some(signature) = rust.strip_prefix("unsafe extern \"C\" fn(") {
@@ -159,7 +160,7 @@ fn in_c(rust: &str, name: &str) -> String {
         "Device" => "struct ibv_device",
         "Context" => "struct ibv_context",
         "DeviceAttr" => "struct ibv_device_attr",
-        // The header hides that the library fills what there was of the struct in version 1.1, and no more.
+        // The header hides that the library fills only the part of the struct that existed in version 1.1.
         "PortAttr" => "struct _compat_ibv_port_attr",
         "Pd" => "struct ibv_pd",
         "Mr" => "struct ibv_mr",
@@ -174,11 +175,11 @@ fn in_c(rust: &str, name: &str) -> String {
     .to_owned()
 }
 
-/// The program that prints the header's numbers, one a line.
+/// Returns the program that prints the header's numbers, one a line.
 fn program(numbers: &[Number]) -> String {
     let mut text = "#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\n".to_owned();
     for (name, signature) in SIGNATURES {
-        // Some are macros too. Declared again by another type, a function is an error.
+        // Some are macros too. A second declaration of a function with another type is an error.
         text += &format!(
             "#undef {name}\nextern {};\n",
             in_c(&signature.split_whitespace().collect::<Vec<_>>().join(" "), name)
@@ -189,7 +190,7 @@ fn program(numbers: &[Number]) -> String {
     text + "    return 0;\n}\n"
 }
 
-/// Runs the C compiler; what it says where it fails.
+/// Runs the C compiler; returns its output if it fails.
 fn compile(folder: &Path, text: &str) -> Result<(), String> {
     let (source, program) = (folder.join("header.c"), folder.join("header"));
     std::fs::write(&source, text).unwrap();

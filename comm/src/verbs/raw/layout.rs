@@ -1,10 +1,11 @@
-//! The parts of libibverbs' C interface that are used, as they lie in memory (rdma-core's
-//! `infiniband/verbs.h`, whose layout is a stable interface since version 1.1).
+//! The parts of libibverbs' C interface in use, as they lie in memory (rdma-core's `infiniband/verbs.h`,
+//! whose layout is a stable interface since version 1.1).
 //!
-//! Here: layouts and numbers, nothing that acts. Not here: the functions (`ffi`), their use (`mod.rs`). Of structs that
-//! the library allocates only the beginning is written down; they are never made or copied here. The numbers are those
-//! that a C compiler gives for the header, on 64-bit Linux: `header` asks it, where there is one. Constants have the
-//! header's names without `IBV_`. The stub of the tests (`tests/verbs-stub`) is compiled from this very file.
+//! Here: layouts and numbers, without behaviour. Not here: the functions (`ffi`), their use (`mod.rs`).
+//! Structs that the library allocates are declared only in part, from their beginning; they are never made or
+//! copied here. The numbers are those that a C compiler gives for the header, on 64-bit Linux: `header`
+//! checks them, where there is a compiler. Constants have the header's names without `IBV_`. The stub of the
+//! tests (`tests/verbs-stub`) is compiled from this very file.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
@@ -80,7 +81,7 @@ pub struct Qp {
     pub qp_num: u32,
 }
 
-/// `struct ibv_device_attr`: what is asked of it.
+/// `struct ibv_device_attr`: the attributes of a device.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct DeviceAttr {

@@ -1,17 +1,17 @@
-//! libibverbs, with a safe face: devices, protection domain, registered memory, completion queues
-//! and channel, queue pairs. The only files of `verbs` with unsafe code are those of this folder.
+//! Safe interface of libibverbs: devices, protection domain, registered memory, completion queues and
+//! channel, queue pairs. The only files of `verbs` with unsafe code are those of this folder.
 //!
-//! Here: what may be called when, and who outlives whom. Not here: layouts (`layout`) and symbols (`ffi`), what
-//! is written where (`link`), which device to take (`survey`).
+//! Here: the allowed order of calls, and lifetimes. Not here: layouts (`layout`) and symbols (`ffi`), the
+//! writes (`link`), the choice of a device (`survey`).
 //!
 //! Invariants
-//! - V1 An object of libibverbs is destroyed once, when its owner here is dropped, and each owner
-//!   holds an `Arc` of what its object depends on: queue pairs their queues and domain, queues their
-//!   channel and context, memory its domain and the mapping. So the order is always right.
+//! - V1 An object of libibverbs is destroyed once, when its owner here is dropped, and each owner holds an
+//!   `Arc` of the objects that its own depends on: queue pairs their queues and domain, queues their channel
+//!   and context, memory its domain and the mapping. So the order is always right.
 //! - V2 The library stays loaded for the life of the process, so its functions stay where they are.
-//! - V3 A device reads and writes registered memory only: regions, which nobody in this process
-//!   touches but by atomics (M2), and which stay mapped until they are no longer registered (V1).
-//! - V4 The objects may be used by several threads at a time: libibverbs locks inside.
+//! - V3 A device only reads and writes registered memory: regions, which this process only touches by atomics
+//!   (M2), and which stay mapped until they are no longer registered (V1).
+//! - V4 Several threads may use the objects at the same time: libibverbs locks inside.
 
 #![allow(unsafe_code)]
 
@@ -39,7 +39,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-/// What the library is called.
+/// File name of the library.
 const LIBRARY: &str = "libibverbs.so.1";
 
 /// The loaded library.
@@ -64,8 +64,8 @@ impl Verbs {
             // SAFETY: `LIBRARY` names the library with the stable interface 1.1 or later.
             let table =
                 unsafe { ffi::Table::find(&library) }.map_err(|error| format!("{LIBRARY} is too old: {error}"))?;
-            // So that a program may start others while memory is pinned; new kernels need no help with that, and where
-            // it is refused only those who fork without exec are concerned.
+            // So that a program may start others while memory is pinned; new kernels need no help with that,
+            // and a refusal only affects programs that fork without exec.
             // SAFETY: called once, before anything else of the library.
             unsafe { (table.fork_init)() };
             Ok(Verbs { table, _library: library })
@@ -74,7 +74,7 @@ impl Verbs {
     }
 }
 
-/// What libibverbs says of a device.
+/// Attributes of a device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeviceLimits {
     pub(super) queue_pairs: usize,
@@ -86,7 +86,7 @@ pub(super) struct DeviceLimits {
     pub(super) ports: u8,
 }
 
-/// What libibverbs says of a port.
+/// Attributes of a port.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PortState {
     /// One of the `PORT_` constants.
@@ -102,13 +102,13 @@ pub(super) struct PortState {
 /// An event that the device reports on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A queue pair cannot go on, by its number, and why.
+    /// A queue pair that failed, by its number, and why.
     QueuePair(u32, &'static str),
     /// A completion queue was too small, or broke.
     Completions,
     /// The device is gone.
     Device,
-    /// Anything that needs no answer.
+    /// Any event that needs no answer.
     Other,
 }
 
@@ -124,7 +124,7 @@ unsafe impl Send for Device {}
 // SAFETY: V4.
 unsafe impl Sync for Device {}
 
-/// Names of the devices that libibverbs finds.
+/// Returns the names of the devices that libibverbs finds.
 pub(super) fn devices() -> Result<Vec<String>, Error> {
     with_devices(|verbs, devices| Ok(devices.iter().map(|device| name_of(verbs, *device)).collect()))
 }
@@ -133,7 +133,7 @@ pub(super) fn devices() -> Result<Vec<String>, Error> {
 fn with_devices<R>(body: impl FnOnce(&'static Verbs, &[*mut ffi::Device]) -> Result<R, Error>) -> Result<R, Error> {
     let verbs = Verbs::load()?;
     let mut count: c_int = 0;
-    // SAFETY: the function writes the count and gives an array of that length, or null.
+    // SAFETY: the function writes the count and returns an array of that length, or null.
     let list = unsafe { (verbs.table.get_device_list)(&raw mut count) };
     let Some(list) = NonNull::new(list) else {
         let error = io::Error::last_os_error();
@@ -146,13 +146,13 @@ fn with_devices<R>(body: impl FnOnce(&'static Verbs, &[*mut ffi::Device]) -> Res
     // SAFETY: as above; the array lives until it is freed below.
     let devices = unsafe { std::slice::from_raw_parts(list.as_ptr(), usize::try_from(count).unwrap_or(0)) };
     let result = body(verbs, devices);
-    // SAFETY: made above, freed once; open devices keep what they need of it.
+    // SAFETY: made above, freed once; open devices keep the parts that they need.
     unsafe { (verbs.table.free_device_list)(list.as_ptr()) };
     result
 }
 
 fn name_of(verbs: &Verbs, device: *mut ffi::Device) -> String {
-    // SAFETY: `device` is of the list, and its name is a C string that lives as long.
+    // SAFETY: `device` is of the list, and its name is a C string that lives as long as the list.
     unsafe { CStr::from_ptr((verbs.table.get_device_name)(device)) }.to_string_lossy().into_owned()
 }
 
@@ -172,7 +172,7 @@ impl Device {
                 ))
             })?;
             let device = Device { verbs, context, name: name.to_owned() };
-            // What is read of events later must not wait.
+            // Later reads of events must not wait.
             rustix::io::ioctl_fionbio(device.events(), true).map_err(Error::system("opening an RDMA device"))?;
             Ok(Arc::new(device))
         })
@@ -212,13 +212,13 @@ impl Device {
         })
     }
 
-    /// The descriptor that is readable when there is an event to take.
+    /// Returns the descriptor that is readable when there is an event to take.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
         // SAFETY: the library keeps it open as long as the context (V1).
         unsafe { BorrowedFd::borrow_raw((*self.context.as_ptr()).async_fd) }
     }
 
-    /// The next event, if there is one; never waits.
+    /// Returns the next event, if there is one; never waits.
     pub(super) fn next_event(&self) -> Option<Event> {
         let mut event = ffi::AsyncEvent { element: 0, event_type: 0 };
         // SAFETY: the context is open, the struct has the header's layout; the descriptor does not block.
@@ -249,12 +249,12 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: V1: what depends on it is gone.
+        // SAFETY: V1: the objects that depend on it are gone.
         unsafe { (self.verbs.table.close_device)(self.context.as_ptr()) };
     }
 }
 
-/// A protection domain: memory and queue pairs of one domain go together.
+/// Protection domain: memory and queue pairs of one domain go together.
 pub(super) struct ProtectionDomain {
     device: Arc<Device>,
     pd: NonNull<ffi::Pd>,
@@ -282,12 +282,12 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// What may be done with registered memory, beside what the device may read of it for the own machine.
+/// Permitted use of registered memory, beside the device's own reads for this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Nothing: writes begin here.
+    /// None: writes begin here.
     Staging,
-    /// What the own machine reads of peers lands here.
+    /// The own machine's reads of peers land here.
     Landing,
     /// Peers write it.
     Written,
@@ -303,22 +303,22 @@ impl Access {
             Access::Staging => 0,
             Access::Landing => ffi::ACCESS_LOCAL_WRITE,
             Access::Written => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE,
-            // Of the own machine's writes too, though its device makes none: so that its own pages are pinned, not the
-            // system's page of zeros.
+            // With local writes too, though the own device makes none: so that the device pins the region's
+            // own pages, not the system's page of zeros.
             Access::Read => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_READ,
             Access::Shared => ffi::ACCESS_LOCAL_WRITE | ffi::ACCESS_REMOTE_WRITE | ffi::ACCESS_REMOTE_READ,
         }
     }
 }
 
-/// A region, or a part of one, that the device may read, and that peers may write and read by it if it was registered
-/// so.
+/// A region, or a part of one, that the device may read, and that peers may write and read by it if it was
+/// registered so.
 pub(super) struct MemoryRegion {
     /// Dropped by hand before the mapping.
     mr: NonNull<ffi::Mr>,
     domain: Arc<ProtectionDomain>,
     region: Arc<Region>,
-    /// Where in the region it begins.
+    /// Its start in the region.
     start: usize,
 }
 
@@ -334,7 +334,7 @@ impl MemoryRegion {
         region: Arc<Region>,
         access: Access,
     ) -> Result<Arc<MemoryRegion>, Error> {
-        // All of it is about to be pinned. Network cards know memory by pages: fewer are found faster.
+        // All of it is about to be pinned. Network cards translate addresses by pages: fewer pages are faster.
         region.ask_for_huge_pages();
         let all = 0..region.bytes();
         MemoryRegion::register_part(domain, region, all, access)
@@ -350,8 +350,8 @@ impl MemoryRegion {
         let verbs = domain.device.verbs;
         check_access(region.bytes(), part.start, part.len(), WORD_BYTES)?;
         let start = region.base().wrapping_add(part.start);
-        // SAFETY: the domain exists; the part lies in the mapping (just checked, M1), which stays until this is dropped
-        // (V3).
+        // SAFETY: the domain exists; the part lies in the mapping (just checked, M1), which stays until this
+        // is dropped (V3).
         let mr = unsafe { (verbs.table.reg_mr)(domain.pd.as_ptr(), start.cast(), part.len(), access.flags()) };
         match NonNull::new(mr) {
             Some(mr) => Ok(Arc::new(MemoryRegion { mr, domain: Arc::clone(domain), region, start: part.start })),
@@ -359,7 +359,7 @@ impl MemoryRegion {
         }
     }
 
-    /// Where peers find its first byte.
+    /// Returns the address of its first byte for peers.
     pub(super) fn address(&self) -> u64 {
         self.region.base().expose_provenance() as u64 + self.start as u64
     }
@@ -390,7 +390,8 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// Why memory could not be pinned, and the cure, which is nearly always the limit on locked memory.
+/// Returns the reason why memory could not be pinned, and the cure, which nearly always concerns the limit on
+/// locked memory.
 fn not_registered(bytes: usize, error: &io::Error) -> Error {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     let reason = match limit {

@@ -1,7 +1,7 @@
 //! Completion channel, completion queues and queue pairs.
 //!
-//! Here: making, connecting, posting, polling. Not here: what completions mean (`worker`,
-//! `io_thread`). Invariants: those of `mod.rs`.
+//! Here: making, connecting, posting, polling. Not here: the meaning of completions (`lane`, `io_thread`).
+//! Invariants: those of `mod.rs`.
 
 use super::{Device, ProtectionDomain, ffi, made, refused};
 use crate::error::Error;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Completions taken in one call.
 const TAKEN_AT_ONCE: usize = 16;
 
-/// Where completion queues announce that something came.
+/// Channel on which completion queues announce completions.
 pub(crate) struct CompletionChannel {
     device: Arc<Device>,
     channel: NonNull<ffi::CompChannel>,
@@ -30,7 +30,7 @@ impl CompletionChannel {
         let channel = unsafe { (device.verbs.table.create_channel)(device.context.as_ptr()) };
         let channel = made(channel, || format!("no completion channel on {}", device.name()))?;
         let channel = CompletionChannel { device: Arc::clone(device), channel };
-        // What is read of it must not wait.
+        // Reads of it must not wait.
         rustix::io::ioctl_fionbio(channel.as_fd(), true).map_err(Error::system("making a completion channel"))?;
         Ok(Arc::new(channel))
     }
@@ -44,7 +44,7 @@ impl CompletionChannel {
         unsafe {
             let is_taken = (table.get_cq_event)(self.channel.as_ptr(), &raw mut queue, &raw mut context) == 0;
             if is_taken {
-                // Each is acknowledged once: a queue cannot be destroyed before.
+                // Each is acknowledged once: a queue cannot be destroyed before that.
                 (table.ack_cq_events)(queue, 1);
             }
             is_taken
@@ -69,17 +69,17 @@ impl Drop for CompletionChannel {
 /// A finished work request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Completion {
-    /// The number it was given.
+    /// Number of the request.
     pub(crate) id: u64,
-    /// One of `enum ibv_wc_status`; `WC_SUCCESS` where all is well.
+    /// One of `enum ibv_wc_status`; `WC_SUCCESS` on success.
     pub(crate) status: u32,
     /// The queue pair it belongs to.
     pub(crate) queue_pair: u32,
-    /// What came with it, if it is a message that was received.
+    /// Number carried by a received message, if it is one.
     pub(crate) received: Option<u32>,
 }
 
-/// Where finished work requests are found.
+/// Queue of finished work requests.
 pub(crate) struct CompletionQueue {
     device: Arc<Device>,
     queue: NonNull<ffi::Cq>,
@@ -92,7 +92,7 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// A queue with room for `entries`, which announces on `channel` if there is one.
+    /// Makes a queue with room for `entries`, which announces on `channel` if there is one.
     pub(crate) fn new(
         device: &Arc<Device>,
         entries: u32,
@@ -109,11 +109,11 @@ impl CompletionQueue {
         Ok(Arc::new(CompletionQueue { device: Arc::clone(device), queue, _channel: channel }))
     }
 
-    /// Hands each completion that is there to `take`; never waits.
+    /// Passes each available completion to `take`; never waits.
     pub(crate) fn poll(&self, take: &mut dyn FnMut(Completion)) -> Result<(), Error> {
         let mut found = [ffi::Wc::default(); TAKEN_AT_ONCE];
         loop {
-            // SAFETY: the queue lives, so does its context; the array has room for what is asked for.
+            // SAFETY: the queue lives, so does its context; the array has room for the requested number.
             let count = unsafe {
                 let poll = (*self.device.context.as_ptr()).ops.poll_cq;
                 poll.map_or(-1, |poll| poll(self.queue.as_ptr(), TAKEN_AT_ONCE as c_int, found.as_mut_ptr()))
@@ -131,7 +131,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Has the next completion announced. What came before has to be polled for after this.
+    /// Has the next completion announced. Earlier completions must be polled for after this.
     pub(crate) fn arm(&self) -> Result<(), Error> {
         // SAFETY: the queue lives, so does its context.
         let code = unsafe {
@@ -153,7 +153,7 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// How many requests a queue pair holds.
+/// Capacity of a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueueSizes {
     pub(crate) sends: u32,
@@ -162,7 +162,7 @@ pub(crate) struct QueueSizes {
     pub(crate) inline_bytes: u32,
 }
 
-/// The way to a peer's queue pair.
+/// Path to a peer's queue pair.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path {
     pub(crate) port: u8,
@@ -197,7 +197,7 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// A queue pair with less room inside its requests than asked for, where the device has less.
+    /// Makes a queue pair, with less inline room than requested where the device has less.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         sends: &Arc<CompletionQueue>,
@@ -243,20 +243,20 @@ impl QueuePair {
         self.inline_bytes as usize
     }
 
-    /// Whether the device says that it places the bytes of a write in the order of their addresses.
+    /// Returns whether the device promises to place the bytes of a write in the order of their addresses.
     pub(crate) fn places_in_order(&self) -> bool {
         let ask = self.domain.device.verbs.table.in_order;
         // SAFETY: V1; the function only looks.
         ask.is_some_and(|ask| unsafe { ask(self.queue.as_ptr(), ffi::WR_RDMA_WRITE, 0) } == 1)
     }
 
-    /// Leaves whatever state it is in, for a second attempt to connect.
+    /// Resets it from any state, for a second attempt to connect.
     pub(crate) fn reset(&self) -> Result<(), Error> {
         let mut attr = ffi::QpAttr { qp_state: ffi::QPS_RESET, ..ffi::QpAttr::default() };
         self.modify(&mut attr, ffi::QP_STATE, "reset")
     }
 
-    /// From reset to "initialised": peers' writes and reads are allowed, and messages can be awaited.
+    /// Moves it from reset to "initialised": peers' writes and reads are allowed, and messages can be awaited.
     pub(crate) fn initialise(&self, port: u8) -> Result<(), Error> {
         let mut attr = ffi::QpAttr {
             qp_state: ffi::QPS_INIT,
@@ -268,14 +268,14 @@ impl QueuePair {
         self.modify(&mut attr, mask, "initialised")
     }
 
-    /// From initialised to ready, along `path`.
+    /// Moves it from initialised to ready, along `path`.
     pub(crate) fn connect(&self, path: &Path) -> Result<(), Error> {
         let mut attr = ffi::QpAttr {
             qp_state: ffi::QPS_RTR,
             path_mtu: path.mtu,
             dest_qp_num: path.peer_queue_pair,
             max_dest_rd_atomic: path.reads_served,
-            min_rnr_timer: 6, // 0.16 ms until a message is sent again for which nothing was posted
+            min_rnr_timer: 6, // 0.16 ms until a message that found no posted receive is sent again
             ah_attr: ffi::AhAttr {
                 grh: ffi::GlobalRoute {
                     dgid: path.peer_gid,
@@ -304,7 +304,7 @@ impl QueuePair {
             qp_state: ffi::QPS_RTS,
             timeout: path.timeout,
             retry_cnt: path.retries,
-            rnr_retry: 7, // for ever: the peer's I/O thread posts anew, and its death shows otherwise
+            rnr_retry: 7, // for ever: the peer's I/O thread posts receives again, and its death shows otherwise
             max_rd_atomic: path.reads_begun,
             ..ffi::QpAttr::default()
         };
@@ -339,8 +339,8 @@ impl QueuePair {
     /// Posts a chain.
     ///
     /// # Safety
-    /// `first` begins a chain of requests that ends with null, each with sources in registered
-    /// memory, all of which stays as it is until this returns.
+    /// `first` begins a chain of requests that ends with null, each with sources in registered memory, all of
+    /// which stays unchanged until this returns.
     pub(super) unsafe fn post_send(&self, first: *mut ffi::SendWr) -> Result<(), Error> {
         let mut bad: *mut ffi::SendWr = std::ptr::null_mut();
         // SAFETY: V1, and the caller's promise; the library copies requests before it returns.

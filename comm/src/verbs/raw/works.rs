@@ -1,8 +1,8 @@
-//! Work requests in the making: a chain for one queue pair, posted in one call.
+//! Work requests under construction: a chain for one queue pair, posted in one call.
 //!
-//! Here: the chain, whose pointers are set when it is posted. Not here: what the device makes of it.
-//! All sources lie in one registered region, checked when they are added, so nothing that the device
-//! or its library reads can be out of range. Nothing is allocated after `new`.
+//! Here: the chain, whose pointers are set when it is posted. Not here: its execution by the device. All
+//! sources lie in one registered region, checked when they are added, so no read of the device or its library
+//! is out of range. Nothing is allocated after `new`.
 
 use super::ffi;
 use super::{MemoryRegion, QueuePair};
@@ -13,13 +13,13 @@ use std::sync::Arc;
 /// A chain of writes, reads and wake messages, with the registered memory its sources lie in.
 pub(crate) struct Works {
     memory: Arc<MemoryRegion>,
-    /// Where reads land, once there are any.
+    /// Memory in which reads land, once there are any.
     landing: Option<Arc<MemoryRegion>>,
     requests: Vec<ffi::SendWr>,
     sources: Vec<ffi::Sge>,
     room: usize,
     inline_bytes: usize,
-    /// High bits of the number of every request, so that a failed one tells whose it was.
+    /// High bits of the number of every request, so that a failed one shows its peer.
     tag: u64,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Works {
 unsafe impl Send for Works {}
 
 impl Works {
-    /// An empty chain with room for `capacity` requests.
+    /// Makes an empty chain with room for `capacity` requests.
     pub(crate) fn new(memory: Arc<MemoryRegion>, capacity: usize, inline_bytes: usize, tag: u64) -> Works {
         let (requests, sources) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
         Works { memory, landing: None, requests, sources, room: capacity, inline_bytes, tag }
@@ -56,8 +56,8 @@ impl Works {
         Ok(())
     }
 
-    /// Adds a read of `bytes` bytes at `remote` under `key`, to land at `offset` of `landing`, which is the same each
-    /// time.
+    /// Adds a read of `bytes` bytes at `remote` under `key`, to land at `offset` of `landing`, which is the
+    /// same each time.
     pub(crate) fn read(
         &mut self,
         landing: &Arc<MemoryRegion>,
@@ -93,7 +93,7 @@ impl Works {
         });
     }
 
-    /// Numbers the last request (below the tag), and has its completion reported.
+    /// Numbers the last request (below the tag), and requests its completion.
     pub(crate) fn sign_last(&mut self, id: u64) {
         if let Some(last) = self.requests.last_mut() {
             last.wr_id = self.tag | id;
@@ -104,7 +104,7 @@ impl Works {
     /// Posts all of the chain to `queue`, and empties it.
     ///
     /// # Errors
-    /// The queue pair takes no requests any more, or not all of these: it is not to be used again.
+    /// The queue pair takes no more requests, or not all of these: it must not be used again.
     pub(crate) fn post(&mut self, queue: &QueuePair) -> Result<(), Error> {
         let requests = self.requests.as_mut_ptr();
         let sources = self.sources.as_mut_ptr();
@@ -117,8 +117,8 @@ impl Works {
         let result = if self.requests.is_empty() {
             Ok(())
         } else {
-            // SAFETY: the chain just linked lies in the two vectors, which are not touched until the call is over;
-            // sources are in range of registered memory that `self` keeps (V3).
+            // SAFETY: the chain just linked lies in the two vectors, which are not touched until the call is
+            // over; sources are in range of registered memory that `self` keeps (V3).
             unsafe { queue.post_send(requests) }
         };
         self.requests.clear();
