@@ -1,5 +1,5 @@
-//! Finds out whether this compiler gives `trust` its strict `NoRef`, without which nothing may travel between machines,
-//! and sets `cfg(noref_auto)` if so. The same question as in `trust/build.rs`, so the same answer.
+//! Checks whether this compiler gives `trust` its strict `NoRef`, without which nothing may travel between machines,
+//! and sets `cfg(noref_auto)` if so. It compiles the same probe as `trust/build.rs`, so both crates agree.
 
 use std::env;
 use std::io::Write;
@@ -18,7 +18,7 @@ fn main() {
     }
 }
 
-/// Compiles the probe under the name of `trust`, which is what `RUSTC_BOOTSTRAP=trust,…` goes by.
+/// Compiles the probe under the crate name `trust`, one of the names in `RUSTC_BOOTSTRAP=trust,…`.
 fn accepts_auto_traits() -> bool {
     let (Some(rustc), Some(out)) = (env::var_os("RUSTC"), env::var_os("OUT_DIR")) else {
         return false;

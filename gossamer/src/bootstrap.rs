@@ -1,12 +1,12 @@
-//! What a launcher tells a process that it starts as one machine of a program: which machine it is, the plan of the
-//! program (`bootstrap/plan.rs`), the control channel, and the shared memory of its host, where the plan has some.
+//! Handover from a launcher to a process that it starts as one machine of a program: the machine's number, the
+//! program's plan (`bootstrap/plan.rs`), the control channel, and the shared memory of its host, where the plan has
+//! some.
 //!
 //! It travels in environment variables (named `GOSSAMER_…`, see below) and in inherited file descriptors. Both
-//! directions are here, so that they cannot drift apart: [`LaunchDescriptor::hand_to`] for the launcher,
-//! [`Bootstrap::from_env`] for the machine. Shared memory has a handover of its own
-//! ([`comm::shm::Segments::hand_to`]), which both of them call. The program's key and the endpoints of the other
-//! machines come over the control channel ([`crate::control`]); starting processes is not here either (package
-//! `gossamer-daemon`).
+//! directions are in this file, so that they cannot drift apart: [`LaunchDescriptor::hand_to`] for the launcher,
+//! [`Bootstrap::from_env`] for the machine. Shared memory has its own handover ([`comm::shm::Segments::hand_to`]),
+//! which both call. The program's key and the endpoints of the other machines come over the control channel
+//! ([`crate::control`]). Starting processes is the job of the package `gossamer-daemon`.
 //!
 //! ```text
 //! GOSSAMER_LAUNCHER   3:4711      version of this protocol, process id of the launcher
@@ -15,12 +15,13 @@
 //! GOSSAMER_CONTROL    5:8:90210   the control channel: descriptor, device, inode
 //! ```
 //!
-//! Who is the machine? The variables cannot be taken out of the environment (a program with threads may read it at any
-//! time), so every process that a machine starts inherits them, and such a *grandchild* may well use gossamer. The
-//! control channel decides. The variable names the device and inode of its socket, and the machine sets close-on-exec
-//! on it as it reads the variables: its children see the variables, but not the socket, and know that the variables
-//! were not meant for them. If the socket is missing although the parent *is* the launcher, somebody in between has
-//! closed it, and that is an error: a program that silently ran as N unrelated processes would be worse.
+//! How does a process know that it is the machine? The variables cannot be removed from the environment (a program with
+//! threads may read it at any time), so every process that a machine starts inherits them, and such a *grandchild* may
+//! well use gossamer. The control channel decides. The variable names the device and inode of its socket, and the
+//! machine sets close-on-exec on the socket as it reads the variables. Its children see the variables but not the
+//! socket, and know that the variables were not meant for them. If the socket is missing although the parent *is* the
+//! launcher, a process in between has closed it. That is an error: a program that silently ran as N unrelated processes
+//! would be worse.
 #![allow(unsafe_code)] // pre_exec
 
 mod heap_bytes;
@@ -52,10 +53,10 @@ pub const PLAN: &str = "GOSSAMER_PLAN";
 /// Name of the variable that names the control channel.
 pub const CONTROL: &str = "GOSSAMER_CONTROL";
 
-/// What Linux allows for one variable (`MAX_ARG_STRLEN`), less its name.
+/// Linux's limit for one variable (`MAX_ARG_STRLEN`), less the variable's name.
 const PLAN_BYTES_MAX: usize = 128 * 1024 - 64;
 
-/// Why the process cannot take its place in the program.
+/// Reason why the process cannot take its place in the program.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
     /// A variable is missing while others are there.
@@ -63,7 +64,7 @@ pub enum BootstrapError {
     Missing {
         /// The missing variable.
         variable: &'static str,
-        /// One that is there.
+        /// A variable that is set.
         present: &'static str,
     },
     /// A variable has a value that no launcher writes.
@@ -73,7 +74,7 @@ pub enum BootstrapError {
         variable: &'static str,
         /// Its value (not UTF-8 replaced).
         value: String,
-        /// What it should be.
+        /// The expected form.
         expected: &'static str,
     },
     /// The launcher speaks another version of the protocol.
@@ -87,7 +88,7 @@ pub enum BootstrapError {
         /// Value of the variable.
         value: String,
     },
-    /// The launcher started this process, but what it passed on did not arrive.
+    /// The launcher started this process, but a descriptor that it passed on did not arrive.
     #[error(
         "file descriptor {fd}, named by the environment variable {variable}={value:?}, did not reach this process: \
          a wrapper between gossamer-launch and the program has closed it; run the program without the wrapper, or \
@@ -107,25 +108,25 @@ pub enum BootstrapError {
     /// The memory of the fabric did not arrive.
     #[error("the memory that gossamer-launch made for this program cannot be used: {0}")]
     Memory(#[from] comm::Error),
-    /// The memory is there, but for another machine or another number of them.
+    /// The memory is there, but for another machine or another number of machines.
     #[error(
         "the plan gives this machine place {place} of {members} in the memory of its host, but the memory is that for \
          place {memory_place} of {memory_members}: {CURE}"
     )]
     Mismatch {
-        /// By the plan.
+        /// Place given by the plan.
         place: usize,
-        /// By the plan.
+        /// Group size given by the plan.
         members: usize,
-        /// By the memory's handover.
+        /// Place given by the memory's handover.
         memory_place: usize,
-        /// By the memory's handover.
+        /// Group size given by the memory's handover.
         memory_members: usize,
     },
     /// The plan of the program makes no sense.
     #[error("the plan of the program makes no sense: {cause}")]
     Plan {
-        /// What is wrong with it, and the cure.
+        /// The mistake, and the cure.
         cause: String,
     },
     /// A system call on an inherited descriptor failed.
@@ -133,35 +134,35 @@ pub enum BootstrapError {
     Descriptor {
         /// The descriptor.
         fd: RawFd,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 const CURE: &str = "start the program with gossamer-launch, or unset all variables that start with GOSSAMER_";
 
-/// What the launcher told this machine.
+/// Handover that this machine received from its launcher.
 #[derive(Debug)]
 pub struct Bootstrap {
-    /// Which machine of the program this is, from 0; one of the plan's.
+    /// Number of this machine, from 0; one of the plan's.
     pub machine: u16,
-    /// The plan of the program; it was checked.
+    /// The plan of the program, already checked.
     pub plan: Plan,
-    /// The memory that this machine shares with others of its host, if the plan has it do so
-    /// ([`Plan::memory_group`]); machine numbers in it are places in that group.
+    /// The memory that this machine shares with others of its host, if the plan says so ([`Plan::memory_group`]);
+    /// machine numbers in it are places in that group.
     pub memory: Option<shm::Bootstrap>,
     /// The channel to the launcher.
     pub control: Control,
 }
 
 impl Bootstrap {
-    /// Takes over what the launcher left for this process; `None` when no launcher did: run as one process.
+    /// Takes over the launcher's handover to this process; `None` without a launcher: run as one process.
     ///
-    /// Sets close-on-exec on the descriptors. To be called once, before the program starts processes that might use
-    /// gossamer themselves (`gossamer::main` does it).
+    /// Sets close-on-exec on the descriptors. Call it once, before the program starts processes that might use gossamer
+    /// themselves (`gossamer::main` does).
     ///
     /// # Errors
-    /// When variables are there but broken, or the descriptors were closed on the way, or on a second call. The text
+    /// If variables are there but broken, if the descriptors were closed on the way, or on a second call. The text
     /// names the variable, its value and the cure.
     ///
     /// ```
@@ -199,19 +200,19 @@ fn take_memory(machine: u16, group: &[u16]) -> Result<shm::Bootstrap, BootstrapE
 /// Launch descriptor: a place in a program, for a process that is about to start.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchDescriptor<'a> {
-    /// Which machine the process will be.
+    /// Number of the machine that the process will be.
     pub machine: u16,
     /// The plan, the same for all machines of the program.
     pub plan: &'a Plan,
-    /// The memory of the machines of this machine's [`Plan::memory_group`], the same for each of them: made once by
+    /// The memory of this machine's [`Plan::memory_group`], the same for each member: made once by
     /// [`comm::shm::create`]. `None` where that group is empty.
     pub memory: Option<&'a shm::Segments>,
 }
 
 impl LaunchDescriptor<'_> {
-    /// Makes the child that `command` will spawn this machine of the program, and returns the launcher's end of its
-    /// control channel. The command is to be spawned once, by the process that calls this, and dropped then: it holds
-    /// the machine's end.
+    /// Turns the child that `command` will spawn into this machine of the program, and returns the launcher's end of
+    /// its control channel. The caller's process spawns the command once and then drops it: the command holds the
+    /// machine's end.
     ///
     /// ```
     /// use gossamer::bootstrap::{FabricChoice, Plan, LaunchDescriptor};
@@ -226,8 +227,8 @@ impl LaunchDescriptor<'_> {
     /// ```
     ///
     /// # Errors
-    /// `InvalidInput` when plan, machine and memory do not fit together, or the plan is too long for the environment;
-    /// others when the process has no file descriptors left.
+    /// `InvalidInput` if plan, machine and memory do not fit together, or if the plan is too long for the environment;
+    /// other errors if the process has no file descriptors left.
     pub fn hand_to(&self, command: &mut Command) -> io::Result<Control> {
         let (theirs, ours) = Control::pair()?;
         for (name, value) in self.variables(&theirs)? {
@@ -242,7 +243,7 @@ impl LaunchDescriptor<'_> {
         Ok(ours)
     }
 
-    /// The variables to set.
+    /// Returns the variables to set.
     fn variables(&self, control: &Control) -> io::Result<[(&'static str, String); 4]> {
         self.plan.check().map_err(invalid)?;
         self.place()?;
@@ -260,7 +261,7 @@ impl LaunchDescriptor<'_> {
         ])
     }
 
-    /// The machine's place in its memory group; 0 where there is none.
+    /// Returns the machine's place in its memory group; 0 without a group.
     fn place(&self) -> io::Result<usize> {
         if usize::from(self.machine) >= self.plan.machines.len() {
             return Err(invalid(format!("the plan has no machine {}", self.machine)));
@@ -278,7 +279,7 @@ fn invalid(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
     io::Error::new(io::ErrorKind::InvalidInput, cause)
 }
 
-/// The variables, understood but not yet believed.
+/// Parsed variables; the control channel is not checked yet.
 #[derive(Debug)]
 struct Variables {
     launcher: i32,
@@ -322,7 +323,7 @@ impl Variables {
         Ok(Some(Variables { launcher, machine, plan, control, control_text }))
     }
 
-    /// The control channel, if these variables were meant for this process.
+    /// Returns the control channel, if these variables were meant for this process.
     fn take_control(&self, parent: Option<Pid>) -> Result<Option<Control>, BootstrapError> {
         match self.control.presence() {
             Presence::Inherited => self.control.take().map(Control::from_socket).map(Some),
@@ -330,7 +331,7 @@ impl Variables {
             Presence::Absent if parent.map(|pid| pid.as_raw_nonzero().get()) == Some(self.launcher) => {
                 Err(BootstrapError::Closed { fd: self.control.fd, variable: CONTROL, value: self.control_text.clone() })
             }
-            Presence::Absent => Ok(None), // a grandchild: the variables were its parent's
+            Presence::Absent => Ok(None), // grandchild: the variables were its parent's
         }
     }
 }

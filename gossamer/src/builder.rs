@@ -1,22 +1,20 @@
-//! Settings with which a program starts.
-//!
-//! Here: what can be set, and its default. Not here: the start (`start`).
+//! Settings with which a program starts, and their defaults. The start itself is in `start`.
 
 use crate::start::start;
 
-/// Stack of a fiber unless set. Only touched pages cost memory.
+/// Default stack size of a fiber. Only touched pages cost memory.
 const STACK_BYTES: usize = 1 << 20;
 
-/// The start of a program with other settings than those of [`main`](crate::main). All machines run the same program,
-/// so all have the same settings.
+/// Start of a program with other settings than those of [`main`](crate::main). All machines run the same program, so
+/// all have the same settings.
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) stack_bytes: usize,
-    /// Whether each machine has a keeper (`keeper.rs`).
+    /// Whether each machine has a page server's worker (`keeper.rs`).
     pub(crate) has_keepers: bool,
 }
 
-/// A start with settings of its own; [`Builder::main`] is the start itself.
+/// Returns a start with the default settings; [`Builder::main`] starts the program.
 ///
 /// ```
 /// fn gsm_main() {
@@ -31,8 +29,8 @@ pub fn builder() -> Builder {
 }
 
 impl Builder {
-    /// Bytes of each fiber's stack, `gsm_main`'s included, rounded up to pages; 1 MiB unless set. Only touched pages
-    /// cost memory. A fiber that needs more than it has ends the process with a message that names it.
+    /// Sets the bytes of each fiber's stack, `gsm_main`'s included, rounded up to pages; 1 MiB unless set. Only touched
+    /// pages cost memory. A fiber that overflows its stack ends the process with a message that names it.
     ///
     /// Example: at [`builder`].
     pub fn stack_bytes(mut self, stack_bytes: usize) -> Self {
@@ -40,10 +38,10 @@ impl Builder {
         self
     }
 
-    /// As [`main`](crate::main), with these settings.
+    /// Runs the program as [`main`](crate::main) does, with these settings.
     ///
     /// # Panics, exits
-    /// As [`main`](crate::main). A setting that is out of range is told, and the process ends with status 70.
+    /// As [`main`](crate::main). A setting out of range is reported, and the process ends with status 70.
     ///
     /// Example: at [`builder`].
     pub fn main<F: FnOnce() + Send + 'static>(self, gsm_main: F, threads: usize) {

@@ -1,10 +1,10 @@
-//! What this process says on stderr about itself.
+//! Messages of this process about itself on stderr.
 
 use std::fmt::Arguments;
 
-/// One line, in one write: the process may be ended at any moment, and half a line tells nobody anything. Without the
-/// lock of the standard library, which a thread may have that stands still in the middle of a line that it prints.
+/// Writes one line in one write: the process may be ended at any moment, and half a line helps nobody. It does not take
+/// the standard library's lock, which may be held by a thread suspended in the middle of printing a line.
 pub(crate) fn complain(what: Arguments<'_>) {
     let line = format!("gossamer: {what}\n");
-    let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes()); // nobody reads it
+    let _ = rustix::io::write(rustix::stdio::stderr(), line.as_bytes()); // stderr may have no reader
 }

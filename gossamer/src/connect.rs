@@ -1,13 +1,13 @@
 //! From the launch descriptor to an open fabric: how the machines of a program find one another.
 //!
-//! 1. what others need to reach this machine, its *endpoint*, goes to the launcher
+//! 1. this machine sends its *endpoint*, which others need to reach it, to the launcher
 //! 2. the launcher answers with the program's key and the endpoints of all others
-//! 3. the workers of each machine follow from the plan and the endpoints, the layout of all regions from them
-//! 4. the fabric is opened; everyone says hello over it: are all the same program?
+//! 3. the workers of each machine follow from the plan and the endpoints, the layout of all regions from the workers
+//! 4. the fabric is opened; all machines exchange hellos over it, which tell whether all run the same program
 //!
-//! Each step has until the plan's time for the start is over, and says which machine it was waiting for.
+//! All steps share the plan's time limit for the start. An error names the machine that was waited for.
 //!
-//! Invariant: all machines compute workers and layout from the same plan and the same endpoints; the hello would tell.
+//! Invariant: all machines compute workers and layout from the same plan and the same endpoints; the hellos verify it.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -32,24 +32,24 @@ use crate::rack::Transport;
 use crate::remote::{Hello, Image, Layout, Slots, exchange};
 use crate::workers::{self, Asked};
 
-/// Endpoint descriptor of a machine: what the others must know to connect to it.
+/// Endpoint descriptor of a machine: the data that others need to connect to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Endpoint {
-    /// The cores it may use.
+    /// Number of cores it may use.
     cores: u16,
-    /// Where it listens, if it is to be reached by TCP.
+    /// Address on which it listens, if it is to be reached by TCP.
     tcp: Option<SocketAddr>,
-    /// What it offers, if it may be reached by RDMA.
+    /// Its RDMA offer, if it may be reached by RDMA.
     verbs: Option<Offer>,
 }
 
-/// A machine that is connected to all others.
+/// Machine that is connected to all others.
 pub(crate) struct Connected {
     pub(crate) fabric: Arc<dyn Fabric>,
     pub(crate) layout: Arc<Layout>,
-    /// What the machines say of themselves, by machine.
+    /// The hellos of all machines, by machine.
     pub(crate) hellos: Vec<Hello>,
-    /// How each is reached from here.
+    /// Transport from here to each machine.
     pub(crate) transports: Vec<Transport>,
 }
 
@@ -140,7 +140,7 @@ fn gather(
                 }
                 *place = Some(Endpoint::decode(&bytes).ok_or(bad("it is none of this version of gossamer"))?);
             }
-            // The sender goes only with the whole process, so this is the time's end.
+            // The sender lives as long as the process, so this error is the deadline.
             Err(_) => {
                 let missing = (0u16..).zip(&endpoints).filter(|(_, endpoint)| endpoint.is_none());
                 let missing: Vec<String> = missing.map(|(machine, _)| name(plan, machine)).collect();
@@ -151,7 +151,7 @@ fn gather(
     }
 }
 
-/// "machine 3 on beta"
+/// Returns a machine's name in messages: "machine 3 on beta".
 pub(crate) fn name(plan: &Plan, machine: u16) -> String {
     match plan.machines.get(usize::from(machine)) {
         Some(_) => format!("machine {machine} on {}", plan.host_of(machine).name),
@@ -159,7 +159,7 @@ pub(crate) fn name(plan: &Plan, machine: u16) -> String {
     }
 }
 
-/// How `peer` is reached from `own`.
+/// Returns the transport by which `own` reaches `peer`.
 fn transport(plan: &Plan, own: u16, peer: u16) -> Transport {
     match plan.fabric {
         _ if own == peer => Transport::Here,
@@ -169,18 +169,18 @@ fn transport(plan: &Plan, own: u16, peer: u16) -> Transport {
     }
 }
 
-/// Where the machines of other hosts, or those of this one by TCP, will connect to.
+/// Opens the listener to which machines of other hosts, or those of this one by TCP, will connect.
 fn listen(own: u16, plan: &Plan) -> Result<Listener, StartError> {
     let listener = Listener::bind(SocketAddr::new(plan.host_of(own).bind, 0));
     let listener = listener.map_err(|error| StartError::fabric(error, plan))?;
     let silence = Duration::from_millis(plan.silence_ms);
-    // The clock is looked at with each heartbeat, and what was heard in between counts from then: so with the limit
-    // of 3 s silence is told 2.5 to 3.25 s after its begin, as that of a host is by its launcher.
+    // The clock is checked at each heartbeat, and traffic heard in between counts from that check. So with the limit of
+    // 3 s silence is reported 2.5 to 3.25 s after it began, as a launcher reports that of a host.
     let heartbeat = silence / 12;
     Ok(listener.with_limits(Limits { heartbeat, silence: silence.saturating_sub(heartbeat) }))
 }
 
-/// What the fabrics of this machine are made of.
+/// Inputs from which the fabrics of this machine are made.
 struct Parts<'a> {
     own: MachineId,
     plan: &'a Plan,
@@ -191,8 +191,9 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// One fabric where all others are reached by the same transport; else one for each, put together; and the
-    /// transports. All machines open shared memory first, then RDMA, so nobody waits in a circle.
+    /// Opens one fabric where all others are reached by the same transport, else one for each transport, joined into a
+    /// mixed fabric. Returns it with the transports. All machines open shared memory first, then RDMA, so no cycle of
+    /// waiters can form.
     fn open(
         &self,
         memory: Option<shm::Bootstrap>,
@@ -234,7 +235,8 @@ impl Parts<'_> {
         Ok((fabric, transports))
     }
 
-    /// Says in one line who is reached by TCP although both have devices; of two machines the first says it.
+    /// Names in one line the peers that are reached by TCP although both sides have devices; the lower-numbered machine
+    /// of a pair reports it.
     fn warn(&self, missing: &[(MachineId, comm::Error)]) {
         let told: Vec<String> = missing
             .iter()
@@ -247,7 +249,7 @@ impl Parts<'_> {
                 "gossamer: {own} and these have RDMA devices that do not reach one another, and take TCP: {told}; name \
                  the right devices under `rdma:` in rack.yaml, or write `fabric: tcp`\n"
             );
-            let _ = std::io::stderr().write_all(line.as_bytes()); // nobody reads it: the program runs all the same
+            let _ = std::io::stderr().write_all(line.as_bytes()); // the program runs even if the line has no reader
         }
     }
 

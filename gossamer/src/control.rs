@@ -1,11 +1,10 @@
-//! The control channel between a machine and whoever started it: the messages and their bytes; the socket is in
-//! `channel`.
+//! Control channel between a machine and its launcher: the messages and their bytes. The socket is in `channel`.
 //!
 //! Both sides use this file: a machine holds the [`Control`] that its [`Bootstrap`](crate::bootstrap::Bootstrap)
-//! carried, the launcher holds the other end. What either side *does* on a message is not here.
+//! carried, the launcher holds the other end. The actions that follow on a message are elsewhere.
 //!
 //! Invariants: one message is one packet, at most [`MAX_MESSAGE_BYTES`] long; its first byte is the protocol's
-//! version and its second the kind. The order of a healthy program is
+//! version and its second the kind. The order in a healthy program is
 //!
 //! ```text
 //! machine -> launcher   Endpoint(bytes)           once: how the other machines find this one
@@ -16,23 +15,22 @@
 //! launcher -> machine   End(reason)               at most once: stop, and exit with status 0
 //! ```
 //!
-//! and of one that is not, at any time:
+//! and in one that fails, at any time:
 //!
 //! ```text
 //! machine -> launcher   Failed(reason)            this machine cannot go on, and why
 //! machine -> launcher   Lost(machine, reason)     it has lost another machine, which may be news to the launcher or not
 //! ```
 //!
-//! and while somebody watches the program (`view`), once it runs:
+//! and while the program is watched (`view`), once it runs:
 //!
 //! ```text
 //! launcher -> machine   Look(ask, what)           what do you do? The number tells one question from another
 //! machine -> launcher   Seen(ask, is_last, bytes) the answer, in as many parts as it takes
 //! ```
 //!
-//! The *launcher* is whoever started the process: `gossamer-launch`, or a part of a host's daemon. It passes
-//! endpoints and the key on and looks inside neither. End of file on either side means that the other process is
-//! gone.
+//! The *launcher* is the process that started the machine: `gossamer-launch`, or a part of a host's daemon. It passes
+//! endpoints and the key on without looking inside. End of file on either side means that the other process is gone.
 
 mod channel;
 mod look;
@@ -47,13 +45,13 @@ pub use look::Look;
 /// Version of the messages and of the bootstrap variables. Both sides must have the same.
 pub const PROTOCOL_VERSION: u8 = 4;
 
-/// The longest packet, in bytes; a longer one is an error.
+/// Longest packet, in bytes; a longer one is an error.
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024;
-/// The longest endpoint, in bytes.
+/// Longest endpoint, in bytes.
 pub const MAX_ENDPOINT_BYTES: usize = 16 * 1024;
-/// The longest part of an answer to [`Message::Look`], in bytes.
+/// Longest part of an answer to [`Message::Look`], in bytes.
 pub const MAX_SEEN_BYTES: usize = 24 * 1024;
-/// The longest text, in bytes. Longer ones are cut when they are sent.
+/// Longest text, in bytes. Longer ones are cut when they are sent.
 pub const MAX_TEXT_BYTES: usize = 4000;
 
 const READY: u8 = 1;
@@ -67,7 +65,7 @@ const LOST: u8 = 8;
 const LOOK: u8 = 9;
 const SEEN: u8 = 10;
 
-/// What the two sides say to each other.
+/// Message between a machine and its launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// Machine to launcher: how the other machines find this one.
@@ -77,23 +75,22 @@ pub enum Message {
     },
     /// Launcher to machine: the key of the program.
     Secret {
-        /// The same for all its machines, made afresh for each program; it is not printed.
+        /// The same for all machines, made anew for each program; it is never printed.
         key: Key,
     },
     /// Launcher to machine: the endpoint of another machine.
     Peer {
-        /// Which machine.
+        /// Number of the other machine.
         machine: u16,
-        /// As it came.
+        /// The endpoint, unchanged.
         endpoint: Vec<u8>,
     },
-    /// Machine to launcher: gossamer runs in this process. Carries the process id, which differs from the one the
+    /// Machine to launcher: gossamer runs in this process. Carries the process id, which differs from the one that the
     /// launcher knows where the program runs behind a wrapper (`perf stat PROGRAM`).
     Ready {
         /// Process id of the machine.
         pid: u32,
-        /// Bytes of the slots in its memory, by the layout of the program (thesis 3.2.8); what of them is in use is
-        /// less.
+        /// Bytes of the slots in its memory, by the layout of the program (thesis 3.2.8); fewer are in use.
         slots_bytes: u64,
     },
     /// Machine 0 to launcher: `gsm_main` has returned; the program ends with this exit status.
@@ -109,21 +106,21 @@ pub enum Message {
     /// Machine to launcher: this machine cannot reach another one any more. The launcher may know a better cause, or
     /// hear of it soon (that machine's death); the machine waits for `End`.
     Lost {
-        /// Which machine is lost.
+        /// Number of the lost machine.
         machine: u16,
-        /// What the fabric says about it.
+        /// The fabric's reason.
         reason: String,
     },
-    /// Launcher to machine: somebody watches the program.
+    /// Launcher to machine: a viewer asks about the program.
     Look {
-        /// Comes back with the answer.
+        /// Number of the question; the answer carries it too.
         ask: u32,
-        /// What they want to know.
+        /// The question.
         look: Look,
     },
     /// Machine to launcher: a part of the answer.
     Seen {
-        /// As it came.
+        /// Number of the question.
         ask: u32,
         /// Nothing more follows.
         is_last: bool,
@@ -137,7 +134,7 @@ pub enum Message {
     },
 }
 
-/// Why a message could not be sent or understood.
+/// Error of sending or decoding a message.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// The socket failed; `BrokenPipe` means that the other process is gone.
@@ -154,17 +151,18 @@ pub enum ControlError {
     Malformed {
         /// Length of the packet in bytes.
         bytes: usize,
-        /// What is wrong with it.
+        /// The defect.
         what: &'static str,
     },
 }
 
 impl Message {
-    /// The packet of this message, at most [`MAX_MESSAGE_BYTES`] long; a longer reason is cut at a character.
+    /// Returns the packet of this message, at most [`MAX_MESSAGE_BYTES`] long; a longer reason is cut at a character
+    /// boundary.
     ///
     /// # Panics
-    /// If an endpoint is longer than [`MAX_ENDPOINT_BYTES`], or an answer than [`MAX_SEEN_BYTES`]: no machine makes
-    /// such.
+    /// If an endpoint is longer than [`MAX_ENDPOINT_BYTES`], or an answer longer than [`MAX_SEEN_BYTES`]: no machine
+    /// makes such.
     ///
     /// ```
     /// use gossamer::control::Message;
@@ -223,10 +221,10 @@ impl Message {
         bytes
     }
 
-    /// The message in a packet.
+    /// Decodes the message in a packet.
     ///
     /// # Errors
-    /// [`ControlError::Version`] or [`ControlError::Malformed`]; never panics, whatever the bytes are.
+    /// [`ControlError::Version`] or [`ControlError::Malformed`]. Never panics, for any bytes.
     ///
     /// ```
     /// use gossamer::control::{ControlError, Message, PROTOCOL_VERSION};

@@ -1,5 +1,5 @@
-//! A program that is started by hand on the controller, with `GOSSAMER_RACK` naming a rack: it becomes `gossamer-launch
-//! run`, which starts it on that rack (thesis 3.2.2). Nothing else of a launcher is here.
+//! Start by hand on the controller, with `GOSSAMER_RACK` naming a rack: the process becomes `gossamer-launch run`,
+//! which starts the program on that rack (thesis 3.2.2). The rest of the launcher is in `gossamer-daemon`.
 
 use std::env;
 use std::ffi::OsString;
@@ -14,8 +14,9 @@ use crate::error::StartError;
 pub(crate) const RACK: &str = "GOSSAMER_RACK";
 const LAUNCH: &str = "gossamer-launch";
 
-/// Becomes the launcher of this program, if the user wants it on a rack; returns if not, or if that fails. A process
-/// that a machine has started inherits the variable, but is meant by it no more than by the others.
+/// Replaces this process by the launcher of this program, if `GOSSAMER_RACK` names a rack; returns if not, or if that
+/// fails. A process that a machine has started inherits the variable, but it is meant for that process as little as the
+/// launcher's other variables.
 pub(crate) fn become_launcher() -> Result<(), StartError> {
     let Some(rack) = env::var_os(RACK).filter(|rack| !rack.is_empty()) else { return Ok(()) };
     if env::var_os(LAUNCHER).is_some() {
@@ -36,7 +37,7 @@ pub(crate) fn become_launcher() -> Result<(), StartError> {
     }))
 }
 
-/// The launcher in the folder of the program, where a build puts both.
+/// Returns the launcher in the program's folder, where a build puts both.
 fn beside(program: &Path) -> Option<PathBuf> {
     Some(program.with_file_name(LAUNCH)).filter(|path| path.is_file())
 }

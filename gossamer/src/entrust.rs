@@ -1,4 +1,4 @@
-//! Entrusting to places of the rack.
+//! Entrusting values to places of the rack.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,7 +27,8 @@ pub fn entrust<T: Send + 'static>(value: T) -> Trust<T> {
     program().next_entrust().entrust(value)
 }
 
-/// Entrusts a value to the worker at a place; to another machine it travels serialised (serde), and the caller waits.
+/// Entrusts a value to the worker at a place. A value for another machine travels serialised (serde), and the caller
+/// waits.
 ///
 /// ```
 /// gossamer::main(
@@ -52,7 +53,7 @@ where
     if place.machine == program().rack.machine {
         return place.trustee().entrust(value);
     }
-    // The value lands in a property of its own, and is entrusted from there, where it is at home.
+    // The value arrives in a property of its own, and is entrusted from there, by the worker that owns it.
     let landing = entrust_with(place, || None::<T>);
     landing.apply_with(|landed, value| *landed = Some(value), value);
     landing.apply(|landed| match landed.take() {
@@ -61,8 +62,8 @@ where
     })
 }
 
-/// Entrusts what `make` makes at a place. For values that cannot travel: what they are made from is captured, and may
-/// hold no references or pointers ([`NoRef`]). The caller waits until the value is made.
+/// Entrusts the result of `make`, which runs at a place: for values that cannot travel. `make` may capture no
+/// references or pointers ([`NoRef`]). The caller waits until the value is made.
 ///
 /// ```
 /// use std::collections::HashMap;

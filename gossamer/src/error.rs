@@ -1,4 +1,4 @@
-//! Why a program cannot start on this machine. What can go wrong with a request is [`crate::Error`].
+//! Reasons why a program cannot start on this machine. Errors of requests are [`crate::Error`].
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use crate::bootstrap::{BootstrapError, Plan};
 use crate::connect::name;
 use crate::meet::MeetError;
 
-/// What can go wrong between the start of the process and that of `gsm_main`.
+/// Error between the start of the process and that of `gsm_main`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
@@ -16,7 +16,7 @@ pub(crate) enum StartError {
     #[error("the machines cannot be connected: {source}{place}")]
     Fabric {
         source: comm::Error,
-        /// On which host the machine is that it is about, where there are several.
+        /// Host of the machine concerned, where there are several hosts.
         place: String,
     },
     #[error(
@@ -61,12 +61,12 @@ pub(crate) enum StartError {
 }
 
 impl StartError {
-    /// The machine whose loss is all that went wrong: its own end, of which the launcher will hear, is the better
-    /// cause.
+    /// Returns the machine whose loss alone is the error: the cause of that machine's end, which the launcher will
+    /// hear, is the better one.
     pub(crate) fn lost(&self) -> Option<u16> {
         match self {
             StartError::NoHello { machine, is_lost: true, .. } => Some(*machine),
-            // It has given its endpoint, so it was there, and listening.
+            // It has sent its endpoint, so it was up and listening.
             StartError::Fabric {
                 source: comm::Error::PeerLost { machine } | comm::Error::Unreachable { machine, .. },
                 ..
@@ -75,7 +75,7 @@ impl StartError {
         }
     }
 
-    /// What went wrong with the fabric, with the host of the machine that it is about.
+    /// Wraps an error of the fabric, with the host of the machine concerned.
     pub(crate) fn fabric(source: comm::Error, plan: &Plan) -> StartError {
         let machine = match &source {
             comm::Error::PeerMissing { machine, .. }

@@ -1,10 +1,10 @@
-//! The end of this machine when it cannot go on, or is told to end: the launcher is told why, and the process ends at
-//! once. All machines of a program share one fate; ending the others is the launcher's part.
+//! End of this machine when it cannot go on or is told to end: it reports the reason to the launcher, and the process
+//! ends at once. All machines of a program share one fate; the launcher ends the others.
 //!
-//! Two threads keep watch: one hears the launcher (`listen`), one the fabric (`watch`). A peer that dies is told to
-//! the launcher, which mostly knows the better cause and answers with `End`; where no answer comes this machine ends
-//! by itself. At the end of the program machine 0 leaves the fabric in order before it says that it has finished. The
-//! others are ended by their launcher at any time; whoever sees that as a death tells the launcher, which knows
+//! Two threads keep watch: one on the launcher (`listen`), one on the fabric (`watch`). The death of a peer is reported
+//! to the launcher, which mostly knows the better cause and answers with `End`; without an answer this machine ends by
+//! itself. At the end of the program machine 0 leaves the fabric in order before it reports that it has finished. The
+//! launcher ends the others at any time; a peer that takes this for a death reports it to the launcher, which knows
 //! better.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,12 +25,12 @@ use crate::view::answer::Answers;
 
 /// Exit status when this machine cannot go on (`EX_SOFTWARE` of sysexits.h).
 const FAILURE_STATUS: i32 = 70;
-/// Exit status of a program whose `gsm_main` panicked, as of any Rust program.
+/// Exit status of a program after a panic of `gsm_main`, as of any Rust program.
 pub(crate) const PANIC_STATUS: u8 = 101;
-/// How long a machine that has lost a peer waits to be ended by its launcher.
+/// Time for which a machine that has lost a peer waits for its launcher to end it.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the launcher says while the program starts.
+/// Messages of the launcher while the program starts.
 #[derive(Debug)]
 pub(crate) enum News {
     /// The key of the program.
@@ -41,22 +41,22 @@ pub(crate) enum News {
 
 struct FateSharing {
     control: Arc<Control>,
-    /// This machine has said that the program is over: what becomes of the others no longer matters.
+    /// This machine has reported that the program is over: the fate of the others no longer matters.
     is_over: AtomicBool,
-    /// Once it is open.
+    /// Set once the fabric is open.
     fabric: OnceLock<Weak<dyn Fabric>>,
 }
 
 static FATE_SHARING: OnceLock<FateSharing> = OnceLock::new();
 
-/// Ends the process with this cause, and with it the program. If a peer has died, that is the cause behind it.
+/// Ends the process with this cause, and with it the program. If a peer has died, its loss is reported as the cause.
 pub(crate) fn end(cause: &str) -> ! {
     if let Some((peer, reason)) = lost_peer() {
         report_loss(peer, &reason.unwrap_or_else(|| cause.to_owned()));
     }
     complain(format_args!("{cause}"));
     if let Some(sharing) = FATE_SHARING.get() {
-        // If the launcher has gone there is nobody left to tell.
+        // If the launcher has gone there is no receiver.
         let _ = sharing.control.send(&Message::Failed { reason: cause.to_owned() });
         meet::last_words();
     }
@@ -71,7 +71,7 @@ pub(crate) fn fail_to_start(error: &StartError) -> ! {
     end(&error.to_string())
 }
 
-/// From here on the process ends when the launcher says so, or has gone. Returns what else the launcher says.
+/// From here on the process ends when the launcher says so, or has gone. Returns the launcher's other messages.
 pub(crate) fn share(control: Control) -> std::io::Result<(Arc<Control>, Receiver<News>)> {
     let control = Arc::new(control);
     let sharing =
@@ -85,20 +85,20 @@ pub(crate) fn share(control: Control) -> std::io::Result<(Arc<Control>, Receiver
     Ok((control, news))
 }
 
-/// The thread that watches the peers.
+/// Thread that watches the peers.
 #[derive(Debug)]
 pub(crate) struct Watch {
     thread: JoinHandle<()>,
 }
 
-/// From here on the process ends when a peer dies.
+/// Starts the watch: from here on the process ends when a peer dies.
 pub(crate) fn watch(fabric: &Arc<dyn Fabric>) -> std::io::Result<Watch> {
     if let Some(sharing) = FATE_SHARING.get() {
         let _ = sharing.fabric.set(Arc::downgrade(fabric)); // a process opens one fabric
     }
     let fabric = Arc::clone(fabric);
     let keep_watch = move || match fabric.watch(Duration::MAX) {
-        Ok(None) => {} // it was ended
+        Ok(None) => {} // the watch was ended
         Ok(Some(peer)) => {
             let reason = fabric.cause(peer).unwrap_or_else(|| "it has ended".to_owned());
             report_loss(peer.0, &reason);
@@ -109,16 +109,15 @@ pub(crate) fn watch(fabric: &Arc<dyn Fabric>) -> std::io::Result<Watch> {
     Ok(Watch { thread })
 }
 
-/// Says that the program is over, with this exit status: to the peers by leaving the fabric, which nobody else on this
-/// machine holds any more, then to the launcher.
+/// Reports that the program is over, with this exit status: to the peers by leaving the fabric, which nothing else on
+/// this machine holds any more, then to the launcher.
 pub(crate) fn finish(fabric: Arc<dyn Fabric>, watch: Watch, control: &Control, status: u8) {
     if let Some(sharing) = FATE_SHARING.get() {
-        // Relaxed: what the other threads do about it comes after `end_watch` and `send`, which order more than any
-        // store.
+        // Relaxed: the other threads' reactions come after `end_watch` and `send`, which order more than any store.
         sharing.is_over.store(true, Ordering::Relaxed);
     }
     fabric.end_watch();
-    let _ = watch.thread.join(); // whatever it has seen no longer matters
+    let _ = watch.thread.join(); // a loss that it has seen no longer matters
     drop(fabric);
     if let Err(error) = control.send(&Message::Finished { status }) {
         complain(format_args!("the launcher cannot be told of the end: {error}"));
@@ -130,7 +129,7 @@ fn is_over() -> bool {
     FATE_SHARING.get().is_some_and(|sharing| sharing.is_over.load(Ordering::Relaxed))
 }
 
-/// A peer that has died, and what the fabric says about it.
+/// Returns a peer that has died, with the fabric's reason.
 fn lost_peer() -> Option<(u16, Option<String>)> {
     let fabric = FATE_SHARING.get()?.fabric.get()?.upgrade()?;
     let mut peers = (0..fabric.machines()).map(MachineId).filter(|peer| *peer != fabric.machine());
@@ -138,7 +137,7 @@ fn lost_peer() -> Option<(u16, Option<String>)> {
     Some((peer.0, fabric.cause(peer)))
 }
 
-/// Tells the launcher that a peer is lost, and waits to be ended. Ends the process if that takes too long; returns
+/// Reports the loss of a peer to the launcher, and waits to be ended. Ends the process if that takes too long; returns
 /// only if the program is over.
 fn report_loss(peer: u16, reason: &str) {
     let Some(sharing) = FATE_SHARING.get() else { return };
@@ -164,7 +163,7 @@ fn report_loss(peer: u16, reason: &str) {
 fn listen(control: &Arc<Control>, news: &Sender<News>) {
     let answers = Answers::default();
     let told = loop {
-        // Where nobody waits for news any more the program has started: they are late, and of no use.
+        // If the receiver has gone the program has started: late news are dropped.
         match control.receive() {
             Ok(Some(Message::End { .. })) => break Ok(()),
             Ok(Some(Message::Secret { key })) => drop(news.send(News::Secret(key))),

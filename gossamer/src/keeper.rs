@@ -1,9 +1,9 @@
-//! The keeper of a machine: one more worker, behind the service thread, on which nothing of the program runs. It is for
-//! a crate above that answers what the machine's threads stand still for (`gossamer-region`: their page faults), so
-//! whatever it does must end without any of them.
+//! Page server's worker of a machine: one more worker, behind the service thread, that runs nothing of the program. A
+//! crate above uses it to serve requests on which the machine's threads are blocked (`gossamer-region`: their page
+//! faults), so its work must finish without any of them.
 //!
-//! Only a program that was started with keepers has them ([`with_keepers`](crate::link::with_keepers)), and only if it
-//! has other machines.
+//! Only a program that was started with such workers has them ([`with_keepers`](crate::link::with_keepers)), and only
+//! if it has other machines.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::builder::Builder;
 use crate::error::StartError;
 use crate::{Place, service, workers};
 
-/// Threads of a machine behind its workers, where the program has keepers.
+/// Threads of a machine behind its workers, where the program has page servers.
 pub(crate) const WITH_SERVICE: u16 = service::ALONE + 1;
 
 static STARTED: OnceLock<()> = OnceLock::new();
 
-/// Whether this machine has one.
+/// Returns whether this machine has a page server's worker.
 pub(crate) fn is_started() -> bool {
     STARTED.get().is_some()
 }
 
-/// Where it is, on a machine with so many workers.
+/// Returns its place on a machine with so many workers.
 pub(crate) fn place(machine: u16, workers: u16) -> Place {
     Place { machine, worker: workers + service::ALONE }
 }
 
-/// Starts it, for machine `own`, of which workers and service thread have been started and no other thread delegates
-/// yet: it has the next index.
+/// Starts it for machine `own`. Workers and service thread of the machine have been started and no other thread
+/// delegates yet, so it gets the next index.
 pub(crate) fn start(settings: &Builder, plan: &Plan, own: u16) -> Result<Threadpool, StartError> {
     let builder = workers::builder(settings, 1, own);
     let _ = STARTED.set(()); // a process runs one program

@@ -1,8 +1,8 @@
 //! Delegation across a rack: one program, many machines, and the same calls as on one.
 //!
-//! A program entrusts its objects to workers of any machine, keeps trusts to them, and sends them closures. With a
-//! trust it does not matter where it is used: on the trustee's own worker, on another one, or on another machine,
-//! where the request travels in a batch, by one one-sided write.
+//! A program entrusts its objects to workers of any machine, keeps trusts to them, and sends them closures. A trust
+//! works the same everywhere: on the trustee's own worker, on another one, or on another machine, to which the request
+//! travels in a batch, by one one-sided write.
 //!
 //! ```
 //! fn gsm_main() {
@@ -22,21 +22,21 @@
 //! `gossamer-launch run --rack rack.yaml PROGRAM` or `GOSSAMER_RACK=rack.yaml PROGRAM` on the hosts of a rack; `srun
 //! --mpi=pmi2`, `mpirun`, or an Indexed Job of Kubernetes start it where they run, with no daemon and no file.
 //!
-//! - [`main`] starts the program; [`rack`] says what it runs on, [`here`] where the caller runs; a [`Place`] is a
-//!   worker.
+//! - [`main`] starts the program; [`rack`] returns the rack on which it runs, [`here`] the caller's place; a [`Place`]
+//!   is a worker.
 //! - [`entrust`], [`entrust_on`], [`entrust_with`] make a [`Trust`]; all its calls are those of the crate `trust`.
 //! - [`spawn`], [`spawn_on`], [`spawn_with`] start fibers; [`JoinHandle`] waits for them, [`join_all`] for many.
 //!
-//! What a closure captures travels as it lies in memory, so it may hold no references or pointers: the compiler
-//! refuses what is not [`NoRef`]. Such values travel as serialised arguments, with [`Trust::apply_with`]. All
-//! machines must run the very same file; they compare notes at the start.
+//! The captures of a closure travel as raw memory, so they may hold no references or pointers: the compiler refuses all
+//! that is not [`NoRef`]. Such values travel as serialised arguments, with [`Trust::apply_with`]. All machines must run
+//! the very same file; they check that at the start.
 //!
-//! Every machine is a process, and all share one fate: when one dies, the launcher ends the others and says why.
+//! Every machine is a process, and all share one fate: if one dies, the launcher ends the others and reports the cause.
 //!
 //! The design is that of Gossamer (N. Ahmad, *Gossamer*, University of Illinois Chicago 2025, chapter 3), cited as
 //! "thesis".
 
-// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+// `Instant + Duration` panics for large limits: sums saturate (`deadline.rs`) in all code outside tests.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 #[cfg(not(noref_auto))]

@@ -1,14 +1,14 @@
-//! Shares for the crates above (`gossamer-heap`, `gossamer-region`, `gossamer-array`), memory that other machines read
-//! one-sidedly; keepers (`keeper.rs`); the end of the program. Not for programs.
+//! Interface for the crates above (`gossamer-heap`, `gossamer-region`, `gossamer-array`): shares, memory that other
+//! machines read one-sidedly; page servers' workers (`keeper.rs`); the end of the program. Not for programs.
 //!
-//! A share is opened once a machine, by number; what each number is for, the crates agree on here, from [`HEAP`] on.
-//! Machines of one host map each other's ([`mapped`]); from others, a worker reads over its own connection ([`read`],
-//! [`take`]), which no worker of theirs takes part in. `comm::share` has the orders.
+//! A share is opened once a machine, by number; the numbers of the crates are defined here, from [`HEAP`] on. Machines
+//! of one host map each other's shares ([`mapped`]). A worker reads shares of other hosts over its own connection
+//! ([`read`], [`take`]), without any of their workers. Memory orders are in `comm::share`.
 //!
 //! A program that runs as one process has shares too, in a fabric of one machine that is made for them.
 //!
-//! Safe code of programs can reach all of this: what could change or take back memory in which a crate above has its
-//! values is unsafe.
+//! Safe code of programs can reach all of this: functions that could change or take back memory in which a crate above
+//! has its values are unsafe.
 
 #![allow(unsafe_code)] // promises
 
@@ -26,25 +26,25 @@ use crate::Builder;
 use crate::bootstrap::HeapBytes;
 use crate::remote::connections::{self, Connection};
 
-/// The share in which objects of `gossamer-heap` lie.
+/// Share of the objects of `gossamer-heap`.
 pub const HEAP: ShareId = ShareId(0);
-/// The share in which pages of `gossamer-region` lie.
+/// Share of the pages of `gossamer-region`.
 pub const REGION: ShareId = ShareId(1);
-/// The share in which places of `gossamer-array` have their chunks.
+/// Share of the chunks of `gossamer-array`.
 pub const ARRAY: ShareId = ShareId(2);
 
 static HEAP_BYTES: OnceLock<Option<HeapBytes>> = OnceLock::new();
 static FABRIC: OnceLock<Weak<dyn Fabric>> = OnceLock::new();
-/// Of a program that is one process.
+/// Fabric of a program that is one process.
 static ALONE: OnceLock<Result<Arc<ShmFabric>, String>> = OnceLock::new();
 
-/// The program runs on this one, and so much its heaps on this host may take.
+/// Records the program's fabric and the limit of its heaps on this host.
 pub(crate) fn note(fabric: &Arc<dyn Fabric>, heap: Option<HeapBytes>) {
     let _ = FABRIC.set(Arc::downgrade(fabric)); // a process runs one program
     let _ = HEAP_BYTES.set(heap);
 }
 
-/// What the heaps of the program's machines on this host may take together, if its `rack.yaml` says so.
+/// Returns the limit of the heaps of the program's machines on this host together, if its `rack.yaml` gives one.
 pub fn heap_bytes() -> Option<u64> {
     HEAP_BYTES.get().copied().flatten().map(HeapBytes::get)
 }
@@ -65,23 +65,23 @@ fn alone() -> Result<ShmFabric, Error> {
     ShmFabric::open(shm::create(1)?.bootstrap(MachineId(0))?, WORD_BYTES, Duration::from_secs(1))
 }
 
-/// With a keeper on each machine, if there are several.
+/// Returns a builder with a page server's worker on each machine, if there are several machines.
 pub fn with_keepers(builder: Builder) -> Builder {
     Builder { has_keepers: true, ..builder }
 }
 
-/// As [`Builder::main`], but `gsm_main` says with which status the program ends, then and there, whatever other fibers
-/// do; returns it.
+/// Runs the program as [`Builder::main`] does, but `gsm_main` returns the program's exit status. The program ends then
+/// and there, whatever other fibers do. Returns the status.
 pub fn main_with_status<F: FnOnce() -> u8 + Send + 'static>(builder: Builder, gsm_main: F, threads: usize) -> u8 {
     crate::start::start_with_status(&builder, move || Some(gsm_main()), threads)
 }
 
-/// Whether the program was started with keepers.
+/// Returns whether this machine has a page server's worker.
 pub fn has_keepers() -> bool {
     crate::keeper::is_started()
 }
 
-/// The keeper of a machine, where the program was started with keepers and has several machines.
+/// Returns the page server's worker of a machine, where the program was started with them and has several machines.
 pub fn keeper(machine: u16) -> TrusteeReference {
     crate::rack().keeper(machine)
 }
@@ -91,7 +91,7 @@ pub fn end(cause: &str) -> ! {
     crate::fate::end(cause)
 }
 
-/// Opens a share of this machine: so many bytes of addresses, of which nothing is committed.
+/// Opens a share of this machine: so many bytes of addresses, none of them committed.
 ///
 /// # Errors
 /// Those of `comm::Fabric::open_share`.
@@ -99,10 +99,10 @@ pub fn open_share(share: ShareId, bytes: usize) -> Result<(), Error> {
     with(|fabric| fabric.open_share(share, bytes))
 }
 
-/// Makes a range of an own share usable, by this machine and by all that are told of it from now on.
+/// Makes a range of an own share usable, by this machine and by all machines that learn of it from now on.
 ///
 /// # Errors
-/// Those of `comm::Fabric::commit`; there is no more memory, among others.
+/// Those of `comm::Fabric::commit`, for example that there is no more memory.
 pub fn commit(share: ShareId, range: Range<usize>) -> Result<(), Error> {
     with(|fabric| fabric.commit(share, range))
 }
@@ -110,7 +110,7 @@ pub fn commit(share: ShareId, range: Range<usize>) -> Result<(), Error> {
 /// Gives a range of an own share back.
 ///
 /// # Safety
-/// The share is the calling crate's, and nothing that anybody still uses lies in the range.
+/// The share is the calling crate's, and the range holds nothing that is still in use.
 ///
 /// # Errors
 /// Those of `comm::Fabric::release`.
@@ -118,8 +118,8 @@ pub unsafe fn release(share: ShareId, range: Range<usize>) -> Result<(), Error> 
     with(|fabric| fabric.release(share, range))
 }
 
-/// A share as this process has it mapped: an own one, or that of a machine of this host. It stays mapped for as long as
-/// it is held.
+/// Returns a share as this process has it mapped: an own one, or one of a machine of this host. It stays mapped while
+/// the `Arc` is held.
 ///
 /// # Safety
 /// The share is the calling crate's: its words are stored to as that crate's values allow.
@@ -134,8 +134,8 @@ fn find_mapped(machine: u16, share: ShareId) -> Result<Option<Arc<Share>>, Error
     with(|fabric| fabric.mapped(MachineId(machine), share))
 }
 
-/// Whether this process maps the shares of a machine, or will, when that opens them: one of this host, by shared
-/// memory.
+/// Returns whether this process maps the shares of a machine, or will once that machine opens them: it is one of this
+/// host, reached by shared memory.
 pub fn maps(machine: u16, share: ShareId) -> bool {
     matches!(find_mapped(machine, share), Ok(Some(_)) | Err(Error::NoSuchShare { .. }))
 }
@@ -148,8 +148,8 @@ pub fn read(machine: u16, share: ShareId, offset: usize, bytes: usize) -> Result
     connection(machine)?.read_share(share, offset, bytes)
 }
 
-/// Takes what was read by the calling worker, if it is there. Nobody is woken by what comes: who waits asks again, in
-/// between letting the worker have its turns.
+/// Takes the bytes that the calling worker has read, if they are there. Their arrival wakes no fiber: a waiter polls,
+/// and lets the worker run other fibers in between.
 ///
 /// # Errors
 /// Those of `comm::Connection::take`.

@@ -1,18 +1,18 @@
-//! Machines that reach one another by RDMA: who can, and how they learn what the fabric `verbs` must know of its peers.
+//! Connections by RDMA: which machines can reach one another, and how they exchange the data that the fabric `verbs`
+//! needs about its peers.
 //!
-//! What that is depends on the workers of all machines, which follow from everyone's endpoint. So a machine that has
-//! a device says so in its endpoint, with the address of its mailbox; once the endpoints are there, machines send one
-//! another a second one, for RDMA, over connections with the program's key, which are closed when all queue pairs are
-//! up. Keys for memory never travel in the clear.
+//! That data depends on the workers of all machines, which follow from all endpoints. So a machine with a device says
+//! so in its endpoint, with the address of its mailbox. Once the endpoints are known, machines send one another a
+//! second endpoint, for RDMA, over connections with the program's key; these are closed when all queue pairs are up.
+//! Memory keys never travel in the clear.
 //!
-//! A device that is up may lead to another network than the peer's. So once everyone's queue pairs are ready, each
-//! machine tries to reach each peer, and tells it through its mailbox whether that went well. `auto` takes TCP for a
-//! pair where it did not.
+//! A device that is up may lead to another network than the peer's. So once all queue pairs are ready, each machine
+//! tries to reach each peer, and sends it the result through its mailbox. `auto` uses TCP for a pair that failed.
 //!
-//! Here: who tries whom, and what follows. Not here: how the second endpoints travel (`mailboxes`).
+//! Here: the tries and their consequences. Not here: how the second endpoints travel (`mailboxes`).
 //!
-//! Invariant: whether a pair uses `verbs` follows from the plan, the two endpoints, and what both have told one
-//! another, so both come to the same.
+//! Invariant: whether a pair uses `verbs` follows from the plan, the two endpoints, and the results that both have
+//! exchanged, so both reach the same decision.
 
 mod mailboxes;
 
@@ -31,51 +31,51 @@ use crate::error::StartError;
 use crate::rack::Transport;
 use mailboxes::{Mailboxes, NO, Note, YES, refusal, refusal_reason};
 
-/// What a machine with a device says in its endpoint.
+/// RDMA offer of a machine with a device, in its endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offer {
-    /// InfiniBand, RoCE v1 or v2: only equals can talk.
+    /// InfiniBand, RoCE v1 or v2: only peers of the same kind can talk.
     network: String,
     /// Address of its mailbox.
     mailbox: SocketAddr,
 }
 
-/// A machine that has an RDMA device, and so may be reached by it.
+/// Machine that has an RDMA device, and so may be reached by RDMA.
 pub(crate) struct Candidate {
     listener: Listener,
     settings: Settings,
     network: String,
-    /// How long peers that are ready may take to answer over RDMA.
+    /// Time in which peers that are ready must answer over RDMA.
     answer_timeout: Duration,
     /// Whether there is no other transport.
     is_asked_for: bool,
 }
 
-/// Who is reached by RDMA.
+/// Peers reached by RDMA.
 #[derive(Default)]
 pub(crate) struct Reached {
-    /// `None` if nobody is.
+    /// `None` if none is.
     pub(crate) fabric: Option<VerbsFabric>,
-    /// Those who are not, though both have devices, and why.
+    /// Peers not reached though both sides have devices, and why.
     pub(crate) missing: Vec<(MachineId, Error)>,
 }
 
-/// How this machine is to reach the others, once all endpoints are known.
+/// Transports by which this machine is to reach the others, once all endpoints are known.
 pub(crate) struct Topology<'a> {
     pub(crate) own: MachineId,
     pub(crate) transports: &'a [Transport],
-    /// What the endpoints offer, by machine.
+    /// Offers of the endpoints, by machine.
     pub(crate) offers: &'a [Option<Offer>],
-    /// How many threads each machine has that write to others.
+    /// Number of threads of each machine that write to others.
     pub(crate) threads: &'a [u16],
     pub(crate) deadline: Instant,
 }
 
 impl Candidate {
-    /// Looks for a device where the plan has a use for one. `listen` makes a listener of this host.
+    /// Looks for a device if the plan has a use for one. `listen` makes a listener of this host.
     ///
     /// # Errors
-    /// Where RDMA was asked for by name: why it cannot be had.
+    /// If RDMA was asked for by name and cannot be had: the reason.
     pub(crate) fn open(
         own: u16,
         plan: &Plan,
@@ -91,8 +91,8 @@ impl Candidate {
         let found = settings(own, plan).and_then(|settings| Ok((verbs::network(&settings)?, settings)));
         match found {
             Ok((network, settings)) => {
-                // Twice the time in which a peer that is there and can be reached must have answered; longer where the
-                // program cannot start without.
+                // Twice the time in which a live, reachable peer must have answered; longer if the program cannot start
+                // without.
                 let answer_timeout =
                     Duration::from_millis(plan.silence_ms.saturating_mul(if is_asked_for { 4 } else { 2 }));
                 Ok(Some(Candidate { listener: listen()?, settings, network, answer_timeout, is_asked_for }))
@@ -109,7 +109,7 @@ impl Candidate {
     /// Connects to all peers that are to be reached by RDMA.
     ///
     /// # Errors
-    /// Where RDMA was asked for by name, also that a peer is not reached.
+    /// If RDMA was asked for by name, also when a peer is not reached.
     pub(crate) fn connect(self, topology: &Topology<'_>, key: Key, region: Arc<Region>) -> Result<Reached, Error> {
         let machines = topology.transports.len() as u16;
         let peers: Vec<MachineId> = (0..machines).map(MachineId).filter(|peer| topology.is_peer(*peer)).collect();
@@ -143,7 +143,7 @@ impl Candidate {
                 None
             }
         };
-        // Nobody is tried before it is ready, so who is there answers at once.
+        // No peer is tried before it is ready, so a live one answers at once.
         mailboxes.tell(Note::Ready, |_| YES)?;
         mailboxes.hear(Note::Ready, topology.deadline)?;
         if let Some(connected) = &mut connected {
@@ -185,7 +185,8 @@ impl Topology<'_> {
     }
 }
 
-/// The transports once the endpoints are known: by RDMA where `auto` would take TCP and both have devices of one kind.
+/// Returns the transports once the endpoints are known: RDMA where `auto` would take TCP and both have devices of one
+/// kind.
 pub(crate) fn better_transports(
     plan: &Plan,
     own: u16,
@@ -203,7 +204,7 @@ pub(crate) fn better_transports(
     transports.iter().enumerate().map(better).collect()
 }
 
-/// What the fabric is told: what the plan says of this host, and how long a peer may be silent.
+/// Returns the fabric's settings: those of the plan for this host, and the time for which a peer may be silent.
 fn settings(own: u16, plan: &Plan) -> Result<Settings, Error> {
     let host = plan.host_of(own).verbs.clone().unwrap_or_default();
     let defaults = Settings::default();
@@ -213,8 +214,8 @@ fn settings(own: u16, plan: &Plan) -> Result<Settings, Error> {
     Ok(Settings { device, port, gid_index, mtu, timeout, ..defaults })
 }
 
-/// The exponent with which a peer that answers nothing is given up within `silence_ms`: it is sent to once and then
-/// `retries` times, each time waiting for 4.096 µs times 2 to the power of this.
+/// Returns the timeout exponent with which a silent peer is given up within `silence_ms`: the device sends once and
+/// then `retries` times, each time waiting for 4.096 µs times 2 to the power of this.
 fn timeout(silence_ms: u64, retries: u8) -> u8 {
     let unit_ns = 4096 * (u64::from(retries) + 1);
     let units = (silence_ms.saturating_mul(1_000_000) / unit_ns).max(1);

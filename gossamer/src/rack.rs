@@ -1,4 +1,4 @@
-//! The rack as a program sees it: machines, their workers, and places to name them.
+//! Rack of a program: machines, their workers, and places to name them.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use trust::{TrusteeId, TrusteeReference};
 
 use crate::{keeper, service};
 
-/// A worker of the rack.
+/// Worker of the rack.
 ///
 /// ```
 /// use gossamer::Place;
@@ -26,7 +26,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of this worker on this machine. Whether it exists is seen when it is used: [`Rack::has`].
+    /// Returns the place of this worker on this machine. It is checked when it is used: [`Rack::has`].
     ///
     /// Example: at the [type](Self).
     pub const fn of(machine: u16, worker: u16) -> Place {
@@ -37,7 +37,7 @@ impl Place {
         trust::link::worker_id(self.machine, self.worker)
     }
 
-    /// The trustee at this place.
+    /// Returns the trustee at this place.
     ///
     /// # Panics
     /// If the rack has no such place, or before [`gossamer::main`](crate::main).
@@ -70,17 +70,17 @@ impl fmt::Display for Place {
     }
 }
 
-/// How bytes get from this machine to another one.
+/// Transport of bytes from this machine to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
-    /// It is this machine.
+    /// The machine is this one.
     Here,
-    /// Through shared memory: both are on one host.
+    /// Shared memory: both are on one host.
     Shm,
-    /// By TCP.
+    /// TCP.
     Tcp,
-    /// By RDMA.
+    /// RDMA.
     Verbs,
 }
 
@@ -95,28 +95,28 @@ impl fmt::Display for Transport {
     }
 }
 
-/// One machine of the rack: a process.
+/// Machine of the rack: a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Machine {
-    /// How many workers it has.
+    /// Number of its workers.
     pub workers: u16,
-    /// Name of the host it runs on, as `rack.yaml` has it; without one, as the host calls itself.
+    /// Name of the host it runs on, as in `rack.yaml`; without one, the host's own name.
     pub host: String,
-    /// Address of that host by which the others reach it, as `rack.yaml` has it; of the loopback network where the
-    /// program runs on one host.
+    /// Address by which the others reach that host, as in `rack.yaml`; the loopback address if the program runs on one
+    /// host.
     pub address: std::net::IpAddr,
     /// Its process id on that host.
     pub process: u32,
-    /// Bytes of the slots in its memory, for requests to its workers and its service thread, and answers to them.
+    /// Bytes of the slots in its memory: requests to its workers and its service thread, and answers to them.
     pub slots_bytes: usize,
-    /// How this machine reaches it.
+    /// Transport from this machine to it.
     pub transport: Transport,
 }
 
-/// What the program runs on. See [`rack`].
+/// Machines on which the program runs. See [`rack`].
 ///
-/// Its `Display` is one line on each machine.
+/// Its `Display` is a summary and one line for each machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rack {
     pub(crate) machine: u16,
@@ -125,7 +125,7 @@ pub struct Rack {
 }
 
 impl Rack {
-    /// What has started the program: `gossamer-launch` (also with a rack of hosts), `slurm step 71.0`, `mpirun`,
+    /// Returns the launcher of the program: `gossamer-launch` (also with a rack of hosts), `slurm step 71.0`, `mpirun`,
     /// `hydra`, `kubernetes`, `a meeting at HOST:PORT`, or, for one process by itself, `alone`.
     ///
     /// ```
@@ -135,7 +135,7 @@ impl Rack {
         &self.starter
     }
 
-    /// The machine that this is, from 0.
+    /// Returns the number of this machine, from 0.
     ///
     /// ```
     /// gossamer::main(
@@ -151,7 +151,7 @@ impl Rack {
         self.machine
     }
 
-    /// All machines, in order.
+    /// Returns all machines, in order.
     ///
     /// ```
     /// gossamer::main(
@@ -167,14 +167,14 @@ impl Rack {
         &self.machines
     }
 
-    /// Workers of all machines together.
+    /// Returns the number of workers of all machines together.
     ///
     /// Example: at [`rack`].
     pub fn workers(&self) -> usize {
         self.machines.iter().map(|machine| usize::from(machine.workers)).sum()
     }
 
-    /// All places: the workers of machine 0, those of machine 1, and so on.
+    /// Iterates over all places: the workers of machine 0, those of machine 1, and so on.
     ///
     /// ```
     /// gossamer::main(
@@ -190,19 +190,19 @@ impl Rack {
         (0u16..).zip(workers).flat_map(|(machine, workers)| (0..workers).map(move |worker| Place { machine, worker }))
     }
 
-    /// The service thread of another machine (`service.rs`).
+    /// Returns the service thread of another machine (`service.rs`).
     pub(crate) fn service(&self, machine: u16) -> TrusteeReference {
         let place = service::place(machine, self.machines[usize::from(machine)].workers);
         TrusteeReference::from_id(place.trustee_id())
     }
 
-    /// The keeper of a machine (`keeper.rs`).
+    /// Returns the page server's worker of a machine (`keeper.rs`).
     pub(crate) fn keeper(&self, machine: u16) -> TrusteeReference {
         let place = keeper::place(machine, self.machines[usize::from(machine)].workers);
         TrusteeReference::from_id(place.trustee_id())
     }
 
-    /// Is there such a place?
+    /// Returns whether the rack has this place.
     ///
     /// ```
     /// gossamer::main(
@@ -244,7 +244,7 @@ fn plural(count: usize) -> &'static str {
 /// The running program on this machine.
 pub(crate) struct Program {
     pub(crate) rack: Rack,
-    /// Of the workers of this machine.
+    /// Trustees of the workers of this machine.
     pub(crate) trustees: Vec<TrusteeReference>,
     pub(crate) since: Instant,
     next_entrust: AtomicUsize,
@@ -254,30 +254,30 @@ pub(crate) struct Program {
 static PROGRAM: OnceLock<Program> = OnceLock::new();
 
 impl Program {
-    /// Makes it known to this process. False if there is one already.
+    /// Registers the program with this process. False if there is one already.
     pub(crate) fn begin(rack: Rack, trustees: Vec<TrusteeReference>) -> bool {
         let (next_entrust, next_spawn) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let since = Instant::now();
         PROGRAM.set(Program { rack, trustees, since, next_entrust, next_spawn }).is_ok()
     }
 
-    /// The worker of this machine whose turn it is to get a property.
+    /// Returns the worker of this machine that gets the next property, in turn.
     pub(crate) fn next_entrust(&self) -> TrusteeReference {
         self.trustees[self.next_entrust.fetch_add(1, Ordering::Relaxed) % self.trustees.len()]
     }
 
-    /// The worker of this machine whose turn it is to get a fiber.
+    /// Returns the worker of this machine that gets the next fiber, in turn.
     pub(crate) fn next_spawn(&self) -> TrusteeReference {
         self.trustees[self.next_spawn.fetch_add(1, Ordering::Relaxed) % self.trustees.len()]
     }
 }
 
-/// The program, once it runs.
+/// Returns the program, once it runs.
 pub(crate) fn try_program() -> Option<&'static Program> {
     PROGRAM.get()
 }
 
-/// The program that runs.
+/// Returns the running program.
 ///
 /// # Panics
 /// If there is none.
@@ -286,7 +286,7 @@ pub(crate) fn program() -> &'static Program {
     PROGRAM.get().expect("no program runs: this works inside `gossamer::main` only")
 }
 
-/// The rack that the program runs on: machines, workers, names, and the memory for slots.
+/// Returns the rack that the program runs on: machines, workers, names, and the memory for slots.
 ///
 /// ```
 /// gossamer::main(
@@ -307,7 +307,7 @@ pub fn rack() -> &'static Rack {
     &program().rack
 }
 
-/// The place of the worker that runs the caller.
+/// Returns the place of the worker that runs the caller.
 ///
 /// # Panics
 /// On a thread that is no worker of the program.

@@ -34,11 +34,12 @@ where
     trust::spawn_on(&program().next_spawn(), f)
 }
 
-/// Starts a fiber at a place of the rack. What it captures and returns travels as it is, so it may hold no references
-/// or pointers ([`NoRef`]); a trust is welcome. Does not wait; [`JoinHandle::join`] does, and gives the fiber's panic
-/// message if it panicked.
+/// Starts a fiber at a place of the rack. Its captures and its result travel as raw memory, so they may hold no
+/// references or pointers ([`NoRef`]); trusts may pass. Does not wait; [`JoinHandle::join`] does, and gives the fiber's
+/// panic message if it panicked.
 ///
-/// On the caller's machine a small fiber waits for the one there. It starts it when the caller waits for something.
+/// The caller's machine has a small fiber that waits for the one on the other machine. It starts that one when the
+/// caller waits for something.
 ///
 /// ```
 /// gossamer::main(
@@ -66,17 +67,17 @@ where
     if place.machine == program().rack.machine {
         return trust::spawn_on(&trustee, f);
     }
-    // On its way before fibers of this worker that compute have their turn, and before the caller goes on.
+    // Sent before fibers of this worker that compute have their turn, and before the caller goes on.
     let wait = trust::link::begin(trustee, f);
     trust::spawn(move || value_of(wait(), place))
 }
 
-/// As [`spawn_on`], with an argument that travels serialised, as does the result: so strings, vectors, maps and all
-/// that serde knows may pass, trusts inside them too, as with [`Trust::apply_with`](crate::Trust::apply_with). On this
-/// machine they go as they are.
+/// Starts a fiber as [`spawn_on`] does, with an argument that travels serialised, as does the result: strings, vectors,
+/// maps and all other serde types may pass, also with trusts inside, as with
+/// [`Trust::apply_with`](crate::Trust::apply_with). On this machine they are moved.
 ///
-/// To another machine it takes two requests and their answers, one more than [`spawn_on`], and as much memory as the
-/// argument twice.
+/// A fiber on another machine takes two requests and their answers, one more than [`spawn_on`], and twice the memory of
+/// the argument.
 ///
 /// ```
 /// gossamer::main(
@@ -108,19 +109,19 @@ where
     }
     trust::spawn(move || {
         let there = trust::link::entrust_remote(trustee, || Latch::new(()));
-        // Without the value, so that what waits in there waits for nobody.
+        // Releases the value, so that a wait inside `f` blocks nobody else.
         let run = move |held: &mut trust::Held<'_, ()>, argument: A| held.released(|| f(argument));
         value_of(there.and_then(|there| there.try_launch_held_with(run, argument)), place)
     })
 }
 
-/// What a fiber of another machine came to.
+/// Returns the result of a fiber of another machine, or panics as that fiber did.
 fn value_of<R>(outcome: Result<R, Error>, place: Place) -> R {
     match outcome {
         Ok(value) => value,
-        // The fiber's panic was told where it happened; it goes on here as it would from a fiber of this machine.
+        // The panic was reported where it happened; it goes on here as it would from a fiber of this machine.
         Err(Error::Panicked { panic, .. }) => std::panic::resume_unwind(Box::new(panic)),
-        // Such a result may have been made, and is not there.
+        // The fiber may have run; its result is lost.
         Err(error @ (Error::Codec { .. } | Error::TooLarge { .. })) => {
             std::panic::resume_unwind(Box::new(format!("no result came from {place}: {error}")))
         }

@@ -1,14 +1,14 @@
-//! The start of a program on this machine, and its end (thesis 3.2.2).
+//! Start of a program on this machine, and its end (thesis 3.2.2).
 //!
 //! Alone, with no launcher: a pool of workers in this process, and `gsm_main` as its first fiber. As machine m of N,
-//! with a launcher of ours or one of many kinds (`meet`):
+//! with our launcher or another one (`meet`):
 //!
-//! 1. take up the launch descriptor; from here on the launcher can end this process (`fate`)
+//! 1. take over the launch descriptor; from here on the launcher can end this process (`fate`)
 //! 2. find the other machines, and open the fabric to them (`connect`); from here on their death ends this process too
-//! 3. start the workers and the service thread; attach each to all those of the other machines; tell the launcher
+//! 3. start the workers and the service thread; attach each to all those of the other machines; report to the launcher
 //!    that this machine is ready
-//! 4. machine 0 runs `gsm_main`, waits for the fibers of its own workers, and tells the launcher that the program is
-//!    over; the others serve until the launcher ends them
+//! 4. machine 0 runs `gsm_main`, waits for the fibers of its own workers, and reports to the launcher that the program
+//!    is over; the others serve until the launcher ends them
 
 use std::sync::Arc;
 
@@ -28,20 +28,20 @@ use crate::remote::{Image, Layout, Slots, Wiring};
 use crate::workers::Asked;
 use crate::{Place, keeper, service, stuck, view, workers};
 
-/// What [`Rack::starter`] says where a launcher of ours has started the program.
+/// Value of [`Rack::starter`] if our launcher has started the program.
 const LAUNCHER: &str = "gossamer-launch";
 
 /// Runs `gsm_main` as the first fiber of a program that spans the rack, with `threads` workers in all (0: as many as
-/// this host has cores; the launcher's `--threads` counts more).
+/// this host has cores; the launcher's `--threads` takes precedence).
 ///
 /// Started by `gossamer-launch`, this process is one machine of the program: `gsm_main` runs on machine 0, while the
-/// other machines serve and do not return from here. The same holds where Slurm, `mpirun`, hydra or variables have
-/// started several of it ([`Rack::starter`]). Started by itself, it is the whole rack: the same program, no set-up;
-/// where the environment variable `GOSSAMER_RACK` names a `rack.yaml`, it becomes `gossamer-launch run` and runs on
-/// that rack. Returns when `gsm_main` has returned and all fibers of the workers of this machine have ended; fibers of
-/// other machines that nobody waits for end there and then, as threads do at the end of a process's `main`.
+/// other machines serve and do not return from here. The same holds if Slurm, `mpirun`, hydra or variables have started
+/// several processes of it ([`Rack::starter`]). Started by itself, it is the whole rack: the same program, no set-up.
+/// If the environment variable `GOSSAMER_RACK` names a `rack.yaml`, it becomes `gossamer-launch run` and runs on that
+/// rack. Returns when `gsm_main` has returned and all fibers of this machine's workers have ended; fibers of other
+/// machines that nobody joins end there and then, as threads do at the end of a process's `main`.
 ///
-/// Call it once, first thing in `main`. What stands before it runs on every machine.
+/// Call it once, first thing in `main`. Code before it runs on every machine.
 ///
 /// ```
 /// fn gsm_main() {
@@ -55,17 +55,17 @@ const LAUNCHER: &str = "gossamer-launch";
 /// ```
 ///
 /// # Panics, exits
-/// If `gsm_main` panics the process ends with status 101. If the machine cannot start, the process says why and ends
-/// with status 70. Panics if called a second time.
+/// If `gsm_main` panics the process ends with status 101. If the machine cannot start, the process prints the cause and
+/// ends with status 70. Panics if called a second time.
 ///
-/// [`builder`](crate::builder) starts it with other settings.
+/// [`builder`](crate::builder) starts the program with other settings.
 ///
 /// Source: thesis 3.2.2, table II.
 pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
     start(&builder(), gsm_main, threads);
 }
 
-/// [`main`], with these settings.
+/// Runs [`main`] with these settings.
 pub(crate) fn start<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, threads: usize) {
     let to_the_end = move || {
         gsm_main();
@@ -77,8 +77,8 @@ pub(crate) fn start<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: 
     }
 }
 
-/// As [`start`], where `gsm_main` may say the program's exit status: it ends then and there, whatever fibers do.
-/// Returns it.
+/// Runs the program as [`start`] does, but `gsm_main` may return the program's exit status: the program ends then and
+/// there, without waiting for fibers. Returns the status.
 pub(crate) fn start_with_status<F>(settings: &Builder, gsm_main: F, threads: usize) -> u8
 where
     F: FnOnce() -> Option<u8> + Send + 'static,
@@ -95,7 +95,7 @@ where
     run.unwrap_or_else(|error| fate::fail_to_start(&error))
 }
 
-/// The program as one process. Returns its exit status.
+/// Runs the program as one process. Returns its exit status.
 fn run_alone<F>(settings: &Builder, gsm_main: F, threads: usize) -> Result<u8, StartError>
 where
     F: FnOnce() -> Option<u8> + Send + 'static,
@@ -110,7 +110,7 @@ where
     Ok(run_first_fiber(Threads { workers: pool, service: None, keeper: None }, gsm_main))
 }
 
-/// The program as one machine of several. Returns its exit status, on machine 0.
+/// Runs the program as one machine of several. Returns its exit status, on machine 0.
 fn run_machine<F>(
     settings: &Builder,
     bootstrap: Bootstrap,
@@ -148,7 +148,8 @@ where
     });
     begin(Rack { machine: own, machines: machines.collect(), starter }, &threads.workers);
     let wiring = Wiring { fabric: fabric.clone(), layout, image };
-    // By a thread that ends: on a machine that serves this one never waits in the library again, and could not say so.
+    // By a thread that ends: the main thread of a serving machine never waits in the library again, so it could not
+    // report.
     let attach = || threads.attach(own, &wiring);
     std::thread::scope(|scope| scope.spawn(attach).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     drop(wiring);
@@ -167,8 +168,8 @@ fn begin(rack: Rack, pool: &Threadpool) {
     assert!(Program::begin(rack, trustees), "`gossamer::main` was called before: a process runs one program");
 }
 
-/// The threads of this machine that delegate, in the order in which they end: workers may stand still until the keeper
-/// has done something, and the service thread sends the last counts of all others.
+/// Delegating threads of this machine, in the order in which they end: workers may be blocked until the page server's
+/// worker has served them, and the service thread sends the last counts of all others.
 struct Threads {
     workers: Threadpool,
     keeper: Option<Threadpool>,
@@ -201,21 +202,21 @@ impl Threads {
     }
 }
 
-/// Runs `gsm_main`, waits for all fibers of this machine unless it says the status, and says with which one the program
-/// ends.
+/// Runs `gsm_main`, waits for all fibers of this machine unless it returned a status, and returns the program's exit
+/// status.
 fn run_first_fiber<F: FnOnce() -> Option<u8> + Send + 'static>(threads: Threads, gsm_main: F) -> u8 {
     let outcome = threads.workers.spawn_on(0, gsm_main).join();
     if let Ok(None) = outcome {
         drop(threads);
         return 0;
     }
-    // After a panic, which has told of itself, other fibers may wait for what `gsm_main` will not do any more: nobody
-    // waits for them.
+    // After a panic, which has been reported, other fibers may wait for things that `gsm_main` will no longer do: they
+    // are not waited for.
     std::mem::forget(threads);
     outcome.ok().flatten().unwrap_or(fate::PANIC_STATUS)
 }
 
-/// Until the launcher ends this process.
+/// Waits until the launcher ends this process.
 fn serve_until_the_end() -> ! {
     loop {
         std::thread::park();

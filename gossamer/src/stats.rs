@@ -1,15 +1,15 @@
-//! How much was delegated, and how far. Counted by the workers as they go; reading disturbs nobody.
+//! Number of delegations, local and remote. The workers count as they go; reading disturbs none of them.
 
 use trust::TrusteeReference;
 
 use crate::rack::program;
 
-/// Delegations that the workers of a machine have made since its start. Those sent by fibers of the program only: what
-/// other threads of the process delegate is not in it.
+/// Delegations that the workers of a machine have made since its start, sent by fibers of the program only. Those of
+/// other threads of the process are not included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// To trustees of the same machine, the own one of each worker included.
+    /// To trustees of the same machine, each worker's own one included.
     pub local: u64,
     /// To trustees of other machines.
     pub remote: u64,
@@ -28,7 +28,7 @@ fn of_worker(trustee: &TrusteeReference) -> Stats {
     Stats { local: stats.requests_sent.saturating_sub(remote) + stats.requests_run_here, remote }
 }
 
-/// The delegations of this machine.
+/// Returns the delegations of this machine.
 ///
 /// # Panics
 /// Outside [`gossamer::main`](crate::main).
@@ -47,7 +47,8 @@ pub fn stats() -> Stats {
     program().trustees.iter().map(of_worker).fold(Stats::default(), std::ops::Add::add)
 }
 
-/// The delegations of all machines together: asks each one, and waits. All answer, also where all workers compute.
+/// Returns the delegations of all machines together: asks each one, and waits. All answer, also while all workers
+/// compute.
 ///
 /// ```
 /// gossamer::main(

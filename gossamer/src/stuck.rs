@@ -1,8 +1,8 @@
-//! Workers that are in one closure for long: said on standard error, on the machine that they are of. A trustee that is
-//! in a closure serves nobody else, so what seems to hang on one machine is often a closure of another one.
+//! Reports of workers that are in one closure for long, on standard error of their machine. A trustee in a closure
+//! serves nobody else, so an apparent hang of one machine is often a closure of another one.
 //!
-//! Here: when it is said, and in which words. What runs is seen by `trust` (`link::long_closures`), at the cost of a
-//! store for each request.
+//! Here: when a report is due, and its words. `trust` sees the running closures (`link::long_closures`), at the cost of
+//! a store for each request.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -12,12 +12,12 @@ use std::{io, thread};
 use trust::TrusteeId;
 use trust::link::{LongClosure, long_closures};
 
-/// How long it is before it is said first; after that, each time that it is twice as long.
+/// Time until the first report; after that, one each time that the closure has run twice as long.
 const LONG: Duration = Duration::from_secs(5);
-/// How often it is looked for.
+/// Interval of the checks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Has a thread of its own look, up to the end of the process.
+/// Starts a thread that checks up to the end of the process.
 pub(crate) fn watch() -> io::Result<()> {
     let look = || {
         let mut said = Said::default();
@@ -25,7 +25,7 @@ pub(crate) fn watch() -> io::Result<()> {
             thread::sleep(EVERY);
             let long = long_closures();
             if let Some(text) = said.what_is_new(&long, Instant::now()) {
-                // Nobody may read it.
+                // stderr may have no reader.
                 let _ = io::Write::write_all(&mut io::stderr().lock(), text.as_bytes());
             }
         }
@@ -33,19 +33,19 @@ pub(crate) fn watch() -> io::Result<()> {
     thread::Builder::new().name("gossamer-stuck".to_owned()).spawn(look).map(drop)
 }
 
-/// What has been said of which worker.
+/// Reports made so far, by worker.
 #[derive(Default)]
 struct Said(HashMap<TrusteeId, Once>);
 
 struct Once {
     since: Instant,
     name: String,
-    /// Not again before it is so long.
+    /// No report before the closure has run so long.
     next: Duration,
 }
 
 impl Said {
-    /// What there is to say of these, which is all that runs for long now.
+    /// Returns the text to report for these closures, which are all that run for long now.
     fn what_is_new(&mut self, long: &[LongClosure], now: Instant) -> Option<String> {
         let mut text = String::new();
         let mut line = |what: std::fmt::Arguments<'_>| {
@@ -96,13 +96,13 @@ mod tests {
             }
         }
         assert_eq!(when, [5, 10, 20, 40, 80]);
-        // The next one is another one.
+        // The next closure is a new one.
         let text = said.what_is_new(&[closure(at(100))], at(101)).unwrap();
         assert!(text.contains("m2w1 goes on: the closure `find` on a `Tree` has ended after some 101 s"), "{text}");
         assert!(said.what_is_new(&[closure(at(100))], at(104)).is_none());
         assert!(said.what_is_new(&[closure(at(100))], at(105)).is_some());
         assert!(said.what_is_new(&[], at(106)).is_some());
-        // One that ends before it is long is nothing.
+        // A closure that ends before it is long is not reported.
         assert!(said.what_is_new(&[closure(at(107))], at(110)).is_none());
         assert!(said.what_is_new(&[], at(111)).is_none());
     }

@@ -1,4 +1,4 @@
-//! How many workers each machine has, and on which cores they run.
+//! Number of workers of each machine, and the cores on which they run.
 
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
@@ -11,20 +11,20 @@ use crate::bootstrap::{HostPlan, Plan};
 use crate::builder::Builder;
 use crate::error::StartError;
 
-/// One number stands for a connection that no worker uses (`remote/hello.rs`), two are the service thread's and the
-/// keeper's.
+/// One number stands for a connection that no worker uses (`remote/hello.rs`); two more belong to the service thread
+/// and the page server's worker.
 pub(crate) const WORKERS_MAX: usize = u16::MAX as usize - 3;
 
-/// What threads a program asks for.
+/// Threads that a program asks for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
-    /// Workers in all; 0: as many as there are cores.
+    /// Workers in all; 0: one for each core.
     pub(crate) threads: usize,
-    /// Threads of each machine that are none of its workers.
+    /// Threads of each machine that are not workers.
     pub(crate) hidden: u16,
 }
 
-/// The workers of a program that runs as one process: `threads`, or (0) as many as there are cores.
+/// Returns the workers of a program that runs as one process: `threads`, or (0) one for each core.
 pub(crate) fn alone(threads: usize) -> Result<u16, StartError> {
     let workers = match threads {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -33,10 +33,10 @@ pub(crate) fn alone(threads: usize) -> Result<u16, StartError> {
     in_range(workers, 1)
 }
 
-/// The workers of each machine, at least one each. Where the plan gives a machine its workers it has these. Where there
-/// is a total, by the plan or else by the program (`threads`, 0 for none), the other machines share what is left of it
-/// as equally as can be. Where there is none, they share the cores of their host; `cores` are those that each machine
-/// may use.
+/// Returns the workers of each machine, at least one each. A machine with workers in the plan has these. If there is a
+/// total, by the plan or else by the program (`threads`, 0 for none), the other machines share the rest of it as
+/// equally as possible. Without a total, they share the cores of their host; `cores` are those that each machine may
+/// use.
 pub(crate) fn divide(plan: &Plan, cores: &[u16], threads: usize) -> Result<Vec<u16>, StartError> {
     let given = |machine: usize| plan.machines[machine].workers;
     let open: Vec<usize> = (0..plan.machines.len()).filter(|machine| given(*machine).is_none()).collect();
@@ -66,7 +66,7 @@ fn in_range(workers: usize, machines: usize) -> Result<u16, StartError> {
     }
 }
 
-/// The cores that machines of this host may use: those that the plan names, of those that this process may use.
+/// Returns the cores that machines of this host may use: the plan's, as far as this process may use them.
 pub(crate) fn cores(host: &HostPlan) -> Result<Vec<usize>, StartError> {
     let allowed = allowed();
     let Some(named) = &host.cores else { return Ok(allowed) };
@@ -82,7 +82,7 @@ fn list(cores: impl IntoIterator<Item = usize>) -> String {
     cores.into_iter().map(|core| core.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// The cores that this process may use; the number of them at least, where the system does not say which.
+/// Returns the cores that this process may use; as many from 0 on if the system does not list them.
 fn allowed() -> Vec<usize> {
     match sched_getaffinity(None) {
         Ok(set) => (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect(),
@@ -90,20 +90,20 @@ fn allowed() -> Vec<usize> {
     }
 }
 
-/// A pool of so many workers for this machine.
+/// Returns a builder for a pool of so many workers of this machine.
 pub(crate) fn builder(settings: &Builder, workers: u16, machine: u16) -> PoolBuilder {
     let pool = Threadpool::builder().workers(usize::from(workers));
     pool.stack_bytes(settings.stack_bytes).name(&format!("m{machine}"))
 }
 
-/// How many workers of machines of this host can run at the same time: as many as there are cores, or fewer where a CPU
-/// quota pays for fewer.
+/// Returns how many workers of machines of this host can run at the same time: one for each core, or fewer under a CPU
+/// quota.
 pub(crate) fn usable(cores: &[usize]) -> usize {
     cores.len().min(trust::link::cpu_quota().unwrap_or(usize::MAX))
 }
 
 /// Starts the workers of machine `own`. If its host has a core for each worker of its machines they are pinned, each
-/// machine's to cores of its own; if not, or under a CPU quota, nobody is pinned or spins.
+/// machine's to cores of its own. Otherwise, or under a CPU quota, no worker is pinned or spins.
 pub(crate) fn start_pool(settings: &Builder, plan: &Plan, workers: &[u16], own: u16) -> Result<Threadpool, StartError> {
     let count = |machine: u16| usize::from(workers[usize::from(machine)]);
     let host = plan.machines[usize::from(own)].host;
@@ -118,11 +118,11 @@ pub(crate) fn start_pool(settings: &Builder, plan: &Plan, workers: &[u16], own: 
     build_on(&cores[before..before + count(own)], builder.pin(true))
 }
 
-/// Builds a pool whose threads keep to these cores; where the system does not let them, to all.
+/// Builds a pool with its threads on these cores; on all cores, if the system refuses.
 pub(crate) fn build_on(cores: &[usize], builder: PoolBuilder) -> Result<Threadpool, StartError> {
     let mut set = CpuSet::new();
     cores.iter().for_each(|&core| set.set(core));
-    // On a thread of its own: workers inherit its cores, while this thread keeps all.
+    // On its own thread: workers inherit its cores, while the caller keeps all.
     let build = || {
         let _ = sched_setaffinity(None, &set);
         builder.try_build()

@@ -1,14 +1,13 @@
-//! How much memory the heap of a host may take, as `rack.yaml` and `GOSSAMER_HEAP` say it: `512M`, `8G`, or a number of
-//! bytes.
+//! Memory limit of a host's heap, as written in `rack.yaml` and `GOSSAMER_HEAP`: `512M`, `8G`, or a number of bytes.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Less is of no use.
+/// A smaller heap is of no use.
 const BYTES_MIN: u64 = 1 << 20;
 
-/// A number of bytes, at least a mebibyte.
+/// Number of bytes, at least a mebibyte.
 ///
 /// ```
 /// use gossamer::bootstrap::HeapBytes;
@@ -19,7 +18,7 @@ const BYTES_MIN: u64 = 1 << 20;
 pub struct HeapBytes(u64);
 
 impl HeapBytes {
-    /// Example: at the [type](Self).
+    /// Returns the number of bytes. Example: at the [type](Self).
     #[must_use]
     pub fn get(self) -> u64 {
         self.0

@@ -1,7 +1,7 @@
-//! A descriptor that another process passed on, recognised by what it refers to.
+//! Descriptor that another process passed on, recognised by its file.
 //!
-//! Invariant: a descriptor is owned here only if it is open, refers to exactly what the launcher put there, and was
-//! inherited (not close-on-exec); so no descriptor that the process opened itself is ever taken.
+//! Invariant: a descriptor is owned here only if it is open, refers to exactly the file that the launcher put there,
+//! and was inherited (not close-on-exec); so no descriptor that the process opened itself is ever taken.
 #![allow(unsafe_code)] // inherited descriptors come as numbers
 
 use std::fmt;
@@ -14,7 +14,7 @@ use super::BootstrapError;
 
 const LOWEST_FD: RawFd = 3; // below are the standard streams
 
-/// A descriptor and what it must refer to.
+/// Descriptor and the file to which it must refer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Inherited {
     pub(super) fd: RawFd,
@@ -22,15 +22,15 @@ pub(super) struct Inherited {
     inode: u64,
 }
 
-/// What such a descriptor is in this process.
+/// State of such a descriptor in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Presence {
-    /// Open, the right thing, inherited.
+    /// Open, the right file, inherited.
     Inherited,
-    /// Open and the right thing, but already taken over: close-on-exec.
+    /// Open and the right file, but already taken over: close-on-exec.
     Taken,
-    /// Closed, or something else.
+    /// Closed, or another file.
     Absent,
 }
 
@@ -40,7 +40,7 @@ impl Inherited {
         Ok(Inherited { fd: fd.as_raw_fd(), device: stat.st_dev, inode: stat.st_ino })
     }
 
-    /// Reads `fd:device:inode`.
+    /// Parses `fd:device:inode`.
     pub(super) fn parse(text: &str) -> Option<Inherited> {
         let mut parts = text.split(':');
         let fd = parts.next()?.parse().ok().filter(|fd| *fd >= LOWEST_FD)?;
@@ -65,9 +65,9 @@ impl Inherited {
     }
 
     pub(super) fn take(self) -> Result<OwnedFd, BootstrapError> {
-        // SAFETY: only called when `presence` was Inherited: the descriptor is open, is what the launcher put there,
-        // and nothing in this process owns it, for it would then be close-on-exec (Rust opens nothing otherwise) or,
-        // after an earlier `take`, is. `Bootstrap::from_env` takes one at a time.
+        // SAFETY: only called when `presence` was Inherited: the descriptor is open, refers to the launcher's file, and
+        // nothing in this process owns it, for it would then be close-on-exec (Rust opens nothing otherwise) or, after
+        // an earlier `take`, is. `Bootstrap::from_env` takes one at a time.
         let owned = unsafe { OwnedFd::from_raw_fd(self.fd) };
         match rustix::io::fcntl_setfd(&owned, FdFlags::CLOEXEC) {
             Ok(()) => Ok(owned),

@@ -1,8 +1,7 @@
-//! The plan of a program: on which hosts its machines run, with how many workers, and over which fabric. It is the
-//! same for all machines of the program and holds no secret. Whoever starts the program makes it; how it travels to a
-//! machine is in `bootstrap.rs`.
+//! Plan of a program: the hosts on which its machines run, their workers, and the fabric. It is the same for all
+//! machines of the program and holds no secret. The launcher makes it; `bootstrap.rs` has its way to a machine.
 //!
-//! Invariant: what [`Plan::check`] has let through has at least one machine, each of them on a host of the plan; both
+//! Invariant: a plan that passed [`Plan::check`] has at least one machine, each of them on a host of the plan; both
 //! sides check.
 
 use std::fmt;
@@ -13,20 +12,19 @@ use serde::{Deserialize, Serialize};
 
 use super::{BootstrapError, HeapBytes};
 
-/// The most machines that a program may have.
+/// Most machines that a program may have.
 pub const MACHINES_MAX: usize = 1024;
-/// How long the machines of a program may take to come up, unless the plan says otherwise: 30 s.
+/// Default time in which the machines of a program must come up: 30 s.
 pub const START_TIMEOUT_MS: u64 = 30_000;
 
-/// How long a machine of another host may say nothing before it counts as dead, unless the plan says otherwise: 3 s.
+/// Default time after which a silent machine of another host counts as dead: 3 s.
 pub const SILENCE_MS: u64 = 3_000;
 
-/// How bytes get from machine to machine.
+/// Choice of the transport between machines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FabricChoice {
-    /// For each pair of machines the best there is: shared memory on one host, else `verbs` where both hosts have it,
-    /// else `tcp`.
+    /// The best for each pair of machines: shared memory on one host, else `verbs` if both hosts have it, else `tcp`.
     #[default]
     Auto,
     /// Shared memory: machines of one host only.
@@ -38,10 +36,10 @@ pub enum FabricChoice {
 }
 
 impl FabricChoice {
-    /// All of them, in the order of the documentation.
+    /// All choices, in the order of the documentation.
     pub const ALL: [FabricChoice; 4] = [FabricChoice::Auto, FabricChoice::Shm, FabricChoice::Tcp, FabricChoice::Verbs];
 
-    /// As it is written in `rack.yaml` and on command lines.
+    /// Returns the name used in `rack.yaml` and on command lines.
     ///
     /// ```
     /// use gossamer::bootstrap::FabricChoice;
@@ -74,7 +72,7 @@ impl FromStr for FabricChoice {
     }
 }
 
-/// Which RDMA device a host uses, and how. What is `None` is chosen by the fabric.
+/// RDMA device of a host, and its settings. The fabric chooses those that are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VerbsSettings {
@@ -84,40 +82,40 @@ pub struct VerbsSettings {
     pub port: Option<u8>,
     /// Index in the port's table of addresses.
     pub gid_index: Option<u8>,
-    /// The largest packet, in bytes.
+    /// Largest packet, in bytes.
     pub mtu_bytes: Option<u32>,
 }
 
-/// A host of the program.
+/// Host of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostPlan {
-    /// As it appears in messages.
+    /// Name in messages.
     pub name: String,
-    /// Where its machines listen, and where those of other hosts reach them.
+    /// Address on which its machines listen, and where those of other hosts reach them.
     pub bind: IpAddr,
     /// The cores that its machines may use; `None`: those that they are started with.
     pub cores: Option<Vec<u16>>,
-    /// For the fabrics `verbs` and `auto`.
+    /// RDMA settings for the fabrics `verbs` and `auto`.
     pub verbs: Option<VerbsSettings>,
     /// With the fabric `auto`: other hosts reach this one by TCP, though it may have an RDMA device.
     pub is_tcp_only: bool,
-    /// What the heaps of its machines may take together (`gossamer-heap`); `None`: half of its memory.
+    /// Limit of its machines' heaps together (`gossamer-heap`); `None`: half of its memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heap: Option<HeapBytes>,
 }
 
-/// A machine of the program.
+/// Machine of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MachinePlan {
     /// Index of its host in [`Plan::hosts`].
     pub host: u16,
-    /// Its workers; `None`: its share of what is left of the total.
+    /// Its workers; `None`: its share of the rest of the total.
     pub workers: Option<u16>,
 }
 
-/// The plan of a program.
+/// Plan of a program.
 ///
 /// ```
 /// use gossamer::bootstrap::{FabricChoice, Plan};
@@ -129,16 +127,17 @@ pub struct MachinePlan {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// How bytes get from machine to machine.
+    /// Transport between machines.
     pub fabric: FabricChoice,
-    /// Workers of all machines together; `None`: the program decides, or else the cores of the hosts do. Machines whose
-    /// workers are given count in it; the others share the rest, each getting one at least.
+    /// Workers of all machines together; `None`: the program decides, or else the cores of the hosts do. The given
+    /// workers of a machine count in it; the other machines share the rest, at least one each.
     pub threads: Option<u32>,
-    /// How long the machines may take to find one another, in milliseconds.
+    /// Time in which the machines must find one another, in milliseconds.
     pub start_timeout_ms: u64,
-    /// How long a machine that is reached over a network may say nothing before it counts as dead, in milliseconds.
+    /// Time after which a silent machine that is reached over a network counts as dead, in milliseconds.
     pub silence_ms: u64,
-    /// Each machine may use the cores that it is started with, and no other machine of its host has the same.
+    /// Each machine may use the cores that it is started with, and shares none of them with another machine of its
+    /// host.
     #[serde(default)]
     pub has_own_cores: bool,
     /// The hosts that machines run on.
@@ -148,7 +147,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// So many machines on this host, which is its own network.
+    /// Returns a plan of so many machines on this host, over the loopback address.
     ///
     /// Example: at [`Plan`].
     #[must_use]
@@ -167,7 +166,7 @@ impl Plan {
         }
     }
 
-    /// The host of a machine.
+    /// Returns the host of a machine.
     ///
     /// # Panics
     /// If the plan has no such machine.
@@ -187,16 +186,16 @@ impl Plan {
         &self.hosts[usize::from(self.machines[usize::from(machine)].host)]
     }
 
-    /// The machines of a host, in rising order.
+    /// Iterates over the machines of a host, in rising order.
     ///
     /// Example: at [`host_of`](Self::host_of).
     pub fn machines_of(&self, host: u16) -> impl Iterator<Item = u16> {
         (0u16..).zip(&self.machines).filter(move |(_, plan)| plan.host == host).map(|(machine, _)| machine)
     }
 
-    /// The machines that share memory with this one, itself among them, in rising order: the members of one
-    /// [`comm::shm::create`], which its host's launcher makes once and hands to each of them. Empty when `machine`
-    /// uses no shared memory. A program of one machine needs no network, whatever its fabric.
+    /// Returns the machines that share memory with this one, itself included, in rising order: the members of one
+    /// [`comm::shm::create`], which the host's launcher makes once and hands to each of them. Empty if `machine` uses
+    /// no shared memory. A program of one machine needs no network, with any fabric.
     ///
     /// # Panics
     /// If the plan has no such machine.
@@ -214,10 +213,10 @@ impl Plan {
         }
     }
 
-    /// Whether the plan makes sense.
+    /// Checks whether the plan makes sense.
     ///
     /// # Errors
-    /// [`BootstrapError::Plan`] says what does not, and the cure.
+    /// [`BootstrapError::Plan`] with the mistake and the cure.
     ///
     /// ```
     /// use gossamer::bootstrap::{FabricChoice, Plan};

@@ -1,5 +1,5 @@
-//! Tests of the bootstrap within one process: what the variables say, and which descriptors are believed. That a real
-//! launcher, a wrapper and a grandchild see the right thing is tested in gossamer-daemon/tests/launch.rs.
+//! Tests of the bootstrap within one process: the values of the variables, and which descriptors are accepted. A test
+//! with a real launcher, a wrapper and a grandchild is in gossamer-daemon/tests/launch.rs.
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
@@ -17,7 +17,7 @@ fn launch() -> (Environment, Control, Control) {
     (launch.variables(&machine).unwrap().into(), machine, launcher)
 }
 
-/// Gives a descriptor up, as if an exec had brought it here.
+/// Gives up a descriptor, as if an exec had brought it here.
 fn inherit(control: Control) {
     rustix::io::fcntl_setfd(&control, FdFlags::empty()).unwrap();
     std::mem::forget(control);

@@ -1,4 +1,4 @@
-//! The socket between a machine and its launcher. What goes over it is in `control.rs`.
+//! Socket between a machine and its launcher. The messages are in `control.rs`.
 //!
 //! Invariant: one message is one packet of a `SOCK_SEQPACKET` pair, so there are no partial messages and no buffer
 //! between calls.
@@ -30,10 +30,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// A new channel: both its ends, closed on exec.
+    /// Makes a new channel: both its ends, closed on exec.
     ///
     /// # Errors
-    /// When the process has no file descriptors left.
+    /// If the process has no file descriptors left.
     ///
     /// Example: at the [type](Self).
     pub fn pair() -> io::Result<(Control, Control)> {
@@ -42,7 +42,7 @@ impl Control {
         Ok((Control { socket: a }, Control { socket: b }))
     }
 
-    /// The end behind a descriptor that another process passed on.
+    /// Makes an end of a descriptor that another process passed on.
     ///
     /// ```
     /// use gossamer::control::{Control, Message};
@@ -57,24 +57,24 @@ impl Control {
         Control { socket }
     }
 
-    /// Whoever has the other end hears no more from it, once it has heard what was said; called on the other end's side
-    /// of a pair in one process.
+    /// Ends the messages to this end: its receiver gets those sent so far, and then end of file. For a pair with both
+    /// ends in one process.
     pub(crate) fn end_of_words(&self) {
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read); // it may have gone
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read); // the other end may have gone
     }
 
     /// Sends one message; waits while the channel is full.
     ///
     /// # Errors
-    /// [`ControlError::Socket`]; of kind `BrokenPipe` when the other process is gone (no signal is raised).
+    /// [`ControlError::Socket`]; of kind `BrokenPipe` if the other process is gone (no signal is raised).
     ///
     /// Example: at the [type](Self).
     pub fn send(&self, message: &Message) -> Result<(), ControlError> {
         self.send_packet(message, SendFlags::NOSIGNAL)
     }
 
-    /// Sends one message if the channel has room for it now: an error of kind `WouldBlock` when it has not. For
-    /// launchers, which must not be held up by a machine that does not read.
+    /// Sends one message if the channel has room for it now; otherwise an error of kind `WouldBlock`. For launchers,
+    /// which a machine that does not read must not block.
     ///
     /// # Errors
     /// As [`Control::send`], and `WouldBlock`.
@@ -95,7 +95,7 @@ impl Control {
         }
     }
 
-    /// Waits for the next message; `None` when the other process is gone.
+    /// Waits for the next message; `None` if the other process is gone.
     ///
     /// # Errors
     /// As [`Message::decode`], and [`ControlError::Socket`].
@@ -105,8 +105,8 @@ impl Control {
         self.receive_packet(RecvFlags::empty())
     }
 
-    /// The next message if there is one now: an error of kind `WouldBlock` when there is none, `Ok(None)` when the
-    /// other process is gone.
+    /// Returns the next message if there is one now; otherwise an error of kind `WouldBlock`. `Ok(None)` if the other
+    /// process is gone.
     ///
     /// # Errors
     /// As [`Control::receive`], and `WouldBlock`.

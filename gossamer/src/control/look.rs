@@ -1,15 +1,15 @@
-//! What may be asked of a machine while somebody watches its program.
+//! Questions to a machine of a watched program.
 
 use std::time::Duration;
 
-/// A question to a machine. What the bytes of its answer hold is in `view`.
+/// Question to a machine. The contents of the answer's bytes are in `view`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// Counters and the like: how the machine does. Who asks watches, for the next seconds.
+    /// Counters of the machine. The viewer keeps asking for the next seconds.
     Sample,
-    /// What all fibers wait for ([`trust::dump`]).
+    /// The waits of all fibers ([`trust::dump`]).
     Dump,
-    /// What all workers do for so long, at most [`Look::TRACE_MAX`].
+    /// A trace of all workers for so long, at most [`Look::TRACE_MAX`].
     Trace(Duration),
 }
 
@@ -18,10 +18,10 @@ const DUMP: u8 = 1;
 const TRACE: u8 = 2;
 
 impl Look {
-    /// The longest trace.
+    /// Longest trace.
     pub const TRACE_MAX: Duration = Duration::from_secs(600);
 
-    /// Its bytes.
+    /// Encodes the question.
     ///
     /// ```
     /// use gossamer::control::Look;
@@ -40,7 +40,7 @@ impl Look {
         [kind, a, b, c, d]
     }
 
-    /// What these bytes ask.
+    /// Decodes a question.
     ///
     /// Example: at [`Look::to_bytes`].
     #[must_use]

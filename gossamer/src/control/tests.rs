@@ -1,4 +1,4 @@
-//! Messages survive the wire and damaged ones are refused; what the channel does when nobody reads, or nobody is there.
+//! Messages survive the wire and damaged ones are refused; the channel without a reader, and without the other end.
 
 use super::*;
 use comm::secure::KEY_BYTES;

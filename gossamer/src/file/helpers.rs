@@ -1,5 +1,5 @@
-//! Threads for what blocks in the operating system, so that no worker does. At most [`THREADS_MAX`] a process, started
-//! when there is work and ended when there has been none for a while.
+//! Threads for calls that block in the operating system, so that no worker does. At most [`THREADS_MAX`] a process,
+//! started when there is work and ended when there has been none for a while.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,11 +25,12 @@ fn helpers() -> MutexGuard<'static, Helpers> {
     HELPERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a helper do it. Does not wait, unless the operating system gives no thread at all: then it is done here.
+/// Runs a job on a helper thread. Does not wait, unless the operating system gives no thread at all: then the job runs
+/// on the caller.
 pub(super) fn run(job: impl FnOnce() + Send + 'static) {
     let mut here = helpers();
     here.jobs.push_back(Box::new(job));
-    // Those that idle may have been woken for earlier jobs already.
+    // Idle threads may have been woken for earlier jobs already.
     if here.idle < here.jobs.len() && here.threads < THREADS_MAX {
         let started = thread::Builder::new().name("gossamer-file".to_owned()).spawn(help);
         here.threads += usize::from(started.is_ok());
@@ -48,7 +49,7 @@ fn help() {
     loop {
         if let Some(job) = here.jobs.pop_front() {
             drop(here);
-            // Whoever waits for it is told by its promise, and the panic has told of itself.
+            // The job's waiter learns of the panic by the broken promise; the panic has been reported.
             let _ = catch_unwind(AssertUnwindSafe(job));
             here = helpers();
             continue;

@@ -1,11 +1,11 @@
-//! Reading files that live on other machines (G13). An open file is a property at its place, a [`RemoteFile`] a trust
-//! of it; bytes come in pieces of [`PIECE_BYTES`], some of them ahead of the reader.
+//! Reading files that live on other machines. An open file is a property at its place, a [`RemoteFile`] a trust of it;
+//! bytes come in pieces of [`PIECE_BYTES`], some of them ahead of the reader.
 //!
 //! No worker blocks in the operating system: the trustee hands each piece to one of at most four threads of its process
-//! (`helpers.rs`), which reads it and sends it to whoever waits.
+//! (`helpers.rs`), which reads it and sends it to the waiter.
 //!
 //! Cost: opening is two requests and an answer; the length, and each piece, one request and an answer that carries it.
-//! A reader has at most [`READ_AHEAD`] pieces under way.
+//! A reader has at most [`READ_AHEAD`] pieces requested at a time.
 //!
 //! Source: thesis 3 (reading from a file descriptor of any machine).
 
@@ -29,12 +29,12 @@ use crate::rack::Place;
 use reader::Pieces;
 pub use reader::Reader;
 
-/// Bytes that are asked for at a time.
+/// Bytes of one request.
 pub const PIECE_BYTES: usize = 256 << 10;
-/// Pieces that a reader has under way at a time.
+/// Pieces that a reader requests ahead.
 pub const READ_AHEAD: usize = 4;
 
-/// All bytes of a file at a place.
+/// Reads all bytes of a file at a place.
 ///
 /// # Errors
 /// If it cannot be opened or read.
@@ -60,10 +60,10 @@ pub fn read(place: Place, path: impl AsRef<Path>) -> Result<Vec<u8>, FileError> 
     file.bytes(0, u64::MAX)
 }
 
-/// As [`read`], of a file that is text.
+/// Reads a text file as [`read`] does.
 ///
 /// # Errors
-/// As [`read`]; if it is not UTF-8.
+/// As [`read`]; also if it is not UTF-8.
 ///
 /// ```
 /// gossamer::main(
@@ -114,7 +114,7 @@ pub fn open(place: Place, path: impl AsRef<Path>) -> Result<RemoteFile, FileErro
     Ok(file)
 }
 
-/// An open file at some place. Clone it, send it on: each machine can read it. It is closed after the last one.
+/// Open file at some place. Clones may travel: each machine can read it. The file is closed with the last clone.
 #[derive(Debug, Clone)]
 pub struct RemoteFile {
     place: Place,
@@ -122,7 +122,7 @@ pub struct RemoteFile {
 }
 
 impl RemoteFile {
-    /// Where it is.
+    /// Returns the file's place.
     ///
     /// ```
     /// gossamer::main(
@@ -138,10 +138,10 @@ impl RemoteFile {
         self.place
     }
 
-    /// Its length in bytes, now.
+    /// Returns its length in bytes, now.
     ///
     /// # Errors
-    /// If the operating system does not tell.
+    /// If the operating system does not report it.
     ///
     /// # Panics
     /// In delegated closures and callbacks, where nothing may wait.
@@ -165,7 +165,7 @@ impl RemoteFile {
         self.wait(len, Doing::Measure)
     }
 
-    /// Has it no bytes? As [`len`](Self::len).
+    /// Returns whether it is empty. As [`len`](Self::len).
     ///
     /// # Errors
     /// As [`len`](Self::len).
@@ -175,7 +175,7 @@ impl RemoteFile {
         self.len().map(|len| len == 0)
     }
 
-    /// The `len` bytes from `offset` on; fewer where the file ends before.
+    /// Reads the `len` bytes from `offset` on; fewer if the file ends before.
     ///
     /// # Errors
     /// If they cannot be read.
@@ -196,7 +196,8 @@ impl RemoteFile {
         self.bytes(offset, len as u64)
     }
 
-    /// Reads it from its beginning, piece by piece, some pieces ahead: `Read` and `BufRead`, so also line by line.
+    /// Returns a reader from its beginning on, piece by piece, some pieces ahead: `Read` and `BufRead`, so also line by
+    /// line.
     ///
     /// ```
     /// gossamer::main(
@@ -228,7 +229,7 @@ impl RemoteFile {
         }
     }
 
-    /// Asks for a piece, and goes on.
+    /// Requests a piece, without waiting.
     fn ask(&self, offset: u64, len: usize) -> Pending<Outcome<ByteBuf>> {
         let (promise, piece) = promise();
         self.open.apply_then(
@@ -259,7 +260,7 @@ impl RemoteFile {
     }
 }
 
-/// The property: the file, once it is open.
+/// Property: the file, once it is open.
 #[derive(Debug, Default)]
 struct Open {
     path: PathBuf,
@@ -268,7 +269,7 @@ struct Open {
 
 type Outcome<T> = Result<T, Trouble>;
 
-/// What goes wrong at the file's place.
+/// Error at the file's place.
 #[derive(Debug, Serialize, Deserialize)]
 struct Trouble {
     doing: Doing,
@@ -297,7 +298,7 @@ impl Open {
         });
     }
 
-    /// Has it done by a helper, which keeps the promise.
+    /// Runs `f` on a helper, which keeps the promise.
     fn help<T>(
         &self,
         doing: Doing,
@@ -319,7 +320,7 @@ fn trouble(doing: Doing, error: &io::Error, path: &Path) -> Trouble {
     Trouble { doing, os_error: error.raw_os_error(), cause: error.to_string(), path }
 }
 
-/// A pipe without a writer, or the like, must not hold the helper up: what blocks is not waited for.
+/// Opens without blocking: a pipe without a writer, for example, must not block the helper.
 fn open_to_read(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     if file.metadata()?.is_dir() {
@@ -343,7 +344,7 @@ fn read_piece(file: &File, offset: u64, len: usize) -> io::Result<ByteBuf> {
     Ok(ByteBuf::from(bytes))
 }
 
-/// Why a file cannot be opened or read.
+/// Error of opening or reading a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
     place: Place,
@@ -354,19 +355,19 @@ pub struct FileError {
 }
 
 impl FileError {
-    /// Where the file is, or should be.
+    /// Returns the file's place.
     ///
     /// Example: at [`kind`](Self::kind).
     pub fn place(&self) -> Place {
         self.place
     }
-    /// Its path there.
+    /// Returns its path there.
     ///
     /// Example: at [`kind`](Self::kind).
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// What kind of trouble it is.
+    /// Returns the kind of the error.
     ///
     /// ```
     /// gossamer::main(

@@ -1,4 +1,4 @@
-//! Reading on from where one is, with some pieces under way.
+//! Sequential reading, with some pieces requested ahead.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,12 +9,12 @@ use trust::Pending;
 
 use super::{Doing, FileError, Outcome, PIECE_BYTES, READ_AHEAD, RemoteFile};
 
-/// The pieces of a stretch of a file, in order.
+/// Pieces of a range of a file, in order.
 pub(super) struct Pieces {
-    /// Where the next piece to be asked for begins, and where the last one ends.
+    /// Offset of the next piece to request, and end of the last one.
     next: u64,
     end: u64,
-    /// With the length that was asked for.
+    /// With the requested length.
     under_way: VecDeque<(Pending<Outcome<ByteBuf>>, usize)>,
 }
 
@@ -23,9 +23,9 @@ impl Pieces {
         Pieces { next: offset, end: offset.saturating_add(len), under_way: VecDeque::new() }
     }
 
-    /// The next one; empty at the end.
+    /// Returns the next piece; empty at the end.
     pub(super) fn next(&mut self, file: &RemoteFile) -> Result<Vec<u8>, FileError> {
-        // A short file costs no more than its one piece; whoever reads on is given more ahead.
+        // A short file costs no more than its one piece; a reader that reads on gets more ahead.
         let ahead = if self.under_way.is_empty() && self.next == 0 { 1 } else { READ_AHEAD };
         while self.under_way.len() < ahead && self.next < self.end {
             let len = (self.end - self.next).min(PIECE_BYTES as u64);
@@ -52,14 +52,14 @@ impl Pieces {
     }
 }
 
-/// Reads a file of another machine. Made by [`RemoteFile::reader`].
+/// Reader of a file of another machine. Made by [`RemoteFile::reader`].
 ///
-/// Where the file ends the reader is done, even if the file grows later. An error ends it likewise.
+/// The reader is done at the file's end, even if the file grows later. An error ends it likewise.
 pub struct Reader {
     file: RemoteFile,
     pieces: Pieces,
     piece: Vec<u8>,
-    /// How much of the piece has been read.
+    /// Bytes of the piece that have been read.
     read: usize,
 }
 

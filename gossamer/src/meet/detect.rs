@@ -1,4 +1,4 @@
-//! Who started this process (O1), and whether it was started as one of several that have no way to meet (O3).
+//! Detection of the launcher, and of a process that was started as one of several without a way to meet the others.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use super::plain::{self, Settings};
 use super::{MeetError, START_TIMEOUT};
 
-/// `alone`: whoever started this process, it runs by itself.
+/// `alone`: the process runs by itself, under any launcher.
 pub(super) const START: &str = "GOSSAMER_START";
-/// Seconds that the machines may take to meet.
+/// Seconds in which the machines must meet.
 const TIMEOUT: &str = "GOSSAMER_START_TIMEOUT";
 const PMI_FD: &str = "PMI_FD";
 const PMI_RANK: &str = "PMI_RANK";
 const PMI_SIZE: &str = "PMI_SIZE";
 const PMIX_RANK: &str = "PMIX_RANK";
 
-/// How this process meets the others.
+/// Way by which this process meets the others.
 #[derive(Debug)]
 pub(super) enum Way {
     Alone,
@@ -24,7 +24,7 @@ pub(super) enum Way {
     Pmix,
 }
 
-/// What a process manager with PMI says.
+/// Variables of a process manager with PMI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PmiVariables {
     pub(super) fd: i32,
@@ -34,12 +34,12 @@ pub(super) struct PmiVariables {
 
 pub(super) type Get<'a> = &'a dyn Fn(&'static str) -> Option<OsString>;
 
-/// A variable as text, if it is there and not empty.
+/// Returns a variable as text, if it is there and not empty.
 pub(super) fn text(get: Get<'_>, name: &'static str) -> Option<String> {
     get(name).map(|value| value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
 }
 
-/// A variable as a number, if it is there.
+/// Returns a variable as a number, if it is there.
 pub(super) fn number<T: std::str::FromStr>(
     get: Get<'_>,
     name: &'static str,
@@ -49,7 +49,7 @@ pub(super) fn number<T: std::str::FromStr>(
     value.parse().map(Some).map_err(|_| MeetError::Variable { name, value, expected })
 }
 
-/// The way of this process, by its environment.
+/// Returns the way of this process, by its environment.
 pub(super) fn detect(get: Get<'_>) -> Result<Way, MeetError> {
     match text(get, START) {
         None => {}
@@ -73,7 +73,7 @@ pub(super) fn detect(get: Get<'_>) -> Result<Way, MeetError> {
     Ok(Way::Alone)
 }
 
-/// Nobody has told this process how to meet others; are there any?
+/// Fails if there are other processes though no variable says how to meet them.
 fn no_others(get: Get<'_>) -> Result<(), MeetError> {
     let several = |name| text(get, name).filter(|tasks| tasks.parse().is_ok_and(|tasks: u32| tasks > 1));
     // A batch script has no step.
@@ -94,7 +94,7 @@ fn no_others(get: Get<'_>) -> Result<(), MeetError> {
     Ok(())
 }
 
-/// What the starter is called where it is no step of Slurm.
+/// Returns the launcher's name, unless it is a step of Slurm.
 pub(super) fn name_of_starter(otherwise: &str) -> String {
     let get: Get<'_> = &|name| std::env::var_os(name);
     match (text(get, "SLURM_JOB_ID"), text(get, "SLURM_STEP_ID")) {
@@ -103,7 +103,7 @@ pub(super) fn name_of_starter(otherwise: &str) -> String {
     }
 }
 
-/// How long the machines may take to meet.
+/// Returns the time in which the machines must meet.
 pub(super) fn start_timeout() -> Result<Duration, MeetError> {
     let expected = "a number of seconds, 1 or more";
     let seconds: Option<f64> = number(&|name| std::env::var_os(name), TIMEOUT, expected)?;

@@ -1,4 +1,4 @@
-//! Why the machines of a program could not meet.
+//! Reasons why the machines of a program could not meet.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use super::{FAILURE_STATUS, interrupts};
 use crate::supervise::signals::describe;
 
-/// What can go wrong before the plan of the program is known.
+/// Error before the plan of the program is known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeetError {
     #[error("the environment variable {name} has the value {value:?}, but should be {expected}")]
@@ -57,7 +57,7 @@ pub(crate) enum MeetError {
 }
 
 impl MeetError {
-    /// The exit status of the process that could not start.
+    /// Returns the exit status of the process that could not start.
     pub(super) fn status(&self) -> u8 {
         match self {
             MeetError::Interrupted(signal) => interrupts::status(*signal),

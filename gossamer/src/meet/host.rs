@@ -1,4 +1,4 @@
-//! Where this process runs: which other machines are on the same host, and by which address it is reached.
+//! Host of this process: which other machines run on it, and its address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
@@ -8,18 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use super::MeetError;
 
-/// Address, or network in which it is, that this machine is to be reached by.
+/// This machine's address for the others, or the network that has it.
 const ADDRESS: &str = "GOSSAMER_ADDRESS";
 
-/// Machines with the same identity can share memory and see one another's processes. Two containers of a host differ.
+/// Identity of a host. Machines with the same identity can share memory and see one another's processes. Two containers
+/// of a host differ.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HostIdentity {
-    /// Of this run of the kernel.
+    /// Id of this boot of the kernel.
     pub(super) boot: String,
     pub(super) pid_namespace: u64,
     pub(super) net_namespace: u64,
     pub(super) user: u32,
-    /// As it calls itself.
+    /// The host's own name.
     pub(super) name: String,
 }
 
@@ -36,24 +37,24 @@ impl HostIdentity {
         }
     }
 
-    /// Whether both see the same loopback network.
+    /// Returns whether both see the same loopback network.
     pub(super) fn has_network_of(&self, other: &HostIdentity) -> bool {
         (&self.boot, self.net_namespace) == (&other.boot, other.net_namespace)
     }
 
-    /// Whether a process id means the same to both. Where the kernel does not say, it does not.
+    /// Returns whether a process id means the same to both. False if the kernel does not tell.
     pub(super) fn is_same(&self, other: &HostIdentity) -> bool {
         self == other && !self.boot.is_empty() && self.pid_namespace != 0 && self.net_namespace != 0
     }
 }
 
-/// The cores that affinity leaves to this process.
+/// Returns the cores in the affinity of this process.
 pub(super) fn cores() -> Vec<u16> {
     let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
     (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).filter_map(|core| core.try_into().ok()).collect()
 }
 
-/// The address that the user wants this machine to be reached by.
+/// Returns this machine's address for the others, if the user has set it.
 pub(super) fn wanted_address() -> Result<Option<IpAddr>, MeetError> {
     let Ok(value) = std::env::var(ADDRESS) else { return Ok(None) };
     if value.is_empty() {
@@ -69,7 +70,7 @@ pub(super) fn wanted_address() -> Result<Option<IpAddr>, MeetError> {
     found.map(Some).ok_or_else(|| wrong(value))
 }
 
-/// A network, such as `10.1.0.0/16`.
+/// Network, such as `10.1.0.0/16`.
 struct Network {
     address: IpAddr,
     bits: u32,
@@ -97,7 +98,7 @@ impl Network {
     }
 }
 
-/// The addresses of this host that others may know, those of the loopback network last.
+/// Returns the addresses of this host that others may know, those of the loopback network last.
 pub(super) fn addresses() -> Vec<IpAddr> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let four = of_family_4(&read("/proc/net/fib_trie")).into_iter().map(IpAddr::V4);
@@ -108,7 +109,7 @@ pub(super) fn addresses() -> Vec<IpAddr> {
     all
 }
 
-/// A local address stands on the line before `/32 host LOCAL`.
+/// Parses the local IPv4 addresses; each stands on the line before `/32 host LOCAL`.
 fn of_family_4(trie: &str) -> Vec<Ipv4Addr> {
     let mut found: Vec<Ipv4Addr> = Vec::new();
     let mut last = None;
@@ -122,8 +123,8 @@ fn of_family_4(trie: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// `address index length scope flags name`, in hexadecimal; link-local ones (scope 20) say nothing without an
-/// interface.
+/// Parses lines of `address index length scope flags name`, in hexadecimal. Link-local addresses (scope 20) are of no
+/// use without an interface.
 fn of_family_6(table: &str) -> Vec<Ipv6Addr> {
     let address = |line: &str| {
         let mut fields = line.split_whitespace();

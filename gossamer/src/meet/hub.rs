@@ -1,4 +1,4 @@
-//! Machine 0: takes all others in, gives each its place, and supervises the program to its end (`hub/keep.rs`).
+//! Machine 0: accepts all others, gives each its place, and supervises the program to its end (`hub/keep.rs`).
 //!
 //! ```text
 //! Joining  -Join->  all have come  -Plan->  Endpoint, Secret, Peer, Ready  ->  Running  -Beat, Lost, Failed->  End  -Left->
@@ -27,34 +27,34 @@ use crate::bootstrap::{Bootstrap, Plan};
 use crate::complain::complain;
 use crate::control::{Control, Message};
 
-/// How long a machine may not take what it is told before it counts as gone.
+/// Time after which a machine that does not read its messages counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_millis(500);
-/// Strangers that are told of; more are not.
+/// Strangers that are reported; more are not.
 const STRANGERS_MAX: usize = 3;
-/// The addresses that are offered to others, at most: so many fit the value of a process manager.
+/// Most addresses offered to others: as many as fit into a process manager's value.
 const ADDRESSES_MAX: usize = 12;
 
-/// What machine 0 hears.
+/// Event for machine 0.
 pub(super) enum News {
     /// A machine has come.
     Came(Box<Newcomer>),
-    /// Somebody has come who did not show the key, or made no sense.
+    /// A connection without the key, or without a valid greeting.
     Stranger(comm::Error),
-    /// A machine says this.
+    /// Message of a machine.
     Said(u16, Up),
-    /// Nothing more comes from a machine: it is silent, or its connection has ended.
+    /// End of a machine's messages: it is silent, or its connection has ended.
     Gone { machine: u16, is_silent: bool },
-    /// Machine 0 itself says this.
+    /// Message of machine 0 itself.
     Own(Message),
-    /// Machine 0 has nothing more to say.
+    /// End of machine 0's own messages.
     OwnEnd,
     /// This process got a signal.
     Signal(Signal),
-    /// Somebody who watches the program has asked.
+    /// A viewer of the program has asked.
     Asked,
 }
 
-/// Where machine 0 is, as the process manager passes it on; it is secret.
+/// Endpoint of machine 0, as the process manager passes it on; it is secret.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Card {
     pub(super) addresses: Vec<IpAddr>,
@@ -63,16 +63,16 @@ pub(super) struct Card {
     pub(super) host: HostIdentity,
 }
 
-/// The connection to a machine.
+/// Connection to a machine.
 struct Member {
     writer: Option<SecureWriter>,
     known: Known,
-    /// Of this host, and can be held.
+    /// Its process, if it is on this host and can be held.
     process: Option<Process>,
     has_left: bool,
 }
 
-/// Machine 0, while the others come.
+/// State of machine 0 while the others come.
 struct Hub {
     own: Join,
     /// By index, from 1.
@@ -136,7 +136,7 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
 }
 
 impl Hub {
-    /// Until all have come.
+    /// Waits until all have come.
     fn gather(&mut self, limit: &Limit) -> Result<(), MeetError> {
         let mut tell_at = deadline_after(TELL_INTERVAL);
         while self.members.iter().any(Option::is_none) {
@@ -169,7 +169,7 @@ impl Hub {
         Ok(())
     }
 
-    /// "machines 1, 4, 5" of those that have not come
+    /// Returns the machines that have not come, as in "machines 1, 4, 5".
     fn missing(&self) -> String {
         let missing = (1..).zip(&self.members).filter(|(_, member)| member.is_none());
         let numbers: Vec<String> = missing.map(|(index, _): (u16, _)| index.to_string()).collect();
@@ -189,7 +189,7 @@ impl Hub {
         self.members.get(usize::from(machine).checked_sub(1)?)?.as_ref()
     }
 
-    /// Takes a machine in, or says why not. One that belongs here and does not fit ends the start.
+    /// Accepts a machine, or refuses it with the reason. One with the key that does not fit ends the start.
     fn take_in(&mut self, newcomer: Newcomer) -> Result<(), MeetError> {
         let Newcomer { join, mut stream, met_at } = newcomer;
         if let Some(reason) = self.misfit(&join) {
@@ -211,7 +211,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Why this machine cannot be one of this program.
+    /// Returns the reason why this machine cannot be one of this program.
     fn misfit(&self, join: &Join) -> Option<String> {
         if join.count != self.own.count {
             let (theirs, own) = (join.count, self.own.count);
@@ -233,7 +233,7 @@ impl Hub {
         }
     }
 
-    /// Makes the plan, and tells everyone.
+    /// Makes the plan, and sends it to all machines.
     fn give_places(&mut self, limit: &Limit) -> Result<(Plan, Option<super::wire::MemoryTokens>), MeetError> {
         let mut all = vec![Known { join: self.own.clone(), met_at: None }];
         let known = |member: &Member| Known { join: member.known.join.clone(), met_at: member.known.met_at };
@@ -249,7 +249,7 @@ impl Hub {
         Ok((plan, tokens[0]))
     }
 
-    /// Lets the others hear that machine 0 lives, when it is time.
+    /// Sends a heartbeat to the others, when it is due.
     fn beat(&mut self) {
         if self.beat_at <= Instant::now() {
             self.beat_at = deadline_after(BEAT_INTERVAL);
@@ -263,7 +263,7 @@ impl Hub {
         }
     }
 
-    /// Tells a machine; one that cannot be told has gone, or will be missed.
+    /// Sends to a machine. If that fails the machine has gone, or is treated so.
     fn tell_one(&mut self, machine: u16, message: &Down) {
         let Some(member) = self.members.get_mut(usize::from(machine) - 1).and_then(Option::as_mut) else { return };
         if member.writer.as_mut().is_some_and(|writer| writer.send(&encode(message)).is_err()) {
@@ -283,9 +283,9 @@ fn refuse_second(stream: &mut comm::secure::SecureStream, join: &Join, first: &s
     let _ = stream.send(&encode(&Down::Refused(reason))); // it may have gone
 }
 
-/// Hears a machine on a thread of its own.
+/// Receives a machine's messages on a thread of its own.
 fn hear(machine: u16, mut reader: SecureReader, news: Sender<News>) -> Result<(), MeetError> {
-    let _ = reader.set_timeout(Some(SILENCE)); // fails for no bound alone
+    let _ = reader.set_timeout(Some(SILENCE)); // fails only without a bound
     let hear = move || {
         let is_silent = loop {
             match reader.receive(MESSAGE_BYTES_MAX) {
@@ -304,7 +304,7 @@ fn hear(machine: u16, mut reader: SecureReader, news: Sender<News>) -> Result<()
     thread.spawn(hear).map(drop).map_err(MeetError::system("start a thread"))
 }
 
-/// The other end of the control channel of this machine.
+/// Makes the control channel of this machine: its end and ours.
 pub(super) fn control_pair() -> Result<(Control, Arc<Control>), MeetError> {
     let (theirs, ours) = Control::pair().map_err(MeetError::system("make the control channel"))?;
     Ok((theirs, Arc::new(ours)))

@@ -1,6 +1,6 @@
 //! Signals that end a machine, from the first moment of its start: by default they do nothing to the first process of a
-//! container. One thread hears them. Until the machine has joined the others they end it; from then on they are signals
-//! to the program.
+//! container. One thread waits for them. Until the machine has joined the others a signal ends it; from then on it is a
+//! signal to the program.
 
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
@@ -11,19 +11,19 @@ use super::{LAST_WORDS, MeetError};
 use crate::complain::complain;
 use crate::supervise::signals::Signals;
 
-/// Says what becomes of the signals to this process.
+/// Handling of the signals to this process.
 pub(super) struct Interrupts {
     state: Arc<Mutex<State>>,
 }
 
-/// Takes a signal, and may wait for the next.
+/// Handler of a signal; it may wait for the next.
 type PassOn = Box<dyn FnMut(Signal, &Signals) + Send>;
 
 #[derive(Default)]
 struct State {
-    /// It is told that all are to be ended.
+    /// Launcher, which is asked to end all processes.
     starter: Option<Arc<Starter>>,
-    /// To whom a signal is passed on; nobody yet: it ends this process.
+    /// Handler that a signal is passed on to; with none it ends this process.
     pass_on: Option<PassOn>,
 }
 
@@ -47,7 +47,7 @@ impl Interrupts {
         Ok(Interrupts { state })
     }
 
-    /// From here on this starter is told as well that a signal ends the start.
+    /// From here on this launcher too is told when a signal ends the start.
     pub(super) fn tell(&self, starter: Arc<Starter>) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).starter = Some(starter);
     }
@@ -57,7 +57,7 @@ impl Interrupts {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).pass_on = Some(Box::new(pass_on));
     }
 
-    /// This process is none of several: from here on a signal does what it would have done.
+    /// This process is alone: from here on a signal has its default effect.
     pub(super) fn by_default(&self) {
         self.pass_on(|signal, _| {
             let _ = signal_hook::low_level::emulate_default_handler(signal.as_raw()); // it does not return
@@ -68,7 +68,7 @@ impl Interrupts {
 
 /// Exit status of a process that a signal has ended in order.
 pub(super) fn status(signal: Signal) -> u8 {
-    128 + signal.as_raw() as u8 // of those that are caught the largest is 15
+    128 + signal.as_raw() as u8 // the largest caught signal is 15
 }
 
 fn end(signal: Signal, starter: Option<Arc<Starter>>) -> ! {
@@ -77,9 +77,9 @@ fn end(signal: Signal, starter: Option<Arc<Starter>>) -> ! {
     let (tell, told) = mpsc::channel();
     let abort = move || {
         starter.inspect(|starter| starter.abort(status(signal), &reason));
-        let _ = tell.send(()); // nobody waits any more
+        let _ = tell.send(()); // the receiver may have stopped waiting
     };
-    // A process manager that does not answer does not keep this process.
+    // An unresponsive process manager does not delay this process.
     if std::thread::Builder::new().spawn(abort).is_ok() {
         let _ = told.recv_timeout(LAST_WORDS);
     }

@@ -1,9 +1,9 @@
-//! A process that a machine starts inherits its variables, and is not meant by them: it runs alone.
+//! Mark of a machine. A child process of a machine inherits the variables, but is not meant by them: it runs alone.
 //!
-//! A machine marks itself by a thread whose name is computed from these variables. A process alone names its threads,
-//! and everybody may read the names in `/proc`: nobody else can make a mark, take one away, or hold up who looks for
-//! one. A process that finds an ancestor with this mark for the same variables is not meant; one with other variables
-//! was started as one of others.
+//! A machine marks itself by a thread with a name computed from these variables. Only a process itself names its
+//! threads, and every process may read the names in `/proc`: no other process can make a mark, remove one, or block a
+//! reader of one. A process that finds an ancestor with this mark for the same variables is not meant; one with other
+//! variables was started as one of several itself.
 
 use std::sync::mpsc;
 
@@ -11,7 +11,7 @@ use super::MeetError;
 use super::detect::{Get, Way};
 use super::pmi;
 
-/// The variables by which processes are told apart: where they meet, and which of them each is.
+/// Variables that tell processes apart: where they meet, and the number of each.
 const VARIABLES: [&str; 9] = [
     "GOSSAMER_MEET",
     "GOSSAMER_COUNT",
@@ -23,29 +23,29 @@ const VARIABLES: [&str; 9] = [
     "PMIX_NAMESPACE",
     "PMIX_RANK",
 ];
-/// How far up ancestors are looked for.
+/// Most ancestors that are checked.
 const ANCESTORS_MAX: usize = 64;
-/// As much of the sum as the kernel's 15 bytes for the name of a thread leave.
+/// Bits of the hash that fit into the kernel's 15 bytes for a thread's name.
 const SUM_BITS: u32 = 44;
 
-/// The name of the thread that marks a machine with these variables.
+/// Returns the name of the thread that marks a machine with these variables.
 fn name(get: Get<'_>) -> String {
-    // FNV-1a: what a machine starts may be built by another compiler, so it has to be the same everywhere.
+    // FNV-1a: a child process may be built by another compiler, so the hash must be the same everywhere.
     let add = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let mut sum = 0xcbf2_9ce4_8422_2325;
     for variable in VARIABLES {
         let value = get(variable).unwrap_or_default();
         sum = value.as_encoded_bytes().iter().copied().fold(sum, add);
-        sum = add(sum, 0); // in no value
+        sum = add(sum, 0); // no value contains it
     }
     format!("gsm-{:011x}", sum & ((1 << SUM_BITS) - 1))
 }
 
-/// Lets what this process starts see that it is not meant by the variables.
+/// Marks this process, so that its child processes see that the variables are not meant for them.
 pub(super) fn mark_as_machine(get: Get<'_>) -> Result<(), MeetError> {
     let (tell, named) = mpsc::channel();
     let stay = move || {
-        let _ = tell.send(()); // the name is there: the starter of this thread waits for that
+        let _ = tell.send(()); // the name is set: the spawner of this thread waits for that
         loop {
             std::thread::park();
         }
@@ -55,12 +55,13 @@ pub(super) fn mark_as_machine(get: Get<'_>) -> Result<(), MeetError> {
     named.recv().map_err(|_| MeetError::Wrong("the thread that marks this process has ended".to_owned()))
 }
 
-/// Whether the variables that give this way were meant for an ancestor of this process, a machine, which has passed
+/// Returns whether the variables of this way were meant for an ancestor of this process, a machine, which has passed
 /// them on.
 pub(super) fn is_inherited(way: &Result<Way, MeetError>, get: Get<'_>) -> bool {
     match way {
         Ok(Way::Alone) => false,
-        // A machine keeps its descriptor from what it starts: who has one got it from a process manager.
+        // A machine does not pass its descriptor on to child processes: a process that has one got it from a process
+        // manager.
         Ok(Way::Pmi(variables)) if pmi::is_handed_over(variables.fd) => false,
         _ => has_marked_ancestor(&name(get)),
     }
@@ -80,7 +81,7 @@ fn has_marked_ancestor(mark: &str) -> bool {
     false
 }
 
-/// `pid (name of the program) S ppid …`
+/// Parses the parent from `pid (name of the program) S ppid …`.
 pub(super) fn parent(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()

@@ -1,4 +1,4 @@
-//! Every machine but 0: joins, waits for the plan, and carries what it and machine 0 say to each other from then on.
+//! Machine other than 0: joins, waits for the plan, and from then on carries its messages to and from machine 0.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,16 +21,16 @@ use crate::complain::complain;
 use crate::control::{Control, Message};
 use crate::supervise::signals::describe;
 
-/// How long one address may take to answer.
+/// Time in which one address must answer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long to wait before all are tried again.
+/// Wait before all addresses are tried again.
 const RETRY: Duration = Duration::from_millis(100);
-/// How long this process may take to end by itself.
+/// Time for this process to end by itself.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 type Writer = Arc<Mutex<SecureWriter>>;
 
-/// Meets machine 0, and by it all others.
+/// Meets machine 0, and through it all others.
 pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstrap, MeetError> {
     let identity = HostIdentity::of_this_process();
     let stream = match &joint.exchange {
@@ -83,8 +83,8 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
         return Err(wrong(format!("{} machines, not {}", plan.machines.len(), place.count)));
     }
     let hub = gathered.hub.1.is_same(&own_host).then(|| Process::hold(gathered.hub.0)).flatten();
-    // From here on machine 0 is heard whatever this machine waits for: who makes the memory may go, and machine 0 says
-    // so.
+    // From here on this machine receives machine 0's messages during every wait: the machine that makes the memory may
+    // go, and machine 0 reports that.
     let control = carry(reader, writer, hub, Arc::clone(&joint.starter))?;
     let group = plan.memory_group(place.index);
     let memory = match gathered.memory {
@@ -109,7 +109,7 @@ fn connect(
                 for address in all {
                     match connect_to(address, key, limit) {
                         Ok(stream) => return Ok(stream),
-                        // It listens, and it is not this program's: that will not change.
+                        // The listener is not this program's: that will not change.
                         Err(error @ (comm::Error::WrongKey { .. } | comm::Error::OtherPurpose { .. })) if !several => {
                             return Err(MeetError::Comm(error));
                         }
@@ -157,7 +157,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MeetErr
     thread.map(drop).map_err(MeetError::system("start a thread"))
 }
 
-/// Lets machine 0 hear that this one lives, for as long as it hears.
+/// Sends heartbeats to machine 0, until one fails.
 fn beat(writer: &Writer) -> Result<(), MeetError> {
     let writer = Arc::clone(writer);
     spawn("gossamer-beat", move || {
@@ -167,10 +167,10 @@ fn beat(writer: &Writer) -> Result<(), MeetError> {
     })
 }
 
-/// A signal to this machine is one to the program; the second ends this machine itself.
+/// Passes the first signal to this machine on to the program; the second ends this machine itself.
 fn pass_signals_on(interrupts: &Interrupts, writer: Writer) {
     interrupts.pass_on(move |signal, signals| {
-        let _ = send(&writer, &Up::Signal(signal.as_raw())); // else it ends all the same
+        let _ = send(&writer, &Up::Signal(signal.as_raw())); // if this fails the machine ends all the same
         let until = deadline_after(END_TIMEOUT);
         while Instant::now() < until && signals.take().is_none() {
             std::thread::sleep(Duration::from_millis(50));
@@ -180,7 +180,7 @@ fn pass_signals_on(interrupts: &Interrupts, writer: Writer) {
     });
 }
 
-/// From here on what machine and launcher say to each other goes by this connection.
+/// Carries the messages between this machine and its launcher over this connection, from here on.
 fn carry(
     reader: SecureReader,
     writer: Writer,
@@ -230,7 +230,7 @@ fn pass_down(mut reader: SecureReader, writer: &Writer, ours: &Control, hub: Opt
     std::process::exit(FAILURE_STATUS.into());
 }
 
-/// Machine 0 could not make what all need.
+/// Ends this process: machine 0 could not make the shared resources of the start.
 fn give_up(reason: &str, starter: &Starter) -> ! {
     let error = MeetError::GivenUp(reason.to_owned());
     complain(format_args!("{error}"));
@@ -238,11 +238,11 @@ fn give_up(reason: &str, starter: &Starter) -> ! {
     std::process::exit(error.status().into());
 }
 
-/// Machine 0 has said that all is over: this process ends with status 0.
+/// Ends this process with status 0: machine 0 has said that all is over.
 fn leave(end: &Message, writer: &Writer, ours: &Control, starter: &Starter) -> ! {
-    let _ = send(writer, &Up::Left); // else machine 0 sees the end of the connection
+    let _ = send(writer, &Up::Left); // if this fails machine 0 sees the end of the connection
     starter.finalize();
-    let _ = ours.send(end); // whoever listens there exits
+    let _ = ours.send(end); // the receiver exits
     std::thread::sleep(LAST_WORDS);
     std::process::exit(0)
 }

@@ -1,5 +1,6 @@
-//! The memory that the machines of one host share, where no launcher made it: the lowest of them makes the files, and
-//! passes their descriptors on over an abstract socket to those of the same user who know what machine 0 has told both.
+//! Memory that the machines of one host share, where our launcher did not make it. The lowest machine makes the files,
+//! and passes their descriptors over an abstract socket to those of the same user that know the tokens which machine 0
+//! has sent to both.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,12 +19,12 @@ use super::{Limit, MeetError};
 
 /// The kernel takes 253 at once.
 const DESCRIPTORS_AT_ONCE: usize = 128;
-/// How long one of them may take to say who it is.
+/// Time in which a peer must identify itself.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long to wait before the socket is looked for again.
+/// Wait before the socket is tried again.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// The memory of this machine: `group` are the machines of its host, in rising order.
+/// Returns the memory of this machine: `group` are the machines of its host, in rising order.
 pub(super) fn share(own: u16, group: &[u16], tokens: MemoryTokens, limit: &Limit) -> Result<shm::Bootstrap, MeetError> {
     let place = group.partition_point(|member| *member < own);
     let machine = MachineId(place as u16);
@@ -44,7 +45,7 @@ pub(super) fn share(own: u16, group: &[u16], tokens: MemoryTokens, limit: &Limit
     Ok(own)
 }
 
-/// Until all others have the descriptors; whoever does not get them will say so.
+/// Serves the descriptors until all others have them; a machine that does not get them reports it.
 fn pass_on(listener: &UnixListener, fds: &[OwnedFd], tokens: MemoryTokens, others: usize, limit: &Limit) {
     let mut served = 0;
     while served < others {
@@ -53,7 +54,7 @@ fn pass_on(listener: &UnixListener, fds: &[OwnedFd], tokens: MemoryTokens, other
         if left.is_zero() {
             return;
         }
-        let _ = poll(&mut ready, Timespec::try_from(left).ok().as_ref()); // accept tells
+        let _ = poll(&mut ready, Timespec::try_from(left).ok().as_ref()); // accept reports errors
         match listener.accept() {
             Ok((stream, _)) => served += usize::from(pass_to(&stream, fds, tokens).is_ok()),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -84,7 +85,7 @@ fn pass_to(mut stream: &UnixStream, fds: &[OwnedFd], tokens: MemoryTokens) -> st
     Ok(())
 }
 
-/// Asks until the one that makes the memory is there.
+/// Asks until the machine that makes the memory answers.
 fn receive(address: &SocketAddr, tokens: MemoryTokens, count: usize, limit: &Limit) -> Result<Vec<OwnedFd>, MeetError> {
     loop {
         let fds = UnixStream::connect_addr(address).and_then(|stream| receive_from(&stream, tokens, count));
@@ -126,7 +127,7 @@ fn receive_from(mut stream: &UnixStream, tokens: MemoryTokens, count: usize) -> 
     Ok(fds)
 }
 
-/// Both ends are of one user.
+/// Checks that both ends belong to one user.
 fn check_user(stream: &UnixStream) -> std::io::Result<()> {
     let other = rustix::net::sockopt::socket_peercred(stream)?;
     (other.uid == rustix::process::getuid()).then_some(()).ok_or(std::io::ErrorKind::PermissionDenied.into())

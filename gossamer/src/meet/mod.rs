@@ -1,15 +1,14 @@
-//! The start without a launcher of ours: processes that `srun`, `mpirun`, a Kubernetes Job or a script has started find
-//! one another and become the machines of one program (requirements O1 to O12). It ends in the same
-//! [`Bootstrap`](crate::bootstrap::Bootstrap) that `gossamer-launch` hands over; from `connect` on nothing differs.
+//! Start without our launcher: processes that `srun`, `mpirun`, a Kubernetes Job or a script has started find one
+//! another and become the machines of one program. It ends in the same [`Bootstrap`](crate::bootstrap::Bootstrap) that
+//! `gossamer-launch` hands over; from `connect` on both starts are the same.
 //!
-//! 1. [`detect`]: who started this process, and as which of how many; [`mark`]: what a machine starts is not meant;
-//!    [`interrupts`]: signals meanwhile
-//! 2. [`pmi`], [`pmix`], [`plain`]: where machine 0 is to be met, and the key
-//! 3. [`port`], [`hub`]: machine 0 takes all others in, makes the plan ([`plan`]), and supervises the program to its
+//! 1. [`detect`]: the launcher of this process, its number and their count; [`mark`]: child processes of a machine run
+//!    alone; [`interrupts`]: signals meanwhile
+//! 2. [`pmi`], [`pmix`], [`plain`]: the address of machine 0, and the key
+//! 3. [`port`], [`hub`]: machine 0 accepts all others, makes the plan ([`plan`]), and supervises the program to its
 //!    end, by the rules of [`supervise`](crate::supervise), as `gossamer-launch` does
-//! 4. [`member`]: each other machine joins, and passes on what it and machine 0 say to each other ([`wire`])
-//! 5. [`host`], [`process`], [`memory`]: which machines are on one host, how it is reached, and the memory that they
-//!    share
+//! 4. [`member`]: each other machine joins, and carries its messages to and from machine 0 ([`wire`])
+//! 5. [`host`], [`process`], [`memory`]: which machines are on one host, its address, and the memory that they share
 //!
 //! Invariant: once a way to meet is found, this process is a machine of the program or it ends; it never goes on alone.
 
@@ -44,29 +43,29 @@ pub(crate) use error::MeetError;
 use interrupts::Interrupts;
 use starter::Starter;
 
-/// How long the machines may take to meet, unless `GOSSAMER_START_TIMEOUT` says otherwise.
+/// Default time in which the machines must meet, without `GOSSAMER_START_TIMEOUT`.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
-/// How often it is told who has not come.
+/// Interval of the reports on missing machines.
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
-/// How often machine 0 and the others let each other hear that they live.
+/// Interval of the heartbeats between machine 0 and the others.
 const BEAT_INTERVAL: Duration = Duration::from_millis(500);
-/// How long nothing may be heard before the other counts as dead.
+/// Time after which a silent peer counts as dead.
 const SILENCE: Duration = Duration::from_secs(3);
-/// Exit status of a process that cannot start, or whose machine 0 has gone (`EX_SOFTWARE` of sysexits.h).
+/// Exit status of a process that cannot start, or that has lost machine 0 (`EX_SOFTWARE` of sysexits.h).
 const FAILURE_STATUS: u8 = 70;
-/// How long a last word may take to be passed on.
+/// Time in which the last messages must be passed on.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How this process was started.
+/// Kind of start of this process.
 pub(crate) enum Start {
-    /// By nobody who has started others with it.
+    /// Alone: no launcher has started others with it.
     Alone,
-    /// As one machine of several.
+    /// As one machine of several; with the launcher's name.
     Machine(Box<Bootstrap>, String),
 }
 
-/// Whether a launcher or a process manager has started this process as one of several, so that
-/// [`gossamer::main`](crate::main) will make it a machine of a program: for programs that do otherwise start a launcher
+/// Returns whether a launcher or a process manager has started this process as one of several, so that
+/// [`gossamer::main`](crate::main) will make it a machine of a program. For programs that otherwise start a launcher
 /// themselves.
 ///
 /// ```
@@ -81,12 +80,12 @@ pub fn is_one_of_several() -> bool {
 /// Finds the other machines, if this process was started as one of several.
 ///
 /// # Errors
-/// When it was, and there is no way to meet them. What goes wrong later ends the process here, for the starter has to
-/// end the others.
+/// If it was, and there is no way to meet them. Later errors end the process here, for the launcher has to end the
+/// others.
 pub(crate) fn start() -> Result<Start, MeetError> {
     let way = match detect::detect(ENVIRONMENT) {
         Ok(Way::Alone) => return Ok(Start::Alone),
-        // What a machine of a program starts inherits its variables, and is not meant by them.
+        // A child process of a machine inherits its variables, and is not meant by them.
         way if mark::is_inherited(&way, ENVIRONMENT) => return Ok(Start::Alone),
         found => found?,
     };
@@ -120,14 +119,14 @@ pub(crate) fn start() -> Result<Start, MeetError> {
         starter.finalize();
         return Ok(Start::Alone);
     }
-    let key = Key::generate().map_err(MeetError::Comm)?; // machine 0's is the one that counts
+    let key = Key::generate().map_err(MeetError::Comm)?; // only machine 0's is used
     let joint = Joint { starter: Arc::new(starter), interrupts, exchange: Exchange::Starter };
     meet(&joint, Place { index, count, key, image }, name, &limit)
 }
 
 const ENVIRONMENT: detect::Get<'static> = &|name| std::env::var_os(name);
 
-/// Who this machine is.
+/// Identity of this machine.
 pub(crate) struct Place {
     index: u16,
     count: u16,
@@ -135,18 +134,18 @@ pub(crate) struct Place {
     image: String,
 }
 
-/// All that a start has to do with.
+/// Objects that the whole start shares.
 pub(crate) struct Joint {
     starter: Arc<Starter>,
     interrupts: Interrupts,
     exchange: Exchange,
 }
 
-/// How others learn where machine 0 is.
+/// Way by which others learn the address of machine 0.
 enum Exchange {
-    /// They were told.
+    /// It is in their variables.
     Known(plain::Target),
-    /// From the starter, with the key.
+    /// From the launcher, with the key.
     Starter,
 }
 
@@ -178,7 +177,7 @@ fn meet(joint: &Joint, place: Place, name: String, limit: &Limit) -> Result<Star
     }
 }
 
-/// What goes on between this machine's control channel and the others, until the end of the program.
+/// Control bridge: end of this machine's control channel, until the end of the program.
 struct Keeper {
     control: Arc<Control>,
     is_done: Mutex<bool>,
@@ -188,13 +187,13 @@ struct Keeper {
 static KEEPER: OnceLock<Keeper> = OnceLock::new();
 
 impl Keeper {
-    /// Remembers this side's end of the control channel, for [`last_words`].
+    /// Stores this side's end of the control channel, for [`last_words`].
     fn begin(control: Arc<Control>) {
         let keeper = Keeper { control, is_done: Mutex::new(false), done: Condvar::new() };
         let _ = KEEPER.set(keeper); // a process starts one program
     }
 
-    /// All that this machine has said was passed on, or the program is over.
+    /// All messages of this machine have been passed on, or the program is over.
     fn finish() {
         if let Some(keeper) = KEEPER.get() {
             *keeper.is_done.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -211,8 +210,8 @@ impl Keeper {
     }
 }
 
-/// Waits until what this machine has said last is on its way: its process is about to end, and the carrier of its words
-/// with it. Nothing to wait for where a launcher of ours holds the other end.
+/// Waits until the last messages of this machine have been sent: its process is about to end, and their carrier with
+/// it. Does not wait if our launcher holds the other end.
 pub(crate) fn last_words() {
     if let Some(keeper) = KEEPER.get() {
         keeper.control.end_of_words();
@@ -220,7 +219,7 @@ pub(crate) fn last_words() {
     }
 }
 
-/// On machine 0, which has said that the program is over: waits until all others have left.
+/// Waits until all others have left; on machine 0, which has reported that the program is over.
 pub(crate) fn wait_for_the_others() {
     if let Some(keeper) = KEEPER.get() {
         keeper.wait(None);

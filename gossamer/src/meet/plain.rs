@@ -1,5 +1,5 @@
-//! The way without a process manager: variables that say where to meet, how many come, which one this is, and where the
-//! key lies. Kubernetes' Indexed Jobs set the index by themselves.
+//! Way without a process manager: variables for the meeting point, the number of machines, this machine's index, and
+//! the key's file. Kubernetes' Indexed Jobs set the index by themselves.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ const INDEX: &str = "GOSSAMER_INDEX";
 const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
 const KEY_FILE: &str = "GOSSAMER_KEY_FILE";
 
-/// What the variables say.
+/// Values of the variables.
 #[derive(Debug)]
 pub(super) struct Settings {
     host: String,
@@ -27,14 +27,14 @@ pub(super) struct Settings {
     is_kubernetes: bool,
 }
 
-/// Where machine 0 is to be met.
+/// Address at which machine 0 is to be met.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     host: String,
     port: u16,
 }
 
-/// `None` where nobody has set the place to meet.
+/// Reads the variables; `None` if the meeting point is not set.
 pub(super) fn settings(get: Get<'_>) -> Result<Option<Settings>, MeetError> {
     let cure = "set GOSSAMER_MEET=HOST:PORT, GOSSAMER_COUNT, GOSSAMER_INDEX and GOSSAMER_KEY_FILE for each process";
     let Some(place) = text(get, MEET) else {
@@ -76,7 +76,7 @@ impl Settings {
         Target { host: self.host.clone(), port: self.port }
     }
 
-    /// What has started the program.
+    /// Returns the launcher's name.
     pub(super) fn name(&self) -> String {
         match self.is_kubernetes {
             true => "kubernetes".to_owned(),
@@ -95,8 +95,8 @@ impl std::fmt::Display for Target {
 }
 
 impl Target {
-    /// Where machine 0 listens: at that address, or, where it is a name, at all that this host has, for a service's
-    /// name may not be known yet.
+    /// Listens as machine 0: at that address, or, if it is a name, at all of this host, for a service's name may not be
+    /// known yet.
     pub(super) fn listen(&self) -> std::io::Result<TcpListener> {
         match self.host.parse::<IpAddr>() {
             Ok(address) => TcpListener::bind((address, self.port)),
@@ -104,13 +104,13 @@ impl Target {
         }
     }
 
-    /// The addresses that the name stands for now.
+    /// Returns the addresses that the name stands for now.
     pub(super) fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
         Ok((self.host.as_str(), self.port).to_socket_addrs()?.collect())
     }
 }
 
-/// At all addresses, of both families where there are both.
+/// Listens at all addresses, of both families if there are both.
 pub(super) fn listen_everywhere(port: u16) -> std::io::Result<TcpListener> {
     TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }

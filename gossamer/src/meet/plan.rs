@@ -1,4 +1,4 @@
-//! The plan of a program, from what its machines say of themselves.
+//! Plan of a program, from the joins of its machines.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,19 +8,19 @@ use super::wire::{Join, MemoryTokens};
 use super::{MeetError, SILENCE};
 use crate::bootstrap::{FabricChoice, HostPlan, MachinePlan, Plan};
 
-/// Which fabric to use; machine 0's counts.
+/// Fabric to use; machine 0's setting counts.
 const FABRIC: &str = "GOSSAMER_FABRIC";
 
-/// A machine that has come.
+/// Machine that has come.
 pub(super) struct Known {
     pub(super) join: Join,
-    /// Where machine 0 was met by it.
+    /// Address at which it met machine 0.
     pub(super) met_at: Option<IpAddr>,
 }
 
-/// The plan for these machines, by index.
+/// Makes the plan for these machines, by index.
 pub(super) fn plan(all: &[Known], start_timeout: Duration) -> Result<Plan, MeetError> {
-    let mut hosts: Vec<usize> = Vec::new(); // the first machine of each
+    let mut hosts: Vec<usize> = Vec::new(); // first machine of each
     let mut machines = Vec::new();
     for (index, known) in all.iter().enumerate() {
         let found = hosts.iter().position(|first| all[*first].join.host.is_same(&known.join.host));
@@ -57,7 +57,7 @@ fn fabric() -> Result<FabricChoice, MeetError> {
     value.parse().map_err(|_| wrong(value))
 }
 
-/// The address of the first host: the wanted one, or that by which another host has met it, or any of its own.
+/// Returns the address of the first host: the wanted one, or that by which another host has met it, or any of its own.
 fn address_of_machine_0(all: &[Known], machines: &[MachinePlan]) -> IpAddr {
     let own = &all[0].join;
     if own.is_address_wanted {
@@ -70,7 +70,7 @@ fn address_of_machine_0(all: &[Known], machines: &[MachinePlan]) -> IpAddr {
     met(true).or_else(|| met(false)).unwrap_or(own.address)
 }
 
-/// Whether each has cores of its own: its starter has given them out.
+/// Returns whether each has cores of its own: the launcher has divided them.
 fn are_disjoint<'a>(all: impl Iterator<Item = &'a Vec<u16>>) -> bool {
     let mut seen = BTreeSet::new();
     let mut all = all.peekable();
@@ -78,7 +78,7 @@ fn are_disjoint<'a>(all: impl Iterator<Item = &'a Vec<u16>>) -> bool {
     first && all.all(|cores| cores.iter().all(|core| seen.insert(*core)))
 }
 
-/// For each host whose machines share memory, the words by which they recognise one another; by machine.
+/// Makes tokens for each host with shared memory, by which its machines recognise one another; by machine.
 pub(super) fn tokens(plan: &Plan) -> Result<Vec<Option<MemoryTokens>>, MeetError> {
     let mut all: Vec<Option<MemoryTokens>> = vec![None; plan.machines.len()];
     for machine in 0..plan.machines.len() as u16 {
@@ -92,7 +92,7 @@ pub(super) fn tokens(plan: &Plan) -> Result<Vec<Option<MemoryTokens>>, MeetError
     Ok(all)
 }
 
-/// 128 bits that nobody can guess.
+/// Returns 128 random bits that cannot be guessed.
 pub(super) fn random() -> Result<[u8; 16], MeetError> {
     let key = comm::secure::Key::generate().map_err(MeetError::Comm)?;
     let mut bytes = [0; 16];

@@ -1,4 +1,4 @@
-//! PMI-1, the text that process managers speak over an inherited socket (`PMI_FD`): Slurm's `--mpi=pmi2`, MPICH's
+//! PMI-1, the text protocol of process managers over an inherited socket (`PMI_FD`): Slurm's `--mpi=pmi2`, MPICH's
 //! hydra, Flux. One line each way, `cmd=… key=value …`.
 #![allow(unsafe_code)] // an inherited descriptor comes as a number
 
@@ -18,17 +18,16 @@ use super::wire::{from_hex, to_hex};
 use super::{Limit, MeetError, TELL_INTERVAL};
 use crate::complain::complain;
 
-/// Under which machine 0 says where it is: with a number behind it, for programs that follow one another in the same
-/// place.
+/// Key of machine 0's value, followed by a number, for programs that follow one another in the same place.
 pub(super) const KEY: &str = "gossamer-meeting";
-/// The longest line that is read.
+/// Longest line that is read.
 const LINE_BYTES_MAX: usize = 64 * 1024;
-/// How long the process manager may take to answer what needs no others.
+/// Time in which the process manager must answer requests that need no other process.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long it may take to say goodbye.
+/// Time in which it must acknowledge the goodbye.
 const FINALIZE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The connection to the process manager.
+/// Connection to the process manager.
 pub(super) struct Pmi {
     socket: std::fs::File,
     unread: Vec<u8>,
@@ -42,14 +41,14 @@ pub(super) struct Pmi {
 
 type Answer = HashMap<String, String>;
 
-/// Whether this is a socket that this process has inherited, and none that it has opened itself.
+/// Returns whether this is a socket that this process has inherited, and has not opened itself.
 pub(super) fn is_handed_over(fd: i32) -> bool {
     // SAFETY: F_GETFD takes any number and answers EBADF when it is no descriptor; no memory is involved.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
     if flags < 0 || fd < 3 || flags & libc::FD_CLOEXEC != 0 {
         return false;
     }
-    // SAFETY: PMI1: it is open, and nobody here closes what PMI_FD names.
+    // SAFETY: PMI1: it is open, and nothing in this process closes the descriptor that PMI_FD names.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::net::sockopt::socket_type(file).is_ok()
 }
@@ -96,7 +95,7 @@ impl Pmi {
         Ok(pmi)
     }
 
-    /// Machine 0 gives its value, everybody waits for all others, and the others get it.
+    /// Exchanges machine 0's value: machine 0 gives it, all wait for one another, and the others get it.
     pub(super) fn exchange(&mut self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, MeetError> {
         if let Some(value) = value {
             let text = to_hex(value);
@@ -116,7 +115,7 @@ impl Pmi {
         value.map(Some).ok_or_else(|| MeetError::Pmi("machine 0 has not said where it is".into()))
     }
 
-    /// The last words of machine 0, and their number: earlier programs of the same wrapper have met as well.
+    /// Returns machine 0's last value, and its number: earlier programs of the same wrapper have met as well.
     fn last_meeting(&mut self, limit: &Limit) -> Result<Option<(u32, String)>, MeetError> {
         let mut last = None;
         for number in 0.. {
@@ -130,7 +129,8 @@ impl Pmi {
         Ok(last)
     }
 
-    /// Waits until all have come to it, as long as the start may take. Who is missing the process manager does not say.
+    /// Waits until all have come to the barrier, within the time limit of the start. The process manager does not tell
+    /// which are missing.
     fn barrier(&mut self, limit: &Limit) -> Result<(), MeetError> {
         self.send("cmd=barrier_in")?;
         loop {
@@ -149,22 +149,22 @@ impl Pmi {
         }
     }
 
-    /// This process is about to end in order.
+    /// Says goodbye: this process is about to end in order.
     pub(super) fn finalize(&mut self) {
         self.is_finalized = true;
         if self.has_deputy {
             return;
         }
-        // The process manager may have gone, and then nobody needs to be told.
+        // The process manager may have gone: then there is nothing to tell it.
         let _ = self.ask("cmd=finalize", "finalize_ack", FINALIZE_TIMEOUT);
     }
 
-    /// Whether this process has said goodbye.
+    /// Returns whether this process has said goodbye.
     pub(super) fn is_finalized(&self) -> bool {
         self.is_finalized
     }
 
-    /// The same connection, for who may not wait until an answer has come.
+    /// Returns the same connection, for callers that may not wait for an answer.
     pub(super) fn socket(&self) -> io::Result<std::fs::File> {
         self.socket.try_clone()
     }
@@ -179,7 +179,7 @@ impl Pmi {
         sent.map_err(MeetError::system("talk to the process manager (PMI_FD)"))
     }
 
-    /// The next line, which has to be this answer and no complaint.
+    /// Reads the next line, which must be this answer and report no error.
     fn answer(&mut self, wanted: &str, time: Duration) -> Result<Answer, MeetError> {
         let line = self.line(deadline_after(time)).map_err(MeetError::system("hear the process manager (PMI_FD)"))?;
         let pairs = line.split_whitespace().filter_map(|pair| pair.split_once('='));
@@ -221,7 +221,7 @@ impl Pmi {
     }
 }
 
-/// Whether the other end is gone.
+/// Returns whether the other end is gone.
 fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof)
 }

@@ -1,5 +1,5 @@
-//! PMIx, a C library that process managers bring along (Open MPI's `mpirun`, Slurm's `--mpi=pmix`): found at run time,
-//! so nobody who does without has to have it. Eight of its functions, by its header, version 2 to 5 of the library.
+//! PMIx, a C library that process managers provide (Open MPI's `mpirun`, Slurm's `--mpi=pmix`): loaded at run time, so
+//! other programs do not need it. Eight of its functions, by its header, version 2 to 5 of the library.
 #![allow(unsafe_code)] // functions of C
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -18,7 +18,7 @@ const RANK_WILDCARD: u32 = u32::MAX - 1;
 const GLOBAL: u8 = 3;
 const STRING: u16 = 3;
 const UINT32: u16 = 14;
-/// `PMIX_ERR_LOST_CONNECTION`, and what it was before version 4: the process manager of this host has gone.
+/// `PMIX_ERR_LOST_CONNECTION`, and its value before version 4: the process manager of this host has gone.
 const LOST_CONNECTION: [c_int; 2] = [-61, -101];
 const EVENT_ACTION_COMPLETE: c_int = -334;
 const JOB_SIZE: &CStr = c"pmix.job.size";
@@ -31,8 +31,8 @@ struct Process {
     rank: u32,
 }
 
-/// `pmix_value_t`: the kind of a value, and a union of which a pointer and a number are used. The union is at most 24
-/// bytes long; some are left.
+/// `pmix_value_t`: the kind of a value, and a union of which a pointer and a number are used. The union has at most 24
+/// bytes; the rest is reserve.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Value {
@@ -76,10 +76,10 @@ type EventHandler = unsafe extern "C" fn(
 type RegisterEventHandler =
     unsafe extern "C" fn(*const c_int, usize, *mut c_void, usize, EventHandler, *const c_void, *mut c_void) -> c_int;
 
-/// Whether this process has said goodbye: the connection ends then as well.
+/// Whether this process has said goodbye: that ends the connection as well.
 static IS_FINALIZED: Mutex<bool> = Mutex::new(false);
 
-/// The library calls this when the process manager of this host has gone.
+/// Handler that the library calls when the process manager of this host has gone.
 unsafe extern "C" fn on_lost_connection(
     _handler: usize,
     _status: c_int,
@@ -96,12 +96,12 @@ unsafe extern "C" fn on_lost_connection(
     }
     if let Some(handled) = handled {
         let none = std::ptr::null_mut();
-        // SAFETY: PMIX1: the library waits for this call, with what it has given, and takes no results.
+        // SAFETY: PMIX1: the library waits for this call, with the data that it passed, and takes no results.
         unsafe { handled(EVENT_ACTION_COMPLETE, none, 0, std::ptr::null(), none, data) };
     }
 }
 
-/// The functions, good for as long as the process lives: the library is never unloaded.
+/// The library's functions, valid while the process lives: the library is never unloaded.
 #[derive(Clone, Copy)]
 struct Functions {
     finalize: Finalize,
@@ -120,11 +120,11 @@ pub(super) struct Pmix {
 }
 
 impl Pmix {
-    /// Introduces this process; also its rank, and how many there are.
+    /// Introduces this process; also returns its rank, and the number of processes.
     pub(super) fn connect() -> Result<(Pmix, u16, u16), MeetError> {
         let cure = "install it (Debian: libpmix2), or use `srun --mpi=pmi2` or MPICH's mpiexec";
         let missing = |error: libloading::Error| MeetError::Pmix(format!("{LIBRARY}: {error}; {cure}"));
-        // SAFETY: PMIX1: what has this name is the library of that interface, whose constructors may run at any time.
+        // SAFETY: PMIX1: the file of this name is the library of that interface; its constructors may run at any time.
         let library = Box::leak(Box::new(unsafe { libloading::Library::new(LIBRARY) }.map_err(missing)?));
         // SAFETY: PMIX1: the types are those of its header; the library is leaked, so no function outlives it.
         let (init, functions) = unsafe {
@@ -144,7 +144,7 @@ impl Pmix {
         well(unsafe { init(&raw mut own, std::ptr::null_mut(), 0) }, "PMIx_Init")?;
         let pmix = Pmix { functions, own };
         let value = pmix.get(RANK_WILDCARD, JOB_SIZE)?;
-        // SAFETY: PMIX1: the kind says that the number is what was written.
+        // SAFETY: PMIX1: the kind says that the number was written.
         let size = if value.kind == UINT32 { unsafe { value.data.number } } else { 0 };
         let in_range = |number: u32| u16::try_from(number).map_err(|_| MeetError::Pmix(format!("{number} processes")));
         if size == 0 {
@@ -164,7 +164,7 @@ impl Pmix {
             return Err(MeetError::Pmix("PMIx_Get gives nothing".to_owned()));
         }
         // SAFETY: PMIX1: it succeeded, so this is a value of the library's, at least kind and the first 8 bytes of
-        // data. It stays where it is: twice a process, a few bytes.
+        // data. It is never freed: twice a process, a few bytes.
         unsafe {
             let kind = std::ptr::read(value.cast::<u16>());
             let first = std::ptr::read(value.cast::<u64>().add(1));
@@ -172,7 +172,7 @@ impl Pmix {
         }
     }
 
-    /// Machine 0 gives its value, everybody waits for all others, and the others get it.
+    /// Exchanges machine 0's value: machine 0 gives it, all wait for one another, and the others get it.
     pub(super) fn exchange(&self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, MeetError> {
         let key = CString::new(KEY).expect("no zero in it");
         if let Some(value) = value {
@@ -189,20 +189,20 @@ impl Pmix {
             return Ok(None);
         }
         let found = self.get(0, &key)?;
-        // SAFETY: PMIX1: the kind says that it is a string of C's, which stays where it is.
+        // SAFETY: PMIX1: the kind says that it is a C string, which is never freed.
         let text = (found.kind == STRING).then(|| unsafe { CStr::from_ptr(found.data.string) });
         let value = text.and_then(|text| from_hex(text.to_str().ok()?));
         value.map(Some).ok_or_else(|| MeetError::Pmix("machine 0 has not said where it is".to_owned()))
     }
 
-    /// Waits for all others on a thread of its own, as long as the start may take.
+    /// Waits for all others on a thread of its own, within the time limit of the start.
     fn fence(&self, limit: &Limit) -> Result<(), MeetError> {
         let (say, heard) = mpsc::channel();
         let (fence, all) = (self.functions.fence, Process { rank: RANK_WILDCARD, ..self.own });
         let wait = move || {
             // SAFETY: PMIX1: the process lives through the call.
             let code = unsafe { fence(&raw const all, 1, std::ptr::null(), 0) };
-            let _ = say.send(code); // nobody waits any more
+            let _ = say.send(code); // the receiver may have stopped waiting
         };
         let thread = std::thread::Builder::new().name("gossamer-fence".to_owned()).spawn(wait);
         thread.map_err(MeetError::system("start a thread"))?;
@@ -226,8 +226,7 @@ impl Pmix {
     pub(super) fn watch(&self) {
         let (codes, none) = (LOST_CONNECTION, std::ptr::null_mut());
         // SAFETY: PMIX1: the codes are copied, the handler is a function of this program, and without a callback the
-        // library registers it before it returns. Before version 4 it returns nothing, so what it returns is not looked
-        // at.
+        // library registers it before it returns. Before version 4 it returns nothing, so its result is not read.
         let _ = unsafe {
             (self.functions.register)(
                 codes.as_ptr(),
@@ -241,14 +240,14 @@ impl Pmix {
         };
     }
 
-    /// This process is about to end in order.
+    /// Says goodbye: this process is about to end in order.
     pub(super) fn finalize(&self) {
         *IS_FINALIZED.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        // SAFETY: PMIX1: it is given no further information. What it answers changes nothing: the process ends.
+        // SAFETY: PMIX1: it is given no further information. Its answer changes nothing: the process ends.
         let _ = unsafe { (self.functions.finalize)(std::ptr::null(), 0) };
     }
 
-    /// All processes are to be ended.
+    /// Asks the process manager to end all processes.
     pub(super) fn abort(&self, status: u8, why: &str) {
         let why = CString::new(why.replace('\0', " ")).unwrap_or_default();
         // SAFETY: PMIX1: the text lives through the call; no processes are named, which means all.

@@ -1,5 +1,5 @@
-//! Machine 0's port: who connects shows that it has the key and says who it is; then it is the hub's. Strangers come
-//! and go: at most so many wait at a time, and the oldest gives way.
+//! Machine 0's port: a connection shows the key and joins, then it goes to the hub. Strangers come and go: the number
+//! of unauthenticated connections is limited, and the oldest is evicted.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
@@ -14,16 +14,16 @@ use super::hub::News;
 use super::wire::{Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode};
 use crate::complain::complain;
 
-/// How long a connection may take to show the key and say who it is.
+/// Time in which a connection must show the key and join.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// How many may be without.
+/// Most connections without the key.
 const UNAUTHENTICATED_MAX: usize = 256;
 
-/// A machine that has the key.
+/// Machine that has the key.
 pub(super) struct Newcomer {
     pub(super) join: Join,
     pub(super) stream: SecureStream,
-    /// Where it came to.
+    /// Address at which it met machine 0.
     pub(super) met_at: Option<IpAddr>,
 }
 
@@ -33,7 +33,8 @@ struct Waiting {
     streams: HashMap<u64, TcpStream>,
 }
 
-/// Takes connections for the life of the process: who comes late, or again, is to be told why it cannot take part.
+/// Accepts connections for the life of the process: a machine that comes late, or again, is told why it cannot take
+/// part.
 pub(super) fn listen(listener: TcpListener, key: Key, news: Sender<News>) -> Result<(), MeetError> {
     let waiting: Arc<Mutex<Waiting>> = Arc::default();
     let mut is_told = false;

@@ -1,6 +1,6 @@
-//! Processes of this host that are killed where nothing else ends them. The number of a process is soon another's, so
-//! each is held by a descriptor from when it was met, and was then the one that has said so: no two processes of a
-//! number begin at the same moment.
+//! Processes of this host that are killed if nothing else ends them. The number of a process is soon reused, so each is
+//! held by a descriptor from when it was met; its start time shows that the descriptor is of the process that
+//! introduced itself: no two processes of a number begin at the same moment.
 
 use std::os::fd::OwnedFd;
 use std::sync::Once;
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::complain::complain;
 
-/// Which process it is, for those who see the same numbers.
+/// Identity of a process, for processes that see the same numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ProcessIdentity {
     pub(super) pid: u32,
-    /// When it began, in the kernel's ticks since its own start; 0 where the kernel does not say.
+    /// Its start, in the kernel's ticks since boot; 0 if the kernel does not tell.
     started: u64,
 }
 
@@ -26,22 +26,22 @@ impl ProcessIdentity {
     }
 }
 
-/// The 22nd field of `/proc/PID/stat`; the second, a name, may have anything in it.
+/// Reads the 22nd field of `/proc/PID/stat`; the second, a name, may have anything in it.
 fn started(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     fields.split_whitespace().nth(19).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
 
-/// A process, for as long as this is held: no other one is ever meant.
+/// Handle of a process: it never means another one.
 pub(super) struct Process(OwnedFd);
 
 impl Process {
-    /// `None` if it has gone, or cannot be held; the latter is told, once.
+    /// Holds a process; `None` if it has gone, or cannot be held; the latter is reported, once.
     pub(super) fn hold(identity: ProcessIdentity) -> Option<Process> {
         let pid = i32::try_from(identity.pid).ok().and_then(Pid::from_raw)?;
         match pidfd_open(pid, PidfdFlags::empty()) {
-            // Looked at after that: if the number was another's by then, this is not when the process began.
+            // Read after the descriptor was opened: if the number was another's by then, the start time differs.
             Ok(process) => (started(identity.pid) == identity.started).then_some(Process(process)),
             Err(Errno::SRCH) => None,
             Err(error) => {
@@ -90,7 +90,7 @@ mod tests {
         let process = Process::hold(identity).unwrap();
         process.kill();
         assert_eq!(child.wait().unwrap().signal(), Some(9));
-        process.kill(); // nobody's
+        process.kill(); // no process any more
         assert!(Process::hold(identity).is_none());
     }
 

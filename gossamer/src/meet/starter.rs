@@ -1,4 +1,4 @@
-//! The starter of the processes, as far as it is to be told of their end, and this process is to end with it.
+//! Launcher of the processes: it is told of their end, and this process ends with it.
 
 use std::fs::File;
 use std::io::Write;
@@ -12,24 +12,24 @@ use super::pmix::Pmix;
 use super::{FAILURE_STATUS, Limit, MeetError};
 use crate::complain::complain;
 
-/// The starter.
+/// Launcher of this process.
 pub(super) enum Starter {
-    /// Nobody who wants to be told.
+    /// No launcher that needs messages.
     None,
-    /// A process manager with PMI; also its socket, for what cannot wait until somebody else has got an answer.
+    /// A process manager with PMI; also its socket, for messages that cannot wait for another thread's answer.
     Pmi(Mutex<Pmi>, File),
     /// A process manager with PMIx.
     Pmix(Box<Pmix>),
 }
 
 impl Starter {
-    /// A process manager with PMI.
+    /// Makes a launcher of a process manager with PMI.
     pub(super) fn pmi(pmi: Pmi) -> Result<Starter, MeetError> {
         let socket = pmi.socket().map_err(MeetError::system("keep PMI_FD"))?;
         Ok(Starter::Pmi(Mutex::new(pmi), socket))
     }
 
-    /// Machine 0 says where it is (`Some`), and everybody waits for all others; the others get what it said.
+    /// Exchanges machine 0's address: machine 0 gives it (`Some`), all wait for one another, and the others get it.
     pub(super) fn publish(&self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, MeetError> {
         match self {
             Starter::None => Ok(None),
@@ -38,7 +38,7 @@ impl Starter {
         }
     }
 
-    /// From here on this process ends when the starter of its host has gone, which nobody else may see.
+    /// From here on this process ends when the launcher on its host has gone, which no other machine may see.
     pub(super) fn watch(self: &Arc<Starter>) -> Result<(), MeetError> {
         match &**self {
             Starter::None => Ok(()),
@@ -55,7 +55,7 @@ impl Starter {
         }
     }
 
-    /// Until the other end of the socket of PMI is closed. It closes it after a goodbye as well.
+    /// Waits until the other end of PMI's socket is closed, and ends the process. A goodbye closes the socket as well.
     fn end_with_socket(&self) {
         let Starter::Pmi(pmi, socket) = self else { return };
         loop {
@@ -71,7 +71,7 @@ impl Starter {
         }
     }
 
-    /// This process is about to end in order.
+    /// Says goodbye: this process is about to end in order.
     pub(super) fn finalize(&self) {
         match self {
             Starter::None => {}
@@ -80,18 +80,19 @@ impl Starter {
         }
     }
 
-    /// All processes are to be ended, those that stand still too; this one may be among them.
+    /// Asks the launcher to end all processes, stopped ones too; this one may be among them.
     pub(super) fn abort(&self, status: u8, why: &str) {
         match self {
             Starter::None => {}
-            // One write: whoever waits for an answer meanwhile is not in the middle of a line. It may have gone.
+            // One write: another thread that waits for an answer is not in the middle of a line. The launcher may have
+            // gone.
             Starter::Pmi(_, socket) => drop((&*socket).write_all(format!("cmd=abort exitcode={status}\n").as_bytes())),
             Starter::Pmix(pmix) => pmix.abort(status, why),
         }
     }
 }
 
-/// The starter has gone. Its processes are to go as well; machines of other hosts see this one go.
+/// Ends this process: the launcher has gone, and its processes go with it; machines of other hosts see this one go.
 pub(super) fn end_with_starter() -> ! {
     complain(format_args!("the process manager that has started this machine has gone; the program was ended"));
     std::process::exit(FAILURE_STATUS.into())

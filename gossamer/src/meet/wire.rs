@@ -1,5 +1,5 @@
-//! What machine 0 and the others say to each other, over one [`comm::secure`] connection each. What a machine and its
-//! launcher say ([`crate::control`]) travels in it, as packets.
+//! Messages between machine 0 and the others, over one [`comm::secure`] connection each. Messages between a machine and
+//! its launcher ([`crate::control`]) travel inside, as packets.
 
 use std::net::IpAddr;
 
@@ -9,36 +9,36 @@ use serde::{Deserialize, Serialize};
 use super::host::HostIdentity;
 use super::process::ProcessIdentity;
 
-/// What the connections are for, and the version of what is said on them.
+/// Purpose of the connections, and version of their messages.
 pub(super) const PURPOSE: &str = "gossamer meeting 2";
-/// The longest message: a plan of 1024 machines is shorter.
+/// Longest message: a plan of 1024 machines is shorter.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// What a machine says of itself.
+/// A machine's description of itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Join {
     pub(super) index: u16,
     pub(super) count: u16,
-    /// Of this process alone.
+    /// Random number of this process alone.
     pub(super) nonce: [u8; 16],
     pub(super) host: HostIdentity,
     pub(super) process: ProcessIdentity,
     /// Build id and layout of the program.
     pub(super) image: String,
-    /// The cores that its affinity leaves.
+    /// Cores in its affinity.
     pub(super) cores: Vec<u16>,
-    /// By which the others reach it.
+    /// Address by which the others reach it.
     pub(super) address: IpAddr,
-    /// The address is what the user wants, not what was found.
+    /// The address is the user's, not a detected one.
     pub(super) is_address_wanted: bool,
 }
 
-/// Machine to machine 0.
+/// Message from a machine to machine 0.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Up {
-    /// First.
+    /// The first message.
     Join(Box<Join>),
-    /// It lives.
+    /// Heartbeat.
     Beat,
     /// A message of its control channel.
     Packet(Vec<u8>),
@@ -48,14 +48,14 @@ pub(super) enum Up {
     Left,
 }
 
-/// Machine 0 to machine.
+/// Message from machine 0 to a machine.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Down {
-    /// It cannot take part, for this reason.
+    /// The machine cannot take part, for this reason.
     Refused(String),
     /// The program will not start, for this reason.
     GivenUp(String),
-    /// It lives.
+    /// Heartbeat.
     Beat,
     /// All have come.
     Plan(Box<Gathered>),
@@ -63,23 +63,23 @@ pub(super) enum Down {
     Packet(Vec<u8>),
 }
 
-/// What a machine needs to know.
+/// Data that a machine needs to start.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Gathered {
     /// The plan, as JSON.
     pub(super) plan: String,
     /// The process of machine 0, for those of its host.
     pub(super) hub: (ProcessIdentity, HostIdentity),
-    /// The memory of its host, if it shares some.
+    /// Tokens for the memory of its host, if it shares some.
     pub(super) memory: Option<MemoryTokens>,
 }
 
-/// How the machines of one host find the one that makes their memory, and recognise each other.
+/// Tokens by which the machines of one host find the one that makes their memory, and recognise each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MemoryTokens {
-    /// Names the socket; anybody on the host can see it.
+    /// Name of the socket; every process of the host can see it.
     pub(super) name: [u8; 16],
-    /// Known to machines of the program alone: who asks says the first, who answers the second.
+    /// Known to machines of the program alone: the asking side sends the first, the answering side the second.
     pub(super) ask: [u8; 16],
     pub(super) answer: [u8; 16],
 }
@@ -88,14 +88,14 @@ pub(super) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     bincode::serde::encode_to_vec(message, bincode::config::standard()).expect("a message is plain data")
 }
 
-/// The message, if it is one.
+/// Decodes the message, if it is one.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let config = bincode::config::standard().with_limit::<MESSAGE_BYTES_MAX>();
     let (message, read) = bincode::serde::decode_from_slice(bytes, config).ok()?;
     (read == bytes.len()).then_some(message)
 }
 
-/// For the values of process managers, which are text.
+/// Encodes bytes for the values of process managers, which are text.
 pub(super) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

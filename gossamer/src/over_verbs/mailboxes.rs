@@ -1,7 +1,7 @@
-//! Mailbox exchange between machines that have RDMA devices: their second endpoints, or why they have none, and notes
+//! Mailbox exchange between machines that have RDMA devices: their second endpoints, or refusals, and notes
 //! afterwards.
 //!
-//! Here: how they travel, over connections of their own with the program's key. Not here: what follows from them.
+//! Here: their transport, over connections of their own with the program's key. Not here: their consequences.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,31 +16,31 @@ use crate::control::MAX_ENDPOINT_BYTES;
 
 /// The one worker of these connections.
 const EXCHANGE_WORKER: WorkerId = WorkerId(0);
-/// Park word of who waits for a message; the mailboxes follow, one for each machine.
+/// Park word of the waiter for a message; the mailboxes follow, one for each machine.
 const PARK_WORD: usize = 0;
 const MAILBOXES: usize = 64;
-/// An endpoint, and behind it the word that says how long it is, which is the flag; then a word for each `Note`.
+/// An endpoint, followed by its length, which is the flag; then a word for each `Note`.
 const MAILBOX_BYTES: usize = MAX_ENDPOINT_BYTES + 3 * WORD_BYTES;
-/// How often somebody who waits looks whether the others still live.
+/// Interval at which a waiter checks whether the others still live.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// First bytes of a message that replaces an endpoint.
 const REFUSAL: &[u8] = b"no endpoint: ";
 
-/// In place of an endpoint: the own device cannot be used, and why.
+/// Returns the message in place of an endpoint: the own device cannot be used, and why.
 pub(super) fn refusal(error: &Error) -> Vec<u8> {
     let mut message = [REFUSAL, error.to_string().as_bytes()].concat();
     message.truncate(MAX_ENDPOINT_BYTES);
     message
 }
 
-/// Why a peer cannot use its device, if that is what it sent.
+/// Returns the reason why a peer cannot use its device, if it sent a refusal.
 pub(super) fn refusal_reason(peer: MachineId, endpoint: &[u8]) -> Option<String> {
     let reason = String::from_utf8_lossy(endpoint.strip_prefix(REFUSAL)?);
     Some(format!("{peer} has an RDMA device that it cannot use: {reason}"))
 }
 
-/// What is said after the endpoints, in a word of its own each.
+/// Note sent after the endpoints, each in a word of its own.
 #[derive(Clone, Copy)]
 pub(super) enum Note {
     /// The own queue pairs are ready for this peer's.
@@ -52,7 +52,7 @@ pub(super) enum Note {
 pub(super) const YES: u64 = 1;
 pub(super) const NO: u64 = 2;
 
-/// The mailboxes of this machine's peers, and its own.
+/// Mailboxes of this machine's peers, and its own.
 pub(super) struct Mailboxes {
     fabric: TcpFabric,
     connections: Vec<Box<dyn Connection>>,
@@ -97,7 +97,7 @@ impl Mailboxes {
         peers.map(|peer| Ok((peer, self.receive(peer, start, deadline)?))).collect()
     }
 
-    /// Tells each peer what `of` says of it.
+    /// Sends each peer its word, as `of` gives it.
     pub(super) fn tell(&mut self, note: Note, of: impl Fn(MachineId) -> u64) -> Result<(), Error> {
         let to = Self::note_of(self.fabric.machine(), note);
         self.connections.iter_mut().try_for_each(|connection| {
@@ -106,7 +106,7 @@ impl Mailboxes {
         })
     }
 
-    /// Waits until all peers have told.
+    /// Waits for the notes of all peers.
     pub(super) fn hear(&self, note: Note, deadline: Instant) -> Result<Vec<(MachineId, u64)>, Error> {
         let start = Instant::now();
         let peers = self.connections.iter().map(|connection| connection.peer());
@@ -114,7 +114,7 @@ impl Mailboxes {
     }
 
     fn receive(&self, peer: MachineId, start: Instant, deadline: Instant) -> Result<Vec<u8>, Error> {
-        // A length from elsewhere, so checked before it is used.
+        // A peer's length, so checked before it is used.
         let bytes = self.wait(peer, Self::flag_of(peer), start, deadline)?;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(MAX_ENDPOINT_BYTES);
         let mut endpoint = vec![0; bytes];
@@ -199,7 +199,7 @@ mod tests {
                     let endpoints = mailboxes.exchange(&endpoint_of(own), deadline).unwrap();
                     let expected: Vec<_> = peers.iter().map(|peer| (*peer, endpoint_of(peer.0))).collect();
                     assert_eq!(endpoints, expected);
-                    // Everyone but machine 2 has reached machine 1.
+                    // All but machine 2 have reached machine 1.
                     let verdict = |from: u16, to: MachineId| if (from, to.0) == (2, 1) { NO } else { YES };
                     mailboxes.tell(Note::Reached, |peer| verdict(own, peer)).unwrap();
                     let told: Vec<_> = peers.iter().map(|peer| (*peer, verdict(peer.0, MachineId(own)))).collect();

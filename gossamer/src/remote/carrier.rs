@@ -1,12 +1,12 @@
-//! All streams of one worker to the workers of other machines, as `trust` uses them (`trust::link::Carrier`). Service
-//! threads are workers here as any other.
+//! Streams of one worker to all workers of other machines, as `trust` uses them (`trust::link::Carrier`). Service
+//! threads are workers here like any other.
 //!
-//! For each worker of another machine there are two streams: one on which it is the trustee and this worker the
-//! client, one the other way round. Flags are looked for in two dense tables, so an idle turn costs a load and a
-//! comparison for each stream.
+//! Each worker of another machine has two streams: one on which it is the trustee and this worker the client, one the
+//! other way round. Flags are polled in two dense tables, so an idle turn costs a load and a comparison for each
+//! stream.
 //!
-//! Invariants: an operation that leaves here lies in this program's read-only data (`Image::operation_at`); what a peer
-//! must not do, and what the fabric cannot do, ends the program with a text that names both ends.
+//! Invariants: an operation that leaves here lies in this program's read-only data (`Image::operation_at`). A violation
+//! by a peer, or an error of the fabric, ends the program with a text that names both ends.
 
 #![allow(unsafe_code)] // `Carrier` is a promise
 
@@ -25,7 +25,7 @@ use super::stream::FrameStream;
 use crate::view::traffic::Sent;
 use crate::{Place, fate};
 
-/// See the file's documentation.
+/// Carrier of one worker; see the file's documentation.
 pub(super) struct RackCarrier {
     fabric: Arc<dyn Fabric>,
     image: &'static Image,
@@ -37,32 +37,32 @@ pub(super) struct RackCarrier {
     peers: Vec<Peer>,
     connections: Vec<Rc<Connection>>,
     sent: Arc<Sent>,
-    /// Where each peer's next request, and its next answer, will show.
+    /// Flags of each peer's next request, and next answer.
     requests: Vec<Watch>,
     answers: Vec<Watch>,
-    /// Ways with a frame that waits for room.
+    /// Streams with a frame that waits for room.
     stalled: Vec<(Role, usize)>,
-    /// Ways on which the peer may have to be told of free slots at the end of the turn.
+    /// Streams that may owe the peer an acknowledgement at the end of the turn.
     owing: Vec<(Role, usize)>,
 }
 
-/// A worker of another machine.
+/// Worker of another machine.
 pub(super) struct Peer {
     pub(super) place: Place,
-    /// Its machine's among the connections.
+    /// Index of its machine's connection.
     pub(super) connection: usize,
     pub(super) as_client: FrameStream,
     pub(super) as_trustee: FrameStream,
 }
 
-/// What the own worker is on a stream.
+/// Role of the own worker on a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Client,
     Trustee,
 }
 
-/// The flag that will show the next write: its word in the region, and what stands there before.
+/// Flag that will show the next write: its word in the region, and its value before.
 pub(super) struct Watch {
     word: usize,
     before: u64,
@@ -103,7 +103,7 @@ impl RackCarrier {
         }
     }
 
-    /// Does something with one stream; a violation ends the program, `what` saying with what of the peer it is.
+    /// Calls `act` with one stream. A violation ends the program; `what` is its subject in the message.
     fn with<R>(
         &mut self,
         role: Role,
@@ -156,7 +156,7 @@ impl RackCarrier {
         received
     }
 
-    /// The first of these flags, from that place on, that has changed.
+    /// Returns the first of these flags, from that place on, that has changed.
     #[inline]
     fn find(&self, watched: &[Watch], from: usize, but: impl Fn(usize) -> bool) -> Option<usize> {
         let region = self.fabric.region();

@@ -1,8 +1,8 @@
-//! The connections of one worker to the other machines: one for each, which all streams to the workers there share.
+//! Connections of one worker to the other machines: one for each, shared by all streams to the workers there.
 //!
-//! A connection may hold writes back; it is flushed once a turn, if anything was written.
+//! A connection may buffer writes; it is flushed once a turn, if anything was written.
 //!
-//! The worker's carrier writes and flushes them; reads of shares (`link.rs`) go by the same ones, from its fibers.
+//! The worker's carrier writes and flushes them; reads of shares (`link.rs`) use the same ones, from its fibers.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,11 +10,11 @@ use std::rc::Rc;
 use comm::{Error, MachineId, ShareId, Ticket};
 
 thread_local! {
-    /// This worker's, by machine.
+    /// This worker's connections, by machine.
     static OWN: RefCell<Vec<Option<Rc<Connection>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// From now on this worker's reads from that machine go by this connection.
+/// Registers a connection: from now on this worker's reads from that machine use it.
 pub(super) fn keep(machine: MachineId, connection: &Rc<Connection>) {
     OWN.with_borrow_mut(|own| {
         let place = usize::from(machine.0);
@@ -24,12 +24,12 @@ pub(super) fn keep(machine: MachineId, connection: &Rc<Connection>) {
     });
 }
 
-/// This worker's connection to a machine; none on threads that have none.
+/// Returns this worker's connection to a machine; none on threads that have none.
 pub(crate) fn to(machine: MachineId) -> Option<Rc<Connection>> {
     OWN.with_borrow(|own| own.get(usize::from(machine.0))?.clone())
 }
 
-/// The connection of one worker to one machine.
+/// Connection of one worker to one machine.
 pub(crate) struct Connection {
     inner: RefCell<Box<dyn comm::Connection>>,
     is_dirty: Cell<bool>,
@@ -58,7 +58,7 @@ impl Connection {
         self.inner.borrow_mut().take(ticket, into)
     }
 
-    /// Sends what was held back.
+    /// Sends the buffered writes.
     #[inline]
     pub(super) fn flush(&self) -> Result<(), Error> {
         if self.is_dirty.replace(false) { self.inner.borrow_mut().flush() } else { Ok(()) }

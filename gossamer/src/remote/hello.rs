@@ -1,14 +1,14 @@
-//! Before anything is delegated each machine writes a hello into the region of every other: which program it runs and
-//! what layout it computed. Closures travel as positions in the program, so the same program on all machines is not a
-//! wish but what everything else stands on.
+//! Hellos: before the first delegation each machine writes one into the region of every other, with its program and its
+//! computed layout. Closures travel as positions in the program, so everything depends on the same program on all
+//! machines.
 //!
 //! ```text
 //! magic u64 | version u16 | machine u16 | machines u16 | workers u16 | slot bytes u32 | process u32 | shape u64
 //! | slots of a pair u16 | hidden u16 | length u8, build id (32 bytes) | length u8, host name (up to 70 bytes) | .. | flag u64
 //! ```
 //!
-//! Invariant: a hello is read from a copy and checked before anything of it is used; the same bytes stand at the same
-//! place whatever program the peer runs, as long as it is a version of this one that says the same `VERSION`.
+//! Invariant: a hello is read from a copy and checked before it is used. The same bytes stand at the same place in
+//! every program with the same `VERSION`.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -29,14 +29,14 @@ const FIXED_BYTES: usize = 36;
 const NAME: usize = FIXED_BYTES + 1 + BUILD_BYTES_MAX;
 const NAME_BYTES_MAX: usize = 70;
 const FLAG: usize = HELLO_BYTES - 8;
-/// How often somebody who waits looks whether the others still live.
+/// Interval at which a waiter checks whether the others still live.
 const LIVENESS_INTERVAL: Duration = Duration::from_millis(50);
-/// The worker whose connections the first thread uses for its hellos. No machine has as many.
+/// Worker of the connections on which the first thread sends its hellos. No machine has as many.
 const START_WORKER: WorkerId = WorkerId(u16::MAX);
 
 const _: () = assert!(NAME + 1 + NAME_BYTES_MAX <= FLAG);
 
-/// What a machine says of itself.
+/// A machine's description of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) machine: u16,
@@ -101,7 +101,7 @@ impl Hello {
     }
 }
 
-/// Says hello to all machines, and returns what they say, by machine (the own hello included), if everything fits.
+/// Sends a hello to all machines, and returns theirs, by machine (the own hello included), if all fit.
 pub(crate) fn exchange(
     fabric: &dyn Fabric,
     layout: &Layout,
@@ -161,7 +161,7 @@ fn wait_for(fabric: &dyn Fabric, layout: &Layout, machine: u16, deadline: Instan
     Ok(())
 }
 
-/// Whether the peer is what this machine takes it for.
+/// Checks that the peer is the machine that this one expects.
 fn check(mine: &Hello, theirs: &Hello, machine: u16, layout: &Layout) -> Result<(), StartError> {
     if theirs.image != mine.image {
         return Err(StartError::OtherProgram {

@@ -1,11 +1,11 @@
-//! The program in memory: where it begins, what of it never changes, and its identity.
+//! Program in memory: its start, its constant parts, and its identity.
 //!
 //! A closure travels as the position of its operation relative to the start of the program (thesis 3.2.7), so that the
-//! machines may load the program at different addresses (ASLR). That asks for the very same program on all of them:
-//! [`ImageId`] says which one this is.
+//! machines may load the program at different addresses (ASLR). That requires the very same program on all of them:
+//! [`ImageId`] identifies it.
 //!
 //! Invariant I1: `constants` are mapped, readable and never change from before `main` until the process ends: the
-//! program's read-only segments, and what the dynamic linker makes read-only after relocation (RELRO).
+//! program's read-only segments, and those that the dynamic linker makes read-only after relocation (RELRO).
 
 #![allow(unsafe_code)]
 
@@ -26,10 +26,10 @@ use trust::link::Operation;
 use super::slot::Violation;
 
 const NT_GNU_BUILD_ID: u32 = 3;
-/// Longer build ids than this are cut; none is.
+/// Longer build ids are cut; none is longer.
 pub(super) const BUILD_BYTES_MAX: usize = 32;
 
-/// Which program this is, and how it is laid out.
+/// Identity of a program, and of its layout.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ImageId {
     /// The linker's build id, or a hash of the program's file.
@@ -51,7 +51,7 @@ impl fmt::Debug for ImageId {
     }
 }
 
-/// See the file's documentation.
+/// Image of a program; see the file's documentation.
 #[derive(Debug)]
 pub(crate) struct Image {
     base: usize,
@@ -60,7 +60,7 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// The image of this process.
+    /// Returns the image of this process.
     ///
     /// # Errors
     /// If the program's headers or its file cannot be read.
@@ -75,7 +75,7 @@ impl Image {
 
     fn read() -> io::Result<Image> {
         let objects = objects();
-        // The program itself, as a rule; a library where that brings gossamer to a program that knows nothing of it.
+        // Usually the program itself; a library if that brings gossamer to a program that does not use it.
         let code = Image::read as fn() -> io::Result<Image> as usize;
         let program =
             objects.iter().find(|object| object.segments(PT_LOAD, |_| true).any(|range| range.contains(&code)));
@@ -92,7 +92,7 @@ impl Image {
         &self.id
     }
 
-    /// The position of an operation.
+    /// Returns the position of an operation.
     pub(super) fn position(&self, operation: &'static Operation) -> Result<u64, Violation> {
         let address = operation.position();
         if !self.is_constant(address) {
@@ -104,7 +104,7 @@ impl Image {
         Ok((address - self.base) as u64)
     }
 
-    /// The operation at a position that another machine sent.
+    /// Returns the operation at a position that another machine sent.
     pub(super) fn operation_at(&self, position: u64) -> Result<&'static Operation, Violation> {
         let wrong = || Violation::new(format!("{position:#x} is not the position of a closure"));
         let address = usize::try_from(position).ok().and_then(|position| self.base.checked_add(position));
@@ -113,21 +113,21 @@ impl Image {
         unsafe { Operation::at(address) }.ok_or_else(wrong)
     }
 
-    /// Does an aligned operation that begins here lie in the constants?
+    /// Returns whether an aligned operation that begins here lies in the constants.
     fn is_constant(&self, address: usize) -> bool {
         let end = address.saturating_add(Operation::BYTES);
         address.is_multiple_of(8) && self.constants.iter().any(|range| range.start <= address && end <= range.end)
     }
 }
 
-/// The program or a library that is loaded.
+/// Loaded program or library.
 struct Object {
     base: usize,
     file: PathBuf,
     headers: Vec<Elf64_Phdr>,
 }
 
-/// All that is loaded, the program first.
+/// Returns all loaded objects, the program first.
 fn objects() -> Vec<Object> {
     unsafe extern "C" fn note(info: *mut dl_phdr_info, _: usize, objects: *mut c_void) -> c_int {
         // SAFETY: dl_iterate_phdr gives a valid object with its headers, and the vector passed on below.
@@ -167,7 +167,7 @@ impl Object {
         self.segments(PT_LOAD, read_only).chain(self.segments(PT_GNU_RELRO, |_| true)).collect()
     }
 
-    /// The bytes of a segment, while this object is known to be loaded: during `Image::read`.
+    /// Returns the bytes of a segment, while this object is known to be loaded: during `Image::read`.
     fn bytes(&self, range: Range<usize>) -> &[u8] {
         let loaded = self.segments(PT_LOAD, |flags| flags & PF_R != 0);
         if !loaded.into_iter().any(|segment| segment.start <= range.start && range.end <= segment.end) {
@@ -195,7 +195,7 @@ impl Object {
     }
 }
 
-/// The build id among these notes (elf(5)).
+/// Returns the build id among these notes (elf(5)).
 fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
     while let Some((head, rest)) = notes.split_first_chunk::<12>() {
         let word = |at: usize| u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
@@ -240,7 +240,7 @@ mod tests {
         for position in positions.into_iter().chain(here) {
             assert!(image().operation_at(position).is_err(), "{position:#x}");
         }
-        // Every place of the constants can be asked for.
+        // Every position in the constants may be asked for.
         for range in &image().constants {
             for address in (range.start..range.end).step_by(4096 + 4) {
                 let _ = image().operation_at((address - image().base) as u64);

@@ -1,4 +1,4 @@
-//! Where everything lies in the region of a machine (thesis 3.2.8): only the rows and columns of its own workers.
+//! Layout of a machine's region (thesis 3.2.8): only the rows and columns of its own workers.
 //!
 //! ```text
 //! hello of machine 0, 1, …            written once by each machine, at the start
@@ -10,10 +10,11 @@
 //! ```
 //!
 //! The threads of a machine are its workers and behind them, if there are other machines, its hidden ones: the service
-//! thread, and the keeper if the program has keepers. A pair of threads of which one is hidden has one slot, for little
-//! goes there.
+//! thread, and the page server's worker if the program has page servers. A pair of threads of which one is hidden has
+//! one slot, for its traffic is small.
 //!
-//! Every machine computes the same from the numbers of workers and the slots of a pair, so no addresses are exchanged.
+//! Every machine computes the same layout from the numbers of workers and the slots of a pair, so no addresses are
+//! exchanged.
 
 use std::fmt;
 
@@ -22,24 +23,24 @@ use super::slot::TRAILER_BYTES;
 use crate::bootstrap::Plan;
 use crate::{Place, keeper, service};
 
-/// Bytes of a park word with the cache lines it has for itself.
+/// Bytes of a park word with its own cache lines.
 const PARK_BYTES: usize = 128;
 const ACK_BYTES: usize = 8;
-/// What the slots of a machine may come to before pairs get fewer.
+/// Limit of a machine's slots; above it each pair gets fewer.
 const SLOTS_BYTES_MAX: usize = 512 << 20;
 
 const _: () = assert!(HELLO_BYTES.is_multiple_of(128));
 
-/// The slots in which the writes of one thread to another lie, in each direction.
+/// Slots for the writes of one thread to another, in each direction.
 ///
-/// How many a pair has is how many batches can be under way: the time of a round trip is hidden if together they hold
-/// what is sent in it. Measured (docs/performance.md): more than 4 slots of 8 KiB do nothing for shared memory, 16
-/// double what TCP on loopback carries.
+/// Their number is the number of batches in flight: the time of a round trip is hidden if together they hold the bytes
+/// sent in it. Measured (docs/performance.md): more than 4 slots of 8 KiB do nothing for shared memory, 16 double the
+/// throughput of TCP on loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slots {
     /// For each pair of threads and direction.
     pub(crate) per_pair: u16,
-    /// Of one slot.
+    /// Bytes of one slot.
     pub(crate) bytes: usize,
 }
 
@@ -49,18 +50,18 @@ impl Slots {
     /// Between hosts.
     pub(crate) const NETWORK: Slots = Slots { per_pair: 16, bytes: 8192 };
 
-    /// For the machines of a plan, which all have the same.
+    /// Returns the slots for the machines of a plan, the same for all.
     pub(crate) fn of(plan: &Plan) -> Slots {
         if plan.memory_group(0).len() == plan.machines.len() { Slots::SHM } else { Slots::NETWORK }
     }
 
-    /// Bytes of data that a slot can carry.
+    /// Returns the bytes of data that a slot can carry.
     pub(super) fn room_bytes(self) -> usize {
         self.bytes - TRAILER_BYTES
     }
 
-    /// From one slot to the next. Not the slot alone: with a distance of a power of two all flags, which an idle worker
-    /// polls, would fall into the same few lines of the first-level cache.
+    /// Returns the distance from one slot to the next. It is not the slot size alone: with a power of two, all flags,
+    /// which an idle worker polls, would fall into the same few lines of the first-level cache.
     pub(super) fn stride_bytes(self) -> usize {
         self.bytes + 64
     }
@@ -72,7 +73,7 @@ impl fmt::Display for Slots {
     }
 }
 
-/// The numbers of workers of all machines, and what follows from them.
+/// Numbers of workers of all machines, and the offsets that follow from them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
     workers: Vec<u16>,
@@ -85,14 +86,14 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// For machines with these numbers of workers, and a service thread each.
+    /// Makes the layout for machines with these numbers of workers, and a service thread each.
     #[cfg(test)]
     pub(crate) fn new(workers: Vec<u16>, slots: Slots) -> Layout {
         Layout::with_hidden(workers, service::ALONE, slots)
     }
 
-    /// For machines with these numbers of workers, and so many hidden threads each. Where that many slots would take
-    /// more than 512 MiB of a machine's memory, pairs have fewer: half, a quarter and so on, one at least.
+    /// Makes the layout for machines with these numbers of workers, and so many hidden threads each. If the slots would
+    /// take more than 512 MiB of a machine's memory, pairs have fewer: half, a quarter and so on, one at least.
     pub(crate) fn with_hidden(workers: Vec<u16>, hidden: u16, slots: Slots) -> Layout {
         let mut total = 0;
         let mut before = Vec::with_capacity(workers.len());
@@ -117,12 +118,12 @@ impl Layout {
         self.workers.len() as u16
     }
 
-    /// How many threads of a machine have slots.
+    /// Returns how many threads of a machine have slots.
     pub(crate) fn threads(&self, machine: u16) -> u16 {
         self.workers[usize::from(machine)] + if self.machines() > 1 { self.hidden } else { 0 }
     }
 
-    /// The service thread of a machine, if there are other machines.
+    /// Returns the service thread of a machine, if there are other machines.
     pub(crate) fn service(&self, machine: u16) -> Place {
         service::place(machine, self.workers[usize::from(machine)])
     }
@@ -131,105 +132,106 @@ impl Layout {
         self.machines() > 1 && self.hidden == keeper::WITH_SERVICE
     }
 
-    /// Threads of each machine behind its workers, if there are other machines.
+    /// Returns the threads of each machine behind its workers, if there are other machines.
     pub(super) fn hidden(&self) -> u16 {
         self.hidden
     }
 
-    /// Which of the hidden threads of its machine a thread is, if it is one.
+    /// Returns a thread's index among the hidden threads of its machine, if it is hidden.
     fn hidden_index(&self, thread: Place) -> Option<usize> {
         thread.worker.checked_sub(self.workers[usize::from(thread.machine)]).map(usize::from)
     }
 
-    /// Those of a pair of workers.
+    /// Returns the slots of a pair of workers.
     pub(crate) fn slots(&self) -> Slots {
         self.slots
     }
 
-    /// Those of this pair of threads.
+    /// Returns the slots of this pair of threads.
     pub(super) fn slots_of(&self, one: Place, other: Place) -> Slots {
         let is_hidden = |thread| self.hidden_index(thread).is_some();
         let per_pair = if is_hidden(one) || is_hidden(other) { 1 } else { self.slots.per_pair };
         Slots { per_pair, ..self.slots }
     }
 
-    /// Where `machine` writes its hello, in any region.
+    /// Returns the offset of `machine`'s hello, in any region.
     pub(super) fn hello(&self, machine: u16) -> usize {
         usize::from(machine) * HELLO_BYTES
     }
 
-    /// Where a machine's first thread sleeps.
+    /// Returns the offset of the word on which a machine's first thread sleeps.
     pub(super) fn start_word(&self) -> usize {
         self.workers.len() * HELLO_BYTES
     }
 
-    /// The park word of a thread, in the region of its machine.
+    /// Returns the offset of a thread's park word, in the region of its machine.
     pub(super) fn park_word(&self, thread: u16) -> usize {
         self.start_word() + PARK_BYTES * (1 + usize::from(thread))
     }
 
-    /// In the region of the trustee's machine: how many answers the client has consumed.
+    /// Returns the offset of the count of answers that the client has consumed, in the region of the trustee's machine.
     pub(super) fn answer_ack(&self, trustee: Place, client: Place) -> usize {
         self.acks(trustee.machine) + ACK_BYTES * self.first(trustee, client, 1)
     }
 
-    /// In the region of the client's machine: how many requests the trustee has consumed.
+    /// Returns the offset of the count of requests that the trustee has consumed, in the region of the client's
+    /// machine.
     pub(super) fn request_ack(&self, client: Place, trustee: Place) -> usize {
         let machine = client.machine;
         self.acks(machine) + ACK_BYTES * (self.square(machine, 1) + self.first(client, trustee, 1))
     }
 
-    /// The first request slot of a pair, in the region of the trustee's machine.
+    /// Returns the offset of a pair's first request slot, in the region of the trustee's machine.
     pub(super) fn request_slots(&self, trustee: Place, client: Place) -> usize {
         let slot = self.first(trustee, client, self.slots.per_pair);
         self.squares(trustee.machine) + self.slots.stride_bytes() * slot
     }
 
-    /// The first answer slot of a pair, in the region of the client's machine.
+    /// Returns the offset of a pair's first answer slot, in the region of the client's machine.
     pub(super) fn answer_slots(&self, client: Place, trustee: Place) -> usize {
         let machine = client.machine;
         let slot = self.square(machine, self.slots.per_pair) + self.first(client, trustee, self.slots.per_pair);
         self.squares(machine) + self.slots.stride_bytes() * slot
     }
 
-    /// Bytes of the slots of a machine.
+    /// Returns the bytes of the slots of a machine.
     pub(crate) fn slots_bytes(&self, machine: u16) -> usize {
         2 * self.square(machine, self.slots.per_pair) * self.slots.stride_bytes()
     }
 
-    /// Bytes of the region of a machine.
+    /// Returns the bytes of the region of a machine.
     pub(crate) fn region_bytes(&self, machine: u16) -> usize {
         self.squares(machine) + self.slots_bytes(machine)
     }
 
-    /// Workers of all machines but this.
+    /// Returns the number of workers of all other machines.
     fn others(&self, machine: u16) -> usize {
         self.total - usize::from(self.workers[usize::from(machine)])
     }
 
-    /// Where the acknowledgement words begin.
+    /// Returns the offset of the acknowledgement words.
     fn acks(&self, machine: u16) -> usize {
         self.park_word(self.threads(machine))
     }
 
-    /// Where the request slots begin.
+    /// Returns the offset of the request slots.
     fn squares(&self, machine: u16) -> usize {
         self.acks(machine) + (2 * self.square(machine, 1) * ACK_BYTES).next_multiple_of(PARK_BYTES)
     }
 
-    /// How many words or slots a square has, where a pair of workers has `per_pair` of them and each other pair one.
+    /// Returns the number of words or slots of a square: `per_pair` for each pair of workers, one for each other pair.
     fn square(&self, machine: u16, per_pair: u16) -> usize {
         let workers = usize::from(self.workers[usize::from(machine)]);
         workers * self.row(machine, per_pair) + usize::from(self.hidden) * self.row(machine, 1)
     }
 
-    /// Of these, how many a row has: one of a worker, or that of a hidden thread, which has one for each pair.
+    /// Returns the number of these in a row of a worker; for the row of a hidden thread, `per_pair` is one.
     fn row(&self, machine: u16, per_pair: u16) -> usize {
         self.others(machine) * usize::from(per_pair) + usize::from(self.hidden) * (self.workers.len() - 1)
     }
 
-    /// Of these, which is the first of the pair of `own` and `other`, in a square of `own`'s machine. A row has all
-    /// threads of the other machines, one machine after the other.
+    /// Returns the index of the first of these for the pair of `own` and `other`, in a square of `own`'s machine. A row
+    /// has all threads of the other machines, one machine after the other.
     fn first(&self, own: Place, other: Place, per_pair: u16) -> usize {
         let is_behind = other.machine > own.machine;
         let mut workers = self.before[usize::from(other.machine)];
@@ -292,7 +294,7 @@ mod tests {
                 parts.sort_unstable();
                 let mut end = 0;
                 for (start, bytes) in parts {
-                    // Only before the slots a part of a cache line may be free.
+                    // A part of a cache line may be free only before the slots.
                     prop_assert!(start == end || (bytes > PARK_BYTES && start == end.next_multiple_of(PARK_BYTES)));
                     end = start + bytes;
                 }

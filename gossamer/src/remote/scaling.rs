@@ -1,6 +1,5 @@
-//! How memory, queue pairs, flags and batches grow with the rack: the tables of docs/scaling.md, computed from the
-//! layout and the settings that programs run with, and compared with what the document says. Nothing here runs in a
-//! program.
+//! Growth of memory, queue pairs, flags and batches with the rack: the tables of docs/scaling.md, computed from the
+//! layout and the settings of programs, and compared with the document. None of this runs in a program.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -12,7 +11,7 @@ use comm::verbs::Settings;
 use super::carrier::{Peer, Watch};
 use super::{Layout, Slots};
 
-/// The racks of the document: machines and workers of each.
+/// Racks of the document: machines and workers of each.
 const RACKS: [(usize, u16); 5] = [(2, 32), (4, 32), (12, 32), (64, 64), (1000, 128)];
 const PEER_BYTES: usize = size_of::<Peer>();
 const WATCH_BYTES: usize = size_of::<Watch>();
@@ -43,10 +42,9 @@ fn memory() -> String {
         let threads = usize::from(layout.threads(0));
         let here = workers * (workers - 1) * trust::link::PAIR_BYTES;
         let ways = threads * other_threads(rack) * (PEER_BYTES + 2 * WATCH_BYTES);
-        // As `comm::verbs` makes them: for each machine one for each thread, one for the starting thread, one for
-        // heartbeats.
+        // As in `comm::verbs`: for each machine one for each thread, one for the starting thread, one for heartbeats.
         let queue_pairs = (machines - 1) * (threads + 2);
-        // As `comm::tcp` does: for each machine one for each thread here and there, and one for heartbeats.
+        // As in `comm::tcp`: for each machine one for each thread here and there, and one for heartbeats.
         let sockets = (machines - 1) * (2 * threads + 1);
         let staging = (machines - 1) * (threads + 1) * Settings::default().staging_bytes;
         let _ = writeln!(
@@ -86,7 +84,7 @@ fn batches() -> String {
     out
 }
 
-/// Requests in a batch that has any, where they fall upon peers at random, so many for each on average (Poisson).
+/// Requests in a batch that has any, if they fall upon peers at random, so many for each on average (Poisson).
 fn requests_a_batch(mean: f64) -> f64 {
     mean / -(-mean).exp_m1()
 }
@@ -94,7 +92,7 @@ fn requests_a_batch(mean: f64) -> f64 {
 fn bytes(count: usize) -> String {
     const UNITS: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let (unit, size) = UNITS.into_iter().find(|(_, size)| count >= *size).unwrap_or(("bytes", 1));
-    // Rounded up: what is needed, not less.
+    // Rounded up: the need, not less.
     format!("{} {unit}", count.div_ceil(size))
 }
 
@@ -113,8 +111,8 @@ fn a_batch_has_one_request_at_least() {
     assert!((requests_a_batch(50.0) - 50.0).abs() < 1e-3);
 }
 
-/// `cargo test --release -p gossamer-rack looking_costs -- --ignored --nocapture`: what one look at all flags costs
-/// that finds nothing.
+/// `cargo test --release -p gossamer-rack looking_costs -- --ignored --nocapture`: cost of one poll of all flags that
+/// finds nothing.
 #[test]
 #[ignore = "measures, and takes two gigabytes"]
 fn looking_costs() {

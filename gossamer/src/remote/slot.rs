@@ -1,4 +1,4 @@
-//! One slot: how a piece of a frame is put into it and taken out. A slot is written by one one-sided write, from some
+//! One slot: how a piece of a frame is written into it and read. A slot is written by one one-sided write, from some
 //! offset to its end (thesis 3.2.7):
 //!
 //! ```text
@@ -6,27 +6,27 @@
 //!                                      \------------------------ trailer -----------------------/
 //! ```
 //!
-//! The length of the data tells where the write began. *Consumed* is how many writes of the other direction the
-//! writer has taken out of their slots, so that these may be written again. *Total* is the length of the whole frame,
-//! *note* what its user says of it. The *flag* is the number of the write, from 1. All numbers are in native byte
-//! order, but for the total, whose lowest byte is first: all machines run the same program.
+//! The length of the data gives the start of the write. *Consumed* is how many writes of the other direction the writer
+//! has consumed, so that their slots may be written again. *Total* is the length of the whole frame, *note* a number of
+//! its user. The *flag* is the number of the write, from 1. All numbers are in native byte order, except for the total,
+//! which has its lowest byte first: all machines run the same program.
 //!
-//! Here: the trailer, and both directions between bytes and slot. Not here: which slot is next (`stream`), and what
-//! frames mean (`trust::link`).
+//! Here: the trailer, and both directions between bytes and slot. Not here: the order of slots (`stream`), and the
+//! meaning of frames (`trust::link`).
 //!
-//! Invariant: a trailer is read from a copy and checked as a whole before anything of it is used.
+//! Invariant: a trailer is read from a copy and checked as a whole before any of it is used.
 
 use comm::{Region, WORD_BYTES};
 use trust::link::Buffer;
 
-/// The longest frame: what the trailer has bytes for.
+/// Longest frame: as much as the trailer's bytes can express.
 pub(super) const FRAME_BYTES_MAX: u64 = (1 << (8 * TOTAL_BYTES)) - 1;
 const TOTAL_BYTES: usize = 7;
 
 /// Bytes behind data and pad.
 pub(super) const TRAILER_BYTES: usize = 32;
 
-/// What one write is.
+/// Kind of one write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -38,7 +38,7 @@ pub(super) enum Kind {
     Last = 3,
 }
 
-/// A trailer without its flag.
+/// Trailer without its flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Trailer {
     pub(super) consumed: u64,
@@ -50,7 +50,7 @@ pub(super) struct Trailer {
     pub(super) note: u32,
 }
 
-/// What a peer must not write, or what cannot be sent: in words for the user, behind "a write of m1w2: ".
+/// Violation by a peer, or a frame that cannot be sent: in words for the user, behind "a write of m1w2: ".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Violation(pub(super) String);
@@ -79,7 +79,7 @@ impl Trailer {
         bytes
     }
 
-    /// The trailer of a slot with room for so many bytes of data.
+    /// Decodes the trailer of a slot with room for so many bytes of data.
     pub(super) fn decode(bytes: &[u8; TRAILER_BYTES], room: usize) -> Result<Trailer, Violation> {
         let u32_at = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let kind = match bytes[12] {
@@ -104,8 +104,8 @@ impl Trailer {
     }
 }
 
-/// Seals the bytes of `frame` from `start` on, as many as the trailer says: gives what is to be written, which ends
-/// where the slot ends, to `write`. The frame is as it was afterwards.
+/// Seals the bytes of `frame` from `start` on, as many as the trailer says: passes the bytes of the write, which end at
+/// the slot's end, to `write`. The frame is unchanged afterwards.
 pub(super) fn seal<R>(
     frame: &mut Buffer,
     start: usize,
@@ -115,7 +115,7 @@ pub(super) fn seal<R>(
 ) -> R {
     let frame_bytes = frame.len();
     let end = start + trailer.len as usize;
-    // Pieces are multiples of a word long, but for the last of a frame: pad is never put over data.
+    // Pieces are multiples of a word long, except for the last of a frame: pad never overwrites data.
     let padded = start + (end - start).next_multiple_of(WORD_BYTES);
     frame.set_len(frame_bytes.max(padded + TRAILER_BYTES));
     let bytes = frame.bytes_mut();
@@ -131,7 +131,7 @@ pub(super) fn seal<R>(
     written
 }
 
-/// The trailer of the slot whose room for data begins at `offset`, and whose flag has been seen.
+/// Reads the trailer of the slot with room for data from `offset` on, after its flag has been seen.
 pub(super) fn trailer(region: &Region, offset: usize, room: usize) -> Result<Trailer, Violation> {
     let mut bytes = [0; TRAILER_BYTES];
     region.read(offset + room, &mut bytes)?;
@@ -207,7 +207,7 @@ mod tests {
             prop_assert_eq!(Trailer::decode(tail, 304).unwrap(), trailer);
         }
 
-        /// Whatever a trailer says, what is taken for data lies in the slot.
+        /// For every trailer, the bytes read as data lie in the slot.
         #[test]
         fn any_trailer_is_an_error_or_in_range(mut bytes in any::<[u8; TRAILER_BYTES]>(), kind in 0u8..5, small in any::<bool>()) {
             bytes[12] = kind;

@@ -1,4 +1,4 @@
-//! Frames in one direction between two workers, through a ring of slots, and the two directions of a stream together.
+//! Frames in one direction between two workers, through a ring of slots, and both directions of a stream together.
 //!
 //! ```text
 //! sender                                    receiver
@@ -7,16 +7,16 @@
 //!                                           if there is none by the end of a turn, in the acknowledgement word
 //! ```
 //!
-//! The sender writes ahead by at most N. A frame that does not fit a slot goes in pieces, one behind the other
-//! through the same ring, so a large one flows as long as the receiver takes. An acknowledgement word is written
-//! alone and needs no slot: the two directions of a stream cannot wait for each other.
+//! The sender writes ahead by at most N. A frame that does not fit a slot goes in pieces, one behind the other through
+//! the same ring, so a large one flows as fast as the receiver consumes it. An acknowledgement word is written alone
+//! and needs no slot: the two directions of a stream cannot wait for each other.
 //!
-//! Client and trustee have the same [`FrameStream`]; what differs is who begins, which `carrier` knows. Here: slots
-//! in turn, and pieces. Not here: what frames mean.
+//! Client and trustee have the same [`FrameStream`]; only the side that begins differs, which `carrier` knows. Here:
+//! slots in turn, and pieces. Not here: the meaning of frames.
 //!
-//! Invariants: a slot is written only after its earlier content has been consumed; a flag that is neither the last
-//! number nor the next, a count that goes back or beyond what was sent, and a frame beyond [`FRAME_BYTES_MAX`] are
-//! violations.
+//! Invariants: a slot is written only after its earlier content has been consumed. Violations are: a flag that is
+//! neither the last number nor the next, a count that goes back or beyond the writes sent, and a frame beyond
+//! [`FRAME_BYTES_MAX`].
 
 use std::sync::atomic::Ordering;
 
@@ -27,14 +27,14 @@ use super::connections::Connection;
 use super::layout::Slots;
 use super::slot::{self, FRAME_BYTES_MAX, Kind, TRAILER_BYTES, Trailer, Violation};
 
-/// The most memory that is taken for a frame before its bytes have come.
+/// Most memory reserved for a frame before its bytes have come.
 const RESERVED_BYTES_MAX: usize = 1 << 20;
 
-// `trust` bounds each single message; the answers to a batch are as long as they are together, so nothing may be
-// wrong with a frame of many.
+// `trust` bounds each single message; the answers to a batch are as long as they are together, so a frame of many must
+// not exceed the limit.
 const _: () = assert!((REMOTE_MESSAGE_BYTES_MAX as u64) << 24 < FRAME_BYTES_MAX);
 
-/// Where a stream's slots and words lie.
+/// Offsets of a stream's slots and words.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offsets {
     /// First slot that this end reads, in the own region, and that it writes, in the peer's.
@@ -54,12 +54,12 @@ pub(super) struct FrameStream {
     /// Writes so far, and how many of them the peer has acknowledged.
     written: u64,
     freed: u64,
-    /// A frame of which some is to be written still.
+    /// Frame with a part still to be written.
     sending: Option<Sending>,
     /// Writes consumed, and how many of these were acknowledged.
     consumed: u64,
     acknowledged: u64,
-    /// What has come of a frame in pieces: its total, and so far.
+    /// Received part of a frame in pieces: its total, and its bytes so far.
     partial: Option<(u64, Buffer)>,
 }
 
@@ -82,15 +82,15 @@ impl FrameStream {
         first + self.slots.stride_bytes() * (number % u64::from(self.slots.per_pair)) as usize
     }
 
-    /// Offset in the own region of the flag that the next write to this end will set, and what stands there before: the
-    /// number of the last write into that slot.
+    /// Returns the offset in the own region of the flag that the next write to this end will set, and its value before:
+    /// the number of the last write into that slot.
     pub(super) fn next_flag(&self) -> (usize, u64) {
         let number = self.consumed + 1;
         let before = number.saturating_sub(u64::from(self.slots.per_pair));
         (self.slot(self.offsets.from, number) + self.slots.bytes - WORD_BYTES, before)
     }
 
-    /// Is a frame on its way out that waits for room?
+    /// Returns whether an outgoing frame waits for room.
     pub(super) fn is_sending(&self) -> bool {
         self.sending.is_some()
     }
@@ -99,12 +99,12 @@ impl FrameStream {
         self.written - self.freed < u64::from(self.slots.per_pair)
     }
 
-    /// Would a frame go now?
+    /// Returns whether a frame could be sent now.
     pub(super) fn can_send(&mut self, region: &Region) -> Result<bool, Violation> {
         Ok(self.sending.is_none() && self.find_room(region)?)
     }
 
-    /// Is there room to write, by the acknowledgement word if by nothing else?
+    /// Returns whether there is room to write; reads the acknowledgement word if there is none yet.
     fn find_room(&mut self, region: &Region) -> Result<bool, Violation> {
         if !self.has_room() {
             self.note_freed(self.heard(region)?)?;
@@ -112,9 +112,9 @@ impl FrameStream {
         Ok(self.has_room())
     }
 
-    /// How many writes the peer says it has consumed: in the acknowledgement word, or in a write of its own that has
-    /// come and is not taken yet. For a trustee with an answer on its way takes no request, and the client may have
-    /// told it in one.
+    /// Returns how many writes the peer has consumed by its own count: in the acknowledgement word, or in a write of
+    /// its own that has come and is not consumed yet. That write matters: a trustee with an answer on its way takes no
+    /// request, and the client's count may be in one.
     fn heard(&self, region: &Region) -> Result<u64, Violation> {
         // Acquire of pair W (`comm::fabric`), here and below: the peer had consumed the data before. The Release is its
         // `Connection::write`.
@@ -129,9 +129,9 @@ impl FrameStream {
         Ok(heard)
     }
 
-    /// Could a frame that waits for room go on?
+    /// Returns whether a frame that waits for room could go on.
     pub(super) fn can_go_on(&self, region: &Region) -> bool {
-        // What cannot be read or makes no sense is for `go_on` to tell.
+        // Errors of the region and violations are reported by `go_on`.
         self.is_sending() && (self.has_room() || self.heard(region).map_or(true, |heard| heard > self.freed))
     }
 
@@ -139,13 +139,13 @@ impl FrameStream {
         if freed > self.written {
             return Err(Violation::new(format!("{freed} writes are acknowledged, of {}", self.written)));
         }
-        // The word may be older than what a trailer said.
+        // The word may be older than a trailer's count.
         self.freed = self.freed.max(freed);
         Ok(())
     }
 
-    /// Sends a frame, or as much of it as there is room for; the rest goes with [`go_on`](Self::go_on), before which
-    /// no other may be sent.
+    /// Sends a frame, or as much of it as there is room for. [`go_on`](Self::go_on) sends the rest, before which no
+    /// other frame may be sent.
     pub(super) fn send(
         &mut self,
         region: &Region,
@@ -179,8 +179,8 @@ impl FrameStream {
         Ok(())
     }
 
-    /// Writes as much of a frame, from `sent` on, as there is room for; returns how much of it is written then, or
-    /// `None` if there is no room at all.
+    /// Writes as much of a frame, from `sent` on, as there is room for. Returns the bytes of the frame written so far,
+    /// or `None` if there is no room at all.
     fn write_while_room(
         &mut self,
         region: &Region,
@@ -196,7 +196,7 @@ impl FrameStream {
         Ok(written)
     }
 
-    /// Writes the next piece of a frame, from `sent` on; returns how much of the frame is written then.
+    /// Writes the next piece of a frame, from `sent` on. Returns the bytes of the frame written so far.
     fn write(
         &mut self,
         connection: &Connection,
@@ -220,7 +220,7 @@ impl FrameStream {
         Ok(sent + len)
     }
 
-    /// The next frame, once the whole of it has come, and what was noted with it.
+    /// Receives the next frame, once it is complete, and returns its note.
     pub(super) fn receive(&mut self, region: &Region, into: &mut Buffer) -> Result<Option<u32>, Violation> {
         loop {
             let (offset, before) = self.next_flag();
@@ -237,7 +237,7 @@ impl FrameStream {
         }
     }
 
-    /// Takes one write out of its slot; what was noted with the frame if that was the last of it.
+    /// Takes one write out of its slot. Returns the frame's note if that was its last.
     fn take(&mut self, region: &Region, number: u64, into: &mut Buffer) -> Result<Option<u32>, Violation> {
         let (slot, room) = (self.slot(self.offsets.from, number), self.room());
         let trailer = slot::trailer(region, slot, room)?;
@@ -249,7 +249,7 @@ impl FrameStream {
             }
             (Kind::Piece, None) => {
                 let mut buffer = Buffer::default();
-                // What is said of the rest is believed when it has come.
+                // The peer's total is not trusted before the bytes have come.
                 buffer.reserve(trailer.total.min(RESERVED_BYTES_MAX as u64) as usize);
                 slot::take(region, slot, room, &trailer, &mut buffer)?;
                 self.partial = Some((trailer.total, buffer));
@@ -275,7 +275,7 @@ impl FrameStream {
         Ok(Some(trailer.note))
     }
 
-    /// Is an acknowledgement due, which nothing else would carry soon?
+    /// Returns whether an acknowledgement is due that nothing else would carry soon.
     pub(super) fn owes_ack(&self) -> bool {
         self.consumed - self.acknowledged >= u64::from(self.slots.per_pair).div_ceil(2)
     }

@@ -1,5 +1,5 @@
-//! Both ends of a stream over a real fabric (two machines in this process): frames of any size, rings that run full,
-//! sleep, and what a peer must not write.
+//! Both ends of a stream over a real fabric (two machines in this process): frames of any size, full rings, sleep, and
+//! violations by a peer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -61,7 +61,7 @@ impl End {
         self.stream.send(self.wiring.fabric.region(), &self.connection, &mut buffer(frame), note).unwrap();
     }
 
-    /// What a worker does in a turn: goes on, takes, acknowledges.
+    /// Runs a worker's turn: goes on, takes, acknowledges.
     fn turn(&mut self) -> Option<(Vec<u8>, u32)> {
         let region = self.wiring.fabric.region();
         self.stream.go_on(region, &self.connection).unwrap();
@@ -161,7 +161,7 @@ fn as_many_frames_as_there_are_slots_are_under_way() {
             assert_eq!(trustee.turn(), Some((bytes(100, n), n as u32)));
         }
         assert_eq!(trustee.turn(), None);
-        // The answers tell that the slots are free.
+        // The answers carry the acknowledgement of the slots.
         for n in 0..3 {
             trustee.send(&[], n);
             assert_eq!(client.turn(), Some((Vec::new(), n)));
@@ -169,7 +169,7 @@ fn as_many_frames_as_there_are_slots_are_under_way() {
     }
 }
 
-/// Both ends send large frames at once, each taking the other's when it may: neither waits for the other for ever.
+/// Both ends send large frames at once, each taking the other's when it may: no deadlock.
 #[test]
 fn large_frames_cross() {
     let machines = machines(SMALL);
@@ -191,8 +191,8 @@ fn large_frames_cross() {
     }
 }
 
-/// A client tells in a request how much of an answer it has taken, and the trustee takes no request before that
-/// answer has gone.
+/// A client acknowledges parts of an answer in its requests, and the trustee takes no request before that answer has
+/// gone.
 #[test]
 fn an_answer_on_its_way_hears_of_room_in_requests_not_consumed() {
     let machines = machines(SMALL);
@@ -204,7 +204,7 @@ fn an_answer_on_its_way_hears_of_room_in_requests_not_consumed() {
     let (region, mut into) = (machines[0].fabric.region(), Buffer::default());
     for _ in 0..3 {
         assert_eq!(client.stream.receive(region, &mut into).unwrap(), None);
-        // No acknowledgement word: this write says it.
+        // No acknowledgement word: this write carries it.
         client.send(b"next", 3);
         assert!(!client.stream.owes_ack() && trustee.has_news());
         trustee.stream.go_on(machines[1].fabric.region(), &trustee.connection).unwrap();
@@ -237,7 +237,7 @@ fn two_threads_exchange_frames_and_sleep() {
                 assert!(frame == bytes(size(round), round) && note == round as u32, "round {round}");
                 trustee.send(&frame, note + 1);
                 while trustee.stream.is_sending() {
-                    // The next request may come meanwhile: it is left where it is.
+                    // The next request may come meanwhile: it is left in its slot.
                     trustee.stream.go_on(trustee.wiring.fabric.region(), &trustee.connection).unwrap();
                     std::thread::yield_now();
                 }
@@ -257,7 +257,7 @@ fn two_threads_exchange_frames_and_sleep() {
     });
 }
 
-/// A write as a peer might make it, into the slot of this number.
+/// Makes a write as a peer might, into the slot of this number.
 fn write(client: &End, trailer: Trailer, data: &[u8], number: u64) {
     let slots = client.wiring.layout.slots();
     let first = client.wiring.layout.request_slots(Place::of(1, 0), Place::of(0, 0));
@@ -294,7 +294,7 @@ fn writes_out_of_turn_are_refused() {
     refused("not its turn", &[(piece(Kind::Piece, 8, 32), 1), (piece(Kind::Last, 8, 32), 2)]);
     refused("not its turn", &[(piece(Kind::Piece, 8, 32), 1), (piece(Kind::Last, 24, 40), 2)]);
     refused("not its turn", &[(piece(Kind::Piece, 8, 24), 1), (piece(Kind::Piece, 16, 24), 2)]);
-    // A total that 32 bits cannot tell, of which the lower ones would do.
+    // A total above 32 bits; its lower bits alone would fit.
     refused("not its turn", &[(piece(Kind::Piece, 8, (1 << 32) + 16), 1), (piece(Kind::Last, 8, (1 << 32) + 16), 2)]);
     refused("write 4 where write 1 was to come", &[(piece(Kind::Whole, 0, 0), 4)]);
     refused("5 writes are acknowledged, of 0", &[(Trailer { consumed: 5, ..piece(Kind::Whole, 0, 0) }, 1)]);
@@ -319,7 +319,7 @@ fn acknowledgements_beyond_what_was_sent_are_refused() {
     assert!(catch_unwind(AssertUnwindSafe(|| client.send(&[], 2))).is_err());
 }
 
-/// Damaged slots are refused, or give frames no longer than they say; nothing panics.
+/// Damaged slots are refused, or give frames no longer than their total; nothing panics.
 #[test]
 fn damaged_slots_are_refused_or_in_range() {
     const ROUNDS: u64 = 20_000;
@@ -369,12 +369,13 @@ fn damaged_slots_are_refused_or_in_range() {
     assert!(refused > ROUNDS / 10 && taken > ROUNDS / 10, "the damage tests something: {refused}, {taken}");
 }
 
-/// The same through what `trust` calls, with several peers: everyone is found, in turn, and nobody else.
+/// The same through the functions that `trust` calls, with several peers: each sender is found, in turn, and no other
+/// peer.
 #[test]
 fn a_carrier_finds_who_has_sent() {
     let machines = machines(SMALL);
     let (mut client, mut trustee) = (machines[0].carrier(0).unwrap(), machines[1].carrier(0).unwrap());
-    // Of the other machine its worker, and its service thread.
+    // The other machine's worker, and its service thread.
     assert_eq!(client.peers().len(), 2);
     assert_eq!(client.services(), &client.peers()[1..]);
     assert!(!trustee.has_news() && trustee.find_requests(0).is_none());

@@ -1,4 +1,4 @@
-//! A thread's carrier, and how it sleeps: made on that thread, a worker or the service thread, and given to `trust`.
+//! Carrier and waker of a thread: made on that thread, a worker or the service thread, and given to `trust`.
 
 #![allow(unsafe_code)] // `Waker` is a promise
 
@@ -16,7 +16,7 @@ use super::layout::Layout;
 use super::stream::{FrameStream, Offsets};
 use crate::{Place, fate};
 
-/// What all threads of this machine share.
+/// Objects that all threads of this machine share.
 #[derive(Clone)]
 pub(crate) struct Wiring {
     pub(crate) fabric: Arc<dyn Fabric>,
@@ -33,7 +33,7 @@ impl Wiring {
         Ok(())
     }
 
-    /// The streams of this thread to all threads of the other machines.
+    /// Makes the streams of this thread to all threads of the other machines.
     pub(super) fn carrier(&self, worker: u16) -> Result<RackCarrier, comm::Error> {
         let own = Place { machine: self.fabric.machine().0, worker };
         let (mut peers, mut services, mut connections) = (Vec::new(), Vec::new(), Vec::new());
@@ -52,7 +52,7 @@ impl Wiring {
         Ok(RackCarrier::new(fabric, self.image, own, room_bytes, peers, services, connections))
     }
 
-    /// The stream on which `own` is a client of `other`, and that on which it is its trustee.
+    /// Makes the stream on which `own` is a client of `other`, and that on which it is its trustee.
     pub(super) fn streams(&self, own: Place, other: Place) -> (FrameStream, FrameStream) {
         let (layout, park_word) = (&self.layout, self.layout.park_word(other.worker));
         let as_client = Offsets {
@@ -76,7 +76,7 @@ impl Wiring {
     }
 }
 
-/// A worker's sleep, on its park word in the region, where other machines can end it.
+/// Waker of a worker, which sleeps on its park word in the region, where other machines can wake it.
 struct FabricWaker {
     fabric: Arc<dyn Fabric>,
     worker: WorkerId,

@@ -1,38 +1,38 @@
-//! What whoever has started the machines of a program sees of them.
+//! Events of a program's machines, as seen by their launcher.
 
 use std::process::ExitStatus;
 
 use crate::control::{ControlError, Message};
 
-/// What a machine did.
+/// Event of a machine.
 #[derive(Debug)]
 pub enum Event {
-    /// It said this.
+    /// It sent a message.
     Said {
-        /// Which machine.
+        /// Number of the machine.
         machine: u16,
-        /// Any message; whether a machine may say it is the receiver's to decide.
+        /// Any message; the receiver decides whether a machine may send it.
         message: Message,
     },
-    /// It said what is no message. Nothing more is heard of it but its exit.
+    /// It sent a packet that is no message. Nothing more is read from it; only its exit follows.
     Nonsense {
-        /// Which machine.
+        /// Number of the machine.
         machine: u16,
-        /// What was wrong with it.
+        /// The defect.
         error: ControlError,
     },
-    /// It has been stopped by a signal for so long that it counts as dead; told once.
+    /// It has been stopped by a signal for so long that it counts as dead; reported once.
     Stood {
-        /// Which machine.
+        /// Number of the machine.
         machine: u16,
-        /// The number of the signal.
+        /// Number of the signal.
         signal: i32,
     },
-    /// Its process has ended, and what it had started and left behind in its process group was killed.
+    /// Its process has ended, and the processes that it left behind in its process group were killed.
     Exited {
-        /// Which machine.
+        /// Number of the machine.
         machine: u16,
-        /// How.
+        /// Its exit status.
         status: ExitStatus,
     },
 }

@@ -1,11 +1,11 @@
-//! What the machines of a program must know of one another: each gives its launcher an endpoint, and gets the
-//! endpoints of all others and the program's key. Whoever starts the program gathers; it looks inside no endpoint.
+//! Exchange of endpoints: each machine of a program sends its launcher an endpoint, and gets the endpoints of all
+//! others and the program's key. The launcher gathers; it looks inside no endpoint.
 
 use comm::secure::Key;
 
 use crate::control::Message;
 
-/// The endpoints that have come so far.
+/// Endpoints that have come so far.
 #[derive(Debug)]
 pub struct Gather {
     key: Key,
@@ -13,16 +13,16 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// For a program of so many machines that will share this key.
+    /// Makes the exchange for a program of so many machines that will share this key.
     #[must_use]
     pub fn new(machines: u16, key: Key) -> Gather {
         Gather { key, endpoints: vec![None; usize::from(machines)] }
     }
 
-    /// Takes a machine's endpoint; true when it was the last.
+    /// Adds a machine's endpoint; true if it was the last.
     ///
     /// # Errors
-    /// When there is no such machine, or it has given its endpoint before; in words.
+    /// If there is no such machine, or it has sent its endpoint before; in words.
     pub fn add(&mut self, machine: u16, endpoint: Vec<u8>) -> Result<bool, String> {
         match self.endpoints.get_mut(usize::from(machine)) {
             Some(place @ None) => *place = Some(endpoint),
@@ -32,24 +32,24 @@ impl Gather {
         Ok(self.endpoints.iter().all(Option::is_some))
     }
 
-    /// Machines whose endpoints have not come.
+    /// Iterates over the machines without an endpoint so far.
     pub fn missing(&self) -> impl Iterator<Item = u16> {
         (0u16..).zip(&self.endpoints).filter(|(_, endpoint)| endpoint.is_none()).map(|(machine, _)| machine)
     }
 
-    /// The endpoints that have come, each with its machine.
+    /// Iterates over the endpoints that have come, each with its machine.
     pub fn endpoints(&self) -> impl Iterator<Item = (u16, &[u8])> {
         (0u16..).zip(&self.endpoints).filter_map(|(machine, endpoint)| Some((machine, endpoint.as_deref()?)))
     }
 
-    /// The key, for every machine.
+    /// Returns the key, for every machine.
     #[must_use]
     pub fn secret(&self) -> Message {
         Message::Secret { key: self.key.clone() }
     }
 
-    /// The endpoint of a machine, for all others, if it has come. To pass each on at once lets every machine say of
-    /// which others it has heard nothing.
+    /// Returns the endpoint of a machine, for all others, if it has come. Passing each on at once lets every machine
+    /// report which others are missing.
     #[must_use]
     pub fn peer(&self, machine: u16) -> Option<Message> {
         let endpoint = self.endpoints.get(usize::from(machine))?.clone()?;

@@ -1,13 +1,13 @@
-//! Who supervises a program needs this, whoever it is: `gossamer-launch`, a host's part, or machine 0 of a program that
-//! a foreign launcher started (`meet`). One set of rules for all of them.
+//! Supervision of a program, for each kind of launcher: `gossamer-launch`, a host's part, or machine 0 of a program
+//! that a foreign launcher started (`meet`). One set of rules for all of them.
 //!
-//! - [`supervisor`]: what the events of its machines mean; fate sharing is decided there
-//! - [`event`]: what is heard of its machines
-//! - [`outcome`]: how a program ended, in words and as an exit status
+//! - [`supervisor`]: the meaning of its machines' events; fate sharing is decided there
+//! - [`event`]: the events of its machines
+//! - [`outcome`]: the end of a program, in words and as an exit status
 //! - [`gather`]: the endpoints by which machines find one another
 //! - [`signals`]: signals as readable descriptors
 //!
-//! Nothing here knows of processes' starts or connections.
+//! Starts of processes, and connections, are elsewhere.
 
 pub mod event;
 pub mod gather;

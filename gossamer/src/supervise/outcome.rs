@@ -1,4 +1,4 @@
-//! How a program ended, in words and as an exit status. Nothing is decided here (see [`super::supervisor`]).
+//! End of a program, in words and as an exit status. The decisions are in [`super::supervisor`].
 
 use std::fmt;
 use std::io;
@@ -10,21 +10,21 @@ use bincode::{Decode, Encode};
 
 use super::signals;
 
-/// Exit status of the launcher when the command line is wrong.
+/// Exit status of the launcher if the command line is wrong.
 pub const USAGE_STATUS: u8 = 2;
 /// Exit status of the launcher for failures that have none of their own (`EX_SOFTWARE` of sysexits.h).
 pub const FAILURE_STATUS: u8 = 70;
-/// Exit status of the launcher when the program was not found or cannot be executed.
+/// Exit status of the launcher if the program was not found or cannot be executed.
 pub const NOT_STARTED_STATUS: u8 = 127;
-/// Exit status of the launcher when the program's time limit was over, as that of `timeout`.
+/// Exit status of the launcher if the program's time limit was over, as that of `timeout`.
 pub const TIMED_OUT_STATUS: u8 = 124;
-/// Exit status of the launcher when nobody reads what it writes any more, as of a process that SIGPIPE has ended.
+/// Exit status of the launcher if its output was closed, as of a process that SIGPIPE has ended.
 pub const CLOSED_STATUS: u8 = 128 + SIGPIPE as u8;
 const SIGPIPE: i32 = 13;
 const SIGNAL_BASE: i32 = 128;
 const PANIC_STATUS: i32 = 101;
 
-/// An output stream.
+/// Output stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
 pub enum Stream {
     /// Standard output.
@@ -33,18 +33,18 @@ pub enum Stream {
     Err,
 }
 
-/// A stream of this process that could not be written.
+/// Stream of this process that could not be written.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write to {}: {error}{}", stream.name(), cure(error))]
 pub struct Unwritten {
-    /// Which.
+    /// The stream.
     pub stream: Stream,
-    /// Why.
+    /// The system's error.
     pub error: io::Error,
 }
 
 impl Unwritten {
-    /// Whether nobody reads it any more, which is the reader's choice and no failure.
+    /// Returns whether its reader has closed it, which is the reader's choice and no failure.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.error.kind() == io::ErrorKind::BrokenPipe
@@ -52,7 +52,7 @@ impl Unwritten {
 }
 
 impl Stream {
-    /// "standard output"
+    /// Returns the stream's name, as in "standard output".
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -70,7 +70,7 @@ fn cure(error: &io::Error) -> &'static str {
     }
 }
 
-/// How a program ended.
+/// End of a program.
 #[derive(Debug)]
 #[must_use]
 pub enum Outcome {
@@ -82,17 +82,17 @@ pub enum Outcome {
     TimedOut(Duration),
     /// A machine died, so the program was ended.
     Died(Death),
-    /// All machines have run to their own ends, without gossamer, and this one was the first not to end well.
+    /// All machines have run to their own ends, without gossamer, and this one was the first to fail.
     Exited(Death),
-    /// What the machines wrote could not be written here, so the program was ended.
+    /// The machines' output could not be written here, so the program was ended.
     Unwritten,
 }
 
-/// How a program ended, and whether all was written that it wrote.
+/// End of a program, and whether all its output was written.
 #[derive(Debug)]
 #[must_use]
 pub struct Ended {
-    /// How it ended.
+    /// The end of the program.
     pub outcome: Outcome,
     /// The streams of the launcher that could not be written, each once.
     pub unwritten: Vec<Unwritten>,
@@ -105,7 +105,7 @@ impl From<Outcome> for Ended {
 }
 
 impl Ended {
-    /// The exit status for the launcher; 0 only for a program that finished with status 0 and whose output is whole.
+    /// Returns the exit status for the launcher; 0 only for a program that finished with status 0 and complete output.
     #[must_use]
     pub fn status(&self) -> u8 {
         match self.outcome.status() {
@@ -115,8 +115,8 @@ impl Ended {
         }
     }
 
-    /// What to tell the user. Not that SIGPIPE has ended a machine where the output is closed: that is how `| head`
-    /// ends what is before it.
+    /// Returns the messages for the user. A machine's end by SIGPIPE is left out if the output is closed: `| head` ends
+    /// the programs before it so.
     #[must_use]
     pub fn messages(&self) -> Vec<String> {
         let closed = self.unwritten.iter().any(Unwritten::is_closed);
@@ -127,27 +127,27 @@ impl Ended {
     }
 }
 
-/// The machine that died first, and how.
+/// The machine that died first, and its cause.
 #[derive(Debug)]
 pub struct Death {
-    /// Which machine.
+    /// Number of the machine.
     pub machine: u16,
     /// Its process id.
     pub pid: u32,
-    /// Its host, where there are several.
+    /// Its host, where there are several hosts.
     pub host: Option<String>,
-    /// What happened to it.
+    /// The cause of its death.
     pub cause: Cause,
-    /// How its process exited in the end, where that is known.
+    /// The exit status of its process, if known.
     pub exit: Option<ExitStatus>,
 }
 
-/// How far gossamer had come in a machine when it ended.
+/// Progress of gossamer in a machine when it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Nothing was heard of it, nor of the others: it needs none.
+    /// Nothing was received from it, nor from the others: it needs none.
     Alone,
-    /// Nothing was heard of it; others wait for it, or it had to.
+    /// Nothing was received from it; others wait for it, or it had to join.
     Outside,
     /// It was in `gossamer::main`, and had not found all others.
     Joining,
@@ -155,43 +155,43 @@ pub enum Stage {
     Ready,
 }
 
-/// Why a machine counts as dead.
+/// Cause by which a machine counts as dead.
 #[derive(Debug)]
 pub enum Cause {
     /// Its process ended before the program had finished.
     Exited {
-        /// How.
+        /// Its exit status.
         status: ExitStatus,
-        /// How far gossamer had come in it.
+        /// Progress of gossamer in it.
         stage: Stage,
     },
-    /// It said itself that it cannot go on.
+    /// It reported itself that it cannot go on.
     Failed(String),
-    /// What it said on the control channel made no sense.
+    /// Its messages on the control channel made no sense.
     Protocol(String),
-    /// It cannot reach another one any more, of whose end nothing is known.
+    /// It cannot reach another machine any more; nothing is known of that machine's end.
     Lost {
         /// That other machine.
         peer: u16,
-        /// The other's host, where there are several.
+        /// The other's host, where there are several hosts.
         host: Option<String>,
-        /// What it saw.
+        /// The reason that it reported.
         reason: String,
     },
     /// It has been stopped by this signal for too long.
     Stood(i32),
-    /// Nothing is heard of it any more, or of its host; in words.
+    /// Nothing is received from it any more, or from its host; in words.
     Silent(String),
-    /// Its connection was closed, and it had not said that it leaves. How its process ended is not known here.
+    /// Its connection was closed without a message that it leaves. The end of its process is not known here.
     Closed,
-    /// It was made to end, with all of its host's, by something other than the program; in words.
+    /// It was made to end, with all machines of its host, by something other than the program; in words.
     Ended(String),
     /// It was still there this long after the program had finished.
     Lingered(Duration),
 }
 
 impl Outcome {
-    /// The exit status for the launcher; 0 only for a program that finished with status 0.
+    /// Returns the exit status for the launcher; 0 only for a program that finished with status 0.
     #[must_use]
     pub fn status(&self) -> u8 {
         match self {
@@ -203,7 +203,7 @@ impl Outcome {
         }
     }
 
-    /// What to tell the user; `None` when all is well.
+    /// Returns the message for the user; `None` if all is well.
     #[must_use]
     pub fn message(&self) -> Option<String> {
         match self {
@@ -215,7 +215,7 @@ impl Outcome {
         }
     }
 
-    /// Whether a machine was ended by SIGPIPE.
+    /// Returns whether a machine was ended by SIGPIPE.
     #[must_use]
     pub fn is_by_closed_pipe(&self) -> bool {
         match self {
@@ -230,7 +230,7 @@ impl Death {
     fn status(&self) -> u8 {
         match self.exit.map(|exit| (exit.code(), exit.signal())) {
             Some((Some(code), _)) if code != 0 => u8::try_from(code).unwrap_or(FAILURE_STATUS),
-            // A signal counts when it was the cause; otherwise it was the launcher that sent it.
+            // A signal counts if it was the cause; otherwise the launcher sent it.
             Some((None, Some(signal))) if matches!(self.cause, Cause::Exited { .. }) => signal_status(signal),
             _ => FAILURE_STATUS,
         }

@@ -1,4 +1,4 @@
-//! Signals to the launcher as readable descriptors, and the names of signals. What a signal means is decided in
+//! Signals to the launcher as readable descriptors, and the names of signals. Their meaning is decided in
 //! [`super::supervisor`].
 
 use std::io::{self, Read};
@@ -11,10 +11,10 @@ use rustix::process::Signal;
 use signal_hook::SigId;
 use signal_hook::low_level::{pipe, signal_name, unregister};
 
-/// The signals that end a program.
+/// Signals that end a program.
 pub const CAUGHT: [Signal; 4] = [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT];
 
-/// Catches the ending signals as long as it lives. Signals that the process was started with as ignored stay ignored
+/// Catches the ending signals while it lives. Signals that the process was started with as ignored stay ignored
 /// (`nohup`, background jobs of scripts).
 pub struct Signals {
     caught: Vec<Caught>,
@@ -40,12 +40,12 @@ impl Signals {
         Ok(signals)
     }
 
-    /// One descriptor for each signal, readable when it has arrived.
+    /// Returns one descriptor for each signal, readable when it has arrived.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.caught.iter().map(|caught| caught.arrivals.as_fd())
     }
 
-    /// A signal that has arrived and was not returned yet; how often it arrived since does not count.
+    /// Returns a signal that has arrived and was not returned yet; repeated arrivals count once.
     pub fn take(&self) -> Option<Signal> {
         let mut bytes = [0u8; 64];
         let arrived = |caught: &&Caught| matches!((&caught.arrivals).read(&mut bytes), Ok(count) if count > 0);
@@ -78,17 +78,17 @@ impl Drop for Signals {
     }
 }
 
-/// Bit S - 1 is set when signal S is ignored; 0 where the system does not say.
+/// Returns the mask of ignored signals: bit S - 1 is set if signal S is ignored; 0 if the system does not tell.
 pub fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// The signal of this name (`TERM`, `SIGTERM`, any case) or number.
+/// Returns the signal of this name (`TERM`, `SIGTERM`, any case) or number.
 ///
 /// # Errors
-/// When there is none, in words.
+/// If there is none, in words.
 pub fn parse(text: &str) -> Result<Signal, String> {
     let is_named = |number: &i32| {
         let name = signal_name(*number).unwrap_or_default();
@@ -99,7 +99,7 @@ pub fn parse(text: &str) -> Result<Signal, String> {
     signal.ok_or_else(|| format!("{text:?} is no signal: a name as TERM or SIGUSR1, or a number; `kill -l` lists them"))
 }
 
-/// "signal 9 (SIGKILL)"
+/// Returns a signal's name in messages, as in "signal 9 (SIGKILL)".
 pub fn describe(signal: i32) -> String {
     match signal_name(signal) {
         Some(name) => format!("signal {signal} ({name})"),

@@ -1,24 +1,23 @@
-//! The supervisor of a program: what the events of its machines mean (who finished, who died), and so who is told to
-//! end and who is killed. Fate sharing is decided here: when one machine dies, all end.
+//! Supervisor of a program: it decides the meaning of its machines' events (finished, died), and which machines are
+//! told to end or are killed. Fate sharing is decided here: when one machine dies, all end.
 //!
-//! A machine *joins* when gossamer says so from inside it, by its endpoint or `Ready`. Machines that have joined need
-//! each other: the end of one before machine 0 has finished is a death. Machines that never join (any program: `ls`)
-//! do not, and each runs to its own end. Where some have joined and another has ended without it, that one is missed:
-//! it has died.
+//! A machine *joins* when gossamer reports from inside it, by its endpoint or `Ready`. Machines that have joined need
+//! each other: the end of one before machine 0 has finished is a death. Machines that never join (any program: `ls`) do
+//! not, and each runs to its own end. If some have joined and another has ended without joining, that one has died.
 //!
-//! [`Supervisor`] decides and does nothing itself: it is fed with events, signals and the time, and says what is to
-//! be done to all machines that live ([`Order`]). It knows nothing of processes or connections, so the machines may
-//! be on this host or on many. What it knows is a handful of facts, each set at most once:
+//! [`Supervisor`] decides and has no effects: its inputs are events, signals and the time, its outputs are orders to
+//! all live machines ([`Order`]). It knows nothing of processes or connections, so the machines may be on this host or
+//! on many. Its state is a handful of facts, each set at most once:
 //!
 //! - `finished`: machine 0 has sent Finished; the others were told to end
-//! - `interrupted`: the launcher got a signal; it was passed on. So does the end of the time limit (`timed_out`) with
+//! - `interrupted`: the launcher got a signal; it was passed on. The end of the time limit (`timed_out`) counts as
 //!   SIGTERM
-//! - `death`: the first machine that died; the others were told to end. After an interruption a death is no news,
+//! - `death`: the first machine that died; the others were told to end. A death after an interruption is not recorded,
 //!   only `broken` is set then
-//! - `unwritten`: the streams of the launcher that could not be written. Where that is a failure the program is ended
-//! - `suspicion`: a machine says that it has lost another one. That one's own death, should it come in time, is the
-//!   better cause; otherwise this is
-//! - `kill_at`: when all that is left gets SIGKILL; `killed`: it was ordered
+//! - `unwritten`: the streams of the launcher that could not be written. If that is a failure the program is ended
+//! - `suspicion`: a machine has reported the loss of another one. The other one's own death, should it come in time, is
+//!   the better cause; otherwise the loss is
+//! - `kill_at`: when all machines that are left get SIGKILL; `killed`: it was ordered
 
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -31,12 +30,12 @@ use super::outcome::{Cause, Death, Ended, Outcome, Stage, Unwritten};
 use super::signals::describe;
 use crate::control::Message;
 
-/// How long ending may take before the rest is killed.
+/// Time that ending may take before the rest is killed.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// After a machine has died, for the others to end by themselves. Well below a second, the promise of the whole.
     pub after_death: Duration,
-    /// After a machine has said that it lost another one, for news of that one.
+    /// After a machine has reported the loss of another one, for news of that one.
     pub after_loss: Duration,
     /// After a signal to the launcher.
     pub after_signal: Duration,
@@ -56,21 +55,21 @@ impl Default for Bounds {
     }
 }
 
-/// By which rules a program ends.
+/// Rules by which a program ends.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Policy {
-    /// How long ending may take.
+    /// Time that ending may take.
     pub bounds: Bounds,
-    /// Whether a machine that ends without having joined has died, even if no other one has.
+    /// Whether a machine that ends without having joined has died, even if no other one has joined.
     pub must_join: bool,
-    /// How long it may run, from the moment when its machines are started.
+    /// Time limit of the program, from the start of its machines.
     pub time_limit: Option<Duration>,
 }
 
-/// How long a killed process may take to go before the launcher gives up on it.
+/// Time in which a killed process must go before the launcher gives up on it.
 const AFTER_KILL: Duration = Duration::from_secs(5);
 
-/// What is to be done, to all machines that live.
+/// Order for all live machines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
     /// Send this signal.
@@ -87,7 +86,7 @@ struct Supervised {
     pid: u32,
     host: Option<String>,
     has_ended: bool,
-    /// How its process ended, where that is known.
+    /// The exit status of its process, if known.
     has_exited: Option<ExitStatus>,
     has_joined: bool,
     is_ready: bool,
@@ -101,7 +100,7 @@ pub struct Supervisor {
     machines: Vec<Supervised>,
     bounds: Bounds,
     must_join: bool,
-    /// The first that ended without having joined, and the first of them that did not end well.
+    /// The first machine that ended without having joined, and the first of them that failed.
     left: Option<(u16, ExitStatus)>,
     left_badly: Option<(u16, ExitStatus)>,
     orders: Vec<Order>,
@@ -121,7 +120,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// For a program of so many machines.
+    /// Makes the supervisor for a program of so many machines.
     #[must_use]
     pub fn new(machines: u16, policy: Policy) -> Supervisor {
         let unknown = |_| Supervised {
@@ -156,14 +155,14 @@ impl Supervisor {
         }
     }
 
-    /// Says how a machine is to be named in messages: its process, and its host where there are several.
+    /// Sets a machine's names in messages: its process, and its host if there are several hosts.
     pub fn introduce(&mut self, machine: u16, pid: u32, host: Option<String>) {
         if let Some(known) = self.machines.get_mut(usize::from(machine)) {
             (known.pid, known.host) = (pid, host);
         }
     }
 
-    /// A machine has joined. One that ended without will be missed.
+    /// Handles the join of a machine. A machine that ended without joining has died then.
     pub fn on_join(&mut self, number: u16, now: Instant) {
         let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
         machine.has_joined = true;
@@ -172,8 +171,8 @@ impl Supervisor {
         }
     }
 
-    /// Takes in what a machine did. Endpoints are not for here ([`super::gather`]), but that they came is
-    /// ([`Supervisor::on_join`]).
+    /// Handles an event of a machine. Endpoints are handled elsewhere ([`super::gather`]), but their arrival is
+    /// [`Supervisor::on_join`].
     pub fn on_event(&mut self, event: Event, now: Instant) {
         match event {
             Event::Said { machine, message } => self.on_message(machine, message, now),
@@ -183,7 +182,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes in a signal to the launcher: the first is passed on; the second, or one while the program is being ended,
+    /// Handles a signal to the launcher: the first is passed on; the second, or one while the program is being ended,
     /// kills.
     pub fn on_signal(&mut self, signal: Signal, now: Instant) {
         if self.interrupted.is_some() || self.death.is_some() {
@@ -198,8 +197,8 @@ impl Supervisor {
         self.orders.push(Order::Signal(signal));
     }
 
-    /// Takes in that a stream of the launcher cannot be written. Where nobody reads it any more, the machines see that
-    /// themselves, and do as they like; where it fails, the program is ended: what it writes would be lost.
+    /// Handles an output stream of the launcher that cannot be written. If its reader has closed it, the machines see
+    /// that themselves, and do as they like. On a failure the program is ended: its output would be lost.
     pub fn on_unwritten(&mut self, stream: Unwritten, now: Instant) {
         if !stream.is_closed() && !self.is_ending() && !self.is_over() {
             self.broken = true;
@@ -214,12 +213,12 @@ impl Supervisor {
         self.unwritten.iter().any(|stream| !stream.is_closed())
     }
 
-    /// What is to be done now, in order.
+    /// Returns the orders to be carried out now, in order.
     pub fn orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.orders)
     }
 
-    /// When [`Supervisor::on_time`] is to be called, at the latest.
+    /// Returns the latest time at which [`Supervisor::on_time`] must be called.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
         let suspicion = self.suspicion.as_ref().map(|(at, ..)| *at);
@@ -227,19 +226,19 @@ impl Supervisor {
         [self.kill_at, self.finish_by, suspicion, limit].into_iter().flatten().min()
     }
 
-    /// Whether nothing is left to wait for: all machines have exited, or cannot even be killed.
+    /// Returns whether nothing is left to wait for: all machines have exited, or cannot even be killed.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.gave_up || self.machines.iter().all(|machine| machine.has_ended)
     }
 
-    /// Whether machines are left that cannot even be killed.
+    /// Returns whether machines are left that cannot even be killed.
     #[must_use]
     pub fn has_given_up(&self) -> bool {
         self.gave_up
     }
 
-    /// Whether the program has broken down or finished: what breaks from here on is no news.
+    /// Returns whether the program has broken down or finished: later failures are not reported.
     #[must_use]
     pub fn is_ending(&self) -> bool {
         self.broken || self.finished.is_some() || self.interrupted.is_some()
@@ -257,12 +256,12 @@ impl Supervisor {
             return self.on_exit_outside(number, status, now);
         }
         match (self.finished, status.code()) {
-            // What main does after gossamer::main may still fail: its own affair, and its own status.
+            // Code of main after gossamer::main may still fail: its own affair, and its own status.
             (Some(announced), Some(code)) if number == 0 => {
                 self.finished = Some(if code == 0 { announced } else { u8::try_from(code).unwrap_or(announced) });
             }
             (Some(_), Some(0)) => {}
-            // It could not wait for what will be found to be the cause.
+            // It could not wait until the cause is known.
             (_, Some(_)) if machine.has_lost && self.suspicion.is_some() => {}
             _ => {
                 let stage = if machine.is_ready { Stage::Ready } else { Stage::Joining };
@@ -275,32 +274,32 @@ impl Supervisor {
         }
     }
 
-    /// A machine has left, as it was told to; how its process ends is its starter's to see.
+    /// Handles a machine that has left, as it was told to; its launcher sees how its process ends.
     pub fn on_leave(&mut self, number: u16) {
         if let Some(machine) = self.machines.get_mut(usize::from(number)) {
             machine.has_ended = true;
         }
     }
 
-    /// The connection to a machine was closed, and it had not said that it leaves.
+    /// Handles a connection that was closed without a message that the machine leaves.
     pub fn on_closed(&mut self, number: u16, now: Instant) {
         let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
         let cause = machine.failed.clone().map_or(Cause::Closed, Cause::Failed);
-        let could_not_wait = machine.has_lost && self.suspicion.is_some(); // for what will be found to be the cause
-        // Who was told to end may go without a word.
+        let could_not_wait = machine.has_lost && self.suspicion.is_some(); // until the cause is known
+        // A machine that was told to end may go without a message.
         if !std::mem::replace(&mut machine.has_ended, true) && !could_not_wait && !self.is_ending() {
             self.on_death(number, cause, now);
         }
     }
 
-    /// Nothing was heard of a machine for so long that it counts as dead.
+    /// Handles a machine that was silent for so long that it counts as dead.
     pub fn on_silence(&mut self, number: u16, since: Duration, now: Instant) {
         if !self.is_ending() {
             self.on_death(number, Cause::Silent(format!("nothing was heard of it for {since:?}")), now);
         }
     }
 
-    /// A machine has ended that never joined: its own affair, unless it had to, or another one waits for it.
+    /// Handles the end of a machine that never joined: its own affair, unless it had to, or another one waits for it.
     fn on_exit_outside(&mut self, number: u16, status: ExitStatus, now: Instant) {
         self.left.get_or_insert((number, status));
         if !status.success() {
@@ -323,7 +322,7 @@ impl Supervisor {
             Message::Finished { status } if number == 0 && self.finished.is_none() => {
                 self.finished = Some(status);
                 self.finish_by = Some(later(now, self.bounds.after_finish));
-                self.suspicion = None; // who leaves in order may be missed
+                self.suspicion = None; // machines that leave in order may be reported as lost
                 self.orders.push(Order::End("the program has finished".to_owned()));
             }
             Message::Failed { reason } => {
@@ -341,7 +340,7 @@ impl Supervisor {
             Message::Finished { .. } => {
                 self.on_death(number, Cause::Protocol("only machine 0 can finish the program, and once".into()), now);
             }
-            Message::Seen { .. } => {} // whoever asked has what it wants, or has gone
+            Message::Seen { .. } => {} // the asker has its answer, or has gone
             Message::Look { .. }
             | Message::Endpoint { .. }
             | Message::End { .. }
@@ -352,7 +351,7 @@ impl Supervisor {
         }
     }
 
-    /// The program cannot go on, because of this machine: remembers why (the first cause counts) and ends all.
+    /// Records that the program cannot go on because of this machine (the first cause counts), and ends all.
     pub fn on_death(&mut self, number: u16, cause: Cause, now: Instant) {
         let Some(machine) = self.machines.get(usize::from(number)) else { return };
         let soon = later(now, self.bounds.after_death);
@@ -370,7 +369,7 @@ impl Supervisor {
                 Some(limit) => format!("the time limit of {limit:?} is over"),
                 None => format!("the launcher got {}", describe(signal.as_raw())),
             })),
-            // It may have gone because its output was closed, which is told with the cause.
+            // It may have gone because its output was closed, which is reported with the cause.
             None if self.output_failed() => self.orders.push(Order::End(death.to_string())),
             None => {
                 self.orders.push(Order::End(death.to_string()));
@@ -379,7 +378,7 @@ impl Supervisor {
         }
     }
 
-    /// What the clock says.
+    /// Handles the passing of time.
     pub fn on_time(&mut self, now: Instant) {
         if let Some((_, machine, cause)) = self.suspicion.take_if(|(at, ..)| *at <= now) {
             self.on_death(machine, cause, now);
@@ -415,7 +414,7 @@ impl Supervisor {
         self.kill_at = Some(later(now, AFTER_KILL));
     }
 
-    /// How the program ended; to be asked when [`Supervisor::is_over`].
+    /// Returns the end of the program; to be called when [`Supervisor::is_over`].
     pub fn ended(mut self) -> Ended {
         let unwritten = std::mem::take(&mut self.unwritten);
         Ended { outcome: self.outcome(), unwritten }
@@ -423,7 +422,7 @@ impl Supervisor {
 
     fn outcome(mut self) -> Outcome {
         if let Some((now, machine, cause)) = self.suspicion.take() {
-            self.on_death(machine, cause, now); // all have gone, and nobody had a better one
+            self.on_death(machine, cause, now); // all have gone, and none had a better one
         }
         let all_well =
             !self.broken && self.machines.iter().all(|machine| machine.has_exited.is_some_and(|s| s.success()));

@@ -4,7 +4,7 @@ use trust::{Promise, Trust, promise};
 
 use crate::rack::{Place, program};
 
-/// Where a number of fibers, on whatever machines, wait for one another, again and again.
+/// Meeting point where a number of fibers of any machines wait for one another, again and again.
 ///
 /// ```
 /// use gossamer::sync::Barrier;
@@ -25,7 +25,7 @@ use crate::rack::{Place, program};
 /// );
 /// ```
 ///
-/// Cost of a round for n fibers: n requests and their answers, and n - 1 to those who wait.
+/// Cost of a round for n fibers: n requests and their answers, and n - 1 requests to the waiters.
 #[derive(Debug, Clone)]
 pub struct Barrier(Trust<Round>);
 
@@ -35,12 +35,12 @@ struct Round {
     waiting: Vec<Promise<Opening>>,
 }
 
-/// Others have come; its name is what a dump has of who waits.
+/// All others have come; a dump shows this name for the waiters.
 #[derive(Debug, Clone, Copy)]
 struct Opening;
 
 impl Barrier {
-    /// For `count` fibers (0 is as 1), at the next worker of this machine in turn.
+    /// Makes a barrier for `count` fibers (0 counts as 1), at the next worker of this machine in turn.
     ///
     /// # Panics
     /// Outside [`gossamer::main`](crate::main).
@@ -58,7 +58,7 @@ impl Barrier {
         Barrier(program().next_entrust().entrust(Round { count, waiting: Vec::new() }))
     }
 
-    /// As [`new`](Self::new), at this place.
+    /// Makes a barrier as [`new`](Self::new) does, at this place.
     ///
     /// # Panics
     /// As [`entrust_with`](crate::entrust_with).
@@ -103,12 +103,12 @@ impl Barrier {
     }
 }
 
-/// What a fiber is told that has waited at a [`Barrier`].
+/// Result of a fiber's wait at a [`Barrier`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
-    /// Is this the one fiber of its round that came last?
+    /// Returns whether this is the one fiber of its round that came last.
     ///
     /// Example: at [`Barrier`].
     pub fn is_leader(&self) -> bool {

@@ -1,4 +1,4 @@
-//! How the values of a channel travel: serialised, or as they lie in memory.
+//! Transport of a channel's values: serialised, or as raw memory.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -6,20 +6,20 @@ use trust::{NoRef, Promise, Trust};
 
 use super::queue::{Answer, Sent};
 
-/// Values travel serialised (serde): strings, vectors, maps, and all that serde knows. A channel's usual way.
+/// Values travel serialised (serde): strings, vectors, maps, and all other serde types. A channel's default.
 #[derive(Debug)]
 pub enum Serialised {}
 
-/// Values travel as they lie in memory: numbers, arrays, plain structs, trusts, promises ([`NoRef`]).
+/// Values travel as raw memory: numbers, arrays, plain structs, trusts, promises ([`NoRef`]).
 #[derive(Debug)]
 pub enum Plain {}
 
-/// A way for values of type `T` to travel: [`Serialised`] or [`Plain`].
+/// Transport of values of type `T`: [`Serialised`] or [`Plain`].
 pub trait Carry<T>: Sealed<T> {}
 
 impl<T, C: Sealed<T>> Carry<T> for C {}
 
-/// What a channel asks of it. Each of these is one request.
+/// Operations that a channel needs. Each of these is one request.
 pub trait Sealed<T>: 'static {
     fn put<P, F>(to: &Trust<P>, value: T, f: F) -> Sent<T>
     where

@@ -1,4 +1,4 @@
-//! Channels: the callers' side. What happens at the trustee is in `queue.rs`, how values get there in `carry.rs`.
+//! Channels: the callers' side. The trustee's side is in `queue.rs`, the transport of values in `carry.rs`.
 
 use std::fmt;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::carry::{Carry, Plain, Serialised};
 use super::queue::{Answer, Queue, ReceiveEnd, SendEnd, Sent};
 use crate::rack::{Place, program};
 
-/// An unbounded channel, at the next worker of this machine in turn.
+/// Makes an unbounded channel, at the next worker of this machine in turn.
 ///
 /// ```
 /// use gossamer::sync::channel;
@@ -34,13 +34,13 @@ use crate::rack::{Place, program};
 /// # Panics
 /// Outside [`gossamer::main`](crate::main); in delegated closures and callbacks, where nothing may wait.
 ///
-/// Cost: three requests to make it; then as [`sync`](super) lists.
+/// Cost: three requests to make it; then as listed in [`sync`](super).
 pub fn channel<T: Serialize + DeserializeOwned + 'static>() -> (Sender<T>, Receiver<T>) {
     Channel::new().open()
 }
 
-/// As [`channel`], for at most `capacity` values that nobody has received yet; who sends more waits. With 0 a sender
-/// waits for a receiver to take the value.
+/// Makes a channel as [`channel`] does, for at most `capacity` values that are not received yet; further senders wait.
+/// With 0 a sender waits for a receiver to take the value.
 ///
 /// ```
 /// use gossamer::sync::{TrySendError, bounded};
@@ -58,7 +58,7 @@ pub fn bounded<T: Serialize + DeserializeOwned + 'static>(capacity: usize) -> (S
     Channel::new().capacity(capacity).open()
 }
 
-/// A channel to be made: where it is, how much it holds, how its values travel.
+/// Settings of a channel to be made: its place, its capacity, the transport of its values.
 ///
 /// It is best placed where values are received: receiving them then sends nothing.
 ///
@@ -82,14 +82,14 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Unbounded, at the next worker of this machine in turn.
+    /// Starts with an unbounded channel, at the next worker of this machine in turn.
     ///
     /// Example: at [`Channel`].
     pub fn new() -> Channel {
         Channel::default()
     }
 
-    /// At this place.
+    /// Places the channel here.
     ///
     /// ```
     /// gossamer::main(
@@ -106,7 +106,7 @@ impl Channel {
         self
     }
 
-    /// For at most so many values.
+    /// Bounds the channel to so many values.
     ///
     /// ```
     /// gossamer::main(
@@ -124,7 +124,7 @@ impl Channel {
         self
     }
 
-    /// Makes it, for values that travel serialised.
+    /// Makes the channel, for values that travel serialised.
     ///
     /// # Panics
     /// As [`channel`]; if there is no such place.
@@ -134,7 +134,7 @@ impl Channel {
         self.make()
     }
 
-    /// Makes it, for values that travel as they lie in memory.
+    /// Makes the channel, for values that travel as raw memory.
     ///
     /// # Panics
     /// As [`open`](Self::open).
@@ -163,16 +163,16 @@ impl Channel {
     }
 }
 
-/// The side of a [`channel`] where values go in. Clone it for each fiber that sends; the channel is closed when the
-/// last one has been dropped.
+/// Sending side of a [`channel`]. Clone it for each fiber that sends; the channel is closed when the last clone has
+/// been dropped.
 pub struct Sender<T: 'static, C: Carry<T> = Serialised>(Trust<SendEnd<T, C>>);
 
-/// The side of a [`channel`] where values come out. Each value is received once, whoever of its clones is first.
+/// Receiving side of a [`channel`]. Each value is received once, by the first of its clones to ask.
 pub struct Receiver<T: 'static, C: Carry<T> = Serialised>(pub(super) Trust<ReceiveEnd<T, C>>);
 
 impl<T: 'static, C: Carry<T>> Sender<T, C> {
-    /// Sends a value, and waits until it is in the channel: behind all that this thread has sent before, and, in a full
-    /// bounded channel, behind those who wait.
+    /// Sends a value, and waits until it is in the channel: behind all values that this thread has sent before, and, in
+    /// a full bounded channel, behind the senders that wait.
     ///
     /// # Errors
     /// The value, if all receivers are gone.
@@ -234,11 +234,11 @@ impl<T: 'static, C: Carry<T>> Sender<T, C> {
         }
     }
 
-    /// Sends a value and goes on at once; what this thread sends keeps its order. Legal everywhere, also in delegated
-    /// closures and callbacks. Many go out in one batch, so this is the way for many values.
+    /// Sends a value and goes on at once; the values of this thread keep their order. Legal everywhere, also in
+    /// delegated closures and callbacks. Many go out in one batch, so use it for many values.
     ///
-    /// Nobody is told what becomes of it: if all receivers are gone it is dropped, and in a full bounded channel it
-    /// stands in line behind those who wait, so that the channel then holds more than its capacity.
+    /// The sender does not learn the result: if all receivers are gone the value is dropped, and in a full bounded
+    /// channel it waits in line behind the waiting senders, so that the channel then holds more than its capacity.
     ///
     /// ```
     /// gossamer::main(
@@ -261,7 +261,7 @@ impl<T: 'static, C: Carry<T>> Sender<T, C> {
 }
 
 impl<T: 'static, C: Carry<T>> Receiver<T, C> {
-    /// Waits for a value; who came first gets the first one.
+    /// Waits for a value; waiting receivers are served in the order in which they came.
     ///
     /// # Errors
     /// If all senders are gone and all values received.
@@ -290,10 +290,10 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
         }
     }
 
-    /// The first value, if there is one. Waits for the channel's answer, not for a value.
+    /// Receives the first value, if there is one. Waits for the channel's answer, not for a value.
     ///
     /// # Errors
-    /// If there is none, and whether there may be one later.
+    /// If there is none; the error tells whether there may be one later.
     ///
     /// # Panics
     /// As [`recv`](Self::recv).
@@ -358,7 +358,7 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
         outcome.ok_or(RecvTimeoutError::Disconnected)
     }
 
-    /// How many values wait to be received, those of waiting senders not counted. Waits for the channel's answer.
+    /// Returns how many values wait to be received, without those of waiting senders. Waits for the channel's answer.
     ///
     /// # Panics
     /// In delegated closures and callbacks, where nothing may wait.
@@ -378,14 +378,14 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
         self.0.apply(|end| end.0.borrow().len())
     }
 
-    /// Is there no value? As [`len`](Self::len).
+    /// Returns whether there is no value. As [`len`](Self::len).
     ///
     /// Example: at [`len`](Self::len).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Receives until all senders are gone.
+    /// Returns an iterator that receives until all senders are gone.
     ///
     /// ```
     /// gossamer::main(
@@ -402,21 +402,21 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     }
 }
 
-/// Waits for what was promised.
+/// Waits for the promised value.
 fn finish<T: 'static>(pending: Pending<Option<T>>) -> Option<T> {
     kept(pending.wait())
 }
 
 fn kept<T>(outcome: Result<Option<T>, Error>) -> Option<T> {
-    // The channel outlives who waits for it; what can go wrong is the way here.
+    // The channel outlives its waiters; only the way here can fail.
     outcome.unwrap_or_else(|error| panic!("a value of a channel did not arrive: {error}"))
 }
 
-/// Receives the values of a channel. See [`Receiver::iter`].
+/// Iterator over the values of a channel. See [`Receiver::iter`].
 #[derive(Debug)]
 pub struct Iter<'a, T: 'static, C: Carry<T>>(&'a Receiver<T, C>);
 
-/// Receives the values of a channel. See [`Receiver::iter`].
+/// Iterator over the values of a channel. See [`Receiver::iter`].
 #[derive(Debug)]
 pub struct IntoIter<T: 'static, C: Carry<T>>(Receiver<T, C>);
 

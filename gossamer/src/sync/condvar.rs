@@ -1,4 +1,4 @@
-//! `Condvar`: launched closures wait for something that others do to a latched value.
+//! `Condvar`: launched closures wait until others have changed a latched value.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use trust::{Error, Held, Promise, PromiseId, Trust, promise};
 
 use crate::rack::{Place, program};
 
-/// Lets closures that were [launched](Trust::launch_held) on a latched value wait until others have changed it.
+/// Condition variable for closures that were [launched](Trust::launch_held) on a latched value: they wait until others
+/// have changed it.
 ///
-/// A closure that waits gives the value up meanwhile. It has announced itself before, so whoever gets the value next
-/// and notifies will wake it. As with any condition variable, look again after waiting
-/// ([`wait_while`](Self::wait_while) does): others may have had the value in between. It wakes nobody without having
-/// been notified.
+/// A waiting closure gives the value up meanwhile. It has registered before, so the next holder of the value that
+/// notifies will wake it. As with any condition variable, check again after waiting ([`wait_while`](Self::wait_while)
+/// does): others may have had the value in between. There are no spurious wake-ups.
 ///
 /// ```
 /// use gossamer::Latch;
@@ -43,12 +43,12 @@ use crate::rack::{Place, program};
 #[derive(Debug, Clone)]
 pub struct Condvar(Trust<VecDeque<Promise<Notification>>>);
 
-/// Its name is what a dump has of who waits.
+/// A dump shows this name for the waiters.
 #[derive(Debug, Clone, Copy)]
 struct Notification;
 
 impl Condvar {
-    /// At the next worker of this machine in turn.
+    /// Makes a condition variable at the next worker of this machine in turn.
     ///
     /// # Panics
     /// Outside [`gossamer::main`](crate::main).
@@ -59,7 +59,7 @@ impl Condvar {
         Condvar(program().next_entrust().entrust(VecDeque::new()))
     }
 
-    /// At this place: best at that of the latch.
+    /// Makes a condition variable at this place: best at the latch's.
     ///
     /// # Panics
     /// As [`entrust_with`](crate::entrust_with).
@@ -80,7 +80,7 @@ impl Condvar {
         Condvar(crate::entrust_with(place, VecDeque::new))
     }
 
-    /// Gives the value up until somebody notifies, and takes it again.
+    /// Gives the value up until a notification comes, and takes it again.
     ///
     /// # Panics
     /// If the latch was poisoned meanwhile.
@@ -111,7 +111,7 @@ impl Condvar {
         held.released(|| told(notified.wait()));
     }
 
-    /// Waits for as long as it is so.
+    /// Waits while `is_so` is true.
     ///
     /// # Panics
     /// As [`wait`](Self::wait), and with the panic of `is_so`.
@@ -123,8 +123,8 @@ impl Condvar {
         }
     }
 
-    /// As [`wait`](Self::wait), for no longer than `time` and the time it takes to get the value again. True if it was
-    /// notified. No notification is lost: one that came as the time was over is taken.
+    /// Waits as [`wait`](Self::wait) does, for no longer than `time` and the time it takes to get the value again. True
+    /// if it was notified. No notification is lost: one that came as the time was over is taken.
     ///
     /// # Panics
     /// As [`wait`](Self::wait).
@@ -167,7 +167,7 @@ impl Condvar {
         self.0.apply_then(|line| line.pop_front().into_iter().for_each(|waiting| waiting.keep(Notification)), |()| {});
     }
 
-    /// Wakes all that wait. Does not wait; legal everywhere.
+    /// Wakes all waiters. Does not wait; legal everywhere.
     ///
     /// ```
     /// gossamer::main(

@@ -1,7 +1,7 @@
-//! What fibers of all machines meet at (G13): channels, barriers, condition variables. Each is a property at some place
-//! and trusts of it, and nothing else: requests go to it, and who has to wait leaves a [`Promise`](crate::Promise)
-//! there, which somebody's later request keeps. So nothing is polled, nobody's wake-up is lost, and who came first is
-//! served first.
+//! Synchronisation of fibers of all machines: channels, barriers, condition variables. Each is a property at some place
+//! and trusts of it, and nothing else: requests go to it, and a waiter leaves a [`Promise`](crate::Promise) there,
+//! which a later request keeps. So nothing is polled, no wake-up is lost, and waiters are served in the order in which
+//! they came.
 //!
 //! The handles are trusts: clone them, capture them in closures, keep them in properties, send them to other machines.
 //!
@@ -10,12 +10,12 @@
 //! | [`Sender::send`], [`Receiver::recv`] that need not wait | 1 and its answer | the answer |
 //! | those that wait | and 1 more, to the waiting worker | both |
 //! | [`Sender::post`] | 1 | nothing |
-//! | [`select`] from n channels | n and their answers, then 1 by who sends; n to stop | all but the last n |
-//! | a round of a [`Barrier`] for n | n and their answers, n - 1 to those who wait | all |
-//! | [`Condvar::wait`] | 1 and its answer, then 1 by who notifies | both |
+//! | [`select`] from n channels | n and their answers, then 1 by the sender; n to stop | all but the last n |
+//! | a round of a [`Barrier`] for n | n and their answers, n - 1 to the waiters | all |
+//! | [`Condvar::wait`] | 1 and its answer, then 1 by the notifier | both |
 //! | [`Condvar::notify_one`], [`Condvar::notify_all`] | 1 | nothing |
 //!
-//! Where caller and property share a worker a request is a function call. Whoever waits uses no processor time.
+//! If caller and property share a worker a request is a function call. A waiter uses no processor time.
 //!
 //! Source: thesis 3 (reading and writing channels, waiting for and notifying condition variables on any machine).
 

@@ -1,12 +1,12 @@
-//! A channel at its trustee: the values, and the promises of those who wait on either side. No trust of it exists: the
-//! two ends are properties of the same trustee that share it, and tell it when the last trust of theirs has gone.
+//! Channel at its trustee: the values, and the promises of the waiters on either side. No trust of it exists: the two
+//! ends are properties of the same trustee that share it, and inform it when the last trust of theirs has gone.
 //!
-//! Who waits at several channels at once ([`select`](super::select)) leaves a promise here, is told when there may be
-//! something, and then asks: it stands in no line.
+//! A waiter at several channels at once ([`select`](super::select)) leaves a promise here, which is kept when there may
+//! be a value, and then asks: it stands in no line.
 //!
 //! Invariants: (Q1) while a receiver waits there is no value, neither queued nor of a waiting sender; (Q2) while a
-//! sender waits the queue is full; (Q3) a promise that is taken out is kept, or discarded where its maker is told by
-//! the answer; (Q4) while somebody watches there is nothing to receive, and not all senders are gone.
+//! sender waits the queue is full; (Q3) a promise that is taken out is kept, or discarded if its maker learns the
+//! result from the answer; (Q4) while a watcher waits there is nothing to receive, and not all senders are gone.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,18 +18,18 @@ use trust::{Promise, PromiseId};
 
 use super::carry::Sealed;
 
-/// What became of a value that was sent.
+/// Result of sending a value.
 #[derive(Serialize, Deserialize)]
 pub enum Sent<T> {
     Done,
-    /// The promise will tell: nothing, or the value again if it was refused after all.
+    /// The promise will bring the result: nothing, or the value again if it was refused after all.
     Waits,
     Full(T),
     /// There is no receiver any more.
     Refused(T),
 }
 
-/// What a receiver gets.
+/// Result of receiving.
 #[derive(Serialize, Deserialize)]
 pub enum Answer<T> {
     Value(T),
@@ -42,7 +42,7 @@ pub enum Answer<T> {
 
 struct Waiting<T> {
     value: T,
-    /// Who waits for it to be taken, if anybody.
+    /// Promise to the sender that waits for it to be taken, if one does.
     taken: Option<Promise<Option<T>>>,
 }
 
@@ -58,7 +58,7 @@ pub struct Queue<T, C> {
 }
 
 impl<T: 'static, C: Sealed<T>> Queue<T, C> {
-    /// One that is shared by two ends.
+    /// Makes a queue that is shared by two ends.
     pub fn shared(capacity: usize) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Queue {
             capacity,
@@ -92,7 +92,7 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
         Sent::Done
     }
 
-    /// As `try_send`; where there is no room the value stands in line.
+    /// Sends as `try_send` does; without room the value stands in line.
     pub fn send(&mut self, value: T, taken: Option<Promise<Option<T>>>) -> Sent<T> {
         match self.try_send(value) {
             Sent::Full(value) => {
@@ -111,7 +111,7 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
 
     pub fn try_recv(&mut self) -> Answer<T> {
         let first = self.values.pop_front();
-        // The first in line gets the room, or, where there is none at all (capacity 0), is served itself.
+        // The first in line gets the room, or, if there is none at all (capacity 0), is served itself.
         let next = self.senders.pop_front().map(|Waiting { value, taken }| {
             if let Some(taken) = taken {
                 C::keep(taken, None);
@@ -131,7 +131,7 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
         }
     }
 
-    /// As `try_recv`; where there is no value the promise stands in line.
+    /// Receives as `try_recv` does; without a value the promise stands in line.
     pub fn recv(&mut self, promise: Promise<Option<T>>) -> Answer<T> {
         match self.try_recv() {
             Answer::Empty => {
@@ -145,14 +145,14 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
         }
     }
 
-    /// A receiver does not want to wait any more. False if it was served before it could say so.
+    /// Ends a receiver's wait. False if it was served before.
     pub fn withdraw(&mut self, id: PromiseId) -> bool {
         let place = self.receivers.iter().position(|promise| promise.id() == id);
         let promise = place.and_then(|place| self.receivers.remove(place));
         promise.map(Promise::discard).is_some()
     }
 
-    /// Is there anything to receive, or never again? If not, the promise is kept when there may be.
+    /// Returns whether there is anything to receive, or never will be. If not, the promise is kept when there may be.
     pub fn watch(&mut self, promise: Promise<()>) -> bool {
         if self.values.is_empty() && self.senders.is_empty() && !self.senders_gone {
             self.watchers.push(promise);
@@ -162,14 +162,14 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
         true
     }
 
-    /// The one that waits for this promise looks elsewhere.
+    /// Removes the watcher that waits for this promise.
     pub fn forget_watcher(&mut self, id: PromiseId) {
         if let Some(place) = self.watchers.iter().position(|promise| promise.id() == id) {
             self.watchers.swap_remove(place).discard();
         }
     }
 
-    /// All of them: one that has been told may not come.
+    /// Wakes all watchers: one that has been woken may not come.
     fn tell_watchers(&mut self) {
         self.watchers.drain(..).for_each(|watcher| watcher.keep(()));
     }
@@ -180,7 +180,7 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
         self.receivers.drain(..).for_each(|receiver| C::keep(receiver, None));
     }
 
-    /// Gives back what nobody will receive: to those who wait, and the rest to be dropped.
+    /// Returns values that will not be received to the waiting senders, and the rest to the caller, to be dropped.
     fn lose_receivers(&mut self) -> Vec<T> {
         self.receivers_gone = true;
         let mut lost: Vec<T> = self.values.drain(..).collect();
@@ -194,10 +194,10 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
     }
 }
 
-/// The property that senders have trusts of.
+/// Property that senders have trusts of.
 pub struct SendEnd<T: 'static, C: Sealed<T>>(pub Rc<RefCell<Queue<T, C>>>);
 
-/// The property that receivers have trusts of.
+/// Property that receivers have trusts of.
 pub struct ReceiveEnd<T: 'static, C: Sealed<T>>(pub Rc<RefCell<Queue<T, C>>>);
 
 impl<T: 'static, C: Sealed<T>> Drop for SendEnd<T, C> {
@@ -252,17 +252,17 @@ mod tests {
 
     type Held = Pending<Option<u32>>;
 
-    /// What has come of a promise: not yet, nothing, a value.
+    /// Returns the state of a promise: not kept yet, nothing, a value.
     fn seen(pending: &Held) -> Option<Option<u32>> {
         pending.try_take().map(|outcome| outcome.expect("no promise is dropped"))
     }
 
-    /// The queue, and a model: all values that are on their way in order, and who waits for them.
+    /// The queue, and a model: all values that are on their way in order, and their waiters.
     struct Run {
         queue: Queue<u32, Plain>,
         capacity: usize,
         made: u32,
-        /// Values that are in the channel, with who waits for them to be taken.
+        /// Values that are in the channel, with the promises of senders that wait for them to be taken.
         on_their_way: VecDeque<(u32, Option<Held>)>,
         receivers: VecDeque<Held>,
         senders_gone: bool,
@@ -304,7 +304,7 @@ mod tests {
                     assert!(!self.queue.withdraw(pending.id()) && seen(&pending).is_none());
                 }
                 Step::GiveUp(_) => {}
-                // While a sender waits there is one.
+                // A waiting sender is one that is not gone.
                 Step::LoseSenders if self.on_their_way.iter().any(|(_, taken)| taken.is_some()) => {}
                 Step::LoseSenders => {
                     self.queue.lose_senders();
@@ -362,7 +362,7 @@ mod tests {
                         value
                     });
                     assert_eq!(Some(value), expected);
-                    // The one that has moved up has been told as well.
+                    // The sender that has moved up has been informed as well.
                     let moved = self.capacity.checked_sub(1).and_then(|last| self.on_their_way.get_mut(last));
                     if let Some(taken) = moved.and_then(|(_, taken)| taken.take()) {
                         assert_eq!(seen(&taken), Some(None));
@@ -394,7 +394,7 @@ mod tests {
                 receivers_gone: false,
             };
             steps.iter().for_each(|step| run.step(step));
-            // Left to themselves, promises would tell that they are gone; nobody listens any more.
+            // Their makers go first: dropped promises would otherwise report to them.
             run.receivers.clear();
         }
     }

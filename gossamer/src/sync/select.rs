@@ -1,4 +1,4 @@
-//! `select`: waits at several channels, for promised values and for a time, for whatever comes first.
+//! `select`: waits at several channels, for promised values and for a time, until the first is ready.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use trust::{Pending, promise};
 use super::carry::Carry;
 use super::channel::Receiver;
 
-/// What [`select`] can wait for: a [`Receiver`], a [`Pending`].
+/// Source that [`select`] can wait for: a [`Receiver`], a [`Pending`].
 ///
 /// Sealed: it cannot be implemented outside of this crate.
 pub trait Source: sealed::Source {}
@@ -26,11 +26,11 @@ mod sealed {
 
 /// One source of a call of `select`.
 enum Watch<'a> {
-    /// There is something, or never will be.
+    /// There is a value, or never will be.
     Ready,
-    /// This comes first.
+    /// The promise to wait for.
     Promise(&'a dyn trust::Source),
-    /// A channel keeps this promise when there is something.
+    /// A channel keeps this promise when there is a value.
     Channel(Pending<()>, Box<dyn Fn() + 'a>),
 }
 
@@ -57,22 +57,23 @@ impl<T: 'static, C: Carry<T>> sealed::Source for Receiver<T, C> {
             return Watch::Ready;
         }
         let id = pending.id();
-        // It may be that a panic unwinds, an abort for one, which is not to wait until there is room for the request.
+        // This may run while a panic unwinds, an abort for one, which must not wait until there is room for the
+        // request.
         let forget = move || self.0.apply_then(move |end| end.0.borrow_mut().forget_watcher(id), |()| {});
         let stop = move || without_waiting(forget);
         Watch::Channel(pending, Box::new(stop))
     }
 }
 
-/// Waits until one of these has something, a value or the news that none will come, but no longer than `time`, if that
-/// is given. Returns the place of the first in the list of which this is so; `None` when the time is over.
+/// Waits until one of these has a value, or the news that none will come, but no longer than `time`, if that is given.
+/// Returns the index of the first such source in the list; `None` when the time is over.
 ///
-/// Nothing is taken: ask the one that is named, by [`Receiver::try_recv`] or [`Pending::try_take`]. If a channel has
+/// Nothing is taken: ask the returned source, by [`Receiver::try_recv`] or [`Pending::try_take`]. If a channel has
 /// other receivers, one of them may have been faster, and `try_recv` finds it empty: then call `select` again. So no
-/// value is lost, whoever gives up, and who stands in line by [`Receiver::recv`] is served before.
+/// value is lost when a waiter gives up, and receivers that stand in line by [`Receiver::recv`] are served before.
 ///
-/// The time is that of the wait: the ways to channels on other machines come on top. A [`Pending`] whose value was
-/// taken counts as having something: leave it out.
+/// The time is that of the wait: the ways to channels on other machines come on top. A [`Pending`] with its value taken
+/// counts as ready: leave it out.
 ///
 /// ```
 /// use gossamer::sync::{channel, select};
@@ -96,7 +97,7 @@ impl<T: 'static, C: Carry<T>> sealed::Source for Receiver<T, C> {
 /// In delegated closures and callbacks, where nothing may wait; if the trustee of a channel is gone; for an empty list
 /// without a time, which would wait for ever.
 pub fn select(sources: &[&dyn Source], time: Option<Duration>) -> Option<usize> {
-    // Without an end where a clock cannot say it.
+    // Without a deadline if the clock cannot express it.
     let end = time.and_then(|time| Instant::now().checked_add(time));
     let mut watches = Vec::with_capacity(sources.len());
     for (place, source) in sources.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Answers who watches this machine, in a thread that comes with the first question and goes when none has come for
-//! [`WATCHED`]. Long ones (a dump, a trace) are answered by a thread of their own.
+//! Answers to the viewers of this machine, in a thread that starts with the first question and ends when none has come
+//! for [`WATCHED`]. Long ones (a dump, a trace) are answered by a thread of their own.
 
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,28 +12,28 @@ use super::probe::{LOOK_AGAIN, Probes};
 use super::sample::{MachineSample, workers};
 use crate::control::{Control, Look, MAX_SEEN_BYTES, Message};
 
-/// For so long after a sample was asked for somebody is taken to watch.
+/// Time after a request for a sample during which the machine counts as watched.
 pub(super) const WATCHED: Duration = Duration::from_secs(3);
-/// How often probes are sent meanwhile.
+/// Interval of the probes meanwhile.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 
-/// Where an answer goes.
+/// Destination of an answer.
 type Reply = Box<dyn FnOnce(Vec<u8>) + Send>;
 
-/// Who answers, if there is anybody now.
+/// Answering thread, if there is one now.
 #[derive(Default)]
 pub(crate) struct Answers {
     sampler: Arc<Mutex<Option<Sender<Reply>>>>,
 }
 
 impl Answers {
-    /// The launcher asks.
+    /// Answers a question of the launcher.
     pub(crate) fn look(&self, control: &Arc<Control>, ask: u32, look: Look) {
         let control = Arc::clone(control);
         self.answer(look, Box::new(move |bytes| send(&control, ask, &bytes)));
     }
 
-    /// Somebody asks. Where no thread can be had, there is no answer.
+    /// Answers a question. Without a thread there is no answer.
     pub(super) fn answer(&self, look: Look, reply: Reply) {
         match look {
             Look::Sample => self.sample(reply),
@@ -62,7 +62,7 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     thread::Builder::new().name("gossamer-view".to_owned()).spawn(work).map(drop)
 }
 
-/// Answers, and probes, until nobody has asked for a while.
+/// Answers, and probes, until no question has come for a while.
 fn sample_all(questions: &mpsc::Receiver<Reply>, own: &Mutex<Option<Sender<Reply>>>) {
     let mut probes = Probes::default();
     let (mut asked_at, mut probe_at) = (Instant::now(), Instant::now());
@@ -89,7 +89,7 @@ fn sample_all(questions: &mpsc::Receiver<Reply>, own: &Mutex<Option<Sender<Reply
                         asked_at = Instant::now();
                         reply(MachineSample::take(&probes).map_or_else(Vec::new, |sample| sample.to_bytes()));
                     }
-                    // Nobody sends into this channel any more: the next one to ask starts another thread.
+                    // No sender is left: the next question starts another thread.
                     Err(_) => return *sampler = None,
                 }
             }
@@ -97,7 +97,7 @@ fn sample_all(questions: &mpsc::Receiver<Reply>, own: &Mutex<Option<Sender<Reply
     }
 }
 
-/// To the launcher, in parts.
+/// Sends an answer to the launcher, in parts.
 fn send(control: &Control, ask: u32, bytes: &[u8]) {
     let parts = bytes.len().div_ceil(MAX_SEEN_BYTES).max(1);
     for part in 0..parts {

@@ -1,15 +1,15 @@
-//! Parts of answers on their way to who asked. No more than so many bytes wait: of a machine whose answer comes faster
-//! than it is taken, the rest is dropped, and who asked is told. So neither a machine that answers without end nor a
-//! watcher that was stopped fills memory.
+//! Parts of answers on their way to the asker. The number of waiting bytes is bounded: if a machine answers faster than
+//! its parts are taken, the rest is dropped, and the asker is told. So neither a machine that answers without end nor a
+//! stopped viewer fills memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
-/// What a part takes besides its bytes, about.
+/// Approximate size of a part besides its bytes.
 const PART_BYTES: usize = 128;
 
-/// Bytes that wait, and how many may.
+/// Bytes that wait, and their limit.
 #[derive(Debug)]
 pub struct Backlog {
     bytes: AtomicUsize,
@@ -24,17 +24,17 @@ pub struct Held {
 }
 
 impl Backlog {
-    /// Of at most so many bytes.
+    /// Makes a backlog of at most so many bytes.
     #[must_use]
     pub fn new(most: usize) -> Arc<Backlog> {
         Arc::new(Backlog { bytes: AtomicUsize::new(0), most })
     }
 
-    /// Takes room for a part of so many bytes, unless that would be too much.
+    /// Takes room for a part of so many bytes, unless that would exceed the limit.
     #[must_use]
     pub fn hold(self: &Arc<Self>, bytes: usize) -> Option<Held> {
         let bytes = bytes + PART_BYTES;
-        // A number alone: what waits is synchronised by its queue.
+        // A number alone: the waiting parts are synchronised by their queue.
         let held = Held { backlog: Arc::clone(self), bytes };
         (self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= self.most).then_some(held)
     }
@@ -46,26 +46,26 @@ impl Drop for Held {
     }
 }
 
-/// What comes of a machine.
+/// Part of a machine's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The next bytes of its answer, and whether they are the last.
+    /// The next bytes of the answer, and whether they are the last.
     Bytes(Vec<u8>, bool),
-    /// Its answer was dropped: nothing more comes.
+    /// The answer was dropped: nothing more comes.
     Dropped,
 }
 
 /// A part that waits; it counts until it is dropped.
 #[derive(Debug)]
 pub struct Given {
-    /// Whose.
+    /// The machine that sent it.
     pub machine: u16,
-    /// What.
+    /// The part.
     pub part: Part,
     _held: Vec<Held>,
 }
 
-/// The side of who has the answers.
+/// Sending side of the answers.
 #[derive(Debug)]
 pub struct Giver {
     tell: Sender<Given>,
@@ -73,7 +73,7 @@ pub struct Giver {
     dropped: Vec<u16>,
 }
 
-/// A way for the answers to one question; each part counts in each of these backlogs.
+/// Makes a channel for the answers to one question; each part counts in each of these backlogs.
 #[must_use]
 pub fn channel(backlogs: Vec<Arc<Backlog>>) -> (Giver, Receiver<Given>) {
     let (tell, told) = mpsc::channel();
@@ -81,7 +81,7 @@ pub fn channel(backlogs: Vec<Arc<Backlog>>) -> (Giver, Receiver<Given>) {
 }
 
 impl Giver {
-    /// Passes a part on, or drops the machine's answer where too much waits. False when nobody takes any more.
+    /// Passes a part on, or drops the machine's answer if too much waits. False if there is no receiver any more.
     pub fn give(&mut self, machine: u16, is_last: bool, bytes: Vec<u8>) -> bool {
         if self.dropped.contains(&machine) {
             return true;
@@ -123,11 +123,11 @@ mod tests {
             let dropped = parts.iter().filter(|part| **part == (machine, Part::Dropped)).count();
             assert_eq!(dropped, 1, "machine {machine}");
         }
-        // What was taken makes room, but not for an answer of which something is missing.
+        // Parts that were taken make room, but not for an answer that has lost a part.
         assert_eq!(all.bytes.load(Ordering::Relaxed), 0);
         assert!(one.give(7, true, vec![0; 10]) && one.give(6, true, vec![0; 10]));
         assert_eq!(parts(&told), [(6, Part::Bytes(vec![0; 10], true))]);
-        // As does who takes no more.
+        // So does a receiver that has gone.
         assert!(other.give(5, true, vec![0; 10]));
         drop(told_other);
         assert_eq!(all.bytes.load(Ordering::Relaxed), 0);

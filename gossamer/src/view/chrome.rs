@@ -1,4 +1,4 @@
-//! A trace: what workers did when, as Chrome's JSON, which Perfetto and chrome://tracing show.
+//! Trace: activity of workers over time, as Chrome's JSON, which Perfetto and chrome://tracing show.
 
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
@@ -10,34 +10,34 @@ use super::sample::{program_name, workers};
 use super::source::Answer;
 use crate::rack::try_program;
 
-/// What the workers of one machine did.
+/// Activity of the workers of one machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineTrace {
     /// Name of the program's file.
     pub program: String,
-    /// Which machine.
+    /// Number of the machine.
     pub machine: u16,
-    /// On which host.
+    /// Its host.
     pub host: String,
     /// Microseconds since 1970 at its begin, by its host's clock.
     pub began_us: u64,
-    /// Of each worker.
+    /// Activity of each worker.
     pub workers: Vec<WorkerTrace>,
-    /// Why there is none, if there is none.
+    /// The reason why there is no trace, if there is none.
     pub refused: String,
 }
 
-/// What one worker did.
+/// Activity of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerTrace {
-    /// What (0 sleep, 1 batch, 2 fibers), when in nanoseconds from the begin, for how long, and how many.
+    /// Kind (0 sleep, 1 batch, 2 fibers), start in nanoseconds from the begin, duration, and count.
     pub events: Vec<(u8, u64, u64, u64)>,
-    /// Events that were not kept: 65,536 of a worker are.
+    /// Events that were not kept; 65,536 of each worker are.
     pub lost: u64,
 }
 
 impl MachineTrace {
-    /// Of this machine; takes so long.
+    /// Takes a trace of this machine for so long.
     pub(super) fn take(time: Duration) -> MachineTrace {
         let Some(program) = try_program() else {
             return MachineTrace { refused: "the program does not run yet".to_owned(), ..MachineTrace::default() };
@@ -69,13 +69,13 @@ impl MachineTrace {
         trace
     }
 
-    /// Its bytes, for [`MachineTrace::from_bytes`].
+    /// Encodes the trace, for [`MachineTrace::from_bytes`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         bincode::serde::encode_to_vec(self, bincode::config::standard()).unwrap_or_default()
     }
 
-    /// The trace in these bytes, if it is one.
+    /// Decodes the trace in these bytes, if it is one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<MachineTrace> {
         let format = bincode::config::standard().with_limit::<{ 1 << 30 }>();
@@ -84,7 +84,7 @@ impl MachineTrace {
     }
 }
 
-/// The answers to `Look::Trace` as Chrome's JSON, and what is missing there, in words.
+/// Returns the answers to `Look::Trace` as Chrome's JSON, and the missing parts, in words.
 #[must_use]
 pub fn of_answer(answer: &Answer) -> (String, Vec<String>) {
     let mut troubles = answer.troubles.clone();
@@ -103,8 +103,8 @@ pub fn of_answer(answer: &Answer) -> (String, Vec<String>) {
     (to_json(&traces), troubles)
 }
 
-/// The traces of a program's machines as Chrome's JSON: a process for each machine, a thread for each worker, times
-/// from the first begin.
+/// Returns the traces of a program's machines as Chrome's JSON: a process for each machine, a thread for each worker,
+/// times from the first begin.
 ///
 /// ```
 /// use gossamer::view::chrome::{MachineTrace, WorkerTrace, to_json};

@@ -1,20 +1,20 @@
-//! One request over HTTP/1.1, and its answer: just what the view needs. Each connection serves one request.
+//! One request over HTTP/1.1, and its answer: only the parts that the view needs. Each connection serves one request.
 //!
-//! Invariants: a head is at most [`HEAD_BYTES_MAX`] long and has to come within [`TIME_LIMIT`], however slowly; an
-//! answer has to be taken within the same time.
+//! Invariants: a head is at most [`HEAD_BYTES_MAX`] long and must come within [`TIME_LIMIT`], at any speed; an answer
+//! must be taken within the same time.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use trust::link::deadline_after;
 
-/// The longest head of a request.
+/// Longest head of a request.
 pub(super) const HEAD_BYTES_MAX: usize = 8 << 10;
-/// How long a request, and an answer, may take to pass.
+/// Time in which a request, and an answer, must pass.
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(5);
 const HEADERS_MAX: usize = 64;
 
-/// What was asked for.
+/// Parsed head of a request.
 #[derive(Debug, Default)]
 pub(super) struct Request {
     pub(super) method: String,
@@ -23,7 +23,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// A header by its name, if it is there once; an error if it is there more often.
+    /// Returns a header by its name, if it is there once; an error if it is there more often.
     pub(super) fn header(&self, name: &str) -> Result<Option<&str>, Status> {
         let mut found = self.headers.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
         match (found.next(), found.next()) {
@@ -33,7 +33,7 @@ impl Request {
     }
 }
 
-/// The status of an answer.
+/// Status of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Status(pub(super) u16, pub(super) &'static str);
 
@@ -48,7 +48,7 @@ impl Status {
     pub(super) const BUSY: Status = Status(503, "Service Unavailable");
 }
 
-/// What is answered.
+/// Answer to a request.
 pub(super) struct Answer {
     pub(super) status: Status,
     pub(super) content_type: &'static str,
@@ -63,7 +63,7 @@ impl From<Status> for Answer {
     }
 }
 
-/// Reads the head of a request. `Err(None)` where the connection is of no more use.
+/// Reads the head of a request. `Err(None)` if the connection is of no more use.
 pub(super) fn read(stream: &mut TcpStream) -> Result<Request, Option<Status>> {
     let end = deadline_after(TIME_LIMIT);
     let mut bytes = Vec::with_capacity(1024);
@@ -90,7 +90,7 @@ pub(super) fn read(stream: &mut TcpStream) -> Result<Request, Option<Status>> {
     }
 }
 
-/// The request in these bytes; `None` if more are to come.
+/// Parses the request in these bytes; `None` if it is incomplete.
 fn parse(bytes: &[u8]) -> Result<Option<Request>, Status> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut parsed = httparse::Request::new(&mut headers);
@@ -111,7 +111,7 @@ fn parse(bytes: &[u8]) -> Result<Option<Request>, Status> {
     }
 }
 
-/// Writes an answer. Who does not take it in time gets no more of it.
+/// Writes an answer. A client that does not take it in time gets no more of it.
 pub(super) fn write(stream: &mut TcpStream, answer: &Answer) -> io::Result<()> {
     let Answer { status: Status(code, reason), content_type, policy, body } = answer;
     let policy = policy.as_deref().unwrap_or("default-src 'none'; frame-ancestors 'none'");

@@ -1,10 +1,10 @@
-//! Questions of who watches a program, on their way to the thread that talks to its machines, and the answers on their
+//! Questions of a program's viewers, on their way to the thread that talks to its machines, and the answers on their
 //! way back.
 //!
 //! Here: which answer belongs to which question. Not here: how that thread is woken, and how it asks the machines:
 //! `gossamer-launch` and the hub of `meet` each have their own way.
 //!
-//! Where nobody asks, that thread is not woken.
+//! Without questions, that thread is not woken.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Mutex, PoisonError};
@@ -14,26 +14,26 @@ use super::backlog::{self, Backlog, Giver, Part};
 use super::source::{Answer, Parts, Source};
 use crate::control::Look;
 
-/// The most bytes of answers to a question that wait for who asked.
+/// Most bytes of answers to a question that wait for the asker.
 const WAITING_MAX: usize = 64 << 20;
-/// Questions that are kept open; the oldest goes.
+/// Most open questions; the oldest goes.
 const OPEN_MAX: usize = 64;
 
-/// The side of who asks.
+/// Side of the asker.
 pub struct Looker {
     machines: u16,
     ask: Mutex<Sender<(Look, Giver)>>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
-/// The side of the thread that talks to the machines.
+/// Side of the thread that talks to the machines.
 pub struct Looks {
     asked: Receiver<(Look, Giver)>,
     open: Vec<(u32, Giver)>,
     next: u32,
 }
 
-/// Both sides, for a program of so many machines. `wake` has that thread call [`Looks::questions`].
+/// Makes both sides, for a program of so many machines. `wake` makes that thread call [`Looks::questions`].
 ///
 /// ```
 /// use gossamer::view::{looks, Source};
@@ -73,7 +73,7 @@ impl Source for Looker {
 }
 
 impl Looks {
-    /// What was asked since the last call, each with its number.
+    /// Returns the questions since the last call, each with its number.
     pub fn questions(&mut self) -> Vec<(u32, Look)> {
         let mut questions = Vec::new();
         while let Ok((look, tell)) = self.asked.try_recv() {
@@ -81,14 +81,14 @@ impl Looks {
             self.open.push((self.next, tell));
             questions.push((self.next, look));
         }
-        // Those that were answered, or given up, are found when the next part for them comes; the oldest go.
+        // Questions that were answered, or given up, are found when the next part for them comes; the oldest go.
         if self.open.len() > OPEN_MAX {
             self.open.drain(..self.open.len() - OPEN_MAX);
         }
         questions
     }
 
-    /// A machine has answered.
+    /// Passes on a part of a machine's answer.
     pub fn on_seen(&mut self, machine: u16, ask: u32, is_last: bool, bytes: Vec<u8>) {
         let Some(place) = self.open.iter().position(|(number, _)| *number == ask) else { return };
         if !self.open[place].1.give(machine, is_last, bytes) {

@@ -1,15 +1,16 @@
-//! Seeing into a running program: what its machines tell while somebody watches, and how that is shown.
+//! View of a running program: data that its machines send while it is watched, and its presentation.
 //!
-//! - [`sample`]: what a machine tells of itself; `probe`: empty requests to its workers meanwhile
+//! - [`sample`]: data of one machine; `probe`: empty requests to its workers meanwhile
 //! - `answer`: takes questions (`control`, [`Look`]) and answers them, in a thread of its own that is there while
-//!   somebody asks
-//! - [`source`]: a program, wherever it runs, as who watches sees it; [`snapshot`]: the last of all its machines, and
-//!   what is wrong there; [`rates`]: what changed between two; [`looks`]: questions on their way to who talks to the
-//!   machines; [`backlog`]: what waits of their answers
+//!   questions come
+//! - [`source`]: a program on any host, as its viewer sees it; [`snapshot`]: the last sample of each machine, and
+//!   alerts; [`rates`]: changes between two; [`looks`]: questions on their way to the thread that talks to the
+//!   machines;
+//!   [`backlog`]: waiting parts of the answers
 //! - [`chrome`]: a trace, as Chrome's JSON
 //! - with the feature `view`: `text`, the metrics; `page`, the page; `http` and `server`, which serve both
 //!
-//! Invariants: where nobody watches nothing is sampled, sent or woken; all is read-only; nothing of it is on the path
+//! Invariants: without a viewer nothing is sampled, sent or woken; all is read-only; nothing of it is on the path
 //! of a request.
 
 pub(crate) mod answer;
@@ -39,14 +40,14 @@ pub use sample::{MachineSample, WorkerSample};
 pub use snapshot::{Snapshot, Snapshots};
 pub use source::Source;
 
-/// The variable that has a program serve its view by itself, at this address: `GOSSAMER_VIEW=127.0.0.1:7118 ./program`.
+/// Variable that makes a program serve its view by itself, at this address: `GOSSAMER_VIEW=127.0.0.1:7118 ./program`.
 /// Of several machines that `srun`, `mpirun` and the like have started, machine 0 serves the view of all.
 pub const VARIABLE: &str = "GOSSAMER_VIEW";
-/// The variable that names the file with the token for it. Without one a token is made, and only this host may look.
+/// Variable that names the file with the token for it. Without one a token is made, and only this host has access.
 pub const TOKEN_FILE_VARIABLE: &str = "GOSSAMER_VIEW_TOKEN_FILE";
 
-/// Serves the view of this program, if the environment of this process asks for it. Where it cannot be served that is
-/// said, and the program runs without.
+/// Serves the view of this program, if the environment of this process asks for it. A failure is reported, and the
+/// program runs without.
 pub(crate) fn serve_if_wanted(source: Arc<dyn Source>) {
     let Some(address) = std::env::var_os(VARIABLE).filter(|address| !address.is_empty()) else { return };
     if let Err(cause) = serve(&address.to_string_lossy(), source) {

@@ -1,7 +1,7 @@
-//! The page: one file, and the policy under which a browser runs it.
+//! Page: one file, and the policy under which a browser runs it.
 //!
-//! The policy allows this one script and this one style by their hashes, an empty icon, requests to where the page came
-//! from, and nothing else.
+//! The policy allows this one script and this one style by their hashes, an empty icon, requests to the origin of the
+//! page, and nothing else.
 
 use sha2::{Digest, Sha256};
 use std::sync::OnceLock;
@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// The page.
 pub(super) const PAGE: &str = include_str!("page.html");
 
-/// Its `Content-Security-Policy`.
+/// Returns its `Content-Security-Policy`.
 pub(super) fn policy() -> String {
     static POLICY: OnceLock<String> = OnceLock::new();
     let made = || {
@@ -22,14 +22,14 @@ pub(super) fn policy() -> String {
     POLICY.get_or_init(made).clone()
 }
 
-/// Of the one element of that name, as a source of the policy.
+/// Returns the hash of the one element of that name, as a source of the policy.
 fn hash_of(element: &str) -> String {
     let (begin, end) = (format!("<{element}>"), format!("</{element}>"));
     let text = PAGE.split_once(&begin).and_then(|(_, rest)| rest.split_once(&end)).map_or("", |(text, _)| text);
     format!("'sha256-{}'", base64(&Sha256::digest(text.as_bytes())))
 }
 
-/// RFC 4648, section 4.
+/// Encodes bytes by RFC 4648, section 4.
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let three = |chunk: &[u8]| {

@@ -1,6 +1,6 @@
-//! Empty requests to the workers of this machine while somebody watches: how soon each comes to its loop.
+//! Empty requests to the workers of this machine while it is watched: they measure how soon each comes to its loop.
 //!
-//! Invariant: at most one is under way to each worker, so one that is stuck is sent no more.
+//! Invariant: at most one is in flight to each worker, so a stuck one is sent no more.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,30 +10,30 @@ use trust::link::Probe;
 
 use super::sample::ROUND_TRIP_BOUNDS_NS;
 
-/// What is known of one worker.
+/// Measurements of one worker.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trips {
     pending: Option<Arc<Probe>>,
     pub(super) buckets: [u64; ROUND_TRIP_BOUNDS_NS.len() + 1],
     pub(super) sum_ns: u64,
     pub(super) silent_ms: u64,
-    /// What keeps the worker from its loop, if it does not come to it and that is known.
+    /// Closure or fiber that keeps the worker from its loop, if it does not come to it and that is known.
     pub(super) kept_by: String,
     /// Memory of its own.
     pub(super) memory_bytes: u64,
 }
 
-/// Of all workers, in order.
+/// Measurements of all workers, in order.
 #[derive(Debug, Default)]
 pub(super) struct Probes(Vec<Trips>);
 
-/// A probe that has been under way for less says nothing yet.
+/// Age below which a probe in flight says nothing yet.
 const SILENT_MS: u64 = 200;
-/// How soon to look again while one is under way: a closure is known to be long when it was seen twice.
+/// Interval of the checks while a probe is in flight: a closure is known to be long when it was seen twice.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 impl Probes {
-    /// Takes the answers that have come. With `and_send`, sends one to each worker that has answered.
+    /// Takes the answers that have come. With `and_send`, sends a probe to each worker that has answered.
     pub(super) fn look(&mut self, workers: &[TrusteeReference], and_send: bool) {
         self.0.resize_with(workers.len(), Trips::default);
         for (worker, trips) in workers.iter().zip(&mut self.0) {
@@ -70,7 +70,7 @@ impl Probes {
         }
     }
 
-    /// Whether any has not answered.
+    /// Returns whether any has not answered.
     pub(super) fn are_waiting(&self) -> bool {
         self.0.iter().any(|trips| trips.pending.is_some())
     }

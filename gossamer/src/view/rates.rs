@@ -1,37 +1,38 @@
-//! What workers did between two snapshots, as people want to know it.
+//! Activity of workers between two snapshots, in units for people.
 
 use serde::Serialize;
 
 use super::snapshot::{SILENT_MS, Seen, Snapshot};
 
-/// What one worker did, a second.
+/// Activity of one worker, a second.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Rates {
     /// `m1w3`.
     pub worker: String,
-    /// On which host.
+    /// Its host.
     pub host: String,
     /// Requests that its trustee served, those of its own thread too.
     pub served_per_s: f64,
     /// Requests in each batch that it served.
     pub batch: f64,
-    /// The part of time in which it neither slept nor polled in vain.
+    /// Share of the time in which it neither slept nor polled without work.
     pub busy: f64,
     /// Requests that found no free slot.
     pub queued_per_s: f64,
     /// Sleeps.
     pub parks_per_s: f64,
-    /// Mean of the round trips of probes since somebody watches, in nanoseconds.
+    /// Mean of the round trips of probes since it is watched, in nanoseconds.
     pub round_trip_ns: u64,
     /// Memory of its own, in bytes.
     pub memory_bytes: u64,
-    /// Since how long it has not come to its loop; 0 unless that is long.
+    /// Time since it last came to its loop; 0 unless that is long.
     pub silent_ms: u64,
-    /// What its thread does: `R`, `S`, `D`, `T`.
+    /// State of its thread: `R`, `S`, `D`, `T`.
     pub state: String,
 }
 
-/// The rates of all workers in `now`, since `before` where that has them from the same process, else since their start.
+/// Returns the rates of all workers in `now`, since `before` if that has them from the same process, else since their
+/// start.
 #[must_use]
 pub fn rates(before: Option<&Snapshot>, now: &Snapshot) -> Vec<Rates> {
     let earlier = |seen: &Seen| {
@@ -55,7 +56,7 @@ fn of_worker(earlier: Option<&Seen>, seen: &Seen, number: usize, ns: f64) -> Rat
     let (served, batches, parks) = (more("requests_served"), more("batches_served"), more("parks"));
     let all = served + more("requests_run_here");
     let idle = more("parked_ns") + more("polled_ns");
-    // A sleep is added when it is over: who has slept all the time has added nothing yet.
+    // A sleep is added when it is over: a worker that has slept all the time has added nothing yet.
     let is_asleep = worker.state == "S" && parks + all + more("fiber_switches") == 0.0 && more("polls") < 2.0;
     let busy = match () {
         () if worker.silent_ms >= SILENT_MS => 1.0,

@@ -1,6 +1,6 @@
-//! What a machine tells of itself when it is asked: counters of its workers, their answers to probes, memory, traffic.
+//! Sample of a machine: counters of its workers, their answers to probes, memory, traffic.
 //!
-//! Here: what is told, and how it is read. Not here: when (`answer.rs`), or what it means (`snapshot.rs`).
+//! Here: the data, and how it is read. Not here: when (`answer.rs`), or its meaning (`snapshot.rs`).
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime};
@@ -17,56 +17,56 @@ use crate::rack::{Program, try_program};
 pub const ROUND_TRIP_BOUNDS_NS: [u64; 10] =
     [4_000, 16_000, 64_000, 256_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000, 256_000_000, 1_000_000_000];
 
-/// What one machine tells.
+/// Sample of one machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineSample {
     /// Name of the program's file, without its folders. Never its arguments.
     pub program: String,
-    /// Which machine of the program.
+    /// Number of the machine.
     pub machine: u16,
-    /// On which host.
+    /// Its host.
     pub host: String,
-    /// Its process.
+    /// Its process id.
     pub pid: u32,
     /// Nanoseconds since its first sample, by a clock that never jumps: for rates.
     pub at_ns: u64,
     /// Milliseconds since 1970.
     pub clock_ms: u64,
-    /// Since its start, in milliseconds.
+    /// Milliseconds since its start.
     pub up_ms: u64,
     /// Memory of the process in use, in bytes.
     pub resident_bytes: u64,
-    /// How much of it is shared with other processes.
+    /// Bytes of it that are shared with other processes.
     pub shared_bytes: u64,
     /// Names of the values of each worker.
     pub names: Vec<String>,
     /// Its workers, in order.
     pub workers: Vec<WorkerSample>,
-    /// To each machine: batches, and their bytes, that went there (requests and answers).
+    /// To each machine: batches sent there, and their bytes (requests and answers).
     pub sent: Vec<(u64, u64)>,
 }
 
-/// What one worker has done since its start.
+/// Activity of one worker since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerSample {
-    /// As [`MachineSample::names`] has them.
+    /// In the order of [`MachineSample::names`].
     pub values: Vec<u64>,
-    /// What its thread does, as the kernel says it: `R`, `S`, `D`, `T`.
+    /// State of its thread, as reported by the kernel: `R`, `S`, `D`, `T`.
     pub state: String,
-    /// Since how long a probe has not been answered, in milliseconds; 0 if all are.
+    /// Time for which a probe has not been answered, in milliseconds; 0 if all are.
     pub silent_ms: u64,
-    /// Round trips of probes: how many in each bucket of [`ROUND_TRIP_BOUNDS_NS`], and beyond.
+    /// Round trips of probes: their number in each bucket of [`ROUND_TRIP_BOUNDS_NS`], and beyond.
     pub round_trips: Vec<u64>,
-    /// All of them together, in nanoseconds.
+    /// Sum of the round trips, in nanoseconds.
     pub round_trips_ns: u64,
-    /// What keeps it from its loop, if a probe has not been answered for long and that is known: a closure or a fiber.
+    /// Closure or fiber that keeps it from its loop, if a probe has not been answered for long and that is known.
     pub kept_by: String,
     /// Memory of its own: stacks of its fibers, pages of its properties.
     pub memory_bytes: u64,
 }
 
 impl MachineSample {
-    /// A value of a worker by its name, 0 where there is none.
+    /// Returns a value of a worker by its name, 0 if there is none.
     ///
     /// ```
     /// use gossamer::view::{MachineSample, WorkerSample};
@@ -81,14 +81,14 @@ impl MachineSample {
         place.and_then(value).unwrap_or(0)
     }
 
-    /// Its bytes, for [`MachineSample::from_bytes`].
+    /// Encodes the sample, for [`MachineSample::from_bytes`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         // Writing into memory fails only for types that are not in it.
         bincode::serde::encode_to_vec(self, bincode::config::standard()).unwrap_or_default()
     }
 
-    /// The sample in these bytes, if it is one.
+    /// Decodes the sample in these bytes, if it is one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<MachineSample> {
         let format = bincode::config::standard().with_limit::<{ 64 << 20 }>();
@@ -96,7 +96,7 @@ impl MachineSample {
         (taken == bytes.len()).then_some(sample)
     }
 
-    /// Of this machine, now; `None` before the program runs.
+    /// Takes a sample of this machine, now; `None` before the program runs.
     pub(super) fn take(probes: &Probes) -> Option<MachineSample> {
         let program = try_program()?;
         let rack = &program.rack;
@@ -143,13 +143,13 @@ fn origin() -> Instant {
     *ORIGIN.get_or_init(Instant::now)
 }
 
-/// The program's name, as people know it: its file's.
+/// Returns the program's name for people: that of its file.
 pub(super) fn program_name() -> String {
     let path = std::env::args_os().next().unwrap_or_default();
     std::path::Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Memory of this process in use, and how much of it is shared; 0 where the system does not say.
+/// Returns the memory of this process in use, and the shared bytes of it; 0 if the system does not tell.
 fn memory() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
@@ -159,7 +159,7 @@ fn memory() -> (u64, u64) {
     (field("VmRSS:").unwrap_or(0), field("RssShmem:").unwrap_or(0))
 }
 
-/// The workers of this machine that are watched.
+/// Returns the workers of this machine that are watched.
 pub(super) fn workers() -> Vec<TrusteeReference> {
     try_program().map_or_else(Vec::new, |program: &Program| program.trustees.clone())
 }

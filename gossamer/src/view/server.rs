@@ -1,10 +1,10 @@
-//! Serves the view of a program over HTTP: the page, its data, the metrics. To look at, and no more.
+//! Server of a program's view over HTTP: the page, its data, the metrics. It is read-only.
 //!
-//! Who may look: who has the token, in the path or as a bearer, and asks for this very address. What other sites have a
-//! browser ask for is refused (`Sec-Fetch-Site`, `Host`). Without a file with a token, only this host may look.
+//! Access: with the token, in the path or as a bearer, and for this very address. Requests that other sites cause in a
+//! browser are refused (`Sec-Fetch-Site`, `Host`). Without a file with a token, only this host has access.
 //!
-//! Limits: 16 connections of who has the token, a thread each, and 16 of who has not shown it yet
-//! (`server/visitors.rs`). What a request may be is in `http.rs`.
+//! Limits: 16 connections with the token, a thread each, and 16 that have not shown it yet (`server/visitors.rs`).
+//! Limits of a request are in `http.rs`.
 
 mod visitors;
 
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const TOKEN_LETTERS_MIN: usize = 32;
 const TOKEN_LETTERS_MAX: usize = 256;
 
-/// Who may look, and where.
+/// Address and token of a view.
 #[derive(Clone)]
 pub struct Access {
     address: SocketAddr,
@@ -37,16 +37,15 @@ pub struct Access {
 
 impl std::fmt::Debug for Access {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Access({}, ..)", self.address) // the token is nobody's to see
+        write!(f, "Access({}, ..)", self.address) // the token must not be printed
     }
 }
 
 impl Access {
-    /// At this address (`127.0.0.1:7118`; port 0 takes a free one), with the token in this file, or with one that is
-    /// made.
+    /// Sets the address (`127.0.0.1:7118`; port 0 takes a free one), with the token in this file, or with a new one.
     ///
     /// # Errors
-    /// In words, with the cure: an address that is none, or that others can reach without a file with a token; a file
+    /// In words, with the cure: an invalid address, or one that others can reach without a file with a token; a file
     /// that cannot be read, that others may read, or that holds no token of 32 to 256 letters, digits, `-` and `_`.
     ///
     /// ```
@@ -80,14 +79,14 @@ fn new_token() -> Result<String, comm::Error> {
     Ok(key.as_bytes()[..16].iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Whether this may be a token: 32 to 256 letters, digits, `-` and `_`.
+/// Returns whether this may be a token: 32 to 256 letters, digits, `-` and `_`.
 #[must_use]
 pub fn is_token(text: &str) -> bool {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
     is_plain && (TOKEN_LETTERS_MIN..=TOKEN_LETTERS_MAX).contains(&text.len())
 }
 
-/// The token in this file.
+/// Reads the token in this file.
 ///
 /// # Errors
 /// In words, with the cure: a file that cannot be read, that others may read, or that holds no token.
@@ -106,14 +105,14 @@ pub fn read_token(file: &Path) -> Result<String, String> {
     Ok(token.to_owned())
 }
 
-/// A view that is served, for as long as the process lives.
+/// View that is served, while the process lives.
 #[derive(Debug)]
 pub struct Server {
     url: String,
 }
 
 impl Server {
-    /// Where the page is: with the token, so only for who may look.
+    /// Returns the page's URL: it has the token, so only for those that may have access.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
@@ -131,7 +130,7 @@ struct Shared {
 /// Serves the view of a program.
 ///
 /// # Errors
-/// When the address cannot be taken, or no thread be started.
+/// If the address cannot be taken, or no thread can be started.
 pub fn serve(access: &Access, source: Arc<dyn Source>) -> io::Result<Server> {
     let listener = TcpListener::bind(access.address)?;
     let address = listener.local_addr()?;
@@ -170,7 +169,7 @@ fn take(mut stream: TcpStream, address: IpAddr, shared: &Arc<Shared>) {
 }
 
 impl Shared {
-    /// To who may look; `visitor` is known from then on.
+    /// Answers a request with the token; `visitor` is authenticated from then on.
     fn answer(&self, request: &Request, visitor: &mut Visitor) -> Result<Answer, Status> {
         let what = self.what(request)?;
         if !visitor.make_known() {
@@ -179,7 +178,7 @@ impl Shared {
         self.look(what, request)
     }
 
-    /// What is asked for, by who may ask.
+    /// Returns the requested path, if the request may have access.
     fn what<'r>(&self, request: &'r Request) -> Result<&'r str, Status> {
         if request.method != "GET" {
             return Err(Status::METHOD);
@@ -230,7 +229,7 @@ impl Shared {
         }
     }
 
-    /// Whether this `Host` is the address that is served. A name that somebody else's DNS leads here is not.
+    /// Returns whether this `Host` is the address that is served. A name of a foreign DNS zone that maps to it is not.
     fn is_own(&self, host: &str) -> bool {
         let port = self.address.port();
         let is_name = |name: &str| {
@@ -247,7 +246,7 @@ impl Shared {
     }
 }
 
-/// In a time that does not tell where they differ.
+/// Compares in a time that does not reveal where they differ.
 fn is_same(given: &str, token: &str) -> bool {
     let differ = given.bytes().zip(token.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
     given.len() == token.len() && std::hint::black_box(differ) == 0

@@ -1,4 +1,4 @@
-//! The last sample of each machine of a program, and what is wrong there.
+//! Snapshot: the last sample of each machine of a program, and alerts.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -10,32 +10,32 @@ use super::sample::MachineSample;
 use super::source::Source;
 use crate::control::Look;
 
-/// A worker that has not answered a probe for so long is told of.
+/// Time without an answer to a probe after which a worker is reported.
 pub const SILENT_MS: u64 = 1000;
-/// How long the machines may take to answer.
+/// Time in which the machines must answer.
 pub const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
 
-/// A program, as it was seen last.
+/// Last known state of a program.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Of each machine, in order.
+    /// State of each machine, in order.
     pub machines: Vec<Seen>,
-    /// What is wrong, in words.
+    /// Problems, in words.
     pub alerts: Vec<String>,
 }
 
-/// A machine, as it was seen last.
+/// Last known state of a machine.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
-    /// How old the sample is, in milliseconds.
+    /// Age of the sample, in milliseconds.
     pub age_ms: u64,
-    /// Whether the machine has answered the last time it was asked.
+    /// Whether the machine has answered the last question.
     pub answers: bool,
-    /// What it told.
+    /// The sample.
     pub sample: MachineSample,
 }
 
-/// Takes snapshots, one at a time, none that is newer than need be.
+/// Takes snapshots, one at a time, and none before the last is too old.
 #[derive(Default)]
 pub struct Snapshots(Mutex<State>);
 
@@ -47,7 +47,7 @@ struct State {
 }
 
 impl Snapshots {
-    /// The last one, asked for anew if it is older than that.
+    /// Returns the last one, taken anew if it is older than `at_most`.
     pub fn take(&self, source: &dyn Source, at_most: Duration) -> Snapshot {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.asked.is_none_or(|asked| asked.elapsed() >= at_most) {
@@ -71,7 +71,7 @@ impl Snapshots {
 }
 
 impl Snapshot {
-    /// Of these machines; finds what is wrong with them.
+    /// Makes a snapshot of these machines, with alerts for their problems.
     #[must_use]
     pub fn new(machines: Vec<Seen>, troubles: &[String]) -> Snapshot {
         let mut alerts: Vec<String> = Vec::new();
@@ -102,7 +102,7 @@ impl Snapshot {
         Snapshot { machines, alerts }
     }
 
-    /// What the program is called.
+    /// Returns the program's name.
     #[must_use]
     pub fn program(&self) -> &str {
         self.machines.first().map_or("", |seen| &seen.sample.program)

@@ -1,4 +1,4 @@
-//! A program that can be looked at, wherever it runs.
+//! Program that can be viewed, on any host.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -9,30 +9,31 @@ use super::answer::Answers;
 use crate::control::Look;
 use crate::rack::try_program;
 
-/// What the machines of a program have answered.
+/// Answers of the machines of a program.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// Of each machine that answered in time: its bytes.
+    /// The bytes of each machine that answered in time.
     pub machines: Vec<(u16, Vec<u8>)>,
-    /// What kept others from it, in words.
+    /// Reasons why others did not answer, in words.
     pub troubles: Vec<String>,
 }
 
-/// Samples of a running program are asked for anew when they are older.
+/// Age after which samples of a running program are taken anew.
 const SAMPLE_AGE: Duration = Duration::from_millis(400);
 
-/// A program that can be looked at.
+/// Program that can be viewed.
 pub trait Source: Send + Sync {
-    /// Asks all machines, and waits for their answers, no longer than this beyond what the question itself takes.
+    /// Asks all machines, and waits for their answers, no longer than `limit` beyond the time that the question itself
+    /// takes.
     fn look(&self, look: Look, limit: Duration) -> Answer;
 
-    /// How old a sample may be that is shown to who asks next.
+    /// Returns the age that a sample shown to the next viewer may have.
     fn sample_age(&self) -> Duration {
         SAMPLE_AGE
     }
 }
 
-/// The program of this very process, if it is all of it.
+/// Program of this very process, if it has no other machine.
 pub struct Here;
 
 impl Source for Here {
@@ -40,14 +41,14 @@ impl Source for Here {
         static ANSWERS: std::sync::OnceLock<Answers> = std::sync::OnceLock::new();
         let Some(program) = try_program() else { return Answer::default() };
         let (tell, told) = mpsc::channel();
-        let reply = move |bytes| drop(tell.send(bytes)); // who asked may have gone
+        let reply = move |bytes| drop(tell.send(bytes)); // the asker may have gone
         ANSWERS.get_or_init(Answers::default).answer(look, Box::new(reply));
         let machines = told.recv_timeout(answer_limit(look, limit)).ok().map(|bytes| (program.rack.machine(), bytes));
         Answer { machines: machines.into_iter().collect(), troubles: Vec::new() }
     }
 }
 
-/// How long to wait for the answer to a question.
+/// Returns the time to wait for the answer to a question.
 #[must_use]
 pub fn answer_limit(look: Look, limit: Duration) -> Duration {
     match look {
@@ -56,7 +57,7 @@ pub fn answer_limit(look: Look, limit: Duration) -> Duration {
     }
 }
 
-/// The most that all answers to a question may take together, in bytes.
+/// Returns the most bytes that all answers to a question may take together.
 #[must_use]
 pub fn answer_bytes_max(look: Look) -> usize {
     match look {
@@ -66,18 +67,18 @@ pub fn answer_bytes_max(look: Look) -> usize {
     }
 }
 
-/// Parts of answers, put together.
+/// Answers, assembled from their parts.
 #[derive(Debug)]
 pub struct Parts {
     machines: BTreeMap<u16, Answering>,
     /// Whether these are all machines.
     are_known: bool,
-    /// How many more bytes are kept.
+    /// Bytes that may still be kept.
     room: usize,
     until: Instant,
 }
 
-/// How far the answer of a machine has come.
+/// Progress of a machine's answer.
 #[derive(Debug)]
 enum Answering {
     Coming(Vec<u8>),
@@ -87,7 +88,8 @@ enum Answering {
 }
 
 impl Parts {
-    /// For the answers of these machines to a question, which they may take so long for beyond what it takes itself.
+    /// Starts with no parts, for the answers of these machines to a question, which may take `limit` beyond its own
+    /// time.
     #[must_use]
     pub fn new(machines: impl IntoIterator<Item = u16>, look: Look, limit: Duration) -> Parts {
         let machines = machines.into_iter().map(|machine| (machine, Answering::Coming(Vec::new()))).collect();
@@ -95,13 +97,13 @@ impl Parts {
         Parts { machines, are_known: true, room: answer_bytes_max(look), until }
     }
 
-    /// The same where it is not known which machines will answer.
+    /// Starts in the same way if it is not known which machines will answer.
     #[must_use]
     pub fn of_any(look: Look, limit: Duration) -> Parts {
         Parts { are_known: false, ..Parts::new([], look, limit) }
     }
 
-    /// A part has come.
+    /// Adds a part.
     pub fn add(&mut self, machine: u16, bytes: &[u8], is_last: bool) {
         if !self.are_known {
             self.machines.entry(machine).or_insert_with(|| Answering::Coming(Vec::new()));
@@ -118,7 +120,7 @@ impl Parts {
         }
     }
 
-    /// The answer of a machine was dropped: what has come of it goes as well.
+    /// Drops the answer of a machine, with the parts that have come.
     pub fn drop_answer(&mut self, machine: u16) {
         if let Some(answering) = self.machines.get_mut(&machine)
             && let Answering::Coming(bytes) = answering
@@ -128,25 +130,25 @@ impl Parts {
         }
     }
 
-    /// Nothing is to be told of a machine whose answer has not come whole: that is told elsewhere.
+    /// Forgets a machine with an incomplete answer: that is reported elsewhere.
     pub fn forget(&mut self, machine: u16) {
         self.machines.retain(|other, answering| *other != machine || matches!(answering, Answering::Whole(_)));
     }
 
-    /// Whether all have come, or were dropped.
+    /// Returns whether all have come, or were dropped.
     #[must_use]
     pub fn are_complete(&self) -> bool {
         self.machines.values().all(|answering| !matches!(answering, Answering::Coming(_)))
     }
 
-    /// How long to wait still, unless all have come.
+    /// Returns the time to wait still, unless all have come.
     #[must_use]
     pub fn left(&self) -> Option<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
         (!self.are_complete() && !left.is_zero()).then_some(left)
     }
 
-    /// Those that have come whole.
+    /// Returns the complete answers, with reasons for the others.
     #[must_use]
     pub fn into_answer(self) -> Answer {
         let mut answer = Answer::default();
@@ -163,7 +165,7 @@ impl Parts {
     }
 }
 
-/// That the answers of these machines were dropped, in words; nothing where there are none.
+/// Returns the message that the answers of these machines were dropped; none if there are none.
 #[must_use]
 pub fn dropped_text(machines: &[u16]) -> Option<String> {
     let names: Vec<String> = machines.iter().take(NAMED_MAX).map(u16::to_string).collect();
@@ -177,10 +179,10 @@ pub fn dropped_text(machines: &[u16]) -> Option<String> {
     Some(format!("{what} dropped ({}{more}): {why}", names.join(", ")))
 }
 
-/// Machines that a message names.
+/// Most machines that a message names.
 const NAMED_MAX: usize = 16;
 
-/// What all machines tell in a dump, each line behind the machine's name.
+/// Returns the dumps of all machines, each line behind the machine's name.
 #[must_use]
 pub fn dump_text(answer: &Answer) -> String {
     let mut text = String::new();
@@ -237,7 +239,7 @@ mod tests {
                 parts.machines.values().map(bytes).sum()
             };
             assert!(kept(&parts) <= answer_bytes_max(look));
-            // The room of one that was dropped is for others.
+            // The room of a dropped one is for others.
             (0..4 * pieces).for_each(|_| parts.add(6, &piece, false));
             assert_eq!(kept(&parts), 5);
             parts.add(8, &piece, true);

@@ -1,4 +1,4 @@
-//! A snapshot as metrics: OpenMetrics 1.0, or Prometheus' text format 0.0.4.
+//! Metrics of a snapshot: OpenMetrics 1.0, or Prometheus' text format 0.0.4.
 //!
 //! At most 40 series a worker, none for pairs of workers; those between machines are left to the page.
 
@@ -7,7 +7,7 @@ use std::fmt::Write;
 use super::sample::{MachineSample, ROUND_TRIP_BOUNDS_NS, WorkerSample};
 use super::snapshot::{SILENT_MS, Snapshot};
 
-/// In which format.
+/// Format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// OpenMetrics 1.0.
@@ -17,7 +17,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The one that suits this `Accept` of a request.
+    /// Returns the format that suits this `Accept` of a request.
     ///
     /// ```
     /// use gossamer::view::text::Format;
@@ -42,7 +42,7 @@ impl Format {
         if open > 0.0 && open >= quality("text/plain") { Format::OpenMetrics } else { Format::Text004 }
     }
 
-    /// Its `Content-Type`.
+    /// Returns its `Content-Type`.
     #[must_use]
     pub fn content_type(self) -> &'static str {
         match self {
@@ -52,17 +52,18 @@ impl Format {
     }
 }
 
-/// What is written so far.
+/// Text written so far.
 struct Text<'a> {
     out: String,
     format: Format,
     snapshot: &'a Snapshot,
-    /// Of each machine: its labels, and those of each of its workers.
+    /// For each machine: its labels, and those of each of its workers.
     labels: Vec<(String, Vec<String>)>,
     digits: itoa::Buffer,
 }
 
-/// A value that is told of each worker: its name, its unit, what it is, and the divisor that makes the unit of it.
+/// Values of each worker: its name here, its name in the metrics, its unit, its help text, and the divisor to that
+/// unit.
 const COUNTERS: [(&str, &str, &str, &str, f64); 19] = [
     ("requests_sent", "requests_sent", "", "Requests sent to other trustees.", 1.0),
     ("requests_sent_remote", "requests_sent_remote", "", "Those among them that went to another machine.", 1.0),
@@ -85,7 +86,7 @@ const COUNTERS: [(&str, &str, &str, &str, f64); 19] = [
     ("involuntary_switches", "involuntary_switches", "", "Times the kernel took the core from the worker.", 1.0),
 ];
 
-/// The metrics of a program.
+/// Returns the metrics of a program.
 #[must_use]
 pub fn render(snapshot: &Snapshot, format: Format) -> String {
     let labels = snapshot.machines.iter().map(|seen| labels(&seen.sample)).collect();
@@ -122,20 +123,20 @@ impl Text<'_> {
         let _ = writeln!(self.out, "# HELP {name}{end} {help}");
     }
 
-    /// A series of a worker.
+    /// Writes a series of a worker.
     fn of_worker(&mut self, name: &str, machine: usize, worker: usize, value: u64, divisor: f64) {
         self.series(name, machine, worker, "");
         self.number(value, divisor);
     }
 
-    /// All of its line but the number.
+    /// Writes its line without the number.
     fn series(&mut self, name: &str, machine: usize, worker: usize, more: &str) {
         for part in [name, "{", &self.labels[machine].1[worker], more, "} "] {
             self.out.push_str(part);
         }
     }
 
-    /// The end of a line: so much in units of the divisor.
+    /// Writes the end of a line: the value in units of the divisor.
     fn number(&mut self, value: u64, divisor: f64) {
         // Most are whole numbers, which are written several times as fast.
         if divisor == 1.0 {
@@ -177,7 +178,7 @@ impl Text<'_> {
         self.of_workers("gossamer_worker_stuck", "", help, is_stuck);
     }
 
-    /// A value of each worker that may fall as well.
+    /// Writes a value of each worker that may also fall.
     fn of_workers(&mut self, name: &str, unit: &str, help: &str, value: impl Fn(&WorkerSample) -> u64) {
         self.family(name, "gauge", unit, help);
         for (machine, seen) in self.snapshot.machines.iter().enumerate() {
@@ -214,7 +215,7 @@ impl Text<'_> {
     }
 }
 
-/// Of a machine, and of each of its workers.
+/// Returns the labels of a machine, and of each of its workers.
 fn labels(sample: &MachineSample) -> (String, Vec<String>) {
     let (program, host) = (escaped(&sample.program), escaped(&sample.host));
     let machine = format!("program=\"{program}\",machine=\"{}\",host=\"{host}\"", sample.machine);

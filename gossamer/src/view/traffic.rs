@@ -1,24 +1,24 @@
-//! Batches to other machines, counted by who sends them. A worker that sends a batch adds to two counters of its own;
-//! who watches adds these up.
+//! Batches to other machines, counted by their senders. A worker that sends a batch adds to two counters of its own;
+//! the viewer's thread sums these up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// To each machine, from one worker: batches and bytes. Only that worker writes.
+/// Batches and bytes to each machine, from one worker. Only that worker writes.
 #[derive(Debug)]
 pub(crate) struct Sent(Box<[[AtomicU64; 2]]>);
 
 static ALL: Mutex<Vec<Arc<Sent>>> = Mutex::new(Vec::new());
 
 impl Sent {
-    /// Of one more worker of this machine, to machines of numbers below this.
+    /// Registers one more worker of this machine, with counters for so many machines.
     pub(crate) fn new(machines: usize) -> Arc<Sent> {
         let sent = Arc::new(Sent((0..machines).map(|_| Default::default()).collect()));
         ALL.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&sent));
         sent
     }
 
-    /// A batch of so many bytes goes to that machine.
+    /// Counts a batch of so many bytes to that machine.
     #[inline]
     pub(crate) fn add(&self, machine: u16, bytes: usize) {
         if let Some([batches, sum]) = self.0.get(usize::from(machine)) {
@@ -29,7 +29,7 @@ impl Sent {
     }
 }
 
-/// To each machine, from all workers of this one.
+/// Returns the batches and bytes to each machine, from all workers of this one.
 pub(super) fn sent(machines: usize) -> Vec<(u64, u64)> {
     let mut sums = vec![(0, 0); machines];
     for sent in ALL.lock().unwrap_or_else(PoisonError::into_inner).iter() {

@@ -1,6 +1,6 @@
-//! The program runs: machine 0 passes on what machines must know of one another and what who watches them asks, hears
-//! how they fare, and ends all by the rules of the supervisor. A thread of its own, which ends the process where the
-//! program breaks down.
+//! Control bridge of machine 0 while the program runs: it passes on endpoints between machines and questions of
+//! viewers, receives the machines' messages, and ends all machines by the rules of the supervisor. It runs on a thread
+//! of its own, which ends the process if the program breaks down.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -18,23 +18,23 @@ use crate::supervise::supervisor::{Event, Order, Policy, Supervisor};
 use crate::view;
 use crate::view::looks::{self, Looks};
 
-/// How long killed processes may take to go before machine 0 ends as well.
+/// Time for killed processes to go before machine 0 ends as well.
 const AFTER_KILL: Duration = Duration::from_millis(100);
-/// How long the starter may take to end this process, once it was asked to end all.
+/// Time for the launcher to end this process, once it was asked to end all.
 const AFTER_ABORT: Duration = Duration::from_secs(2);
 
 struct Keep {
     hub: Hub,
     gather: Gather,
     supervisor: Supervisor,
-    /// Of who watches the program.
+    /// Questions of viewers.
     looks: Looks,
     control: Arc<Control>,
     starter: Arc<Starter>,
     is_killed: bool,
 }
 
-/// Starts supervising; gives machine 0's end of its control channel.
+/// Starts supervising; returns machine 0's end of its control channel.
 pub(super) fn begin(hub: Hub, plan: &Plan, key: Key, starter: Arc<Starter>) -> Result<Control, MeetError> {
     let (theirs, control) = control_pair()?;
     Keeper::begin(Arc::clone(&control));
@@ -43,7 +43,7 @@ pub(super) fn begin(hub: Hub, plan: &Plan, key: Key, starter: Arc<Starter>) -> R
     let many = plan.hosts.len() > 1;
     let all = std::iter::once(&hub.own).chain(hub.members.iter().flatten().map(|member| &member.known.join));
     all.for_each(|join| supervisor.introduce(join.index, join.process.pid, many.then(|| join.host.name.clone())));
-    // They have all come: who goes from here on is missed.
+    // They have all come: one that goes from here on is missed.
     (0..count).for_each(|machine| supervisor.on_join(machine, Instant::now()));
 
     let (news, own) = (hub.tell.clone(), Arc::clone(&control));
@@ -94,7 +94,7 @@ impl Keep {
             }
             News::Stranger(error) => self.hub.tell_of_stranger(&error),
             News::Own(message) => self.on_message(0, message, now),
-            // Its process is about to end, or `gsm_main` is over and the others are told.
+            // Its process is about to end, or `gsm_main` is over and the others have been told.
             News::OwnEnd => {}
             News::Said(machine, Up::Packet(packet)) => match Message::decode(&packet) {
                 Ok(message) => self.on_message(machine, message, now),
@@ -147,7 +147,7 @@ impl Keep {
         }
     }
 
-    /// Passes on what who watches the program asks.
+    /// Passes the viewers' questions on to all machines.
     fn ask_all(&mut self) {
         for (ask, look) in self.looks.questions() {
             (0..self.hub.own.count).for_each(|machine| self.pass_on(machine, &Message::Look { ask, look }));
@@ -169,7 +169,7 @@ impl Keep {
         }
     }
 
-    /// Machine 0 itself ends with this thread.
+    /// Tells the other machines to end. Machine 0 itself ends with this thread.
     fn tell_to_end(&mut self, reason: &str) {
         let packet = Message::End { reason: reason.to_owned() }.encode();
         self.hub.tell_all(|_| Down::Packet(packet.clone()));

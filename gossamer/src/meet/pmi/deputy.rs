@@ -1,10 +1,10 @@
-//! The one that says goodbye to the process manager where a wrapper, such as a script, has its socket as well: the next
-//! program of the wrapper needs the socket, which the process manager closes after a goodbye; without one it kills all
-//! others when the wrapper ends.
+//! Goodbye to the process manager where a wrapper, such as a script, has its socket as well. The wrapper's next program
+//! needs the socket, which the process manager closes after a goodbye; without a goodbye it kills all others when the
+//! wrapper ends.
 //!
-//! So a process of its own, the deputy, has the socket until the wrapper ends, and says goodbye then. It is forked
-//! before the machine has any memory that is large or shared, and makes nothing but system calls. The owner of the
-//! socket (`F_SETOWN`) is the deputy, by which the next program finds that there is one.
+//! So a separate process, the deputy, holds the socket until the wrapper ends, and says goodbye then. It is forked
+//! before the machine has any memory that is large or shared, and makes only system calls. The deputy is the owner of
+//! the socket (`F_SETOWN`); by this the next program finds that there is one.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -15,25 +15,25 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::super::mark;
 
 const GOODBYE: &[u8] = b"cmd=finalize\n";
-/// How long the process manager may take to answer it.
+/// Time for the process manager's answer to it.
 const ANSWER_TIMEOUT_MS: i32 = 1000;
-/// How far up a wrapper is looked for.
+/// Most ancestors that are checked for a wrapper.
 const WRAPPERS_MAX: usize = 64;
 
-/// Sees to it that the process manager is told goodbye when the wrapper of this process ends. False if there is none,
-/// or if that cannot be done: the goodbye is left to this process.
+/// Ensures that a deputy says goodbye to the process manager when the wrapper of this process ends. False if there is
+/// no wrapper, or if that fails: this process must say goodbye.
 pub(super) fn is_there(socket: &File, number: RawFd) -> bool {
     let Some(wrapper) = wrapper(number) else { return false };
     // SAFETY: PMI2: F_GETOWN takes an open descriptor and answers a process; no memory is involved.
     if unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_GETOWN) } > 0 {
         return true;
     }
-    // Where the system has no such descriptors, or they are forbidden, nobody could see the wrapper end.
+    // If the system has no such descriptors, or forbids them, the deputy could not see the wrapper end.
     let Ok(wrapper) = pidfd_open(wrapper, PidfdFlags::empty()) else { return false };
     fork(socket.as_fd(), &wrapper)
 }
 
-/// The first of those ancestors of this process that have the same socket at the same number.
+/// Returns the outermost ancestor of this process in an unbroken line with the same socket at the same number.
 fn wrapper(number: RawFd) -> Option<Pid> {
     let file = |pid: i32| std::fs::read_link(PathBuf::from(format!("/proc/{pid}/fd/{number}"))).ok();
     let own = file(rustix::process::getpid().as_raw_nonzero().get())?;
@@ -44,11 +44,11 @@ fn wrapper(number: RawFd) -> Option<Pid> {
     wrappers.last().and_then(Pid::from_raw)
 }
 
-/// By a child that ends at once, so that the deputy is no child of the program, which may wait for all of its own.
+/// Forks the deputy by a child that ends at once: so the deputy is no child of the program, which may wait for all its
+/// children.
 fn fork(socket: BorrowedFd<'_>, wrapper: &OwnedFd) -> bool {
     let (socket, wrapper) = (socket.as_raw_fd(), wrapper.as_raw_fd());
-    // SAFETY: PMI2: both children make system calls only, which is all that they may where the process has other
-    // threads.
+    // SAFETY: PMI2: both children make system calls only, as they must where the process has other threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: PMI2: as above; both descriptors are open.
@@ -69,10 +69,10 @@ fn fork(socket: BorrowedFd<'_>, wrapper: &OwnedFd) -> bool {
     status == 0
 }
 
-/// The deputy: nobody's output, terminal or process group is held up by it.
+/// Runs the deputy: it holds no output, terminal or process group of another process.
 ///
 /// # Safety
-/// In a process that was forked for it, with these descriptors open.
+/// To be called in a process that was forked for it, with these descriptors open.
 unsafe fn stay(socket: RawFd, wrapper: RawFd) -> ! {
     // SAFETY: PMI2: system calls that take numbers, and memory of this frame.
     unsafe {
@@ -88,7 +88,7 @@ unsafe fn stay(socket: RawFd, wrapper: RawFd) -> ! {
         let mut both = [of(socket, libc::POLLRDHUP), of(wrapper, libc::POLLIN)];
         while libc::poll(both.as_mut_ptr(), 2, -1) < 0 {} // interrupted
         if both[0].revents == 0 && libc::write(socket, GOODBYE.as_ptr().cast(), GOODBYE.len()) > 0 {
-            // It complains where nobody is there to hear its answer.
+            // The process manager complains if there is no reader for its answer.
             let mut answer = of(socket, libc::POLLIN);
             libc::poll(&raw mut answer, 1, ANSWER_TIMEOUT_MS);
         }

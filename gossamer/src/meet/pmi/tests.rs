@@ -1,4 +1,4 @@
-//! A small process manager, as Slurm's and hydra answer.
+//! Small process manager, with the answers of Slurm's and hydra.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ fn limit(timeout: Duration) -> Limit {
     Limit { start: Instant::now(), timeout }
 }
 
-/// Answers one process until that goes; what it put is in `store`.
+/// Answers one process until it goes; its values are in `store`.
 fn serve(stream: UnixStream, store: &Mutex<HashMap<String, String>>, barrier: &Barrier, value_bytes_max: usize) {
     let mut write = stream.try_clone().unwrap();
     for line in BufReader::new(stream).lines().map_while(Result::ok) {

@@ -1,4 +1,4 @@
-//! Stories of programs: what happens to their machines, and what is said about it.
+//! Stories of programs: events of their machines, and the messages about them.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -99,7 +99,7 @@ fn losses_count_when_nobody_is_left_to_explain_them() {
 #[test]
 fn who_leaves_when_the_program_has_finished_is_not_missed() {
     let mut story = story();
-    story.lost(1, 0); // machine 0 was faster at leaving than its word at arriving
+    story.lost(1, 0); // machine 0's leaving was faster than its message
     story.says(0, Message::Finished { status: 3 });
     story.lost(2, 0);
     story.exits(0, 3 << 8);
@@ -147,7 +147,7 @@ fn output_that_cannot_be_written_ends_the_program_and_is_the_cause() {
     let ended = late.supervisor.ended();
     assert_eq!((ended.status(), ended.messages().len()), (70, 1), "{ended:?}");
 
-    // Nobody reads it: what the machines do about that is their own.
+    // The output's reader has gone: the machines decide themselves.
     for (exit, status, messages) in [(13, 141, 0), (101 << 8, 101, 1), (0, 141, 0)] {
         let mut closed = story();
         closed.supervisor.on_unwritten(failed(broken_pipe), closed.now);
@@ -161,7 +161,7 @@ fn output_that_cannot_be_written_ends_the_program_and_is_the_cause() {
     }
 }
 
-/// Three machines of which nothing was heard.
+/// Three machines that have sent nothing.
 fn strangers(policy: Policy) -> Story {
     let mut supervisor = Supervisor::new(3, policy);
     (0..3).for_each(|machine| supervisor.introduce(machine, 100 + u32::from(machine), None));
@@ -208,7 +208,7 @@ fn signals_to_machines_that_never_join_are_theirs() {
 
 #[test]
 fn who_left_without_joining_is_missed_by_those_that_join() {
-    // Before and after the others have joined, well and badly.
+    // Before and after the others have joined, with success and with failure.
     for (raw, status) in [(0, 70), (4 << 8, 4), (11, 139)] {
         for joins_first in [false, true] {
             let mut story = strangers(Policy::default());
@@ -256,7 +256,7 @@ fn limits_beyond_the_clock_do_not_pass() {
 #[test]
 fn the_time_limit_ends_whatever_runs() {
     let limited = || strangers(Policy { time_limit: Some(Duration::from_secs(60)), ..Policy::default() });
-    // As a signal does: first asked, then killed. What the machines say to it does not count.
+    // As a signal does: first asked, then killed. The machines' statuses do not count.
     for (exits, orders) in [(Some(0), vec![]), (Some(15), vec![]), (None, vec![Order::Kill])] {
         let mut story = limited();
         story.later(Duration::from_secs(59));
@@ -271,7 +271,7 @@ fn the_time_limit_ends_whatever_runs() {
         }
         story.ends(124, "its time limit of 60s is over");
     }
-    // What has ended, or is ending for another reason, has its own end.
+    // A program that has ended, or is ending for another reason, has its own end.
     let mut interrupted = limited();
     interrupted.supervisor.on_signal(Signal::INT, interrupted.now);
     interrupted.later(Duration::from_secs(61));

@@ -1,4 +1,4 @@
-//! Requests as browsers, scrapers and strangers send them to a view.
+//! Requests of browsers, scrapers and strangers to a view.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -80,7 +80,7 @@ fn long_heads_are_refused() {
     assert!(talk(address, b"\x16\x03\x01\x00\x01\r\n\r\n").starts_with("HTTP/1.1 400 "));
 }
 
-/// They say nothing, or too little, or do not take their refusal; and come again as soon as they are closed.
+/// The strangers send nothing, or too little, or do not take their refusal; and come again as soon as they are closed.
 #[test]
 fn slow_strangers_do_not_keep_out_who_has_the_token() {
     let (address, token) = server();
@@ -95,13 +95,13 @@ fn slow_strangers_do_not_keep_out_who_has_the_token() {
             assert!(answer.starts_with("HTTP/1.1 200 "), "after {number}: {answer}");
         }
     }
-    // The first were closed for the last: nobody holds a place by waiting.
+    // The first were closed for the last: waiting holds no place.
     let mut text = Vec::new();
     strangers[0].set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     assert_eq!(strangers[0].read_to_end(&mut text).unwrap_or(0), 0);
 }
 
-/// Who has the token and does not take what was asked for holds a place, and no more than there are.
+/// A client with the token that does not take its answer holds a place, and no more than there are.
 #[test]
 fn too_many_with_the_token_are_refused_for_a_while() {
     let visitors = Arc::new(visitors::Visitors::default());
@@ -117,7 +117,7 @@ fn too_many_with_the_token_are_refused_for_a_while() {
     assert!(!one_more.make_known());
     known.pop();
     assert!(one_more.make_known());
-    // Those that have shown nothing are no reason to close them, nor are they closed for strangers.
+    // Unauthenticated connections are no reason to close authenticated ones, nor the other way round.
     let strangers: Vec<_> = (0..3 * visitors::CONNECTIONS_MAX).map(|_| enter()).collect();
     assert!(!enter().1.make_known());
     drop((known, strangers, one_more));

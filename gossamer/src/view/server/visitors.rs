@@ -1,8 +1,8 @@
-//! The connections of a view: those whose other side has not shown the token yet, and those of who may look.
+//! Connections of a view: unauthenticated ones, which have not shown the token yet, and authenticated ones.
 //!
-//! A new one is always let in. Where too many have shown nothing, one of whoever has the most is closed for it
-//! ([`Unauthenticated`]): who waits holds no place, and who has the token, whose request takes a moment, gets in. Those
-//! who have shown the token are counted by themselves; more are refused.
+//! A new one is always accepted. If too many are unauthenticated, one of the address with the most is closed for it
+//! ([`Unauthenticated`]): waiting holds no place, and a client with the token, which needs a moment for its request,
+//! gets in. Authenticated ones are counted by themselves; more are refused.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,24 +11,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use comm::secure::Unauthenticated;
 
-/// Connections at a time, of each of the two kinds.
+/// Most connections at a time, of each of the two kinds.
 pub(super) const CONNECTIONS_MAX: usize = 16;
 
-/// All of them.
+/// All connections.
 #[derive(Default)]
 pub(super) struct Visitors(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     strangers: Unauthenticated,
-    /// Their connections, by number.
+    /// Unauthenticated connections, by number.
     streams: HashMap<u64, TcpStream>,
     next: u64,
-    /// How many have shown the token.
+    /// Number of authenticated connections.
     known: usize,
 }
 
-/// A connection, for as long as it is served.
+/// A connection, while it is served.
 pub(super) struct Visitor {
     all: Arc<Visitors>,
     number: u64,
@@ -40,7 +40,7 @@ impl Visitors {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets one in.
+    /// Accepts a connection.
     pub(super) fn enter(self: &Arc<Self>, stream: &TcpStream, address: IpAddr) -> io::Result<Visitor> {
         let stream = stream.try_clone()?;
         let mut state = self.state();
@@ -59,7 +59,7 @@ impl Visitors {
 }
 
 impl State {
-    /// False when it was closed before.
+    /// Removes an unauthenticated connection. False if it was closed before.
     fn remove(&mut self, number: u64) -> bool {
         self.streams.remove(&number);
         self.strangers.remove(number)
@@ -67,7 +67,8 @@ impl State {
 }
 
 impl Visitor {
-    /// It has shown the token. False when there are too many of those, or it was closed meanwhile.
+    /// Marks it as authenticated: it has shown the token. False if there are too many of those, or it was closed
+    /// meanwhile.
     pub(super) fn make_known(&mut self) -> bool {
         let mut state = self.all.state();
         if !self.is_known && state.known < CONNECTIONS_MAX && state.remove(self.number) {
