@@ -1,12 +1,12 @@
-//! Why there is no region.
+//! Errors of making regions.
 
 use rustix::io::Errno;
 
-/// Why a region, or a part of one, could not be made.
+/// Reasons why a region, or a part of one, could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The program has several machines and was not started for regions.
+    /// The program has several machines and was not started with page servers.
     #[error("this program has no keepers: start it with `gossamer_region::main` in the place of `gossamer::main`")]
     NoKeepers,
     /// The kernel is built without userfaultfd, or the container hides it.
@@ -18,7 +18,7 @@ pub enum Error {
         /// The machine.
         machine: u16,
     },
-    /// The process may not use it.
+    /// The process may not use userfaultfd.
     #[error(
         "machine {machine} may not use userfaultfd, which pages travel by: run it as root, or give its user \
          /dev/userfaultfd (`chown`), or set `sysctl vm.unprivileged_userfaultfd=1`"
@@ -27,13 +27,13 @@ pub enum Error {
         /// The machine.
         machine: u16,
     },
-    /// The kernel has an older one.
+    /// The kernel's userfaultfd lacks features that regions need.
     #[error("the userfaultfd of machine {machine} lacks what regions need: run on Linux 5.19 or later")]
     OldKernel {
         /// The machine.
         machine: u16,
     },
-    /// The pages of this processor have another size.
+    /// The page size of this machine is not 4096.
     #[error("pages of machine {machine} have {bytes} bytes: regions are made of pages of 4096")]
     PageSize {
         /// The machine.
@@ -41,34 +41,34 @@ pub enum Error {
         /// Bytes of a page.
         bytes: usize,
     },
-    /// A machine cannot have the region where the others have it.
+    /// No address range is free on all machines.
     #[error(
         "no address is free for {bytes} bytes on all machines: machine {machine} has something at {address:#x}, the \
          last of {tried} that were tried"
     )]
     AddressTaken {
-        /// Bytes that were asked for.
+        /// Bytes requested.
         bytes: usize,
-        /// The machine that has something there.
+        /// The machine where the last tried address is in use.
         machine: u16,
         /// The last address that was tried.
         address: usize,
-        /// How many were tried.
+        /// Number of addresses tried.
         tried: usize,
     },
-    /// So long a region there cannot be.
+    /// The region would be empty, or larger than the program may have.
     #[error(
         "a region has between 1 and {most} bytes, all of a program together: {bytes} were asked for, {taken} are taken"
     )]
     Bytes {
-        /// Bytes that were asked for.
+        /// Bytes requested.
         bytes: usize,
-        /// Bytes that other regions have.
+        /// Bytes of other regions.
         taken: usize,
-        /// Bytes that there can be.
+        /// Upper limit for all regions of a program together.
         most: usize,
     },
-    /// Too many machines, or a home that there is not.
+    /// Too many machines, or a home that does not exist.
     #[error(
         "a region spans up to 64 machines, and has its homes among them: there are {machines}, and the homes are \
          {homes}"
@@ -76,32 +76,32 @@ pub enum Error {
     Machines {
         /// Machines of the program.
         machines: usize,
-        /// Where the homes were to be.
+        /// The homes requested.
         homes: String,
     },
-    /// There is no room for a span.
+    /// The region has no room for a span.
     #[error("the region has {left} of {bytes} bytes left, and a span begins on a page: {wanted} bytes were asked for")]
     Room {
-        /// Bytes that are left.
+        /// Bytes left.
         left: usize,
         /// Bytes of the region.
         bytes: usize,
-        /// Bytes that were asked for.
+        /// Bytes requested.
         wanted: usize,
     },
-    /// The system says no.
+    /// A system call failed.
     #[error("machine {machine} gets no region from the system: {doing}: {why}")]
     System {
         /// The machine.
         machine: u16,
-        /// What was tried.
+        /// The attempted operation.
         doing: String,
-        /// What the system said.
+        /// The system's error message.
         why: String,
     },
 }
 
-/// What a machine could not do, as it travels.
+/// Failure on one machine, in the form in which it travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     NoUserfaultfd,
@@ -112,7 +112,7 @@ pub(crate) enum Failure {
     System(Doing, i32),
 }
 
-/// Calls of the system.
+/// System calls that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doing {
     Open,
@@ -129,7 +129,7 @@ impl Failure {
         Failure::System(doing, errno.raw_os_error())
     }
 
-    /// With the machine; `Taken` is for the caller, who knows what was tried.
+    /// Converts to an [`Error`] of this machine; only the caller knows the numbers of a `Taken`.
     pub(crate) fn of(self, machine: u16, bytes: usize, address: usize, tried: usize) -> Error {
         match self {
             Failure::NoUserfaultfd => Error::NoUserfaultfd { machine },
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn taken_address_names_machine_bytes_and_place() {
-        // Two pages whose addresses the process uses: those of a value on the heap.
+        // Two pages in use: those of a value on the heap.
         let value = vec![1_u8; 4 * 4096];
         let start = (value.as_ptr() as usize).next_multiple_of(4096);
         let failure = Reserved::at(start..start + 8192).expect_err("the heap lies there");

@@ -1,11 +1,11 @@
-//! What one machine has of a region: which pages, and how. A state machine without I/O: faults and messages in,
+//! Pages of a region that one machine holds, and their states. A state machine without I/O: faults and messages in,
 //! messages and calls of [`Pages`] out.
 //!
 //! Invariants
-//! - S1 Bytes of a page are told to be there for another machine only after this machine's threads can no longer write
-//!   it, or no longer have it (ST1.3).
-//! - S2 There is one ask under way for a page at most. Who faults on it meanwhile is woken when it is there.
-//! - S3 Each fault leads to an ask whose answer wakes it, or wakes it at once.
+//! - S1 The bytes of a page are announced to another machine only after this machine's threads can no longer write it,
+//!   or no longer have it.
+//! - S2 At most one request is under way for a page. Threads that fault on it meanwhile are woken when it arrives.
+//! - S3 Each fault leads to a request whose answer wakes its thread, or wakes it at once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -14,55 +14,56 @@ use crate::home::Out;
 use crate::message::{Access, Grant, Message, State};
 use crate::page::{BLOCK_PAGES, Homes, Run};
 
-/// The pages themselves.
+/// Operations on the pages themselves.
 pub(crate) trait Pages {
-    /// Makes pages accessible in this state, with the bytes that they have here, and wakes who waits for them. Pages
-    /// that are so already stay so.
+    /// Makes pages accessible in this state, with the bytes that they have here, and wakes their waiters. Pages that
+    /// are accessible already stay as they are.
     fn install(&mut self, run: Run, state: State);
-    /// Makes pages that nobody has touched accessible to read and write, all zeros, and wakes who waits for them.
+    /// Makes untouched pages accessible to read and write, all zeros, and wakes their waiters.
     fn install_zeros(&mut self, run: Run);
-    /// As `install`, of pages that are to be so already. False, and nobody is woken: where pages cannot be installed to
-    /// be read only, and the system has taken one out of the address space.
+    /// As `install`, for pages that should be accessible already. Returns false, and wakes no thread, where pages
+    /// cannot be installed read-only and the system has taken one out of the address space.
     fn install_again(&mut self, run: Run, state: State) -> bool;
-    /// Makes pages that are Shared here writable, and wakes who waits for that.
+    /// Makes pages that are Shared here writable, and wakes the waiters for that.
     fn unprotect(&mut self, run: Run);
-    /// From here on no thread writes these pages without a fault.
+    /// Makes further writes of these pages fault.
     fn protect(&mut self, run: Run);
-    /// From here on no thread reads or writes these pages without a fault.
+    /// Makes further reads and writes of these pages fault.
     fn unmap(&mut self, run: Run);
-    /// Gets the bytes of pages that `from` has. Whether they are there at once; else `Holder::fetched` is to be called.
+    /// Gets the bytes of pages from their holder `from`. Returns whether they are there at once; else call
+    /// `Holder::fetched` later.
     fn fetch(&mut self, run: Run, from: u16, state: State) -> bool;
 }
 
-/// Runs that may be under way for more to be asked for before anybody faults on it.
+/// Runs under way at which [`Holder::prefetch`] pauses.
 const ASKED_BEFOREHAND: usize = 16;
-/// Runs that are asked for beforehand at a fault that goes on with a stream of the longest runs, to read: they come
-/// while the thread computes. As many as the stream has had, within these bounds.
+/// Fewest runs prefetched by a read fault that continues a stream of longest runs: they arrive while the thread
+/// computes. The stream prefetches as many runs as it has had, within these bounds.
 const AHEAD: u32 = 4;
 const AHEAD_MAX: u32 = 16;
-/// To write, where nobody has touched the pages: one run for so many that the stream has had, and at most so many. They
-/// are this machine's from then on, and who writes them elsewhere takes them one by one: so what a stream asks for in
-/// vain is little beside what it wrote.
+/// Sequential writes to untouched pages prefetch one run per so many that the stream has had, at most [`NEW_MAX`]. The
+/// prefetched pages then belong to this machine, and a writer elsewhere takes them one by one, so useless prefetches
+/// must stay few beside the pages written.
 const HAD_OF_NEW: u32 = 4;
 const NEW_MAX: u32 = 4;
-/// Streams of faults, page after page, that are seen at the same time.
+/// Streams of sequential faults tracked at the same time.
 const STREAMS: usize = 8;
 
-/// Who faults on this page next goes on with a stream.
+/// Stream of sequential faults; the fault at `next` continues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct Stream {
     first: u32,
     next: u32,
     /// Pages of its last run.
     count: u32,
-    /// Runs that were last asked for beforehand.
+    /// Runs last prefetched.
     ahead: u32,
-    /// Whether its last run had been touched by nobody.
+    /// Whether its last run was untouched before.
     is_new: bool,
 }
 
 impl Stream {
-    /// Runs that are to be asked for beforehand when it goes on at `page`.
+    /// Returns the number of runs to prefetch when the stream continues at `page`.
     fn ahead(&self, page: u32, write: bool) -> u32 {
         let had = page.saturating_sub(self.first) / BLOCK_PAGES;
         match write {
@@ -73,34 +74,34 @@ impl Stream {
         }
     }
 
-    /// Whether this run was asked for by it, the last or one of those before.
+    /// Whether this stream requested the run, as its last or one of the prefetched ones before.
     fn has_asked(&self, run: Run) -> bool {
         let end = run.first + run.count;
         self.count > 0 && end <= self.next && self.next <= end + self.ahead * BLOCK_PAGES
     }
 }
 
-/// What one machine has of one region.
+/// Pages of one region that one machine holds.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Holder {
     homes: Homes,
     machines: u16,
     states: Vec<State>,
-    /// What is asked for, by its first page.
+    /// Runs under way, by first page.
     asked: BTreeMap<u32, Run>,
-    /// What is to be asked for beforehand, when there is less under way.
+    /// Pages to prefetch when fewer runs are under way.
     prefetched: VecDeque<Range<u32>>,
     streams: [Stream; STREAMS],
-    /// The stream that is given up for a new one.
+    /// The stream that the next new one replaces.
     oldest: usize,
-    /// Longest run that is asked for.
+    /// Longest run requested.
     longest: u32,
-    /// Whether pages can come to be read only. If not, nobody else has them then.
+    /// Whether pages can be mapped read-only. If not, each page that comes here leaves all other machines.
     can_share: bool,
 }
 
 impl Holder {
-    /// Of a region of so many pages.
+    /// Creates the holder of a region of `pages` pages.
     pub(crate) fn new(homes: Homes, machines: u16, pages: u32, can_share: bool) -> Holder {
         let states = vec![State::Invalid; pages as usize];
         let (streams, asked) = ([Stream::default(); STREAMS], BTreeMap::new());
@@ -108,7 +109,7 @@ impl Holder {
         Holder { homes, machines, states, asked, prefetched, streams, oldest: 0, longest: BLOCK_PAGES, can_share }
     }
 
-    /// That asks for so many pages at a time at most.
+    /// Limits requests to this many pages.
     pub(crate) fn with_runs_of(self, longest: u32) -> Holder {
         Holder { longest, ..self }
     }
@@ -117,18 +118,18 @@ impl Holder {
         self.states[page as usize]
     }
 
-    /// Whether a page is asked for.
+    /// Whether a request for the page is under way.
     pub(crate) fn is_asked(&self, page: u32) -> bool {
         self.asked.contains_key(&page)
     }
 
-    /// The machine that knows who has a page.
+    /// Returns the home of a page: the machine that knows its holders.
     pub(crate) fn home(&self, page: u32) -> u16 {
         self.homes.of(page, self.machines)
     }
 
-    /// A thread of this machine stands still at this page. What it reports may be old: the page may be there by now, or
-    /// the system has taken it out of the address space.
+    /// Handles a fault of a thread of this machine. The report may be old: the page may have arrived by now, or the
+    /// system may have taken it out of the address space.
     pub(crate) fn fault(&mut self, page: u32, write: bool, pages: &mut impl Pages, out: &mut Out) {
         let state = self.state(page);
         let is_here = state == State::Modified || (state == State::Shared && !write);
@@ -153,8 +154,8 @@ impl Holder {
         (self.streams[stream].next, self.streams[stream].ahead) = (next, ahead);
     }
 
-    /// Asks for a run that nobody waits for, to read it, or to write it if nobody has touched it. None, if its first
-    /// page is here or asked for.
+    /// Requests a run before any thread waits for it: to read it, or to write it if it is untouched. Returns None if
+    /// its first page is here or under way.
     pub(crate) fn ask_beforehand(&mut self, first: u32, write: bool, out: &mut Out) -> Option<Run> {
         let is_wanted = (first as usize) < self.states.len() && self.state(first) == State::Invalid;
         if !is_wanted || self.is_asked(first) {
@@ -168,7 +169,7 @@ impl Holder {
         if self.can_share { Access::Read } else { Access::Alone }
     }
 
-    /// Asks for as much of this run as is like its first page. Returns that.
+    /// Requests the longest prefix of this run whose pages are in the same state as its first. Returns that prefix.
     fn ask(&mut self, run: Run, access: Access, out: &mut Out) -> Run {
         let state = self.state(run.first);
         let end = Run::block_end(run.first).min(run.first + run.count).min(self.states.len() as u32);
@@ -180,7 +181,7 @@ impl Holder {
         run
     }
 
-    /// Asks to read what of these pages is not here and not under way, a few runs at a time.
+    /// Requests, to read, those of these pages that are neither here nor under way, a few runs at a time.
     pub(crate) fn prefetch(&mut self, pages: Range<u32>, out: &mut Out) {
         self.prefetched.push_back(pages.start..pages.end.min(self.states.len() as u32));
         self.go_on_prefetching(out);
@@ -204,9 +205,9 @@ impl Holder {
         }
     }
 
-    /// The stream that a fault on this page goes on with, or begins (ST1.6). Who reads may leave out as many pages as
-    /// came last: columns of a matrix whose rows are longer than a page, say. Who writes may not: others would lose
-    /// pages that nobody here writes.
+    /// Returns the stream that a fault on this page continues or begins. A read may skip as many pages as arrived last,
+    /// as in columns of a matrix whose rows are longer than a page. A write may not: other machines would lose pages
+    /// that this one never writes.
     fn stream(&mut self, page: u32, write: bool) -> usize {
         let goes_on = |stream: &Stream| stream.count > 0 && stream.next == page;
         let goes_on_behind =
@@ -221,7 +222,7 @@ impl Holder {
         self.oldest
     }
 
-    /// A message to this holder.
+    /// Handles a message to this holder.
     pub(crate) fn receive(&mut self, from: u16, message: Message, pages: &mut impl Pages, out: &mut Out) {
         match message {
             Message::Drop { run } => {
@@ -251,7 +252,7 @@ impl Holder {
                     Grant::Nothing => {
                         let state = self.state(run.first);
                         if state == State::Invalid || !pages.install_again(run, state) {
-                            pages.install(run, State::Invalid); // who waits faults again
+                            pages.install(run, State::Invalid); // the waiters fault again
                         }
                     }
                     Grant::Zeros => {
@@ -269,7 +270,7 @@ impl Holder {
         }
     }
 
-    /// The bytes of these pages are here.
+    /// Records that the bytes of these pages are here.
     pub(crate) fn fetched(&mut self, run: Run, state: State, pages: &mut impl Pages, out: &mut Out) {
         self.set(run, state);
         pages.install(run, state);
@@ -277,14 +278,14 @@ impl Holder {
     }
 
     fn done(&mut self, run: Run, is_new: bool, out: &mut Out) {
-        // Where it was only wanted if new, nothing has come.
+        // A request for new pages only was refused: nothing has come.
         let end = if self.state(run.first) == State::Invalid { run.first } else { run.first + run.count };
         if let Some(asked) = self.asked.remove(&run.first)
             && let Some(stream) = self.streams.iter_mut().find(|stream| stream.has_asked(asked))
         {
             stream.is_new = is_new;
             if asked.first + asked.count > end {
-                stream.next = end; // it goes on where less came than was asked for
+                stream.next = end; // fewer pages came than requested: the stream continues there
             }
         }
         out.push((self.home(run.first), Message::Done { run }));
@@ -316,7 +317,7 @@ mod tests {
         }
     }
 
-    /// What is asked for at a fault on `page`, each of which is granted as far as `grant` says.
+    /// Requests sent at a fault on `page`; each is granted up to `grant` pages.
     fn all_asked(holder: &mut Holder, page: u32, grant: u32) -> Vec<u32> {
         let mut out = Out::new();
         holder.fault(page, false, &mut AtOnce, &mut out);
@@ -332,7 +333,7 @@ mod tests {
         runs.iter().map(|run| run.count).collect()
     }
 
-    /// As well, where one run is asked for.
+    /// As `all_asked`, where exactly one run is requested.
     fn asked(holder: &mut Holder, page: u32, grant: u32) -> u32 {
         let all = all_asked(holder, page, grant);
         let [one] = all[..] else { panic!("{all:?}") };
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!(all_asked(&mut holder, 2560, 64), [64, 64, 64, 64, 64, 64, 56], "to the end of the region");
     }
 
-    /// What is asked for at a fault that writes `page`: of pages that are new, but those from `taken` on.
+    /// Requests sent at a write fault on `page`, where pages below `taken` are new.
     fn asked_to_write(holder: &mut Holder, page: u32, taken: u32) -> Vec<(Access, u32)> {
         let mut out = Out::new();
         holder.fault(page, true, &mut AtOnce, &mut out);
@@ -444,8 +445,8 @@ mod tests {
         holder.receive(1, Message::Arrive { run, state: State::Modified }, &mut AtOnce, &mut Out::new());
         holder.fault(0, false, &mut AtOnce, &mut out);
         assert!(out.is_empty(), "it is here");
-        // Another machine can: from here on it is shared. Where the system has taken it away meanwhile, it comes back
-        // alone.
+        // Another machine can share it: from here on it is Shared. When the system then takes it out of the address
+        // space, it comes back exclusive.
         holder.receive(0, Message::Yield { run, to: 1, keep: true }, &mut AtOnce, &mut Out::new());
         holder.fault(0, false, &mut AtOnce, &mut out);
         assert!(asks(&mut out));

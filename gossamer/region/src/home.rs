@@ -1,11 +1,10 @@
-//! The home of pages: which machine holds each of them, and how. A state machine without I/O: messages in, messages
-//! out.
+//! Directory of pages: the holders of each, and their states. A state machine without I/O: messages in, messages out.
 //!
 //! Invariants
 //! - H1 A page is Modified on one machine and Invalid on all others, or Shared on some, or untouched.
-//! - H2 A page that is asked for is busy until who asked says `Done`; what is asked meanwhile waits in order. So at any
-//!   time there is one change under way for a page, and the home's word is true whenever it is not busy.
-//! - H3 Bytes come from a holder that was told to yield, after all others have said that they dropped the page.
+//! - H2 A requested page is busy until the requester says `Done`; later requests wait in order. So at most one change
+//!   is under way for a page, and the directory entry is true whenever the page is not busy.
+//! - H3 Bytes come from a holder that was told to yield, after all others have confirmed that they dropped the page.
 //!
 //! `search.rs` tries all orders of messages.
 
@@ -14,14 +13,14 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::message::{Access, Grant, Message};
 use crate::page::{Homes, Run};
 
-/// Machines that a region can span: as many as a word has bits.
+/// Most machines a region can span: the bits of a word.
 pub(crate) const MACHINES_MAX: u16 = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct Entry {
-    /// Who holds it, a bit each; nobody: it is untouched.
+    /// Holders, a bit each; 0: the page is untouched.
     holders: u64,
-    /// Who gives its bytes away: one of the holders.
+    /// The holder that gives its bytes away.
     owner: u16,
     is_modified: bool,
     is_busy: bool,
@@ -34,16 +33,16 @@ struct Ask {
     access: Access,
 }
 
-/// What has to be done for an asker, the same for all pages of a run.
+/// Work that a request needs, the same for all pages of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Way {
     Nothing,
     Zeros,
-    /// The asker has the page to read; these drop it.
+    /// The requester can read the page; these machines drop it.
     Upgrade {
         drop: u64,
     },
-    /// These drop it, then `owner` yields it.
+    /// These machines drop it, then `owner` yields it.
     Fetch {
         drop: u64,
         owner: u16,
@@ -64,22 +63,22 @@ impl Way {
 struct Change {
     ask: Ask,
     way: Way,
-    /// Who has not yet said that it has dropped the pages.
+    /// Machines that have not yet confirmed the drop.
     awaited: u64,
 }
 
 /// Messages to machines.
 pub(crate) type Out = Vec<(u16, Message)>;
 
-/// One machine's part of the homes of a region.
+/// One machine's part of the directory of a region.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Home {
     homes: Homes,
     machines: u16,
     entries: Vec<Entry>,
-    /// By the first page of the run.
+    /// Changes under way, by first page of the run.
     changes: BTreeMap<u32, Change>,
-    /// By page, in the order of coming.
+    /// Waiting requests by page, in order of arrival.
     waiting: BTreeMap<u32, VecDeque<Ask>>,
 }
 
@@ -92,7 +91,7 @@ fn machines_of(bits: u64) -> impl Iterator<Item = u16> {
 }
 
 impl Home {
-    /// For a region of so many pages.
+    /// Creates the part for a region of `pages` pages.
     pub(crate) fn new(homes: Homes, machines: u16, pages: u32) -> Home {
         let last = Run::block_end(pages.saturating_sub(1)) - 1;
         let entries = vec![Entry::default(); homes.index(last, machines) + 1];
@@ -103,7 +102,7 @@ impl Home {
         &mut self.entries[self.homes.index(page, self.machines)]
     }
 
-    /// A message to this home.
+    /// Handles a message to this home.
     pub(crate) fn receive(&mut self, from: u16, message: Message, out: &mut Out) {
         match message {
             Message::Ask { run, access } => self.ask(Ask { from, run, access }, out),
@@ -121,7 +120,7 @@ impl Home {
         }
     }
 
-    /// What the asker needs for this page, which is not busy.
+    /// Returns the work that a request for this page needs; the page is not busy.
     fn way(&mut self, page: u32, from: u16, access: Access) -> Way {
         let Entry { holders, owner, is_modified, .. } = *self.entry(page);
         if holders == 0 {
@@ -140,8 +139,8 @@ impl Home {
         }
     }
 
-    /// Begins with an ask for a page that is not busy, for as many pages of its run as go the same way. To write, none
-    /// is taken from who writes it elsewhere but the first, which is needed (ST1.6).
+    /// Begins a request for a page that is not busy, for as many pages of its run as need the same work. A write
+    /// request takes from another writer only the first page, which is needed.
     fn begin(&mut self, ask: Ask, out: &mut Out) {
         let Ask { from, run, access } = ask;
         let way = self.way(run.first, from, access);
@@ -173,7 +172,7 @@ impl Home {
         }
     }
 
-    /// All who had to have dropped the pages.
+    /// Continues a change once all drops are confirmed.
     fn proceed(Change { ask, way, .. }: Change, out: &mut Out) {
         let Ask { from, run, access } = ask;
         let granted = |grant| (from, Message::Granted { run, grant });
@@ -219,7 +218,7 @@ impl Home {
         next
     }
 
-    /// What it knows of a page, and whom it waits for, for people.
+    /// Describes the directory's knowledge of a page, and the machine it waits for, in words.
     pub(crate) fn describe(&self, page: u32) -> String {
         let entry = self.entries[self.homes.index(page, self.machines)];
         let holders: Vec<String> = machines_of(entry.holders).map(|machine| machine.to_string()).collect();

@@ -1,9 +1,9 @@
 //! Memory that threads of several machines share by pages: loads and stores work as in one process, and pages travel
 //! when they are touched.
 //!
-//! A [`Region`] is at the same address on all machines. Its [`Span`]s are slices of plain values; who has one reads and
-//! writes it, wherever it runs. For code that exists and computes much for each page; for hot small objects delegate
-//! instead (`docs/region.md` of the repository).
+//! A [`Region`] is at the same address on all machines. Its [`Span`]s are slices of plain values; the owner of a span
+//! reads and writes it on whichever machine it runs. Regions suit existing code that computes much for each page;
+//! delegate small hot objects instead (`docs/region.md` of the repository).
 //!
 //! ```
 //! use gossamer_region::Region;
@@ -20,18 +20,19 @@
 //! gossamer_region::main(gsm_main, 2);
 //! ```
 //!
-//! How it works inside, in the order to read it:
+//! Inside, in the order to read it:
 //!
-//! 1. `page.rs`: pages, runs, homes; `message.rs`: what keepers say to each other
-//! 2. `home.rs`: who has which page; `holder.rs`: what one machine has; both without I/O, and `search.rs` tries every
-//!    order of messages
-//! 3. `uffd.rs`: the system's side of faults; `view.rs`: the memory of a region
-//! 4. `keeper/`: the thread of a machine that drives all of that; `linger.rs`: how it and others wait
-//! 5. `region.rs`, `span.rs`, `plain.rs`: what programs use
+//! 1. `page.rs`: pages, runs, homes; `message.rs`: the messages between page servers
+//! 2. `home.rs`: directory of the holders of each page; `holder.rs`: the pages of one machine; both without I/O, and
+//!    `search.rs` tries every order of messages
+//! 3. `uffd.rs`: page faults by userfaultfd; `view.rs`: the memory of a region
+//! 4. `keeper/`: the page server, the thread of a machine that drives all of that; `linger.rs`: adaptive spinning
+//!    before sleep
+//! 5. `region.rs`, `span.rs`, `plain.rs`: the API
 //!
 //! The design is that of STRETCH, cited as "STRETCH".
 
-// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+// `Instant + Duration` panics on large limits, so sums saturate (`deadline.rs`) in all code outside of tests.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod error;
@@ -62,10 +63,10 @@ pub use region::Region;
 pub use span::{NotAdjacent, SharedSpan, Span};
 pub use stats::Stats;
 
-/// Runs `gsm_main` as [`gossamer::main`] does, in a program whose machines have keepers, which regions need.
+/// Runs `gsm_main` as [`gossamer::main`] does, with the page servers that regions need on all machines.
 ///
-/// When it has returned, the other machines have ended, with the pages that only they had. A thread that touches such
-/// a page of a span ends the process, with a message on standard error and by SIGABRT.
+/// When it returns, the other machines have ended, with the pages that only they held. A thread that touches such a
+/// page of a span afterwards ends the process by SIGABRT, with a message on standard error.
 ///
 /// # Panics, exits
 /// As [`gossamer::main`].
@@ -75,7 +76,7 @@ pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
     with(gossamer::builder()).main(gsm_main, threads);
 }
 
-/// Has the machines of a program that is started with these settings have keepers.
+/// Returns these settings with a page server on each machine of the program.
 ///
 /// ```
 /// let settings = gossamer_region::with(gossamer::builder().stack_bytes(2 << 20));

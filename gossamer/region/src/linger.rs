@@ -1,5 +1,5 @@
-//! Waiting without sleep, where nobody else wants the core: for who waits for another thread that is about to answer. A
-//! wake-up costs 30 us and more in a virtual machine, many times what is waited for. Keepers do the same (`trust`,
+//! Adaptive spinning: waiting without sleep while no other thread wants the core, for a thread that expects an answer
+//! soon. A wake-up costs 30 us and more in a virtual machine, many times the wait. Page servers do the same (`trust`,
 //! `idle.rs`).
 
 use std::sync::OnceLock;
@@ -12,8 +12,8 @@ thread_local! {
     static CONTESTED: Contested = const { Contested::new() };
 }
 
-/// Gives the core away once, and says whether to look again what was waited for since then: not for longer than
-/// `limit`, nor where another thread computes on the core, nor under a CPU quota, which it would use up.
+/// Yields the core once, and returns whether to poll again after waiting since `since`: not for longer than `limit`,
+/// nor where another thread computes on the core, nor under a CPU quota, which spinning would use up.
 pub fn linger(since: Instant, limit: Duration) -> bool {
     static HAS_QUOTA: OnceLock<bool> = OnceLock::new();
     let now = Instant::now();

@@ -1,6 +1,6 @@
-//! For `gossamer-region-ffi`, which has threaded C programs run in regions. Not for programs.
+//! Interface for `gossamer-region-ffi`, which runs threaded C programs in regions. Not for programs.
 
-#![allow(unsafe_code)] // a promise
+#![allow(unsafe_code)] // unsafe in the signature of `over`
 
 use std::ops::Range;
 
@@ -11,22 +11,22 @@ use crate::region::Region;
 pub use crate::keeper::meet::arrive;
 pub use crate::linger::linger;
 
-/// From any thread: asks for the pages at these addresses that are not here, to read them. Does not wait: who touches
-/// them does.
+/// From any thread: requests the pages at these addresses that are not here, to read them. Does not wait; a thread that
+/// touches them does.
 pub fn prefetch(addresses: Range<usize>) {
     let keeper = gossamer::link::keeper(gossamer::rack().machine());
     trust::link::post(keeper, move |_| keeper::prefetch_at(&addresses), &[]);
 }
 
-/// Where a region begins, on all machines.
+/// Returns the address at which a region begins, on all machines.
 pub fn address(region: &Region) -> usize {
     region.address()
 }
 
-/// Makes whole pages, whatever they are now, a region on all machines; it is all zero at first.
+/// Turns whole pages, whatever they are now, into a region on all machines; it is all zero at first.
 ///
 /// # Safety
-/// The pages are mapped, and from now on nobody uses what was there.
+/// The pages are mapped, and from now on no code uses their old contents.
 ///
 /// # Errors
 /// As [`Region::new`].

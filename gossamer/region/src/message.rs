@@ -1,72 +1,72 @@
-//! What keepers say to each other about the pages of one region.
+//! Messages between page servers about the pages of one region.
 //!
-//! By pair of keepers, messages come in the order in which they were sent. In the paper: GET_PAGE_DATA is `Ask` for
-//! reading, GET_PAGE_DATA_INVALIDATE is `Ask` for writing on a page that the asker has not, SEND_INVALIDATE is `Ask`
-//! for writing on one that it has.
+//! Between each pair of page servers, messages arrive in the order in which they were sent. In the paper: GET_PAGE_DATA
+//! is `Ask` for reading, GET_PAGE_DATA_INVALIDATE is `Ask` for writing a page that the requester does not hold,
+//! SEND_INVALIDATE is `Ask` for writing one that it holds.
 
 use crate::page::Run;
 
-/// What a machine may do with a page.
+/// A machine's access to a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// Nothing.
+    /// No access.
     #[default]
     Invalid,
-    /// Read it, as others may.
+    /// Read, as others may.
     Shared,
-    /// Read and write it, alone.
+    /// Read and write, exclusively.
     Modified,
 }
 
-/// What a machine asks for pages for.
+/// Purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Access {
-    /// To read them, as others may.
+    /// Read, as others may.
     Read,
-    /// To write them.
+    /// Write.
     Write,
-    /// To read them, where pages cannot come to be read only: so nobody else may have them.
+    /// Read, where pages cannot be mapped read-only: no other machine may have them.
     Alone,
-    /// To write them, but only if nobody has touched them.
+    /// Write, but only if the pages are untouched.
     New,
 }
 
 impl Access {
-    /// Whether nobody else has the pages then.
+    /// Whether the requester then holds the pages exclusively.
     pub(crate) fn is_exclusive(self) -> bool {
         self != Access::Read
     }
 }
 
-/// What is granted without bytes of a holder.
+/// Grant that needs no bytes of a holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Grant {
-    /// The asker has it already; or wanted it only if new, which it is not.
+    /// The requester has the page already, or wanted it only if untouched, which it is not.
     Nothing,
-    /// Nobody had the pages before: they are zeros, and the asker's alone.
+    /// The pages were untouched: they are zeros, and the requester's alone.
     Zeros,
-    /// All others have dropped the pages that the asker has.
+    /// All other machines have dropped the pages, which the requester holds.
     Upgrade,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Message {
-    /// To the home: the first page of the run is wanted, the others would be welcome.
+    /// To the home: requests the first page of the run, and the others if possible.
     Ask { run: Run, access: Access },
-    /// The home to a holder: drop these pages, and say so.
+    /// From the home to a holder: drop these pages, and confirm.
     Drop { run: Run },
-    /// To the home: they are dropped.
+    /// To the home: confirms a drop.
     Dropped { run: Run },
-    /// The home to a holder: `to` gets these pages; keep them to read, or not.
+    /// From the home to a holder: give these pages to `to`; with `keep`, keep them to read.
     Yield { run: Run, to: u16, keep: bool },
-    /// A holder to who asked: these pages may be fetched from here, for this state.
+    /// From a holder to the requester: these pages may be fetched from here, for this state.
     Arrive { run: Run, state: State },
-    /// The home to who asked.
+    /// From the home to the requester.
     Granted { run: Run, grant: Grant },
-    /// To the home: what was asked for is there. The pages may be asked for again.
+    /// To the home: the request is complete. The pages may be requested again.
     Done { run: Run },
 }
 
@@ -86,7 +86,7 @@ impl Message {
         }
     }
 
-    /// With the region that it is about.
+    /// Encodes it with its region.
     pub(crate) fn encode(self, region: u32) -> [u8; MESSAGE_BYTES] {
         let (kind, small, machine) = match self {
             Message::Ask { access, .. } => (0, access as u8, 0),
@@ -108,7 +108,7 @@ impl Message {
         bytes
     }
 
-    /// The inverse of `encode`; none where the bytes are no message.
+    /// Decodes; None where the bytes are no message.
     pub(crate) fn decode(bytes: &[u8]) -> Option<(u32, Message)> {
         let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);

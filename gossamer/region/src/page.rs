@@ -1,13 +1,13 @@
-//! Pages of a region, by number; and runs of them, which travel together.
+//! Pages of a region by number, and runs of pages, which travel together.
 
 use std::ops::Range;
 
-/// Bytes of a page: what one fault brings at least.
+/// Bytes of a page: the least that one fault brings.
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// Pages of a block, which has one home. A run lies in one block.
+/// Pages of a block. A block has one home, and a run lies in one block.
 pub(crate) const BLOCK_PAGES: u32 = 64;
 
-/// Pages of a region that follow each other, in one block.
+/// Consecutive pages of a region, in one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Run {
     pub(crate) first: u32,
@@ -23,18 +23,18 @@ impl Run {
         self.first..self.first + self.count
     }
 
-    /// Where its bytes are in the region.
+    /// Returns its range of bytes in the region.
     pub(crate) fn bytes(self) -> Range<usize> {
         self.first as usize * PAGE_BYTES..(self.first + self.count) as usize * PAGE_BYTES
     }
 
-    /// The end of the block in which `page` lies.
+    /// Returns the end of the block that contains `page`.
     pub(crate) fn block_end(page: u32) -> u32 {
         page - page % BLOCK_PAGES + BLOCK_PAGES
     }
 }
 
-/// Where the homes of a region's pages are: the machines that know who holds which page.
+/// Placement of the homes of a region's pages: the machines that know the holders of each page.
 ///
 /// ```
 /// use gossamer_region::{Homes, Region};
@@ -45,12 +45,12 @@ pub enum Homes {
     /// In blocks of 64 pages over all machines.
     #[default]
     Spread,
-    /// All at one machine, the central server of STRETCH.
+    /// All at one machine, as the central server of STRETCH.
     At(u16),
 }
 
 impl Homes {
-    /// The home of a page, among so many machines.
+    /// Returns the home of a page among this many machines.
     pub(crate) fn of(self, page: u32, machines: u16) -> u16 {
         match self {
             Homes::Spread => (page / BLOCK_PAGES % u32::from(machines)) as u16,
@@ -58,7 +58,7 @@ impl Homes {
         }
     }
 
-    /// Where a page is in the table of its home.
+    /// Returns the index of a page in the table of its home.
     pub(crate) fn index(self, page: u32, machines: u16) -> usize {
         match self {
             Homes::Spread => (page / BLOCK_PAGES / u32::from(machines) * BLOCK_PAGES + page % BLOCK_PAGES) as usize,

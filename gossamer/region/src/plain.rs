@@ -1,15 +1,15 @@
-//! What may lie in a region.
+//! Values that may lie in a region.
 
 use gossamer::NoRef;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::page::PAGE_BYTES;
 
-/// What may lie in a region: values that any bytes are one of, and that mean the same on every machine. Numbers,
-/// atomics, arrays of them, and structs of these that derive zerocopy's `FromBytes` and `IntoBytes`. No references or
-/// pointers, no `bool`, no `char`.
+/// Values that may lie in a region: any bytes are a valid value, and mean the same on every machine. Numbers, atomics,
+/// arrays of them, and structs of these that derive zerocopy's `FromBytes` and `IntoBytes`. No references or pointers,
+/// no `bool`, no `char`.
 ///
-/// It is implemented for all that fits; nothing needs to be written.
+/// It is implemented for all types that fit; there is nothing to write.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -39,7 +39,7 @@ use crate::page::PAGE_BYTES;
     note = "derive zerocopy's `FromBytes` and `IntoBytes` for a struct of your own, with `#[repr(C)]`"
 )]
 pub trait Plain: FromBytes + IntoBytes + NoRef + Send + Sized + 'static {
-    /// Holds at compile time that spans can be made of it.
+    /// Checks at compile time that spans of this type can exist.
     #[doc(hidden)]
     const FITS: () = {
         assert!(size_of::<Self>() > 0, "what lies in a region has one byte at least");
@@ -47,6 +47,6 @@ pub trait Plain: FromBytes + IntoBytes + NoRef + Send + Sized + 'static {
     };
 }
 
-// So that what is refused is refused in the words above.
+// Keeps the errors in the words above.
 #[diagnostic::do_not_recommend]
 impl<T: FromBytes + IntoBytes + NoRef + Send + 'static> Plain for T {}

@@ -1,4 +1,4 @@
-//! Regions: made on all machines at one address, and divided into spans.
+//! Regions: made at one address on all machines, and divided into spans.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -16,7 +16,7 @@ use crate::span::Span;
 use crate::stats::Stats;
 use crate::view::{Place, Reserved};
 
-/// Where regions may begin, one after the other: addresses that neither the system nor sanitizers give away by
+/// Start addresses of the windows in which regions lie: neither the system nor sanitizers give away addresses there by
 /// themselves.
 const WINDOWS: Range<usize> = 0x2000_0000_0000..0x5000_0000_0000;
 const WINDOW_BYTES: usize = 0x0200_0000_0000;
@@ -24,10 +24,10 @@ const WINDOW_BYTES: usize = 0x0200_0000_0000;
 /// Memory at one address on all machines of the program.
 ///
 /// Loads, stores and atomics on its bytes do what they do in one process, in the same order; pages of 4 KiB travel when
-/// they are touched. So it is for code that exists and computes much for each page that it touches. Small objects that
+/// they are touched. So it suits existing code that computes much for each page that it touches. Small objects that
 /// many threads change are better delegated to.
 ///
-/// The bytes are reached by [`Span`]s of it. A region stays until the program ends, as what its spans refer to does.
+/// Its bytes are reached by [`Span`]s. A region stays until the program ends, as the memory of its spans does.
 ///
 /// ```
 /// use gossamer_region::{Region, Span};
@@ -64,18 +64,18 @@ pub struct Region {
     number: u32,
     address: usize,
     bytes: usize,
-    /// Bytes that spans have, from its start.
+    /// Bytes of its spans, from its start.
     used: Trust<usize>,
 }
 
-/// What regions of a program that is one process have: their number, and bytes.
+/// Number and bytes of the regions of a program that is one process.
 static ALONE: Mutex<(u32, usize)> = Mutex::new((0, 0));
 
 impl Region {
-    /// Makes a region of at least so many bytes, rounded up to 64 KiB. It takes memory where it is touched only.
+    /// Makes a region of at least this many bytes, rounded up to 64 KiB. It takes memory only where it is touched.
     ///
     /// # Errors
-    /// [`Error`]: no bytes or too many, more than 64 machines, no free address, a system without userfaultfd or that does not allow it.
+    /// [`Error`]: no bytes or too many, more than 64 machines, no free address, or a system that lacks userfaultfd or does not allow it.
     ///
     /// # Panics
     /// Outside of [`main`](crate::main); in delegated closures and callbacks, where nothing may wait.
@@ -85,10 +85,10 @@ impl Region {
         Region::with_homes(bytes, Homes::default())
     }
 
-    /// As [`new`](Self::new), with homes of one's own choice.
+    /// As [`new`](Self::new), with a chosen placement of homes.
     ///
     /// # Errors
-    /// Those of [`new`](Self::new), and [`Error::Machines`] where there is no such home.
+    /// Those of [`new`](Self::new), and [`Error::Machines`] where the home does not exist.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -117,7 +117,7 @@ impl Region {
         Ok(Region { number, address, bytes: bytes_given, used: gossamer::entrust(0) })
     }
 
-    /// A region in the place of these pages.
+    /// Makes a region that replaces these pages.
     pub(crate) fn over(pages: Range<usize>) -> Result<Region, Error> {
         let (bytes, address) = (pages.len(), pages.start);
         let machines = gossamer::rack().machines().len() as u16;
@@ -177,13 +177,13 @@ impl Region {
         Err(failed.map_or(Error::NoKeepers, |(_, error)| error))
     }
 
-    /// A number, and where it lies in the shares.
+    /// Returns a number for a region, and its offset in the shares.
     fn give(bytes: usize) -> Result<(u32, usize), Error> {
         let given = on(0, move || keeper::give(bytes.next_multiple_of(SHARE_UNIT_BYTES)));
         given.map_err(|taken| Error::Bytes { bytes, taken, most: BYTES_MAX })
     }
 
-    /// Maps it on all machines, or on none; then, which one could not.
+    /// Maps it on all machines, or on none; the error names the machine that failed.
     fn map(number: u32, offset: usize, machines: u16, place: &Place, homes: Homes) -> Result<(), (u16, Failure)> {
         let bytes = place.range().len();
         for machine in 0..machines {
@@ -198,7 +198,7 @@ impl Region {
         })
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     ///
     /// ```
     /// let bytes = || gossamer_region::Region::new(100).unwrap().bytes();
@@ -208,10 +208,9 @@ impl Region {
         self.bytes
     }
 
-    /// The next `len` elements of the region, all zero, for one owner. It begins on a page, so spans do not share
-    /// pages. Waits for the worker that counts.
+    /// Returns the next `len` elements of the region, all zero, for one owner. A span begins on a page, so spans do not
+    /// share pages. Waits for the worker that holds the count of used bytes.
     ///
-    /// # Panics
     /// Where the region has no room for it, with the text of [`try_span`](Self::try_span)'s error; in delegated
     /// closures and callbacks.
     ///
@@ -253,8 +252,8 @@ impl Region {
         Ok(Span::new(self.address + start, len))
     }
 
-    /// Asks for what of these bytes of the region is not on the calling machine, to read it. Does not wait: who touches
-    /// them does. What is outside of the region is left out.
+    /// Requests, to read, those pages of these bytes of the region that are not on the calling machine. Does not wait;
+    /// a thread that touches them does. Bytes outside of the region are ignored.
     ///
     /// ```
     /// gossamer_region::main(
@@ -273,7 +272,7 @@ impl Region {
         }
     }
 
-    /// What all regions of the program have done, on all machines. Waits for their keepers.
+    /// Returns the counters of all regions of the program, over all machines. Waits for their page servers.
     ///
     /// # Panics
     /// In delegated closures and callbacks.
@@ -288,8 +287,8 @@ impl Region {
         }
     }
 
-    /// The pages that were asked for most often, the hottest first: where each begins in the region, and how often. At
-    /// most 32. Waits for the keepers. What several machines write in turns is found so.
+    /// Returns the most requested pages, hottest first: the offset of each in the region, and its number of requests.
+    /// At most 32. Waits for the page servers. Shows the pages that several machines write in turns.
     ///
     /// # Panics
     /// In delegated closures and callbacks.
@@ -320,7 +319,7 @@ impl Region {
     }
 }
 
-/// Has a keeper do something.
+/// Runs a function on a machine's page server.
 fn on<R, F>(machine: u16, f: F) -> R
 where
     R: gossamer::NoRef + Send + 'static,

@@ -1,10 +1,10 @@
-//! All orders in which messages, faults and fetches of a few machines can come, tried one by one: `home` and `holder`
-//! as they are, over pages that remember which bytes they have.
+//! Search through all orders in which messages, faults and fetches of a few machines can come: the real `home` and
+//! `holder`, over pages that remember which bytes they hold.
 //!
-//! What must hold: a page that one machine may write no other has (H1); who reads sees what was written last (ST1.9);
-//! whoever faults goes on in the end.
+//! Checked: a page that one machine may write is on no other (H1); a reader sees the last bytes written; every fault
+//! ends.
 //!
-//! Not here: more pages and accesses than can be tried in all orders, over a network that is late (`simulated.rs`).
+//! Not here: more pages and accesses than all orders can cover, over a network with delays (`simulated.rs`).
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,12 +20,12 @@ const PAGES: u32 = 2;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Memory {
     access: [State; PAGES as usize],
-    /// How often the page had been written when these bytes came.
+    /// Number of writes to the page before these bytes arrived.
     bytes: [u8; PAGES as usize],
     fetches: Vec<(Run, u16, State)>,
-    /// Where pages cannot be installed to be read only.
+    /// Pages cannot be installed read-only, as on kernels before 6.4.
     is_old: bool,
-    /// Pages whose waiting threads go on.
+    /// Pages with waiters that resume.
     woken: Vec<u32>,
 }
 
@@ -33,7 +33,7 @@ impl Pages for Memory {
     fn install(&mut self, run: Run, state: State) {
         assert!(!self.is_old || state != State::Shared, "an old machine has asked to read");
         for page in run.pages() {
-            // What is there stays as it is (EEXIST).
+            // Pages that are there stay as they are (EEXIST).
             if self.access[page as usize] == State::Invalid {
                 self.access[page as usize] = state;
             }
@@ -50,7 +50,7 @@ impl Pages for Memory {
         let is_gone = run.pages().any(|page| self.access[page as usize] == State::Invalid);
         let is_refused = self.is_old && state == State::Shared && is_gone;
         if !is_refused {
-            // What is there stays; else it is not Shared, or may be installed so.
+            // Pages that are there stay; others are not Shared, or may be installed so.
             match is_gone {
                 true => self.install(run, state),
                 false => self.woken.extend(run.pages()),
@@ -84,9 +84,9 @@ impl Pages for Memory {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Thread {
     machine: u16,
-    /// What it has still to do: reads, and writes (true), of whatever page.
+    /// Accesses left: reads, and writes (true), of any page.
     accesses: VecDeque<bool>,
-    /// Where it stands still, and whether to write.
+    /// The page at which it waits, and whether to write.
     waits: Option<(u32, bool)>,
     /// The system has stopped it there.
     is_stopped: bool,
@@ -98,14 +98,14 @@ struct World {
     holders: Vec<Holder>,
     memories: Vec<Memory>,
     threads: Vec<Thread>,
-    /// Faults that the keeper of a machine has not yet seen. The page may be there by then.
+    /// Faults that a machine's page server has not yet seen. The page may have arrived by then.
     faults: Vec<(u16, u32, bool)>,
-    /// By sender and receiver.
+    /// Messages under way, by sender and receiver.
     under_way: Vec<Vec<VecDeque<Message>>>,
-    /// How often each page has been written.
+    /// Number of writes to each page.
     written: [u8; PAGES as usize],
     has_prefetched: bool,
-    /// Machines that will ask for all pages, if they are new.
+    /// Machines that will request all pages if untouched.
     want_new: Vec<u16>,
     /// Pages that threads touch.
     pages: u32,
@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Sends, and does at once what a machine sends itself, as keepers do.
+    /// Sends; handles at once the messages that a machine sends itself, as page servers do.
     fn send(&mut self, from: u16, out: Out) {
         for (to, message) in out {
             if to == from {
@@ -157,12 +157,12 @@ impl World {
         self.wake(at);
     }
 
-    /// Threads whose pages were installed try again.
+    /// Lets the waiters for installed pages try again.
     fn wake(&mut self, machine: u16) {
         let woken = std::mem::take(&mut self.memories[usize::from(machine)].woken);
         for thread in self.threads.iter_mut().filter(|thread| thread.machine == machine) {
             if thread.waits.is_some_and(|(page, _)| woken.contains(&page)) {
-                thread.is_stopped = false; // it faults again, or not
+                thread.is_stopped = false; // it may fault again
             }
         }
     }
@@ -172,7 +172,7 @@ impl World {
         access == State::Modified || (access == State::Shared && !write)
     }
 
-    /// The thread reads or writes, or is stopped.
+    /// Performs a thread's access, or stops the thread.
     fn try_to(&mut self, thread: usize, page: u32, write: bool) {
         let machine = self.threads[thread].machine;
         if self.may_access(machine, page, write) {
@@ -206,7 +206,7 @@ impl World {
         self.threads[thread].accesses.pop_front();
     }
 
-    /// All that can be next.
+    /// Returns all possible next worlds.
     fn next(&self) -> Vec<World> {
         let mut all = vec![];
         let mut push = |change: &mut dyn FnMut(&mut World)| {
@@ -287,7 +287,7 @@ impl World {
     }
 }
 
-/// How many worlds there are.
+/// Searches from this world; returns the number of worlds.
 fn search(first: World) -> usize {
     let mut seen = HashSet::from([first.fingerprint()]);
     let mut open = vec![first];
@@ -307,12 +307,12 @@ fn search(first: World) -> usize {
 const READ: bool = false;
 const WRITE: bool = true;
 
-/// Searches what these threads, each on a machine, may do in whatever order.
+/// Searches all orders of these threads' accesses, each thread on a machine.
 fn search_all(machines: u16, pages: u32, homes: Homes, programs: &[&[(u16, &[bool])]]) {
     search_with_old(&[], machines, pages, homes, programs);
 }
 
-/// The same, where some machines have old kernels.
+/// As `search_all`, where some machines have old kernels.
 fn search_with_old(old: &[u16], machines: u16, pages: u32, homes: Homes, programs: &[&[(u16, &[bool])]]) {
     for program in programs {
         let mut first = World::new(machines, pages, program, homes);

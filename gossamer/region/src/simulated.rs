@@ -1,13 +1,12 @@
-//! The protocol over the simulated network (`comm::sim`): `home`, `holder` and the bytes of messages as they are, on
-//! machines that are threads of one process. Messages are late, those of different pairs overtake one another, each
-//! pair has room for a few, machines are cut off for a while, and one dies.
+//! The protocol over the simulated network (`comm::sim`): the real `home`, `holder` and message encoding, on machines
+//! that are threads of one process. Messages are late, those of different pairs overtake one another, each pair has
+//! room for a few, machines are cut off for a while, and one dies.
 //!
-//! Beside `search.rs`, which tries all orders of a few accesses to two pages: here are thousands to many blocks, with
-//! streams and runs of all lengths, and bytes of pages that come by reads of the holder's share. A page is a few words:
+//! `search.rs` tries all orders of a few accesses to two pages. Here are thousands of accesses to many blocks, with
+//! streams and runs of all lengths, and with bytes that arrive by reads of the holder's share. A page is a few words:
 //! address spaces, of which a process has one, are not part of it.
 //!
-//! What must hold, at each access: who writes is alone; who reads finds all words as they were written last. And all
-//! accesses come to an end.
+//! Checked at each access: a writer is alone; a reader finds all words as they were last written. All accesses end.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -28,7 +27,7 @@ const MACHINES: u16 = 3;
 /// Four blocks, the last one in part.
 const PAGES: u32 = 3 * 64 + 40;
 const PAGE_WORDS: usize = 4;
-/// Of each machine.
+/// Threads of each machine.
 const THREADS: usize = 2;
 const ACCESSES: u32 = 2000;
 /// Messages that a pair has room for.
@@ -36,8 +35,8 @@ const ROOM: u64 = 4;
 const SHARE: ShareId = ShareId(0);
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a machine's region has for each peer: slots of a message and its number, and how many of the own messages the
-/// peer has taken.
+/// Layout of a machine's region for each peer: slots of a message and its number, and the count of this machine's
+/// messages that the peer has taken.
 const SLOT_BYTES: usize = MESSAGE_BYTES + WORD_BYTES;
 const TAKEN: usize = ROOM as usize * SLOT_BYTES;
 const OF_PEER: usize = TAKEN + WORD_BYTES;
@@ -51,11 +50,11 @@ fn next(random: &mut u64) -> u32 {
     (*random >> 33) as u32
 }
 
-/// What somebody knows who sees all machines.
+/// Global state, as an observer of all machines knows it.
 struct Truth {
-    /// How often each page was written.
+    /// Number of writes to each page.
     written: [u64; PAGES as usize],
-    /// By machine.
+    /// Access by machine and page.
     access: [[State; PAGES as usize]; MACHINES as usize],
 }
 
@@ -82,7 +81,7 @@ impl Memory {
 
 impl Pages for Memory {
     fn install(&mut self, run: Run, state: State) {
-        // What is there stays as it is (EEXIST).
+        // Pages that are there stay as they are (EEXIST).
         self.set(run, |access| if access == State::Invalid { state } else { access });
         self.woken.extend(run.pages());
     }
@@ -119,20 +118,20 @@ impl Pages for Memory {
     }
 }
 
-/// A thread of a machine: what it is about to do, and how often it will.
+/// A thread of a machine: its next access, and the number left.
 struct Thread {
     random: u64,
     left: u32,
     page: u32,
-    /// Where it goes on.
+    /// The page where sequential access continues.
     next: u32,
     write: bool,
     is_stopped: bool,
 }
 
 impl Thread {
-    /// Mostly it goes on to the next page, to read for a while and to write for a while; now and then it goes to one of
-    /// a few that are hot.
+    /// Chooses the next access: mostly the next page, to read for a while and to write for a while; now and then one of
+    /// a few hot pages.
     fn choose(&mut self) {
         match next(&mut self.random) % 64 {
             jump @ 0..=1 => (self.next, self.write) = (next(&mut self.random) % PAGES, jump == 1),
@@ -143,7 +142,7 @@ impl Thread {
     }
 }
 
-/// What a pair has under way.
+/// State of one pair of machines.
 struct Peer {
     connection: Box<dyn Connection>,
     waiting: VecDeque<[u8; MESSAGE_BYTES]>,
@@ -151,7 +150,7 @@ struct Peer {
     received: u64,
 }
 
-/// How often what was granted.
+/// Counts of grants by kind.
 #[derive(Debug, Default)]
 struct Counts {
     zeros: u32,
@@ -168,7 +167,7 @@ struct Machine {
     memory: Memory,
     threads: Vec<Thread>,
     faults: Vec<(u32, bool)>,
-    /// By machine; the own place is empty.
+    /// Peers by machine; the own place is empty.
     peers: Vec<Option<Peer>>,
     reads: Vec<(Ticket, Run, u16, State)>,
     counts: Counts,
@@ -206,12 +205,12 @@ impl Machine {
         }
     }
 
-    /// Nothing is left to do, and nothing that was asked for is under way.
+    /// Whether no access is left and no request is under way.
     fn is_done(&self) -> bool {
         self.threads.iter().all(|thread| thread.left == 0) && (0..PAGES).all(|page| !self.holder.is_asked(page))
     }
 
-    /// Does what comes of a fault or a message, as far as it concerns this machine, and has the rest wait for room.
+    /// Handles the messages of a fault or a message that are for this machine; queues the others until there is room.
     fn settle(&mut self, mut out: Out) {
         let mut own = VecDeque::new();
         loop {
@@ -235,7 +234,7 @@ impl Machine {
             .iter_mut()
             .filter(|thread| woken.contains(&thread.page))
             .for_each(|thread| thread.is_stopped = false);
-        // At once: else a page might be gone again, for what keepers hold it is not here.
+        // At once: the page may be gone otherwise, since the hold time of page servers is not simulated.
         (0..THREADS).for_each(|thread| self.go_on(thread));
     }
 
@@ -257,7 +256,7 @@ impl Machine {
         }
     }
 
-    /// What a thread does until it stands still, for a few accesses.
+    /// Performs a few accesses of a thread, until it faults.
     fn go_on(&mut self, thread: usize) {
         let Thread { left, is_stopped, .. } = self.threads[thread];
         if is_stopped {
@@ -274,7 +273,7 @@ impl Machine {
         }
     }
 
-    /// Whether the machine may; then it does.
+    /// Performs an access if the machine may; returns whether it may.
     fn access(&mut self, page: u32, write: bool) -> bool {
         let (at, mut truth) = (page as usize, lock(&self.memory.truth));
         let is_allowed = match truth.access[usize::from(self.own)][at] {
@@ -299,8 +298,8 @@ impl Machine {
         true
     }
 
-    /// Takes one message of each peer, what was read, and faults; sends what there is room for. Whether somebody has
-    /// died.
+    /// Takes one message of each peer, completed reads, and faults; sends as many messages as there is room for.
+    /// Returns whether a peer has died.
     fn turn(&mut self) -> bool {
         for from in 0..MACHINES {
             if let Some(message) = self.take(from) {
@@ -343,7 +342,7 @@ impl Machine {
         dead(self)
     }
 
-    /// The next message of a peer.
+    /// Takes the next message of a peer.
     fn take(&mut self, from: u16) -> Option<Message> {
         let peer = self.peers[usize::from(from)].as_mut()?;
         let slot = usize::from(from) * OF_PEER + (peer.received % ROOM) as usize * SLOT_BYTES;
@@ -375,8 +374,8 @@ impl Machine {
     }
 }
 
-/// Runs all machines, each with what `beside` does after each turn, until all are done, `beside` says that this one is,
-/// or another has died.
+/// Runs all machines, and calls `beside` after each turn, until all are done, `beside` says that its machine is, or
+/// another has died.
 fn run(seed: u64, homes: Homes, beside: impl Fn(&Network, &Machine, u64) -> bool + Sync) -> Vec<(Counts, bool)> {
     let network = Network::new(MACHINES, Conditions { seed, silence: LIMIT, ..Conditions::default() }).unwrap();
     let pages = [State::Invalid; PAGES as usize];

@@ -1,7 +1,7 @@
-//! Parts of a region, by which its bytes are reached.
+//! Spans: parts of a region, through which its bytes are reached.
 //!
-//! Invariant: the bytes of two spans do not overlap, and those of a shared span are of no other. Spans come from
-//! `Region::span`, `split` and `join` alone; they travel as they are, for their address means the same on every
+//! Invariant: the bytes of two spans do not overlap, and those of a shared span belong to no other. Only
+//! `Region::span`, `split` and `join` make spans; they travel as they are, since their address means the same on every
 //! machine.
 
 #![allow(unsafe_code)]
@@ -13,8 +13,8 @@ use std::{ptr, slice};
 
 use crate::plain::Plain;
 
-/// Elements of a region for one owner, who reads and writes them as a slice, on whatever machine it is. It travels in
-/// closures and as the result of fibers; the bytes stay where they are until they are touched.
+/// Elements of a region for one owner, which reads and writes them as a slice on whichever machine it runs. A span
+/// travels in closures and as the result of fibers; its bytes stay where they are until they are touched.
 ///
 /// Example: at [`Region`](crate::Region).
 pub struct Span<T: Plain> {
@@ -23,7 +23,7 @@ pub struct Span<T: Plain> {
     elements: PhantomData<T>,
 }
 
-/// Elements of a region that all may read, and change as far as `&T` can be changed: atomics.
+/// Elements of a region that all may read, and change as far as `&T` allows: atomics.
 ///
 /// Example: at [`Plain`].
 pub struct SharedSpan<T: Plain + Sync> {
@@ -33,12 +33,12 @@ pub struct SharedSpan<T: Plain + Sync> {
 }
 
 impl<T: Plain> Span<T> {
-    /// The caller vouches for the invariant above.
+    /// The caller guarantees the invariant above.
     pub(crate) fn new(address: usize, len: usize) -> Span<T> {
         Span { address, len, elements: PhantomData }
     }
 
-    /// From here on nobody writes it (but for atomics), and all may read it.
+    /// Ends writing (but for atomics), and lets all read.
     ///
     /// Example: at [`Region`](crate::Region).
     pub fn share(self) -> SharedSpan<T>
@@ -48,8 +48,8 @@ impl<T: Plain> Span<T> {
         SharedSpan { address: self.address, len: self.len, elements: PhantomData }
     }
 
-    /// Divides it into so many parts, whose lengths differ by one at most. Two neighbours may share a page, which
-    /// travels between who writes them; where that costs, have parts that begin on pages: a
+    /// Divides it into this many parts, whose lengths differ by one at most. Two neighbours may share a page, which
+    /// travels between their writers; where that is too slow, make parts that begin on pages: a
     /// [`span`](crate::Region::span) each.
     ///
     /// # Panics
@@ -96,10 +96,10 @@ impl<T: Plain> Span<T> {
         (Span::new(address, mid), Span::new(address + mid * size_of::<T>(), len - mid))
     }
 
-    /// One span of parts that follow each other, in whatever order they come.
+    /// Joins adjacent parts, given in any order, into one span.
     ///
     /// # Errors
-    /// [`NotAdjacent`], with the parts, where something is missing between them.
+    /// [`NotAdjacent`], with the parts, where there is a gap between them, or no part.
     ///
     /// Example: at [`Region`](crate::Region).
     pub fn join(parts: impl IntoIterator<Item = Span<T>>) -> Result<Span<T>, NotAdjacent<T>> {
@@ -112,14 +112,14 @@ impl<T: Plain> Span<T> {
         Ok(Span::new(parts[0].address, parts.iter().map(Span::len).sum()))
     }
 
-    /// How many elements it has. Touches none of them.
+    /// Returns the number of elements. Touches none of them.
     ///
     /// Example: at [`split`](Self::split).
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether it has no elements.
     ///
     /// ```
     /// gossamer_region::main(|| assert!(gossamer_region::Region::new(1).unwrap().span::<u8>(0).is_empty()), 1);
@@ -129,7 +129,7 @@ impl<T: Plain> Span<T> {
     }
 }
 
-/// Where the elements are, in this process.
+/// Returns a pointer to the elements in this process.
 fn pointer<T>(address: usize) -> *mut T {
     ptr::with_exposed_provenance_mut(address)
 }
@@ -138,8 +138,8 @@ impl<T: Plain> Deref for Span<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: mapped until the process ends, and of this span alone; aligned, for a region begins on a page; any
-        // bytes are a `T`.
+        // SAFETY: mapped until the process ends, and of this span alone (the invariant above); aligned, since a region
+        // begins on a page; any bytes are a `T`.
         unsafe { slice::from_raw_parts(pointer(self.address), self.len) }
     }
 }
@@ -155,7 +155,7 @@ impl<T: Plain + Sync> Deref for SharedSpan<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: as for `Span`; nobody writes the bytes but through `&T`.
+        // SAFETY: as for `Span`; the bytes are written only through `&T`.
         unsafe { slice::from_raw_parts(pointer(self.address), self.len) }
     }
 }
@@ -180,7 +180,7 @@ impl<T: Plain + Sync> fmt::Debug for SharedSpan<T> {
     }
 }
 
-/// The parts that were to be joined do not follow each other: here they are again, by address.
+/// Error of [`Span::join`]: the parts are not adjacent. Gives them back, by address.
 pub struct NotAdjacent<T: Plain> {
     /// The parts.
     pub parts: Vec<Span<T>>,

@@ -1,8 +1,8 @@
-//! What regions have done: counters that each keeper alone writes.
+//! Counters of regions. Only a machine's page server writes them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A count that one thread writes.
+/// A counter with one writing thread.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -11,7 +11,7 @@ impl Counter {
         Counter(AtomicU64::new(0))
     }
 
-    /// Only on the keeper.
+    /// Only on the page server.
     pub(crate) fn add(&self, count: u64) {
         // Relaxed: it orders nothing.
         self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
@@ -22,7 +22,7 @@ impl Counter {
     }
 }
 
-/// Of this machine.
+/// Counters of this machine.
 #[derive(Debug)]
 pub(crate) struct Counters {
     pub(crate) reads: Counter,
@@ -52,7 +52,7 @@ pub(crate) static COUNTERS: Counters = Counters {
     waited_ns: Counter::new(),
 };
 
-/// What the regions of a program have done since its start, on all machines together.
+/// Counters of all regions of a program since its start, over all machines.
 ///
 /// ```
 /// gossamer_region::main(
@@ -73,28 +73,28 @@ pub struct Stats {
     pub reads: u64,
     /// Faults of threads that write.
     pub writes: u64,
-    /// Of these, faults on pages that were there, or under way, when the keeper looked.
+    /// Of these, faults on pages that were already there, or under way, when the page server looked.
     pub late: u64,
-    /// Runs of pages that were asked for and came; a fault or a prefetch leads to one or none.
+    /// Runs of pages that were requested and came; a fault or a prefetch leads to one or none.
     pub runs: u64,
-    /// Pages whose bytes came from another machine.
+    /// Pages fetched from another machine.
     pub fetched: u64,
-    /// Pages that nobody had touched before.
+    /// Pages that were untouched before.
     pub zeros: u64,
-    /// Pages that could be read and became writable.
+    /// Read-only pages that became writable.
     pub upgrades: u64,
-    /// Pages that were given up because another machine wrote them.
+    /// Pages given up because another machine wrote them.
     pub dropped: u64,
-    /// Pages whose bytes went to another machine.
+    /// Pages that another machine fetched from here.
     pub yielded: u64,
-    /// Runs that were kept for a while because they had just come ([`HOLD`](crate::HOLD)).
+    /// Runs kept for a while because they had just arrived ([`HOLD`](crate::HOLD)).
     pub held: u64,
-    /// Nanoseconds from the keepers' first sight of faults until their pages were there, one by one.
+    /// Nanoseconds from the page servers' first sight of each fault until its page was there, summed.
     pub waited_ns: u64,
 }
 
 impl Stats {
-    /// Those of this machine.
+    /// Returns the counters of this machine.
     pub(crate) fn here() -> Stats {
         let of = Counter::get;
         Stats {

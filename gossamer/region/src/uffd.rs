@@ -1,7 +1,7 @@
-//! The system's side of page faults: userfaultfd(2), as much of it as regions use.
+//! Page faults in user space: the part of userfaultfd(2) that regions use.
 //!
-//! One descriptor a process, never closed: were it closed before the views are unmapped, threads would read whatever
-//! lies there. Needs Linux 5.19. Before 6.4 (`UFFDIO_CONTINUE_MODE_WP`) pages can only come writable: `can_share`.
+//! One descriptor per process, never closed: closing it before the views are unmapped would let threads read whatever
+//! lies there. Needs Linux 5.19. Before 6.4 (`UFFDIO_CONTINUE_MODE_WP`) pages can only be mapped writable: `can_share`.
 
 #![allow(unsafe_code)]
 
@@ -24,14 +24,14 @@ const FEATURE_THREAD_ID: u64 = 1 << 8;
 const FEATURE_MINOR_SHMEM: u64 = 1 << 10;
 const FEATURE_EXACT_ADDRESS: u64 = 1 << 11;
 const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
-/// It came with Linux 6.4, as `CONTINUE_MODE_WP` did, which has no bit of its own.
+/// Came with Linux 6.4, as `CONTINUE_MODE_WP` did, which has no bit of its own.
 const FEATURE_WP_UNPOPULATED: u64 = 1 << 13;
 const FEATURES: u64 = FEATURE_PAGEFAULT_FLAG_WP
     | FEATURE_THREAD_ID
     | FEATURE_MINOR_SHMEM
     | FEATURE_EXACT_ADDRESS
     | FEATURE_WP_HUGETLBFS_SHMEM;
-/// Set by tests: as if the kernel were one before 6.4.
+/// Set by tests: behaves as a kernel before 6.4.
 const OLD_KERNEL: &str = "GOSSAMER_REGION_OLD_KERNEL";
 const REGISTER_MODES: u64 = 1 /* MISSING */ | 2 /* WP */ | 4 /* MINOR */;
 const CONTINUE: Opcode = opcode::read_write::<Fill>(GROUP, 7);
@@ -89,7 +89,7 @@ struct Event {
 
 const _: () = assert!(size_of::<Event>() == 32 && size_of::<Fill>() == 32 && size_of::<Register>() == 32);
 
-/// A thread stands still.
+/// A page fault; its thread waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) address: usize,
@@ -98,7 +98,7 @@ pub(crate) struct Fault {
     pub(crate) thread: u32,
 }
 
-/// The descriptor.
+/// The userfaultfd descriptor.
 #[derive(Debug)]
 pub(crate) struct Uffd {
     file: File,
@@ -112,7 +112,7 @@ impl Span {
 }
 
 impl Uffd {
-    /// Opens it, and asks for what regions need, and for what makes them quicker.
+    /// Opens it with the features that regions need, and with those that make them faster if there are.
     pub(crate) fn open() -> Result<Uffd, Failure> {
         if std::env::var_os(OLD_KERNEL).is_none() {
             match Uffd::with(FEATURES | FEATURE_WP_UNPOPULATED) {
@@ -123,20 +123,20 @@ impl Uffd {
         Uffd::with(FEATURES).map(|file| Uffd { file, can_share: false })
     }
 
-    /// Whether pages can be installed to be read only.
+    /// Whether pages can be installed read-only.
     pub(crate) fn can_share(&self) -> bool {
         self.can_share
     }
 
     fn with(features: u64) -> Result<File, Failure> {
-        // SAFETY: what is done with the descriptor is `Uffd`'s to answer for.
+        // SAFETY: the descriptor is passed to `Uffd` alone, which vouches for every operation on it.
         let fd = match unsafe { userfaultfd(UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK) } {
             Err(Errno::PERM) => by_device()?,
             Err(Errno::NOSYS) => return Err(Failure::NoUserfaultfd),
             other => other.map_err(|errno| Failure::system(Doing::Open, errno))?,
         };
         let mut handshake = Handshake { api: API, features, ioctls: 0 };
-        // SAFETY: the opcode goes with the struct, which the system reads and writes.
+        // SAFETY: the opcode matches the struct, which the system reads and writes.
         let shaken =
             unsafe { ioctl(&fd, Updater::<{ opcode::read_write::<Handshake>(GROUP, 0x3f) }, _>::new(&mut handshake)) };
         match shaken {
@@ -146,31 +146,32 @@ impl Uffd {
         }
     }
 
-    /// From here on faults in this range come as events.
+    /// Makes faults in this range come as events.
     ///
     /// # Safety
-    /// It is a mapping of a memory file, and stays one; who touches it gets bytes only by this crate.
+    /// The range is a mapping of a memory file, and stays one; its pages get bytes only through this crate.
     pub(crate) unsafe fn register(&self, range: &Range<usize>) -> Result<(), Errno> {
         let mut register = Register { span: Span::of(range), mode: REGISTER_MODES, ioctls: 0 };
-        // SAFETY: the opcode goes with the struct; the range is as the caller says.
+        // SAFETY: the opcode matches the struct; the range is as the caller says.
         unsafe { ioctl(&self.file, Updater::<{ opcode::read_write::<Register>(GROUP, 0) }, _>::new(&mut register)) }
     }
 
-    /// Maps the pages that the file has, writable or not (if it can), and wakes who waits there. What is mapped already
-    /// stays as it is.
+    /// Maps the pages that the file has, writable or not (if it can), and wakes the waiters there. Pages that are
+    /// mapped already stay as they are.
     pub(crate) fn install(&self, range: Range<usize>, writable: bool) -> Result<(), Errno> {
         let mode = if writable { 0 } else { CONTINUE_MODE_WP };
         self.map::<CONTINUE>(range, mode, &|mapped| self.wake(mapped))
     }
 
-    /// Makes pages of zeros and maps them writable, and wakes who waits there. What the file has is mapped as it is.
+    /// Makes pages of zeros, maps them writable, and wakes the waiters there. Pages that the file has are mapped as
+    /// they are.
     pub(crate) fn install_zeros(&self, range: Range<usize>) -> Result<(), Errno> {
         self.map::<ZEROPAGE>(range, 0, &|page| self.install(page, true))
     }
 
-    /// Maps page after page; `if_there` is called for those that are there already. The system takes no range that is
-    /// more than one mapping, and a view is several where somebody has changed what a part may be used for, as guards
-    /// of stacks do (`ffi/src/stack.rs`).
+    /// Maps page after page; `if_there` is called for those that are there already. The system takes no range of more
+    /// than one mapping, and a view is several where the protection of a part was changed, as guards of stacks do
+    /// (`ffi/src/stack.rs`).
     fn map<const OPCODE: Opcode>(
         &self,
         range: Range<usize>,
@@ -180,7 +181,7 @@ impl Uffd {
         let mut at = range.start;
         while at < range.end {
             let mut asked = Fill { span: Span::of(&(at..range.end)), mode, mapped: 0 };
-            // SAFETY: the opcode goes with the struct; the pages are those of the file that the range maps.
+            // SAFETY: the opcode matches the struct; the pages are those of the file that the range maps.
             let done = unsafe { ioctl(&self.file, Updater::<OPCODE, _>::new(&mut asked)) };
             at += usize::try_from(asked.mapped).unwrap_or(0);
             match done {
@@ -201,12 +202,12 @@ impl Uffd {
         Ok(())
     }
 
-    /// Protects mapped pages from writing, or lets them be written and wakes who waits for that.
+    /// Protects mapped pages from writes, or makes them writable and wakes the waiters for that.
     pub(crate) fn protect(&self, range: &Range<usize>, is_protected: bool) -> Result<(), Errno> {
         let mode = if is_protected { WRITEPROTECT_MODE_WP } else { 0 };
         loop {
             let mut asked = WriteProtect { span: Span::of(range), mode };
-            // SAFETY: the opcode goes with the struct.
+            // SAFETY: the opcode matches the struct.
             let done = unsafe {
                 ioctl(&self.file, Updater::<{ opcode::read_write::<WriteProtect>(GROUP, 6) }, _>::new(&mut asked))
             };
@@ -223,9 +224,9 @@ impl Uffd {
         }
     }
 
-    /// Who waits there tries again.
+    /// Lets the waiters there try again.
     pub(crate) fn wake(&self, range: Range<usize>) -> Result<(), Errno> {
-        // SAFETY: the opcode goes with the struct, which the system reads.
+        // SAFETY: the opcode matches the struct, which the system reads.
         unsafe { ioctl(&self.file, Setter::<{ opcode::read::<Span>(GROUP, 2) }, _>::new(Span::of(&range))) }
     }
 
@@ -235,7 +236,7 @@ impl Uffd {
         rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, None)).map(drop)
     }
 
-    /// Puts the faults that there are behind the others.
+    /// Appends the pending faults.
     pub(crate) fn read(&self, faults: &mut Vec<Fault>) -> Result<(), Errno> {
         let mut bytes = [0u8; 32 * size_of::<Event>()];
         let got = match rustix::io::retry_on_intr(|| rustix::io::read(&self.file, &mut bytes)) {
@@ -253,26 +254,26 @@ impl Uffd {
     }
 }
 
-/// A page in the middle of several.
+/// Returns a page boundary in the middle of several pages.
 fn middle(range: &Range<usize>) -> usize {
     range.start + (range.len() / 2).next_multiple_of(PAGE_BYTES)
 }
 
-/// For who may not call userfaultfd(2), but may open the device.
+/// Opens the descriptor through the device, for users that may not call userfaultfd(2).
 fn by_device() -> Result<OwnedFd, Failure> {
     let device = File::options().read(true).write(true).open("/dev/userfaultfd").map_err(|_| Failure::NotAllowed)?;
     let flags = (UserfaultfdFlags::CLOEXEC | UserfaultfdFlags::NONBLOCK).bits() as usize;
-    // SAFETY: the opcode goes with the number.
+    // SAFETY: the opcode matches the number.
     let made =
         unsafe { ioctl(device.as_fd(), NewDescriptor(IntegerSetter::<{ opcode::none(GROUP, 0) }>::new_usize(flags))) };
-    // SAFETY: the system has just made it, and nobody else has it.
+    // SAFETY: the system has just made the descriptor, and nothing else owns it.
     made.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).map_err(|_| Failure::NotAllowed)
 }
 
 /// `USERFAULTFD_IOC_NEW`: takes flags, returns a descriptor.
 struct NewDescriptor(IntegerSetter<{ opcode::none(GROUP, 0) }>);
 
-// SAFETY: all but the result is the inner one's.
+// SAFETY: everything but the result is that of the inner ioctl.
 unsafe impl rustix::ioctl::Ioctl for NewDescriptor {
     type Output = RawFd;
     const IS_MUTATING: bool = false;
@@ -304,7 +305,7 @@ mod tests {
     const PAGES: usize = 8;
     const CLOSED: usize = 3;
 
-    /// Pages of a file, the one in `CLOSED` to be touched by nobody.
+    /// Maps a file's pages, with the page in `CLOSED` inaccessible.
     fn view(file: &File, uffd: &Uffd) -> Range<usize> {
         let (bytes, access) = (PAGES * PAGE_BYTES, ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a new mapping of a memory file, which stays.
@@ -318,7 +319,7 @@ mod tests {
         range
     }
 
-    /// The first word of each page that is not closed. Who calls this has installed them: nobody would answer a fault.
+    /// Reads the first word of each page that is not closed. They must be installed: no thread would serve a fault.
     fn words(view: &Range<usize>) -> Vec<u64> {
         let open = (0..PAGES).filter(|page| *page != CLOSED);
         // SAFETY: pages of the view that may be read.

@@ -1,14 +1,14 @@
-//! The memory of a region on one machine: the *view* at the address that all machines agreed on, where threads find it
-//! and may fault, maps a share (`comm::share`), through which keepers reach the same pages and never fault.
+//! The memory of a region on one machine. The *view*, at the address that all machines agreed on, is the mapping that
+//! threads use and fault on. It maps a share (`comm::share`), through which page servers reach the same pages and never
+//! fault.
 //!
-//! Where the rack is one host, all views map the share of machine 0 ([`Store::Common`]): a page that goes from one
-//! machine to another is unmapped there and mapped here, and nothing is copied. Else each machine has its own share,
+//! Where the program runs on one host, all views map the share of machine 0 ([`Store::Common`]): a page that goes from
+//! one machine to another is unmapped there and mapped here, without a copy. Otherwise each machine has its own share,
 //! and bytes are copied from the holder's.
 //!
 //! Invariants
-//! - V1 The keeper never touches the view.
-//! - V2 A page is accessible in the view only as `holder.rs` says; everything else that is touched there stops the
-//!   thread.
+//! - V1 The page server never touches the view.
+//! - V2 A page is accessible in the view only as `holder.rs` says; a touch of any other page stops the thread.
 //! - V3 The view stays mapped until the process ends.
 
 #![allow(unsafe_code)]
@@ -31,12 +31,12 @@ use crate::page::Run;
 use crate::stats::COUNTERS;
 use crate::uffd::Uffd;
 
-/// Where a region is to be.
+/// Addresses for a region.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// Where nothing is.
+    /// Where nothing is mapped.
     Free(Range<usize>),
-    /// In the place of what is there, which nobody uses any more.
+    /// Replaces a mapping that is no longer used.
     Instead(Range<usize>),
 }
 
@@ -48,7 +48,7 @@ impl Place {
 
     pub(crate) fn reserve(&self) -> Result<Reserved, Failure> {
         if let Place::Instead(range) = self {
-            // SAFETY: whole pages, that nobody uses any more (`link::over`).
+            // SAFETY: whole pages that no code uses any more (`link::over`).
             unsafe { munmap(ptr::with_exposed_provenance_mut(range.start), range.len()) }
                 .map_err(|errno| Failure::system(Doing::Map, errno))?;
         }
@@ -56,21 +56,21 @@ impl Place {
     }
 }
 
-/// Addresses that nobody else of the process gets, and nobody touches.
+/// Addresses that no other part of the process gets, and no code touches.
 #[derive(Debug)]
 pub(crate) struct Reserved(Range<usize>);
 
 impl Reserved {
-    /// These, if nothing is there.
+    /// Reserves these addresses, if nothing is mapped there.
     pub(crate) fn at(range: Range<usize>) -> Result<Reserved, Failure> {
         let (start, flags) = (
             ptr::without_provenance_mut(range.start),
             MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE | MapFlags::NORESERVE,
         );
-        // SAFETY: a new mapping, that replaces none, and that nobody may touch.
+        // SAFETY: a new mapping that replaces none and cannot be accessed.
         match unsafe { mmap_anonymous(start, range.len(), ProtFlags::empty(), flags) } {
             Ok(at) if at.addr() == range.start => Ok(Reserved(range)),
-            // An old kernel takes the address for a wish.
+            // An old kernel takes the address as a hint.
             Ok(at) => {
                 drop(Reserved(at.addr()..at.addr() + range.len()));
                 Err(Failure::Taken)
@@ -80,11 +80,11 @@ impl Reserved {
         }
     }
 
-    /// As memory of this process alone, for a program that is one.
+    /// Maps private memory there, for a program that is one process.
     pub(crate) fn map_alone(self) -> Result<(), Failure> {
         let (start, bytes) = (ptr::without_provenance_mut(self.0.start), self.0.len());
         let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: it replaces the reserved range, which nobody uses.
+        // SAFETY: it replaces the reserved range, which no code uses.
         let mapped = unsafe { mmap_anonymous(start, bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let start = mapped.map_err(|errno| Failure::system(Doing::Map, errno))?;
         leave_out_of_dumps(start, bytes);
@@ -93,33 +93,33 @@ impl Reserved {
     }
 }
 
-/// A core dump would make the pages that are not there: all that a region may ever have.
+/// Excludes a range from core dumps: a dump would create the missing pages, all that a region may ever have.
 fn leave_out_of_dumps(start: *mut std::ffi::c_void, bytes: usize) {
-    // SAFETY: the caller has mapped the range; what a dump leaves out changes nothing of what is in it.
+    // SAFETY: the caller has mapped the range; the advice does not change its contents.
     let _ = unsafe { madvise(start, bytes, Advice::LinuxDontDump) };
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `at`, and nobody has an address of it. If it fails, addresses are lost.
+        // SAFETY: `at` mapped it, and no code has an address in it. If it fails, addresses are lost.
         let _ = unsafe { munmap(ptr::without_provenance_mut(self.0.start), self.0.len()) };
     }
 }
 
-/// Where the bytes of regions are.
+/// Memory that holds the bytes of regions.
 pub(crate) enum Store {
-    /// In the share of machine 0, for all machines: they are on one host.
+    /// The share of machine 0, for all machines: they are on one host.
     Common(Arc<Share>),
-    /// In the share of this machine.
+    /// The share of this machine.
     Own(Arc<Share>),
 }
 
 impl Store {
-    /// That of this rack, once all machines have opened their shares. All machines find the same. With `copies` it is
-    /// never common.
+    /// Returns the store of this program, once all machines have opened their shares. All machines find the same kind.
+    /// With `copies` it is never common.
     pub(crate) fn find(copies: bool) -> Result<Store, Failure> {
         let rack = gossamer::rack();
-        // SAFETY: the share of regions, of which pages are used as the protocol says (S1).
+        // SAFETY: the share of regions, whose pages are used as the protocol says (S1).
         let mapped = |machine| unsafe { link::mapped(machine, link::REGION) };
         let mapped = |machine| mapped(machine).map_err(|_| Failure::System(Doing::Share, 0));
         let is_here = |machine: &Machine| matches!(machine.transport, Transport::Here | Transport::Shm);
@@ -140,52 +140,52 @@ impl Store {
 
 /// One region on one machine.
 pub(crate) struct View {
-    /// Where threads find it.
+    /// Its addresses for threads.
     addresses: Range<usize>,
-    /// Where it begins in the shares of all machines.
+    /// Its offset in the shares of all machines.
     offset: usize,
     store: Store,
     uffd: &'static Uffd,
-    /// Pages that are to be read from machines of other hosts.
+    /// Pages to read from machines of other hosts.
     pub(crate) to_read: Vec<(Run, u16, State)>,
 }
 
 impl View {
-    /// Maps `offset` and what follows of the store at the reserved addresses.
+    /// Maps the store from `offset` on at the reserved addresses.
     pub(crate) fn map(reserved: Reserved, store: Store, offset: usize, uffd: &'static Uffd) -> Result<View, Failure> {
         let addresses = reserved.0.clone();
         let start = ptr::without_provenance_mut(addresses.start);
         let (file, at) = store.share().file();
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: it replaces the reserved range, which nobody uses.
+        // SAFETY: it replaces the reserved range, which no code uses.
         let mapped = unsafe {
             mmap(start, addresses.len(), ProtFlags::READ | ProtFlags::WRITE, flags, file, at + offset as u64)
         };
         mapped.map_err(|errno| Failure::system(Doing::Map, errno))?;
         let advise = |advice| {
-            // SAFETY: the range was mapped just now, and neither advice changes what is in it.
+            // SAFETY: the range was mapped just now, and neither advice changes its contents.
             unsafe { madvise(start, addresses.len(), advice) }.map_err(|errno| Failure::system(Doing::Advise, errno))
         };
         advise(Advice::LinuxDontFork)?;
         leave_out_of_dumps(start, addresses.len());
-        let _ = advise(Advice::LinuxNoHugepage); // a kernel without huge pages knows no such advice
-        // SAFETY: a mapping of a memory file, that stays (V3); pages come by this crate alone (V2).
+        let _ = advise(Advice::LinuxNoHugepage); // a kernel without huge pages lacks this advice
+        // SAFETY: a mapping of a memory file that stays (V3); pages come through this crate alone (V2).
         unsafe { uffd.register(&addresses) }.map_err(|errno| Failure::system(Doing::Register, errno))?;
         std::mem::forget(reserved); // V3
         Ok(View { addresses, offset, store, uffd, to_read: vec![] })
     }
 
-    /// Where threads find it.
+    /// Returns its addresses for threads.
     pub(crate) fn addresses(&self) -> Range<usize> {
         self.addresses.clone()
     }
 
-    /// The page at an address, if it is of this region.
+    /// Returns the page at an address, if it belongs to this region.
     pub(crate) fn page_at(&self, address: usize) -> Option<u32> {
         self.addresses.contains(&address).then(|| ((address - self.addresses.start) / crate::page::PAGE_BYTES) as u32)
     }
 
-    /// The pages of this region that these addresses touch.
+    /// Returns the pages of this region that these addresses touch.
     pub(crate) fn pages_at(&self, addresses: &Range<usize>) -> Range<u32> {
         let start = addresses.start.max(self.addresses.start);
         let end = addresses.end.min(self.addresses.end);
@@ -201,14 +201,14 @@ impl View {
         self.addresses.start + start..self.addresses.start + end
     }
 
-    /// Where a run is in the shares.
+    /// Returns the offsets of a run in the shares.
     pub(crate) fn offsets_of(&self, run: Run) -> Range<usize> {
         let Range { start, end } = run.bytes();
         self.offset + start..self.offset + end
     }
 
-    /// Makes the memory of a run usable, in this machine's own share. In a common one, pages are made where they are
-    /// touched first.
+    /// Makes the memory of a run usable, in this machine's own share. In a common one, pages are made at their first
+    /// touch.
     fn commit(&self, run: Run) {
         let Store::Own(share) = &self.store else { return };
         let Range { start, end } = self.offsets_of(run);
@@ -221,8 +221,8 @@ impl View {
         }
     }
 
-    /// Puts bytes into pages that no thread has. By a system call: in the mapping of the share, each page would first
-    /// take a fault that costs as much as all else.
+    /// Writes bytes to pages that no thread has mapped. By a system call: in the mapping of the share, each page would
+    /// first fault, which costs as much as all else.
     pub(crate) fn put(&self, run: Run, bytes: &[u8]) {
         self.commit(run);
         let (file, at) = self.store.share().file();
@@ -236,14 +236,14 @@ impl View {
         }
     }
 
-    /// Whether all pages of a run are in the address space; false too where the system does not tell.
+    /// Whether all pages of a run are in the address space; false too where the system does not say.
     fn is_mapped(&self, run: Run) -> bool {
         const WORD: usize = size_of::<u64>();
         let mut words = vec![0; run.count as usize * WORD];
         let first = self.addresses_of(run).start / crate::page::PAGE_BYTES;
         let told =
             File::open("/proc/self/pagemap").and_then(|map| map.read_exact_at(&mut words, (first * WORD) as u64));
-        // Bit 63 of each: the page is present.
+        // Bit 63 of each word: the page is present.
         told.is_ok()
             && words
                 .chunks_exact(WORD)
@@ -282,13 +282,13 @@ impl Pages for View {
         }
         let is_mapped = self.is_mapped(run);
         if is_mapped {
-            self.install(run, State::Invalid); // who waits tries again
+            self.install(run, State::Invalid); // the waiters try again
         }
         is_mapped
     }
 
     fn unprotect(&mut self, run: Run) {
-        // What the system has taken out of the address space meanwhile comes back at the next fault.
+        // Pages that the system has taken out of the address space come back at the next fault.
         self.or_end("made writable", run, self.uffd.protect(&self.addresses_of(run), false));
     }
 
@@ -313,7 +313,7 @@ impl Pages for View {
             Ok(Some(theirs)) => {
                 let Range { start, end } = self.offsets_of(run);
                 // SAFETY: these bytes of the holder's share do not change: its threads cannot write the pages (S1), and
-                // it gets them again only after this machine has said that it is done (H2).
+                // it gets them again only after this machine has said `Done` (H2).
                 let bytes = unsafe {
                     std::slice::from_raw_parts(theirs.words()[start / 8..end / 8].as_ptr().cast::<u8>(), end - start)
                 };

@@ -1,5 +1,4 @@
-//! What may not lie in a region is refused, with what to do instead (trap: `Span` of pointers, bool). Record anew with
-//! `TRYBUILD=overwrite`.
+//! Types that may not lie in a region are refused, with the cure: `Span` of pointers, of `bool`. Record again with `TRYBUILD=overwrite`.
 
 #[path = "../../../trust/tests/common/strict.rs"]
 mod strict;

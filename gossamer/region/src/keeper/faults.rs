@@ -1,8 +1,8 @@
-//! How the faults of a machine's threads come to its keeper: a thread of their own, `gossamer-faults`, reads them and
-//! only passes them on.
+//! The path of page faults to the page server: a thread of its own, `gossamer-faults`, reads them and only passes them
+//! on.
 //!
-//! Invariant: neither this thread nor the keeper ever touches a view, for nobody could answer its fault; one that does
-//! ends the program.
+//! Invariant: neither this thread nor the page server ever touches a view, since no thread could serve its fault; such
+//! a fault ends the program.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -18,27 +18,27 @@ use crate::linger::linger;
 use crate::page::PAGE_BYTES;
 use crate::uffd::{Fault, Uffd};
 
-/// How long an idle keeper gives its core away before it sleeps, and the thread that reads faults. Where a wake-up
-/// takes 30 us, as in a virtual machine, a page that is fetched with all of them asleep takes eight times what it takes
-/// with none (measured: 120 and 15 us).
+/// How long an idle page server, and the thread that reads faults, yield their core before they sleep. Where a wake-up
+/// takes 30 us, as in a virtual machine, a page fetched with all of them asleep takes eight times as long as with none
+/// asleep (measured: 120 and 15 us).
 const LINGER: Duration = Duration::from_micros(500);
 
-/// How long a thread stands still at a page after the program's end, before that is told: a process that is just
-/// ending is gone by then.
+/// How long a thread waits at a page after the program's end before that is reported: a process that is just ending is
+/// gone by then.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Has the keeper ended, so that nobody answers faults any more?
+/// Whether the page server has ended, so that faults are no longer served.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 static UFFD: OnceLock<Uffd> = OnceLock::new();
-/// The system's id of the keeper, and of the thread that reads faults.
+/// Thread ids of the page server and of the thread that reads faults.
 static NEVER_FAULTS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
-/// What faults are read from; `None` before the first region.
+/// Returns the userfaultfd; `None` before the first region.
 pub(super) fn uffd() -> Option<&'static Uffd> {
     UFFD.get()
 }
 
-/// What the first region needs.
+/// Sets up all that the first region needs.
 pub(super) fn start() -> Result<(), Failure> {
     if UFFD.get().is_some() {
         return Ok(());
@@ -61,9 +61,9 @@ pub(super) fn start() -> Result<(), Failure> {
     started.map(drop).map_err(|error| Failure::System(Doing::Thread, error.raw_os_error().unwrap_or(0)))
 }
 
-/// The thread that reads faults.
+/// Body of the thread that reads faults.
 fn pass_faults_on(uffd: &'static Uffd) -> ! {
-    // Relaxed: it is for this thread alone, and the keeper's was stored before this one was started.
+    // Relaxed: only this thread reads it, and the page server's was stored before this thread started.
     NEVER_FAULTS[1].store(own_thread(), Ordering::Relaxed);
     let keeper = link::keeper(gossamer::rack().machine());
     let (mut faults, mut bytes) = (vec![], vec![]);
@@ -97,7 +97,7 @@ fn pass_faults_on(uffd: &'static Uffd) -> ! {
     }
 }
 
-/// The keeper ends, and has those that stand still at pages of these ranges fault anew: their faults are told.
+/// Ends serving faults. Threads that wait at pages of these ranges fault again, and those faults are reported.
 pub(super) fn end(regions: impl Iterator<Item = Range<usize>>) {
     let Some(uffd) = uffd() else { return };
     // Release: with the Acquire of `pass_faults_on`.
@@ -109,8 +109,7 @@ pub(super) fn end(regions: impl Iterator<Item = Range<usize>>) {
     }
 }
 
-/// Ends the process, of which a thread stands still for ever. By no exit handlers: that thread may have the lock of a
-/// stream.
+/// Ends the process, a thread of which waits forever. Without exit handlers: that thread may hold the lock of a stream.
 fn tell_of_the_end(address: usize) -> ! {
     std::thread::sleep(GRACE);
     say(format_args!(

@@ -1,5 +1,5 @@
-//! What measurements and tests turn off, by variables of the environment: runs, that pages are held, and that machines
-//! of one host have one memory.
+//! Environment variables with which measurements and tests turn things off: runs, the hold time of pages, and memory
+//! shared by the machines of one host.
 
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -10,9 +10,9 @@ use crate::page::BLOCK_PAGES;
 
 /// Pages of the longest run: 1 to 64.
 const RUN_PAGES: &str = "GOSSAMER_REGION_RUN_PAGES";
-/// Microseconds in the place of [`HOLD`].
+/// Microseconds that replace [`HOLD`].
 const HOLD_US: &str = "GOSSAMER_REGION_HOLD_US";
-/// Set: pages are copied from machine to machine on one host too.
+/// If set, pages are copied between the machines of one host too.
 const COPIES: &str = "GOSSAMER_REGION_COPIES";
 
 struct Knobs {
@@ -21,8 +21,8 @@ struct Knobs {
     copies: bool,
 }
 
-/// Read when the first region is begun, and never again: of a C program whose variables are a region, `environ` may be
-/// one of them, which the keeper must not touch.
+/// Reads the variables when the first region begins, and never again: in a C program whose variables are a region,
+/// `environ` may be one of them, and the page server must not touch it.
 fn knobs() -> &'static Knobs {
     static KNOBS: OnceLock<Knobs> = OnceLock::new();
     KNOBS.get_or_init(|| Knobs {
@@ -36,22 +36,22 @@ fn number<T: FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Reads them.
+/// Reads the variables.
 pub(super) fn read() {
     knobs();
 }
 
-/// What the longest run has.
+/// Returns the pages of the longest run.
 pub(super) fn run_pages() -> u32 {
     knobs().run_pages
 }
 
-/// How long pages that have just come are kept.
+/// Returns how long pages that have just arrived are kept.
 pub(super) fn hold() -> Duration {
     knobs().hold
 }
 
-/// Whether pages are copied from machine to machine on one host too.
+/// Whether pages are copied between the machines of one host too.
 pub(super) fn copies() -> bool {
     knobs().copies
 }

@@ -1,10 +1,10 @@
-//! Barriers: threads of all machines meet under a key. Each machine says to the key's home how many of its threads have
-//! come; the home says when so many are there as were awaited. Two messages a machine and round, between keepers.
+//! Barriers: threads of all machines meet under a key. Each machine reports to the key's home how many of its threads
+//! have arrived; the home answers when the full number has. Two messages per machine and round, between page servers.
 //!
-//! Here: who is counted, and who is told. Not here: how threads wait (`gossamer-region-ffi`, `gather.rs`).
+//! Here: counting arrivals and releasing them. Not here: how threads wait (`gossamer-region-ffi`, `gather.rs`).
 //!
-//! Everything here runs on keepers unless it says otherwise. A program of one machine has none: there it runs on who
-//! has come.
+//! Everything here runs on page servers unless stated otherwise. A program of one machine has none: there it runs on
+//! the arriving thread.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,10 +12,10 @@ use std::sync::{Mutex, PoisonError};
 use gossamer::{NoRef, link};
 use trust::link::post;
 
-/// Says how many may go on, and whether it was they who were waited for.
+/// Callback with the number of threads released, and whether they were the last to arrive.
 type Then = Box<dyn FnOnce(u32, bool) + Send>;
 
-/// At the home of a key.
+/// Arrivals at the home of a key.
 #[derive(Default)]
 struct Meeting {
     arrived: u32,
@@ -24,10 +24,10 @@ struct Meeting {
 
 static MEETINGS: Mutex<Option<HashMap<u64, Meeting>>> = Mutex::new(None);
 
-/// From any thread: `arrived` more threads of this machine have come for a meeting of `count` under this key, at its
-/// `home`. `then` is called on this machine's keeper (with one machine, on the thread that the others waited for) when
-/// some may go on: with how many of them, and whether it was they who were waited for. Those whom a round has no place
-/// for have to be said again.
+/// From any thread: reports that `arrived` more threads of this machine have come to a meeting of `count` under this
+/// key, at its `home`. `then` is called on this machine's page server (with one machine, on the last thread to arrive)
+/// when some may go on: with their number, and whether they were the last to arrive. Threads beyond `count` must be
+/// reported again.
 pub fn arrive<F>(home: u16, key: u64, count: u32, arrived: u32, then: F)
 where
     F: FnOnce(u32, bool) + NoRef + Send + 'static,
@@ -39,7 +39,7 @@ where
     post(link::keeper(own), move |_| hand_on(home, own, key, count, arrived, then), &[]);
 }
 
-/// On the keeper of who has come.
+/// On the page server of the arriving threads' machine.
 fn hand_on<F>(home: u16, own: u16, key: u64, count: u32, arrived: u32, then: F)
 where
     F: FnOnce(u32, bool) + NoRef + Send + 'static,
@@ -54,7 +54,7 @@ where
     post(link::keeper(home), at_home, &[]);
 }
 
-/// At the home. More than the meeting is for come in the next one.
+/// At the home. Arrivals beyond the meeting's count join the next one.
 fn come(key: u64, count: u32, arrived: u32, then: Then) {
     let over = {
         let mut all = MEETINGS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +72,7 @@ fn come(key: u64, count: u32, arrived: u32, then: Then) {
 }
 
 impl Meeting {
-    /// Whether all have come.
+    /// Adds arrivals; returns whether the meeting is complete.
     fn come(&mut self, count: u32, arrived: u32, then: Then) -> bool {
         let missing = count.saturating_sub(self.arrived);
         self.waiting.push((arrived.min(missing), then));
@@ -85,7 +85,7 @@ impl Meeting {
 mod tests {
     use super::*;
 
-    /// What groups of these sizes are told, one round of a meeting of four after the other.
+    /// Results of groups of these sizes, one list per round of a meeting of four.
     fn told(groups: &[u32]) -> Vec<Vec<(u32, bool)>> {
         let (mut rounds, mut meeting) = (vec![], Meeting::default());
         for arrived in groups {

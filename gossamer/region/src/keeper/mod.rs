@@ -1,11 +1,11 @@
-//! The keeper of a machine: the thread that answers the faults of all others, for all regions. It drives `home.rs` and
-//! `holder.rs`, and sends their messages to the keepers of other machines, in order.
+//! Page server of a machine: the thread that serves the faults of all other threads, for all regions. It drives
+//! `home.rs` and `holder.rs`, and sends their messages to the page servers of other machines, in order.
 //!
-//! Here: messages in and out, and what regions ask for. Not here: how faults come (`faults.rs`), telling of those that
-//! take long (`slow.rs`).
+//! Here: messages in and out, and requests of regions. Not here: the path of faults (`faults.rs`), reports of slow ones
+//! (`slow.rs`).
 //!
-//! Invariant: nothing here touches a view, or waits for a thread that does: so faults end. Everything runs on the
-//! keeper unless it says otherwise.
+//! Invariant: nothing here touches a view, or waits for a thread that does, so every fault is served. Everything runs
+//! on the page server unless stated otherwise.
 
 mod faults;
 mod knobs;
@@ -28,15 +28,15 @@ use crate::page::{Homes, PAGE_BYTES, Run};
 use crate::stats::COUNTERS;
 use crate::view::{Place, Reserved, Store, View};
 
-/// How long a machine keeps pages that have just come, whoever asks for them: so that threads of several machines that
-/// write one word all go on (ST1.7).
+/// How long a machine keeps pages that have just arrived before it gives them up, so that threads of several machines
+/// that write one word all progress.
 pub const HOLD: Duration = Duration::from_micros(100);
-/// Bytes that all regions of a program have together, at most.
+/// Most bytes of all regions of a program together.
 pub(crate) const BYTES_MAX: usize = 1 << 40;
-/// Who reads from another host looks again in each turn for so long, afterwards from time to time.
+/// How long a reader of another host polls in each turn; afterwards it polls every `NAP`.
 const EAGER: Duration = Duration::from_micros(200);
 const NAP: Duration = Duration::from_micros(50);
-/// Pages that `hottest` can name.
+/// Most pages that `hottest` can name.
 pub(crate) const HOTTEST_MAX: usize = 32;
 
 thread_local! {
@@ -45,35 +45,35 @@ thread_local! {
 
 #[derive(Default)]
 struct Keeper {
-    /// By number.
+    /// Regions by number.
     regions: Vec<Option<Kept>>,
     reserved: HashMap<u32, Reserved>,
-    /// On machine 0: how many regions there are, and bytes that they have.
+    /// On machine 0: number of regions, and their bytes.
     given: (u32, usize),
     looks: bool,
 }
 
-/// With its thread.
+/// Runs when the page server's thread ends.
 impl Drop for Keeper {
     fn drop(&mut self) {
         faults::end(self.regions.iter().flatten().map(|kept| kept.view.addresses()));
     }
 }
 
-/// A region, as this machine's keeper has it.
+/// A region, as this machine's page server has it.
 struct Kept {
     view: View,
     home: Home,
     holder: Holder,
-    /// Pages that threads of this machine wait for, since when, and whether that was told.
+    /// Pages that threads of this machine wait for, since when, and whether that was reported.
     waiting: BTreeMap<u32, (Instant, bool)>,
-    /// How often pages of this home were asked for.
+    /// Number of requests for each page of this home.
     asks: HashMap<u32, u64>,
-    /// Runs that have come not long ago, and when.
+    /// Runs that arrived recently, and when.
     recent: VecDeque<(Instant, Run)>,
 }
 
-/// What is to be done when the keeper's state is no longer borrowed.
+/// Work to do when the page server's state is no longer borrowed.
 #[derive(Default)]
 struct Errands {
     send: Vec<(u16, u32, Message)>,
@@ -109,7 +109,7 @@ fn with<R>(f: impl FnOnce(&mut Keeper, &mut Errands) -> R) -> R {
     result
 }
 
-/// A message of another keeper.
+/// Handles a message of another page server.
 fn received(bytes: &[u8]) {
     let decoded = bytes.split_last_chunk::<2>().and_then(|(message, from)| {
         Message::decode(message).map(|(region, message)| (u16::from_ne_bytes(*from), region, message))
@@ -128,7 +128,7 @@ impl Keeper {
         }
     }
 
-    /// A message, unless it asks for pages that have just come.
+    /// Handles a message; requests to give up pages that have just arrived are delayed.
     fn receive(&mut self, from: u16, region: u32, message: Message, errands: &mut Errands) {
         if let Message::Drop { run } | Message::Yield { run, .. } = message
             && let Some(left) = self.kept(region).is_held(run)
@@ -144,7 +144,7 @@ impl Keeper {
         self.settle(region, VecDeque::from([(from, message)]), errands);
     }
 
-    /// Takes messages, and those that this machine sends itself because of them.
+    /// Handles messages, and those that this machine sends itself because of them.
     fn settle(&mut self, region: u32, mut messages: VecDeque<(u16, Message)>, errands: &mut Errands) {
         let own = gossamer::rack().machine();
         let mut out = Out::new();
@@ -154,8 +154,8 @@ impl Keeper {
         }
     }
 
-    /// Own messages are taken in the order in which they were sent, as those of other machines; but pages that have
-    /// just come stay.
+    /// Sorts outgoing messages. Messages to this machine are handled in the order in which they were sent, as those of
+    /// other machines are, except that pages that have just arrived stay.
     fn sort(
         &mut self,
         region: u32,
@@ -185,7 +185,7 @@ impl Keeper {
         errands.read.extend(read.into_iter().map(|(run, from, state)| (region, run, from, state)));
     }
 
-    /// What `begin` has the holder of a region ask for.
+    /// Sends the requests that `begin` makes a region's holder issue.
     fn begin(&mut self, region: u32, errands: &mut Errands, begin: impl FnOnce(&mut Kept, &mut Out)) {
         let (mut out, mut messages) = (Out::new(), VecDeque::new());
         begin(self.kept(region), &mut out);
@@ -207,7 +207,7 @@ impl Keeper {
             if out.is_empty() {
                 COUNTERS.late.add(1);
             }
-            // Now or before.
+            // This request or an earlier one.
             if kept.holder.is_asked(page) {
                 kept.waiting.entry(page).or_insert((Instant::now(), false));
             }
@@ -226,7 +226,7 @@ impl Kept {
         }
     }
 
-    /// How long a run that has just come is still kept.
+    /// Returns how long a run that has just arrived is still kept.
     fn is_held(&mut self, run: Run) -> Option<Duration> {
         self.forget_what_came_long_ago();
         let overlaps = |other: &Run| other.first < run.first + run.count && run.first < other.first + other.count;
@@ -270,7 +270,7 @@ impl Kept {
     }
 }
 
-/// In a fiber: reads pages of another host, and goes on when they are here.
+/// In a fiber: reads pages of another host, and resumes when they are here.
 fn read(region: u32, run: Run, from: u16, state: State) {
     let range = with(|keeper, _| keeper.kept(region).view.offsets_of(run));
     let mut bytes = vec![0; range.len()];
@@ -293,7 +293,8 @@ fn read(region: u32, run: Run, from: u16, state: State) {
     });
 }
 
-/// Begins a region on machine 0: its number, and where it lies in the shares. Else how many bytes the others have.
+/// Begins a region on machine 0: its number, and its offset in the shares. The error is the number of bytes other
+/// regions have.
 pub(crate) fn give(bytes: usize) -> Result<(u32, usize), usize> {
     with(|keeper, _| {
         let (number, taken) = keeper.given;
@@ -305,7 +306,7 @@ pub(crate) fn give(bytes: usize) -> Result<(u32, usize), usize> {
     })
 }
 
-/// Takes these addresses for a region, if they are free and regions can be here.
+/// Reserves these addresses for a region, if they are free and this machine can have regions.
 pub(crate) fn reserve(region: u32, place: &Place) -> Result<(), Failure> {
     faults::start()?;
     let reserved = place.reserve()?;
@@ -313,12 +314,12 @@ pub(crate) fn reserve(region: u32, place: &Place) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives them back: another machine has not got them.
+/// Releases them, because another machine could not reserve them.
 pub(crate) fn unreserve(region: u32) {
     with(|keeper, _| drop(keeper.reserved.remove(&region)));
 }
 
-/// Maps a region at the addresses that were reserved.
+/// Maps a region at the reserved addresses.
 pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Result<(), Failure> {
     let uffd = faults::uffd().ok_or(Failure::NotAllowed)?;
     let store = Store::find(knobs::copies())?;
@@ -343,12 +344,12 @@ pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Res
     })
 }
 
-/// Asks to read these pages of this machine.
+/// Requests these pages of this machine, to read.
 pub(crate) fn prefetch(region: u32, first: u32, end: u32) {
     with(|keeper, errands| keeper.begin(region, errands, |kept, out| kept.holder.prefetch(first..end, out)));
 }
 
-/// Asks to read the pages at these addresses of this machine, as far as they are of regions.
+/// Requests the pages at these addresses of this machine, to read, as far as they belong to regions.
 pub(crate) fn prefetch_at(addresses: &Range<usize>) {
     with(|keeper, errands| {
         for region in 0..keeper.regions.len() {
@@ -360,7 +361,7 @@ pub(crate) fn prefetch_at(addresses: &Range<usize>) {
     });
 }
 
-/// The pages of this home that were asked for most often, with how often, and how many there are of them.
+/// Returns the most requested pages of this home with their counts, and how many there are.
 pub(crate) fn hottest(region: u32) -> ([(u32, u64); HOTTEST_MAX], usize) {
     let mut asks: Vec<(u32, u64)> =
         with(|keeper, _| keeper.kept(region).asks.iter().map(|(page, asks)| (*page, *asks)).collect());

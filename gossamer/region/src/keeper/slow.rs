@@ -1,5 +1,5 @@
-//! Faults that take long are told on standard error: here, and by the home of the page, which knows who is awaited
-//! (ST1.12).
+//! Reports of slow faults on standard error: here, and by the home of the page, which knows the machine that is
+//! awaited.
 
 use std::time::Duration;
 
@@ -9,11 +9,12 @@ use trust::link::post;
 use super::with;
 use crate::page::PAGE_BYTES;
 
-/// How long a fault takes that is told.
+/// Duration from which a fault is reported.
 const SLOW: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Has the keeper look in a while. By a thread of its own: the end of the program waits for fibers, and for no thread.
+/// Makes the page server look later. By a thread of its own: the end of the program waits for fibers, but not for
+/// threads.
 pub(super) fn look_later() {
     let keeper = link::keeper(gossamer::rack().machine());
     let thread = std::thread::Builder::new().name("gossamer-slow".to_owned());
@@ -26,7 +27,7 @@ pub(super) fn look_later() {
     }
 }
 
-/// Tells of faults that take long, here and where somebody knows why. Again in a while, if somebody waits.
+/// Reports slow faults, here and at the page's home, which knows why. Looks again later if threads wait.
 fn look() {
     let (mut slow, own) = (vec![], gossamer::rack().machine());
     let waits = with(|keeper, _| {
@@ -59,7 +60,7 @@ fn look() {
     }
 }
 
-/// On the home of a page for which somebody has waited for long.
+/// On the home of a page that a thread has waited for long.
 fn tell(bytes: &[u8]) {
     let Some((region, page)) = bytes
         .split_first_chunk::<4>()
@@ -74,8 +75,8 @@ fn tell(bytes: &[u8]) {
     ));
 }
 
-/// On standard error, without the lock that a thread may have while it stands still in the middle of a line that it
-/// prints.
+/// Writes to standard error without the stream's lock, which a thread may hold while it waits for a page in the middle
+/// of a line that it prints.
 pub(super) fn say(line: std::fmt::Arguments<'_>) {
     let _ = rustix::io::write(rustix::stdio::stderr(), format!("{line}\n").as_bytes());
 }

@@ -1,6 +1,6 @@
 use gossamer_region::{Region, SharedSpan, Span};
 
-/// Any bytes would be one, but for those after `small`.
+/// Any bytes would be a value, but for the padding after `small`.
 #[allow(dead_code)]
 struct Padded {
     small: u8,
