@@ -1,4 +1,4 @@
-//! `malloc` and its kin: from the region for the program's threads, from the C library for all else.
+//! `malloc` and its kin: from the region for the program's threads, from the C library for all other code.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::{c_int, c_void};
@@ -15,10 +15,10 @@ unsafe extern "C" {
     fn __libc_free(block: *mut c_void);
 }
 
-/// What our own code allocates with: never the region.
+/// Allocator of this library's own code: never the region.
 pub(crate) struct Outside;
 
-// SAFETY: the C library's allocator, by the names under which nobody stands before it.
+// SAFETY: the C library's allocator, by the names that no library interposes.
 unsafe impl GlobalAlloc for Outside {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller says.
@@ -79,7 +79,7 @@ pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     };
     let block = ptr::with_exposed_provenance_mut::<c_void>(block);
     if !is_zero {
-        // SAFETY: a block of at least so many bytes, that nobody else has.
+        // SAFETY: a block of at least so many bytes that no other code has.
         unsafe { ptr::write_bytes(block.cast::<u8>(), 0, all) };
     }
     block
@@ -93,7 +93,7 @@ pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
 pub unsafe extern "C" fn free(block: *mut c_void) {
     match table::is_in_heap(block.addr()) {
         true => heap::free(block.expose_provenance()),
-        // SAFETY: the caller's block is not the region's, so it is of the C library.
+        // SAFETY: the caller's block is not the region's, so the C library gave it.
         false => unsafe { __libc_free(block) },
     }
 }
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
     }
     let new = from_heap(bytes, 1);
     if !new.is_null() {
-        // SAFETY: both have at least so many bytes, and are two blocks; the old one is the caller's to give back.
+        // SAFETY: both have at least so many bytes, and do not overlap; the old one is the caller's to free.
         unsafe {
             ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), had.min(bytes));
             free(block);
@@ -146,7 +146,7 @@ pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
     match is_in_program() && align.is_power_of_two() {
         true if align > 1 << 30 => no_memory(),
         true => from_heap(bytes, align),
-        // SAFETY: any size will do, and it refuses what is no alignment.
+        // SAFETY: any size will do, and it refuses invalid alignments.
         false => unsafe { __libc_memalign(align, bytes) },
     }
 }

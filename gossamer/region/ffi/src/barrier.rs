@@ -1,5 +1,5 @@
-//! `pthread_barrier_t`, in the bytes of the C library's own: how many threads meet there, and nothing that changes. Who
-//! has come is gathered on each machine (`gather.rs`).
+//! `pthread_barrier_t`, in the bytes of the C library's own. It holds the number of threads that meet there and never
+//! changes: arrivals are gathered on each machine (`gather.rs`).
 
 use std::ffi::{c_int, c_uint};
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::PAGE_BYTES;
 use crate::real::real;
 use crate::{gather, refused, side, table};
 
-/// As the C library lays it out, so that a barrier may be initialised before its page is shared.
+/// Layout of the C library's barrier, so that a barrier may be initialised before its page is shared.
 #[repr(C)]
 struct Barrier {
     _unused: [u32; 2],
@@ -24,7 +24,7 @@ const _: () = assert!(size_of::<Barrier>() <= size_of::<pthread_barrier_t>());
 type Pointer = *mut pthread_barrier_t;
 
 fn ours(barrier: Pointer) -> Option<&'static Barrier> {
-    // SAFETY: the program's, which stays while it is used, and is changed by these functions only.
+    // SAFETY: the program's barrier, which stays while it is used, and is changed by these functions only.
     (table::is_shared(barrier.addr())).then(|| unsafe { &*barrier.cast::<Barrier>() })
 }
 
@@ -64,8 +64,8 @@ pub unsafe extern "C" fn pthread_barrier_destroy(barrier: Pointer) -> c_int {
     }
 }
 
-/// Meets; then what lies there, in pages that are the region's, is fetched to the caller's machine, to be read, and all
-/// meet again: so nobody goes on, and writes it, before all have theirs.
+/// Meets, fetches the pages of `range` that belong to a region to the caller's machine, to read, and meets again: so no
+/// thread goes on and writes them before all have theirs.
 ///
 /// # Safety
 /// As [`pthread_barrier_init`].
@@ -79,7 +79,7 @@ pub(crate) unsafe fn wait_and_fetch(barrier: Pointer, range: Range<usize>) -> c_
     if side::machines() > 1 && !range.is_empty() {
         side::outside(|| side::without_signals(|| prefetch(range.clone())));
         for address in (range.start / PAGE_BYTES * PAGE_BYTES..range.end).step_by(PAGE_BYTES) {
-            // SAFETY: a page of the region, or of which a part is; it comes if it is away.
+            // SAFETY: a page of the region, or one that the region has a part of; if it is away, it is fetched.
             unsafe { std::ptr::with_exposed_provenance::<u8>(address).read_volatile() };
         }
     }
@@ -87,7 +87,7 @@ pub(crate) unsafe fn wait_and_fetch(barrier: Pointer, range: Range<usize>) -> c_
     if is_serial { libc::PTHREAD_BARRIER_SERIAL_THREAD } else { 0 }
 }
 
-/// The key under which threads meet when they have fetched.
+/// The key under which threads meet after fetching.
 fn fetched(barrier: Pointer) -> usize {
     barrier.addr() + 1
 }

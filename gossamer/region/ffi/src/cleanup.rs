@@ -1,8 +1,8 @@
-//! `pthread_cleanup_push` and `pthread_exit`: a thread that ends before its function does runs what it has pushed, the
+//! `pthread_cleanup_push` and `pthread_exit`: a thread that ends before its function does runs its pushed handlers, the
 //! last first.
 //!
-//! In C each push is a place to jump to, from where the program runs the handler and calls `__pthread_unwind_next`.
-//! What C++ and `-fexceptions` make of it, destructors, is not run.
+//! In C each push is a jump target, from which the program runs the handler and calls `__pthread_unwind_next`. The
+//! destructors that C++ and `-fexceptions` use instead are not run.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
@@ -11,9 +11,9 @@ use crate::real::real;
 use crate::side;
 
 thread_local! {
-    /// Where what is pushed can be jumped to.
+    /// Jump targets of the pushed handlers.
     static PUSHED: RefCell<Vec<usize>> = const { RefCell::new(vec![]) };
-    /// What the thread that ends returns.
+    /// Result of the ending thread.
     static RESULT: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -21,7 +21,7 @@ fn pop() -> Option<usize> {
     side::outside(|| PUSHED.with_borrow_mut(Vec::pop))
 }
 
-/// As the C library's macro `pthread_cleanup_push` calls it.
+/// As the C library's; the macro `pthread_cleanup_push` calls it.
 ///
 /// # Safety
 /// As there, here and at all other functions of this file.
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn __pthread_register_cancel(place: *mut c_void) {
     side::outside(move || PUSHED.with_borrow_mut(|pushed| pushed.push(place)));
 }
 
-/// As `pthread_cleanup_pop` calls it.
+/// As the C library's; `pthread_cleanup_pop` calls it.
 ///
 /// # Safety
 /// As [`__pthread_register_cancel`].
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn __pthread_unregister_cancel(place: *mut c_void) {
     }
 }
 
-/// As the macro calls it after a handler.
+/// As the C library's; the macro calls it after a handler.
 ///
 /// # Safety
 /// As [`__pthread_register_cancel`].
@@ -59,13 +59,13 @@ pub unsafe extern "C" fn __pthread_unwind_next(place: *mut c_void) -> ! {
     go_on()
 }
 
-/// Runs what is pushed; then the thread's function has ended.
+/// Runs the last pushed handler; without one, the thread's function has ended.
 fn go_on() -> ! {
     unsafe extern "C" {
         fn siglongjmp(place: *mut c_void, value: c_int) -> !;
     }
     match pop() {
-        // SAFETY: the macro has left its place there, in a function of this thread that has not returned.
+        // SAFETY: the macro has left its jump buffer there, in a function of this thread that has not returned.
         Some(place) => unsafe { siglongjmp(std::ptr::with_exposed_provenance_mut(place), 1) },
         None => side::leave(RESULT.get()),
     }

@@ -12,21 +12,21 @@ use crate::{line, side, table};
 
 #[repr(C)]
 struct Condvar {
-    /// Who waits or is on the way to it.
+    /// Threads that wait, or are about to.
     waiting: AtomicU32,
     clock: AtomicI32,
 }
 
 const _: () = assert!(size_of::<Condvar>() <= size_of::<pthread_cond_t>());
 
-/// How often who destroys one looks whether those that were woken have left it.
+/// How often a thread that destroys a condition variable checks whether the woken threads have left it.
 const LOOK: Duration = Duration::from_micros(100);
 
 type Pointer = *mut pthread_cond_t;
 type MutexPointer = *mut pthread_mutex_t;
 
 fn ours(condvar: Pointer) -> Option<&'static Condvar> {
-    // SAFETY: the program's, which stays while it is used, and is changed by these functions only.
+    // SAFETY: the program's condition variable, which stays while it is used, and is changed by these functions only.
     (table::is_shared(condvar.addr())).then(|| unsafe { &*condvar.cast::<Condvar>() })
 }
 
@@ -42,7 +42,7 @@ impl Condvar {
             return libc::EINVAL;
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        // In line before the mutex is free, so that who signals afterwards finds it there.
+        // In line before the mutex is free, so that a later signal finds it there.
         let ticket = line::enter(self.address());
         // SAFETY: as the caller says.
         let unlocked = unsafe { pthread_mutex_unlock(mutex) };
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn pthread_cond_destroy(condvar: Pointer) -> c_int {
     let Some(condvar) = ours(condvar) else {
         return real!(pthread_cond_destroy: fn(Pointer) -> c_int, condvar);
     };
-    // Who was woken has yet to leave: afterwards the memory is the caller's.
+    // Woken threads have yet to leave: afterwards the memory is the caller's.
     while condvar.waiting.load(Ordering::SeqCst) > 0 {
         std::thread::sleep(LOOK);
     }

@@ -1,5 +1,5 @@
-//! Where the program names what its machines share: all else is copied to a machine once, with the first thread that
-//! goes to it, from the machine that starts the thread.
+//! Copies of unshared memory, where the program names the memory that its machines share: all other memory is copied to
+//! a machine once, with the first thread that goes to it, from the machine that starts the thread.
 
 use std::fs::File;
 use std::ops::Range;
@@ -16,23 +16,23 @@ use crate::{heap, side, stack};
 
 /// Pages that travel together.
 const PIECE_PAGES: usize = 256;
-/// Pages of which the system is asked at a time.
+/// Pages per query to the system.
 const LOOK_PAGES: usize = 64 << 10;
 
-/// What this machine has of other machines' parts of the heap.
+/// Other machines' parts of the heap that were copied here.
 static TAKEN_OVER: Mutex<Vec<Range<usize>>> = Mutex::new(vec![]);
 
-/// Machine 0 has what the program begins with.
+/// Marks machine 0, which has the program's initial memory.
 pub(crate) fn begin() {
     table().has_copy[0].store(1, Ordering::SeqCst);
 }
 
-/// Nobody else changes what machines have, while it is there. From a thread of the program.
+/// Guard: while it lives, no other thread changes which memory machines have. For threads of the program.
 pub(crate) struct Changing(Count);
 
 impl Changing {
     pub(crate) fn begin() -> Changing {
-        // SAFETY: a word of the table, which stays, changed by this type only.
+        // SAFETY: a word of the table, which stays, and is changed by this type only.
         let count = unsafe { Count::at(table().changing.as_ptr(), 1) };
         count.take(None);
         Changing(count)
@@ -45,7 +45,8 @@ impl Drop for Changing {
     }
 }
 
-/// From a thread of the program that is about to start another one on this machine: what that finds there.
+/// Called by a thread of the program that is about to start another one on this machine: copies variables and heap
+/// there if needed.
 pub(crate) fn bring_to(machine: u16) {
     let has_copy = &table().has_copy[usize::from(machine)];
     if !table::is_explicit() || has_copy.load(Ordering::SeqCst) != 0 {
@@ -82,7 +83,7 @@ fn take_over(heaps: Vec<(usize, usize)>) {
     TAKEN_OVER.lock().unwrap_or_else(PoisonError::into_inner).extend(ranges);
 }
 
-/// Sends what there is of these pages but for what the program has named.
+/// Sends these pages as far as they are touched, except the ranges that the program has named.
 fn send(machine: u16, pages: &Range<usize>, named: &[Range<usize>], without_zeros: bool) {
     let mut piece: (usize, Vec<u8>) = (pages.start, vec![]);
     let send = |(start, bytes): (usize, Vec<u8>)| {
@@ -96,8 +97,7 @@ fn send(machine: u16, pages: &Range<usize>, named: &[Range<usize>], without_zero
             if named.iter().any(|range| range.contains(&page)) || stack::is_guard(page) {
                 continue;
             }
-            // SAFETY: a page of the program's that is mapped; threads of the program that write it meanwhile have a
-            // race already.
+            // SAFETY: a mapped page of the program; threads of the program that write it meanwhile have a race already.
             let bytes = unsafe { std::ptr::with_exposed_provenance::<[u8; PAGE_BYTES]>(page).read_volatile() };
             if without_zeros && bytes == [0; PAGE_BYTES] {
                 continue;
@@ -111,17 +111,17 @@ fn send(machine: u16, pages: &Range<usize>, named: &[Range<usize>], without_zero
     send(piece);
 }
 
-/// In a fiber of the machine that is sent to.
+/// In a fiber of the receiving machine.
 fn put((start, bytes): (usize, ByteBuf)) {
     let to = std::ptr::with_exposed_provenance_mut::<u8>(start);
     // SAFETY: memory of the program, which has no thread here yet.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
 }
 
-/// Which of these pages the process has touched; all, where the system does not tell.
+/// Returns those of these pages that the process has touched; all, where the system does not say.
 fn touched(pages: &Range<usize>) -> Vec<usize> {
     const WORD: usize = size_of::<u64>();
-    /// Present, or swapped out.
+    /// Bits of pages that are present or swapped out.
     const IS_THERE: u64 = 0b11 << 62;
     let mut words = vec![0; pages.len() / PAGE_BYTES * WORD];
     let from = (pages.start / PAGE_BYTES * WORD) as u64;

@@ -1,12 +1,12 @@
-//! Threads meet at a barrier. Those of one machine gather there first: as many as came in the round before go to the
-//! barrier's home as one message, and the home's answer releases them all. So pages of barriers are read only, and a
-//! round costs two messages a machine.
+//! Barriers on one machine: its threads gather here first. As many as came in the round before go to the barrier's home
+//! as one message, and the home's answer releases them all. So the pages of barriers are only read, and a round costs
+//! two messages per machine.
 //!
-//! Nobody knows how many threads of a machine will come: POSIX lets any of them. So who has gathered does not wait for
-//! more than [`FLUSH`].
+//! POSIX lets any threads come to a barrier, so the number of a machine's threads is unknown. Therefore a gathered
+//! thread waits for others no longer than [`FLUSH`].
 //!
-//! Who waits looks at a word of this process, and soon sleeps on it: from the last thread of a machine that comes to
-//! the others there are a message to its keeper, one between keepers, and a store, or a wake-up of them all.
+//! A waiter polls a word of this process, and soon sleeps on it. From a machine's last arriving thread to the waiters
+//! there are a message to the page server, one between page servers, and a store or a wake-up of all.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -21,53 +21,52 @@ use trust::link::post;
 use crate::report::BARRIER_MESSAGES;
 use crate::{line, side};
 
-/// How long who has come waits for others of the machine at most.
+/// Longest time that a thread waits for others of its machine.
 const FLUSH: Duration = Duration::from_millis(1);
 
-/// How long who waits lets others have the processor before it sleeps. To be woken costs many times what a round does
-/// where nobody sleeps (measured: 7 and 50 us).
+/// How long a waiter yields the processor before it sleeps. A wake-up costs many times as much as a round in which no
+/// thread sleeps (measured: 7 and 50 us).
 const LINGER: Duration = Duration::from_micros(50);
 
-/// Of this machine, at one barrier.
+/// Threads of this machine at one barrier.
 #[derive(Default)]
 struct Gathered {
-    /// Who came in the last round, and has come in this one.
+    /// Threads that came in the last round, and have come in this one.
     expected: u32,
     arrived: u32,
     round: u64,
-    /// Who has come and is not with the home yet.
+    /// Group of threads that have come and are not yet reported to the home.
     here: Option<Arc<Group>>,
     size: u32,
-    /// Who is with the home.
+    /// Groups reported to the home.
     sent: HashMap<u64, Sent>,
     next_token: u64,
-    /// The barrier is no more: nor is this, when nobody is on the way any more.
+    /// The barrier is destroyed: this goes when the last group has its answer.
     is_over: bool,
 }
 
-/// Threads that go to the home as one.
+/// Group of threads reported to the home as one.
 struct Sent {
     group: Arc<Group>,
     round: u64,
-    /// How many of them there are.
+    /// Number of its threads.
     size: u32,
 }
 
-/// What threads wait at.
+/// The object on which threads wait.
 #[derive(Default)]
 struct Group {
-    /// How many of them may go on, in the order in which they came.
+    /// Number of its threads that may go on, in order of arrival.
     released: AtomicU32,
-    /// Places of those who are told that it was they who were waited for: one of each round that some of the group were
-    /// in.
+    /// Places of the threads that get `true` from [`meet`]: one for each round that this group completed.
     serials: Mutex<Vec<u32>>,
 }
 
-/// By the address of the barrier.
+/// Gathered threads by address of the barrier.
 static GATHERED: Mutex<Option<HashMap<usize, Gathered>>> = Mutex::new(None);
 
-/// Nobody who has it waits, or touches memory of the program: the keeper takes it too. So no handler of a signal may
-/// run meanwhile.
+/// Locks the table. The lock's holder neither waits nor touches memory of the program, since the page server takes the
+/// lock too. So no signal handler may run while it is held.
 fn all() -> MutexGuard<'static, Option<HashMap<usize, Gathered>>> {
     GATHERED.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -76,8 +75,8 @@ fn with<R>(address: usize, f: impl FnOnce(&mut Gathered) -> R) -> R {
     f(all().get_or_insert_default().entry(address).or_default())
 }
 
-/// From a thread of the program: waits until `count` threads have come under this key, which has the home of its
-/// address. Of these one is told `true`.
+/// From a thread of the program: waits until `count` threads have come under this key, at the home of its
+/// address. One of these threads gets `true`.
 pub(crate) fn meet(key: usize, count: u32) -> bool {
     let home = line::home_of(key);
     side::outside(move || {
@@ -93,7 +92,7 @@ pub(crate) fn meet(key: usize, count: u32) -> bool {
     })
 }
 
-/// From a thread of the program: the barrier is no more, so what any machine knows of it is of no use.
+/// From a thread of the program: discards the state of a destroyed barrier on all machines.
 pub(crate) fn forget(key: usize) {
     side::outside(move || {
         side::without_signals(|| forget_here(key));
@@ -115,7 +114,7 @@ fn forget_here(key: usize) {
 }
 
 impl Gathered {
-    /// One more: what it waits at, its place there, and whether it is time to go.
+    /// Adds a thread. Returns its group, its place in the group, and whether the group should go to the home now.
     fn come(&mut self, count: u32) -> (Arc<Group>, u32, bool) {
         let group = Arc::clone(self.here.get_or_insert_default());
         let place = self.size;
@@ -128,7 +127,7 @@ impl Gathered {
         self.here.is_none() && self.sent.is_empty()
     }
 
-    /// Those who are here leave for the home; none if they have, where they are to be `group`.
+    /// Takes the gathered threads for a report to the home; None if they have gone, or are no longer `group`.
     fn leave(&mut self, group: Option<&Arc<Group>>) -> Option<(u64, u32)> {
         let here = self.here.take_if(|here| group.is_none_or(|group| Arc::ptr_eq(here, group)))?;
         let size = std::mem::take(&mut self.size);
@@ -138,7 +137,7 @@ impl Gathered {
         Some((token, size))
     }
 
-    /// So many of those who left may go on. How many have to be said again.
+    /// Releases this many threads of a reported group. Returns how many must be reported again.
     fn release(&mut self, token: u64, released: u32, is_last: bool) -> u32 {
         let Some(sent) = self.sent.get_mut(&token) else { return 0 };
         if self.round == sent.round {
@@ -150,7 +149,7 @@ impl Gathered {
         if is_last && after > before {
             sent.group.serials().push(before);
         }
-        sent.group.released.store(after, Ordering::Release); // partner: the Acquire in `wait`
+        sent.group.released.store(after, Ordering::Release); // Release: with the Acquire in `wait`
         sent.group.wake();
         sent.round = self.round;
         let left = sent.size - after;
@@ -161,7 +160,7 @@ impl Gathered {
     }
 }
 
-/// Takes those who are here to the home, as one: all of them, or if they are still this group.
+/// Reports the gathered threads to the home as one: any, or only this group.
 fn go(address: usize, count: u32, home: u16, group: Option<&Arc<Group>>) {
     if let Some((token, size)) = with(address, |gathered| gathered.leave(group)) {
         say(address, count, home, token, size);
@@ -180,7 +179,7 @@ fn say(address: usize, count: u32, home: u16, token: u64, size: u32) {
     });
 }
 
-/// On the keeper: so many of those who left may go on; how many have to be said again.
+/// On the page server: releases this many threads of a reported group. Returns how many must be reported again.
 fn release(address: usize, token: u64, released: u32, is_last: bool) -> u32 {
     let mut all = all();
     let all = all.get_or_insert_default();
@@ -197,19 +196,19 @@ impl Group {
         self.serials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until the thread with this place may go on; `flush` where that takes long.
+    /// Waits until the thread with this place may go on; calls `flush` if that takes long.
     fn wait(&self, place: u32, flush: impl FnOnce()) {
         let mut flush = Some(flush).filter(|_| place == 0);
         let since = Instant::now();
         loop {
-            let released = self.released.load(Ordering::Acquire); // partner: the Release in `release`
+            let released = self.released.load(Ordering::Acquire); // Acquire: with the Release in `release`
             if released > place {
                 return;
             }
             if linger(since, LINGER) {
                 continue;
             }
-            // By the clock: signals end a wait, and one that comes often would put it off for ever.
+            // By the clock: signals end a wait, and a frequent one would put off the flush forever.
             let left = FLUSH.saturating_sub(since.elapsed());
             if left.is_zero()
                 && let Some(flush) = flush.take()
@@ -220,7 +219,7 @@ impl Group {
             let timeout = libc::timespec { tv_sec: 0, tv_nsec: left.as_nanos() as libc::c_long };
             let timeout = flush.as_ref().map_or(ptr::null(), |_| &raw const timeout);
             let (word, operation) = (self.released.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG);
-            // SAFETY: a word that lives; the time is null or a place that does.
+            // SAFETY: a word that lives; the timeout is null or lives too.
             unsafe { libc::syscall(libc::SYS_futex, word, operation, released, timeout) };
         }
     }
@@ -236,7 +235,7 @@ impl Group {
 mod tests {
     use super::*;
 
-    /// So many come; those of the last group are told whether it is time to go.
+    /// Adds threads; returns for each whether the group should go to the home.
     fn come(gathered: &mut Gathered, threads: u32, count: u32) -> Vec<bool> {
         (0..threads).map(|_| gathered.come(count).2).collect()
     }
@@ -244,7 +243,7 @@ mod tests {
     #[test]
     fn as_many_as_came_in_the_last_round_go_as_one() {
         let mut gathered = Gathered::default();
-        // Nobody knows yet how many there are: each goes by itself.
+        // The number of threads is not known yet: each goes by itself.
         for _ in 0..3 {
             assert_eq!(come(&mut gathered, 1, 6), [true]);
             gathered.leave(None);

@@ -1,12 +1,12 @@
-//! Where the program's variables are.
+//! Location of the program's variables.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
 use crate::PAGE_BYTES;
 
-/// The pages of the program's own variables (`.data`, `.bss`), not of its libraries', and without what the dynamic
-/// linker makes read-only.
+/// Returns the pages of the program's own variables (`.data`, `.bss`), without those of its libraries and those that
+/// the dynamic linker makes read-only.
 pub(crate) fn pages() -> Vec<Range<usize>> {
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: `dl_iterate_phdr` gives a loaded object with its headers, and the vector passed on below.
@@ -39,7 +39,7 @@ pub(crate) fn pages() -> Vec<Range<usize>> {
     found
 }
 
-/// How many bytes above where its file says the program is.
+/// Returns how many bytes above the addresses in its file the program is loaded.
 pub(crate) fn bias() -> usize {
     unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: a loaded object, and the number passed on below.

@@ -1,10 +1,10 @@
-//! The program's heap. Each machine takes chunks of it, and gives blocks of them to its own threads; what is freed is
-//! given again by the machine on which it was freed. Before each block, 16 bytes say what it is; all else is kept
-//! outside of the heap.
+//! The program's heap. Each machine takes chunks of it, and allocates blocks from them for its own threads; a freed
+//! block is reused by the machine that freed it. The 16 bytes before each block describe it; all other state is outside
+//! of the heap.
 //!
-//! The heap is a region, of which all machines take; or, where the program names what is shared, memory of each
-//! machine's own at the same addresses on all. There each machine takes of a part that is its alone, so that what a
-//! copy of another machine's heap has at some address, and what is named there, never meets a block of its own.
+//! The heap is a region, from which all machines take; or, where the program names what is shared, memory of each
+//! machine's own at the same addresses on all. There each machine allocates from a part of its own, so that neither a
+//! copy of another machine's heap nor a named range ever overlaps its blocks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,19 +15,19 @@ use crate::PAGE_BYTES;
 use crate::side::{self, outside};
 use crate::table::{self, table};
 
-/// What a machine takes for small blocks.
+/// Bytes that a machine takes at a time for small blocks.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Blocks of so many bytes and more begin on pages of their own, so that threads do not share pages by chance.
+/// Blocks of this size and more begin on pages of their own, so that threads do not share pages by chance.
 const OWN_PAGES: usize = 32 << 10;
-/// Every block begins at such a multiple.
+/// Alignment of every block.
 const ALIGN: usize = 16;
 const CLASSES: usize = 4 * 48;
 
-/// Before each block.
+/// Header before each block.
 #[repr(C)]
 struct Head {
     class: u32,
-    /// From the start of what was taken to the block.
+    /// Offset of the block from the start of its allocation.
     offset: u32,
     magic: u64,
 }
@@ -35,16 +35,16 @@ struct Head {
 const USED: u64 = 0x6775_7365_6420_6f66;
 const FREED: u64 = 0x6672_6565_6420_6f66;
 
-/// What this machine has of it.
+/// The heap's state on this machine.
 struct Heap {
     free: [Vec<usize>; CLASSES],
     chunk: Range<usize>,
-    /// What has pages of its own: where it begins, and its length.
+    /// Blocks with pages of their own: start and length.
     large: BTreeMap<usize, usize>,
 }
 
 static HEAP: Mutex<Heap> = Mutex::new(Heap { free: [const { vec![] }; CLASSES], chunk: 0..0, large: BTreeMap::new() });
-/// Bytes that this machine has taken of its part, where each has one.
+/// Bytes taken of this machine's own part, where each has one.
 static OWN_USED: AtomicUsize = AtomicUsize::new(0);
 
 fn heap() -> MutexGuard<'static, Heap> {
@@ -64,7 +64,7 @@ fn bytes_of(class: usize) -> usize {
     (1 << power) + ((quarter + 1) << (power - 2))
 }
 
-/// Where this machine takes from.
+/// Returns the part that this machine takes from.
 fn own_part() -> Range<usize> {
     let (start, bytes) = table::heap();
     match table::is_explicit() {
@@ -77,13 +77,13 @@ fn own_part() -> Range<usize> {
     }
 }
 
-/// What this machine has taken of its part, where each has one.
+/// Returns the bytes taken of this machine's own part, where each has one.
 pub(crate) fn own_taken() -> Range<usize> {
     let part = own_part();
     part.start..part.end.min(part.start + OWN_USED.load(Ordering::SeqCst))
 }
 
-/// Takes bytes of the heap that nobody has had, all zero.
+/// Takes unused bytes of the heap, all zero.
 fn take(bytes: usize) -> Option<usize> {
     let part = own_part();
     let bytes = bytes.next_multiple_of(PAGE_BYTES);
@@ -93,7 +93,7 @@ fn take(bytes: usize) -> Option<usize> {
     Some(part.start + before)
 }
 
-/// A block, at a multiple of `align`, and whether it is all zero. `None`: there is no room.
+/// Allocates a block at a multiple of `align`; returns it and whether it is all zero. `None`: there is no room.
 pub(crate) fn allocate(bytes: usize, align: usize) -> Option<(usize, bool)> {
     let has_own_pages = bytes >= OWN_PAGES || align >= PAGE_BYTES;
     let align = if has_own_pages { align.max(PAGE_BYTES) } else { align.max(ALIGN) };
@@ -103,7 +103,7 @@ pub(crate) fn allocate(bytes: usize, align: usize) -> Option<(usize, bool)> {
     let (start, is_zero) = outside(move || heap().block(class))?;
     let block = (start + ALIGN).next_multiple_of(align);
     let head = Head { class: class as u32, offset: (block - start) as u32, magic: USED };
-    // SAFETY: 16 bytes of the block that was taken just now, before what the caller gets.
+    // SAFETY: 16 bytes of the block that was taken just now, before the caller's part.
     unsafe { head_of(block).write(head) };
     Some((block, is_zero))
 }
@@ -120,7 +120,7 @@ impl Heap {
             return Some((start, true));
         }
         if self.chunk.len() < bytes {
-            let start = take(CHUNK_BYTES)?; // the rest of the last one is less than a block, and lost
+            let start = take(CHUNK_BYTES)?; // the rest of the last one is smaller than a block, and lost
             self.chunk = start..start + CHUNK_BYTES;
         }
         self.chunk.start += bytes;
@@ -132,7 +132,7 @@ fn head_of(block: usize) -> *mut Head {
     std::ptr::with_exposed_provenance_mut(block - size_of::<Head>())
 }
 
-/// How many bytes a block has.
+/// Returns the bytes of a block.
 pub(crate) fn usable(block: usize) -> usize {
     let Head { class, offset, .. } = read(block, "used");
     bytes_of(class as usize) - offset as usize
@@ -140,7 +140,7 @@ pub(crate) fn usable(block: usize) -> usize {
 
 fn read(block: usize, doing: &str) -> Head {
     let shared = table::is_in_heap(block - size_of::<Head>());
-    // SAFETY: in the heap, where everything may be read; what it says is looked at below.
+    // SAFETY: in the heap, where everything may be read; its contents are checked below.
     let head = shared.then(|| unsafe { head_of(block).read() });
     match head {
         Some(head) if head.magic == USED && (head.class as usize) < CLASSES => head,
@@ -153,26 +153,26 @@ fn end(cause: &str) -> ! {
     outside(|| gossamer::link::end(cause))
 }
 
-/// Gives a block back.
+/// Frees a block.
 pub(crate) fn free(block: usize) {
     let Head { class, offset, .. } = read(block, "freed");
     let head = Head { class, offset, magic: FREED };
-    // SAFETY: as in `read`; the block is the caller's, who has done with it.
+    // SAFETY: as in `read`; the block is the caller's, which no longer uses it.
     unsafe { head_of(block).write(head) };
     let start = block - offset as usize;
-    // Of what was copied here, the machine that it came from may give an address to others.
+    // A block copied here belongs to another machine, which may reuse its address.
     if !table::is_explicit() || own_part().contains(&start) {
         outside(move || heap().free[class as usize].push(start));
     }
 }
 
-/// What this machine has taken for one block, around an address: where it begins, and its length. Not for small ones.
+/// Returns start and length of this machine's large block around an address. Not for small blocks.
 pub(crate) fn large_around(address: usize) -> Option<(usize, usize)> {
     let around = heap().large.range(..=address).next_back().map(|(start, bytes)| (*start, *bytes))?;
     (address < around.0 + around.1).then_some(around)
 }
 
-/// Whether a block that is in use begins here, as far as one can see.
+/// Whether a block in use begins here, as far as its header shows.
 pub(crate) fn is_block(address: usize) -> bool {
     // SAFETY: in the heap, where everything may be read.
     table::is_in_heap(address - size_of::<Head>()) && unsafe { head_of(address).read() }.magic == USED

@@ -1,4 +1,4 @@
-//! `pthread_key_create` and its kin: a key is one on all machines, values are each thread's own.
+//! `pthread_key_create` and its kin: a key is the same on all machines, values are each thread's own.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -10,13 +10,13 @@ use crate::real::real;
 use crate::side;
 use crate::table::{KEYS_MAX, table};
 
-/// Where ours begin: the C library's own are below.
+/// First of our keys: the C library's own are below.
 const FIRST: pthread_key_t = 1 << 24;
-/// How often destructors are called that leave values behind (POSIX's least).
+/// Rounds of destructors that leave values behind (POSIX's minimum).
 const ROUNDS: usize = 4;
 
 thread_local! {
-    /// By key: which of those that were in this place, and its value.
+    /// By place of the key: the turn of the key that set the value, and the value.
     static VALUES: RefCell<Vec<(u64, usize)>> = const { RefCell::new(vec![]) };
 }
 
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn pthread_getspecific(key: pthread_key_t) -> *mut c_void 
     }
 }
 
-/// At the end of a thread: gives its values to their destructors.
+/// At the end of a thread: passes its values to their destructors.
 pub(crate) fn destroy_values() {
     for _ in 0..ROUNDS {
         let values = VALUES.with_borrow_mut(std::mem::take);

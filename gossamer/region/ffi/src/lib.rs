@@ -1,30 +1,30 @@
 //! Threaded C programs on several machines: the library that `gossamer-launch run --region` has the program's machines
-//! load first (`LD_PRELOAD`). Its globals, heap and stacks become memory of a [`Region`](gossamer_region::Region)
-//! (`auto`), or what it names does (`explicit`, `include/gossamer_region.h`); its threads start on all machines in
-//! turn.
+//! load first (`LD_PRELOAD`). The program's globals, heap and stacks become memory of a
+//! [`Region`](gossamer_region::Region) (`auto`), or only the ranges it names do (`explicit`,
+//! `include/gossamer_region.h`). Its threads start on all machines in turn.
 //!
-//! How it works inside, in the order to read it:
+//! Inside, in the order to read it:
 //!
 //! 1. `start.rs`: before `main`, and the end of the program
-//! 2. `side.rs`: whether a thread is in the program's code or in ours; `real.rs`: what the functions are called that we
-//!    stand before
-//! 3. `memory.rs`, `globals.rs`, `heap.rs`, `allocate.rs`, `map.rs`: the program's memory; `named.rs`, `copy.rs`: where
-//!    it names what is shared
-//! 4. `table.rs`: what our own code keeps in that memory; `threads.rs`, `stack.rs`, `cleanup.rs`: threads; `keys.rs`:
+//! 2. `side.rs`: whether a thread is in the program's code or in ours; `real.rs`: the C library's functions that we
+//!    interpose
+//! 3. `memory.rs`, `globals.rs`, `heap.rs`, `allocate.rs`, `map.rs`: the program's memory; `named.rs`, `copy.rs`:
+//!    ranges that it names, and copies of the rest
+//! 4. `table.rs`: our own state that all machines share; `threads.rs`, `stack.rs`, `cleanup.rs`: threads; `keys.rs`:
 //!    their own values
-//! 5. `line.rs`: who waits for what, kept on one machine for each address; `mutex.rs`, `condvar.rs`, `rwlock.rs`,
-//!    `semaphore.rs`: what is built on that, each in the bytes that the C library's own has; `gather.rs`, `barrier.rs`:
-//!    barriers; `sync.rs`: those of the header
-//! 6. `refused.rs`: what threads of several machines cannot do; `report.rs`, `symbols.rs`: what is told at the end
+//! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
+//!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
+//!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header
+//! 6. `refused.rs`: calls that cannot work on several machines; `report.rs`, `symbols.rs`: the report at the end
 //!
 //! Invariants
-//! - F1 Memory of the program (its regions) is touched by its threads and by workers, never by a keeper.
-//! - F2 What runs on behalf of us allocates outside of its memory, and has its stack outside of it (`side.rs`).
+//! - F1 Memory of the program (its regions) is touched by its threads and by workers, never by a page server.
+//! - F2 Our own code allocates outside of the program's memory, and has its stack outside of it (`side.rs`).
 //!
 //! The design is that of STRETCH, 3.2 and 4.2.
 
 #![allow(unsafe_code)]
-// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+// `Instant + Duration` panics on large limits, so sums saturate (`deadline.rs`) in all code outside of tests.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod allocate;
@@ -54,7 +54,7 @@ mod sync;
 mod table;
 mod threads;
 
-/// As regions have them.
+/// The page size of regions.
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 #[global_allocator]

@@ -1,7 +1,7 @@
-//! Who waits for what: for each address lines of waiting threads, kept on one machine, its home. Here is all that is
-//! not in the memory of locks itself; who needs not wait sends nothing.
+//! Queues of waiting threads: for each address a line, kept on one machine, its home. Here is all lock state outside of
+//! the memory of the locks; a thread that need not wait sends nothing.
 //!
-//! Everything here runs in fibers of the home's worker, unless it says otherwise.
+//! Everything here runs in fibers of the home's worker, unless stated otherwise.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -13,24 +13,23 @@ use crate::side;
 
 #[derive(Default)]
 struct Line {
-    /// What was given before somebody came for it.
+    /// Permits given before a thread came for them.
     permits: u64,
     waiting: VecDeque<(u64, Promise<()>)>,
 }
 
 thread_local! {
     static LINES: RefCell<HashMap<usize, Line>> = RefCell::default();
-    /// Those who stand in a line and have not begun to wait.
+    /// Threads that stand in a line and have not begun to wait.
     static ENTERED: RefCell<(u64, HashMap<u64, Pending<()>>)> = RefCell::default();
 }
 
-/// From a thread of the program: which machine has the lines of an address.
+/// From a thread of the program: returns the machine that keeps the line of an address.
 pub(crate) fn home_of(address: usize) -> u16 {
     ((address / 64) % usize::from(side::machines())) as u16
 }
 
-/// From a thread of the program: takes a permit of an address, in order of coming. `false`: there was none in this
-/// time.
+/// From a thread of the program: takes a permit of an address, in order of arrival. `false`: none came in this time.
 pub(crate) fn take(address: usize, time: Option<Duration>) -> bool {
     side::at(home_of(address), move || {
         let has_permit = LINES.with_borrow_mut(|lines| {
@@ -41,7 +40,7 @@ pub(crate) fn take(address: usize, time: Option<Duration>) -> bool {
     })
 }
 
-/// From a thread of the program: gives permits to an address; who waits gets them first.
+/// From a thread of the program: gives permits to an address; waiters get them first.
 pub(crate) fn give(address: usize, permits: u64) {
     side::at(home_of(address), move || {
         let woken = wake_line(address, permits);
@@ -51,7 +50,7 @@ pub(crate) fn give(address: usize, permits: u64) {
     });
 }
 
-/// From a thread of the program: stands in line, so that every later [`wake`] counts it. [`wait`] is to follow.
+/// From a thread of the program: enters the line, so that every later [`wake`] counts it. Call [`wait`] next.
 pub(crate) fn enter(address: usize) -> u64 {
     side::at(home_of(address), move || enter_line(address))
 }
@@ -62,7 +61,7 @@ pub(crate) fn wait(address: usize, ticket: u64, time: Option<Duration>) -> bool 
     side::at(home_of(address), move || stand(address, ticket, time))
 }
 
-/// From a thread of the program: wakes those who stand there, as many at most.
+/// From a thread of the program: wakes at most this many threads of the line.
 pub(crate) fn wake(address: usize, count: u64) {
     side::at(home_of(address), move || wake_line(address, count));
 }

@@ -1,11 +1,11 @@
-//! `mmap` by the program: private memory and private files come from its heap.
+//! `mmap` by the program: private memory and copies of files come from its heap.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use crate::{heap, refused, side, table};
 
-/// `mmap` by this machine alone.
+/// Calls `mmap` for this machine alone.
 ///
 /// # Safety
 /// As `mmap(2)` says.
@@ -53,12 +53,12 @@ pub unsafe extern "C" fn mmap(
     let Some((block, is_zero)) = heap::allocate(bytes.next_multiple_of(4096), 4096) else { return fail(libc::ENOMEM) };
     let start = ptr::with_exposed_provenance_mut::<u8>(block);
     if !is_zero {
-        // SAFETY: a block of at least so many bytes, that nobody else has.
+        // SAFETY: a block of at least so many bytes that no other code has.
         unsafe { ptr::write_bytes(start, 0, bytes) };
     }
     let mut done = 0;
     while !is_anonymous && done < bytes {
-        // SAFETY: what is left of the block.
+        // SAFETY: the rest of the block.
         match unsafe { libc::pread(file, start.add(done).cast(), bytes - done, offset + done as i64) } {
             0 => break,
             read @ 1.. => done += read as usize,
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn mmap64(
     unsafe { mmap(at, bytes, protection, flags, file, offset) }
 }
 
-/// As the C library's, of whole mappings; a part of one stays.
+/// As the C library's, for whole mappings; a part of one stays mapped.
 ///
 /// # Safety
 /// As [`mmap`].

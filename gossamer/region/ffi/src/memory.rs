@@ -1,8 +1,8 @@
-//! Where the program's memory is, laid out by machine 0 before `main`, at the same addresses on all machines.
+//! Layout of the program's memory, by machine 0 before `main`, at the same addresses on all machines.
 //!
 //! Automatic: variables and heap become regions, at the addresses that they have anyway. Explicit: each machine has
-//! variables and heap of its own, and what the program names becomes a region (`named.rs`). In both ways our own table
-//! is a region.
+//! variables and heap of its own, and the ranges that the program names become regions (`named.rs`). Either way our own
+//! table is a region.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,10 +15,10 @@ use crate::map::map_here;
 use crate::table::{self, Layout, Table, table};
 use crate::{copy, globals, report, side, start, threads};
 
-/// Bytes of the heap, unless it is 64 GiB.
+/// Variable with the bytes of the heap, if not 64 GiB.
 const BYTES: &str = "GOSSAMER_REGION_BYTES";
 const HEAP_BYTES: usize = 64 << 30;
-/// Where a heap of each machine's own may begin: neither the system nor regions choose addresses there.
+/// Addresses for a heap of each machine's own: neither the system nor regions choose addresses there.
 const HEAPS: Range<usize> = 0x1000_0000_0000..0x1800_0000_0000;
 const HEAPS_STEP: usize = 0x0080_0000_0000;
 
@@ -26,7 +26,7 @@ fn ended(doing: &str, error: Error) -> ! {
     gossamer::link::end(&format!("{doing} cannot be shared by the machines: {error}"))
 }
 
-/// In the first fiber: lays it out.
+/// In the first fiber: lays out the program's memory.
 pub(crate) fn lay_out(is_explicit: bool) {
     let asked = std::env::var(BYTES).ok().map(|text| {
         let bytes = text.parse().ok().filter(|bytes| *bytes >= 64 << 20);
@@ -61,14 +61,14 @@ pub(crate) fn lay_out(is_explicit: bool) {
     self::table().processors.store(processors, Ordering::SeqCst);
 }
 
-/// Puts the program's variables and a heap into regions; where the heap is.
+/// Puts the program's variables and a heap into regions; returns start and length of the heap.
 fn share_all(heap_bytes: usize) -> (usize, usize) {
     let heap = Region::new(heap_bytes).unwrap_or_else(|error| ended("the heap", error));
     for pages in globals::pages() {
         let start = std::ptr::with_exposed_provenance_mut::<u8>(pages.start);
         // SAFETY: the program's variables; nothing of the program runs yet.
         let before = unsafe { std::slice::from_raw_parts(start, pages.len()) }.to_vec();
-        // SAFETY: as above; they come back with the bytes that they had.
+        // SAFETY: as above; their bytes are restored below.
         report::note(unsafe { over(pages) }.unwrap_or_else(|error| ended("the program's variables", error)));
         // SAFETY: the same addresses, which are a region now.
         unsafe { std::ptr::copy_nonoverlapping(before.as_ptr(), start, before.len()) };
@@ -78,7 +78,7 @@ fn share_all(heap_bytes: usize) -> (usize, usize) {
     found
 }
 
-/// Has each machine have a heap of its own, at the same address; which one.
+/// Gives each machine a heap of its own, at the same address; returns that address.
 fn heaps_of_their_own(bytes: usize) -> usize {
     let machines = side::machines();
     let failed = |machine: u16, errno: i32| -> ! {
@@ -99,7 +99,7 @@ fn heaps_of_their_own(bytes: usize) -> usize {
     gossamer::link::end(&format!("no address is free for a heap of {bytes} bytes on all machines"))
 }
 
-/// Maps memory at an address where nothing is: 0, or the system's error.
+/// Maps memory at an address where nothing is mapped. Returns 0 or the system's error.
 fn reserve(address: usize, bytes: usize) -> i32 {
     let (protection, flags) = (
         libc::PROT_READ | libc::PROT_WRITE,
@@ -111,13 +111,13 @@ fn reserve(address: usize, bytes: usize) -> i32 {
         return std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::ENOMEM);
     }
     if found.expose_provenance() != address {
-        give_back(found.addr(), bytes); // an old kernel takes the address for a wish
+        give_back(found.addr(), bytes); // an old kernel takes the address as a hint
         return libc::EEXIST;
     }
     0
 }
 
 fn give_back(address: usize, bytes: usize) {
-    // SAFETY: `reserve` has mapped it, and nobody was told of it. If it fails, addresses are lost.
+    // SAFETY: `reserve` has mapped it, and no other code knows of it. If it fails, addresses are lost.
     unsafe { libc::syscall(libc::SYS_munmap, address, bytes) };
 }

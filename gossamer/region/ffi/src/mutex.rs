@@ -1,5 +1,5 @@
-//! `pthread_mutex_t`, in the bytes of the C library's own, and `pthread_once`. First come, first served; who finds it
-//! free and its page on his machine sends nothing.
+//! `pthread_mutex_t`, in the bytes of the C library's own, and `pthread_once`. First come, first served; a thread that
+//! finds the mutex free and its page here sends nothing.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::real::real;
 use crate::semaphore::Count;
 use crate::{side, table, threads};
 
-/// As the C library lays it out, as far as its initialisers say so: all zero but for `kind`.
+/// Layout of the C library's mutex, as far as its initialisers depend on it: all zero but for `kind`.
 #[repr(C)]
 struct Mutex {
     count: AtomicI32,
@@ -24,14 +24,14 @@ struct Mutex {
 
 const _: () = assert!(size_of::<Mutex>() <= size_of::<pthread_mutex_t>());
 
-/// The bits of a kind that say what a second lock by the owner does.
+/// Bits of a kind that define a second lock by the owner.
 const KIND: c_int = 3;
 
 type Pointer = *mut pthread_mutex_t;
 
-/// The mutex, if it is in memory that all machines have.
+/// Returns the mutex, if it is in memory that all machines share.
 fn ours(mutex: Pointer) -> Option<&'static Mutex> {
-    // SAFETY: the program's, which stays while it is used, and is changed by these functions only.
+    // SAFETY: the program's mutex, which stays while it is used, and is changed by these functions only.
     (table::is_shared(mutex.addr())).then(|| unsafe { &*mutex.cast::<Mutex>() })
 }
 
@@ -45,7 +45,7 @@ impl Mutex {
         self.owner.load(Ordering::Relaxed) == threads::own_id()
     }
 
-    /// Locks it as `take` does; the errors of POSIX.
+    /// Locks it by `take`; returns the errors of POSIX.
     fn lock(&self, take: impl FnOnce(&Count) -> Result<(), c_int>) -> c_int {
         if self.is_mine() {
             match self.kind.load(Ordering::Relaxed) & KIND {
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn pthread_mutex_init(mutex: Pointer, attr: *const pthread
         }
     }
     if robust == libc::PTHREAD_MUTEX_ROBUST {
-        return libc::ENOTSUP; // a machine that dies ends the program, so nobody could find it locked by the dead
+        return libc::ENOTSUP; // a machine that dies ends the program, so no thread could find a dead owner's lock
     }
     ours.count.store(0, Ordering::Relaxed);
     ours.depth.store(0, Ordering::Relaxed);
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn pthread_mutex_unlock(mutex: Pointer) -> c_int {
     }
 }
 
-/// How often a thread looks whether another has done what is done once.
+/// How often a thread checks whether another one's `init` has returned.
 const LOOK: Duration = Duration::from_micros(100);
 
 /// As the C library's, for threads of all machines.

@@ -1,4 +1,4 @@
-//! `gsm_region_share`: what the program names is shared by its machines from then on.
+//! `gsm_region_share`: the machines share the ranges that the program names from then on.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
@@ -9,7 +9,7 @@ use crate::PAGE_BYTES;
 use crate::copy::Changing;
 use crate::{report, side, table};
 
-/// Shares whole pages. 0, or an errno, with the cause and the cure on standard error.
+/// Shares whole pages. Returns 0 or an errno, with cause and cure on standard error.
 pub(crate) extern "C" fn share(at: *mut c_void, bytes: usize) -> c_int {
     let start = at.expose_provenance();
     match checked(start, bytes).and_then(share_range) {
@@ -21,7 +21,7 @@ pub(crate) extern "C" fn share(at: *mut c_void, bytes: usize) -> c_int {
     }
 }
 
-/// An errno, and what is wrong with what cure.
+/// An errno, with the cause and its cure.
 type Refused = (c_int, &'static str);
 
 fn checked(start: usize, bytes: usize) -> Result<Range<usize>, Refused> {
@@ -73,18 +73,18 @@ fn share_range(range: Range<usize>) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The range is the same as before for the calling machine, and from now on for all.
+/// Turns the range into a region: the calling machine's bytes stay, and all machines have them from now on.
 fn make_region(range: Range<usize>) {
     let before = contents(&range);
     let (start, end) = (range.start, range.end);
-    // SAFETY: the program has named memory of its own, and gets back what was in it.
+    // SAFETY: the program has named memory of its own, and gets its contents back below.
     side::at(side::own_machine(), move || match unsafe { over(start..end) } {
-        // Its pages are gone by now, perhaps.
+        // Its pages may be gone by now.
         Err(error) => gossamer::link::end(&format!("memory at {start:#x} cannot be shared by the machines: {error}")),
         Ok(region) => side::from_worker(0, move || report::note(region)),
     });
     for (page, bytes) in before {
-        // SAFETY: a page of the region, which has the place of what the caller had there.
+        // SAFETY: a page of the region, which replaces the caller's page.
         unsafe { std::ptr::with_exposed_provenance_mut::<[u8; PAGE_BYTES]>(page).write(bytes) };
     }
     for machine in 0..side::machines() {
@@ -92,11 +92,11 @@ fn make_region(range: Range<usize>) {
     }
 }
 
-/// The pages of a range that are not all zero.
+/// Returns the pages of a range that are not all zero.
 fn contents(range: &Range<usize>) -> Vec<(usize, [u8; PAGE_BYTES])> {
     let mut found = vec![];
     for page in range.clone().step_by(PAGE_BYTES) {
-        // SAFETY: memory of the program, that its threads leave alone while it is shared.
+        // SAFETY: memory of the program, which its threads leave alone while it is being shared.
         let bytes = unsafe { &*std::ptr::with_exposed_provenance::<[u8; PAGE_BYTES]>(page) };
         if *bytes != [0; PAGE_BYTES] {
             found.push((page, *bytes));

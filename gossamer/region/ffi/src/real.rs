@@ -1,9 +1,9 @@
-//! The C library's functions that this library stands before.
+//! The C library's functions that this library interposes.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where the next definition of a function is, looked up once.
+/// The next definition of a function, looked up once.
 pub(crate) struct Real {
     name: &'static CStr,
     found: AtomicUsize,
@@ -36,14 +36,14 @@ impl Real {
 macro_rules! real {
     ($name:ident : fn($($type:ty),*) -> $result:ty $(, $argument:expr)*) => {{
         static REAL: $crate::real::Real = {
-            // The name ends with the zero that was put there.
+            // The name ends with the zero that was added above.
             match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => $crate::real::Real::new(name),
                 Err(_) => panic!(),
             }
         };
-        // SAFETY: the definition behind ours, with the type that the standard gives it; who calls passes on what the
-        // program gave.
+        // SAFETY: the definition behind ours, with the type that the standard gives it; the caller passes on the
+        // program's arguments.
         unsafe {
             std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(REAL.address())($($argument),*)
         }

@@ -1,4 +1,4 @@
-//! What threads of several machines cannot do: it fails with `ENOTSUP` and is told once, with what to do instead.
+//! Calls that cannot work on several machines: they fail with `ENOTSUP`, and a message names the alternative once.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int, c_void};
@@ -9,7 +9,7 @@ use libc::{cpu_set_t, pid_t, pthread_attr_t, pthread_t};
 use crate::real::real;
 use crate::{side, threads};
 
-/// Says so, the first time.
+/// Prints the message, the first time.
 pub(crate) fn tell(what: &'static str, instead: &str) {
     static TOLD: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     side::outside(|| {
@@ -33,7 +33,7 @@ pub extern "C" fn fork() -> pid_t {
     -1
 }
 
-/// Refused: a thread of another machine cannot be told to end.
+/// Refused: a thread of another machine cannot be cancelled.
 #[unsafe(no_mangle)]
 pub extern "C" fn pthread_cancel(id: pthread_t) -> c_int {
     if !side::is_in_program() {
@@ -43,8 +43,8 @@ pub extern "C" fn pthread_cancel(id: pthread_t) -> c_int {
     libc::ENOTSUP
 }
 
-/// What C11 has beside POSIX: the C library's own knows nothing of other machines. Nothing can be locked that was not
-/// made.
+/// C11 counterparts of POSIX functions: the C library's own know nothing of other machines. To refuse creation is
+/// enough, since nothing can be locked that was not created.
 macro_rules! of_c11 {
     ($($name:ident($($type:ty),*), $instead:literal;)*) => {$(
         /// Refused, with `thrd_error`.

@@ -1,5 +1,5 @@
-//! What is told at the program's end where `gossamer-launch run --region-stats` asks for it: what pages travelled, and
-//! which most often.
+//! Report at the program's end for `gossamer-launch run --region-stats`: counts of pages that travelled, and the most
+//! requested pages.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -12,31 +12,31 @@ use gossamer_region::link::address;
 use crate::PAGE_BYTES;
 use crate::{globals, heap, side, symbols, table};
 
-/// How many pages are to be named.
+/// Variable with the number of pages to name.
 const PAGES: &str = "GOSSAMER_REGION_STATS";
 
-/// On machine 0: all regions there are.
+/// On machine 0: all regions.
 static REGIONS: Mutex<Vec<Region>> = Mutex::new(vec![]);
-/// Of this machine: where stacks of threads were, by their start.
+/// Starts of the threads' stacks on this machine, past and present.
 static STACKS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
-/// Messages of this machine to others at barriers.
+/// Messages from this machine to others at barriers.
 pub(crate) static BARRIER_MESSAGES: AtomicU64 = AtomicU64::new(0);
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// On machine 0: there is one more region.
+/// On machine 0: records a region.
 pub(crate) fn note(region: Region) {
     lock(&REGIONS).push(region);
 }
 
-/// A thread's stack is there, or was.
+/// Records the stack of a thread.
 pub(crate) fn note_stack(start: usize) {
     lock(&STACKS).insert(start);
 }
 
-/// In the first fiber, after the program's end.
+/// In the first fiber, after the program's end: prints the report if asked to.
 pub(crate) fn tell_if_asked() {
     let Some(text) = std::env::var_os(PAGES) else { return };
     let Some(count) = text.to_str().and_then(|text| text.parse().ok()) else {

@@ -1,4 +1,5 @@
-//! `pthread_rwlock_t`: kept whole by the home of its address, which lets readers in while no writer has it.
+//! `pthread_rwlock_t`: its whole state is at the home of its address, which admits readers while no writer holds the
+//! lock.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +16,7 @@ use crate::{line, side, table};
 struct Lock {
     is_written: bool,
     readers: u32,
-    /// Numbered, in order of coming; who wants to write, and how it is told.
+    /// Waiters in order of arrival: number, whether it writes, and the promise that wakes it.
     waiting: VecDeque<(u64, bool, Promise<()>)>,
     next: u64,
 }
@@ -35,7 +36,7 @@ impl Lock {
         true
     }
 
-    /// Lets in who may come now.
+    /// Admits the waiters that may hold the lock now.
     fn admit(&mut self, woken: &mut Vec<Promise<()>>) {
         while let Some((_, write, _)) = self.waiting.front()
             && self.try_take(*write)
@@ -56,7 +57,7 @@ fn with<R>(address: usize, f: impl FnOnce(&mut Lock) -> R) -> R {
     })
 }
 
-/// On the home's worker: in order of coming. `false`: not in this time.
+/// On the home's worker: takes the lock, in order of arrival. `false`: not in this time.
 fn take(address: usize, write: bool, time: Option<Duration>) -> bool {
     let waits = with(address, |lock| {
         (!lock.try_take(write)).then(|| {
@@ -88,7 +89,7 @@ fn take(address: usize, write: bool, time: Option<Duration>) -> bool {
     }
 }
 
-/// On the home's worker. `false`: nobody has it.
+/// On the home's worker: releases the lock. `false`: no thread holds it.
 fn release(address: usize) -> bool {
     let mut woken = vec![];
     let was_taken = with(address, |lock| {
@@ -106,7 +107,7 @@ fn release(address: usize) -> bool {
 
 type Pointer = *mut pthread_rwlock_t;
 
-/// Its address, if it is in memory that all machines have.
+/// Returns its address, if it is in memory that all machines share.
 fn ours(lock: Pointer) -> Option<usize> {
     table::is_shared(lock.addr()).then_some(lock.addr())
 }

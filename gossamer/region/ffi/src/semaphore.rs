@@ -1,4 +1,4 @@
-//! Counting in memory, and standing in line only where the count says so: mutexes and semaphores are made of it.
+//! Counts in memory, the base of mutexes and semaphores; a thread enters a line only if the count requires it.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -7,16 +7,16 @@ use std::time::Duration;
 use crate::real::real;
 use crate::{line, side, table};
 
-/// A word of the program's memory: how many have it or wait for it, less what was there.
+/// A count in the program's memory: holders and waiters, less the initial value.
 pub(crate) struct Count {
     word: &'static AtomicI32,
-    /// Who finds so many before him has to wait.
+    /// A thread that finds this count or more has to wait.
     room: i32,
 }
 
 impl Count {
     /// # Safety
-    /// `word` is of memory that stays for as long as this is used, and is changed as an atomic only.
+    /// `word` is in memory that stays for as long as this is used, and is changed as an atomic only.
     pub(crate) unsafe fn at(word: *mut i32, room: i32) -> Count {
         // SAFETY: as the caller says.
         Count { word: unsafe { AtomicI32::from_ptr(word) }, room }
@@ -31,12 +31,12 @@ impl Count {
         self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// In order of coming. `false`: not in this time.
+    /// Takes one, in order of arrival. `false`: not in this time.
     pub(crate) fn take(&self, time: Option<Duration>) -> bool {
         if self.word.fetch_add(1, Ordering::SeqCst) < self.room || line::take(self.address(), time) {
             return true;
         }
-        // Out of the count again, unless somebody has counted on this thread: then its permit comes.
+        // Leaves the count again, unless a giver has already counted this thread: then its permit comes.
         let less = |count: i32| (count > self.room).then(|| count - 1);
         match self.word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less) {
             Ok(_) => false,
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn sem_init(sem: Sem, shared: c_int, value: c_uint) -> c_i
         return real!(sem_init: fn(Sem, c_int, c_uint) -> c_int, sem, shared, value);
     }
     let Ok(value) = i32::try_from(value) else { return fail(libc::EINVAL) };
-    // SAFETY: the program's own memory, that it makes a semaphore of.
+    // SAFETY: the program's own memory, of which it makes a semaphore.
     unsafe { sem.cast::<i32>().write(-value) };
     0
 }

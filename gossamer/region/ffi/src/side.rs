@@ -1,9 +1,10 @@
-//! On which side a thread is: in the program's code, whose memory is the region's, or in ours and the runtime's, whose
-//! memory is the process's own.
+//! The side on which a thread is: in the program's code, with memory of the region, or in ours and the runtime's, with
+//! memory of the process itself.
 //!
-//! A thread of the program has two stacks. The program's functions have one in the region, so that other threads may be
-//! given pointers to it; ours run on the thread's own ([`outside`]). For a page of the region may be away at any time,
-//! and a thread that waits for one while it has a lock of the runtime would wait for a keeper that waits for the lock.
+//! A thread of the program has two stacks. The program's functions use one in the region, so that other threads may be
+//! given pointers to it; ours run on the thread's own ([`outside`]). A page of the region may be away at any time: a
+//! thread that waited for one while holding a lock of the runtime would wait for a page server that waits for the
+//! lock.
 
 use std::cell::Cell;
 use std::ptr;
@@ -17,9 +18,9 @@ use serde::de::DeserializeOwned;
 
 thread_local! {
     static IS_IN_PROGRAM: Cell<bool> = const { Cell::new(false) };
-    /// Where the thread goes on, on its own stack, while it is in the program's code.
+    /// Context of the thread's own stack, while it is in the program's code.
     static OWN: Cell<Option<Context>> = const { Cell::new(None) };
-    /// What the program's function has returned.
+    /// Result of the program's function.
     static RESULT: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -28,15 +29,15 @@ pub(crate) fn is_in_program() -> bool {
     IS_IN_PROGRAM.try_with(Cell::get).unwrap_or(false)
 }
 
-/// While it is there the thread is on one side; then where it was before.
+/// Guard: while it lives, the thread is on one side; then on the previous one.
 pub(crate) struct Side(bool);
 
-/// Until the end of what is returned the calling thread is in our code.
+/// Puts the calling thread in our code until the guard is dropped.
 fn ours() -> Side {
     Side(IS_IN_PROGRAM.replace(false))
 }
 
-/// Until the end of what is returned the calling thread is in the program's code, if on its own stack.
+/// Puts the calling thread, which is on its own stack, in the program's code until the guard is dropped.
 pub(crate) fn the_programs() -> Side {
     Side(IS_IN_PROGRAM.replace(true))
 }
@@ -47,22 +48,22 @@ impl Drop for Side {
     }
 }
 
-/// Runs `f` without handlers of signals in between: they are the program's, and may wait for a page. On our side.
+/// Runs `f` with signals blocked: handlers are the program's, and may wait for a page. On our side.
 pub(crate) fn without_signals<R>(f: impl FnOnce() -> R) -> R {
     let mut before = std::mem::MaybeUninit::uninit();
-    // SAFETY: sets of this function, the first filled before it is used; the mask is the calling thread's.
+    // SAFETY: signal sets of this function, the first filled before it is used; the mask is the calling thread's.
     unsafe {
         let mut all = std::mem::MaybeUninit::uninit();
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
     let result = f();
-    // SAFETY: the set that the first call has filled.
+    // SAFETY: the signal set that the first call has filled.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
     result
 }
 
-/// What a thread does on its own stack, between two pieces of the program's code.
+/// Work that a thread does on its own stack, between two pieces of the program's code.
 struct Errand {
     run: unsafe fn(*mut ()),
     what: *mut (),
@@ -71,11 +72,11 @@ struct Errand {
 /// Runs `f` on our side, on the thread's own stack.
 pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
     /// # Safety
-    /// `what` is what [`outside`] has put there, which waits.
+    /// `what` is the pair of [`outside`], which waits.
     unsafe fn run<F: FnOnce() -> R, R>(what: *mut ()) {
         // SAFETY: as the caller says.
         let (f, result) = unsafe { &mut *what.cast::<(Option<F>, Option<R>)>() };
-        // Here, out of the region, before it is called.
+        // Moved out of the region before it is called.
         let f = f.take();
         let done = f.map(|f| f());
         *result = done;
@@ -99,10 +100,10 @@ pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-/// Runs a function of the program on this stack, to its end, and says what it returned.
+/// Runs a function of the program on this stack, to its end, and returns its result.
 ///
 /// # Safety
-/// `bottom` to `top` is memory that nobody else uses meanwhile.
+/// `bottom` to `top` is memory that no other code uses meanwhile.
 pub(crate) unsafe fn run_on(bottom: usize, top: usize, function: usize, argument: usize) -> usize {
     extern "C" fn enter(transfer: Transfer) -> ! {
         // SAFETY: `run_on` has put it there, and waits.
@@ -119,7 +120,7 @@ pub(crate) unsafe fn run_on(bottom: usize, top: usize, function: usize, argument
     let mut data = (&raw const start).expose_provenance();
     loop {
         let side = the_programs();
-        // SAFETY: it is where it left, on this thread.
+        // SAFETY: the context where the program left, on this thread.
         let left = unsafe { program.resume(data) };
         drop(side);
         if left.data == 0 {
@@ -134,17 +135,17 @@ pub(crate) unsafe fn run_on(bottom: usize, top: usize, function: usize, argument
     }
 }
 
-/// The program's function has ended: the thread goes on in `run_on`.
+/// Ends the program's function: the thread continues in `run_on`.
 pub(crate) fn leave(result: usize) -> ! {
     RESULT.set(result);
     if let Some(own) = OWN.take() {
-        // SAFETY: `run_on` waits there, on this thread, and nothing of what is left behind here is used again.
+        // SAFETY: `run_on` waits there, on this thread, and nothing left behind here is used again.
         unsafe { own.resume(0) };
     }
     std::process::abort()
 }
 
-/// The worker of a machine on which all this runs.
+/// Returns the worker of a machine that runs our code.
 pub(crate) fn place(machine: u16) -> Place {
     Place { machine, worker: 0 }
 }
@@ -195,7 +196,7 @@ where
     }
 }
 
-/// How long until a time of a clock; zero if it is over.
+/// Returns the time left until a time of a clock; zero if it is over.
 pub(crate) fn until(clock: libc::clockid_t, time: &libc::timespec) -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: it writes `now`.
@@ -204,7 +205,7 @@ pub(crate) fn until(clock: libc::clockid_t, time: &libc::timespec) -> Duration {
     Duration::from_nanos(u64::try_from((of(time) - of(&now)).max(0)).unwrap_or(u64::MAX))
 }
 
-/// Whether POSIX takes it for a time.
+/// Whether POSIX accepts it as a time.
 pub(crate) fn is_time(time: &libc::timespec) -> bool {
     (0..1_000_000_000).contains(&time.tv_nsec)
 }

@@ -1,6 +1,5 @@
-//! Stacks of the program's threads: blocks of the heap. What lies at the low end of one is its guard, which nobody may
-//! touch on the machine where the thread runs: an overflow ends the program, as it does in one process, and does not
-//! write to what lies below.
+//! Stacks of the program's threads: blocks of the heap. The low end of each is its guard, inaccessible on the machine
+//! where the thread runs: an overflow ends the program, as in one process, and does not overwrite the memory below.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -13,20 +12,20 @@ use crate::{heap, report};
 /// Bytes of a guard, unless the thread's attributes say otherwise.
 pub(crate) const GUARD_BYTES: usize = PAGE_BYTES;
 
-/// Of this machine: where guards begin, and their lengths.
+/// Guards on this machine: start and length.
 static GUARDS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 fn guards() -> MutexGuard<'static, BTreeMap<usize, usize>> {
     GUARDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether nobody may touch a page of the heap on this machine. On a worker, it stays so until that does something
+/// Whether a page of the heap is a guard on this machine. On a worker the answer holds until the worker does something
 /// else: only workers make guards.
 pub(crate) fn is_guard(page: usize) -> bool {
     guards().range(..=page).next_back().is_some_and(|(start, bytes)| page < start + bytes)
 }
 
-/// A thread's, which is given back where this is dropped.
+/// A thread's stack, freed on drop.
 pub(crate) struct Stack {
     block: usize,
     guard_bytes: usize,
@@ -34,7 +33,8 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// One of this machine's part of the heap, with room for so many bytes. `None`: there is no room, or no guard.
+    /// Allocates a stack with room for so many bytes from this machine's part of the heap. `None`: there is no room, or
+    /// no guard.
     pub(crate) fn new(bytes: usize, guard_bytes: usize) -> Option<Stack> {
         let guard_bytes = guard_bytes.checked_next_multiple_of(PAGE_BYTES)?;
         let (block, _) = heap::allocate(bytes.checked_add(guard_bytes)?, PAGE_BYTES)?;
@@ -46,7 +46,7 @@ impl Stack {
         stack.protect(libc::PROT_NONE).then_some(stack)
     }
 
-    /// What a thread may use.
+    /// Returns the part that the thread may use.
     pub(crate) fn range(&self) -> Range<usize> {
         let bottom = self.block + self.guard_bytes;
         bottom..bottom + self.bytes
@@ -54,15 +54,15 @@ impl Stack {
 
     fn protect(&self, protection: c_int) -> bool {
         let start = std::ptr::with_exposed_provenance_mut(self.block);
-        // SAFETY: whole pages of the block, which is this stack's alone. Other machines have their own tables of pages;
-        // where the heap is a region, its keeper changes what is mapped there, and never touches it.
+        // SAFETY: whole pages of the block, which is this stack's alone. Other machines have page tables of their own;
+        // where the heap is a region, its page server changes the mapping there, and never touches it.
         self.guard_bytes == 0 || unsafe { libc::mprotect(start, self.guard_bytes, protection) } == 0
     }
 }
 
 impl Drop for Stack {
     fn drop(&mut self) {
-        // If the system refuses, the block is lost, and stays closed.
+        // If the system refuses, the block is lost, and stays inaccessible.
         if self.protect(libc::PROT_READ | libc::PROT_WRITE) {
             guards().remove(&self.block);
             heap::free(self.block);

@@ -1,7 +1,7 @@
-//! Before the program's `main`, and its end. Machine 0 runs `main`; the others run threads.
+//! Startup before the program's `main`, and its end. Machine 0 runs `main`; the others run threads.
 //!
-//! The machines must have loaded the program and its libraries at the same addresses, which they do when the system
-//! chooses none at random.
+//! The machines must load the program and its libraries at the same addresses, which they do without address
+//! randomisation.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,9 +15,9 @@ use crate::real::real;
 use crate::table::{self, table};
 use crate::{heap, memory, report, side, threads};
 
-/// That this library is to do something, and how the memory is shared: `auto` or `explicit`.
+/// Variable that activates this library and says how memory is shared: `auto` or `explicit`.
 const MODE: &CStr = c"GOSSAMER_REGION";
-/// Stack of the main function. Only what is touched takes memory.
+/// Stack of the main function. It takes memory only where it is touched.
 const STACK_BYTES: usize = 64 << 20;
 /// Status of a machine that could not start.
 const FAILURE_STATUS: c_int = 70;
@@ -26,15 +26,15 @@ type Main = extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 
 static MAIN: AtomicUsize = AtomicUsize::new(0);
 static IS_EXPLICIT: AtomicBool = AtomicBool::new(false);
-/// How the first fiber is told the program's exit status.
+/// Promise by which the first fiber gets the program's exit status.
 static END: Mutex<Option<Promise<u8>>> = Mutex::new(None);
 static STATUS: AtomicI32 = AtomicI32::new(0);
 static ENDS: AtomicBool = AtomicBool::new(false);
 
-/// What the C library calls first, and this library before it.
+/// The C library's entry point, interposed by this library.
 ///
 /// # Safety
-/// As its own.
+/// As for the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __libc_start_main(
     main: Main,
@@ -45,11 +45,11 @@ pub unsafe extern "C" fn __libc_start_main(
     rtld_fini: *mut c_void,
     stack_end: *mut c_void,
 ) -> c_int {
-    // SAFETY: a name that ends with a zero; nothing else runs yet.
+    // SAFETY: a name that ends with a zero; no other thread runs yet.
     let mode = unsafe { libc::getenv(MODE.as_ptr()) };
     let main = match !mode.is_null() {
         true => {
-            // SAFETY: a string of the environment, which nobody changes yet.
+            // SAFETY: a string of the environment, which no other code changes yet.
             IS_EXPLICIT.store(unsafe { CStr::from_ptr(mode) } == c"explicit", Ordering::Relaxed);
             without_random_addresses(argv);
             MAIN.store(main as *const () as usize, Ordering::Relaxed);
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn __libc_start_main(
     )
 }
 
-/// Executes the program again if the system has chosen its addresses at random.
+/// Executes the program again without address randomisation, if it runs with it.
 fn without_random_addresses(argv: *mut *mut c_char) {
     const ASK: libc::c_ulong = 0xffff_ffff;
     // SAFETY: neither call touches memory of this process.
@@ -96,13 +96,13 @@ fn fail(cause: &str) -> ! {
     unsafe { libc::_exit(FAILURE_STATUS) }
 }
 
-/// In place of `main`, on each machine.
+/// Runs in place of `main`, on each machine.
 extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) -> c_int {
     threads::note_processors();
-    marks(); // before the runtime loads what only some machines have, as drivers of network cards
+    marks(); // before the runtime loads objects that only some machines have, such as drivers of network cards
     threads::note_shares().unwrap_or_else(|cause| fail(&cause));
-    // What the program starts is not a machine.
-    // SAFETY: nothing else runs yet; the handler is a function of this library.
+    // Programs started by this one are not machines.
+    // SAFETY: no other thread runs yet; the handler is a function of this library.
     unsafe {
         libc::unsetenv(c"LD_PRELOAD".as_ptr());
         libc::unsetenv(c"LD_BIND_NOW".as_ptr());
@@ -114,7 +114,7 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
     let arguments: Vec<CString> = (0..count).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) }.to_owned()).collect();
     let settings = gossamer_region::with(gossamer::builder());
     let status = gossamer::link::main_with_status(settings, move || run_program(&arguments), 1);
-    // Not `exit`: what it would do has been done (`at_exit`), and the regions have nobody any more who fetches pages.
+    // Not `exit`: its work is done (`at_exit`), and the page servers of the regions have ended.
     // SAFETY: it ends the process.
     unsafe { libc::_exit(c_int::from(status)) }
 }
@@ -146,17 +146,17 @@ pub(crate) fn marks() -> [u64; 3] {
     *MARKS.get_or_init(find_marks)
 }
 
-/// The same on all machines, if these have the same program and libraries, at the same addresses, and processors for
-/// which the C library chooses the same functions: the program's variables, which are all machines', may have addresses
-/// of these.
+/// Returns hashes that are equal on all machines if these have the same program and libraries, at the same addresses,
+/// and processors for which the C library chooses the same functions: the program's variables, which all machines
+/// share, may hold addresses of these.
 fn find_marks() -> [u64; 3] {
     extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, hasher: *mut c_void) -> c_int {
-        // SAFETY: what the loader and `marks` hand on, for as long as this runs.
+        // SAFETY: the arguments that the loader and `find_marks` pass, for as long as this runs.
         let (info, hasher) = unsafe { (&*info, &mut *hasher.cast::<DefaultHasher>()) };
         // SAFETY: a string of the loader; null for none.
         let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
         if name.to_bytes().starts_with(b"linux-vdso") {
-            return 0; // the kernel's: nobody has an address of it but the C library
+            return 0; // the kernel's: only the C library has an address in it
         }
         hasher.write_u64(info.dlpi_addr);
         // SAFETY: so many headers of a loaded object.
@@ -173,16 +173,16 @@ fn find_marks() -> [u64; 3] {
             hasher.write_u32(header.p_type);
             [header.p_vaddr, header.p_filesz, header.p_memsz].hash(hasher);
             if header.p_type == libc::PT_NOTE && is_loaded(header) {
-                // With the object's own number (`--build-id`).
+                // Includes the object's build id (`--build-id`).
                 let start = std::ptr::with_exposed_provenance::<u8>((info.dlpi_addr + header.p_vaddr) as usize);
-                // SAFETY: a part of the object that is loaded, and that nobody writes.
+                // SAFETY: a part of the object that is loaded, and that no code writes.
                 hasher.write(unsafe { std::slice::from_raw_parts(start, header.p_memsz as usize) });
             }
         }
         0
     }
     let mut objects = DefaultHasher::new();
-    // SAFETY: `note` takes what is handed on here.
+    // SAFETY: `note` takes the arguments passed here.
     unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut objects).cast()) };
     let mut chosen = DefaultHasher::new();
     for name in [c"memcpy", c"memset", c"memchr", c"strlen", c"strcmp", c"strchr"] {
@@ -192,18 +192,18 @@ fn find_marks() -> [u64; 3] {
     [objects.finish(), chosen.finish(), MAIN.load(Ordering::Relaxed) as u64]
 }
 
-/// Bytes in the program's heap.
+/// Copies bytes to the program's heap.
 fn copy(bytes: &[u8]) -> usize {
     let Some((block, _)) = heap::allocate(bytes.len(), 1) else {
         gossamer::link::end("there is no memory for the program's arguments")
     };
     let to = std::ptr::with_exposed_provenance_mut::<u8>(block);
-    // SAFETY: a block of so many bytes, that nobody else has.
+    // SAFETY: a block of so many bytes that no other code has.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     block
 }
 
-/// A list of strings that ends with a null pointer, in the program's heap.
+/// Makes a list of strings that ends with a null pointer, in the program's heap.
 fn list(words: &[&[u8]]) -> usize {
     let addresses = words.iter().map(|word| copy(word)).chain([0]);
     copy(&addresses.flat_map(usize::to_ne_bytes).collect::<Vec<u8>>())
@@ -211,21 +211,21 @@ fn list(words: &[&[u8]]) -> usize {
 
 /// The program's first thread.
 extern "C" fn run_main(first: *mut c_void) -> *mut c_void {
-    // SAFETY: what `run_program` has put there, and the program's main function.
+    // SAFETY: the words that `run_program` has put there, and the program's main function.
     let (main, [argc, argv, envp]) =
         unsafe { (std::mem::transmute::<usize, Main>(MAIN.load(Ordering::Relaxed)), *first.cast::<[usize; 3]>()) };
     let [argv, envp] = [argv, envp].map(std::ptr::with_exposed_provenance_mut::<*mut c_char>);
     unsafe extern "C" {
         static mut environ: *mut *mut c_char;
     }
-    // SAFETY: nobody else reads or writes it yet.
+    // SAFETY: no other thread reads or writes it yet.
     unsafe { environ = envp };
     let status = main(argc as c_int, argv, envp);
     // SAFETY: the program has ended.
     unsafe { exit(status) }
 }
 
-/// On a thread of machine 0 for itself, since `exit` first destroys what a thread delegates with.
+/// Ends the program, on a thread of machine 0 of its own, since `exit` first destroys the thread's delegation state.
 fn end(status: c_int) {
     let _side = side::the_programs();
     threads::be_the_last();
@@ -247,8 +247,8 @@ pub unsafe extern "C" fn exit(status: c_int) -> ! {
         }
     }
     if table::has_begun() {
-        // The runtime ends this machine: what the C library would do first may touch variables that nobody fetches any
-        // more. SAFETY: it ends the process.
+        // The runtime ends this machine: exit handlers of the C library may touch variables whose pages are no longer
+        // served. SAFETY: it ends the process.
         unsafe { libc::syscall(libc::SYS_exit_group, status) };
     }
     real!(exit: fn(c_int) -> (), status);
@@ -266,7 +266,7 @@ pub extern "C" fn _exit(status: c_int) -> ! {
     std::process::abort()
 }
 
-/// After all else that is done at the end: what is in buffers is written, on all machines, and the first fiber goes on.
+/// Last exit handler: flushes buffers on all machines, and resumes the first fiber.
 extern "C" fn at_exit() {
     if ENDS.load(Ordering::SeqCst) {
         tell_the_end(STATUS.load(Ordering::SeqCst));
@@ -276,7 +276,7 @@ extern "C" fn at_exit() {
 fn tell_the_end(status: c_int) -> ! {
     {
         let _side = side::the_programs();
-        // SAFETY: all of this process's.
+        // SAFETY: all streams of this process.
         unsafe { libc::fflush(std::ptr::null_mut()) };
     }
     for machine in 0..side::machines() {
@@ -298,7 +298,7 @@ fn tell_the_end(status: c_int) -> ! {
     }
 }
 
-/// As the C library's; processors are those of all machines.
+/// As the C library's; counts the processors of all machines.
 #[unsafe(no_mangle)]
 pub extern "C" fn sysconf(name: c_int) -> libc::c_long {
     match name {
@@ -309,7 +309,7 @@ pub extern "C" fn sysconf(name: c_int) -> libc::c_long {
     }
 }
 
-/// Whether a thread of this function is the first.
+/// Whether a thread of this function is the main thread.
 pub(crate) fn is_main(function: usize) -> bool {
     function == run_main as *const () as usize
 }

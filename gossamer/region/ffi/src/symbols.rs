@@ -5,7 +5,7 @@ use std::ops::Range;
 /// A variable: its name, and where it is.
 pub(crate) type Variable = (String, Range<usize>);
 
-/// Bytes of a file's header, of a section's, of a symbol (ELF, 64 bits).
+/// Bytes of a file's header, of a section header, of a symbol (ELF, 64 bits).
 const HEADER: usize = 64;
 const SECTION: usize = 64;
 const SYMBOL: usize = 24;
@@ -13,7 +13,8 @@ const SYMBOLS: u32 = 2;
 const DYNAMIC_SYMBOLS: u32 = 11;
 const OBJECT: u8 = 1;
 
-/// All that the program's file names, `bias` bytes above where it says; none, where it is stripped or cannot be read.
+/// Returns all variables in the program's file, loaded `bias` bytes above its addresses; none where it is stripped or
+/// cannot be read.
 pub(crate) fn variables(bias: usize) -> Vec<Variable> {
     std::fs::read("/proc/self/exe").ok().and_then(|file| parse(&file, bias)).unwrap_or_default()
 }
@@ -53,7 +54,7 @@ fn variable(symbol: &[u8], names: &[u8], bias: usize) -> Option<Variable> {
     is_one.then(|| (String::from_utf8_lossy(name).into_owned(), start..start.saturating_add(bytes)))
 }
 
-/// The variables of some bytes, in words.
+/// Names the variables of a range of bytes, in words.
 pub(crate) fn names_in(all: &[Variable], range: &Range<usize>) -> String {
     const NAMED: usize = 4;
     let mut here: Vec<&Variable> = all.iter().filter(|(_, of)| of.start < range.end && range.start < of.end).collect();

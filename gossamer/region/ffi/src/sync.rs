@@ -1,5 +1,5 @@
 //! `gsm_mutex_t` and `gsm_barrier_t` of `gossamer_region.h`: the C library's, on pages of our table, so that they work
-//! wherever the program has the number by which we know them. And how a program with that header finds us.
+//! wherever the program has their number. Also the entry point by which a program with that header finds this library.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -17,7 +17,7 @@ const BARRIER: u64 = 2;
 const _: () = assert!(size_of::<pthread_mutex_t>() <= size_of::<SyncPage>());
 const _: () = assert!(size_of::<pthread_barrier_t>() <= size_of::<SyncPage>());
 
-/// What the header calls, as it declares it.
+/// Functions that the header calls, as it declares them.
 #[repr(C)]
 pub struct Calls {
     share: extern "C" fn(*mut c_void, usize) -> c_int,
@@ -47,19 +47,20 @@ static CALLS: Calls = Calls {
     barrier_wait_fetch,
 };
 
-/// Null: the program was not started by `gossamer-launch run --region`. The number is that of the header.
+/// Entry point of the header; the number in the name is its version. Null: the program was not started by
+/// `gossamer-launch run --region`.
 #[unsafe(no_mangle)]
 pub extern "C" fn gossamer_region_calls_2() -> *const Calls {
     if side::is_in_program() { &raw const CALLS } else { std::ptr::null() }
 }
 
-/// For programs that were compiled with the header before, which ends earlier.
+/// Entry point for programs compiled with the previous header, whose list ends earlier.
 #[unsafe(no_mangle)]
 pub extern "C" fn gossamer_region_calls_1() -> *const Calls {
     gossamer_region_calls_2()
 }
 
-/// The number of one: which of those that were in its place, what it is, and its place.
+/// Returns the number of a mutex or barrier: its turn among those of its place, its kind, and its place.
 fn number_of(turn: u32, kind: u64, place: usize) -> u64 {
     u64::from(turn) << 32 | kind << 16 | place as u64
 }
@@ -94,7 +95,7 @@ fn find(number: u64, kind: u64) -> Option<*mut c_void> {
 
 fn unmake(number: u64) {
     let turn = (number >> 32) as u32;
-    // Nothing, if another thread has destroyed it meanwhile.
+    // Nothing to do if another thread has destroyed it meanwhile.
     let _ = table().sync_turns[(number & 0xffff) as usize].compare_exchange(
         turn,
         turn.wrapping_add(1),
@@ -106,7 +107,7 @@ fn unmake(number: u64) {
 unsafe extern "C" fn mutex_init(number: *mut u64) -> c_int {
     let Some((made, mutex)) = make(MUTEX) else { return libc::EAGAIN };
     let mut attributes = MaybeUninit::uninit();
-    // SAFETY: attributes that are initialised first; a page that nobody else has; the caller's number.
+    // SAFETY: attributes that are initialised first; a page that no other code has; the caller's number.
     unsafe {
         libc::pthread_mutexattr_init(attributes.as_mut_ptr());
         libc::pthread_mutexattr_settype(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ERRORCHECK);
@@ -117,7 +118,7 @@ unsafe extern "C" fn mutex_init(number: *mut u64) -> c_int {
     }
 }
 
-/// A function of one number that is the C library's for the mutex or barrier it means.
+/// A function of one number, which calls the C library's for the mutex or barrier of that number.
 macro_rules! of_number {
     ($($name:ident = $kind:ident, $module:ident::$function:ident;)*) => {$(
         extern "C" fn $name(number: u64) -> c_int {
@@ -157,7 +158,7 @@ unsafe extern "C" fn mutex_timedlock(number: u64, time: *const timespec) -> c_in
 
 unsafe extern "C" fn barrier_init(number: *mut u64, count: c_uint) -> c_int {
     let Some((made, barrier)) = make(BARRIER) else { return libc::EAGAIN };
-    // SAFETY: a page that nobody else has.
+    // SAFETY: a page that no other code has.
     let done = unsafe { barrier::pthread_barrier_init(barrier.cast(), std::ptr::null(), count) };
     match done {
         // SAFETY: the caller's number.
@@ -172,7 +173,7 @@ extern "C" fn barrier_wait_fetch(number: u64, at: *const c_void, bytes: usize) -
     let range = start..start.saturating_add(bytes);
     let mut pages = (range.start / PAGE_BYTES * PAGE_BYTES..range.end).step_by(PAGE_BYTES);
     if bytes > 0 && side::machines() > 1 && !pages.all(|page| table::is_shared(page.max(range.start))) {
-        // The others wait for this thread all the same.
+        // The other threads wait for this one all the same.
         // SAFETY: a page of the table on which one was initialised.
         unsafe { barrier::wait_and_fetch(barrier.cast(), 0..0) };
         refused::tell(

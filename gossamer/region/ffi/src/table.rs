@@ -1,4 +1,4 @@
-//! What our own code keeps where all machines have it, in a region of its own; and where the program's memory is.
+//! State of our own code that all machines share, in a region of its own; and the location of the program's memory.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
@@ -6,30 +6,30 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 
 use crate::PAGE_BYTES;
 
-/// Threads of the program at a time, on all machines together: fewer than calls of a worker may be under way, since
-/// each that waits has one.
+/// Most threads of the program at a time, on all machines together: fewer than the calls that a worker may have under
+/// way, since each waiting thread has one.
 pub(crate) const THREADS_MAX: usize = 4000;
-/// Keys of `pthread_key_create`.
+/// Most keys of `pthread_key_create`.
 pub(crate) const KEYS_MAX: usize = 1024;
-/// Mutexes and barriers of `gossamer_region.h` at a time.
+/// Most mutexes and barriers of `gossamer_region.h` at a time.
 pub(crate) const SYNCS_MAX: usize = 1024;
-/// As regions have.
+/// The limit of regions.
 const MACHINES_MAX: usize = 64;
 
-/// All zero at first.
+/// The shared state; all zero at first.
 #[repr(C, align(4096))]
 pub(crate) struct Table {
     /// Bytes of the heap that all machines have taken, where they share it.
     pub(crate) used: AtomicUsize,
-    /// The thread that is tried next.
+    /// Number of threads placed so far; the place of the next one is tried from here.
     pub(crate) next_thread: AtomicUsize,
     /// Processors of all machines.
     pub(crate) processors: AtomicU32,
-    /// A mutex: who changes what machines have (`named.rs`, `copy.rs`).
+    /// A mutex for changes of the memory that machines have (`named.rs`, `copy.rs`).
     pub(crate) changing: AtomicI32,
-    /// Not 0: this machine has had its copy of variables and heap.
+    /// Not 0: this machine has its copy of variables and heap.
     pub(crate) has_copy: [AtomicU32; MACHINES_MAX],
-    /// Of each of the syncs: even while it is free; then one more each time it is made and unmade.
+    /// Turn of each sync: even while it is free; incremented each time one is made or destroyed.
     pub(crate) sync_turns: [AtomicU32; SYNCS_MAX],
     pub(crate) threads: [Thread; THREADS_MAX],
     pub(crate) keys: [Key; KEYS_MAX],
@@ -44,25 +44,25 @@ pub(crate) struct SyncPage(pub(crate) [AtomicU64; PAGE_BYTES / 8]);
 #[repr(C, align(64))]
 pub(crate) struct Thread {
     pub(crate) state: AtomicU32,
-    /// Which of those that were in this place one after the other.
+    /// Counts the threads that had this place.
     pub(crate) turn: AtomicU32,
-    /// What it returned.
+    /// Its result.
     pub(crate) result: AtomicUsize,
 }
 
-/// One key: even while it is free; then one more at each `pthread_key_create` and `pthread_key_delete`.
+/// One key. `turn` is even while it is free; incremented at each `pthread_key_create` and `pthread_key_delete`.
 #[repr(C)]
 pub(crate) struct Key {
     pub(crate) turn: AtomicU64,
     pub(crate) destructor: AtomicUsize,
 }
 
-/// Where the program's memory is: the same on all machines.
+/// Location of the program's memory, the same on all machines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     pub(crate) table: usize,
     pub(crate) heap: (usize, usize),
-    /// The machines share no more than what the program names.
+    /// The machines share only the ranges that the program names.
     pub(crate) is_explicit: bool,
 }
 
@@ -72,10 +72,10 @@ struct Memory {
 }
 
 static MEMORY: OnceLock<Memory> = OnceLock::new();
-/// What the program has named, where it names what the machines share.
+/// Ranges that the program has named, in explicit mode.
 static NAMED: RwLock<Vec<Range<usize>>> = RwLock::new(vec![]);
 
-/// From here on the program's memory is there.
+/// Sets the location of the program's memory.
 pub(crate) fn begin(layout: Layout, variables: Vec<Range<usize>>) {
     let _ = MEMORY.set(Memory { layout, variables }); // a process runs one program
 }
@@ -84,12 +84,12 @@ pub(crate) fn has_begun() -> bool {
     MEMORY.get().is_some()
 }
 
-/// Whether the machines share no more than what the program names.
+/// Whether the machines share only the ranges that the program names.
 pub(crate) fn is_explicit() -> bool {
     MEMORY.get().is_some_and(|memory| memory.layout.is_explicit)
 }
 
-/// The heap: where it is, and its length. Nothing before the program has begun.
+/// Returns start and length of the heap; zeros before the program has begun.
 pub(crate) fn heap() -> (usize, usize) {
     MEMORY.get().map_or((0, 0), |memory| memory.layout.heap)
 }
@@ -100,17 +100,17 @@ pub(crate) fn is_in_heap(address: usize) -> bool {
     address.wrapping_sub(start) < bytes
 }
 
-/// The pages of the program's variables.
+/// Returns the pages of the program's variables.
 pub(crate) fn variables() -> &'static [Range<usize>] {
     MEMORY.get().map_or(&[], |memory| &memory.variables)
 }
 
-/// The ranges that the program has named.
+/// Returns the ranges that the program has named.
 pub(crate) fn named() -> Vec<Range<usize>> {
     NAMED.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// On a worker: these pages are shared from now on.
+/// On a worker: records pages as shared.
 pub(crate) fn note_named(range: Range<usize>) {
     NAMED.write().unwrap_or_else(PoisonError::into_inner).push(range);
 }
@@ -128,10 +128,10 @@ pub(crate) fn is_shared(address: usize) -> bool {
     }
 }
 
-/// The table, once the program has begun.
+/// Returns the table, once the program has begun.
 pub(crate) fn table() -> &'static Table {
     let memory = MEMORY.get();
     let table = memory.map(|memory| std::ptr::with_exposed_provenance::<Table>(memory.layout.table));
-    // SAFETY: a region that stays, of which nobody else has any part, all atomics; zeros are a table.
+    // SAFETY: a region that stays, of which no span exists, all atomics; zeros are a table.
     table.map_or_else(|| panic!("the program has not begun"), |table| unsafe { &*table })
 }

@@ -1,6 +1,6 @@
-//! The program's threads: each starts on the next machine in turn, or where `--threads-at` says. The memory that its
-//! functions use for a stack is the region's, so that others may be given pointers to it; the thread's own (`__thread`,
-//! `errno`) is its machine's.
+//! The program's threads: each starts on the next machine in turn, or where `--threads-at` says. The stack of its
+//! functions is in the region, so that others may be given pointers to it; its own storage (`__thread`, `errno`) is its
+//! machine's.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -20,32 +20,32 @@ use crate::{copy, keys, line, side};
 const FREE: u32 = 0;
 const RUNNING: u32 = 1;
 const ENDED: u32 = 2;
-/// Running, and nobody joins it.
+/// Running; no thread joins it.
 const DETACHED: u32 = 3;
 
-/// Ids of threads are this, its turn and its place.
+/// An id is this mark, with the thread's turn and its place.
 const MARK: u64 = 0x6753 << 48;
-/// What the thread itself needs, without the program's functions.
+/// Stack of the thread itself, without the program's functions.
 const OWN_STACK_BYTES: usize = 512 << 10;
 const STACK_BYTES: usize = 8 << 20;
-/// How often a main function that has ended by `pthread_exit` looks whether all threads have.
+/// How often a main function that has ended by `pthread_exit` checks whether all threads have.
 const LOOK: Duration = Duration::from_millis(5);
 
 thread_local! {
     static ID: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The processors that the process may use, before any worker was pinned to one.
+/// Processors that the process may use, from before any worker was pinned to one.
 static PROCESSORS: OnceLock<libc::cpu_set_t> = OnceLock::new();
 
-/// How many threads, one created after the other, start on each machine. Empty: one.
+/// Number of threads, created one after the other, that start on each machine. Empty: one each.
 static SHARES: OnceLock<Vec<usize>> = OnceLock::new();
 const THREADS_AT: &str = "GOSSAMER_REGION_THREADS_AT";
 
-/// Before anything was started: where threads are to start.
+/// Reads where threads are to start; called before any thread starts.
 ///
 /// # Errors
-/// In words: that is not said in numbers.
+/// A message, if the variable does not hold numbers.
 pub(crate) fn note_shares() -> Result<(), String> {
     let Some(text) = std::env::var_os(THREADS_AT) else { return Ok(()) };
     let shares: Option<Vec<usize>> =
@@ -56,7 +56,7 @@ pub(crate) fn note_shares() -> Result<(), String> {
     Ok(())
 }
 
-/// Of that many machines the one of a thread, as counted from that of the main function, which is on machine 0.
+/// Returns the machine, of this many, for the thread with this number; number 0 is the main function's, on machine 0.
 fn machine_of(count: usize, machines: usize, shares: &[usize]) -> u16 {
     let round = shares.iter().fold(0usize, |sum, share| sum.saturating_add(*share));
     let Some(mut left) = count.checked_sub(1).and_then(|created| created.checked_rem(round)) else {
@@ -72,7 +72,7 @@ fn machine_of(count: usize, machines: usize, shares: &[usize]) -> u16 {
     (shares.iter().position(is_of).unwrap_or(0) % machines) as u16
 }
 
-/// Before anything was started: what processors there are.
+/// Records and counts the processors; called before any thread starts.
 pub(crate) fn note_processors() -> u32 {
     // SAFETY: zeros are a set, which the call fills.
     let set = PROCESSORS.get_or_init(|| unsafe {
@@ -84,12 +84,12 @@ pub(crate) fn note_processors() -> u32 {
     unsafe { libc::CPU_COUNT(set) }.unsigned_abs().max(1)
 }
 
-/// The calling thread's, as the program knows it; 0 if it is none of the program's.
+/// Returns the calling thread's id, as the program knows it; 0 if it is not the program's.
 pub(crate) fn own_id() -> u64 {
     ID.get()
 }
 
-/// The calling thread, which is none of the table, runs what is left of the program.
+/// Gives the calling thread, which is not in the table, an id to run the end of the program.
 pub(crate) fn be_the_last() {
     ID.set(MARK | 0xffff);
 }
@@ -98,14 +98,14 @@ fn id_of(place: usize, turn: u32) -> u64 {
     MARK | u64::from(turn) << 16 | place as u64
 }
 
-/// The thread with this id, if there is one.
+/// Returns the thread with this id, if there is one.
 fn find(id: u64) -> Option<&'static Thread> {
     let thread = table().threads.get((id & 0xffff) as usize)?;
     let is_it = id_of((id & 0xffff) as usize, thread.turn.load(Ordering::SeqCst)) == id;
     (is_it && thread.state.load(Ordering::SeqCst) != FREE).then_some(thread)
 }
 
-/// What a new thread does.
+/// Parameters of a new thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
     function: usize,
@@ -125,14 +125,14 @@ fn claim(state: u32) -> Option<(u64, u16)> {
     })
 }
 
-/// The place of a thread is free for another one.
+/// Frees the place of a thread for another one.
 fn forget(thread: &Thread) {
-    // 32 bits of it are in the id.
+    // The id holds 32 bits of it.
     thread.turn.fetch_add(1, Ordering::SeqCst);
     thread.state.store(FREE, Ordering::SeqCst);
 }
 
-/// A place and a machine for a thread. `None`: no room.
+/// Claims a place and a machine for a thread. `None`: there is no room.
 pub(crate) fn prepare(function: usize, argument: usize, stack_bytes: usize, detached: bool) -> Option<(Start, u16)> {
     let (id, machine) = claim(if detached { DETACHED } else { RUNNING })?;
     Some((Start { function, argument, stack_bytes, guard_bytes: GUARD_BYTES, id }, machine))
@@ -147,12 +147,12 @@ pub(crate) fn start_here(start: Start) -> bool {
 
 fn run(start: Start, stack: Stack) {
     if let Some(processors) = PROCESSORS.get() {
-        // SAFETY: a set that the system has given.
+        // SAFETY: a set that the system has filled.
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), processors) };
     }
     ID.set(start.id);
     let Range { start: bottom, end: top } = stack.range();
-    // SAFETY: memory that is the thread's until it is given back below, when nothing runs on it any more.
+    // SAFETY: memory that is the thread's until it is freed below, when nothing runs on it any more.
     let result = unsafe { side::run_on(bottom, top, start.function, start.argument) };
     keys::destroy_values();
     drop(stack);
@@ -171,7 +171,7 @@ fn run(start: Start, stack: Stack) {
     ID.set(0);
 }
 
-/// Where who joins it waits.
+/// Returns the address of the line of the threads that join it.
 fn line_of(thread: &Thread) -> usize {
     thread.state.as_ptr().addr()
 }
@@ -180,7 +180,7 @@ fn real_self() -> pthread_t {
     real!(pthread_self: fn() -> pthread_t)
 }
 
-/// What the C library calls this thread, for calls that know no other: its own id only.
+/// Returns the C library's id for an id, for calls that know no others: of our threads only the calling one.
 pub(crate) fn real_of(id: pthread_t) -> Option<pthread_t> {
     match id >> 48 == MARK >> 48 {
         true => (id == own_id()).then(real_self),
@@ -296,10 +296,10 @@ pub unsafe extern "C" fn pthread_clockjoin_np(
     unsafe { join(id, result, time.map(|time| side::until(clock, time))) }
 }
 
-/// Waits for one of ours.
+/// Joins one of our threads.
 ///
 /// # Safety
-/// `result` is null, or a place for what it returned.
+/// `result` is null, or a place for the thread's result.
 unsafe fn join(id: pthread_t, result: *mut *mut c_void, time: Option<Duration>) -> c_int {
     let Some(thread) = find(id) else { return libc::ESRCH };
     match thread.state.load(Ordering::SeqCst) {
@@ -349,7 +349,7 @@ pub extern "C" fn pthread_self() -> pthread_t {
     }
 }
 
-/// When the main function has ended by `pthread_exit`: waits for all other threads.
+/// Waits for all other threads when the main function has ended by `pthread_exit`.
 fn wait_for_all(own: u64) {
     let runs = |thread: &Thread| matches!(thread.state.load(Ordering::SeqCst), RUNNING | DETACHED);
     let threads = || table().threads.iter().enumerate().filter(|(place, _)| *place as u64 != own & 0xffff);

@@ -1,5 +1,5 @@
-//! A machine of a program in C that is killed while its threads wait for pages: all of it ends, soon, and the machine
-//! is named.
+//! Kills a machine of a C program while its threads wait for pages: the whole program ends soon, and the machine is
+//! named.
 
 use std::fs;
 use std::io::Read;
@@ -10,11 +10,11 @@ use libtest_mimic::Failed;
 
 use crate::{Place, TWO, WAYS, build, start};
 
-/// How often it is done, if not a few times.
+/// Variable with the number of rounds, if not the default.
 const ROUNDS: &str = "GOSSAMER_REGION_KILLS";
-/// How soon all has to have ended.
+/// Time within which all machines must have ended.
 const PROMISE: Duration = Duration::from_secs(5);
-/// How long the machines may take to begin.
+/// Time for the machines to begin.
 const LIMIT: Duration = limits::HANG;
 
 pub fn amid_faults(place: &Place) -> Result<(), Failed> {
@@ -57,7 +57,7 @@ fn killed(command: &mut Command, round: u64) -> Result<(), Failed> {
     Err(format!("after {took:?} {status}, left {left:?} of {machines:?}, and told: {told}").into())
 }
 
-/// The machines of a launcher, machine 0 first, once machine 1 has had faults.
+/// Returns the machines of a launcher, machine 0 first, once machine 1 has had faults.
 fn victims(launcher: &mut Child, round: u64) -> Result<Vec<u32>, Failed> {
     let begun = Instant::now();
     // From before its threads begin until they have most of the points.
@@ -75,7 +75,7 @@ fn victims(launcher: &mut Child, round: u64) -> Result<Vec<u32>, Failed> {
     Err(format!("machine 1 has no {faults} faults after {LIMIT:?}").into())
 }
 
-/// In the order in which they were started.
+/// Returns a process's children, in the order in which they were started.
 fn children(process: u32) -> Vec<u32> {
     let of = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().filter_map(Result::ok);
@@ -86,7 +86,7 @@ fn children(process: u32) -> Vec<u32> {
     found
 }
 
-/// Of /proc/PID/stat: the state, and minor faults.
+/// Returns state and minor faults from /proc/PID/stat.
 fn stat(process: u32) -> Option<(char, u64)> {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let mut words = text.rsplit(')').next()?.split_whitespace();

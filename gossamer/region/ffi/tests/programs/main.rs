@@ -1,8 +1,8 @@
-//! Programs in C that regions are for, built and run as they are, as one process and on several machines: the seven
-//! workloads of `examples/c/region` and the pthread programs of `gossamer/region/ffi/tests/c`. What they have to print
-//! is computed by [`oracle`].
+//! C programs for regions, built and run unchanged, as one process and on several machines: the seven workloads of
+//! `examples/c/region` and the pthread programs of `gossamer/region/ffi/tests/c`. [`oracle`] computes the expected
+//! output.
 //!
-//! What this machine lacks is said and counts as ignored.
+//! Tests whose tools or kernel features this machine lacks are reported and count as ignored.
 
 mod killed;
 mod oracle;
@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Failed, Trial};
 use oracle::{Input, WORKLOADS};
 
-/// How long one run may take; under valgrind one of some seconds.
+/// Longest time of one run; under valgrind some take seconds.
 const LIMIT: Duration = limits::HANG;
-/// Of programs that two machines run.
+/// Threads of programs on two machines.
 const THREADS: [&str; 3] = ["1", "2", "5"];
-/// Of all others: each machine has a thread, and some have two.
+/// Threads of all other programs: each machine has a thread, and some have two.
 const FEW_THREADS: [&str; 1] = ["5"];
-/// Of `gossamer/region/ffi/tests/c`.
+/// Programs of `gossamer/region/ffi/tests/c`.
 const PTHREADS: [&str; 14] = [
     "atomics",
     "barriers",
@@ -42,15 +42,15 @@ const PTHREADS: [&str; 14] = [
     "semaphore",
 ];
 
-/// How programs are built and run.
+/// A way to build and run programs.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
     compiler: &'static str,
     flags: &'static [&'static str],
-    /// With `gsm_region_share`, by the header in that folder of the package.
+    /// Folder of the header with `gsm_region_share`, for programs that use it.
     shares: Option<&'static str>,
-    /// What is put before the program.
+    /// Words before the program.
     starter: &'static [&'static str],
     runs: Runs,
 }
@@ -64,40 +64,40 @@ impl Way {
     }
 }
 
-/// What stands for the launcher among the words of a starter: this test, which is the launcher where its first argument
-/// is [`RUN`].
+/// Placeholder for the launcher among the words of a starter: this test, which acts as the launcher where its first
+/// argument is [`RUN`].
 const LAUNCH: &str = "gossamer-launch";
 const RUN: &str = "run";
 
-/// Which programs there are to run.
+/// Programs to run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Runs {
     All,
-    /// Not those of `PTHREADS`.
+    /// All but those of `PTHREADS`.
     Workloads,
-    /// All but `locks`, which does wrong on purpose.
+    /// All but `locks`, which contains intended errors.
     Correct,
 }
 
-/// A detached thread that is still on its way out as the program ends has a block that valgrind calls possibly lost.
+/// A detached thread that is still ending as the program ends has a block that valgrind calls possibly lost.
 const VALGRIND: &[&str] =
     &["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect"];
 
-/// The header that programs use, and one that stands in for it.
+/// The header that programs use, and its stand-in.
 const HEADER: Option<&str> = Some("include");
 const FORKED: Option<&str> = Some("tests/programs/forked");
 
 const TWO: &[&str] = &[LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "auto"];
 const THREE_TCP: &[&str] = &[LAUNCH, RUN, "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "auto"];
 
-/// Nothing travels, and there are no keepers.
+/// Nothing travels, and there are no page servers.
 const ONE: &[&str] = &[LAUNCH, RUN, "--local", "1", "--no-prefix", "--region", "auto"];
 
 const TWO_EXPLICIT: &[&str] = &[LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "explicit"];
 const THREE_TCP_EXPLICIT: &[&str] =
     &[LAUNCH, RUN, "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "explicit"];
 
-/// Workloads that name what they share, as `starter` starts them.
+/// Workloads that name their shared ranges, started by `starter`.
 const fn explicit(name: &'static str, shares: Option<&'static str>, starter: &'static [&'static str]) -> Way {
     Way { name, compiler: "gcc", flags: &["-O2"], shares, starter, runs: Runs::Workloads }
 }
@@ -130,12 +130,12 @@ const WAYS: [Way; 11] = [
     Way { name: "valgrind", compiler: "gcc", flags: &["-O1"], shares: None, starter: VALGRIND, runs: Runs::All },
 ];
 
-/// The repository, and a folder for what is built.
+/// The repository, and a folder for built programs.
 struct Place {
     root: PathBuf,
     folder: tempfile::TempDir,
     launcher: PathBuf,
-    /// What the launcher has programs load.
+    /// The library that the launcher preloads.
     library: PathBuf,
 }
 
@@ -148,7 +148,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().expect("the workspace");
     let folder = tempfile::tempdir().expect("a folder for the programs");
-    // Beside it is the library that it tests.
+    // The tested library lies beside it.
     let launcher = std::env::current_exe().expect("this test's file");
     let library = launcher.with_file_name("libgossamer_region_c.so");
     let place = Arc::new(Place { root, folder, launcher, library });
@@ -161,7 +161,7 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Why machines here cannot share memory by page faults, if they cannot.
+/// Returns the reason why machines here cannot share memory by page faults, if they cannot.
 fn cannot_share(place: &Place) -> Result<Option<String>, Failed> {
     let done = run(&mut start(place, TWO, Path::new("true")))?;
     let told = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -247,7 +247,7 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
 fn build(place: &Place, way: Way, source: &Path) -> Result<tempfile::TempPath, Failed> {
     let built = tempfile::Builder::new().prefix("program").tempfile_in(place.folder.path())?.into_temp_path();
     let mut command = Command::new(way.compiler);
-    // The oldest form of debug information: what valgrind reads of any compiler.
+    // The oldest form of debug information, which valgrind reads from any compiler.
     command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-gdwarf-4", "-pthread"]).args(way.flags);
     if let Some(folder) = way.shares {
         command.arg("-DGOSSAMER_REGION").arg("-I");
@@ -275,7 +275,7 @@ fn start(place: &Place, starter: &[&str], program: &Path) -> Command {
     command
 }
 
-/// How the header compiles, with all warnings as errors.
+/// Flags for compiling the header; all warnings are errors.
 const HEADER_FLAGS: [(&str, &[&str]); 4] = [
     ("gcc", &["-std=c11", "-D_POSIX_C_SOURCE=200809L"]),
     ("clang", &["-std=c11", "-D_GNU_SOURCE"]),
@@ -283,7 +283,7 @@ const HEADER_FLAGS: [(&str, &[&str]); 4] = [
     ("clang++", &["-x", "c++", "-std=c++17"]),
 ];
 
-/// The header compiles with nothing but what it includes itself, and works without the launcher.
+/// The header compiles with nothing but its own includes, and works without the launcher.
 fn header(place: &Place, compiler: &str, flags: &[&str]) -> Result<(), Failed> {
     let built = tempfile::Builder::new().prefix("header").tempfile_in(place.folder.path())?.into_temp_path();
     let package = place.root.join("gossamer/region/ffi");
@@ -294,7 +294,7 @@ fn header(place: &Place, compiler: &str, flags: &[&str]) -> Result<(), Failed> {
     same("header", succeeded(&run(&mut Command::new(&*built))?)?, "header: ok\n")
 }
 
-/// Threads that end give their stacks back: so many more can have run than there is room for at a time.
+/// Threads that end free their stacks: many more run in sequence than there is room for at a time.
 fn many_threads(place: &Place) -> Result<(), Failed> {
     let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/many_threads.c"))?;
     for way in ["auto", "explicit"] {
@@ -305,8 +305,8 @@ fn many_threads(place: &Place) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A thread that overflows its stack, wherever it is, ends the program by a fault; guards of stacks are in nobody's
-/// way.
+/// A thread that overflows its stack, on any machine, ends the program by a fault; guards of stacks do not disturb
+/// other accesses.
 fn overflow(place: &Place) -> Result<(), Failed> {
     let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/overflow.c"))?;
     for starter in [TWO, TWO_EXPLICIT, THREE_TCP] {
@@ -325,7 +325,7 @@ fn overflow(place: &Place) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Threads start in turn, or as `--threads-at` says; what it cannot say is refused before anything starts.
+/// Threads start in turn, or as `--threads-at` says; invalid counts are refused before anything starts.
 fn threads_at(place: &Place) -> Result<(), Failed> {
     let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/places.c"))?;
     let start_with = |more: &[&'static str]| start(place, &[TWO, more].concat(), &built);
@@ -347,7 +347,7 @@ fn threads_at(place: &Place) -> Result<(), Failed> {
     Ok(())
 }
 
-/// What threads of several machines cannot do fails as it says, and the exit of a thread elsewhere is the program's.
+/// Refused calls fail as documented, and the exit of a thread on another machine ends the program with its status.
 fn refused(place: &Place) -> Result<(), Failed> {
     let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/refused.c"))?;
     let done = run(&mut start(place, TWO, &built))?;
@@ -356,14 +356,14 @@ fn refused(place: &Place) -> Result<(), Failed> {
     if done.status.code() != Some(7) || cures.iter().any(|cure| !told.contains(cure)) {
         return Err(format!("{done:?}").into());
     }
-    // Of two machines, in any order.
+    // From two machines, in any order.
     let stdout = String::from_utf8_lossy(&done.stdout).into_owned();
     let mut lines: Vec<&str> = stdout.lines().collect();
     lines.sort_unstable();
     same("refused", &lines.join("\n"), "at exit\nrefused: ok")
 }
 
-/// A workload prints what the oracle says, whatever the number of threads and the input.
+/// A workload prints what the oracle computes, for any number of threads and any input.
 fn workload(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
     let built = build(place, way, &place.root.join("examples/c/region").join(format!("{name}.c")))?;
     for input in oracle::inputs(name) {
@@ -390,14 +390,14 @@ fn workload(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// A pthread program finds that all is as POSIX says. The order of lines is that of threads, so they are sorted.
+/// A pthread program finds that all is as POSIX says. The order of lines depends on the threads, so they are sorted.
 fn pthreads(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
     let built = build(place, way, &place.root.join("gossamer/region/ffi/tests/c").join(format!("{name}.c")))?;
     for threads in
         way.threads().iter().filter_map(|threads| threads.parse::<usize>().ok()).filter(|threads| *threads > 1)
     {
         let mut command = start(place, way.starter, &built);
-        // Those that share what is named only.
+        // Number of machines with memory of their own: only named ranges are shared.
         let local = way.starter.iter().skip_while(|word| **word != "--local").nth(1);
         let machines = match way.starter.contains(&"explicit") {
             true => *local.unwrap_or(&rack::MACHINES),
@@ -416,7 +416,7 @@ fn pthreads(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs a command; an error where it takes too long.
+/// Runs a command; an error if it takes too long.
 fn run(command: &mut Command) -> Result<Output, Failed> {
     let (stdout, stderr) = (tempfile::NamedTempFile::new()?, tempfile::NamedTempFile::new()?);
     let streams = command.stdin(Stdio::null()).stdout(stdout.reopen()?).stderr(stderr.reopen()?);

@@ -1,4 +1,4 @@
-//! What the seven workloads have to print, computed again without a look at how they divide their work.
+//! Expected output of the seven workloads, computed independently of how they divide their work.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -70,7 +70,7 @@ fn checksum(words: impl IntoIterator<Item = u64>) -> String {
     format!("checksum {:016x}\n", fnv(FNV_BEGIN, words))
 }
 
-/// A bitmap with rows that are padded; `order` -1 has the top row first.
+/// A bitmap with padded rows; `order` -1 puts the top row first.
 pub fn bitmap(columns: usize, rows: usize, order: i32) -> Vec<u8> {
     let mut bytes = vec![0; 60];
     bytes[..2].copy_from_slice(b"BM");
@@ -159,7 +159,7 @@ fn words(size: usize, seed: u64) -> Vec<u8> {
     list.into()
 }
 
-/// The words themselves are compared, so no hash may mislead the program.
+/// Compares the words themselves, so hash collisions cannot mislead.
 fn string_match(list: &[u8]) -> String {
     let mut places: BTreeMap<&[u8], Vec<u64>> = BTreeMap::new();
     let (mut at, mut count) = (0, 0);
@@ -236,8 +236,8 @@ fn pca(n: usize, seed: u64) -> String {
     let mut state = seed;
     let rows: Vec<Vec<i64>> = (0..n).map(|_| (0..n).map(|_| i64::from(draw(&mut state) % 100)).collect()).collect();
     let sums: Vec<i64> = rows.iter().map(|row| row.iter().sum()).collect();
-    // As the definition has it: from the differences to the mean, each times n to be a whole number, so n times too
-    // much.
+    // By definition: from the differences to the mean, each times n to be a whole number, so the sum is n times too
+    // large.
     let apart = |i: usize, k: usize| n as i64 * rows[i][k] - sums[i];
     let scaled = |i: usize, j: usize| (0..n).map(|k| apart(i, k) * apart(j, k)).sum::<i64>() / n as i64;
     let scale = n as f64 * (n - 1) as f64;

@@ -1,4 +1,4 @@
-//! Programs in C on the hosts of a rack: daemons of this very test, that get the program and the library from the
+//! C programs on the hosts of a rack: daemons run by this very test, which get the program and the library from the
 //! launcher.
 
 use std::io::{BufRead, BufReader};
@@ -12,10 +12,10 @@ use libtest_mimic::Failed;
 
 use crate::{LAUNCH, Place, RUN, Runs, WAYS, Way, build, oracle, pthreads, run, same, start, succeeded, workload};
 
-/// With their machines in the order of their names.
+/// Hosts; their machines are in the order of their names.
 const HOSTS: [&str; 2] = ["alpha", "beta"];
 pub const MACHINES: &str = "2";
-/// Of this package's programs: variables, heap, files, environment, locks and output of several machines.
+/// Programs of this package: variables, heap, files, environment, locks and output of several machines.
 const PTHREADS: [&str; 5] = ["atomics", "environ", "files", "locks", "print"];
 
 /// A rack on this host; its daemons end with it.
@@ -25,7 +25,7 @@ struct Rack {
 }
 
 impl Rack {
-    /// `cache`: how the names of the daemons' folders for programs begin.
+    /// Starts a rack; `cache` is the prefix of the daemons' program folders.
     fn start(place: &Place, cache: &str) -> Result<Rack, Failed> {
         let folder = tempfile::tempdir()?;
         let user = String::from_utf8(Command::new("id").arg("-un").output()?.stdout)?;
@@ -54,7 +54,7 @@ impl Rack {
         Ok(rack)
     }
 
-    /// The words of a starter: they are few, and stay.
+    /// Returns the words of a starter; they are few, and leaked.
     fn starter(&self, more: &[&'static str]) -> &'static [&'static str] {
         let file: &'static str = self.folder.path().join("rack.yaml").display().to_string().leak();
         [&[LAUNCH, RUN, "--rack", file, "--no-prefix"], more].concat().leak()
@@ -69,7 +69,7 @@ impl Rack {
         }
     }
 
-    /// What a host has got from the launcher.
+    /// Returns the names of the files that a host has got from the launcher.
     fn kept(&self, name: &str) -> Vec<String> {
         let entries = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
         let folders = entries(self.folder.path().join(format!("cache-{name}")));
@@ -89,7 +89,7 @@ impl Drop for Rack {
     }
 }
 
-/// They print what they print elsewhere, and so they do where each host has two machines.
+/// Programs print the same as elsewhere, also where each host has two machines.
 pub fn programs(place: &Place) -> Result<(), Failed> {
     let rack = Rack::start(place, "cache-")?;
     for name in oracle::WORKLOADS {
@@ -103,11 +103,12 @@ pub fn programs(place: &Place) -> Result<(), Failed> {
     workload(place, Way { starter: four, ..rack.way("auto") }, "kmeans")
 }
 
-/// Hosts that lack the program and the library get them; what they already have, or cannot use, they do not take again.
+/// Hosts that lack the program and the library get them; files that they already have, or cannot use, are not sent
+/// again.
 pub fn files_are_sent(place: &Place) -> Result<(), Failed> {
     let rack = Rack::start(place, "cache-")?;
     let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/places.c"))?;
-    // Where anybody may write, a host does not trust what lies at the launcher's path.
+    // A host does not trust a file at the launcher's path in a folder that anybody may write.
     let open = tempfile::tempdir()?;
     std::fs::set_permissions(open.path(), std::fs::Permissions::from_mode(0o777))?;
     let (program, library) = (open.path().join("places"), open.path().join("library.so"));
@@ -141,7 +142,7 @@ pub fn files_are_sent(place: &Place) -> Result<(), Failed> {
     refused(rack.way("auto").starter, &["host alpha: ", "no way to name a path with a space", "--cache"])
 }
 
-/// Words with which this test is the daemon, or the part that a daemon starts.
+/// Words with which this test acts as the daemon, or the part that a daemon starts.
 pub fn is_of_daemon(word: &str) -> bool {
     matches!(word, "--host" | "part")
 }

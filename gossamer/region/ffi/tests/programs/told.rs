@@ -1,10 +1,10 @@
-//! What a program tells at its end where `--region-stats` asks for it.
+//! The report of a program at its end with `--region-stats`.
 
 use libtest_mimic::Failed;
 
 use crate::{Place, TWO, WAYS, build, run, start, succeeded};
 
-/// What a program of `tests/c` tells on standard error.
+/// Returns the standard error of a program of `tests/c`.
 fn told(place: &Place, name: &str, threads: &str, more: &[&str]) -> Result<String, Failed> {
     let built = build(place, WAYS[0], &place.root.join(format!("gossamer/region/ffi/tests/c/{name}.c")))?;
     let done = run(start(place, &[TWO, &["--region-stats"], more].concat(), &built).arg(threads))?;
@@ -15,7 +15,7 @@ fn told(place: &Place, name: &str, threads: &str, more: &[&str]) -> Result<Strin
     }
 }
 
-/// Two machines that count on one page have it named first, by its variable.
+/// A page on which two machines count is named first, by its variable.
 pub fn hottest_page_is_named(place: &Place) -> Result<(), Failed> {
     let told = told(place, "counters", "2", &[])?;
     let mut lines = told.lines().skip_while(|line| !line.contains("asked for most"));
@@ -25,7 +25,7 @@ pub fn hottest_page_is_named(place: &Place) -> Result<(), Failed> {
     if is_named && has_counts { Ok(()) } else { Err(told.into()) }
 }
 
-/// Who waits at a barrier with others of the machine sends nothing of its own.
+/// Threads of a machine at a barrier send one message together.
 pub fn barriers_send_one_message_a_machine(place: &Place) -> Result<(), Failed> {
     const ROUNDS: u64 = 200;
     const THREADS: u64 = 16;
@@ -34,7 +34,7 @@ pub fn barriers_send_one_message_a_machine(place: &Place) -> Result<(), Failed> 
     let messages = line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
     let messages = messages.ok_or_else(|| told.clone())?;
     // Half of the threads are on the machine that is not the barrier's home; where threads wait for a processor, some
-    // come late.
+    // arrive late.
     let one_a_thread = ROUNDS * THREADS / 2;
     if messages >= ROUNDS && messages < one_a_thread / 2 { Ok(()) } else { Err(told.into()) }
 }

@@ -1,5 +1,5 @@
-//! What the workloads answer to arguments and files that are wrong: a message that names them and no output, with
-//! status 2 for an argument and 1 for a file.
+//! Answers of the workloads to wrong arguments and files: a message that names them and no output, with status 2 for an
+//! argument and 1 for a file.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use libtest_mimic::Failed;
 
 use crate::run;
 
-/// Of all programs.
+/// Wrong arguments for all programs.
 const ARGUMENTS: [(&[&str], &str); 9] = [
     (&["--threads", "0"], "--threads takes a number from 1 to 1024, not '0'"),
     (&["--threads", "1025"], "not '1025'"),
@@ -21,7 +21,7 @@ const ARGUMENTS: [(&[&str], &str); 9] = [
     (&["--sizes", "4"], "unrecognized option '--sizes'"),
 ];
 
-/// Of those that read files.
+/// Wrong files for the programs that read files.
 const FILES: [(&str, &[&str], &str); 4] = [
     ("histogram", &["BM"], "too short"),
     ("linear_regression", &["", "x"], "too short"),
@@ -56,7 +56,7 @@ pub fn arguments(program: &Path, name: &str) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Headers that are none, or say more than there is.
+/// Headers that are invalid, or claim more than the file holds.
 fn bitmaps(program: &Path, file: &Path) -> Result<(), Failed> {
     let good = crate::oracle::bitmap(5, 3, 1);
     let (not_one, too_short) = ("not an uncompressed bitmap", "the file is shorter than its header says");
