@@ -1,4 +1,5 @@
-/* What `gossamer-bench operations` starts beside a program of its own. With an argument: says its process, and waits. */
+/* Started by `gossamer-bench operations` in comparison with a program of its own. With an argument: prints its process,
+ * and waits. */
 #include <mpi.h>
 #include <stdio.h>
 #include <unistd.h>

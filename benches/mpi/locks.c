@@ -1,9 +1,11 @@
-/* What `gossamer-bench region` has beside mutexes and barriers of a region: `locks get-put|accumulate|barrier TIMES`, two processes.
+/* Comparison for mutexes and barriers of a region in `gossamer-bench region`: `locks get-put|accumulate|barrier TIMES`,
+ * two processes.
  *
- * get-put, accumulate: each process adds one to a word of process 0, TIMES times, each under an exclusive MPI_Win_lock. Prints nanoseconds of one
- * addition, and the word.
- * barrier: two threads of each process meet TIMES times, those of a process by pthread_barrier, processes by MPI_Barrier. Prints nanoseconds of a
- * round, and how often a thread found that the other of its process had come as far. Before what is timed, each thread finds that of all four. */
+ * get-put, accumulate: each process adds one to a word of process 0, TIMES times, each under an exclusive MPI_Win_lock.
+ * Prints nanoseconds of one addition, and the word.
+ * barrier: two threads of each process meet TIMES times, those of a process by pthread_barrier, processes by
+ * MPI_Barrier. Prints nanoseconds of a round, and how often a thread found that the other of its process had come as
+ * far. Before the timed part, each thread checks that for all four. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <pthread.h>
@@ -15,7 +17,7 @@
 
 enum { PROCESSES = 2, OF_PROCESS = 2, CHECKED = 20 };
 
-/* The rounds that threads of a process have come to; where all can see it. */
+/* The rounds that threads of a process have reached, visible to all. */
 typedef struct {
     _Alignas(64) atomic_uint_least64_t come[OF_PROCESS];
 } process_t;
@@ -73,7 +75,7 @@ static void meet(int place) {
     pthread_barrier_wait(&pair);
 }
 
-/* Whether it has come to that round, and not further than to the next one. */
+/* Whether that thread has reached this round, and no more than the next one. */
 static int has_come(int process, int place, uint64_t round) {
     uint64_t come = atomic_load(&processes[process]->come[place]);
     return come == round || come == round + 1;

@@ -1,4 +1,5 @@
-/* What `gossamer-bench region` has beside a scan: process 0 gets all of process 1 by 4 KiB, and adds its words up. Prints nanoseconds and the sum. */
+/* Comparison for a scan in `gossamer-bench region`: process 0 gets all of process 1 by 4 KiB, and adds its words up.
+ * Prints nanoseconds and the sum. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>

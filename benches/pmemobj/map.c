@@ -1,13 +1,14 @@
-/* The contender of `gossamer-bench durable` over libpmemobj (PMDK): a hash map and a binary search tree in a pool, each change a transaction
- * with an undo log. `gossamer-bench durable` compiles it with `cc` where the library is there (on Debian: libpmemobj-dev).
+/* The contender of `gossamer-bench durable` over libpmemobj (PMDK): a hash map and a binary search tree in a pool, each
+ * change a transaction with an undo log. `gossamer-bench durable` compiles it with `cc` where the library is there (on
+ * Debian: libpmemobj-dev).
  *
- *     put FILE KEYS MILLIS    puts one after the other into a new pool for so long: {"ops": .., "seconds": ..}
+ *     put FILE KEYS MILLIS    puts one after the other into a new pool for that time: {"ops": .., "seconds": ..}
  *     get FILE KEY ..         the number in the value of each key, 0 for none
- *     map FILE COUNT READS    inserts so many scattered keys, then looks for them: inserts and reads a second
+ *     map FILE COUNT READS    inserts COUNT scattered keys, then looks for them: inserts and reads a second
  *     bst FILE COUNT          the same into the tree, inserts alone
  *
- * Values are as in `puts.rs`: 64 bytes that begin with the number of their put. Places in the pool are kept as offsets, which saves the search
- * for the pool that `pmemobj_direct` makes. */
+ * Values are as in `puts.rs`: 64 bytes that begin with the number of their put. Places in the pool are kept as offsets,
+ * which saves the search for the pool that `pmemobj_direct` makes. */
 
 #define _POSIX_C_SOURCE 199309L
 #include <inttypes.h>

@@ -1,9 +1,11 @@
-/* Mutexes and barriers of threads on two machines, for `gossamer-bench region`: `gossamer-launch run --local 2 --region auto|explicit locks
- * mutex|barrier TIMES [gsm]`. With `gsm` they are gsm_mutex_t and gsm_barrier_t, else those of POSIX.
+/* Mutexes and barriers of threads on two machines, for `gossamer-bench region`: `gossamer-launch run --local 2 --region
+ * auto|explicit locks mutex|barrier TIMES [gsm]`. With `gsm` they are gsm_mutex_t and gsm_barrier_t, else those of
+ * POSIX.
  *
- * mutex: a thread of each machine adds one to a word, TIMES times, each under the mutex. Prints nanoseconds of one addition, and the word.
- * barrier: two threads of each machine meet TIMES times. Prints nanoseconds of a round, and how often a thread found that the other of its
- * machine had come as far. Before what is timed, each thread finds that of all four. */
+ * mutex: a thread of each machine adds one to a word, TIMES times, each under the mutex. Prints nanoseconds of one
+ * addition, and the word.
+ * barrier: two threads of each machine meet TIMES times. Prints nanoseconds of a round, and how often a thread found
+ * that the other of its machine had come as far. Before the timed part, each thread checks that for all four. */
 #define _GNU_SOURCE
 #include <gossamer_region.h>
 
@@ -13,7 +15,7 @@
 
 enum { PAGE = 4096, MACHINES = 2, OF_MACHINE = 2, CHECKED = 20 };
 
-/* A mutex and what it guards, on one page. */
+/* A mutex and the word it guards, on one page. */
 static _Alignas(PAGE) union {
     struct {
         pthread_mutex_t mutex;
@@ -27,7 +29,7 @@ static _Alignas(PAGE) union {
     char page[PAGE];
 } barrier;
 
-/* What threads of one machine write. */
+/* Written by the threads of one machine. */
 static _Alignas(PAGE) union {
     struct {
         atomic_uint_least64_t come[OF_MACHINE];
@@ -60,7 +62,7 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* Whether it has come to that round, and not further than to the next one. */
+/* Whether that thread has reached this round, and no more than the next one. */
 static int has_come(int machine, int place, uint64_t round) {
     uint64_t come = atomic_load(&machines[machine].is.come[place]);
     return come == round || come == round + 1;

@@ -1,11 +1,13 @@
-/* The contender of `gossamer-bench durable` over RocksDB, by its C API. `gossamer-bench durable` compiles it with `cc` where the library is there
- * (on Debian: librocksdb-dev).
+/* The contender of `gossamer-bench durable` over RocksDB, by its C API. `gossamer-bench durable` compiles it with `cc`
+ * where the library is there (on Debian: librocksdb-dev).
  *
- *     put FOLDER KEYS MILLIS THREADS BATCH    each thread commits so many puts after the other for so long: {"puts": [..], "seconds": ..}
+ *     put FOLDER KEYS MILLIS THREADS BATCH    each thread commits BATCH puts at a time for MILLIS:
+ *                                             {"puts": [..], "seconds": ..}
  *     get FOLDER KEY ..                       the number in the value of each key, 0 for none
  *
- * Keys and values are as in `puts.rs`: each thread has its own keys, values are 64 bytes that begin with the number of their put. Each commit is
- * synced before it is acknowledged; RocksDB gathers those of threads that wait at the same time. All else is as the library has it. */
+ * Keys and values are as in `puts.rs`: each thread has its own keys, values are 64 bytes that begin with the number of
+ * their put. Each commit is synced before it is acknowledged; RocksDB gathers those of threads that wait at the same
+ * time. All other settings are the library's defaults. */
 
 #define _POSIX_C_SOURCE 200112L
 #include <inttypes.h>

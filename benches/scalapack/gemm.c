@@ -1,5 +1,6 @@
-/* The matrices of the example `gemm`, multiplied by pdgemm, for `gossamer-bench heap`: a rank has whole columns, in blocks of so many by turns. Each rank computes on one
- * thread of OpenBLAS. Arguments: size, rows of a tile (of the checksum only), seed, columns of a block. Prints one JSON object, as the example does. */
+/* The matrices of the example `gemm`, multiplied by pdgemm, for `gossamer-bench heap`: ranks hold whole columns, dealt
+ * in turn in blocks of equal size. Each rank computes on one thread of OpenBLAS. Arguments: size, rows of a tile (of
+ * the checksum only), seed, columns of a block. Prints one JSON object, as the example does. */
 #include <inttypes.h>
 #include <mpi.h>
 #include <stdint.h>
@@ -38,19 +39,19 @@ static void fail(const char *why) {
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* How many columns a rank has. */
+/* Returns the number of columns of a rank. */
 static int columns_of(int one) {
     int count = 0;
     for (int column = 0; column < size; column++) count += column / block % ranks == one;
     return count;
 }
 
-/* The column of the matrix that is this one of a rank. */
+/* Returns the matrix's index of a rank's column. */
 static int column_of(int one, int own) {
     return (own / block * ranks + one) * block + own % block;
 }
 
-/* This rank's columns of a factor, or zeros. */
+/* Makes this rank's columns of a factor, or zeros. */
 static double *make(uint64_t factor, int columns) {
     double *all = malloc((size_t)size * (columns ? columns : 1) * sizeof *all);
     if (!all) fail("there is no memory for a matrix");
@@ -60,7 +61,7 @@ static double *make(uint64_t factor, int columns) {
     return all;
 }
 
-/* All columns, at rank 0. A column is one message. */
+/* Gathers all columns at rank 0. A column is one message. */
 static double *gather(const double *product, int columns) {
     double *all = NULL;
     if (rank != 0) {
@@ -78,7 +79,7 @@ static double *gather(const double *product, int columns) {
     return all;
 }
 
-/* That of the example: tile by tile, each row by row, with zeros behind the edges. */
+/* The checksum of the example: tile by tile, each row by row, with zeros beyond the edges. */
 static uint64_t checksum(const double *all) {
     uint64_t sum = 0;
     int tiles = (size + tile - 1) / tile;

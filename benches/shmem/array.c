@@ -1,8 +1,8 @@
-/* The contender of `gossamer-bench array` over OpenSHMEM: one of two processes reads the elements of the other one, in order and one by
- * one, with shmem_g. `gossamer-bench array` compiles it with `oshcc` where that is there.
+/* The contender of `gossamer-bench array` over OpenSHMEM: one of two processes reads the elements of the other one, in
+ * order and one by one, with shmem_g. `gossamer-bench array` compiles it with `oshcc` where that is there.
  *
- * What elements hold is what the package `exchange` (array.rs) says; options are those of its jobs, of which this one has a part in
- * `pass` alone. The outcome is a line of JSON. */
+ * The package `exchange` (array.rs) defines the elements; options are those of its jobs, of which this one takes part
+ * in `pass` alone. The outcome is a line of JSON. */
 
 #define _POSIX_C_SOURCE 199309L
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-// accounts: C++ objects in the care of the workers of a pool; transfers between them from several threads.
+// accounts: C++ objects entrusted to the workers of a pool; transfers between them from several threads.
 //
 //     c++ -std=c++17 accounts.cpp $(pkg-config --cflags --libs trust) -pthread && ./a.out
 #include <cstdio>
@@ -73,7 +73,7 @@ int main() try {
         entries += account.apply([](Account &account) { return static_cast<long>(account.log.size()); });
     }
 
-    // A latched one: what is launched on it may wait for others.
+    // A latched one: lambdas launched on it may wait for other objects.
     auto total = trust::entrust<long, true>(pool.trustee(0), 0);
     trust_t first = bank[0].get();
     long seen = total.apply([first](long &total) {

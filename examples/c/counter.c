@@ -1,4 +1,4 @@
-/* counter: threads of a C program add to one number, which is in the care of a pool's worker. No locks.
+/* counter: threads of a C program add to one number, which is entrusted to a pool's worker. No locks.
  *
  *     cc counter.c $(pkg-config --cflags --libs trust) -pthread && ./a.out
  */
@@ -25,7 +25,7 @@ static void add(void *property, const void *arguments, size_t length, trust_resu
     trust_result_put(result, number, sizeof *number);
 }
 
-/* Called on the thread that has asked, with the number as it was after its addition. */
+/* Called on the calling thread of the request, with the number after its addition. */
 static void then(void *context, trust_status status, const void *result, size_t length) {
     long *largest = context;
     if (status == TRUST_OK && length == sizeof(long) && *(const long *)result > *largest) {
@@ -38,10 +38,11 @@ static void *thread(void *argument) {
     long one = 1, largest = 0;
     check(trust_attach(NULL), "trust_attach");
     for (int i = 0; i < ADDITIONS; i++) {
-        /* Goes on at once: many additions travel in one batch. */
+        /* Does not wait: many additions travel in one batch. */
         check(trust_apply_then(counter, add, &one, sizeof one, then, &largest), "trust_apply_then");
     }
-    /* Requests to one trustee run in order, so this one comes last, and all callbacks have been called when it is answered. */
+    /* Requests to one trustee run in order, so this one comes last, and all callbacks have been called before its
+     * answer. */
     long zero = 0, number = 0;
     size_t room = sizeof number;
     check(trust_apply(counter, add, &zero, sizeof zero, &number, &room), "trust_apply");

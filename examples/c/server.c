@@ -1,9 +1,10 @@
-/* server: a key-value server whose threads each have an epoll loop of their own. Each thread holds one shard of the table and is
- * client of all others; requests of a connection go to shards by key, and replies leave in the order of the requests.
+/* server: a key-value server whose threads each have an epoll loop of their own. Each thread holds one shard of the
+ * table and is client of all others; requests of a connection go to shards by key, and replies leave in the order of
+ * the requests.
  *
  *     cc server.c $(pkg-config --cflags --libs trust) -pthread
  *     ./a.out 7777 &  printf 'set a 1\nget a\nget b\n' | nc -q1 localhost 7777     answers OK, VALUE 1, NONE
- *     ./a.out --self-test                                                          serves clients of its own, and checks each answer
+ *     ./a.out --self-test                                                          checks answers to its own clients
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -35,7 +36,7 @@ static void check(trust_status status, const char *call) {
     }
 }
 
-/* ---- The table: delegated functions. Each runs on the thread whose shard it is. ---- */
+/* ---- The table: delegated functions. Each runs on the thread that holds the shard. ---- */
 
 struct entry {
     struct entry *next;
@@ -124,10 +125,10 @@ struct reply {
 };
 
 struct connection {
-    struct connection *next, **link; /* its place among the thread's */
+    struct connection *next, **link; /* its links in the thread's list */
     struct connection *next_done;
     int socket, epoll, closed, waits_to_write, done;
-    int outstanding; /* replies that are to come; it stays until there are none */
+    int outstanding; /* replies still to come; the connection stays until there are none */
     size_t read, made, written;
     struct reply *first, **last;
     char in[ROOM], out[ROOM];
@@ -138,7 +139,7 @@ static pthread_barrier_t barrier;
 static int listener;
 static _Thread_local struct connection *connections, *done;
 
-/* Not freed here: the events at hand may be of this connection too. */
+/* Not freed here: pending events may refer to this connection too. */
 static void release(struct connection *connection) {
     if (connection->closed && connection->outstanding == 0 && !connection->done) {
         connection->done = 1;
@@ -182,7 +183,7 @@ static void watch(struct connection *connection, int writes) {
     }
 }
 
-/* Sends the replies that are done, up to the first that is not. */
+/* Sends finished replies, up to the first unfinished one. */
 static void send_replies(struct connection *connection) {
     while (!connection->closed) {
         struct reply *reply = connection->first;
@@ -224,7 +225,7 @@ static void finish(struct reply *reply, const void *bytes, size_t length) {
     reply->done = 1;
 }
 
-/* The answer of a shard, on the connection's thread: within the call that asked, if the shard is this thread's. */
+/* The answer of a shard, on the connection's thread: within the call, if the shard is this thread's. */
 static void answered(void *context, trust_status status, const void *result, size_t length) {
     struct reply *reply = context;
     struct connection *connection = reply->connection;
@@ -350,7 +351,7 @@ static void *serve(void *argument) {
             if (events[i].data.ptr == &listener) {
                 accept_all(epoll);
             } else if (events[i].data.ptr != &shards) {
-                /* It must not go within its own calls. */
+                /* It must not be freed within its own calls. */
                 connection->outstanding++;
                 if (events[i].events & EPOLLOUT) {
                     send_replies(connection);
@@ -366,7 +367,7 @@ static void *serve(void *argument) {
         forget_done();
     }
     close(epoll);
-    /* All threads have been told; those that ask this one still are told that it is gone. */
+    /* All threads have been told to stop; those that still send requests here get the answer that it is gone. */
     check(trust_detach(), "trust_detach");
     while (connections) {
         hang_up(connections);
@@ -375,7 +376,7 @@ static void *serve(void *argument) {
     return NULL;
 }
 
-/* ---- A client that checks what it is told. ---- */
+/* ---- A client that checks its answers. ---- */
 
 enum { CLIENTS = 4, ROUNDS = 60, BATCH = 40 };
 static uint16_t port;
@@ -404,7 +405,8 @@ static void *client(void *argument) {
     char line[LINE], wanted[LINE];
     for (int round = 0; round < ROUNDS; round++) {
         char batch[BATCH * 2 * LINE];
-        /* Another one goes away with half of it under way; with keys of its own, since nobody knows when they are set. */
+        /* Another client leaves with half of its batch under way; with keys of its own, since the time of their writes
+         * is unknown. */
         if (round % 7 == number) {
             int gone = dial();
             if (send(gone, batch, write_batch(batch, CLIENTS + number, round) / 2, MSG_NOSIGNAL) < 0) {
@@ -448,7 +450,7 @@ int main(int count, char **arguments) {
         fail("listen");
     }
     port = ntohs(address.sin_port);
-    /* Before there are threads, so that only this one takes them. */
+    /* Before there are threads, so that only this one gets the signals. */
     sigset_t ends;
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);

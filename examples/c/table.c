@@ -1,5 +1,5 @@
-/* table: a hash table in shards, each in the care of one worker of a pool. Keys and values are strings; a value is copied to
- * whoever asks for it, so each has one owner.
+/* table: a hash table in shards, each entrusted to one worker of a pool. Keys and values are strings; a value is copied
+ * to each caller that gets it, so each copy has one owner.
  *
  *     cc table.c $(pkg-config --cflags --libs trust) && ./a.out
  */
@@ -17,7 +17,7 @@ struct entry {
     char bytes[]; /* the key, then the value */
 };
 
-/* What a shard's functions share with nobody. */
+/* Private data of a shard's functions. */
 struct shard {
     struct entry *buckets[BUCKETS];
     long entries;
@@ -51,7 +51,7 @@ static struct entry **find(struct shard *shard, const char *key, size_t length) 
     return at;
 }
 
-/* Delegated: puts a value in the place of an earlier one. */
+/* Delegated: stores a value, which replaces an earlier one. */
 static void put(void *property, const void *arguments, size_t length, trust_result *result) {
     struct shard *shard = property;
     const struct put *put = arguments;
@@ -75,7 +75,7 @@ static void put(void *property, const void *arguments, size_t length, trust_resu
     *at = made;
 }
 
-/* Delegated: the value, copied into the response. No result where there is no value. */
+/* Delegated: copies the value into the response. No result if there is no value. */
 static void get(void *property, const void *arguments, size_t length, trust_result *result) {
     struct entry *entry = *find(property, arguments, length);
     if (entry) {
@@ -83,14 +83,14 @@ static void get(void *property, const void *arguments, size_t length, trust_resu
     }
 }
 
-/* Delegated: how many values there are. */
+/* Delegated: counts the values. */
 static void count(void *property, const void *arguments, size_t length, trust_result *result) {
     (void)arguments;
     (void)length;
     trust_result_put(result, &((struct shard *)property)->entries, sizeof(long));
 }
 
-/* The end of a shard, on its trustee's thread. */
+/* Frees a shard, on its trustee's thread. */
 static void destroy(void *property) {
     struct shard *shard = property;
     for (int i = 0; i < BUCKETS; i++) {

@@ -1,7 +1,8 @@
-// trust.hpp: the C API of trust.h for C++17 and later: what is acquired is released, functions are lambdas, errors are exceptions.
+// trust.hpp: the C API of trust.h for C++17 and later: objects release their resources, functions are lambdas, errors
+// are exceptions.
 //
-// A lambda travels as its bytes, so it captures plain values only (and not by reference); so does its result. Lambdas that are
-// delegated and callbacks must not throw: that ends the program. docs/c-api.md has the rules of threads.
+// A lambda travels as its bytes, so it captures plain values only (and not by reference); so does its result. Delegated
+// lambdas and callbacks must not throw: that ends the program. docs/c-api.md has the rules of threads.
 #ifndef TRUST_HPP
 #define TRUST_HPP
 
@@ -17,7 +18,7 @@
 
 namespace trust {
 
-/// A call that has failed: status and text.
+/// A failed call: status and text.
 class Error : public std::runtime_error {
 public:
     explicit Error(trust_status status) : std::runtime_error(std::string(trust_status_name(status)) + ": " + trust_error_message()), status_(status) {}
@@ -27,17 +28,17 @@ private:
     trust_status status_;
 };
 
-/// Throws where a call has failed.
+/// Throws if a call has failed.
 inline void check(trust_status status) {
     if (status != TRUST_OK) {
         throw Error(status);
     }
 }
 
-/// The calling thread is attached as long as this lives. To be destroyed on the same thread.
+/// Attaches the calling thread as long as this lives. Destroy it on the same thread.
 class Attached {
 public:
-    /// How the thread serves its trustee: while it waits in calls, or also from a loop of its own.
+    /// Whether the thread serves its trustee only while it waits in calls, or also from a loop of its own.
     enum Kind { waiting, polling };
 
     explicit Attached(Kind kind = waiting) { check(trust_attach(kind == polling ? &descriptor_ : nullptr)); }
@@ -45,9 +46,9 @@ public:
     Attached(const Attached &) = delete;
     Attached &operator=(const Attached &) = delete;
 
-    /// What the loop waits for, to call poll(); -1 where it is not polling.
+    /// Descriptor on which the loop waits before it calls poll(); -1 if the thread is not polling.
     int descriptor() const noexcept { return descriptor_; }
-    /// True if there was anything to do.
+    /// Does pending work; true if there was any.
     bool poll() const {
         bool busy = false;
         check(trust_poll(&busy));
@@ -63,7 +64,7 @@ private:
     int descriptor_ = -1;
 };
 
-/// A pool of workers, which ends with this.
+/// A pool of workers, which ends with this object.
 class Pool {
 public:
     explicit Pool(unsigned workers = 0) {
@@ -88,7 +89,7 @@ private:
     trust_pool *pool_ = nullptr;
 };
 
-/// What a callback is given: a value, or why there is none.
+/// The argument of a callback: a value, or the reason why there is none.
 template <class R> class Outcome {
 public:
     Outcome(trust_status status, const void *result) : status_(status) {
@@ -98,7 +99,7 @@ public:
     }
     explicit operator bool() const noexcept { return status_ == TRUST_OK; }
     trust_status status() const noexcept { return status_; }
-    /// Only if there is one.
+    /// Only if there is a value.
     const R &operator*() const noexcept { return value_; }
 
 private:
@@ -138,7 +139,7 @@ template <class T, class F> struct Call {
     }
 };
 
-/// A callback H as a context: in its bytes, if it is small and plain, else allocated.
+/// A callback H as a context: in its bytes if it is small and plain, else allocated.
 template <class R, class H> struct Then {
     static constexpr bool is_inline = std::is_trivially_copyable_v<H> && sizeof(H) <= sizeof(void *);
 
@@ -194,7 +195,8 @@ template <class T, class F, class H> void post(Post call, trust_t handle, const 
 
 } // namespace detail
 
-/// A counted handle to a T that is in the care of a trustee. With `latched`, lambdas are launched on it in fibers, and may wait.
+/// A counted handle to a T that is entrusted to a trustee. With `latched`, lambdas are launched on it in fibers, and
+/// may wait.
 template <class T, bool latched = false> class Trust {
 public:
     Trust() noexcept = default;
@@ -208,7 +210,7 @@ public:
     }
     ~Trust() { trust_drop(handle_); }
 
-    /// The handle, which stays this one's: for arguments, or trust_clone.
+    /// The handle, which this object keeps: for arguments, or trust_clone.
     trust_t get() const noexcept { return handle_; }
 
     /// Applies (launches, where latched) `f` to the T and waits for its result.

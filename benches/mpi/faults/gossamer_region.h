@@ -1,13 +1,14 @@
-/* Stands in for the real header in what `gossamer-bench region` has beside it: pages of 4 KiB that a handler of SIGSEGV fetches by MPI, for
- * `mpirun -n 2` of a program of examples/c/region.
+/* Stands in for the real header in the comparison of `gossamer-bench region`: pages of 4 KiB that a handler of SIGSEGV
+ * fetches by MPI, for `mpirun -n 2` of a program of examples/c/region.
  *
- * Both processes run the program up to its threads, so what it has not shared is the same in both. Process 0 is the home of all shared pages: it
- * has them at hand, and in a window as they were when they were shared. In process 1 they are PROT_NONE: a read of one gets it from the window
- * and makes it readable, a write makes it writable too. Threads begin in the processes in turn. When the last was waited for, process 1 sends
- * the pages that it has written, and ends; process 0 goes on with them in place.
+ * Both processes run the program up to its threads, so unshared memory is the same in both. Process 0 is the home of
+ * all shared pages: it has them at hand, and in a window as they were when they were shared. In process 1 they are
+ * PROT_NONE: a read of one gets it from the window and makes it readable, a write makes it writable too. Threads begin
+ * in the processes in turn. When the last was waited for, process 1 sends the pages that it has written, and ends;
+ * process 0 goes on with them in place.
  *
- * So it does for programs whose threads read what was there before them and write pages that no other thread touches, as these do; it takes
- * less than a protocol for all would: nothing is invalidated. x86-64, Linux. */
+ * This suffices for programs whose threads read data from before their start and write pages that no other thread
+ * touches, as these do. It costs less than a full protocol would: nothing is invalidated. x86-64, Linux. */
 #ifndef GOSSAMER_REGION_H
 #define GOSSAMER_REGION_H
 
@@ -23,12 +24,12 @@
 #include <unistd.h>
 
 enum { FAULTS_PAGE = 4096, FAULTS_RANGES = 8, FAULTS_PROCESSES = 2 };
-/* Of a page in process 1. */
+/* State of a page in process 1. */
 enum { FAULTS_ABSENT, FAULTS_READABLE, FAULTS_WRITTEN };
 
 struct faults_range {
-    char *at;    /* where the program has it */
-    char *alias; /* the same pages, for MPI to write while the program cannot see them */
+    char *at;    /* address in the program */
+    char *alias; /* the same pages, for MPI to write while the program cannot access them */
     size_t pages;
     unsigned char *states;
     MPI_Win window;
@@ -36,7 +37,7 @@ struct faults_range {
 
 static struct faults_range faults_ranges[FAULTS_RANGES];
 static int faults_count, faults_rank, faults_created, faults_joined;
-/* Taken in the handler: no thread faults on shared pages while it has it. */
+/* Held by the handler: its holder never faults on shared pages. */
 static pthread_mutex_t faults_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static inline void faults_bring(struct faults_range *range, size_t page, int is_write) {
@@ -69,7 +70,7 @@ static inline void faults_handle(int number, siginfo_t *info, void *context) {
             return;
         }
     }
-    signal(number, SIG_DFL); /* a fault of the program's own: it comes again */
+    signal(number, SIG_DFL); /* the program's own fault: it happens again */
 }
 
 /* At the end of both processes, unless one fails before its threads have ended: then mpirun ends the other. */
@@ -98,7 +99,7 @@ static inline int faults_begin(void) {
     return atexit(faults_end) != 0 || sigaction(SIGSEGV, &action, NULL) != 0 ? ENOMEM : 0;
 }
 
-/* Puts pages at these addresses that nobody may touch, and the same ones for MPI elsewhere. */
+/* Maps inaccessible pages at these addresses, and the same ones for MPI elsewhere. */
 static inline int faults_cover(struct faults_range *range, size_t bytes) {
     int file = memfd_create("faults", MFD_CLOEXEC);
     if (file < 0 || ftruncate(file, (off_t)bytes) != 0) {
@@ -144,7 +145,7 @@ static inline int faults_create(pthread_t *id, const pthread_attr_t *attributes,
     return is_here ? pthread_create(id, attributes, body, argument) : 0;
 }
 
-/* The pages that process 1 has written, each with its number for a tag; a message of no bytes after those of a range. */
+/* Sends the pages that process 1 has written, each with its number as tag; an empty message ends a range. */
 static inline void faults_release(void) {
     for (int i = 0; i < faults_count; i++) {
         struct faults_range *range = &faults_ranges[i];

@@ -1,7 +1,7 @@
-/* common.h: what the seven programs share: options, input, memory in whole pages, threads, the clock. Include it first.
+/* common.h: shared by the seven programs: options, input, memory in whole pages, threads, the clock. Include it first.
  *
- * Compiled with -DGOSSAMER_REGION the programs name the ranges that their threads share, by `gsm_region_share`. Without it they
- * are plain pthread programs.
+ * Compiled with -DGOSSAMER_REGION the programs name the ranges that their threads share, by `gsm_region_share`. Without
+ * it they are plain pthread programs.
  */
 #define _GNU_SOURCE
 #include <argp.h>
@@ -42,8 +42,8 @@ static inline _Noreturn void refuse_file(const char *file, const char *why) {
 /* ---- Options ---- */
 
 struct options {
-    /* Set by the program: what it does, what `--size` counts, and what it may be. `file` says what a named file holds, or is
-     * NULL where the program takes none. */
+    /* Set by the program: its purpose, the unit that `--size` counts, and the limits of that. `file` describes the
+     * contents of a named file, or is NULL where the program takes none. */
     const char *what, *unit, *file;
     size_t size, least, most;
     /* Set by `read_options`. */
@@ -87,7 +87,7 @@ static inline error_t parse_option(int key, char *text, struct argp_state *state
     }
 }
 
-/* Reads the command line. Answers --help itself, and ends with status 2 where an argument is wrong. */
+/* Reads the command line. Answers --help itself, and ends with status 2 if an argument is wrong. */
 static inline void read_options(struct options *options, int argc, char **argv) {
     char size[128], doc[512];
     snprintf(size, sizeof size, "Generate N %s (default %zu)", options->unit, options->size);
@@ -109,7 +109,8 @@ static inline void read_options(struct options *options, int argc, char **argv) 
 
 /* ---- Input and memory ---- */
 
-/* A linear congruential generator (Knuth's MMIX constants): the same seed gives the same input everywhere. 31 bits a call. */
+/* A linear congruential generator (Knuth's MMIX constants): the same seed gives the same input everywhere. 31 bits a
+ * call. */
 static inline uint32_t draw(uint64_t *state) {
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(*state >> 33);
@@ -126,7 +127,7 @@ static inline void *new_pages(size_t bytes) {
     return pages;
 }
 
-/* Maps a file and gives its length in `bytes`. A file of fewer than `least` bytes is refused. */
+/* Maps a file and stores its length in `bytes`. Refuses a file of fewer than `least` bytes. */
 static inline void *map_file(const char *path, size_t least, size_t *bytes) {
     struct stat about;
     int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -150,12 +151,12 @@ static inline void *map_file(const char *path, size_t least, size_t *bytes) {
 
 /* ---- Threads, time, checksums ---- */
 
-/* Where part `number` of `parts` nearly equal parts begins; it ends where the next one begins. */
+/* Returns the start of part `number` of `parts` nearly equal parts; it ends where the next one begins. */
 static inline size_t part_begin(size_t total, int parts, int number) {
     return (size_t)((unsigned __int128)total * (unsigned)number / (unsigned)parts);
 }
 
-/* Starts `threads` threads, which get their numbers from 0 on, and waits for all of them. Tells on stderr how long that took. */
+/* Starts `threads` threads, numbered from 0 on, and waits for all of them. Prints on stderr how long that took. */
 static inline void run_threads(int threads, void *(*body)(void *number)) {
     pthread_t ids[MOST_THREADS];
     struct timespec begin, end;

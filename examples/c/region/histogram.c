@@ -1,7 +1,7 @@
 /* histogram: how often each value of red, green and blue occurs in a picture.
  *
- * The pixels are divided into one run for each thread. A thread counts into tables of its own, which begin on a page of their
- * own, so no two threads write to one page. The main thread adds the tables when all have ended.
+ * The pixels are divided into one run for each thread. A thread counts into tables of its own, which begin on a page of
+ * their own, so no two threads write to one page. The main thread adds the tables when all have ended.
  *
  *     cc -O2 histogram.c -o histogram -pthread
  *     ./histogram --threads 4 --size 1000000        a million generated pixels
@@ -11,10 +11,10 @@
 
 enum { COLOURS = 3, VALUES = 256 };
 
-/* The order in which a bitmap has them. */
+/* The order of colours in a bitmap. */
 static const char *const NAMES[COLOURS] = {"blue", "green", "red"};
 
-/* What one thread counts: a whole number of pages. */
+/* One thread's counts: a whole number of pages. */
 union tables {
     uint64_t counts[COLOURS][VALUES];
     unsigned char pages[2 * PAGE];
@@ -35,7 +35,7 @@ static void *count(void *number) {
     size_t pixel = part_begin(rows * row_pixels, options.threads, thread);
     size_t end = part_begin(rows * row_pixels, options.threads, thread + 1);
     while (pixel < end) {
-        /* What is left of the row, or of this thread's part. */
+        /* The rest of the row, or of this thread's part. */
         size_t row = pixel / row_pixels, column = pixel % row_pixels;
         size_t left = row_pixels - column < end - pixel ? row_pixels - column : end - pixel;
         const unsigned char *at = picture + start + row * row_bytes + column * COLOURS;

@@ -1,9 +1,10 @@
 /* kmeans: divides points in space into clusters, each around the mean of its points (Lloyd's algorithm).
  *
- * Each thread has one run of the points for good. In a round it looks for the mean that is nearest to each of its points, and
- * adds the point to sums of its own, which begin on a page of their own. At the barrier that ends the round one thread adds up
- * all sums and moves the means; a second barrier lets all see them. So every round, all threads read what one has written and
- * one reads what all have written. It ends when no point changes its cluster. Coordinates are whole numbers, so sums are exact.
+ * Each thread has one run of the points for good. In a round it looks for the mean that is nearest to each of its
+ * points, and adds the point to sums of its own, which begin on a page of their own. At the barrier that ends the round
+ * one thread adds up all sums and moves the means; a second barrier lets all see them. So in every round all threads
+ * read data that one has written, and one reads data that all have written. It ends when no point changes its cluster.
+ * Coordinates are whole numbers, so sums are exact.
  *
  *     cc -O2 kmeans.c -o kmeans -pthread
  *     ./kmeans --threads 4 --size 100000        a hundred thousand generated points
@@ -16,7 +17,7 @@ struct point {
     int32_t at[DIMENSIONS];
 };
 
-/* What one thread finds in a round: a whole page. */
+/* One thread's results of a round: a whole page. */
 union sums {
     struct {
         int64_t at[CLUSTERS][DIMENSIONS], points[CLUSTERS];
@@ -25,7 +26,7 @@ union sums {
     unsigned char page[PAGE];
 };
 
-/* What all threads read, and one writes between the barriers. */
+/* Read by all threads, and written by one between the barriers. */
 struct clusters {
     struct point means[CLUSTERS];
     int64_t points[CLUSTERS];
@@ -38,7 +39,7 @@ static struct options options = {
     .unit = "points", .size = 400000, .least = CLUSTERS, .most = (size_t)1 << 32,
 };
 static struct point *points;
-static size_t owner_stride;   /* bytes of `owners` that each thread has */
+static size_t owner_stride;   /* bytes of `owners` for each thread */
 static unsigned char *owners; /* the cluster of each point, from 1 on; 0 at first */
 static union sums *sums;      /* one for each thread */
 static struct clusters *clusters;

@@ -1,8 +1,8 @@
 /* linear_regression: the straight line that lies nearest to many points (least squares).
  *
- * The line follows from five sums over all points. The points are divided into one run for each thread; a thread adds up its
- * run in local variables and writes the five sums once, to a page of its own. Coordinates are bytes, so the sums are exact, and
- * the same for any number of threads.
+ * The line follows from five sums over all points. The points are divided into one run for each thread; a thread adds
+ * up its run in local variables and writes the five sums once, to a page of its own. Coordinates are bytes, so the sums
+ * are exact, and the same for any number of threads.
  *
  *     cc -O2 linear_regression.c -o linear_regression -pthread
  *     ./linear_regression --threads 4 --size 1000000    a million generated points
@@ -14,7 +14,7 @@ struct point {
     unsigned char x, y;
 };
 
-/* What one thread finds: a whole page. */
+/* One thread's results: a whole page. */
 union sums {
     struct {
         uint64_t x, y, xx, yy, xy;

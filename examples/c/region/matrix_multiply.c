@@ -1,7 +1,8 @@
 /* matrix_multiply: the product C = A B of two square matrices.
  *
- * The rows of C are divided into one run for each thread, which needs the same rows of A and all of B. Each row begins on a page
- * of its own, so no two threads write to one page. The elements are small whole numbers, so each sum is exact.
+ * The rows of C are divided into one run for each thread, which needs the same rows of A and all of B. Each row begins
+ * on a page of its own, so no two threads write to one page. The elements are small whole numbers, so each sum is
+ * exact.
  *
  *     cc -O2 matrix_multiply.c -o matrix_multiply -pthread
  *     ./matrix_multiply --threads 4 --size 500      two matrices of 500 rows

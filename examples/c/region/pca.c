@@ -1,8 +1,9 @@
-/* pca: the first half of a principal component analysis: the mean of each row of a matrix, and the covariance of each two rows.
+/* pca: the first half of a principal component analysis: the mean of each row of a matrix, and the covariance of each
+ * two rows.
  *
- * There are two phases, with a barrier between them. In each the threads take rows from a counter under a mutex until none is
- * left: the covariances form a triangle, so rows are not equally long, and who is done early takes more. Each row of results
- * begins on a page of its own.
+ * There are two phases, with a barrier between them. In each the threads take rows from a counter under a mutex until
+ * none is left: the covariances form a triangle, so rows are not equally long, and a thread that is done early takes
+ * more. Each row of results begins on a page of its own.
  *
  *     cc -O2 pca.c -o pca -pthread
  *     ./pca --threads 4 --size 400      a matrix of 400 rows
@@ -11,10 +12,10 @@
 
 enum { VALUES = 100 };
 
-/* What the threads share beside the matrices, on a page of its own. */
+/* Shared by the threads beside the matrices, on a page of its own. */
 struct progress {
     pthread_mutex_t mutex; /* guards `next` */
-    size_t next[2];        /* the row to be taken next, for each phase */
+    size_t next[2];        /* the next row, for each phase */
     pthread_barrier_t means_done;
 };
 

@@ -1,9 +1,9 @@
 /* string_match: which words of a list are passwords, of which only hashes are known?
  *
- * A password's hash is slow on purpose: it goes over the word many times. Each line of the list is hashed and compared with the
- * known ones. The list is divided by bytes, one part for each thread; a word belongs to the part in which its first byte lies,
- * so a thread skips what it finds of the word before, and finishes the last one that begins in its part. What it finds it
- * writes to a page of its own.
+ * A password's hash is slow on purpose: it goes over the word many times. Each line of the list is hashed and compared
+ * with the known ones. The list is divided by bytes, one part for each thread; a word belongs to the part in which its
+ * first byte lies, so a thread skips the rest of a word that began in the part before, and finishes the last one that
+ * begins in its part. It writes its results to a page of its own.
  *
  *     cc -O2 string_match.c -o string_match -pthread
  *     ./string_match --threads 4 --size 1000000     a million generated words
@@ -15,11 +15,11 @@ enum { PASSWORDS = 4, ROUNDS = 16, EVERY = 1000 };
 
 static const char *const SECRETS[PASSWORDS] = {"gossamer", "delegate", "trustee", "property"};
 
-/* What one thread finds: a whole page. */
+/* One thread's results: a whole page. */
 union found {
     struct {
         uint64_t words, times[PASSWORDS];
-        size_t first[PASSWORDS]; /* the first byte of the word; where it occurs */
+        size_t first[PASSWORDS]; /* the first byte of the word, where it occurs */
     };
     unsigned char page[PAGE];
 };

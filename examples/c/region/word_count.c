@@ -1,8 +1,9 @@
-/* word_count: how often each word of a text occurs, and the ten most frequent ones. A word is a run of letters; case is ignored.
+/* word_count: how often each word of a text occurs, and the ten most frequent ones. A word is a run of letters; case is
+ * ignored.
  *
- * The text is divided by bytes, one part for each thread; a word belongs to the part in which its first letter lies. A thread
- * counts into a list of its own, whose entries lie one after the other in pages of its own, and finds them by a hash index that
- * nobody else reads. When all have ended, the main thread merges the lists.
+ * The text is divided by bytes, one part for each thread; a word belongs to the part in which its first letter lies. A
+ * thread counts into a list of its own, whose entries lie one after the other in pages of its own, and finds them by a
+ * private hash index. When all have ended, the main thread merges the lists.
  *
  *     cc -O2 word_count.c -o word_count -pthread
  *     ./word_count --threads 4 --size 1000000       a generated text of a million bytes
@@ -17,13 +18,13 @@ struct entry {
     uint32_t length, count;
 };
 
-/* Words, each once, in the order in which they came. */
+/* Words, each once, in order of first occurrence. */
 struct words {
     size_t used;
     struct entry entries[];
 };
 
-/* Where a word is in `words`: 1 + its number, 0 where nothing is. `mask` is a power of two less 1. */
+/* Index of `words`: 1 + the number of a word, or 0. `mask` is a power of two less 1. */
 struct index {
     struct words *words;
     size_t mask;
@@ -36,7 +37,7 @@ static struct options options = {
     .size = (size_t)32 << 20, .least = 1, .most = (size_t)1 << 32,
 };
 static const char *text;
-static size_t list_bytes; /* how much of `lists` each thread has */
+static size_t list_bytes; /* bytes of `lists` for each thread */
 static unsigned char *lists;
 
 static struct words *list_of(int thread) {
@@ -55,7 +56,7 @@ static uint64_t hash(const struct entry *word) {
     return sum ^ sum >> 29;
 }
 
-/* The order of the alphabet. */
+/* Alphabetical order. */
 static int compare(const struct entry *a, const struct entry *b) {
     int order = strncasecmp(text + a->start, text + b->start, a->length < b->length ? a->length : b->length);
     return order ? order : (a->length > b->length) - (a->length < b->length);
@@ -144,7 +145,7 @@ int main(int argc, char **argv) {
     } else {
         generate();
     }
-    /* As many words as there can be: each takes a letter and what separates it. Only what is used takes memory. */
+    /* Room for the most words possible: each takes a letter and a separator. Only used pages take memory. */
     size_t most = options.size / (size_t)options.threads / 2 + 2;
     list_bytes = whole_pages(sizeof(struct words) + most * sizeof(struct entry));
     size_t all_bytes = list_bytes * (size_t)options.threads;

@@ -75,7 +75,8 @@ impl Region {
     /// Makes a region of at least this many bytes, rounded up to 64 KiB. It takes memory only where it is touched.
     ///
     /// # Errors
-    /// [`Error`]: no bytes or too many, more than 64 machines, no free address, or a system that lacks userfaultfd or does not allow it.
+    /// [`Error`]: no bytes or too many, more than 64 machines, no free address, or a system that lacks userfaultfd or
+    /// does not allow it.
     ///
     /// # Panics
     /// Outside of [`main`](crate::main); in delegated closures and callbacks, where nothing may wait.

@@ -1,4 +1,5 @@
-//! Types that may not lie in a region are refused, with the cure: `Span` of pointers, of `bool`. Record again with `TRYBUILD=overwrite`.
+//! Types that may not lie in a region are refused, with the cure: `Span` of pointers, of `bool`. Record again with
+//! `TRYBUILD=overwrite`.
 
 #[path = "../../../trust/tests/common/strict.rs"]
 mod strict;

@@ -1,13 +1,15 @@
-/* gossamer_region.h: what a threaded C or C++ program says to Gossamer, so that its threads may run on several machines.
+/* gossamer_region.h: functions by which a threaded C or C++ program shares memory over several machines, where its
+ * threads may run.
  *
- * Nothing is linked: a program that `gossamer-launch run --local N --region auto|explicit PROGRAM` starts finds the functions when it
- * calls them first. Started in any other way it is one process, in which all memory is shared anyway.
+ * Nothing is linked: a program that `gossamer-launch run --local N --region auto|explicit PROGRAM` starts finds the
+ * functions at its first call. Started in any other way it is one process, in which all memory is shared anyway.
  *
  *     cc -O2 -pthread -I<folder of this file> program.c -o program
  *
- * With `--region explicit` machines share only what `gsm_region_share` has named. All else (variables, what malloc and mmap gave, stacks) is
- * each machine's own, at the same addresses; it is copied to a machine once, when the first thread goes there. So name what threads share
- * before you start them, and put what they are to find into place. With `--region auto` everything is shared, and the call does nothing.
+ * With `--region explicit` machines share only the ranges given to `gsm_region_share`. All other memory (variables,
+ * memory from malloc and mmap, stacks) is each machine's own, at the same addresses; it is copied to a machine once,
+ * when the first thread goes there. So share the common ranges before you start threads, and fill in the data that
+ * threads are to find. With `--region auto` everything is shared, and the call does nothing.
  *
  * Every function returns 0 or an errno. docs/region.md has the rest.
  */
@@ -32,11 +34,12 @@
 extern "C" {
 #endif
 
-/* What gsm_barrier_wait returns to one of the threads that meet. */
+/* Result of gsm_barrier_wait for one of the threads that meet. */
 #define GSM_BARRIER_SERIAL_THREAD PTHREAD_BARRIER_SERIAL_THREAD
 
-/* A lock for threads of all machines. It may lie anywhere, also in memory that is not shared, if it is initialised before the machines have their copies. A
- * second lock by its holder is EDEADLK, an unlock by another thread EPERM. Not to be copied or moved by the program. */
+/* A lock for threads of all machines. It may lie anywhere, also in memory that is not shared, if it is initialised
+ * before the machines have their copies. A second lock by its holder is EDEADLK, an unlock by another thread EPERM.
+ * Programs must not copy or move it. */
 typedef struct gsm_mutex {
     uint64_t number;     /* on several machines */
     pthread_mutex_t own; /* in one process */
@@ -48,7 +51,7 @@ typedef struct gsm_barrier {
     pthread_barrier_t own;
 } gsm_barrier_t;
 
-/* Not for programs: what libgossamer_region_c.so has for this header. */
+/* Not for programs: functions of libgossamer_region_c.so for this header. */
 struct gsm_region_calls {
     int (*share)(void *at, size_t bytes);
     int (*mutex_init)(uint64_t *number);
@@ -77,7 +80,7 @@ static inline const struct gsm_region_calls *gsm_region_calls_(void) {
         memcpy(&calls, &symbol, sizeof calls);
         const struct gsm_region_calls *now = calls ? calls() : NULL;
         if (calls && !now) {
-            return NULL; /* before main, or the library is loaded and was not asked for anything: it may say otherwise later */
+            return NULL; /* before main, or the library is loaded but inactive: a later call may differ */
         }
         __atomic_store_n(&found, now, __ATOMIC_RELAXED);
         __atomic_store_n(&looked, 1, __ATOMIC_RELEASE);
@@ -85,10 +88,12 @@ static inline const struct gsm_region_calls *gsm_region_calls_(void) {
     return __atomic_load_n(&found, __ATOMIC_RELAXED);
 }
 
-/* Shares whole pages: `at` and `bytes` are multiples of 4096. Their bytes are those that the calling machine has. No other thread may touch them
- * meanwhile. The memory is of malloc, aligned_alloc, mmap, or variables of the program itself; it stays shared until the program ends.
+/* Shares whole pages: `at` and `bytes` are multiples of 4096. The pages keep the bytes of the calling machine. No other
+ * thread may touch them meanwhile. The memory comes from malloc, aligned_alloc or mmap, or is variables of the program
+ * itself; it stays shared until the program ends.
  *
- * Else EINVAL (not whole pages), EFAULT (other memory) or EEXIST (a part is shared already), and a message on stderr says what to do. */
+ * Errors are EINVAL (not whole pages), EFAULT (other memory) and EEXIST (a part is shared already), and a message on
+ * stderr names the cure. */
 static inline int gsm_region_share(void *at, size_t bytes) {
     const struct gsm_region_calls *calls = gsm_region_calls_();
     if (calls) {
@@ -123,19 +128,19 @@ static inline int gsm_mutex_destroy(gsm_mutex_t *mutex) {
     return calls ? calls->mutex_destroy(mutex->number) : pthread_mutex_destroy(&mutex->own);
 }
 
-/* Waits, in order of coming. */
+/* Waits, in order of arrival. */
 static inline int gsm_mutex_lock(gsm_mutex_t *mutex) {
     const struct gsm_region_calls *calls = gsm_region_calls_();
     return calls ? calls->mutex_lock(mutex->number) : pthread_mutex_lock(&mutex->own);
 }
 
-/* EBUSY where somebody has it. */
+/* EBUSY while another thread holds it. */
 static inline int gsm_mutex_trylock(gsm_mutex_t *mutex) {
     const struct gsm_region_calls *calls = gsm_region_calls_();
     return calls ? calls->mutex_trylock(mutex->number) : pthread_mutex_trylock(&mutex->own);
 }
 
-/* ETIMEDOUT where it did not come before that time of CLOCK_REALTIME. */
+/* ETIMEDOUT if the lock did not come before that time of CLOCK_REALTIME. */
 static inline int gsm_mutex_timedlock(gsm_mutex_t *mutex, const struct timespec *time) {
     const struct gsm_region_calls *calls = gsm_region_calls_();
     return calls ? calls->mutex_timedlock(mutex->number, time) : pthread_mutex_timedlock(&mutex->own, time);
@@ -146,7 +151,7 @@ static inline int gsm_mutex_unlock(gsm_mutex_t *mutex) {
     return calls ? calls->mutex_unlock(mutex->number) : pthread_mutex_unlock(&mutex->own);
 }
 
-/* For so many threads, of all machines together. */
+/* For `count` threads, of all machines together. */
 static inline int gsm_barrier_init(gsm_barrier_t *barrier, unsigned count) {
     const struct gsm_region_calls *calls = gsm_region_calls_();
     return calls ? calls->barrier_init(&barrier->number, count) : pthread_barrier_init(&barrier->own, NULL, count);
@@ -157,15 +162,16 @@ static inline int gsm_barrier_destroy(gsm_barrier_t *barrier) {
     return calls ? calls->barrier_destroy(barrier->number) : pthread_barrier_destroy(&barrier->own);
 }
 
-/* Waits until all have come: 0, or GSM_BARRIER_SERIAL_THREAD for one of them. */
+/* Waits until all have come. Returns 0, or GSM_BARRIER_SERIAL_THREAD to one of them. */
 static inline int gsm_barrier_wait(gsm_barrier_t *barrier) {
     const struct gsm_region_calls *calls = gsm_region_calls_();
     return calls ? calls->barrier_wait(barrier->number) : pthread_barrier_wait(&barrier->own);
 }
 
-/* The same, and then fetches what the caller names to its machine, in long runs instead of page by page as it is touched; nobody goes on before all have
- * theirs. For what others wrote before the barrier, and this thread reads after it. All who meet call this function, each with its own bytes, and
- * they are no more threads than the barrier is for; 0 bytes fetch nothing. EFAULT for memory that is not shared: it has met, and fetched nothing. */
+/* As gsm_barrier_wait, and then fetches the caller's range to its machine, in long runs instead of page by page as it
+ * is touched; no thread goes on before all have theirs. For data that others wrote before the barrier and this thread
+ * reads after it. All threads that meet call this function, each with its own range, and are no more than the barrier
+ * is for; 0 bytes fetch nothing. EFAULT for memory that is not shared: the thread has met, and fetched nothing. */
 static inline int gsm_barrier_wait_fetch(gsm_barrier_t *barrier, const void *at, size_t bytes) {
     const struct gsm_region_calls *calls = gsm_region_calls_();
     return calls ? calls->barrier_wait_fetch(barrier->number, at, bytes) : pthread_barrier_wait(&barrier->own);

@@ -1,5 +1,6 @@
-/* atomics: counters, a ticket lock, and three litmus tests (store buffering, message passing, independent reads of independent
- * writes) that look for outcomes which C11 forbids. Each variable of a litmus test has a page of its own. */
+/* atomics: counters, a ticket lock, and three litmus tests (store buffering, message passing, independent reads of
+ * independent writes) that look for outcomes which C11 forbids. Each variable of a litmus test has a page of its
+ * own. */
 #include "verdict.h"
 #include <sched.h>
 
@@ -37,12 +38,12 @@ static atomic_int arrived;
 static int seen[LITMUS_THREADS][2];
 static int forbidden[3];
 
-/* The test that runs, and how many threads have a part in it. */
+/* The current test, and the number of threads that take part. */
 static int test, parties;
 static const int PARTIES[3] = {2, 2, LITMUS_THREADS};
 
-/* Waits until all threads have come for the `times`-th time. It spins, for all to go on at nearly the same moment: after a barrier
- * that wakes them one by one, even stores without any order look ordered. */
+/* Waits until all threads have come for the `times`-th time. It spins, so that all go on at nearly the same moment:
+ * after a barrier that wakes them one by one, even stores without any order look ordered. */
 static void meet(int times) {
     atomic_fetch_add(&arrived, 1);
     for (int spins = 0; atomic_load(&arrived) < times * parties; spins++) {
@@ -52,14 +53,14 @@ static void meet(int times) {
     }
 }
 
-/* What a thread does in the test; what it reads goes to `seen`. */
+/* A thread's part of the test; the values it reads go to `seen`. */
 static void act(int thread) {
     int *mine = seen[thread];
     mine[0] = mine[1] = -1;
     if (test == 0) { /* SB: both see the other's old value */
         atomic_store(thread ? &y.value : &x.value, 1);
         mine[0] = atomic_load(thread ? &x.value : &y.value);
-    } else if (test == 1 && thread == 0) { /* MP: the flag is seen, and what it announces is not */
+    } else if (test == 1 && thread == 0) { /* MP: the flag is seen, and the data it announces is not */
         atomic_store_explicit(&x.value, 1, memory_order_relaxed);
         atomic_store_explicit(&y.value, 1, memory_order_release);
     } else if (test == 1) {

@@ -1,5 +1,5 @@
-/* barriers: threads meet again and again; then more of them than a barrier is for, and fewer on one machine than before. One of those
- * who meet is told so, and nobody passes before all have come. */
+/* barriers: threads meet again and again; then more of them than a barrier is for, and fewer on one machine than
+ * before. One of the threads that meet gets the serial result, and no thread passes before all have come. */
 #include "verdict.h"
 
 enum { ROUNDS = 200, PAIRED = 100 };
@@ -20,7 +20,7 @@ static void *work(void *number) {
         atomic_fetch_add(&serials, meet(&all));
         CHECK(atomic_load(&come[round]) == threads);
     }
-    /* Whoever comes next makes a pair: nobody is left, for an even number come in all. */
+    /* Any two threads make a pair: none is left over, since an even number come in all. */
     while (atomic_fetch_add(&taken, 1) < PAIRED) {
         atomic_fetch_add(&pair_serials, meet(&pairs));
     }

@@ -1,5 +1,5 @@
-/* cleanup: what pthread_cleanup_push has pushed is run by pthread_exit, the last first, also out of functions that it was called from; what was
- * popped is run then or never. */
+/* cleanup: pthread_exit runs the handlers of pthread_cleanup_push, the last first, also out of functions from which it
+ * was called; a popped handler runs when it is popped, or never. */
 #include "verdict.h"
 
 static atomic_int order[MOST_THREADS];

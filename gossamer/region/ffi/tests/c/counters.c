@@ -1,5 +1,5 @@
-/* counters: each thread counts in a word of its own, but all of these are on one page: what `--region-stats` finds. From time to time each
- * waits until the others have come as far, so that the page goes back and forth. */
+/* counters: each thread counts in a word of its own, and all words are on one page, which `--region-stats` reports.
+ * From time to time each thread waits until the others have come as far, so that the page goes back and forth. */
 #include "verdict.h"
 
 enum { ROUNDS = 5000, TOGETHER = 50 };

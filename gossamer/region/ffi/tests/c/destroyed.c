@@ -1,5 +1,6 @@
-/* destroyed: who has been woken may still be on its way out of a condition variable when its memory is given back (the rationale of POSIX for
- * pthread_cond_destroy has this program): what lies there next is not changed. And joins that do not wait, or only for a while. */
+/* destroyed: a woken thread may still be leaving a condition variable when its memory is freed (the rationale of POSIX
+ * for pthread_cond_destroy has this program); the next contents of that memory must not change. Also joins that do not
+ * wait, or only for a while. */
 #include "verdict.h"
 
 #include <semaphore.h>
@@ -54,7 +55,7 @@ int main(int argc, char **argv) {
         CHECK(pthread_cond_broadcast(&end->free) == 0);
         CHECK(pthread_mutex_unlock(&end->mutex) == 0);
         CHECK(pthread_cond_destroy(&end->free) == 0);
-        /* The condition variable's memory is the caller's again; the mutex may still be waited for. */
+        /* The condition variable's memory is the caller's again; threads may still wait for the mutex. */
         memset(&end->free, 0x5a, sizeof end->free);
         for (int i = 0; i < threads; i++) {
             CHECK(pthread_join(ids[i], NULL) == 0);

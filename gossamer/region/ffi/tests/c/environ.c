@@ -1,4 +1,4 @@
-/* environ: the variables of the environment are the program's, on all machines, and are given to what it starts. */
+/* environ: the program's environment variables are there on all machines, and pass to the programs it starts. */
 #include "verdict.h"
 
 #include <spawn.h>

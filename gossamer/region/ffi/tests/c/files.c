@@ -1,10 +1,10 @@
-/* files: several threads read parts of one file straight into shared buffers, and write others' bytes from there. Each thread
- * opens the file itself, by the path that main has made. */
+/* files: several threads read parts of one file straight into shared buffers, and write others' bytes from there. Each
+ * thread opens the file itself, by the path that main has made. */
 #include "verdict.h"
 #include <fcntl.h>
 #include <sys/uio.h>
 
-enum { PART = 10000 }; /* of no page's size */
+enum { PART = 10000 }; /* no multiple of a page */
 
 static char path[4096];
 static unsigned char *input, *output;
@@ -26,7 +26,7 @@ static void *work(void *number) {
     };
     CHECK(preadv(file, pieces, 2, (off_t)(begin + PART / 2)) == PART / 2);
     pthread_barrier_wait(&barrier);
-    /* Behind the input, what the next thread has read, with each byte turned. */
+    /* After the input: the next thread's part, with each byte inverted. */
     size_t other = (size_t)((thread + 1) % threads) * PART;
     for (size_t i = 0; i < PART; i++) {
         output[other + i] = (unsigned char)~input[other + i];

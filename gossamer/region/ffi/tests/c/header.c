@@ -1,4 +1,4 @@
-/* header: gossamer_region.h compiles as C11 and as C++, with what POSIX has, and works as one process. */
+/* header: gossamer_region.h compiles as C11 and as C++ with POSIX alone, and works as one process. */
 #include "gossamer_region.h"
 
 static gsm_mutex_t mutex;

@@ -1,4 +1,5 @@
-/* list: threads build one sorted list under a mutex, change and free each other's nodes, and grow one array by realloc. */
+/* list: threads build one sorted list under a mutex, change and free each other's nodes, and grow one array by
+ * realloc. */
 #include "verdict.h"
 
 enum { EACH = 200 };
@@ -35,7 +36,7 @@ static void insert(int key) {
     *at = node;
 }
 
-/* Frees the first node whose key leaves `rest`; the text of the one behind it grows. */
+/* Frees the first node whose key leaves `rest`; the text of the next one grows. */
 static int take(int rest) {
     struct node **at = &head;
     while (*at && (*at)->key % 3 != rest) {
@@ -63,7 +64,7 @@ static void *work(void *number) {
         insert(i * threads + thread);
         append(i * threads + thread);
         pthread_mutex_unlock(&mutex);
-        /* Memory of no use to anybody keeps the allocator busy meanwhile. */
+        /* Unused memory keeps the allocator busy meanwhile. */
         char *scratch = malloc((size_t)(16 + i * 37 % 5000));
         memset(scratch, thread, 16);
         CHECK(scratch[15] == (char)thread);

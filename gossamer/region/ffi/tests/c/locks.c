@@ -1,4 +1,5 @@
-/* locks: what mutexes of each type answer to their holder, to others, and to who unlocks what is not theirs. */
+/* locks: results of mutexes of each type for their holder, for other threads, and for an unlock by a thread that is not
+ * the holder. */
 #include "verdict.h"
 
 enum { ROUNDS = 500 };

@@ -1,5 +1,5 @@
-/* many_threads: threads one after the other, and a few at a time, on all machines: what their stacks took is used again. With stacks of 8 MiB and
- * 256 MiB for all, few fit at a time. */
+/* many_threads: threads one after the other, and a few at a time, on all machines: the memory of their stacks is
+ * reused. With stacks of 8 MiB and 256 MiB for all, few fit at a time. */
 #include "verdict.h"
 
 static void *work(void *number) {

@@ -1,6 +1,6 @@
-/* named: what gsm_region_share names is one memory of all threads, and all else is copied to a machine once, with the first thread
- * that goes to it. As one process, and where machines share all, what is looked at differs: MACHINES in the environment says how many have memory of
- * their own. */
+/* named: ranges given to gsm_region_share are one memory of all threads, and all other memory is copied to a machine
+ * once, with the first thread that goes to it. Expected values differ as one process, and where machines share all
+ * memory: MACHINES in the environment is the number of machines with memory of their own. */
 #include "verdict.h"
 
 #include <sys/mman.h>
@@ -18,7 +18,7 @@ static long *from_malloc, *from_mmap;
 static char *text;
 static atomic_long *late;
 
-/* Looks at what was there when the first thread came to its machine, and counts where all can see it. */
+/* Checks the data that was there when the first thread came to its machine, and counts in shared memory. */
 static void *count(void *number) {
     int thread = (int)(intptr_t)number;
     CHECK(zeroed_later[0] == 0 && zeroed_later[2 * PAGE / sizeof(long)] == 9);
@@ -52,7 +52,8 @@ static void *count(void *number) {
     return NULL;
 }
 
-/* Each changes its own copy; blocks of other machines' copies are freed, and blocks of this machine's given. */
+/* Each thread changes its machine's copy; it frees blocks of other machines' copies, and allocates blocks of this
+ * machine. */
 static void *change(void *number) {
     int thread = (int)(intptr_t)number;
     char *mine = malloc(100);
@@ -68,7 +69,7 @@ static void *change(void *number) {
     return NULL;
 }
 
-/* Names memory of the machine that it runs on. */
+/* Shares memory of the machine that it runs on. */
 static void *name(void *found) {
     atomic_long *pages = aligned_alloc(PAGE, 2 * PAGE);
     memset(pages, 0, 2 * PAGE);
@@ -112,7 +113,7 @@ int main(int argc, char **argv) {
     late = aligned_alloc(PAGE, PAGE);
     memset((void *)late, 0, PAGE);
     memset(from_malloc, 0, bytes);
-    from_malloc[PAGE] = 77; /* 8 pages on */
+    from_malloc[PAGE] = 77; /* 8 pages further */
     from_mmap[1] = 78;
     shared[0][1] = 79;
     zeroed_later[0] = 0;
@@ -127,7 +128,7 @@ int main(int argc, char **argv) {
     locks();
     run_threads(threads, count);
     CHECK(atomic_load(late) == 1);
-    for (int i = 0; i < threads; i++) { /* thread i is on the machine i + 1 in turn, and main on the first */
+    for (int i = 0; i < threads; i++) { /* thread i is on machine (i + 1) % machines, and main on machine 0 */
         CHECK(from_malloc[i * (PAGE / (int)sizeof(long))] == ((i + 1) % machines == 0 ? ROUNDS : 0));
     }
     CHECK(gsm_barrier_destroy(&barrier) == 0 && gsm_mutex_destroy(&mutex) == 0);
@@ -144,7 +145,7 @@ int main(int argc, char **argv) {
     int most = (threads + machines - 1) / machines; /* threads of one machine */
     CHECK(largest == 1 + 10L * most);
 
-    /* Named by a thread of another machine, and seen by all; `found` is in memory that all share. */
+    /* Shared by a thread of another machine, and seen by all; `found` is in memory that all share. */
     pthread_t id;
     atomic_long **found = (atomic_long **)(void *)&shared[90][0];
     for (int i = 0; i < machines; i++) {

@@ -1,5 +1,5 @@
-/* once: pthread_once runs its function once for all threads, keys and __thread variables are each thread's own, and a key's
- * destructor runs when its thread ends, before it is joined. */
+/* once: pthread_once runs its function once for all threads, keys and __thread variables are each thread's own, and a
+ * key's destructor runs when its thread ends, before it is joined. */
 #include "verdict.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -38,7 +38,7 @@ static void *work(void *number) {
         CHECK(*(int *)pthread_getspecific(key) == 1000 + thread);
     }
     CHECK(own == 43 + thread && zeroed[thread] == 1);
-    errno = thread; /* it, too, is each thread's own */
+    errno = thread; /* each thread's own, too */
     CHECK(errno == thread);
     return NULL;
 }

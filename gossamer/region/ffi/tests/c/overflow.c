@@ -1,6 +1,7 @@
-/* overflow: stacks of threads have guards. `overflow 0`: they are in nobody's way: pages around one are read in runs on the machine where it is, and
- * what a stack has had is memory again. `overflow 1`: the first thread (of another machine, if there is one) writes more than its stack has room for,
- * which ends the program before it says so; `overflow 2`: so does the second one. */
+/* overflow: stacks of threads have guards. `overflow 0`: guards do not disturb other accesses: pages around one are
+ * read in runs on the machine where it is, and the memory of a finished stack is reused. `overflow 1`: the first thread
+ * (of another machine, if there is one) writes more than its stack has room for, which ends the program before the
+ * message; `overflow 2`: the second thread does. */
 #include "verdict.h"
 
 enum { PAGE = 4096, STACK = 64 << 10, PAGES = 318, THREADS = 4 };
@@ -31,7 +32,8 @@ static void *read_all(void *number) {
     return (void *)sum;
 }
 
-/* Each thread reads pages that lie below its stack, and that no other machine has read; afterwards all stacks are written as memory. */
+/* Each thread reads pages that lie below its stack and that no other machine has read; afterwards the memory of all
+ * stacks is allocated and written. */
 static void beside_pages(const pthread_attr_t *small) {
     for (intptr_t i = 0; i < THREADS; i++) {
         pthread_t id;

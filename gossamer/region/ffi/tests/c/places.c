@@ -1,5 +1,5 @@
-/* places: of 8 threads, created one after the other, which are on the first machine: a line with a digit for each of them, 0 for those in the same process
- * as the main function. */
+/* places: prints a line with a digit for each of 8 threads, created one after the other: 0 for those in the same
+ * process as the main function, 1 for the others. */
 #include "verdict.h"
 
 enum { THREADS = 8 };

@@ -1,4 +1,5 @@
-/* print: printf from every thread. Lines of one thread come in order and none is lost, cut or told twice; sort them to compare. */
+/* print: printf from every thread. Lines of one thread come in order, and none is lost, cut or repeated; sort them to
+ * compare. */
 #include "verdict.h"
 
 enum { LINES = 50 };

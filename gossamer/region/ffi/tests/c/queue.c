@@ -1,5 +1,5 @@
-/* queue: producers and consumers over a bounded queue with two condition variables. Each item arrives once, and those of one
- * producer arrive in order. */
+/* queue: producers and consumers over a bounded queue with two condition variables. Each item arrives once, and those
+ * of one producer arrive in order. */
 #include "verdict.h"
 
 enum { ROOM = 8, ITEMS = 1000 };
@@ -7,7 +7,7 @@ enum { ROOM = 8, ITEMS = 1000 };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t not_full = PTHREAD_COND_INITIALIZER, not_empty = PTHREAD_COND_INITIALIZER;
 static int queue[ROOM], first, used, producing;
-static int arrived[MOST_THREADS * ITEMS]; /* how often each item has */
+static int arrived[MOST_THREADS * ITEMS]; /* arrivals of each item */
 
 static void produce(int producer) {
     for (int i = 0; i < ITEMS; i++) {
@@ -60,7 +60,7 @@ static void *work(void *number) {
     return NULL;
 }
 
-/* A wait whose deadline passes holds the mutex again, though nobody signals. */
+/* A wait whose deadline passes holds the mutex again, though no thread signals. */
 static void times_out(void) {
     struct timespec soon = deadline(10);
     pthread_mutex_lock(&mutex);

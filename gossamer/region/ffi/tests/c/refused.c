@@ -1,4 +1,5 @@
-/* What a program on several machines is refused, and its exit by a thread of another machine than main's. */
+/* refused: calls that a program on several machines is refused, and its exit by a thread of another machine than
+ * main's. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* returned: memory from malloc passes between threads by arguments and by what a thread returns, threads start threads, and
- * threads write to each other's stacks. */
+/* returned: memory from malloc passes between threads by arguments and by results, threads start threads, and threads
+ * write to each other's stacks. */
 #include "verdict.h"
 
 struct text {
@@ -7,7 +7,7 @@ struct text {
     char *letters;
 };
 
-/* Frees what main has made, and returns what main frees. */
+/* Frees main's block, and returns one that main frees. */
 static void *turn_around(void *argument) {
     struct text *given = argument, *made = malloc(sizeof *made);
     made->length = given->length;
@@ -81,7 +81,7 @@ static void *fill(void *array) {
     return array;
 }
 
-/* An array on this stack, which is not main's, is filled by another thread, whose stack has a size of our own. */
+/* Another thread fills an array on this stack, which is not main's; that thread has a stack of its own size. */
 static void *lend(void *unused) {
     int array[1000] = {0};
     pthread_t other;
@@ -111,7 +111,7 @@ static void *leave(void *unused) {
     return unused;
 }
 
-/* Threads that nobody joins, both ways to make them. */
+/* Detached threads, made in both ways. */
 static void detach(void) {
     pthread_attr_t attributes;
     pthread_t id;

@@ -1,4 +1,5 @@
-/* rwlock: writers change all words of a table, readers see all words equal, and a held lock refuses those it has to refuse. */
+/* rwlock: writers change all words of a table, readers see all words equal, and a held lock refuses the others as POSIX
+ * says. */
 #include "verdict.h"
 
 enum { WORDS = 2048, ROUNDS = 100 };
@@ -28,7 +29,7 @@ static void *work(void *number) {
     return NULL;
 }
 
-/* What another thread is told while the main thread holds the lock. */
+/* Results for another thread while the main thread holds the lock. */
 static void *try_both(void *expect) {
     int read = (int)(intptr_t)expect;
     CHECK(pthread_rwlock_tryrdlock(&lock) == read);

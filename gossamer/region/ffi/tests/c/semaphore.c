@@ -1,4 +1,5 @@
-/* semaphore: two threads take turns by two semaphores, a semaphore of two lets two in at a time, and one that is used up refuses. */
+/* semaphore: two threads take turns by two semaphores, a semaphore of two admits two at a time, and an exhausted one
+ * refuses. */
 #include "verdict.h"
 #include <semaphore.h>
 
@@ -35,7 +36,7 @@ static void *enter(void *unused) {
     return NULL;
 }
 
-/* A thread that finds it used up is told so. */
+/* Results for a thread that finds it exhausted. */
 static void *refused(void *unused) {
     struct timespec soon = deadline(10);
     errno = 0;

@@ -1,5 +1,5 @@
-/* verdict.h: what these programs share: how many threads, checks, and the verdict: "NAME: ok" and status 0, or each check that
- * failed on stderr, "NAME: failed" and status 1. Include it first. The number of threads is the only argument.
+/* verdict.h: shared by these programs: number of threads, checks, and the verdict: "NAME: ok" and status 0, or each
+ * failed check on stderr, "NAME: failed" and status 1. Include it first. The number of threads is the only argument.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Stands in for the real header: threads as processes, so that nothing but the ranges given to gsm_region_share is shared. A
+/* Stands in for the real header: threads as processes, so that only the ranges given to gsm_region_share are shared. A
  * program that writes a result anywhere else loses it here, as it would on another machine.
  */
 #ifndef GOSSAMER_REGION_H
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The range becomes memory that child processes share, with the bytes it has. */
+/* The range becomes memory that child processes share, with its present bytes. */
 static inline int gsm_region_share(void *at, size_t bytes) {
     if ((size_t)at % 4096 || bytes % 4096 || bytes == 0) {
         return -EINVAL;
