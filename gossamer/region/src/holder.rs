@@ -41,9 +41,9 @@ const ASKED_BEFOREHAND: usize = 16;
 /// computes. The stream prefetches as many runs as it has had, within these bounds.
 const AHEAD: u32 = 4;
 const AHEAD_MAX: u32 = 16;
-/// Sequential writes to untouched pages prefetch one run per so many that the stream has had, at most [`NEW_MAX`]. The
-/// prefetched pages then belong to this machine, and a writer elsewhere takes them one by one, so useless prefetches
-/// must stay few beside the pages written.
+/// Sequential writes to untouched pages prefetch one run per `HAD_OF_NEW` runs that the stream has had, at most
+/// [`NEW_MAX`]. The prefetched pages then belong to this machine, and a writer elsewhere takes them one by one, so
+/// useless prefetches must stay few beside the pages written.
 const HAD_OF_NEW: u32 = 4;
 const NEW_MAX: u32 = 4;
 /// Streams of sequential faults tracked at the same time.

@@ -166,14 +166,14 @@ impl<T: Plain + Sync> Clone for SharedSpan<T> {
     }
 }
 
-/// Without its elements, which may be on other machines.
+/// Prints no elements, which may be on other machines.
 impl<T: Plain> fmt::Debug for Span<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Span({} at {:#x})", self.len, self.address)
     }
 }
 
-/// Without its elements, which may be on other machines.
+/// Prints no elements, which may be on other machines.
 impl<T: Plain + Sync> fmt::Debug for SharedSpan<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SharedSpan({} at {:#x})", self.len, self.address)

@@ -17,7 +17,7 @@ use crate::error::{Doing, Failure};
 use crate::page::PAGE_BYTES;
 
 const GROUP: u8 = 0xaa;
-/// Of `<linux/userfaultfd.h>`.
+/// Constants of `<linux/userfaultfd.h>`.
 const API: u64 = 0xaa;
 const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
 const FEATURE_THREAD_ID: u64 = 1 << 8;

@@ -56,7 +56,7 @@ fn from_heap(bytes: usize, align: usize) -> *mut c_void {
     }
 }
 
-/// As the C library's.
+/// As the C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
     match is_in_program() {
@@ -66,7 +66,7 @@ pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
     }
 }
 
-/// As the C library's.
+/// As the C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     if !is_in_program() {
@@ -79,16 +79,16 @@ pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     };
     let block = ptr::with_exposed_provenance_mut::<c_void>(block);
     if !is_zero {
-        // SAFETY: a block of at least so many bytes that no other code has.
+        // SAFETY: a block of at least that many bytes, which no other code has.
         unsafe { ptr::write_bytes(block.cast::<u8>(), 0, all) };
     }
     block
 }
 
-/// As the C library's.
+/// As the C library's function.
 ///
 /// # Safety
-/// As that says.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: *mut c_void) {
     match table::is_in_heap(block.addr()) {
@@ -98,10 +98,10 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     }
 }
 
-/// As the C library's.
+/// As the C library's function.
 ///
 /// # Safety
-/// As that says.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
     let is_ours = table::is_in_heap(block.addr());
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
     }
     let new = from_heap(bytes, 1);
     if !new.is_null() {
-        // SAFETY: both have at least so many bytes, and do not overlap; the old one is the caller's to free.
+        // SAFETY: both have at least the bytes copied, and do not overlap; the old one is the caller's to free.
         unsafe {
             ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), had.min(bytes));
             free(block);
@@ -127,10 +127,10 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
     new
 }
 
-/// As the C library's.
+/// As the C library's function.
 ///
 /// # Safety
-/// As that says.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: usize) -> *mut c_void {
     match count.checked_mul(bytes) {
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: u
     }
 }
 
-/// As the C library's.
+/// As the C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
     match is_in_program() && align.is_power_of_two() {
@@ -151,22 +151,22 @@ pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-/// As the C library's.
+/// As the C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
     memalign(align, bytes)
 }
 
-/// As the C library's.
+/// As the C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(bytes: usize) -> *mut c_void {
     memalign(4096, bytes)
 }
 
-/// As the C library's.
+/// As the C library's function.
 ///
 /// # Safety
-/// As that says.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, align: usize, bytes: usize) -> c_int {
     if !align.is_power_of_two() || align < size_of::<usize>() {
@@ -181,10 +181,10 @@ pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, align: usize, b
     0
 }
 
-/// As the C library's.
+/// As the C library's function.
 ///
 /// # Safety
-/// As that says.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
     match table::is_in_heap(block.addr()) {

@@ -28,10 +28,10 @@ fn ours(barrier: Pointer) -> Option<&'static Barrier> {
     (table::is_shared(barrier.addr())).then(|| unsafe { &*barrier.cast::<Barrier>() })
 }
 
-/// As the C library's, for threads of all machines.
+/// As the C library's function, for threads of all machines.
 ///
 /// # Safety
-/// As that says, here and at all other functions of this file.
+/// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_barrier_init(
     barrier: Pointer,
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn pthread_barrier_init(
 /// As [`pthread_barrier_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_barrier_destroy(barrier: Pointer) -> c_int {
     match ours(barrier) {
@@ -95,7 +95,7 @@ fn fetched(barrier: Pointer) -> usize {
 /// As [`pthread_barrier_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_barrier_wait(barrier: Pointer) -> c_int {
     let Some(ours) = ours(barrier) else {

@@ -21,10 +21,10 @@ fn pop() -> Option<usize> {
     side::outside(|| PUSHED.with_borrow_mut(Vec::pop))
 }
 
-/// As the C library's; the macro `pthread_cleanup_push` calls it.
+/// As the C library's function; the macro `pthread_cleanup_push` calls it.
 ///
 /// # Safety
-/// As there, here and at all other functions of this file.
+/// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __pthread_register_cancel(place: *mut c_void) {
     if !side::is_in_program() {
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn __pthread_register_cancel(place: *mut c_void) {
     side::outside(move || PUSHED.with_borrow_mut(|pushed| pushed.push(place)));
 }
 
-/// As the C library's; `pthread_cleanup_pop` calls it.
+/// As the C library's function; `pthread_cleanup_pop` calls it.
 ///
 /// # Safety
 /// As [`__pthread_register_cancel`].
@@ -46,7 +46,7 @@ pub unsafe extern "C" fn __pthread_unregister_cancel(place: *mut c_void) {
     }
 }
 
-/// As the C library's; the macro calls it after a handler.
+/// As the C library's function; the macro calls it after a handler.
 ///
 /// # Safety
 /// As [`__pthread_register_cancel`].
@@ -71,7 +71,7 @@ fn go_on() -> ! {
     }
 }
 
-/// As the C library's.
+/// As the C library's function.
 ///
 /// # Safety
 /// As [`__pthread_register_cancel`].

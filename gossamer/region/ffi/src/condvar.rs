@@ -67,10 +67,10 @@ impl Condvar {
     }
 }
 
-/// As the C library's, for threads of all machines.
+/// As the C library's function, for threads of all machines.
 ///
 /// # Safety
-/// As that says, here and at all other functions of this file.
+/// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_init(condvar: Pointer, attr: *const pthread_condattr_t) -> c_int {
     let Some(ours) = ours(condvar) else {
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn pthread_cond_init(condvar: Pointer, attr: *const pthrea
 /// As [`pthread_cond_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_destroy(condvar: Pointer) -> c_int {
     let Some(condvar) = ours(condvar) else {
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn pthread_cond_destroy(condvar: Pointer) -> c_int {
 /// As [`pthread_cond_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_wait(condvar: Pointer, mutex: MutexPointer) -> c_int {
     match ours(condvar) {
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn pthread_cond_wait(condvar: Pointer, mutex: MutexPointer
 /// As [`pthread_cond_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_timedwait(condvar: Pointer, mutex: MutexPointer, time: *const timespec) -> c_int {
     match ours(condvar) {
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn pthread_cond_timedwait(condvar: Pointer, mutex: MutexPo
 /// As [`pthread_cond_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_clockwait(
     condvar: Pointer,
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
 /// As [`pthread_cond_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_signal(condvar: Pointer) -> c_int {
     match ours(condvar) {
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn pthread_cond_signal(condvar: Pointer) -> c_int {
 /// As [`pthread_cond_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_cond_broadcast(condvar: Pointer) -> c_int {
     match ours(condvar) {

@@ -51,7 +51,7 @@ fn heap() -> MutexGuard<'static, Heap> {
     HEAP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The smallest class of at least so many bytes: four for each power of two.
+/// Returns the smallest class of at least this many bytes: four for each power of two.
 fn class_of(bytes: usize) -> usize {
     let bytes = bytes.max(64);
     let power = (bytes - 1).ilog2() as usize;

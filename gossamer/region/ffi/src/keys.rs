@@ -24,10 +24,10 @@ fn place_of(key: pthread_key_t) -> Option<usize> {
     key.checked_sub(FIRST).map(|place| place as usize).filter(|place| *place < KEYS_MAX)
 }
 
-/// As the C library's, for threads of all machines.
+/// As the C library's function, for threads of all machines.
 ///
 /// # Safety
-/// As that says, here and at all other functions of this file.
+/// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_key_create(key: *mut pthread_key_t, destructor: *mut c_void) -> c_int {
     if !side::is_in_program() {
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn pthread_key_create(key: *mut pthread_key_t, destructor:
 /// As [`pthread_key_create`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_key_delete(key: pthread_key_t) -> c_int {
     let Some(place) = place_of(key) else { return real!(pthread_key_delete: fn(pthread_key_t) -> c_int, key) };
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn pthread_key_delete(key: pthread_key_t) -> c_int {
 /// As [`pthread_key_create`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_setspecific(key: pthread_key_t, value: *const c_void) -> c_int {
     let Some(place) = place_of(key) else {
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn pthread_setspecific(key: pthread_key_t, value: *const c
 /// As [`pthread_key_create`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_getspecific(key: pthread_key_t) -> *mut c_void {
     let Some(place) = place_of(key) else {

@@ -28,10 +28,10 @@ fn fail(errno: c_int) -> *mut c_void {
     libc::MAP_FAILED
 }
 
-/// As the C library's; a file is read once, here.
+/// As the C library's function; a file is read once, here.
 ///
 /// # Safety
-/// As that says, here and at all other functions of this file.
+/// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mmap(
     at: *mut c_void,
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn mmap(
     let Some((block, is_zero)) = heap::allocate(bytes.next_multiple_of(4096), 4096) else { return fail(libc::ENOMEM) };
     let start = ptr::with_exposed_provenance_mut::<u8>(block);
     if !is_zero {
-        // SAFETY: a block of at least so many bytes that no other code has.
+        // SAFETY: a block of at least that many bytes, which no other code has.
         unsafe { ptr::write_bytes(start, 0, bytes) };
     }
     let mut done = 0;
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn mmap(
 /// As [`mmap`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mmap64(
     at: *mut c_void,
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn mmap64(
     unsafe { mmap(at, bytes, protection, flags, file, offset) }
 }
 
-/// As the C library's, for whole mappings; a part of one stays mapped.
+/// As the C library's function, for whole mappings; a part of one stays mapped.
 ///
 /// # Safety
 /// As [`mmap`].

@@ -101,10 +101,10 @@ fn wait_until(count: &Count, clock: libc::clockid_t, time: *const timespec) -> R
     }
 }
 
-/// As the C library's, for threads of all machines.
+/// As the C library's function, for threads of all machines.
 ///
 /// # Safety
-/// As that says, here and at all other functions of this file.
+/// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_init(mutex: Pointer, attr: *const pthread_mutexattr_t) -> c_int {
     let Some(ours) = ours(mutex) else {
@@ -134,7 +134,7 @@ pub unsafe extern "C" fn pthread_mutex_init(mutex: Pointer, attr: *const pthread
 /// As [`pthread_mutex_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_destroy(mutex: Pointer) -> c_int {
     match ours(mutex) {
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn pthread_mutex_destroy(mutex: Pointer) -> c_int {
 /// As [`pthread_mutex_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_lock(mutex: Pointer) -> c_int {
     match ours(mutex) {
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn pthread_mutex_lock(mutex: Pointer) -> c_int {
 /// As [`pthread_mutex_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_trylock(mutex: Pointer) -> c_int {
     let Some(mutex) = ours(mutex) else { return real!(pthread_mutex_trylock: fn(Pointer) -> c_int, mutex) };
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn pthread_mutex_trylock(mutex: Pointer) -> c_int {
 /// As [`pthread_mutex_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_timedlock(mutex: Pointer, time: *const timespec) -> c_int {
     match ours(mutex) {
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn pthread_mutex_timedlock(mutex: Pointer, time: *const ti
 /// As [`pthread_mutex_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_clocklock(
     mutex: Pointer,
@@ -202,7 +202,7 @@ pub unsafe extern "C" fn pthread_mutex_clocklock(
 /// As [`pthread_mutex_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_mutex_unlock(mutex: Pointer) -> c_int {
     match ours(mutex) {
@@ -214,10 +214,10 @@ pub unsafe extern "C" fn pthread_mutex_unlock(mutex: Pointer) -> c_int {
 /// How often a thread checks whether another one's `init` has returned.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// As the C library's, for threads of all machines.
+/// As the C library's function, for threads of all machines.
 ///
 /// # Safety
-/// As that says.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_once(once: *mut pthread_once_t, init: Option<extern "C" fn()>) -> c_int {
     const DONE: i32 = 2;

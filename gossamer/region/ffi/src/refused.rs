@@ -66,10 +66,10 @@ of_c11! {
 /// Functions that work on the calling thread only.
 macro_rules! own_thread_only {
     ($($name:ident($($argument:ident: $type:ty),*), $instead:literal;)*) => {$(
-        /// As the C library's, for the calling thread; refused for others.
+        /// As the C library's function, for the calling thread; refused for others.
         ///
         /// # Safety
-        /// As that says.
+        /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(id: pthread_t $(, $argument: $type)*) -> c_int {
             match threads::real_of(id) {

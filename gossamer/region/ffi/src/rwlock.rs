@@ -137,10 +137,10 @@ fn timed_lock(address: usize, write: bool, clock: clockid_t, time: *const timesp
     }
 }
 
-/// As the C library's, for threads of all machines.
+/// As the C library's function, for threads of all machines.
 ///
 /// # Safety
-/// As that says, here and at all other functions of this file.
+/// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_init(lock: Pointer, attr: *const pthread_rwlockattr_t) -> c_int {
     match ours(lock) {
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn pthread_rwlock_init(lock: Pointer, attr: *const pthread
 /// As [`pthread_rwlock_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_destroy(lock: Pointer) -> c_int {
     match ours(lock) {
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn pthread_rwlock_destroy(lock: Pointer) -> c_int {
 /// As [`pthread_rwlock_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_rdlock(lock: Pointer) -> c_int {
     match ours(lock) {
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn pthread_rwlock_rdlock(lock: Pointer) -> c_int {
 /// As [`pthread_rwlock_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_wrlock(lock: Pointer) -> c_int {
     match ours(lock) {
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn pthread_rwlock_wrlock(lock: Pointer) -> c_int {
 /// As [`pthread_rwlock_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_tryrdlock(lock: Pointer) -> c_int {
     match ours(lock) {
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn pthread_rwlock_tryrdlock(lock: Pointer) -> c_int {
 /// As [`pthread_rwlock_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_trywrlock(lock: Pointer) -> c_int {
     match ours(lock) {
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn pthread_rwlock_trywrlock(lock: Pointer) -> c_int {
 /// As [`pthread_rwlock_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_timedrdlock(lock: Pointer, time: *const timespec) -> c_int {
     match ours(lock) {
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn pthread_rwlock_timedrdlock(lock: Pointer, time: *const 
 /// As [`pthread_rwlock_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_timedwrlock(lock: Pointer, time: *const timespec) -> c_int {
     match ours(lock) {
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn pthread_rwlock_timedwrlock(lock: Pointer, time: *const 
 /// As [`pthread_rwlock_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_clockrdlock(lock: Pointer, clock: clockid_t, time: *const timespec) -> c_int {
     match ours(lock) {
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn pthread_rwlock_clockrdlock(lock: Pointer, clock: clocki
 /// As [`pthread_rwlock_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_clockwrlock(lock: Pointer, clock: clockid_t, time: *const timespec) -> c_int {
     match ours(lock) {
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn pthread_rwlock_clockwrlock(lock: Pointer, clock: clocki
 /// As [`pthread_rwlock_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_unlock(lock: Pointer) -> c_int {
     let Some(address) = ours(lock) else { return real!(pthread_rwlock_unlock: fn(Pointer) -> c_int, lock) };

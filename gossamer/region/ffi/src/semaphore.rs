@@ -68,10 +68,10 @@ fn fail(errno: c_int) -> c_int {
     -1
 }
 
-/// As the C library's, for threads of all machines.
+/// As the C library's function, for threads of all machines.
 ///
 /// # Safety
-/// As that says, here and at all other functions of this file.
+/// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_init(sem: Sem, shared: c_int, value: c_uint) -> c_int {
     if count(sem).is_none() {
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn sem_init(sem: Sem, shared: c_int, value: c_uint) -> c_i
 /// As [`sem_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_destroy(sem: Sem) -> c_int {
     match count(sem) {
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn sem_destroy(sem: Sem) -> c_int {
 /// As [`sem_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_wait(sem: Sem) -> c_int {
     match count(sem) {
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn sem_wait(sem: Sem) -> c_int {
 /// As [`sem_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_trywait(sem: Sem) -> c_int {
     match count(sem) {
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn sem_trywait(sem: Sem) -> c_int {
 /// As [`sem_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_timedwait(sem: Sem, time: *const libc::timespec) -> c_int {
     match count(sem) {
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn sem_timedwait(sem: Sem, time: *const libc::timespec) ->
 /// As [`sem_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_clockwait(sem: Sem, clock: libc::clockid_t, time: *const libc::timespec) -> c_int {
     match count(sem) {
@@ -161,7 +161,7 @@ fn wait_until(count: &Count, clock: libc::clockid_t, time: &libc::timespec) -> c
 /// As [`sem_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_post(sem: Sem) -> c_int {
     match count(sem) {
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn sem_post(sem: Sem) -> c_int {
 /// As [`sem_init`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sem_getvalue(sem: Sem, value: *mut c_int) -> c_int {
     let Some(count) = count(sem) else { return real!(sem_getvalue: fn(Sem, *mut c_int) -> c_int, sem, value) };

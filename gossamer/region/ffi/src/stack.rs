@@ -33,7 +33,7 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// Allocates a stack with room for so many bytes from this machine's part of the heap. `None`: there is no room, or
+    /// Allocates a stack with room for `bytes` bytes from this machine's part of the heap. `None`: there is no room, or
     /// no guard.
     pub(crate) fn new(bytes: usize, guard_bytes: usize) -> Option<Stack> {
         let guard_bytes = guard_bytes.checked_next_multiple_of(PAGE_BYTES)?;

@@ -34,7 +34,7 @@ static ENDS: AtomicBool = AtomicBool::new(false);
 /// The C library's entry point, interposed by this library.
 ///
 /// # Safety
-/// As for the C library's.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __libc_start_main(
     main: Main,
@@ -110,7 +110,7 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
         libc::atexit(at_exit);
     }
     let count = argc.unsigned_abs() as usize;
-    // SAFETY: so many arguments.
+    // SAFETY: `argc` arguments.
     let arguments: Vec<CString> = (0..count).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) }.to_owned()).collect();
     let settings = gossamer_region::with(gossamer::builder());
     let status = gossamer::link::main_with_status(settings, move || run_program(&arguments), 1);
@@ -159,7 +159,7 @@ fn find_marks() -> [u64; 3] {
             return 0; // the kernel's: only the C library has an address in it
         }
         hasher.write_u64(info.dlpi_addr);
-        // SAFETY: so many headers of a loaded object.
+        // SAFETY: `dlpi_phnum` headers of a loaded object.
         let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
         let is_loaded = |note: &libc::Elf64_Phdr| {
             headers.iter().any(|part| {
@@ -198,7 +198,7 @@ fn copy(bytes: &[u8]) -> usize {
         gossamer::link::end("there is no memory for the program's arguments")
     };
     let to = std::ptr::with_exposed_provenance_mut::<u8>(block);
-    // SAFETY: a block of so many bytes that no other code has.
+    // SAFETY: a block of that length, which no other code has.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     block
 }
@@ -234,10 +234,10 @@ fn end(status: c_int) {
     real!(exit: fn(c_int) -> (), status);
 }
 
-/// As the C library's, wherever it is called: ends the program.
+/// As the C library's function, on any machine: ends the program.
 ///
 /// # Safety
-/// As that says.
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn exit(status: c_int) -> ! {
     if side::is_in_program() {
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn exit(status: c_int) -> ! {
     std::process::abort()
 }
 
-/// As the C library's, wherever it is called: ends the program at once.
+/// As the C library's function, on any machine: ends the program at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
     if side::is_in_program() {
@@ -298,7 +298,7 @@ fn tell_the_end(status: c_int) -> ! {
     }
 }
 
-/// As the C library's; counts the processors of all machines.
+/// As the C library's function; counts the processors of all machines.
 #[unsafe(no_mangle)]
 pub extern "C" fn sysconf(name: c_int) -> libc::c_long {
     match name {

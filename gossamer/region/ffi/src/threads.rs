@@ -188,10 +188,10 @@ pub(crate) fn real_of(id: pthread_t) -> Option<pthread_t> {
     }
 }
 
-/// As the C library's; the thread starts on the next machine in turn.
+/// As the C library's function; the thread starts on the next machine in turn.
 ///
 /// # Safety
-/// As that says, here and at all other functions of this file.
+/// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_create(
     id: *mut pthread_t,
@@ -234,7 +234,7 @@ pub unsafe extern "C" fn pthread_create(
 /// As [`pthread_create`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_join(id: pthread_t, result: *mut *mut c_void) -> c_int {
     match id >> 48 == MARK >> 48 {
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn pthread_join(id: pthread_t, result: *mut *mut c_void) -
 /// As [`pthread_create`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_tryjoin_np(id: pthread_t, result: *mut *mut c_void) -> c_int {
     if id >> 48 != MARK >> 48 {
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn pthread_tryjoin_np(id: pthread_t, result: *mut *mut c_v
 /// As [`pthread_create`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_timedjoin_np(id: pthread_t, result: *mut *mut c_void, time: *const timespec) -> c_int {
     // SAFETY: as the caller says.
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn pthread_timedjoin_np(id: pthread_t, result: *mut *mut c
 /// As [`pthread_create`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_clockjoin_np(
     id: pthread_t,
@@ -322,7 +322,7 @@ unsafe fn join(id: pthread_t, result: *mut *mut c_void, time: Option<Duration>) 
 /// As [`pthread_create`].
 ///
 /// # Safety
-/// As there.
+/// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_detach(id: pthread_t) -> c_int {
     if id >> 48 != MARK >> 48 {

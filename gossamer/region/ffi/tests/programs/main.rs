@@ -55,7 +55,7 @@ struct Way {
     runs: Runs,
 }
 
-/// A test of its own.
+/// A single test.
 type Test = fn(&Place) -> Result<(), Failed>;
 
 impl Way {
