@@ -1,4 +1,4 @@
-//! The command line of `gossamer-launch`: its subcommands. Each says in its own file what it takes; no work here.
+//! Command line of `gossamer-launch`: its subcommands. Each has its arguments in its own file; no work here.
 
 mod address;
 mod ask;
@@ -22,7 +22,7 @@ use crate::descriptors;
 use crate::dispositions;
 use crate::outcome::FAILURE_STATUS;
 
-/// Starts a program on a rack of machines, and ends all of it when one of them dies.
+/// Starts a program on a rack of machines, and ends the whole program when one machine dies.
 #[derive(Debug, Parser)]
 #[command(name = "gossamer-launch", version, about, after_help = HELP)]
 struct Cli {
@@ -32,26 +32,26 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Runs a program and gives its exit status back
+    /// Runs a program and exits with its status
     #[command(after_long_help = run::HELP)]
     Run(run::Run),
     /// Lists the programs that run on the rack
     Ps(ask::Ask),
     /// Ends a program, on all hosts, or sends it a signal
     Kill(ask::Kill),
-    /// Says which hosts are up, and what runs there in how much memory
+    /// Shows which hosts are up, and the programs and memory of each
     Status(ask::Ask),
-    /// Says whether rack.yaml is right, and what is wrong with each host
+    /// Checks rack.yaml and each host, and lists the problems
     Check(ask::Ask),
-    /// Shows the last lines of the daemons' logs, or those about a program, or what a program has written
+    /// Shows the last lines of the daemons' logs, or those about a program, or the program's output
     Logs(ask::Logs),
-    /// Shows what a program's workers do, each second, as `top` does for processes
+    /// Shows the activity of a program's workers each second, as `top` does for processes
     Top(top::Top),
-    /// Shows what all fibers of a program wait for
+    /// Shows where each fiber of a program waits
     Dump(view::Dump),
-    /// Notes for some seconds what a program's workers do, for Perfetto and chrome://tracing
+    /// Records a program's workers for some seconds, for Perfetto and chrome://tracing
     Trace(view::Trace),
-    /// Serves a page that shows what a program does, and its metrics for Prometheus
+    /// Serves a page about a running program, and its metrics for Prometheus
     View(view::View),
     /// Makes a key for a rack
     Keygen(ask::Keygen),

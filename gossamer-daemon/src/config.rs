@@ -1,8 +1,8 @@
-//! `rack.yaml`: the hosts of a rack, the key, limits and time-outs. Reading, checking, and finding one's own place.
+//! `rack.yaml`: the hosts of a rack, the key, limits and timeouts. Reading, checking, and finding this host's entry.
 //!
-//! The same file is meant to lie on every host: a daemon reads from it its own entry and the limits, a launcher the
-//! hosts. What the values do is not here. Invariant: a [`RackConfig`] that came out of [`RackConfig::read`] has passed
-//! `RackConfig::check`; every error names the file, where possible the line, the field and what would be right.
+//! The same file is meant to lie on every host: a daemon reads its own entry and the limits from it, a launcher the
+//! hosts. The effect of the values is not here. Invariant: a [`RackConfig`] from [`RackConfig::read`] has passed
+//! `RackConfig::check`; every error names the file, where possible the line, the field and a valid value.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -18,20 +18,20 @@ mod tests;
 
 pub use cores::Cores;
 
-/// TCP port of a daemon where nothing else is said.
+/// Default TCP port of a daemon.
 pub const DEFAULT_PORT: u16 = 7117;
-/// The most that `limits.environment_bytes` may be: with all else that a host is told it has to fit a message.
+/// Largest `limits.environment_bytes`: together with the rest of a host's start message it has to fit one message.
 const ENVIRONMENT_BYTES_MAX: u32 = 768 << 10;
-/// The fewest processes and threads that a program can do with: a machine has some beside its workers.
+/// Fewest processes and threads for a program: a machine has some beside its workers.
 const MIN_TASKS: u32 = 16;
 /// The most hosts in a rack.
 pub const MAX_HOSTS: usize = 1024;
 const MAX_NAME_BYTES: usize = 64;
 
-/// Why there is no usable `rack.yaml`.
+/// Reason for the lack of a usable `rack.yaml`.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// No file was named, and none is where one is looked for.
+    /// No file was named, and none is in the usual places.
     #[error(
         "no rack.yaml: looked for {}; name one with --rack FILE or GOSSAMER_RACK, or run on this host alone with \
          --local N; a program that runs so is watched by the address of its page (--view)", list(.0)
@@ -42,7 +42,7 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The file is no valid `rack.yaml`.
@@ -52,15 +52,15 @@ pub enum ConfigError {
         path: PathBuf,
         /// `:LINE:COLUMN` where that is known.
         place: String,
-        /// What is wrong, and what would be right.
+        /// The problem, and a valid value.
         what: String,
     },
-    /// This host is none of the rack's, or could be several.
+    /// No host of the rack matches this host, or several do.
     #[error("{}: {what}", path.display())]
     Host {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and the cure.
+        /// The problem, and the cure.
         what: String,
     },
 }
@@ -73,9 +73,9 @@ fn list(paths: &[PathBuf]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// As it appears before each line of output and in messages.
+    /// Shown before each line of output and in messages.
     pub name: String,
-    /// Where the other hosts reach it: an IP address or a name. Its daemon listens there and nowhere else.
+    /// Address for the other hosts: an IP address or a name. Its daemon listens there and nowhere else.
     pub address: String,
     /// TCP port of its daemon, where it differs from the rack's.
     #[serde(default)]
@@ -92,12 +92,12 @@ pub struct Host {
     /// RDMA settings.
     #[serde(default)]
     pub rdma: Option<VerbsSettings>,
-    /// What the heaps of a program's machines there may take together, where it differs from the rack's.
+    /// Heap limit for a program's machines on this host together, where it differs from the rack's.
     #[serde(default)]
     pub heap: Option<HeapBytes>,
 }
 
-/// What a program, and whoever connects to a daemon, may take.
+/// Limits on a program, and on the clients of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -107,14 +107,14 @@ pub struct Limits {
     pub machines_per_host: u16,
     /// Processes and threads of one program on one host.
     pub tasks: u32,
-    /// Connections to a daemon at the same time, besides one for each host; and as many more of those who have not
-    /// shown the key yet.
+    /// Connections to a daemon at the same time, besides one for each host; unauthenticated connections have the same
+    /// limit again.
     pub connections: u16,
     /// Arguments and environment of a program together, in bytes.
     pub environment_bytes: u32,
-    /// The longest program that is carried to a host that lacks it, in bytes.
+    /// Longest program that is sent to a host that lacks it, in bytes.
     pub binary_bytes: u64,
-    /// Carried programs that a host keeps, in bytes; the least recently used go first.
+    /// Cached programs on a host, in bytes; the least recently used go first.
     pub cache_bytes: u64,
 }
 
@@ -132,7 +132,7 @@ impl Default for Limits {
     }
 }
 
-/// How long things may take, in milliseconds.
+/// Time limits, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
@@ -140,7 +140,7 @@ pub struct Timeouts {
     pub connect_ms: u32,
     /// For the machines of a program to come up and to find each other.
     pub start_ms: u32,
-    /// A host that says nothing for this long counts as cut off or hung, and its programs end.
+    /// A host without a sign of life for this long counts as cut off or hung, and its programs end.
     pub silence_ms: u32,
 }
 
@@ -170,7 +170,7 @@ impl Timeouts {
     }
 }
 
-/// The shortest limit of silence: with a sign of life each 500 ms, less would mistake a busy host for a dead one.
+/// Shortest allowed silence: with a sign of life each 500 ms, less would mistake a busy host for a dead one.
 const MIN_SILENCE_MS: u32 = 1500;
 
 /// A rack, as `rack.yaml` describes it.
@@ -185,28 +185,27 @@ pub struct RackConfig {
     pub port: u16,
     /// The file with the rack's key; a relative path starts at the folder of `rack.yaml`.
     pub key_file: PathBuf,
-    /// Whom programs run as when the daemon runs as root.
+    /// User of the programs when the daemon runs as root.
     #[serde(default)]
     pub user: Option<String>,
-    /// How bytes get from machine to machine.
+    /// Transport between machines.
     #[serde(default)]
     pub fabric: FabricChoice,
-    /// What the heaps of a program's machines on one host may take together (`gossamer-heap`); default: half of the
-    /// host's memory.
+    /// Heap limit for a program's machines on one host together (`gossamer-heap`); default: half of the host's memory.
     #[serde(default)]
     pub heap: Option<HeapBytes>,
     /// The hosts.
     pub hosts: Vec<Host>,
-    /// What may be taken.
+    /// Limits on programs and clients.
     #[serde(default)]
     pub limits: Limits,
-    /// How long things may take.
+    /// Time limits.
     #[serde(default)]
     pub timeouts: Timeouts,
-    /// The file that this came from.
+    /// Path of this file.
     #[serde(skip)]
     pub path: PathBuf,
-    /// Whether somebody has named that file.
+    /// Whether the user named that file.
     #[serde(skip, default = "yes")]
     was_named: bool,
 }
@@ -224,7 +223,7 @@ fn default_port() -> u16 {
 }
 
 impl RackConfig {
-    /// Parses the text of a file; `path` is for messages, and where a relative key file starts.
+    /// Parses the text of a file; `path` is for messages, and the base of a relative key file.
     ///
     /// # Errors
     /// [`ConfigError::Invalid`].
@@ -242,7 +241,7 @@ impl RackConfig {
         Ok(config)
     }
 
-    /// What the types do not say. The error is the text to look for in the file, and what is wrong.
+    /// Checks that the types do not express. The error is the text to look for in the file, and the problem.
     fn check(&self) -> Result<(), (String, String)> {
         let fail = |field: &str, what: String| Err((field.to_owned(), what));
         if self.hosts.is_empty() || self.hosts.len() > MAX_HOSTS {
@@ -309,7 +308,7 @@ impl RackConfig {
         host.port.unwrap_or(self.port)
     }
 
-    /// The key file, as a path that does not depend on the working directory where the file's path does not.
+    /// The key file; its path depends on the working directory only where the path of `rack.yaml` does.
     #[must_use]
     pub fn key_path(&self) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(&self.key_file)
@@ -321,7 +320,7 @@ impl RackConfig {
         self.hosts.iter().find(|host| host.name == name)
     }
 
-    /// Where a host's daemon listens. Of several addresses of a name the first that other hosts may know.
+    /// Address that a host's daemon listens at. Of several addresses of a name the first that other hosts may know.
     ///
     /// # Errors
     /// When its address is a name that does not resolve.
@@ -330,8 +329,8 @@ impl RackConfig {
         first.ok_or_else(|| std::io::Error::other(format!("{} has no address", host.address)))
     }
 
-    /// All addresses at which a host's daemon may listen: those that other hosts may know come first, else in the order
-    /// of the resolver. An address of IPv6 may have brackets, and a scope (`[fe80::1%eth0]`).
+    /// All addresses that a host's daemon may listen at: those that other hosts may know come first, else in the order
+    /// of the resolver. An IPv6 address may have brackets, and a scope (`[fe80::1%eth0]`).
     ///
     /// # Errors
     /// As for [`address_of`](Self::address_of).
@@ -342,12 +341,12 @@ impl RackConfig {
                 addresses.push(address);
             }
         }
-        addresses.sort_by_key(|address| address.ip().to_canonical().is_loopback()); // keeps the order of equals
+        addresses.sort_by_key(|address| address.ip().to_canonical().is_loopback()); // stable: equals keep their order
         Ok(addresses)
     }
 
-    /// Why no other host reaches this one at the address that was found for it, in words with the cure; `None`: they
-    /// may. A rack whose hosts all say that they are on the loopback network is on one host, and means it.
+    /// Why no other host can reach this one at the resolved address, in words with the cure; `None`: they can. A rack
+    /// with all hosts on the loopback network is on one host on purpose.
     #[must_use]
     pub fn is_cut_off_at(&self, host: &Host, address: SocketAddr) -> Option<String> {
         let says_loopback = |host: &Host| match bare(&host.address).parse::<IpAddr>() {
@@ -369,8 +368,8 @@ impl RackConfig {
         ))
     }
 
-    /// The entry of this host: the one named, else the one with this host's name, else the only one whose address is an
-    /// address of this host.
+    /// The entry of this host: the named one, else the one with this host's name, else the only one with an address of
+    /// this host.
     ///
     /// # Errors
     /// [`ConfigError::Host`], which lists the names.
@@ -396,11 +395,11 @@ impl RackConfig {
         }
     }
 
-    /// A short text that is the same on hosts whose files say the same (comments and order of keys aside).
+    /// Short text that is the same on hosts with equivalent files (comments and order of keys aside).
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let mut same = self.clone();
-        same.key_file = PathBuf::new(); // may lie elsewhere on each host
+        same.key_file = PathBuf::new(); // may differ between hosts
         let text = serde_json::to_string(&same).unwrap_or_default();
         blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
     }
@@ -411,7 +410,7 @@ fn bare(address: &str) -> &str {
     address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address)
 }
 
-/// Whether an address belongs to this host: only then can one listen on it.
+/// Whether an address belongs to this host; only then can a process listen on it.
 fn is_own(address: SocketAddr) -> bool {
     TcpListener::bind((address.ip(), 0)).is_ok()
 }
@@ -421,14 +420,14 @@ fn valid_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(good)
 }
 
-/// The parser's message without its drawing of the place, which is told in front.
+/// The parser's message without its picture of the place; the place goes in front.
 fn plain(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let text = text.split(" at line ").next().unwrap_or(&text);
     text.trim_end_matches([':', ',', ' ']).to_owned()
 }
 
-/// The line, from 1, of the first place where a value or key with this text stands.
+/// Line, from 1, of the first value or key with this text.
 fn field_line(text: &str, field: &str) -> Option<usize> {
     let has = |line: &str| {
         let line = line.split('#').next().unwrap_or(line);

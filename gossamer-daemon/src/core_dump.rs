@@ -1,7 +1,7 @@
-//! No core dump of a process that holds a key: neither a file, nor what a handler of the system would be sent; nor may
-//! other processes of the same user look into its memory. Daemon, part and launcher see to that before they have read a
-//! key. The programs that they start get back what was allowed before: the kernel resets the one at `exec`, and the
-//! other is restored.
+//! Disables core dumps of a process that holds a key: the file as well as the dump for a handler of the system. Other
+//! processes of the same user cannot read its memory either. Daemon, part and launcher call this before they read a
+//! key. The programs that they start get the old settings back: the kernel resets the dumpable flag at `exec`, and
+//! [`restore`] the limit.
 #![allow(unsafe_code)] // pre_exec
 
 use std::io;
@@ -11,21 +11,21 @@ use std::sync::OnceLock;
 
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 
-/// What was allowed when this process was started.
+/// The core limit from before the call of [`forbid`].
 static BEFORE: OnceLock<Rlimit> = OnceLock::new();
 
-/// From here on this process leaves no core dump.
+/// Disables core dumps of this process from here on.
 ///
 /// # Errors
 /// When the system refuses.
 pub fn forbid() -> io::Result<()> {
     let before = BEFORE.get_or_init(|| getrlimit(Resource::Core));
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?; // the limit does not count where a handler gets the dump
-    // The most that may be set stays: a child shall be able to go back.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?; // a core handler gets the dump despite the limit
+    // The hard limit stays: a child has to be able to go back.
     Ok(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: before.maximum })?)
 }
 
-/// Has the program that `command` will start leave core dumps as if this process had not forbidden its own.
+/// Gives the program that `command` will start the core limit from before [`forbid`].
 pub fn restore(command: &mut Command) {
     let Some(before) = BEFORE.get().copied() else { return };
     // SAFETY: between fork and exec only async-signal-safe things may happen: this is one system call, setrlimit, which

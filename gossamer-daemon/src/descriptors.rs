@@ -1,10 +1,10 @@
-//! Which descriptors the processes that are started here inherit: the standard streams and what is made inheritable for
-//! them, one by one. Not here: what that is (`gossamer::bootstrap`, the streams of [`crate::machines`]).
+//! Limits the descriptors that child processes inherit: the standard streams, and those made inheritable for them one
+//! by one. The latter are elsewhere (`gossamer::bootstrap`, the streams of [`crate::machines`]).
 //!
-//! Whoever starts a daemon or a launcher may leave it descriptors: of a terminal, a log, a file that only root may
+//! A daemon or a launcher may inherit descriptors from its own parent: of a terminal, a log, a file that only root may
 //! open. Those must not go on to programs, which may be another user's. So they are marked close-on-exec twice: at the
-//! start of the process ([`mark_inherited`]), and again in each child ([`mark_all`]), before those on its list are made
-//! inheritable.
+//! start of the process ([`mark_inherited`]), and again in each child ([`mark_all`]), before the descriptors on its
+//! list are made inheritable.
 #![allow(unsafe_code)] // a system call without a safe wrapper
 
 use std::io;
@@ -12,15 +12,15 @@ use std::os::fd::{BorrowedFd, RawFd};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
-/// Below are the standard streams. (Where this process was started without them, the standard library has opened
-/// /dev/null in their places.)
+/// First descriptor after the standard streams. (Where this process was started without them, the standard library has
+/// opened /dev/null in their places.)
 const FIRST: RawFd = 3;
 
-/// Keeps what this process has inherited from those that it starts. To be called first in `main`. The descriptors stay
-/// open: a file may be named by one (`--rack /dev/fd/63`).
+/// Marks the inherited descriptors close-on-exec. To be called first in `main`. They stay open: a file may be named by
+/// one (`--rack /dev/fd/63`).
 ///
 /// # Errors
-/// When the system neither does it nor lists the descriptors.
+/// When the system neither marks nor lists the descriptors.
 pub fn mark_inherited() -> io::Result<()> {
     if mark_all().is_ok() {
         return Ok(());

@@ -1,9 +1,9 @@
-//! Which signals are blocked and ignored, here and in what is started from here.
+//! Blocked and ignored signals, of this process and of its children.
 //!
-//! Whoever starts a launcher or a daemon may have signals blocked: those that are to end it in order are unblocked.
-//! Programs start with no signal blocked, and with SIGPIPE at its default (`std::process` sees to that). What was
-//! ignored stays so under `--local`, as `nohup` has it; on a rack, where it would be that of whoever has started the
-//! daemon, nothing is ignored.
+//! A launcher or a daemon may be started with signals blocked: it unblocks those that are to end it in order. Programs
+//! start with no signal blocked, and with SIGPIPE at its default (`std::process` sees to that). Ignored signals stay
+//! ignored under `--local`, as with `nohup`; on a rack, where they would come from the daemon's starter, nothing is
+//! ignored.
 #![allow(unsafe_code)] // system calls without a safe wrapper
 
 use std::io;
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use crate::signals::{CAUGHT, ignored_signals};
 
-/// Blocks no signal. It may be called between fork and exec.
+/// Unblocks all signals. It may be called between fork and exec.
 ///
 /// # Errors
 /// When the system refuses.
@@ -45,7 +45,7 @@ fn change_mask(how: libc::c_int, signals: &[Signal]) -> io::Result<()> {
     }
 }
 
-/// Gives the signals that this process was started with as ignored their defaults, but for SIGPIPE, which each child
+/// Sets the signals that this process was started with as ignored to their defaults, except SIGPIPE, which each child
 /// gets back anyway. To be called before anything catches signals.
 pub fn reset_ignored() {
     let ignored = ignored_signals();

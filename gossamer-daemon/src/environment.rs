@@ -1,9 +1,9 @@
-//! The environment that the user chose for a program: that of the launcher or none, and single variables.
+//! Environment that the user chose for a program: the launcher's or none, plus single variables.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// By what the environment of the machines differs from the launcher's.
+/// Difference between the environment of the machines and the launcher's.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     is_clean: bool,
@@ -11,8 +11,8 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// `asked`: `NAME=VALUE`, or `NAME` with the value that it has here. Of several with one name the last counts. If
-    /// it `is_clean`, nothing else of the launcher's is passed on.
+    /// Builds it from `asked`: `NAME=VALUE`, or `NAME` with its value here. Of several with one name the last counts.
+    /// If it `is_clean`, no other variable of the launcher is passed on.
     ///
     /// # Errors
     /// A name that is empty or unknown here, in words.
@@ -37,31 +37,31 @@ impl Environment {
         Ok(Environment { is_clean, set })
     }
 
-    /// Whether it is the launcher's.
+    /// Whether the machines get the launcher's variables unchanged.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         !self.is_clean && self.set.is_empty()
     }
 
-    /// The names of the variables that were asked for one by one.
+    /// Names of the variables that were asked for one by one.
     pub fn names(&self) -> impl Iterator<Item = &OsStr> {
         self.set.iter().map(|(name, _)| name.as_os_str())
     }
 
-    /// What a variable is set to: asked for, or else the launcher's own.
+    /// Value of a variable: the one asked for, or else the launcher's own.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<OsString> {
         let asked = self.set.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
         asked.or_else(|| if self.is_clean { None } else { std::env::var_os(name) })
     }
 
-    /// As if it had been asked for.
+    /// Sets a variable as if it had been asked for.
     pub fn set(&mut self, name: &str, value: OsString) {
         self.set.retain(|(other, _)| other != name);
         self.set.push((name.into(), value));
     }
 
-    /// All variables. Of the launcher's own only those for which `is_passed_on` holds; of those asked for, all.
+    /// All variables: those asked for, and of the launcher's own those for which `is_passed_on` holds.
     pub fn variables(&self, is_passed_on: impl Fn(&OsStr) -> bool) -> Vec<(OsString, OsString)> {
         let is_asked_for = |name: &OsStr| self.names().any(|asked| asked == name);
         let own = std::env::vars_os().filter(|(name, _)| !self.is_clean && is_passed_on(name) && !is_asked_for(name));

@@ -1,4 +1,4 @@
-//! Why a program could not be started or watched. How a program that was started ended is [`crate::outcome`].
+//! Errors of starting and watching a program. The end of a started program is in [`crate::outcome`].
 
 use std::ffi::OsString;
 use std::io;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::launch::MAX_LOCAL_MACHINES;
 use crate::outcome::NOT_STARTED_STATUS;
 
-/// What can go wrong before and while a program runs, other than the program itself.
+/// Failure before or during a program's run, other than the program's own.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The number of machines is 0 or too big.
@@ -17,9 +17,9 @@ pub enum LaunchError {
     /// The program was not found, or may not be executed.
     #[error("cannot start {}: {source}{}", program.display(), start_hint(program, source))]
     Program {
-        /// As it was given.
+        /// The program as given.
         program: OsString,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The plan of the program makes no sense.
@@ -28,18 +28,18 @@ pub enum LaunchError {
     /// The memory or the key of the program could not be made.
     #[error(transparent)]
     Memory(#[from] comm::Error),
-    /// The system refused something that a program needs.
+    /// The system refused a call that a program needs.
     #[error("cannot {task}: {source}")]
     System {
-        /// What was to be done.
+        /// The task that failed.
         task: &'static str,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl LaunchError {
-    /// The exit status for the launcher where this error has one of its own.
+    /// Exit status of the launcher where this error has one of its own.
     #[must_use]
     pub fn status(&self) -> Option<u8> {
         match self {
@@ -54,8 +54,7 @@ impl LaunchError {
     }
 }
 
-/// Whether it is this host, or who has started this process, that lets nothing be started, and the program is not to
-/// blame.
+/// Whether this host, or the parent of this process, lets nothing be started, and the program is not to blame.
 fn is_of_host(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error().map(Errno::from_raw_os_error),
@@ -63,7 +62,7 @@ fn is_of_host(error: &io::Error) -> bool {
     )
 }
 
-/// What to say where a program cannot be started, in brackets; may be empty.
+/// Hint for a program that cannot be started, in brackets; may be empty.
 fn start_hint(program: &OsString, error: &io::Error) -> String {
     let is_path = program.as_encoded_bytes().contains(&b'/');
     let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {

@@ -1,12 +1,11 @@
-//! Standard input for machine 0. What the other machines get is `/dev/null`.
+//! Standard input for machine 0. The other machines get `/dev/null`.
 //!
-//! A file or a pipe is simply inherited. A terminal is not: the machines are in process groups of their own, so that
-//! Ctrl-C reaches the launcher alone, and a process outside the terminal's foreground group is stopped when it reads.
-//! So a thread here reads the terminal and passes its input on. It never changes the terminal's modes, and it reads
-//! only while the launcher is in the foreground, so that a launcher in the background is not stopped either.
+//! A file or a pipe is inherited. A terminal is not: the machines are in process groups of their own, so that Ctrl-C
+//! reaches the launcher alone, and a process outside the terminal's foreground group is stopped when it reads. So a
+//! thread here reads the terminal and passes its input on. It never changes the terminal's modes, and it reads only
+//! while the launcher is in the foreground, so that a launcher in the background is not stopped either.
 //!
-//! A descriptor that somebody has made non-blocking is read by a thread here, too: programs take "nothing there yet"
-//! for an error.
+//! A non-blocking descriptor is read by a thread here, too: programs take "nothing there yet" for an error.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::process::{ChildStdin, Stdio};
@@ -19,7 +18,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 const CHUNK_BYTES: usize = 16 * 1024;
 const FOREGROUND_CHECK: Duration = Duration::from_millis(100);
 
-/// Which machine reads the launcher's standard input.
+/// Machine that reads the launcher's standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Reader {
     /// Machine 0. The launcher may read ahead of it.
@@ -30,7 +29,7 @@ pub enum Reader {
     None,
 }
 
-/// What machine 0 is to be started with.
+/// Standard input to start machine 0 with.
 pub fn for_machine_0(reader: Reader) -> Stdio {
     match reader {
         Reader::None => Stdio::null(),
@@ -43,14 +42,14 @@ fn is_nonblocking() -> bool {
     fcntl_getfl(rustix::stdio::stdin()).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
 }
 
-/// Passes standard input on, to its end or until the machine reads no more. The thread is left to itself: it may
-/// wait for a key for ever, and ends with the launcher.
+/// Passes standard input on, to its end or until the machine reads no more. Nobody joins the thread: it may wait for a
+/// key for ever, and ends with the launcher.
 pub fn forward(mut machine: ChildStdin) -> io::Result<()> {
     let pass_on = move || pump(|bytes| machine.write_all(bytes).is_ok());
     std::thread::Builder::new().name("input".into()).spawn(pass_on).map(drop)
 }
 
-/// Reads standard input to its end, or until `take` wants no more.
+/// Reads standard input to its end, or until `take` returns false.
 pub fn pump(mut take: impl FnMut(&[u8]) -> bool) {
     let mut chunk = [0u8; CHUNK_BYTES];
     loop {
@@ -68,16 +67,16 @@ pub fn pump(mut take: impl FnMut(&[u8]) -> bool) {
     }
 }
 
-/// Waits until standard input has something, or its end; not longer than the foreground may go unlooked at.
+/// Waits for input or its end, at most until the next check for the foreground.
 fn until_readable() {
     let timeout = rustix::event::Timespec::try_from(FOREGROUND_CHECK).ok();
-    // Interrupted or refused: the next read tells.
+    // Interrupted or refused: the next read reports it.
     let _ = poll(&mut [PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN)], timeout.as_ref());
 }
 
 fn in_foreground() -> bool {
     match rustix::termios::tcgetpgrp(rustix::stdio::stdin()) {
         Ok(group) => group == rustix::process::getpgrp(),
-        Err(_) => true, // not our terminal: reading it stops nobody
+        Err(_) => true, // not our terminal: a read stops nobody
     }
 }

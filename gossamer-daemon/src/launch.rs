@@ -1,5 +1,6 @@
-//! Runs a program whose machines are all on this host: starts them, passes their streams on, and goes on until the last
-//! of them has gone. The machines themselves are in [`crate::machines`], what their news mean in [`crate::supervisor`].
+//! Runs a program with all machines on this host: starts them, passes their streams on, and continues until the last of
+//! them has gone. The machines themselves are in [`crate::machines`], the handling of their events in
+//! [`crate::supervisor`].
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -29,28 +30,28 @@ use crate::output::{self, Forwarding, Source};
 use crate::signals::Signals;
 use crate::supervisor::{Order, Policy, Supervisor};
 
-/// The most machines that are started on one host.
+/// Most machines on one host.
 pub const MAX_LOCAL_MACHINES: u16 = 128;
 
-/// How long what machines have left behind may take to go once it is killed.
+/// How long the leftover processes of machines may take to go once they are killed.
 pub(crate) const ORPHANS_LIMIT: Duration = Duration::from_secs(10);
 
-/// What to start, and how.
+/// Description of the program to start.
 #[derive(Debug, Clone)]
 pub struct LaunchConfig {
     /// A path, or a name to be found in `PATH`.
     pub program: OsString,
     /// Its arguments.
     pub args: Vec<OsString>,
-    /// How many machines, from 1 to [`MAX_LOCAL_MACHINES`].
+    /// Number of machines, from 1 to [`MAX_LOCAL_MACHINES`].
     pub machines: u16,
-    /// What the machines have for an environment.
+    /// Environment of the machines.
     pub environment: Environment,
     /// Workers in all machines together; `None`: the program decides.
     pub threads: Option<u32>,
-    /// How bytes get from machine to machine.
+    /// Transport between machines.
     pub fabric: FabricChoice,
-    /// On how many hosts the machines are to believe they are, at least 1, at most one for each: hosts share no memory.
+    /// Number of hosts to pretend, from 1 to one for each machine: hosts share no memory.
     pub pretended_hosts: u16,
     /// How long the machines may take to find one another.
     pub start_timeout: Duration,
@@ -60,16 +61,16 @@ pub struct LaunchConfig {
     pub prefix: bool,
     /// Which machine reads this process's standard input.
     pub stdin: Reader,
-    /// By which rules it ends.
+    /// Rules for the program's end.
     pub policy: Policy,
-    /// Who may look at it, and where.
+    /// Access to its view, if it has one.
     pub view: Option<Access>,
-    /// Tells the user where that is.
+    /// Reports the address of the view to the user.
     pub on_view: fn(&str),
 }
 
 impl LaunchConfig {
-    /// So many machines of a program, with the defaults of `gossamer-launch run --local`.
+    /// A program with this many machines, and the defaults of `gossamer-launch run --local`.
     #[must_use]
     pub fn new(program: OsString, args: Vec<OsString>, machines: u16) -> LaunchConfig {
         LaunchConfig {
@@ -139,8 +140,8 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     Ok(ended)
 }
 
-/// The plan of a program on this host, or on several that this host pretends to be: each with an address and, as far as
-/// they go, cores of its own.
+/// Plan of a program on this host, or on several pretended ones: each with an address and, as far as they go, cores of
+/// its own.
 fn plan(config: &LaunchConfig) -> Plan {
     let mut plan = Plan::local(config.machines, config.fabric, config.threads);
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -181,7 +182,7 @@ fn prefix(config: &LaunchConfig, index: u16) -> String {
     format!("{:<width$} | ", format!("m{index}"))
 }
 
-/// The cores that this process may use, or as many from 0 on where the system does not say which; at least one.
+/// Cores that this process may use, or as many from 0 on where the system does not list them; at least one.
 fn allowed_cores() -> Vec<u16> {
     let allowed = sched_getaffinity(None).map_or_else(
         |_| (0..std::thread::available_parallelism().map_or(1, usize::from)).collect::<Vec<_>>(),
@@ -190,7 +191,7 @@ fn allowed_cores() -> Vec<u16> {
     allowed.into_iter().filter_map(|core| u16::try_from(core).ok()).collect()
 }
 
-/// Until no machine is left (or one cannot even be killed).
+/// Handles events until no machine is left (or one cannot even be killed).
 fn watch(
     groups: &mut [Group],
     supervisor: &mut Supervisor,
@@ -251,7 +252,7 @@ fn pass_on(group: &mut Group, gather: &Gather, machine: u16) {
     }
 }
 
-/// Waits for something to happen, at most until `deadline`, and no longer than machines may go without being looked at.
+/// Waits for an event, at most until `deadline`, and no longer than the check interval of machines.
 fn wait(
     groups: &[Group],
     deadline: Option<Instant>,

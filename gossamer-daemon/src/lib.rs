@@ -1,23 +1,23 @@
 //! Starts, watches and ends the machines of rack programs: the library under `gossamer-launch` and `gossamer-daemon`.
 //!
-//! The way of one program through the files:
+//! Path of a program through the files:
 //!
-//! 1. [`cli`]: what the user asked for
-//! 2. [`launch`]: all machines on this host: starts them and goes on until the last has gone. Or [`rack`]: machines on
-//!    the hosts of a rack, by their daemons ([`daemon`]), which have a process for each program ([`part`]); what they
-//!    say to each other is in [`wire`], the hosts are in [`config`]
+//! 1. [`cli`]: the command line
+//! 2. [`launch`]: all machines on this host: starts them and continues until the last has gone. Or [`rack`]: machines
+//!    on the hosts of a rack, by their daemons ([`daemon`]), which have a process for each program ([`part`]); their
+//!    messages are in [`wire`], the hosts are in [`config`]
 //! 3. [`machines`]: the machines of one program on one host: processes and their control channels
-//! 4. [`gather`]: the endpoints by which machines find one another
+//! 4. [`gather`]: the endpoints for the machines to find one another
 //! 5. `input`, `output`: the standard streams
-//! 6. [`supervisor`]: who finished, who died, who is told to end, who is killed
-//! 7. [`outcome`]: what to say about it and which status to exit with
-//! 8. [`looks`]: questions of who watches it
+//! 6. [`supervisor`]: finished and dead machines, and those to be told to end or to be killed
+//! 7. [`outcome`]: the message about it and the exit status
+//! 8. [`looks`]: questions of watchers
 //!
 //! The last three of them, and [`gather`], are those of `gossamer::supervise`: machine 0 of a program that a foreign
-//! launcher started judges by the same rules. What passes between launcher and machine is in `gossamer::bootstrap` and
-//! `gossamer::control`. Linux only.
+//! launcher started judges by the same rules. The messages between launcher and machine are in `gossamer::bootstrap`
+//! and `gossamer::control`. Linux only.
 
-// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code that is no test.
+// `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code but tests.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 pub mod cli;

@@ -1,5 +1,5 @@
-//! Questions of who watches a program whose machines are all on this host, as `poll` sees them: the thread that has the
-//! machines is woken by a pipe. Which answer belongs to which question: `gossamer::view::looks`.
+//! Questions of watchers about a program with all machines on this host, in a form for `poll`: a pipe wakes the thread
+//! that has the machines. Matching of answers to questions: `gossamer::view::looks`.
 
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -8,13 +8,13 @@ use gossamer::control::Look;
 use gossamer::view::looks::{self, Looker};
 use rustix::fs::{OFlags, fcntl_setfl};
 
-/// The side of the thread that has the machines.
+/// End of the thread that has the machines.
 pub struct Looks {
     woken: PipeReader,
     inner: looks::Looks,
 }
 
-/// Both sides, for a program of so many machines.
+/// Makes both ends, for a program with this many machines.
 ///
 /// # Errors
 /// When the process has no file descriptors left.
@@ -28,19 +28,19 @@ pub fn channel(machines: u16) -> io::Result<(Looker, Looks)> {
 }
 
 impl Looks {
-    /// Readable when somebody has asked.
+    /// Readable when a watcher has asked.
     #[must_use]
     pub fn asked(&self) -> BorrowedFd<'_> {
         self.woken.as_fd()
     }
 
-    /// What was asked since the last call, each with its number.
+    /// Questions since the last call, each with its number.
     pub fn questions(&mut self) -> Vec<(u32, Look)> {
         let _ = (&self.woken).read(&mut [0; 256]); // nothing there: nobody has asked
         self.inner.questions()
     }
 
-    /// A machine has answered.
+    /// Passes on an answer of a machine.
     pub fn on_seen(&mut self, machine: u16, ask: u32, is_last: bool, bytes: Vec<u8>) {
         self.inner.on_seen(machine, ask, is_last, bytes);
     }

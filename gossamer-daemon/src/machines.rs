@@ -1,13 +1,14 @@
-//! The machines of one program on one host: starts them, hears them, tells them, ends them. Used by `gossamer-launch
-//! run --local` for all machines of a program, and by a host's daemon for those of its host. What their news mean for
-//! the program is decided elsewhere ([`crate::supervisor`]); so is what happens to their standard streams.
+//! The machines of one program on one host: starts them, exchanges messages with them, ends them. Used by
+//! `gossamer-launch run --local` for all machines of a program, and by a host's daemon for those of its host. The
+//! consequences for the program are decided elsewhere ([`crate::supervisor`]); so is the handling of their standard
+//! streams.
 //!
-//! Everything waits at one descriptor: a [`Group`] is readable (`AsFd`) when [`Group::events`] has something to say.
+//! One descriptor covers everything: a [`Group`] is readable (`AsFd`) when [`Group::events`] has something to return.
 //!
-//! Invariants: a machine inherits nothing but its streams and what its launch descriptor hands it; the kernel kills
-//! it when the thread that started the group ends, however that happens; its process group is killed while the dead
+//! Invariants: a machine inherits only its streams and the descriptors of its launch descriptor; the kernel kills it
+//! when the thread that started the group ends, however that happens; its process group is killed while the dead
 //! process still holds its number, so never a stranger's; the control channel is read to its end before an exit is
-//! told, so a last word always comes first; no machine that does not read holds up the caller.
+//! reported, so a last message always comes first; a machine that does not read never blocks the caller.
 
 use comm::deadline::{deadline_after, later};
 use std::collections::VecDeque;
@@ -35,32 +36,32 @@ use crate::tie::tie;
 
 /// How long a killed process may take to go when a group is dropped.
 const AFTER_KILL: Duration = Duration::from_secs(5);
-/// How often it is looked whether machines stand still.
+/// Interval of the checks for stopped machines.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// The most messages that are read from one machine before the others get their turn.
+/// Most messages that are read from one machine before the others get their turn.
 const MESSAGES_AT_ONCE: usize = 16;
 
-/// Where so many messages wait for a machine, questions of who watches it are left out.
+/// Number of messages waiting for a machine from which on questions of watchers are left out.
 const UNSENT_MAX: usize = 1024;
 
-/// What to start on this host.
+/// Machines to start on this host.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {
     /// A path, or a name to be found in `PATH`.
     pub program: &'a OsStr,
     /// Its arguments.
     pub args: &'a [OsString],
-    /// Its environment, whole; `None`: that of this process.
+    /// Its whole environment; `None`: that of this process.
     pub environment: Option<&'a [(OsString, OsString)]>,
     /// The folder it starts in; `None`: that of this process.
     pub folder: Option<&'a Path>,
     /// The plan of the program.
     pub plan: &'a Plan,
-    /// Which host of the plan this is: its machines are started.
+    /// Number of this host in the plan: its machines are started.
     pub host: u16,
 }
 
-/// The standard streams that a machine starts with.
+/// Standard streams of a new machine.
 #[derive(Debug)]
 pub struct Streams {
     /// Standard input.
@@ -87,7 +88,7 @@ pub struct Pipes {
 pub struct Group {
     epoll: OwnedFd,
     machines: Vec<Member>,
-    /// How long a machine may stand still.
+    /// How long a machine may be stopped.
     stop_limit: Duration,
     look_at: Instant,
 }
@@ -103,15 +104,15 @@ struct Member {
     control: Option<Control>, // None: closed
     unsent: VecDeque<Message>,
     exit: Option<ExitStatus>,
-    /// Since when it is seen to be stopped; told when that has been too long.
+    /// Time of the first look that saw it stopped; reported when that has been too long.
     stopped: Option<Instant>,
     is_reported: bool,
 }
 
 impl Group {
-    /// Starts the machines of `start.host`, each with the streams that `streams` gives for its number. To be called
-    /// on a thread that lives as long as they shall: the kernel ties their lives to it. If one cannot be started,
-    /// those before it are gone when this returns.
+    /// Starts the machines of `start.host`, each with the streams that `streams` gives for its number. To be called on
+    /// a thread that lives as long as they shall: the kernel ties their lives to it. If one cannot be started, those
+    /// before it are gone when this returns.
     ///
     /// # Errors
     /// [`LaunchError::Program`] when the program cannot be executed, [`LaunchError::Plan`], [`LaunchError::Memory`],
@@ -119,14 +120,14 @@ impl Group {
     pub fn start(start: &Start<'_>, mut streams: impl FnMut(u16) -> Streams) -> Result<Group, LaunchError> {
         start.plan.check()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LaunchError::system("watch processes"))?;
-        // A stop is seen one look late, and told one look late: all within the silence that is allowed.
+        // A stop is seen one look late, and reported one look late: all within the silence that is allowed.
         let stop_limit = Duration::from_millis(start.plan.silence_ms).saturating_sub(2 * LOOK_INTERVAL);
         let mut group = Group { epoll, machines: Vec::new(), stop_limit, look_at: Instant::now() };
         let numbers: Vec<u16> = start.plan.machines_of(start.host).collect();
         let members = numbers.first().map_or(0, |first| start.plan.memory_group(*first).len());
         let memory = match members {
             0 => None,
-            // `check` has seen that there are no more than 1024.
+            // `check` has ensured at most 1024.
             members => Some(shm::create(members as u16)?),
         };
         for number in numbers {
@@ -146,18 +147,18 @@ impl Group {
         epoll::add(&self.epoll, control, data(index, CONTROL), epoll::EventFlags::IN)
     }
 
-    /// The numbers of the machines.
+    /// Numbers of the machines.
     pub fn numbers(&self) -> impl Iterator<Item = u16> {
         self.machines.iter().map(|member| member.number)
     }
 
-    /// How many of them live.
+    /// Number of live machines.
     #[must_use]
     pub fn alive(&self) -> usize {
         self.machines.iter().filter(|member| member.is_alive()).count()
     }
 
-    /// The process id of a machine; 0 if it is none of this group.
+    /// Process id of a machine; 0 if it is none of this group.
     #[must_use]
     pub fn pid(&self, machine: u16) -> u32 {
         self.machines.iter().find(|member| member.number == machine).map_or(0, |member| member.child.id())
@@ -172,10 +173,9 @@ impl Group {
         Pipes { stdin: child.stdin.take(), stdout: child.stdout.take(), stderr: child.stderr.take() }
     }
 
-    /// What has happened since the last call, which may be nothing; never waits. To be called when the group is
-    /// readable, and each [`LOOK_INTERVAL`]: that a machine stands still makes nothing readable. Of machines that
-    /// ended at the same time, one that was killed comes first (it is the likelier cause), and one that exited with
-    /// status 0 last.
+    /// Returns the events since the last call, maybe none; never waits. To be called when the group is readable, and
+    /// each [`LOOK_INTERVAL`]: a stopped machine makes nothing readable. Of machines that ended at the same time, one
+    /// that was killed comes first (it is the likelier cause), and one that exited with status 0 last.
     ///
     /// # Errors
     /// [`LaunchError::System`] when processes can no longer be watched.
@@ -184,9 +184,9 @@ impl Group {
         let mut events = Vec::new();
         let mut exits = Vec::new();
         for index in exited {
-            self.hear(index, usize::MAX, &mut events); // its last words
+            self.hear(index, usize::MAX, &mut events); // its last messages
             let member = &mut self.machines[index];
-            member.signal(Signal::KILL); // what it has started and left behind; its number is still taken
+            member.signal(Signal::KILL); // its children and leftovers too; its number is still taken
             let exit =
                 orphans::try_collect(&mut member.child).map_err(LaunchError::system("collect an exit status"))?;
             if let Some(status) = exit {
@@ -212,7 +212,7 @@ impl Group {
         Ok(events)
     }
 
-    /// Indices of the machines whose processes have ended, and of those whose channels are ready.
+    /// Indices of the machines with an ended process, and of those with a ready channel.
     fn ready(&self) -> Result<(Vec<usize>, Vec<usize>), Errno> {
         let mut ready = Vec::with_capacity(2 * self.machines.len() + 1);
         let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -238,7 +238,7 @@ impl Group {
             let Some(control) = &self.machines[index].control else { return };
             match control.try_receive() {
                 Ok(Some(message)) => events.push(Event::Said { machine, message }),
-                Ok(None) => return self.close(index), // its process is going; the exit tells how
+                Ok(None) => return self.close(index), // its process is going; the exit says how
                 Err(ControlError::Socket(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
                     events.push(Event::Nonsense { machine, error });
@@ -252,15 +252,15 @@ impl Group {
         let member = &mut self.machines[index];
         member.unsent.clear();
         if let Some(control) = member.control.take() {
-            let _ = epoll::delete(&self.epoll, &control); // closing it comes to the same, where nobody else has it
+            let _ = epoll::delete(&self.epoll, &control); // closing it has the same effect, where nobody else has it
         }
     }
 
-    /// Sends a message to a machine, now or when its channel has room for it; to one that is gone, nothing.
+    /// Sends a message to a machine, now or when its channel has room for it; nothing to one that is gone.
     pub fn send(&mut self, machine: u16, message: Message) {
         let Some(index) = self.machines.iter().position(|member| member.number == machine) else { return };
         let member = &mut self.machines[index];
-        // A machine that does not read is not asked again and again: who asks hears that it has not answered.
+        // A machine that does not read gets no further questions: their watcher hears that it has not answered.
         let is_in_vain = matches!(message, Message::Look { .. }) && member.unsent.len() >= UNSENT_MAX;
         if member.control.is_some() && !is_in_vain {
             member.unsent.push_back(message);
@@ -289,18 +289,18 @@ impl Group {
             match control.try_send(message) {
                 Ok(()) => drop(member.unsent.pop_front()),
                 Err(ControlError::Socket(error)) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => member.unsent.clear(), // it is gone, and its exit will tell
+                Err(_) => member.unsent.clear(), // it is gone, and its exit will report that
             }
         }
         if waited {
             let mut interest = epoll::EventFlags::IN;
             interest.set(epoll::EventFlags::OUT, !member.unsent.is_empty());
-            // Fails only for want of kernel memory; then what is unsent goes with the next message.
+            // Fails only for want of kernel memory; then the unsent messages go with the next one.
             let _ = epoll::modify(&self.epoll, control, data(index, CONTROL), interest);
         }
     }
 
-    /// Sends a signal to all machines that live, and to all that they have started.
+    /// Sends a signal to all live machines, and to all processes in their groups.
     pub fn signal(&self, signal: Signal) {
         self.machines.iter().filter(|member| member.is_alive()).for_each(|member| member.signal(signal));
     }
@@ -318,7 +318,7 @@ impl Drop for Group {
         for member in self.machines.iter_mut().filter(|member| member.is_alive()) {
             member.wait_for_exit(AFTER_KILL);
             if !matches!(orphans::try_collect(&mut member.child), Ok(Some(_))) {
-                orphans::abandon(&member.child); // whenever it goes
+                orphans::abandon(&member.child); // collected whenever it goes
             }
         }
     }
@@ -368,7 +368,7 @@ impl Member {
                 Ok(Member { number, pid, child, process, control, unsent, exit, stopped, is_reported })
             }
             Err(error) => {
-                let _ = child.kill(); // the error to tell is that of pidfd_open
+                let _ = child.kill(); // the error to report is that of pidfd_open
                 let _ = child.wait();
                 orphans::abandon(&child);
                 Err(LaunchError::system("watch a process (pidfd_open)")(error))
@@ -386,7 +386,7 @@ impl Member {
         self.is_alive() && matches!(waitid(WaitId::Pid(self.pid), options), Ok(Some(_)))
     }
 
-    /// Waits until its process has ended, but not for longer.
+    /// Waits until its process has ended, at most for `most`.
     fn wait_for_exit(&self, most: Duration) {
         let end = deadline_after(most);
         if let Some(process) = &self.process {
@@ -394,17 +394,17 @@ impl Member {
             return;
         }
         while !self.has_exited() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(5)); // between looks: there is nothing to wait at
+            std::thread::sleep(Duration::from_millis(5)); // polls: there is no descriptor to wait for
         }
     }
 
-    /// Whether it has been stopped for too long, if that is news. Its fibers do not run then, but its sockets stay
+    /// Reports a machine that has been stopped for too long, once. Its fibers do not run then, but its sockets stay
     /// open and its memory stays shared: others can only wait for it.
     fn stands_still(&mut self, now: Instant, stop_limit: Duration) -> Option<Event> {
         if !self.is_alive() || self.is_reported {
             return None;
         }
-        // What is found is left there, and the exit status is not asked for.
+        // The status stays there, and the exit status is not asked for.
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let found = waitid(WaitId::Pid(self.pid), options).ok().flatten();
         let Some(signal) = found.and_then(|found| found.stopping_signal()) else {
@@ -415,14 +415,14 @@ impl Member {
         self.is_reported.then_some(Event::Stood { machine: self.number, signal })
     }
 
-    /// Sends a signal to the machine and all it has started. Must not be called after the exit was collected.
+    /// Sends a signal to the machine's process group. Must not be called after the exit was collected.
     fn signal(&self, signal: Signal) {
         debug_assert!(self.is_alive());
         let _ = kill_process_group(self.pid, signal); // fails when the machine is gone already
     }
 }
 
-/// Programs start all the same.
+/// Reports the error; programs start all the same.
 fn tell_of_refusal(error: Errno) {
     static TOLD: Once = Once::new();
     TOLD.call_once(|| {

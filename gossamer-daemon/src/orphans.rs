@@ -1,13 +1,13 @@
-//! Children of this process: those that it waits for, and *orphans*, processes that lost their parent and came here.
-//! Orphans are collected as soon as they are dead, and killed when the program is over whose they were, so that nothing
-//! stays behind of a program, whatever its machines have started.
+//! Children of this process: those with a waiter here, and *orphans*, processes that lost their parent and were moved
+//! here. Orphans are collected as soon as they are dead, and killed when their program is over, so that a program
+//! leaves nothing behind, whatever its machines have started.
 //!
 //! Daemon, part and launcher are *subreapers*: the orphans among their descendants become their children, not those of
 //! process 1. (Or they are process 1, of a container.)
 //!
-//! Invariants: who starts a process does it by [`spawn`] and collects it by [`try_collect`], so it is in `CHILDREN` for
-//! as long as its number is its own, and nobody else collects it. All of that, and each signal to an orphan, happens
-//! under that lock: so the number of an orphan that gets a signal is not another's. Nobody waits under the lock.
+//! Invariants: each process is started by [`spawn`] and collected by [`try_collect`], so it is in `CHILDREN` for as
+//! long as its number is its own, and nobody else collects it. All of that, and each signal to an orphan, happens under
+//! that lock: so an orphan's number is still its own when the signal is sent. Nobody waits under the lock.
 #![allow(unsafe_code)] // waitid
 
 mod chase;
@@ -25,26 +25,26 @@ use signal_hook::consts::SIGCHLD;
 
 use crate::signals::ignored_signals;
 
-/// Killed processes take a moment to go.
+/// Pause for killed processes to go.
 const DEATH_PAUSE: Duration = Duration::from_millis(2);
-/// Between two looks at orphans while a dead child waits for somebody else to collect it.
+/// Pause between looks at orphans while a dead child waits for its owner to collect it.
 const TURN_PAUSE: Duration = Duration::from_millis(50);
-/// Process 1 gets orphans whose parents it has not started, at any time.
+/// Process 1 gets orphans at any time, also from parents that it has not started.
 const STRAY_LOOK: Duration = Duration::from_millis(500);
 const STACK_BYTES: usize = 128 << 10;
 
 static CHILDREN: Mutex<Children> =
     Mutex::new(Children { waited_for: Vec::new(), spared: Vec::new(), spares_session: false });
 static CHANGED: Condvar = Condvar::new();
-/// Whether [`adopt`] was called: otherwise all children are somebody else's business.
+/// Whether [`adopt`] was called: otherwise all children are other code's to collect.
 static ADOPTS: AtomicBool = AtomicBool::new(false);
 
 struct Children {
-    /// Somebody here waits for them.
+    /// Children with a waiter here.
     waited_for: Vec<Pid>,
-    /// They were there before this program: started by what has become it by exec. Collected, but not killed.
+    /// Children from before this program: started by the process that became it by exec. Collected, but not killed.
     spared: Vec<Pid>,
-    /// So are all in this process' own session.
+    /// Spares all children in this process's own session, too.
     spares_session: bool,
 }
 
@@ -53,19 +53,19 @@ impl Children {
         CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The children that nobody here waits for.
+    /// Children without a waiter here.
     fn orphans(&self) -> Vec<Pid> {
         chase::children().into_iter().filter(|child| !self.waited_for.contains(child)).collect()
     }
 
-    /// Whether a child is an orphan that a program has left.
+    /// Whether a child is a leftover of a program.
     fn is_left(&self, child: Pid) -> bool {
         let is_near = || chase::session(child.as_raw_nonzero().get()) == chase::session(0);
         let is_spared = self.spared.contains(&child) || (self.spares_session && is_near());
         !is_spared && !self.waited_for.contains(&child)
     }
 
-    /// Collects the orphans that are dead; how many of a program are left.
+    /// Collects the dead orphans; returns the number of leftovers of programs.
     fn collect_all(&mut self) -> usize {
         self.orphans().into_iter().for_each(|orphan| self.collect(orphan));
         self.orphans().into_iter().filter(|orphan| self.is_left(*orphan)).count()
@@ -79,24 +79,24 @@ impl Children {
     }
 }
 
-/// Which orphans are never killed.
+/// Orphans that are never killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spare {
-    /// Those that were there before.
+    /// Those from before the call.
     Earlier,
-    /// Those too that are in this process' session: what it starts is in others.
+    /// Those in this process's session, too: the processes that it starts are in others.
     Session,
 }
 
-/// From here on orphans come to this process, and a thread collects them. To be called before anything is started, and
-/// not where something else in the process starts children of its own.
+/// Makes orphans come to this process from now on, and starts a thread that collects them. To be called before anything
+/// is started, and not where something else in the process starts children of its own.
 ///
 /// # Errors
 /// When the system refuses.
 pub fn adopt(spare: Spare) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     if ignored_signals() & (1 << (SIGCHLD - 1)) != 0 {
-        // Whoever started this process ignores its children. Then there would be no exit statuses.
+        // The parent of this process may have set SIGCHLD to be ignored. Then there would be no exit statuses.
         signal_hook::flag::register(SIGCHLD, Arc::default())?;
     }
     let mut children = Children::lock();
@@ -104,7 +104,7 @@ pub fn adopt(spare: Spare) -> io::Result<()> {
     children.spares_session = spare == Spare::Session;
     drop(children);
     std::thread::Builder::new().name("reap".into()).stack_size(STACK_BYTES).spawn(reap_all)?;
-    ADOPTS.store(true, Ordering::Relaxed); // a fact alone
+    ADOPTS.store(true, Ordering::Relaxed); // a fact on its own
     Ok(())
 }
 
@@ -113,7 +113,7 @@ pub fn adopt(spare: Spare) -> io::Result<()> {
 /// # Errors
 /// When it cannot be started.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
-    // Under the lock: also one that fails to exec is the standard library's to collect.
+    // Under the lock: the standard library collects a child that fails to exec.
     let mut children = Children::lock();
     let child = command.spawn()?;
     children.waited_for.push(Pid::from_child(&child));
@@ -121,10 +121,10 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// The exit status of a process that [`spawn`] started, if it has ended. Its number may be another's afterwards.
+/// Exit status of a process that [`spawn`] started, if it has ended. Its number may be another's afterwards.
 ///
 /// # Errors
-/// When the system does not say.
+/// When the system gives no status.
 pub fn try_collect(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     let mut children = Children::lock();
     let status = child.try_wait();
@@ -135,14 +135,14 @@ pub fn try_collect(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     status
 }
 
-/// Nobody waits for this process any more: it is an orphan from here on.
+/// Makes this process an orphan: nobody waits for it any more.
 pub fn abandon(child: &Child) {
     Children::lock().waited_for.retain(|pid| *pid != Pid::from_child(child));
     CHANGED.notify_all();
 }
 
-/// Kills and collects all orphans, those that come meanwhile too, however fast they beget others. Gives up after
-/// `limit`, and says how many were left then.
+/// Kills and collects all orphans, also those that appear meanwhile, however fast they fork. Gives up after `limit`,
+/// and returns the number that is left.
 pub fn end(limit: Duration) -> usize {
     let start = Instant::now();
     let mut killed = HashSet::new();
@@ -169,12 +169,12 @@ fn reap_all() {
         let mut children = Children::lock();
         match dead {
             Some(dead) if !children.waited_for.contains(&dead) => children.collect(dead),
-            // Its owner will collect it. Until then the system names it again and again, before others.
+            // Its owner will collect it. Until then the system reports it again and again, before others.
             Some(_) => {
                 children.collect_all();
                 drop(CHANGED.wait_timeout(children, TURN_PAUSE));
             }
-            // There is no child; so, but for process 1, orphans can only come of what is started from here.
+            // There is no child; so, except for process 1, orphans can only come from processes started here.
             None if getpid().is_init() || !children.waited_for.is_empty() => {
                 drop(CHANGED.wait_timeout(children, STRAY_LOOK));
             }
@@ -183,15 +183,15 @@ fn reap_all() {
     }
 }
 
-/// Waits until a child is dead, and leaves it so; `None` where there is no child.
+/// Waits until a child is dead, without collecting it; `None` where there is no child.
 fn dead_child() -> Option<Pid> {
     loop {
         let mut found = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: waitid writes a siginfo_t where it is told to, which is `found`.
+        // SAFETY: waitid writes a siginfo_t through the pointer that it is given, which points to `found`.
         let done = unsafe { libc::waitid(libc::P_ALL, 0, found.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
         if done == 0 {
-            // SAFETY: all bytes of it are zero or were written by waitid, and any are valid; after waitid it is of the
-            // kind that has the number of a process.
+            // SAFETY: all bytes of it are zero or were written by waitid, and any bytes are valid; after waitid it is
+            // of the kind that has the number of a process.
             return Pid::from_raw(unsafe { found.assume_init().si_pid() });
         }
         if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {

@@ -1,12 +1,12 @@
-//! The machines' stdout and stderr, passed on line by line with the machine's name.
+//! Passes on the machines' stdout and stderr line by line with the machine's name.
 //!
 //! One thread for each of the two streams reads that stream of all machines, and alone writes to the launcher's. They
-//! are threads of their own because whoever reads the launcher's output may be slow or paused (a pager), and watching
+//! are threads of their own because the reader of the launcher's output may be slow or paused (a pager), and watching
 //! the machines must go on meanwhile.
 //!
-//! Invariants: each write is a sequence of whole lines; nothing that a machine wrote before it ended is lost; a stream
-//! of the launcher that cannot be written closes that stream of all machines, so that they see what they would see
-//! without a launcher, and the launcher hears why ([`Unwritten`]) before they do.
+//! Invariants: each write is a sequence of whole lines; nothing that a machine wrote before it ended is lost; a failed
+//! stream of the launcher closes that stream of all machines, so that they see the same as without a launcher, and the
+//! launcher hears the cause ([`Unwritten`]) before they do.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
@@ -21,7 +21,7 @@ use crate::signals::Signals;
 use crate::wire::Stream;
 
 const CHUNK_BYTES: usize = 64 * 1024;
-/// A line that is longer is passed on in pieces of this length, each as a line.
+/// A longer line is passed on in pieces of this length, each as a line.
 const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// One stream of one machine, to be passed on.
@@ -37,10 +37,10 @@ impl Source {
     }
 }
 
-/// The streams of this process that are pipes (or the like) which nobody reads any more.
+/// Streams of this process that are pipes (or the like) without a reader.
 pub fn closed() -> Vec<Unwritten> {
     let is_closed = |fd: BorrowedFd<'_>| {
-        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())]; // errors are told unasked
+        let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())]; // errors are reported unasked
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::ERR)
     };
@@ -49,9 +49,9 @@ pub fn closed() -> Vec<Unwritten> {
     closed.map(|(stream, _)| Unwritten { stream, error: Errno::PIPE.into() }).collect()
 }
 
-/// The two threads, at work.
+/// The two running threads.
 pub struct Forwarding {
-    stop: PipeWriter,    // dropped: the machines are gone, pass on what is there and end
+    stop: PipeWriter,    // dropped: the machines are gone, pass on the rest and end
     running: PipeReader, // end of file: both threads have ended
     unwritten: mpsc::Receiver<Unwritten>,
     failed: PipeReader,   // readable: something is in `unwritten`, or was
@@ -59,7 +59,7 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// Starts passing on what the machines write.
+    /// Starts passing on the machines' output.
     pub fn start(stdout: Vec<Source>, stderr: Vec<Source>) -> io::Result<Forwarding> {
         let (stopped, stop) = io::pipe()?;
         let (running, alive) = io::pipe()?;
@@ -83,19 +83,19 @@ impl Forwarding {
         Ok(Forwarding { stop, running, unwritten, failed, _failing: tell })
     }
 
-    /// Readable when [`Forwarding::unwritten`] has something to say.
+    /// Readable when [`Forwarding::unwritten`] has something to return.
     pub fn failed(&self) -> BorrowedFd<'_> {
         self.failed.as_fd()
     }
 
-    /// The streams that have failed since the last call.
+    /// Streams that have failed since the last call.
     pub fn unwritten(&self) -> Vec<Unwritten> {
         let _ = (&self.failed).read(&mut [0; 8]); // nothing there
         self.unwritten.try_iter().collect()
     }
 
-    /// To be called when all machines are gone: waits until all they wrote is passed on, or until a signal comes; the
-    /// streams that have failed meanwhile.
+    /// To be called when all machines are gone: waits until all their output is passed on, or until a signal comes;
+    /// returns the streams that have failed meanwhile.
     pub fn finish(self, signals: &Signals) -> Vec<Unwritten> {
         drop(self.stop);
         loop {
@@ -124,7 +124,7 @@ fn forward(sources: &mut Vec<Source>, target: &Target, stopped: PipeReader) -> R
     while !sources.is_empty() {
         let ready = wait(sources, &stopped, &mut stopping)?;
         if stopping && ready.is_empty() {
-            break; // the machines are gone; a process they left behind may still hold the pipes
+            break; // the machines are gone; a leftover process may still hold the pipes
         }
         for index in ready.into_iter().rev() {
             let source = &mut sources[index];
@@ -145,7 +145,7 @@ fn forward(sources: &mut Vec<Source>, target: &Target, stopped: PipeReader) -> R
     target.write(&out)
 }
 
-/// Waits for input; the indices of the sources that have some, in rising order.
+/// Waits for input; returns the indices of the sources that have some, in rising order.
 fn wait(sources: &[Source], stopped: &PipeReader, stopping: &mut bool) -> Result<Vec<usize>, Errno> {
     let mut fds: Vec<PollFd<'_>> = sources.iter().map(|source| PollFd::new(&source.stream, PollFlags::IN)).collect();
     if !*stopping {
@@ -181,14 +181,14 @@ impl Target {
         (Target { fd: to_stdout, lock }, Target { fd: to_stderr, lock: other_lock })
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     pub fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
         let _guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         write_all(self.fd, bytes)
     }
 }
 
-/// Writes all of it, also where somebody who shares the stream has made it non-blocking.
+/// Writes all bytes, also to a stream that a process sharing it has made non-blocking.
 pub fn write_all(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
         match rustix::io::write(stream, bytes) {
@@ -211,12 +211,12 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// `prefix` goes before each.
+    /// `prefix` goes before each line.
     pub fn new(prefix: &str) -> Lines {
         Lines { prefix: prefix.as_bytes().to_vec(), begun: Vec::new() }
     }
 
-    /// Takes the next bytes; appends to `out` the lines that are whole now.
+    /// Takes the next bytes; appends the completed lines to `out`.
     pub fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         while !bytes.is_empty() {
             let room = MAX_LINE_BYTES - self.begun.len();
@@ -234,7 +234,7 @@ impl Lines {
         }
     }
 
-    /// The stream has ended: a line without its end becomes a whole one.
+    /// Ends the stream: an unfinished line becomes a whole one.
     pub fn end(&mut self, out: &mut Vec<u8>) {
         if !self.begun.is_empty() {
             self.emit(&[], out);

@@ -1,43 +1,43 @@
-//! `gossamer-launch run --region`: what a threaded C program has to be started with.
+//! `gossamer-launch run --region`: start settings of a threaded C program.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The library that it is to load first (`gossamer/region/ffi`).
+/// Library to load first (`gossamer/region/ffi`).
 const LIBRARY: &str = "libgossamer_region_c.so";
-/// Where it is, if not beside the launcher.
+/// Path of the library, if not beside the launcher.
 const VARIABLE: &str = "GOSSAMER_REGION_LIBRARY";
-/// What the loader of programs loads first, the names between them colons or spaces.
+/// Libraries that the loader loads first, separated by colons or spaces.
 pub const PRELOAD: &str = "LD_PRELOAD";
 
-/// How the memory of a threaded program is shared by its machines.
+/// Sharing of a threaded program's memory among its machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Way {
-    /// All of it: variables, heap and stacks
+    /// All memory: variables, heap and stacks
     Auto,
-    /// What the program names by gsm_region_share (gossamer_region.h); all else is copied to each machine once
+    /// Memory that the program names by gsm_region_share (gossamer_region.h); the rest is copied to each machine once
     Explicit,
 }
 
-/// A threaded program whose threads run on all machines.
+/// A threaded program with threads on all machines.
 #[derive(Debug, Clone)]
 pub struct Region {
-    /// How its memory is shared.
+    /// Sharing of its memory.
     pub way: Way,
-    /// How many pages it is to name at its end; `None`: it says nothing.
+    /// Number of pages to name at its end; `None`: no report.
     pub stats: Option<u32>,
-    /// How many threads start on each machine, one after the other; empty: one.
+    /// Number of consecutive threads to start on each machine; empty: one.
     pub threads_at: Vec<u32>,
-    /// What it loads first, on this host.
+    /// Library to load first, on this host.
     pub library: PathBuf,
 }
 
 impl Region {
-    /// Whether numbers of threads are there for each of so many machines, if there are any.
+    /// Checks that the numbers of threads, if there are any, match the number of machines.
     ///
     /// # Errors
-    /// In words: there are not, or all of them are 0.
+    /// A text: they do not, or all of them are 0.
     pub fn check(&self, machines: usize) -> Result<(), String> {
         let counts = &self.threads_at;
         if !counts.is_empty() && counts.len() != machines {
@@ -52,7 +52,7 @@ impl Region {
         Ok(())
     }
 
-    /// Variables for the program, as `NAME=VALUE`, but for [`PRELOAD`].
+    /// Variables for the program, as `NAME=VALUE`, without [`PRELOAD`].
     #[must_use]
     pub fn variables(&self) -> Vec<OsString> {
         let way = match self.way {
@@ -62,15 +62,15 @@ impl Region {
         let stats = self.stats.map(|pages| format!("GOSSAMER_REGION_STATS={pages}").into());
         let counts = self.threads_at.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
         let places = (!counts.is_empty()).then(|| format!("GOSSAMER_REGION_THREADS_AT={counts}").into());
-        // Bound at the start: else each machine would write the addresses of functions where all have variables.
+        // Bound at the start: else each machine would write the addresses of functions among the variables of all.
         ["LD_BIND_NOW=1".into(), way.into()].into_iter().chain(stats).chain(places).collect()
     }
 }
 
-/// The value of [`PRELOAD`] that has a library loaded, and what else was to be.
+/// Value of [`PRELOAD`] with this library, and with the other ones in `more`.
 ///
 /// # Errors
-/// In words: the loader would take its path for several.
+/// A text: the loader would take its path for several.
 pub fn preload(library: &Path, more: Option<&OsStr>) -> Result<OsString, String> {
     if library.as_os_str().as_bytes().iter().any(|byte| b": ".contains(byte)) {
         return Err(format!(
@@ -87,10 +87,10 @@ pub fn preload(library: &Path, more: Option<&OsStr>) -> Result<OsString, String>
     Ok(all)
 }
 
-/// Where the library is, on this host.
+/// Finds the library on this host.
 ///
 /// # Errors
-/// In words: nowhere.
+/// A text: it is nowhere.
 pub fn find_library() -> Result<PathBuf, String> {
     if let Some(path) = std::env::var_os(VARIABLE).map(PathBuf::from) {
         let found = path.canonicalize();

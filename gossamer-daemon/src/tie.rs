@@ -1,7 +1,6 @@
-//! What a child does before it becomes another program. Its life hangs on that of the thread that starts it: the
-//! kernel sends it a signal when that thread ends, however that happens. What the signal does is the caller's to
-//! choose. It inherits the standard streams, and nothing else that is not made inheritable for it. No signal is
-//! blocked.
+//! Steps of a child before it executes another program. Its life is tied to the thread that starts it: the kernel sends
+//! it a signal when that thread ends, however that happens; the caller chooses the signal. It inherits the standard
+//! streams, and nothing else that is not made inheritable for it. No signal is blocked.
 #![allow(unsafe_code)] // pre_exec
 
 use std::io;
@@ -17,7 +16,7 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 use crate::{descriptors, dispositions};
 
-/// Has the child that `command` will spawn sent this signal when the calling thread ends, and keeps this process'
+/// Has the child that `command` will spawn get this signal when the calling thread ends, and keeps this process's
 /// descriptors from it. To be called on the thread that will spawn it, before descriptors are handed to the command.
 pub fn tie(command: &mut Command, signal: Signal) {
     let parent = getpid();
@@ -26,10 +25,10 @@ pub fn tie(command: &mut Command, signal: Signal) {
     unsafe { command.pre_exec(move || hang_on(parent, signal)) };
 }
 
-/// In the child.
+/// Runs in the child.
 fn hang_on(parent: Pid, signal: Signal) -> io::Result<()> {
     dispositions::clear_mask()?;
-    let _ = descriptors::mark_all(); // where the system cannot: all were marked when they were opened
+    let _ = descriptors::mark_all(); // on an old kernel: all were marked when they were opened
     set_parent_process_death_signal(Some(signal))?;
     if getppid() != Some(parent) {
         return Err(Errno::SRCH.into()); // it died before the line above: no signal would come
@@ -48,8 +47,8 @@ pub struct Identity {
     pub groups: Vec<Gid>,
 }
 
-/// Has the child become a user, as a login does. What hangs on who it is comes afterwards: the kernel forgets at this
-/// that it is [tied](tie).
+/// Has the child become a user, as a login does. To be called before [`tie`]: the kernel drops that tie when the user
+/// changes.
 pub fn become_user(command: &mut Command, identity: &Identity) {
     let Identity { user, group, groups } = identity.clone();
     let change = move || {
@@ -62,14 +61,13 @@ pub fn become_user(command: &mut Command, identity: &Identity) {
     unsafe { command.pre_exec(change) };
 }
 
-/// Has the child lead a session of its own: no terminal of this process, and no process group that others are in.
+/// Has the child lead a session of its own: no terminal of this process, and no shared process group.
 pub fn set_apart(command: &mut Command) {
     // SAFETY: between fork and exec `setsid` alone is called, a system call.
     unsafe { command.pre_exec(|| Ok(setsid().map(drop)?)) };
 }
 
-/// Lets the user that the child runs as have no more than so many tasks (processes and threads), as long as it is the
-/// child, or what descends from it, that starts them.
+/// Limits the tasks (processes and threads) of the child's user, as far as the child and its descendants start them.
 pub fn limit_tasks(command: &mut Command, most: u32) {
     let limit = move |found: Option<u64>| Some(found.unwrap_or(u64::MAX).min(u64::from(most)));
     let lower = move || {

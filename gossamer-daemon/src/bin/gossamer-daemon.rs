@@ -1,4 +1,4 @@
-//! `gossamer-daemon`: see `gossamer_daemon::daemon` for what it does.
+//! `gossamer-daemon`: see `gossamer_daemon::daemon`.
 
 fn main() -> std::process::ExitCode {
     gossamer_daemon::cli::daemon::main()

@@ -1,4 +1,4 @@
-//! `gossamer-launch`: see `gossamer_daemon::cli` for what it can do.
+//! `gossamer-launch`: see `gossamer_daemon::cli`.
 
 fn main() -> std::process::ExitCode {
     gossamer_daemon::cli::main()

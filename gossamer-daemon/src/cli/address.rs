@@ -1,6 +1,5 @@
-//! The address of a view, and its token. Other users of this host read the arguments of a process, so a token does not
-//! stay there: it comes from a file, a variable or standard input, and one that was given in the arguments is taken out
-//! of them.
+//! The address of a view, and its token. Other users of this host can read the arguments of a process, so the token
+//! comes from a file, a variable or standard input; a token given in the arguments is removed from them.
 
 use comm::deadline::deadline_after;
 use std::ffi::OsString;
@@ -15,14 +14,14 @@ use gossamer::view::server;
 
 use super::complain;
 
-/// The variable that holds the token of a view that is asked.
+/// Variable with the token of the view that is asked.
 pub(super) const TOKEN_VARIABLE: &str = "GOSSAMER_VIEW_TOKEN";
-/// In the place of a file or an address: standard input.
+/// Stands for standard input in place of a file or an address.
 pub(super) const STDIN: &str = "-";
 
-/// How long an address may take to answer, beyond what was asked for.
+/// Longest time for an answer, beyond the time that was asked for.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
-/// The longest answer that is taken.
+/// Longest accepted answer.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// The address of a view.
@@ -32,7 +31,7 @@ pub(super) struct Address {
     path: String,
 }
 
-/// Host and path as they are written, without slashes at the path's end.
+/// Splits into host and path; the path loses its slashes at the end.
 fn split(text: &str) -> Result<(&str, &str), String> {
     let wrong = || format!("{text:?} is no address of a view: http://127.0.0.1:7118/TOKEN/ is one, as it was printed");
     let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
@@ -44,10 +43,11 @@ fn split(text: &str) -> Result<(&str, &str), String> {
 }
 
 impl Address {
-    /// `text` is one, or `-`: the first line of standard input is. Its token may be in `file`, which may be `-`, too.
+    /// Address from `text`, or from the first line of standard input for `-`. The token may be in `file`; `-` is
+    /// standard input there, too.
     ///
     /// # Errors
-    /// In words, with the cure.
+    /// A text with the cure.
     pub(super) fn find(text: &str, file: Option<&Path>) -> Result<Address, String> {
         if text == STDIN {
             let mut line = String::new();
@@ -66,7 +66,7 @@ impl Address {
         Address::new(text, || token(file))
     }
 
-    /// `token` is asked where the address has none.
+    /// Calls `token` where the address has none.
     fn new(text: &str, token: impl FnOnce() -> Result<Option<String>, String>) -> Result<Address, String> {
         let (host, path) = split(text)?;
         let host = host.to_owned();
@@ -86,12 +86,12 @@ impl Address {
         Ok(Address { host, path })
     }
 
-    /// Where it is, for messages.
+    /// Host of the view, for messages.
     pub(super) fn host(&self) -> &str {
         &self.host
     }
 
-    /// What is there.
+    /// Fetches `what` from the view.
     pub(super) fn get(&self, what: &str, limit: Duration) -> Result<Vec<u8>, String> {
         let host = &self.host;
         let failed = |error: io::Error| format!("{host}: {error}");
@@ -129,7 +129,7 @@ impl Address {
     }
 }
 
-/// The token that is not in the address, if there is one.
+/// Token from outside the address, if there is one.
 fn token(file: Option<&Path>) -> Result<Option<String>, String> {
     if let Some(file) = file {
         if file == Path::new(STDIN) {
@@ -148,7 +148,7 @@ fn token(file: Option<&Path>) -> Result<Option<String>, String> {
         .ok_or_else(|| format!("{TOKEN_VARIABLE} holds no token: 32 to 256 letters, digits, - and _ are one"))
 }
 
-/// Starts this very program again with the token in a variable, which other users cannot read, not in its arguments.
+/// Restarts this program with the token in a variable, which other users cannot read, instead of its arguments.
 fn hide(text: &str, without: &str, token: &str) {
     complain(format_args!(
         "a token in the arguments can be read by others on this host while the program starts: --token-file FILE, \
@@ -159,7 +159,7 @@ fn hide(text: &str, without: &str, token: &str) {
     let change = |arg: OsString| if arg == text { without.into() } else { arg };
     let mut command = Command::new("/proc/self/exe");
     command.arg0(name).args(args.map(change)).env(TOKEN_VARIABLE, token);
-    let error = command.exec(); // returns only where it fails
+    let error = command.exec(); // returns only on failure
     complain(format_args!("it stays there: {error}"));
 }
 
@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(parsed(text, Some(TOKEN)), with_token);
             assert_eq!(parsed(text, None), None);
         }
-        // One in the address is not asked for elsewhere; below another path it may be, too.
+        // A token in the address is used without asking elsewhere; below another path it may be asked for, too.
         assert_eq!(parsed(&format!("http://127.0.0.1:7118/{TOKEN}/"), Some("other")), with_token);
         assert_eq!(parsed("http://gate/rack", Some(TOKEN)), at("gate", &format!("/rack/{TOKEN}/")));
         for wrong in ["https://a/b/", "http:///x/", "http://a/b\r\nX: y/", "127.0.0.1:7118", ""] {

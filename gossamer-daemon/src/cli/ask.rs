@@ -1,5 +1,5 @@
-//! `gossamer-launch ps`, `kill`, `status`, `check`, `logs` and `keygen`: what the daemons are asked, and how their
-//! answers are shown. With `--json` each prints one JSON object on one line.
+//! `gossamer-launch ps`, `kill`, `status`, `check`, `logs` and `keygen`: requests to the daemons, and the display of
+//! their answers. With `--json` each prints one JSON object on one line.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use crate::rack::plan::{choose, owner};
 use crate::signals;
 use crate::wire::{Hello, HostStatus, ProgramId, Reply, Request};
 
-/// Exit status where not all is well: a host that does not answer, a program that is not there.
+/// Exit status for trouble: a host that does not answer, a program that does not exist.
 const NOT_WELL: u8 = 1;
 
 #[derive(Debug, Args)]
@@ -44,8 +44,7 @@ pub(super) struct Kill {
     #[command(flatten)]
     ask: Ask,
 
-    /// Send this signal to all its machines instead of ending it: what it does is the program's choice (TERM, SIGUSR1,
-    /// 10)
+    /// Send this signal to all its machines instead of ending it; the program decides how to react (TERM, SIGUSR1, 10)
     #[arg(long, short = 's', value_name = "NAME", value_parser = signals::parse)]
     signal: Option<Signal>,
 
@@ -58,15 +57,15 @@ pub(super) struct Logs {
     #[command(flatten)]
     ask: Ask,
 
-    /// How many lines of each host
+    /// Lines from each host
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     lines: u32,
 
-    /// What the program has written instead, as far as its hosts have kept it: the last 256 KiB on each
+    /// Show the program's output instead, as far as its hosts have kept it: the last 256 KiB on each
     #[arg(long, short, requires = "program", conflicts_with_all = ["json", "lines"])]
     output: bool,
 
-    /// With --output: go on with what it writes, until it ends
+    /// With --output: follow the output until the program ends
     #[arg(long, short, requires = "output")]
     follow: bool,
 
@@ -81,7 +80,7 @@ pub(super) struct Keygen {
 }
 
 impl Ask {
-    /// The rack, and what its hosts answer.
+    /// The rack, and the answers of its hosts.
     fn all(&self, request: &Request) -> Result<(RackConfig, Vec<Answer>), ExitCode> {
         let (rack, key, hosts) = self.whom()?;
         let answers = ask(&rack, &hosts, &key, request);
@@ -100,7 +99,7 @@ impl Ask {
         Ok((rack, key, hosts))
     }
 
-    /// Asks for the status, and has it shown by `ps`, `status` or `check`.
+    /// Asks for the status, and lets `ps`, `status` or `check` print it.
     pub(super) fn show(&self, how: fn(&Self, &RackConfig, &[Status]) -> io::Result<ExitCode>) -> io::Result<ExitCode> {
         match self.all(&Request::Status) {
             Ok((rack, answers)) => how(self, &rack, &answers.into_iter().map(Status::of).collect::<Vec<_>>()),
@@ -207,7 +206,7 @@ impl Kill {
         };
         let reached = |answer: &&Answer| matches!(answer.outcome, Ok((_, Reply::Killed(true))));
         let hosts: Vec<&str> = answers.iter().filter(reached).map(|answer| answer.host.as_str()).collect();
-        // A host that gives no answer may still run the program: that is no success, though others have ended it.
+        // A host that gives no answer may still run the program: no success, though others have ended it.
         let unanswered = |answer: &&Answer| !matches!(answer.outcome, Ok((_, Reply::Killed(_))));
         let silent: Vec<&str> = answers.iter().filter(unanswered).map(|answer| answer.host.as_str()).collect();
         if self.ask.json {
@@ -294,7 +293,7 @@ fn next_steps(file: &Path) -> String {
     )
 }
 
-/// A host, and how it is.
+/// A host and its state.
 pub(super) struct Status {
     name: String,
     address: String,
@@ -371,7 +370,7 @@ impl Status {
     }
 }
 
-/// Room for the names of hosts, and for space after the longest.
+/// Width of the column of host names, with a space after the longest.
 fn column(statuses: &[Status]) -> usize {
     statuses.iter().map(|status| status.name.len() + 1).max().unwrap_or(0).max(12)
 }

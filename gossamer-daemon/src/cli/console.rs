@@ -1,5 +1,5 @@
-//! What the command lines print. A line that cannot be written is an error: it is told on standard error, and the
-//! status is not 0. Where nobody reads any more (`| head`), it is not told: the status says it, as that of `cat` does.
+//! Output of the command lines. A line that cannot be written is an error: a message on standard error, and a status
+//! other than 0. A closed pipe (`| head`) gets no message, only the status, as with `cat`.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,13 +11,13 @@ use crate::outcome::{CLOSED_STATUS, FAILURE_STATUS};
 use crate::output::{Unwritten, write_all};
 use crate::wire::Stream;
 
-/// The arguments of this process, or what to exit with: after `--help` and `--version`, and where they are wrong.
+/// Arguments of this process, or the exit status after `--help`, `--version` or wrong arguments.
 pub(super) fn parse<P: Parser>(program: &str) -> Result<P, ExitCode> {
     P::try_parse().map_err(|error| {
         let written = error.print().and_then(|()| io::stdout().flush());
         match written {
             Err(trouble) if !error.use_stderr() => unwritten(program, trouble),
-            // Wrong arguments: the status tells, also where standard error cannot.
+            // Wrong arguments: the status reports them even where standard error cannot.
             _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(FAILURE_STATUS)),
         }
     })
@@ -33,36 +33,36 @@ pub(super) fn write(text: &str) -> io::Result<()> {
     Ok(write_all(rustix::stdio::stdout(), text.as_bytes())?)
 }
 
-/// Text that others have written, on one line: without what a terminal would take for an order, or what would hide or
-/// reorder what stands beside it. All that this program prints of names, paths, causes and logs goes through here; the
-/// output of programs is theirs.
+/// Makes foreign text safe to print on one line: no control sequences for the terminal, and nothing that hides or
+/// reorders its neighbours. All names, paths, causes and logs that this program prints pass through here; the output of
+/// programs does not.
 pub(super) fn plain(text: &str) -> String {
     let is_harmless = |letter: char| !letter.is_control() && !is_format(letter);
     text.chars().map(|letter| if is_harmless(letter) { letter } else { '?' }).collect()
 }
 
-/// Letters without a form of their own: separators of lines, marks of direction, joiners.
+/// Characters without a glyph: line separators, direction marks, joiners.
 fn is_format(letter: char) -> bool {
     matches!(letter, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// Whether a line for standard error could not be written.
+/// Set when a line for standard error could not be written.
 static HAS_LOST_A_LINE: AtomicBool = AtomicBool::new(false);
 
-/// Writes a line to standard error; of a message of several lines the others are indented, so that none passes for
-/// another message. Where that cannot be, the status will tell ([`status`]).
+/// Writes a message to standard error. The further lines of a message are indented, so that none passes for another
+/// message. On failure the exit status reports it ([`status`]).
 pub(super) fn complain(message: impl std::fmt::Display) {
     let message = message.to_string();
     let mut lines = message.split('\n').map(plain);
     let mut line = format!("gossamer-launch: {}\n", lines.next().unwrap_or_default());
     lines.for_each(|more| line += &format!("  {}\n", more.trim_start()));
     if write_all(rustix::stdio::stderr(), line.as_bytes()).is_err() {
-        HAS_LOST_A_LINE.store(true, Ordering::Relaxed); // a flag alone
+        HAS_LOST_A_LINE.store(true, Ordering::Relaxed); // a flag on its own
     }
 }
 
-/// What to exit with: as `done` says, but with 0 only if all was written.
+/// Exit status for `done`; 0 only if all output was written.
 pub(super) fn status(program: &str, done: io::Result<ExitCode>) -> ExitCode {
     match done {
         Err(error) => unwritten(program, error),
@@ -71,7 +71,7 @@ pub(super) fn status(program: &str, done: io::Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// The status of a command whose standard output cannot be written.
+/// Status of a command with an unwritable standard output.
 fn unwritten(program: &str, error: io::Error) -> ExitCode {
     let unwritten = Unwritten { stream: Stream::Out, error };
     if unwritten.is_closed() {

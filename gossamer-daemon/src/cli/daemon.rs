@@ -1,4 +1,4 @@
-//! The command line of `gossamer-daemon`. No work here.
+//! Command line of `gossamer-daemon`. No work here.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -24,19 +24,19 @@ struct Cli {
     #[arg(long, value_name = "FILE")]
     rack: Option<PathBuf>,
 
-    /// Which of its hosts this is [default: the one with this host's name, or else with an address of this host]
+    /// Name of this host in rack.yaml [default: the entry with this host's name, or else with an address of this host]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
 
-    /// Whom programs run as, where the daemon runs as root [default: `user` in rack.yaml]
+    /// User of the programs, where the daemon runs as root [default: `user` in rack.yaml]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 
-    /// Where programs are kept that gossamer-launch has sent [default: /var/cache/gossamer, or ~/.cache/gossamer]
+    /// Folder for programs sent by gossamer-launch [default: /var/cache/gossamer, or ~/.cache/gossamer]
     #[arg(long, value_name = "FOLDER")]
     cache: Option<PathBuf>,
 
-    /// How the log on standard error looks
+    /// Format of the log on standard error
     #[arg(long, value_enum, default_value = "text")]
     log_format: LogFormat,
 
@@ -94,7 +94,7 @@ pub fn main() -> ExitCode {
 }
 
 fn fail(what: std::fmt::Arguments<'_>) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "gossamer-daemon: {what}"); // nobody reads it: the status still tells
+    let _ = writeln!(std::io::stderr(), "gossamer-daemon: {what}"); // nobody reads it: the status still reports the error
     ExitCode::from(FAILURE_STATUS)
 }
 

@@ -1,8 +1,8 @@
-//! `run --detach`: the launcher goes on in the background, in a session of its own, and its caller ends when the
-//! program runs, with its number.
+//! `run --detach`: the launcher continues in the background, in its own session. Its caller prints the program's number
+//! and ends once the program runs.
 //!
-//! The caller starts this executable again with the same arguments, and [`VARIABLE`] to say so. What that process says
-//! on its standard output is the number. Until then the two end together, and the caller has its messages and its
+//! The caller starts this executable again with the same arguments, and [`VARIABLE`] as the mark. That process writes
+//! the number to its standard output. Until then the two end together, and the caller has the process's messages and
 //! status.
 
 use std::fs::File;
@@ -17,10 +17,10 @@ use super::console::print;
 use crate::outcome::FAILURE_STATUS;
 use crate::wire::ProgramId;
 
-/// Tells a process that it is the one in the background, and whose child it is.
+/// Marks the process in the background; its value is the process id of the caller.
 const VARIABLE: &str = "GOSSAMER_DETACHED";
 
-/// Where the number of the program is to be told.
+/// Pipe for the number of the program.
 static CALLER: Mutex<Option<File>> = Mutex::new(None);
 
 /// Whether this process is the one in the background.
@@ -28,10 +28,10 @@ pub(super) fn is_background() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }
 
-/// The caller: starts the other, and waits until the program runs.
+/// Starts the process in the background, and waits until the program runs. Called by the caller.
 ///
 /// # Errors
-/// That of standard output, or where no process can be started.
+/// A failed write to standard output, or no process can be started.
 pub(super) fn start() -> io::Result<ExitCode> {
     let mut args = std::env::args_os();
     let mut command = Command::new("/proc/self/exe"); // also where the file was replaced meanwhile
@@ -51,10 +51,10 @@ pub(super) fn start() -> io::Result<ExitCode> {
     Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILURE_STATUS)))
 }
 
-/// The one in the background, before all else: leaves the terminal, and writes nothing to the caller's standard output.
+/// Leaves the terminal, and detaches from the caller's standard output. Called first in the process in the background.
 ///
 /// # Errors
-/// When the system refuses, or the caller has gone.
+/// The system refuses, or the caller has gone.
 pub(super) fn settle() -> io::Result<()> {
     setsid()?;
     set_parent_process_death_signal(Some(Signal::TERM))?;
@@ -68,12 +68,12 @@ pub(super) fn settle() -> io::Result<()> {
     Ok(())
 }
 
-/// The program runs: from here on nobody hears this process, and it goes on alone.
+/// Tells the caller the program's number; from then on this process is silent and on its own.
 pub(super) fn tell_caller(program: ProgramId) {
     let Some(mut caller) = CALLER.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
     if let Ok(null) = File::options().write(true).open("/dev/null") {
-        let _ = rustix::stdio::dup2_stderr(null); // refused: it keeps the caller's
+        let _ = rustix::stdio::dup2_stderr(null); // on failure it keeps the caller's
     }
-    let _ = set_parent_process_death_signal(None); // refused: it ends when the caller does
+    let _ = set_parent_process_death_signal(None); // on failure it ends when the caller does
     let _ = caller.write_all(format!("{program}\n").as_bytes()); // it has been killed just now
 }

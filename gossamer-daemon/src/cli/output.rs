@@ -1,4 +1,4 @@
-//! `gossamer-launch logs --output`: what a program has written, line by line as `run` shows it.
+//! `gossamer-launch logs --output`: the output of a program, line by line as `run` shows it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use crate::rack::output::{Answer, read};
 use crate::signals;
 use crate::wire::{ProgramId, Stream, Written};
 
-/// Where lines go, and those that have begun.
+/// Destination of the lines, and the lines that have begun.
 struct Shown {
     stdout: Target,
     stderr: Target,
@@ -52,10 +52,10 @@ impl Shown {
     }
 }
 
-/// Shows it; says whether all hosts have answered and one of them knows the program.
+/// Shows the output; returns whether all hosts have answered and one of them knows the program.
 ///
 /// # Errors
-/// That of standard output.
+/// A failed write to standard output.
 pub(super) fn show(rack: &RackConfig, key: &Key, hosts: &[Host], program: ProgramId, follow: bool) -> io::Result<bool> {
     let (stdout, stderr) = Target::standard();
     let shown = Mutex::new(Shown { stdout, stderr, begun: BTreeMap::new(), failed: None });
@@ -72,7 +72,7 @@ pub(super) fn show(rack: &RackConfig, key: &Key, hosts: &[Host], program: Progra
     shown.end();
     match shown.failed {
         Some((Stream::Out, error)) => return Err(error),
-        Some((Stream::Err, _)) => return Ok(false), // there is no place to say why
+        Some((Stream::Err, _)) => return Ok(false), // standard error is gone: no place for the cause
         None => {}
     }
     for (host, told) in hosts.iter().zip(&told) {

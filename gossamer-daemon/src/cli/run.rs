@@ -46,91 +46,88 @@ pub(super) struct Run {
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_MACHINES_PER_HOST)))]
     machines_per_host: u16,
 
-    /// Workers in all machines together, at least one each; without it the program decides with --local, and the hosts
-    /// do on a rack
+    /// Workers in all machines together, at least one each. Default: with --local the program decides, on a rack the
+    /// hosts do
     #[arg(long, value_name = "T")]
     pub(super) threads: Option<u32>,
 
-    /// How bytes get from machine to machine: `auto` (shared memory between the machines of a host, else the best that
-    /// both hosts have), `shm`, `tcp` or `verbs` [default: auto, or what rack.yaml says]
+    /// Transport between machines: `auto` (shared memory between the machines of a host, else the best that both hosts
+    /// have), `shm`, `tcp` or `verbs` [default: auto, or the value in rack.yaml]
     #[arg(long, value_name = "FABRIC")]
     fabric: Option<FabricChoice>,
 
-    /// With --local: as if the machines were on H hosts, which share no memory: to try what `auto` does on a rack
+    /// With --local: act as if the machines were on H hosts without shared memory, to try `auto` as on a rack
     #[arg(long, value_name = "H", default_value_t = 1, requires = "local", value_parser = clap::value_parser!(u16).range(1..))]
     pretend_hosts: u16,
 
-    /// With --local: how many seconds the machines may take to find one another
+    /// With --local: seconds for the machines to find one another
     #[arg(long, value_name = "S", default_value_t = 30, requires = "local", value_parser = clap::value_parser!(u32).range(1..))]
     start_timeout: u32,
 
-    /// With --local: for how many seconds a machine that is reached by TCP may give no sign of life before it counts as
-    /// dead
+    /// With --local: seconds without a sign of life after which a machine that is reached by TCP counts as dead
     #[arg(long, value_name = "S", default_value_t = 3, requires = "local", value_parser = clap::value_parser!(u32).range(2..=86_400))]
     silence: u32,
 
-    /// Run what each host has at PROGRAM's path, instead of sending it where it is not the same
+    /// Run the file at PROGRAM's path on each host, instead of sending the program where it differs
     #[arg(long, conflicts_with = "local")]
     in_place: bool,
 
-    /// The working folder on each host [default: this one's path]
+    /// Working folder on each host [default: this one's path]
     #[arg(long, value_name = "FOLDER", conflicts_with = "local")]
     folder: Option<PathBuf>,
 
-    /// Set a variable for PROGRAM, or pass one on that has this name here, also one that is not passed on by itself
+    /// Set a variable for PROGRAM, or pass on the one with this name here, even one that is not passed on by default
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<OsString>,
 
-    /// Pass no variables on but those of --env
+    /// Pass on no variables but those of --env
     #[arg(long)]
     clean_env: bool,
 
-    /// End the program after so long (90s, 10m, 1h30m, 2d), as if by SIGTERM; status 124
+    /// End the program after this time (90s, 10m, 1h30m, 2d), as if by SIGTERM; status 124
     #[arg(long, value_name = "TIME", value_parser = size::parse_duration)]
     time_limit: Option<Duration>,
 
-    /// Where as many programs run as may (limits.programs), wait for room, in order; Ctrl-C leaves the queue
+    /// Wait in a queue where the limit of programs (limits.programs) is reached; Ctrl-C leaves the queue
     #[arg(long, conflicts_with = "local")]
     wait: bool,
 
-    /// Say the program's number when it runs, and leave it to itself: `ps`, `logs --output` and `kill` know it by that.
-    /// gossamer-launch goes on in the background of this host
+    /// Print the program's number once it runs, and return: `ps`, `logs --output` and `kill` take that number.
+    /// gossamer-launch continues in the background of this host
     #[arg(long, conflicts_with = "local")]
     detach: bool,
 
-    /// With --local: serve a page that shows what the program does, and print its address with the token [default
-    /// address: 127.0.0.1 and a free port; without this option $GOSSAMER_VIEW]. `gossamer-launch help view` says more
+    /// With --local: serve a page about the program, and print its address with the token [default address: 127.0.0.1
+    /// and a free port; without this option $GOSSAMER_VIEW]. See `gossamer-launch help view`
     #[arg(long, value_name = "ADDRESS", requires = "local", require_equals = true, num_args = 0..=1,
           default_missing_value = super::view::ADDRESS)]
     view: Option<String>,
 
-    /// With --view: the token is in FILE; needed where ADDRESS is not of this host alone
+    /// With --view: read the token from FILE; needed where ADDRESS is not local to this host
     #[arg(long, value_name = "FILE", requires = "view")]
     view_token: Option<PathBuf>,
 
-    /// PROGRAM is a threaded one in C or C++: its threads run on all machines, and its memory is one (`auto`), or what
-    /// it names by gsm_region_share is (`explicit`); docs/region.md says what works
+    /// PROGRAM is a threaded one in C or C++: its threads run on all machines, and share all memory (`auto`), or only
+    /// the memory that it names by gsm_region_share (`explicit`); see docs/region.md
     #[arg(long, value_name = "WAY")]
     region: Option<Way>,
 
-    /// With --region: say at the program's end which pages travelled, and name the N that were asked for most often
-    /// [default N: 10]
+    /// With --region: report at the end which pages travelled, and name the N most requested [default N: 10]
     #[arg(long, value_name = "N", requires = "region", require_equals = true, num_args = 0..=1, default_missing_value = "10",
           value_parser = clap::value_parser!(u32).range(1..=32))]
     region_stats: Option<u32>,
 
-    /// With --region: so many threads that the program creates, one after the other, start on machine 0, so many on
-    /// machine 1, and so on, then again from the start; for threads that have more to do the earlier they are created
-    /// [default: 1 on each]
+    /// With --region: number of consecutive threads of the program to start on machine 0, on machine 1, and so on, then
+    /// again from the start; for programs that give more work to threads created earlier [default: 1 on each]
     #[arg(long, value_name = "N,N,..", requires = "region", value_delimiter = ',')]
     threads_at: Vec<u32>,
 
-    /// PROGRAM has to call gossamer::main: a machine that ends before it has fails the program
+    /// PROGRAM must call gossamer::main: a machine that ends before it does so fails the program
     #[arg(long)]
     must_join: bool,
 
-    /// Which machine reads standard input. `none`: each reads an end of file, and gossamer-launch leaves its own input
-    /// to whoever reads it next, such as `while read` of a shell
+    /// Machine that reads standard input. `none`: each machine reads an end of file, and gossamer-launch leaves its own
+    /// input to the next reader, such as a shell's `while read`
     #[arg(long, value_name = "MACHINE", default_value = "0")]
     pub(super) stdin: Reader,
 
@@ -284,7 +281,7 @@ impl Run {
         }
         let found = match environment.is_inherited() {
             true => Ok(program),
-            // With this process's PATH, not with that of the machines.
+            // With the PATH of this process, not that of the machines.
             false => find_program(&program).map(PathBuf::into_os_string),
         };
         let program = match found {
@@ -294,7 +291,7 @@ impl Run {
                 return ExitCode::from(error.status().unwrap_or(FAILURE_STATUS));
             }
         };
-        // A machine does not serve it by itself: the launcher has all of them to show.
+        // The machines do not serve the view themselves: the launcher shows all of them.
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let address = self.view.clone().or_else(|| variable(view::VARIABLE)?.into_string().ok());
         let token = self.view_token.clone().or_else(|| variable(view::TOKEN_FILE_VARIABLE).map(PathBuf::from));

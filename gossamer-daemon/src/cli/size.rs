@@ -1,4 +1,4 @@
-//! Sizes and times as people read and write them.
+//! Sizes and times in readable form.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) fn seconds(count: u64) -> String {
     }
 }
 
-/// Far more than any program runs for, and still no time that a clock cannot tell.
+/// Far longer than any program runs, and still a valid time for every clock.
 const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
 
 /// `90s`, `10m`, `1h30m`, `2d`.

@@ -1,4 +1,4 @@
-//! Which program is watched: one on a rack, by its number, or one whose view is served somewhere, by its address.
+//! The watched program: one on a rack, by its number, or one with a view, by its address.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::rack::ask::ask;
 use crate::rack::look::OnRack;
 use crate::wire::{ProgramId, Reply, Request};
 
-/// How long machines may take for a dump, and to send a trace.
+/// Longest wait for machines to answer with a dump or to send a trace.
 const LIMIT: Duration = Duration::from_secs(3);
 const TRACE_LIMIT: Duration = Duration::from_secs(20);
 
@@ -27,24 +27,24 @@ pub(super) struct Target {
     #[command(flatten)]
     pub(super) ask: Ask,
 
-    /// The program, as `gossamer-launch ps` names it, or the address of its view (http://..), or `-` where that address
-    /// is on standard input [default: the one that runs]
+    /// The program, as `gossamer-launch ps` names it, or the address of its view (http://..), or `-` to read that
+    /// address from standard input [default: the running program]
     program: Option<String>,
 
-    /// The token of that address is in FILE, of mode 0600, or on standard input (`-`) [default: $GOSSAMER_VIEW_TOKEN,
-    /// or it is in the address, where others on this host may see it]
+    /// Read the token of that address from FILE, of mode 0600, or from standard input (`-`) [default:
+    /// $GOSSAMER_VIEW_TOKEN, or the token in the address, where others on this host may see it]
     #[arg(long, value_name = "FILE", requires = "program")]
     token_file: Option<PathBuf>,
 }
 
-/// A program that is watched.
+/// A watched program.
 pub(super) enum Watched {
     Rack(Box<OnRack>, Snapshots),
     Web(Address),
 }
 
 impl Target {
-    /// The program, or how to exit after the cause was told.
+    /// The program, or the exit status after the cause was printed.
     pub(super) fn find(&self) -> Result<Watched, ExitCode> {
         let wrong = |cause: &dyn Display, status: u8| {
             complain(cause);
@@ -94,7 +94,7 @@ impl Target {
 }
 
 impl Watched {
-    /// How the program is now.
+    /// Current snapshot of the program.
     pub(super) fn snapshot(&self) -> Result<Snapshot, String> {
         match self {
             Watched::Rack(source, snapshots) => {
@@ -114,7 +114,7 @@ impl Watched {
         }
     }
 
-    /// What all fibers wait for, and what is missing.
+    /// Where all fibers wait, and which parts are missing.
     pub(super) fn dump(&self) -> Result<(String, Vec<String>), String> {
         match self {
             Watched::Rack(source, _) => {
@@ -129,7 +129,7 @@ impl Watched {
         }
     }
 
-    /// A trace as Chrome's JSON, and what is missing.
+    /// A trace as Chrome's JSON, and its missing parts.
     pub(super) fn trace(&self, time: Duration) -> Result<(String, Vec<String>), String> {
         match self {
             Watched::Rack(source, _) => Ok(chrome::of_answer(&source.look(Look::Trace(time), TRACE_LIMIT))),

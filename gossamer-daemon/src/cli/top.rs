@@ -1,4 +1,4 @@
-//! `gossamer-launch top`: what the workers of a program do, each second, busiest first.
+//! `gossamer-launch top`: activity of a program's workers each second, busiest first.
 
 use comm::deadline::later;
 use std::fmt::Write as _;
@@ -22,18 +22,18 @@ pub(super) struct Top {
     #[command(flatten)]
     target: Target,
 
-    /// Show it once, over one interval, and end
+    /// Show it once, over one interval, and exit
     #[arg(long)]
     once: bool,
 
-    /// Seconds between two looks
+    /// Seconds between two samples
     #[arg(long, short = 'd', value_name = "SECONDS", default_value_t = 1.0)]
     interval: f64,
 }
 
-/// Lines where the size of the terminal is not known: all of them.
+/// Line limit where the size of the terminal is unknown: none.
 const ALL_LINES: usize = usize::MAX;
-/// A first look says nothing of what is stuck: a probe has to be under way for a second.
+/// Shortest interval for `--once`: a worker shows as stuck only once its probe has been under way for a second.
 const ONCE_MIN: Duration = Duration::from_millis(1200);
 
 impl Top {
@@ -51,7 +51,7 @@ impl Top {
                 Ok(now) => now,
                 Err(cause) => {
                     complain(cause);
-                    // A program that was there has ended.
+                    // The program was there and has ended.
                     return Ok(ExitCode::from(if before.is_some() && !self.once { 0 } else { FAILURE_STATUS }));
                 }
             };
@@ -93,7 +93,7 @@ fn show(now: &Snapshot, workers: Vec<Rates>, is_once: bool) -> io::Result<()> {
     write(&if is_screen { format!("\x1b[H\x1b[2J{text}") } else { text })
 }
 
-/// All of it, in so many lines.
+/// Renders the screen, with at most `lines` lines.
 fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
     workers.sort_by(|a, b| {
         let of =

@@ -1,4 +1,4 @@
-//! `gossamer-launch dump`, `trace` and `view`: what fibers wait for, what workers did when, and the page.
+//! `gossamer-launch dump`, `trace` and `view`: waiting fibers, worker history, and the page.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use super::console::{plain, print, write};
 use super::target::{Target, Watched};
 use crate::outcome::{FAILURE_STATUS, USAGE_STATUS};
 
-/// Where a page is served unless it is said.
+/// Default address of a page.
 pub(super) const ADDRESS: &str = "127.0.0.1:0";
 
 #[derive(Debug, Args)]
@@ -31,7 +31,7 @@ pub(super) struct Trace {
     #[command(flatten)]
     target: Target,
 
-    /// For how long
+    /// Length of the trace in seconds
     #[arg(long, short, value_name = "S", default_value_t = 1.0)]
     seconds: f64,
 
@@ -46,15 +46,15 @@ pub(super) struct View {
     #[command(flatten)]
     target: Target,
 
-    /// Serve the page there
+    /// Address to serve the page at
     #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
     at: String,
 
-    /// The token is in FILE, of mode 0600; needed where ADDRESS is not of this host alone
+    /// Read the token from FILE, of mode 0600; needed where ADDRESS is not local to this host
     #[arg(long, value_name = "FILE")]
     view_token: Option<PathBuf>,
 
-    /// Show what was recorded in FILE instead: a `sample.json` of a page on each line
+    /// Show the recording in FILE instead: one `sample.json` of a page on each line
     #[arg(long, value_name = "FILE", conflicts_with = "program")]
     recorded: Option<PathBuf>,
 }
@@ -68,7 +68,7 @@ The address that is printed holds a token: who has it may look, nobody else. Und
   trace.json?seconds=S
 Nothing there changes anything. While nobody looks, the program is neither asked nor woken. Ctrl-C ends it.";
 
-/// Tells what is missing; 0 if nothing is.
+/// Prints the missing parts; status 0 if there are none.
 fn told(troubles: &[String]) -> ExitCode {
     troubles.iter().for_each(complain);
     if troubles.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAILURE_STATUS) }
@@ -166,7 +166,7 @@ impl View {
     }
 }
 
-/// Snapshots that were recorded, one after the other; the last one stays.
+/// Recorded snapshots, served in order; the last one stays.
 struct Recorded(Mutex<Vec<Snapshot>>);
 
 impl Recorded {

@@ -1,11 +1,11 @@
-//! A set of cores, as `rack.yaml` names it: `3`, `0,2,4-7`, or a list of numbers.
+//! Set of cores, as `rack.yaml` names it: `3`, `0,2,4-7`, or a list of numbers.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Numbers above this are no cores: the system's own sets end there.
+/// Highest core number: the system's own sets end there.
 const MAX_CORE: usize = 1023;
 
-/// Cores of a host, rising, without doubles; never empty.
+/// Cores of a host, in rising order, without duplicates; never empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Cores(Vec<usize>);
 

@@ -1,8 +1,7 @@
-//! Which `rack.yaml` is taken, and whether it may be.
+//! Search for `rack.yaml`, and the check of its owner.
 //!
-//! A file that was named is taken as it is. One that was found by itself has to be the user's own, or root's: otherwise
-//! whoever has written it would choose where the programs of those who happen to pass by are sent, with their
-//! environment, and by which key.
+//! A named file is taken as it is. A file that was found by search has to belong to the user or to root: otherwise its
+//! author could redirect the programs of passers-by, with their environment, to hosts and a key of his choice.
 
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -13,16 +12,16 @@ use comm::secure::Key;
 
 use super::{ConfigError, RackConfig};
 
-/// Longer files are refused before they are parsed.
+/// Longest file; longer ones are refused before they are parsed.
 pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
 
 impl RackConfig {
-    /// Reads the file named by `asked`, or by `GOSSAMER_RACK`, or the first of `./rack.yaml`,
-    /// `~/.config/gossamer/rack.yaml` and `/etc/gossamer/rack.yaml` that is there.
+    /// Reads the file named by `asked`, or by `GOSSAMER_RACK`, or the first existing one of `./rack.yaml`,
+    /// `~/.config/gossamer/rack.yaml` and `/etc/gossamer/rack.yaml`.
     ///
     /// # Errors
-    /// When there is none, or it is not valid, or it was not named and is not this user's nor root's, or others may
-    /// write it.
+    /// When there is none, or it is not valid, or it was not named and neither this user nor root owns it, or others
+    /// may write it.
     pub fn find(asked: Option<&Path>) -> Result<RackConfig, ConfigError> {
         let named = asked.map(Path::to_owned).or_else(|| std::env::var_os("GOSSAMER_RACK").map(PathBuf::from));
         if let Some(path) = named {
@@ -55,20 +54,20 @@ impl RackConfig {
         let invalid = |what| ConfigError::Invalid { path: path.to_owned(), place: String::new(), what };
         let mut text = String::new();
         let file = File::open(path).map_err(failed)?;
-        // What was opened is looked at, not what the name may mean by now.
+        // Checks the open file: the name may mean another one by now.
         check(&file.metadata().map_err(failed)?).map_err(|trouble| {
             let shown = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
             let cure = format!("if it is the rack that you mean, say so: --rack {}", shown.display());
             invalid(format!("{trouble}, and nobody has named it: {cure}; else name yours, or go to another folder"))
         })?;
-        // What is read counts, not what the system says of it: of a pipe that is nothing.
+        // Counts the bytes read, not the length from the system: for a pipe that is 0.
         if file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(failed)? as u64 > MAX_FILE_BYTES {
             return Err(invalid(format!("it is too long for a rack.yaml: more than {MAX_FILE_BYTES} bytes")));
         }
         RackConfig::parse(&text, path)
     }
 
-    /// Reads the rack's key, to launch with it. Where the file that names it was found by itself, the key has to be
+    /// Reads the rack's key, to launch with it. Where the file that names it was found by search, the key has to be
     /// this user's.
     ///
     /// # Errors
@@ -83,13 +82,13 @@ impl RackConfig {
     }
 }
 
-/// Whether a file may be followed that nobody has named; why not, in words.
+/// Checks that a file found by search may be used; the error says in words why not.
 fn is_own(file: &Metadata) -> Result<(), String> {
     let own = rustix::process::geteuid().as_raw();
     if ![own, 0].contains(&file.uid()) {
         return Err(format!("it belongs to {}, not to {}, who runs this", name_of(file.uid()), name_of(own)));
     }
-    // Of those who are not root many have a group of their own.
+    // Many users other than root have a group of their own.
     let (others, who) = if own == 0 { (0o022, "its group or others") } else { (0o002, "others") };
     if file.is_file() && file.mode() & others != 0 {
         return Err(format!("{who} may write it (`chmod go-w` it)"));

@@ -1,4 +1,4 @@
-//! What `rack.yaml` may say, and what is answered where it says something else.
+//! Valid contents of `rack.yaml`, and the errors for invalid ones.
 
 use super::*;
 
@@ -23,10 +23,10 @@ fn the_example_at_the_root_is_valid() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rack.yaml");
     let config = RackConfig::read(&path).unwrap();
     let names: Vec<_> = config.hosts.iter().map(|host| host.name.as_str()).collect();
-    // Nobody's: whoever is in a copy of these sources and has no rack must not reach a host by them.
+    // Names that no host has: a copy of these sources must reach no host by them.
     assert_eq!(names, ["alpha.example", "beta.example"]);
     assert!(config.hosts.iter().all(|host| host.address.starts_with("192.0.2.")));
-    // It says of itself that it shows the defaults.
+    // The file claims to show the defaults.
     assert_eq!((config.limits, config.timeouts, config.port), (Limits::default(), Timeouts::default(), DEFAULT_PORT));
     assert_eq!(config.hosts[0].cores.as_ref().unwrap().numbers(), (2..=15).collect::<Vec<_>>());
     assert_eq!(config.hosts[0].rdma.as_ref().unwrap().mtu_bytes, Some(4096));
@@ -81,7 +81,7 @@ fn wrong_values_are_named_with_their_place() {
     for cores in ["7-2", "x", "''", "[]", "5000", "-1"] {
         refused(&SMALL.replace("10.0.0.1}", &format!("10.0.0.1, cores: {cores}}}")), &[":3", "cores"]);
     }
-    // As docs/rdma.md has it.
+    // As in docs/rdma.md.
     let mtu = "host a: rdma.mtu_bytes is 256, 512, 1024, 2048 or 4096, not 1500";
     refused(&SMALL.replace("10.0.0.1}", "10.0.0.1, rdma: {mtu_bytes: 1500}}"), &[mtu]);
     assert!(include_str!("../../../docs/rdma.md").contains(&format!("`{mtu}`")));
@@ -124,7 +124,7 @@ fn files_that_say_the_same_have_the_same_fingerprint() {
     assert_ne!(a.fingerprint(), c.fingerprint());
 }
 
-/// As Debian's `/etc/hosts` has it for a host's own name: the daemon would listen where nobody else reaches it.
+/// Debian's `/etc/hosts` maps a host's own name to the loopback network: the daemon would be unreachable for others.
 #[test]
 fn addresses_that_no_other_host_reaches_are_told() {
     let rack = |addresses: &[&str]| {

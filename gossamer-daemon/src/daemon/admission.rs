@@ -1,7 +1,7 @@
-//! Which connections a daemon keeps: those that are not authenticated yet, and those that are.
+//! Open connections of a daemon: the unauthenticated and the authenticated ones.
 //!
-//! The first are few; which of them is evicted for a new one is [`Unauthenticated`]'s rule. The others are counted by
-//! themselves.
+//! Unauthenticated connections are few; [`Unauthenticated`] picks the one to evict for a new one. Authenticated
+//! connections have a count of their own.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use comm::secure::Unauthenticated;
 
-/// All of them.
+/// All open connections.
 #[derive(Default)]
 pub struct Admission {
     state: Mutex<AdmissionState>,
@@ -18,10 +18,10 @@ pub struct Admission {
 #[derive(Default)]
 struct AdmissionState {
     unauthenticated: Unauthenticated,
-    /// Their connections, by number.
+    /// The unauthenticated connections, by number.
     streams: HashMap<u64, TcpStream>,
     next: u64,
-    /// How many are authenticated.
+    /// Number of authenticated connections.
     authenticated: usize,
 }
 
@@ -31,7 +31,7 @@ pub struct Admitted {
     counts: Counts,
 }
 
-/// As what a connection counts.
+/// Quota that a connection uses.
 enum Counts {
     Unauthenticated(u64),
     Authenticated,
@@ -43,7 +43,7 @@ impl Admission {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets one in; says whose connection was evicted for it, if there are more than `most` of them.
+    /// Admits a connection; returns the address of the one evicted for it, if there are more than `most`.
     ///
     /// # Errors
     /// When the process has no file descriptors left.
@@ -79,8 +79,8 @@ impl AdmissionState {
 }
 
 impl Admitted {
-    /// Accepts the connection: its other side has shown the key. False when it was evicted meanwhile, or there are
-    /// `most` others.
+    /// Accepts the connection as authenticated: its peer has shown the key. False when it was evicted meanwhile, or
+    /// there are `most` others.
     #[must_use]
     pub fn accept(&mut self, most: usize) -> bool {
         let mut state = self.admission.state();

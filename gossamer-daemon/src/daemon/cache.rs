@@ -1,9 +1,8 @@
-//! Programs by their content: found at their path, in the cache, or taken from the launcher.
+//! Programs by their content: found at their path, in the cache, or received from the launcher.
 //!
-//! Invariants: what [`Cache::find`] or [`Incoming::finish`] returns for a hash had that hash a moment ago, and lies
-//! where nobody but this process's user (and root) can put something else until it is executed. What is kept and what
-//! is coming in have no more bytes together than the limit: room is reserved before the first byte of a program is
-//! taken.
+//! Invariants: a file that [`Cache::find`] or [`Incoming::finish`] returns for a hash had that hash a moment ago, and
+//! only this process's user (and root) can replace it before it is executed. Kept and incoming programs together stay
+//! within the limit: room is reserved before the first byte of a program is taken.
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read, Write};
@@ -21,14 +20,14 @@ mod trial;
 
 use trial::explain;
 
-/// How the name of a program on its way in begins.
+/// Prefix of an incoming program's file name.
 const INCOMING: &str = ".incoming-";
-/// One that was not written to for so long was left behind by a daemon that was killed.
+/// Age since the last write after which an incoming file counts as left behind by a killed daemon.
 const LEFT_BEHIND: Duration = Duration::from_secs(3600);
-/// How often a program is given its name: its folder may be tidied away in between.
+/// Attempts to rename a program into place: its folder may be tidied away in between.
 const NAMINGS: usize = 10;
 
-/// The carried programs of a host: `FOLDER/HASH/NAME`.
+/// Received programs of a host: `FOLDER/HASH/NAME`.
 #[derive(Debug)]
 pub struct Cache {
     folder: PathBuf,
@@ -36,10 +35,10 @@ pub struct Cache {
     arrivals: Arc<Arrivals>,
 }
 
-/// The programs that are coming in.
+/// Incoming programs.
 #[derive(Debug, Default)]
 struct Arrivals {
-    list: Mutex<Vec<(PathBuf, u64)>>, // where each will lie, and how many bytes it has
+    list: Mutex<Vec<(PathBuf, u64)>>, // the place of each, and its length in bytes
     changed: Condvar,
 }
 
@@ -49,13 +48,13 @@ impl Arrivals {
     }
 }
 
-/// Whether a program may begin to come in: it is not coming yet, and fits beside those that are.
+/// Whether a program may start to come in: nobody sends the same, and it fits beside the incoming ones.
 fn is_room_for(list: &[(PathBuf, u64)], place: &Path, bytes: u64, most: u64) -> bool {
     let coming: u64 = list.iter().map(|(_, bytes)| bytes).sum();
     coming.saturating_add(bytes) <= most && list.iter().all(|(other, _)| other != place)
 }
 
-/// Room for a program; it ends when the program is kept, or is not.
+/// Room reserved for a program; released on drop, whether the program was kept or not.
 struct Room {
     arrivals: Arc<Arrivals>,
     place: PathBuf,
@@ -68,15 +67,15 @@ impl Drop for Room {
     }
 }
 
-/// What [`Cache::take`] gives.
+/// Result of [`Cache::take`].
 pub enum Taken {
-    /// It is to be sent.
+    /// The launcher is to send it.
     Incoming(Box<Incoming>),
     /// Another launcher has sent it meanwhile.
     Kept(PathBuf),
 }
 
-/// BLAKE3 of a file, and its length.
+/// Returns the BLAKE3 hash of a file, and its length.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -87,26 +86,26 @@ pub fn hash_file(path: &Path) -> io::Result<Binary> {
 }
 
 fn is(path: &Path, binary: &Binary) -> bool {
-    // The length first: reading costs.
+    // The length first: reading the file is expensive.
     let same_length = fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() == binary.bytes);
     same_length && hash_file(path).is_ok_and(|found| found == *binary)
 }
 
-/// Whether only this user (or, for what root owns, root) can change it; in a sticky folder others cannot touch what is
-/// ours.
+/// Whether only this user (or, for a file of root's, root) can change it; in a sticky folder other users cannot touch
+/// our files.
 fn is_safe(found: &Metadata) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let is_open = found.mode() & 0o022 != 0 && !(found.is_dir() && found.mode() & 0o1000 != 0);
     (found.uid() == own || found.uid() == 0) && !is_open && !found.is_symlink()
 }
 
-/// Whether nobody else can put another file there between a look at it and its execution.
+/// Whether nobody else can replace the file between a check and its execution.
 fn is_out_of_reach(path: &Path) -> bool {
     path.is_absolute() && path.ancestors().all(|part| fs::symlink_metadata(part).is_ok_and(|found| is_safe(&found)))
 }
 
-/// Makes a folder from which others may execute, whatever the umask is; one that is there stays as it is. It gets its
-/// name when others may already use it, for the daemon may be killed in between.
+/// Makes a folder that others may execute from, whatever the umask is; an existing one stays as it is. The folder gets
+/// its mode before its name, for the daemon may be killed in between.
 fn make_folder(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
@@ -116,11 +115,11 @@ fn make_folder(path: &Path) -> io::Result<()> {
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    let _ = fs::remove_dir(&new); // of a daemon that was killed
+    let _ = fs::remove_dir(&new); // left by a daemon that was killed
     DirBuilder::new().mode(0o700).create(&new)?;
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let made = rustix::fs::open(&new, flags, Mode::empty())
-        // By its descriptor: by its name something else could be meant by now.
+        // By its descriptor: the name could mean something else by now.
         .and_then(|folder| rustix::fs::fchmod(folder, Mode::from_raw_mode(0o755)))
         .map_err(io::Error::from)
         .and_then(|()| fs::rename(&new, path));
@@ -132,25 +131,25 @@ fn make_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Cache {
-    /// The cache in a folder, which is made when it is needed.
+    /// A cache in this folder, which is made on first use.
     #[must_use]
     pub fn new(folder: PathBuf, limit_bytes: u64) -> Cache {
         Cache { folder, limit_bytes, arrivals: Arc::default() }
     }
 
-    /// A file with this content: the program's own path, where no other user can change it, or a carried one.
+    /// Finds a file with this content: the program's own path, where no other user can change it, or a received one.
     #[must_use]
     pub fn find(&self, path: &Path, binary: &Binary) -> Option<PathBuf> {
         if is_out_of_reach(path) && is(path, binary) { Some(path.to_owned()) } else { self.find_kept(path, binary) }
     }
 
-    /// A carried file with this content.
+    /// Finds a received file with this content.
     #[must_use]
     pub fn find_kept(&self, path: &Path, binary: &Binary) -> Option<PathBuf> {
         let kept = self.place(path, binary);
         let found = self.check_folder().is_ok() && is(&kept, binary);
         if found && let Ok(file) = File::open(&kept) {
-            let _ = file.set_modified(SystemTime::now()); // in use: the last to go
+            let _ = file.set_modified(SystemTime::now()); // in use: the last to be evicted
         }
         found.then_some(kept)
     }
@@ -160,11 +159,11 @@ impl Cache {
         self.folder.join(blake3::Hash::from_bytes(binary.hash).to_hex().as_str()).join(name)
     }
 
-    /// Starts taking a program. Waits while another launcher sends the same, and while those that are coming in leave
-    /// no room for it.
+    /// Starts to take a program. Waits while another launcher sends the same, and while the incoming ones leave no room
+    /// for it.
     ///
     /// # Errors
-    /// When the folder cannot be written, or the program is longer than all that may be kept.
+    /// When the folder cannot be written, or the program is longer than the whole limit.
     pub fn take(&self, path: &Path, binary: Binary) -> io::Result<Taken> {
         make_folder(&self.folder).map_err(|error| explain(error, &self.folder))?;
         self.check_folder()?;
@@ -175,7 +174,7 @@ impl Cache {
         let (mut list, mut is_looked_for) = (self.arrivals.list(), true);
         loop {
             if is_looked_for && place.exists() && list.iter().all(|(other, _)| *other != place) {
-                drop(list); // to read a program takes long
+                drop(list); // reading a program takes long
                 if let Some(kept) = self.find_kept(path, &binary) {
                     return Ok(Taken::Kept(kept));
                 }
@@ -197,7 +196,7 @@ impl Cache {
         Ok(Taken::Incoming(Box::new(Incoming { file, room, binary, taken_bytes: 0, hasher })))
     }
 
-    /// The folder has to be this user's alone: its name may be known, and lie where others may write.
+    /// Checks that the folder is this user's alone: its name may be known, and lie where others may write.
     fn check_folder(&self) -> io::Result<()> {
         let found = fs::symlink_metadata(&self.folder)?;
         let is_own = found.uid() == rustix::process::geteuid().as_raw();
@@ -211,13 +210,13 @@ impl Cache {
         )))
     }
 
-    /// How many bytes are kept.
+    /// Bytes of kept programs.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.kept().iter().map(|kept| kept.1).sum()
     }
 
-    /// What is kept: since when unused, how long, where.
+    /// Kept programs: the time of last use, length and path of each.
     fn kept(&self) -> Vec<(SystemTime, u64, PathBuf)> {
         let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
         let files = entries(&self.folder).flat_map(|folder| entries(&folder.path()));
@@ -228,7 +227,7 @@ impl Cache {
         known.collect()
     }
 
-    /// Removes what daemons that were killed have left half written, and folders without a program.
+    /// Removes half-written files of killed daemons, and folders without a program.
     fn tidy(&self) {
         for file in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
             if file.file_type().is_ok_and(|kind| kind.is_dir()) && is_hash(&file.file_name()) {
@@ -254,7 +253,7 @@ impl Cache {
             // A program that runs from there keeps its content until it ends.
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {} // gone: another program that comes in at the same time made room too
+                _ => {} // gone: another incoming program made room too
             }
             let _ = path.parent().map(fs::remove_dir); // stays if another name is in it
             used -= length;
@@ -263,7 +262,7 @@ impl Cache {
     }
 }
 
-/// A program on its way in.
+/// An incoming program.
 pub struct Incoming {
     file: tempfile::NamedTempFile,
     room: Room,
@@ -273,10 +272,10 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Takes the next piece; true when it is all there.
+    /// Takes the next piece; true when the program is complete.
     ///
     /// # Errors
-    /// When there is more than was said, or it cannot be written.
+    /// When there are more bytes than announced, or they cannot be written.
     pub fn push(&mut self, piece: &[u8]) -> io::Result<bool> {
         self.taken_bytes += piece.len() as u64;
         if self.taken_bytes > self.binary.bytes {
@@ -288,11 +287,11 @@ impl Incoming {
         Ok(self.taken_bytes == self.binary.bytes)
     }
 
-    /// Checks the content and keeps it. The caller lets no other process start meanwhile: one that inherits the open
-    /// file, even for a moment, would make it impossible to execute.
+    /// Checks the content and keeps the program. The caller lets no other process start meanwhile: one that inherits
+    /// the open file, even for a moment, would make it impossible to execute.
     ///
     /// # Errors
-    /// When it is not what was said, or cannot be kept.
+    /// When the content is not the announced one, or cannot be kept.
     pub fn finish(self) -> io::Result<PathBuf> {
         if *self.hasher.finalize().as_bytes() != self.binary.hash {
             return Err(io::Error::other("what the launcher sent is not what it said: its hash differs"));
@@ -301,7 +300,7 @@ impl Incoming {
         let mut path = self.file.into_temp_path(); // closes the file
         let place = &self.room.place;
         let folder = place.parent().unwrap_or(place);
-        let mut list = self.room.arrivals.list(); // held: it counts as coming or as kept, never as both
+        let mut list = self.room.arrivals.list(); // held: it counts as incoming or as kept, never as both
         for left in (0..NAMINGS).rev() {
             make_folder(folder)?;
             path = match path.persist(place) {
@@ -324,10 +323,10 @@ fn is_hash(name: &std::ffi::OsStr) -> bool {
     name.len() == 2 * blake3::OUT_LEN && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Whether a file looks as if it could be executed: for an error before anything is started.
+/// Whether a file looks executable: for an error before anything is started.
 ///
 /// # Errors
-/// In words, when it cannot.
+/// A text, when it does not.
 pub fn check_executable(path: &Path) -> Result<(), String> {
     let data = fs::metadata(path).map_err(|error| format!("{}: {error}", path.display()))?;
     if !data.is_file() || data.permissions().mode() & 0o111 == 0 {
@@ -336,13 +335,13 @@ pub fn check_executable(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A path from bytes.
+/// Path from bytes.
 #[must_use]
 pub fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// Reads the next piece of a program that is sent.
+/// Reads the next piece of a program that is being sent.
 ///
 /// # Errors
 /// When it cannot be read.

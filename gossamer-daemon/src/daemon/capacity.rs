@@ -1,8 +1,8 @@
-//! Whether this host lets the daemon start threads and processes, and what to do where it does not: for
-//! `gossamer-launch check`.
+//! Whether this host lets the daemon start threads and processes, and the cure where it does not: for `gossamer-launch
+//! check`.
 //!
-//! A connection takes a thread. For when there are none left, one is there from the start ([`Reserve`]): it answers
-//! what can be answered at once, and says why the rest is refused.
+//! A connection takes a thread. One thread is there from the start ([`Reserve`]), for when there are none left: it
+//! answers the quick requests, and refuses the rest with the reason.
 
 use std::fs;
 use std::io;
@@ -13,25 +13,25 @@ use std::sync::mpsc::{self, SyncSender, TrySendError};
 use super::admission::Admitted;
 use super::{Daemon, STACK_BYTES, connection};
 
-/// Enough for a thread that does nothing.
+/// Enough for an idle thread.
 const PROBE_STACK_BYTES: usize = 64 << 10;
 /// Connections that may wait for the thread.
 const WAITING: usize = 4;
 
-/// A connection that no thread could be started for.
+/// A connection without a thread.
 pub struct Turned {
     pub tcp: TcpStream,
     pub admitted: Admitted,
     pub peer: SocketAddr,
 }
 
-/// The way to the thread that is there from the start.
+/// Queue to the thread that is there from the start.
 pub struct Reserve {
     waiting: SyncSender<Turned>,
 }
 
 impl Reserve {
-    /// The thread serves whom `of` gives, once the daemon is made.
+    /// Starts the thread; it serves the daemon from `of`, once that is made.
     ///
     /// # Errors
     /// When not even this thread can be started.
@@ -47,7 +47,7 @@ impl Reserve {
         Ok(Reserve { waiting })
     }
 
-    /// Hands a connection over; back if too many wait already.
+    /// Hands a connection over; gives it back if too many wait already.
     pub fn take(&self, turned: Turned) -> Result<(), Turned> {
         self.waiting.try_send(turned).map_err(|error| match error {
             TrySendError::Full(turned) | TrySendError::Disconnected(turned) => turned,
@@ -55,7 +55,8 @@ impl Reserve {
     }
 }
 
-/// Why this host cannot start what programs need, or soon cannot, and the cure; `None` when all is well.
+/// Why this host cannot start the threads and processes of programs, or soon cannot, and the cure; `None` when all is
+/// well.
 pub fn trouble() -> Option<String> {
     match std::thread::Builder::new().stack_size(PROBE_STACK_BYTES).spawn(|| ()) {
         Ok(probe) => {
@@ -68,7 +69,7 @@ pub fn trouble() -> Option<String> {
     }
 }
 
-/// What to say where a thread or a process cannot be started.
+/// Message for a thread or a process that cannot be started.
 pub fn in_words(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {
@@ -85,7 +86,7 @@ pub fn in_words(error: &io::Error) -> String {
 const CURE: &str = "end what has started so many (ps -eLf), or raise the limit: TasksMax= of the unit, ulimit -u, \
                     kernel.pid_max, kernel.threads-max";
 
-/// What may be the limit, as far as the system says.
+/// Limits that may be the cause, as far as the system reports them.
 fn limits() -> Vec<String> {
     let mut all = Vec::new();
     if let (Some(tasks), Some(most)) = (tasks_of_host(), number("/proc/sys/kernel/pid_max")) {
@@ -97,7 +98,7 @@ fn limits() -> Vec<String> {
     all
 }
 
-/// Processes and threads.
+/// Number of processes and threads on this host.
 fn tasks_of_host() -> Option<u64> {
     let load = fs::read_to_string("/proc/loadavg").ok()?;
     load.split(' ').nth(3)?.split('/').nth(1)?.parse().ok()

@@ -1,8 +1,8 @@
-//! A cgroup (version 2) for each program, below the daemon's own, where the host lets it have one: all that is in it
-//! can be killed in one go, however fast it forks, and has a limit of tasks.
+//! A cgroup (version 2) for each program, below the daemon's own, where the host allows it. All processes in it can be
+//! killed in one go, however fast they fork, and it has a limit of tasks.
 //!
-//! Where nothing of the sort can be had (no cgroup v2, not this user's, read-only as in many containers) programs run
-//! without: [`crate::orphans`] ends what they leave in any case.
+//! Without cgroups (no cgroup v2, not this user's, read-only as in many containers) programs run all the same:
+//! [`crate::orphans`] ends their leftover processes in any case.
 //!
 //! ```text
 //! BASE                          where the daemon was started: its unit's, with `Delegate=yes`
@@ -20,52 +20,53 @@ use rustix::process::Pid;
 
 use crate::wire::ProgramId;
 
-/// How long a cgroup may take to be empty once all in it are killed.
+/// How long a cgroup may take to be empty once its processes are killed.
 const EMPTY_LIMIT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(2);
 const PREFIX: &str = "gossamer-";
 
-/// Where programs get their cgroups.
+/// Parent of the programs' cgroups.
 pub struct Cgroups {
     base: Result<Base, String>,
 }
 
 struct Base {
     folder: PathBuf,
-    /// Where the daemon has gone.
+    /// Cgroup that the daemon has moved to.
     own: Option<PathBuf>,
     kills: bool,
     limits: bool,
 }
 
-/// That of a program. Removed on drop, when nothing is in it any more.
+/// Cgroup of a program. Removed on drop, when it is empty.
 #[derive(Debug)]
 pub struct Cgroup {
     folder: PathBuf,
 }
 
 impl Cgroups {
-    /// Finds out what this host lets this process have.
+    /// Probes the cgroup of this process.
     pub fn set_up() -> Cgroups {
         Cgroups { base: Base::find().map_err(|error| error.to_string()) }
     }
 
-    /// Whether those of programs have a limit of tasks.
+    /// Whether the programs' cgroups have a limit of tasks.
     pub fn limits_tasks(&self) -> bool {
         self.base.as_ref().is_ok_and(|base| base.limits)
     }
 
-    /// Makes one for a program, and puts its part into it, which has started nothing yet; with at most so many tasks.
+    /// Makes a cgroup for a program, with a limit of `tasks`, and puts the program's part into it, which has started
+    /// nothing yet.
     pub fn make(&self, id: ProgramId, part: Pid, tasks: u32) -> Option<Cgroup> {
         let base = self.base.as_ref().ok()?;
         let made = base.make(id, part, tasks);
         made.map_err(|error| tracing::warn!(program = %id, %error, "no cgroup, and so no limit of tasks")).ok()
     }
 
-    /// Leaves the cgroup where the daemon was started as it was. To be called at the daemon's end.
+    /// Restores the cgroup that the daemon was started in. To be called at the daemon's end.
     pub fn leave(&self) {
         let Ok(Base { folder, own: Some(own), .. }) = &self.base else { return };
-        // What does not work stays: the next daemon removes it.
+        // Leftovers stay: the next daemon removes them.
         let _ = write(folder, "cgroup.subtree_control", "-pids");
         let _ = write(folder, "cgroup.procs", "0");
         let _ = fs::remove_dir(own);
@@ -98,12 +99,12 @@ impl Base {
             base.limits = base.hand_on_pids(&own);
         }
         if base.own.is_none() {
-            let _ = fs::remove_dir(&own); // the next daemon does it
+            let _ = fs::remove_dir(&own); // on failure the next daemon does it
         }
         Ok(base)
     }
 
-    /// Has the cgroups of programs count their tasks. Where that needs the daemon out of the way, it moves to `own`.
+    /// Enables the limit of tasks in the programs' cgroups. Where the daemon is in the way of that, it moves to `own`.
     fn hand_on_pids(&mut self, own: &Path) -> bool {
         let hand_on = || write(&self.folder, "cgroup.subtree_control", "+pids").is_ok();
         if hand_on() {
@@ -116,7 +117,7 @@ impl Base {
             self.own = Some(own.to_owned());
             return true;
         }
-        let _ = write(&self.folder, "cgroup.procs", "0"); // others are there too: it stays where it was
+        let _ = write(&self.folder, "cgroup.procs", "0"); // other processes are in the way too: the daemon moves back
         false
     }
 
@@ -133,7 +134,7 @@ impl Base {
 }
 
 impl Cgroup {
-    /// Kills all that is in it, between two forks of each. They go a moment later.
+    /// Kills all processes in it; none can fork in between. They go a moment later.
     pub fn kill(&self) {
         let _ = write(&self.folder, "cgroup.kill", "1"); // before Linux 5.14: `orphans` does it
     }
@@ -143,7 +144,7 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         let start = Instant::now();
         while remove(&self.folder).is_err() && start.elapsed() < EMPTY_LIMIT {
-            std::thread::sleep(PAUSE); // what was killed is on its way out
+            std::thread::sleep(PAUSE); // the killed processes are exiting
         }
     }
 }
@@ -156,7 +157,7 @@ fn remove(folder: &Path) -> io::Result<()> {
     fs::remove_dir(folder)
 }
 
-/// Removes what daemons that were killed have left: nothing is in those, or they cannot be removed.
+/// Removes the cgroups of killed daemons: they are empty, or they cannot be removed.
 fn tidy(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -168,17 +169,17 @@ fn tidy(folder: &Path) {
 }
 
 fn write(folder: &Path, file: &str, text: &str) -> io::Result<()> {
-    // Not `fs::write`: it would make a file where there is none.
+    // Not `fs::write`: it would create a missing file.
     let mut opened = fs::OpenOptions::new().write(true).open(folder.join(file))?;
     io::Write::write_all(&mut opened, text.as_bytes())
 }
 
-/// The folder of this process' cgroup v2, from /proc/self/cgroup and /proc/self/mountinfo.
+/// Returns the folder of this process's cgroup v2, from /proc/self/cgroup and /proc/self/mountinfo.
 fn own_folder(list: &str, mounts: &str) -> Option<PathBuf> {
     let own = list.lines().find_map(|line| line.strip_prefix("0::"))?;
     let own = Path::new(own.strip_suffix(" (deleted)").unwrap_or(own));
     if own.components().any(|part| part == std::path::Component::ParentDir) {
-        return None; // outside of what is to be seen from here
+        return None; // outside of this process's cgroup namespace
     }
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;

@@ -1,5 +1,5 @@
-//! A part as a process of the daemon: started as the programs' user, watched, collected. What is said to it and by it
-//! is not here.
+//! A part as a process of the daemon: start as the programs' user, watching, collection. The messages to and from it
+//! are not here.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -23,7 +23,7 @@ use crate::wire::{FromPart, ProgramId, Sender};
 
 /// How long a part may take to end by itself once it is cut off.
 const PART_LIMIT: Duration = Duration::from_millis(500);
-/// How long it may take to go once it is killed.
+/// How long a part may take to go once it is killed.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Starts the part: this very executable, as the programs' user.
@@ -32,23 +32,23 @@ pub(super) fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
     command.arg0("gossamer-daemon").arg("part").env_clear().current_dir("/");
     command.stdin(Stdio::from(std::os::fd::OwnedFd::from(socket))).stdout(Stdio::null());
     if let Some(identity) = &daemon.run_as.identity {
-        become_user(&mut command, identity); // before what the kernel would undo at that
+        become_user(&mut command, identity); // first: the kernel resets the later settings at this
     }
-    // A part that runs sees the daemon's death at its socket, and ends its machines and what they have left in order;
-    // so one that was stopped is to run.
+    // A running part sees the daemon's death at its socket, and ends its machines and their leftovers in order; so a
+    // stopped part has to be continued.
     tie(&mut command, Signal::CONT);
     set_apart(&mut command);
     if daemon.cgroups.limits_tasks() {
-        // What counts is in a cgroup.
+        // The cgroup limits the tasks.
     } else if daemon.run_as.ids.is_some_and(|(user, _)| user != 0) {
         limit_tasks(&mut command, daemon.rack.limits.tasks);
     }
-    core_dump::restore(&mut command); // it forbids its own, and restores this for its machines
+    core_dump::restore(&mut command); // the part forbids its own, and restores this for its machines
     orphans::spawn(&mut command)
 }
 
-/// Waits until a part has something to say, or its end to tell. While it is stopped the launcher gets signs of life in
-/// its place: the signal that has stopped it for too long, if that is so.
+/// Waits until a part has a message, or has closed its socket. While the part is stopped this sends signs of life to
+/// the launcher in its place. Returns the signal that has stopped it for too long, if one has.
 pub(super) fn until_heard(
     part: Pid,
     from_part: &UnixStream,
@@ -62,7 +62,7 @@ pub(super) fn until_heard(
             Ok(0) | Err(Errno::INTR) => {}
             _ => return None,
         }
-        // What is found is left there, and the exit status is not asked for.
+        // The status stays there, and the exit status is not asked for.
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let found = waitid(WaitId::Pid(part), options).ok().flatten();
         let Some(signal) = found.and_then(|found| found.stopping_signal()) else {
@@ -72,11 +72,11 @@ pub(super) fn until_heard(
         if since.get_or_insert_with(Instant::now).elapsed() >= stop_limit {
             return Some(signal);
         }
-        let _ = sender.send_message(&FromPart::Beat); // cut off: so will be what is sent next
+        let _ = sender.send_message(&FromPart::Beat); // cut off: the next message fails too
     }
 }
 
-/// How a part ended that has let go of its socket, if it ends at all; its exit status stays there to be collected.
+/// How a part that has closed its socket ended, if it ends at all; its exit status stays there to be collected.
 pub(super) fn how_it_ended(part: Pid) -> Option<String> {
     let has_gone = {
         let process = pidfd_open(part, PidfdFlags::empty()).ok()?;
@@ -92,14 +92,14 @@ pub(super) fn how_it_ended(part: Pid) -> Option<String> {
     }
 }
 
-/// Waits for a part that was cut off, kills it if it does not go, with all of its program where that can be had; its
-/// exit status in words.
+/// Waits for a part that was cut off, and kills it if it does not go, with its whole program where that is possible.
+/// Returns its exit status in words.
 pub(super) fn collect(daemon: &Daemon, id: ProgramId, mut child: Child) -> String {
     if let Some(status) = collect_within(&mut child, PART_LIMIT) {
         return status;
     }
     daemon.programs.kill(id);
-    let _ = child.kill(); // nobody else collects it: it is still there
+    let _ = child.kill(); // nobody else collects it: its number is still its own
     collect_within(&mut child, KILL_LIMIT).unwrap_or_else(|| {
         orphans::abandon(&child);
         "it cannot be killed".to_owned()
@@ -120,7 +120,7 @@ fn collect_within(child: &mut Child, limit: Duration) -> Option<String> {
             _ if left.is_zero() => return None,
             Some(process) => {
                 let timeout = Timespec::try_from(left).ok();
-                let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref()); // interrupted: once more
+                let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref()); // interrupted: polled again
             }
             None => std::thread::sleep(left.min(Duration::from_millis(5))), // no descriptors are left
         }

@@ -1,4 +1,4 @@
-//! Connections to a daemon: who is there, and what is asked. Whatever comes in, the daemon goes on.
+//! Connections to a daemon: authentication and requests. No input stops the daemon.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use super::{Daemon, STACK_BYTES, looks, neighbours, session};
 use crate::wire::link::{self, Link};
 use crate::wire::{BEAT_MS, ProgramId, Receiver, Reply, Request, Sender, ToPart, WireError};
 
-/// Pause after an error that is not one connection's (too many open files).
+/// Pause after an error that is not of one connection (too many open files).
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long somebody who follows a program's output may read nothing of it.
+/// How long a follower of a program's output may read none of it.
 const READER_LIMIT: Duration = Duration::from_secs(600);
-/// The most lines of the log that are sent at once.
+/// Most lines of the log in an answer.
 const MAX_LINES: u32 = 2000;
-/// They are sent in one message.
+/// Most bytes of them: they go in one message.
 const MAX_LINES_BYTES: usize = 900 << 10;
 
 /// Accepts connections for as long as the process lives.
@@ -34,7 +34,7 @@ pub fn accept_all(daemon: &Arc<Daemon>, listener: &TcpListener) {
     }
 }
 
-/// Logs what strangers can bring about, not too often.
+/// Logs trouble that strangers can cause, rate limited.
 fn complain(daemon: &Daemon, what: &'static str, peer: &str, trouble: &str) {
     if let Some(held_back) = daemon.strangers.pass(Instant::now()) {
         tracing::warn!(peer, trouble, held_back, "{what}");
@@ -71,7 +71,7 @@ fn take(daemon: &Arc<Daemon>, tcp: TcpStream, peer: SocketAddr) {
     }
 }
 
-/// Serves a connection for which no thread could be started, as far as that needs none.
+/// Serves a connection for which no thread could be started, as far as one thread can.
 pub fn serve_in_need(daemon: &Arc<Daemon>, turned: Turned) {
     let Turned { tcp, admitted, peer } = turned;
     let why = capacity::trouble().unwrap_or_else(|| "this host could not start a thread just now: try again".into());
@@ -80,8 +80,8 @@ pub fn serve_in_need(daemon: &Arc<Daemon>, turned: Turned) {
     }
 }
 
-/// What the other side of a connection that came in has done. The errors' own words are for who has connected: they
-/// say what to look at over there.
+/// Error of an incoming connection in words. The errors' own texts are for the connecting side: they say where to look
+/// there.
 fn describe(error: &WireError) -> String {
     use comm::Error;
     let WireError::Secure(error) = error else { return error.to_string() };
@@ -96,7 +96,7 @@ fn describe(error: &WireError) -> String {
     .to_owned()
 }
 
-/// `need`: why what takes more than this thread is refused.
+/// `need`: the reason to refuse requests that take more than this thread.
 fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut admitted: Admitted, need: Option<String>) -> Result<(), WireError> {
     let mut link = link::accept(tcp, &daemon.key, &daemon.greeting(), daemon.rack.timeouts.connect())?;
     let (_, most) = daemon.connections();
@@ -105,7 +105,7 @@ fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut admitted: Admitted, need: Opt
         return answer(link, &Reply::Refused(format!("{most} connections are open here, and no more may: {cure}")));
     }
     let request = match link.receiver.receive_message() {
-        Err(WireError::Closed) => return Ok(()), // it has seen that this host answers
+        Err(WireError::Closed) => return Ok(()), // a peer that only checks that this host answers
         other => other?,
     };
     match (request, need) {
@@ -119,7 +119,7 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
     match request {
         Request::Run(start) => session::run(daemon, link, *start),
         Request::Neighbour => {
-            let _ = neighbours::answer(link, daemon.rack.timeouts.silence()); // how it ends is the other's to tell
+            let _ = neighbours::answer(link, daemon.rack.timeouts.silence()); // the other side reports how it ends
         }
         Request::Status => answer(link, &Reply::Status(Box::new(daemon.status())))?,
         Request::Kill { program, who } => {
@@ -154,7 +154,7 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
     Ok(())
 }
 
-/// Tells what a program has written, and with `follow` what it writes until it ends.
+/// Sends the output of a program; with `follow` continues until the program ends.
 fn tell_output(daemon: &Daemon, mut link: Link, program: ProgramId, follow: bool) -> Result<(), WireError> {
     link.set_timeout(READER_LIMIT)?;
     let wait = if follow { Duration::from_millis(BEAT_MS) } else { Duration::ZERO };
@@ -174,11 +174,11 @@ fn tell_output(daemon: &Daemon, mut link: Link, program: ProgramId, follow: bool
     }
 }
 
-/// Sends the only answer, and waits until it has arrived: to close first could destroy it.
+/// Sends the only answer, and waits until it has arrived: an early close could destroy it.
 pub(super) fn answer(mut link: Link, reply: &Reply) -> Result<(), WireError> {
     link.sender.send_message(reply)?;
     match link.receiver.receive_bytes() {
-        Ok(_) | Err(_) => Ok(()), // the other side's leave
+        Ok(_) | Err(_) => Ok(()), // the other side's close
     }
 }
 
@@ -186,7 +186,7 @@ pub(super) fn answer(mut link: Link, reply: &Reply) -> Result<(), WireError> {
 mod tests {
     use super::*;
 
-    /// Who has connected is not somebody whom the daemon wanted to reach.
+    /// An incoming connection is not a host that the daemon wanted to reach.
     #[test]
     fn words_are_of_one_who_came() {
         use comm::Error;

@@ -1,7 +1,7 @@
-//! The last output of the programs of this host, running and ended: for `gossamer-launch logs --output`.
+//! Last output of the programs of this host, running and ended: for `gossamer-launch logs --output`.
 //!
-//! Invariants: of each program at most [`KEPT_BYTES`] are kept, of those that have ended the last [`KEPT_PROGRAMS`].
-//! Pieces are numbered from 0 as they come, so that who follows misses none that is kept, and learns when one is not.
+//! Invariants: at most [`KEPT_BYTES`] are kept of each program, and only the last [`KEPT_PROGRAMS`] ended ones. Pieces
+//! are numbered from 0 as they come, so that a follower misses no kept piece, and notices each one that was dropped.
 
 use comm::deadline::deadline_after;
 use std::collections::VecDeque;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use crate::wire::{ProgramId, Written};
 
-/// What is kept of one program, in bytes; what each piece takes besides its bytes counts too.
+/// Most bytes kept of one program, with the overhead of each piece.
 const KEPT_BYTES: usize = 256 << 10;
-/// How many ended programs are remembered.
+/// Number of ended programs that are remembered.
 const KEPT_PROGRAMS: usize = 32;
-/// What a piece takes besides its bytes.
+/// Overhead of a piece.
 const PIECE_BYTES: usize = 64;
 
-/// All of it.
+/// Output of all programs.
 #[derive(Default)]
 pub struct Kept {
     programs: Mutex<VecDeque<Output>>,
@@ -28,22 +28,22 @@ struct Output {
     program: ProgramId,
     pieces: VecDeque<Written>,
     bytes: usize,
-    /// Number of the first piece that is kept.
+    /// Number of the first kept piece.
     first: u64,
     exits: Vec<(u16, i32)>,
     has_ended: bool,
 }
 
-/// What is new of a program's output.
+/// New output of a program.
 #[derive(Debug, PartialEq, Eq)]
 pub struct News {
-    /// In order.
+    /// New pieces, in order.
     pub pieces: Vec<Written>,
-    /// Whether some before them are not kept.
+    /// Whether pieces before them were dropped.
     pub is_cut: bool,
-    /// The number of the next one.
+    /// Number of the next piece.
     pub next: u64,
-    /// How its machines have exited so far, as `wait` gives it.
+    /// Exit statuses of its machines so far, as `wait` gives them.
     pub exits: Vec<(u16, i32)>,
     /// Whether nothing more will come.
     pub has_ended: bool,
@@ -54,7 +54,7 @@ impl Kept {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A program starts.
+    /// Adds a program that starts.
     pub fn begin(&self, program: ProgramId) {
         let (pieces, exits) = Default::default();
         self.programs().push_back(Output { program, pieces, bytes: 0, first: 0, exits, has_ended: false });
@@ -69,7 +69,7 @@ impl Kept {
         self.changed.notify_all();
     }
 
-    /// It has written this.
+    /// Adds output of a program.
     pub fn push(&self, program: ProgramId, written: Written) {
         self.change(program, |output| {
             output.bytes += written.bytes.len() + PIECE_BYTES;
@@ -82,12 +82,12 @@ impl Kept {
         });
     }
 
-    /// One of its machines has exited.
+    /// Notes the exit of one of its machines.
     pub fn exit(&self, program: ProgramId, machine: u16, status: i32) {
         self.change(program, |output| output.exits.push((machine, status)));
     }
 
-    /// It has ended: forgets the oldest of those that have, if there are too many.
+    /// Notes the end of a program; forgets the oldest ended ones, if there are too many.
     pub fn end(&self, program: ProgramId) {
         self.change(program, |output| output.has_ended = true);
         let mut programs = self.programs();
@@ -99,8 +99,8 @@ impl Kept {
         }
     }
 
-    /// What it has written from piece `from` on; waits up to `limit` for that, or for its end. `None` when nothing is
-    /// known of such a program.
+    /// Output from piece `from` on; waits up to `limit` for it, or for the end of the program. `None` for an unknown
+    /// program.
     pub fn after(&self, program: ProgramId, from: u64, limit: Duration) -> Option<News> {
         let end = deadline_after(limit);
         let mut programs = self.programs();
@@ -141,7 +141,7 @@ mod tests {
         kept.push(ID, piece(b"second"));
         let news = kept.after(ID, 1, Duration::ZERO).unwrap();
         assert_eq!((news.pieces, news.next), (vec![piece(b"second")], 2));
-        // Single bytes cost more than they are.
+        // The overhead of single bytes counts.
         for bytes in [1, 1000, KEPT_BYTES / 2, KEPT_BYTES * 2] {
             (0..2 * KEPT_BYTES / (bytes + PIECE_BYTES) + 2).for_each(|_| kept.push(ID, piece(&vec![b'x'; bytes])));
             let news = kept.after(ID, 0, Duration::ZERO).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn ended_programs_are_kept_for_a_while() {
         let kept = Kept::default();
-        kept.begin(ProgramId(1000)); // it runs on
+        kept.begin(ProgramId(1000)); // still running
         for number in 0..KEPT_PROGRAMS as u32 + 3 {
             kept.begin(ProgramId(number));
             kept.push(ProgramId(number), piece(b"x"));

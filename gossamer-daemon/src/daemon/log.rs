@@ -1,8 +1,8 @@
 //! The daemon's log: structured lines on standard error (which systemd's journal keeps), and the last of them in
 //! memory, for `gossamer-launch logs`.
 //!
-//! A thread of its own writes to standard error, from a queue: if nobody reads that, lines are lost, and counted, but
-//! no thread of the daemon waits.
+//! A thread of its own writes to standard error, from a queue: without a reader lines are lost, and counted, but no
+//! thread of the daemon waits.
 
 use comm::deadline::deadline_after;
 use std::collections::VecDeque;
@@ -14,17 +14,17 @@ use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that are kept.
+/// Number of lines that are kept.
 const KEPT_LINES: usize = 2000;
-/// Of a longer line the rest is not kept.
+/// Most bytes kept of one line.
 const KEPT_BYTES: usize = 2000;
 
-/// How the log looks.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// Lines to read.
+    /// Text lines.
     Text,
-    /// An object a line.
+    /// One JSON object a line.
     Json,
 }
 
@@ -32,14 +32,14 @@ pub enum LogFormat {
 const QUEUED_LINES: usize = 1000;
 /// How long a daemon that ends waits for them.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
-/// How often it looks whether the queue has room.
+/// Interval between checks for room in the queue.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// The last lines.
+/// Last lines of the log.
 #[derive(Clone, Default)]
 pub struct LastLines(Arc<Mutex<VecDeque<String>>>);
 
-/// The way to the thread that writes.
+/// Queue to the writing thread.
 #[derive(Clone)]
 struct Queue {
     pieces: SyncSender<Piece>,
@@ -48,7 +48,7 @@ struct Queue {
 
 enum Piece {
     Line(Vec<u8>),
-    /// All before it is written: drop this.
+    /// Dropped once everything before it is written.
     Flush(#[expect(dead_code, reason = "that it is dropped is what counts")] SyncSender<()>),
 }
 
@@ -63,11 +63,11 @@ impl Queue {
 
     fn push(&self, line: &[u8]) {
         if self.pieces.try_send(Piece::Line(line.to_vec())).is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed); // a count alone
+            self.lost.fetch_add(1, Ordering::Relaxed); // a count on its own
         }
     }
 
-    /// Waits until all is written, or for a while.
+    /// Waits until everything is written, or for [`FLUSH_LIMIT`].
     fn flush(&self) {
         let (done, written) = mpsc::sync_channel(0);
         let end = deadline_after(FLUSH_LIMIT); // nobody reads: the daemon ends nevertheless
@@ -84,7 +84,7 @@ impl Queue {
 }
 
 fn write_all(mut target: impl Write, queued: &Receiver<Piece>, lost: &AtomicU64) {
-    let mut unwritten = (0u64, String::new()); // since the last line that was written: how many, and why
+    let mut unwritten = (0u64, String::new()); // since the last written line: number of lost ones, and why
     for piece in queued {
         let Piece::Line(line) = piece else { continue };
         if let Err(error) = target.write_all(&line) {
@@ -102,9 +102,9 @@ fn write_all(mut target: impl Write, queued: &Receiver<Piece>, lost: &AtomicU64)
     }
 }
 
-/// The log of this process. What waits to be written is written when it is dropped, if somebody reads it.
+/// The log of this process. On drop the queued lines are written, if somebody reads them.
 pub struct Log {
-    /// The last lines of it.
+    /// Last lines of this log.
     pub last: LastLines,
     queue: Queue,
 }
@@ -116,7 +116,7 @@ impl Drop for Log {
 }
 
 impl LastLines {
-    /// Starts logging for this process, of `info` and what is more urgent.
+    /// Starts the log of this process, at level `info`.
     ///
     /// # Errors
     /// When the system has no threads left.
@@ -134,7 +134,7 @@ impl LastLines {
         Ok(Log { last, queue })
     }
 
-    /// The last `most` lines that contain `text`, oldest first.
+    /// Returns the last `most` lines that contain `text`, oldest first.
     #[must_use]
     pub fn get(&self, text: &str, most: usize) -> Vec<String> {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,22 +181,23 @@ impl<'a> MakeWriter<'a> for Writer {
     }
 }
 
-/// Lets a few through each second, and says afterwards how many it held back: for what strangers can bring about.
+/// Limit on the log lines that strangers can cause: lets a few through each second, and then reports the number it held
+/// back.
 pub struct RateLimit {
-    state: Mutex<(Instant, u32, u64)>, // since when, how many, how many held back
+    state: Mutex<(Instant, u32, u64)>, // start of the second, lines in it, lines held back
 }
 
 /// Lines a second.
 const RATE: u32 = 5;
 
 impl RateLimit {
-    /// Nothing has passed yet.
+    /// A limit that nothing has passed yet.
     #[must_use]
     pub fn start() -> RateLimit {
         RateLimit { state: Mutex::new((Instant::now(), 0, 0)) }
     }
 
-    /// Whether this one may be logged, and how many before it were not.
+    /// Whether this line may be logged, and how many before it were not.
     pub fn pass(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if now.duration_since(state.0) >= Duration::from_secs(1) {

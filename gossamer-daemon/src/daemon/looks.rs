@@ -1,8 +1,8 @@
-//! Questions of who watches a program, passed on to its machines on this host, and their answers.
+//! Questions of watchers about a program, passed on to its machines on this host, and their answers.
 //!
-//! Invariants: what machines answer goes to who asked, never to the program's launcher; where nobody waits for it any
-//! more it is dropped. What waits for who asked is bounded, of each question and of all: a watcher that reads slowly,
-//! or was stopped, is told whose answers were dropped.
+//! Invariants: a machine's answer goes to the watcher that asked, never to the program's launcher; where the watcher
+//! has given up the answer is dropped. The waiting answers are bounded, for each question and for all: a watcher that
+//! reads slowly, or was stopped, learns which machines' answers were dropped.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -18,14 +18,14 @@ use super::connection::answer;
 use crate::wire::link::Link;
 use crate::wire::{BEAT_MS, ProgramId, Reply, Sender, ToPart, WireError};
 
-/// The longest that a host waits for answers, beyond what the question itself takes.
+/// Longest wait of a host for answers, beyond the time that the question itself takes.
 const LIMIT_MS_MAX: u32 = 60_000;
 
-/// The most bytes of answers that wait, to one question and to all.
+/// Most bytes of waiting answers, to one question and to all.
 const WAITING_MAX: usize = 32 << 20;
 const ALL_WAITING_MAX: usize = 64 << 20;
 
-/// The questions that wait for answers.
+/// Open questions.
 pub(super) struct Looks {
     state: Mutex<State>,
     waiting: Arc<Backlog>,
@@ -57,14 +57,14 @@ impl Looks {
         (ask, told)
     }
 
-    /// A machine of this program has answered.
+    /// Passes on the answer of a machine of this program.
     pub(super) fn deliver(&self, program: ProgramId, machine: u16, ask: u32, is_last: bool, bytes: Vec<u8>) {
         if let Some((_, tell)) = self.lock().open.get_mut(&ask).filter(|(of, _)| *of == program) {
-            tell.give(machine, is_last, bytes); // or it has just given up
+            tell.give(machine, is_last, bytes); // the watcher may have just given up
         }
     }
 
-    /// The answer of a machine was dropped on its way here.
+    /// Notes that the answer of a machine was dropped on its way here.
     pub(super) fn drop_answer(&self, program: ProgramId, machine: u16, ask: u32) {
         if let Some((_, tell)) = self.lock().open.get_mut(&ask).filter(|(of, _)| *of == program) {
             tell.drop_answer(machine); // as above
@@ -94,7 +94,7 @@ pub(super) fn serve(
         }
         while let Some(left) = waited_for.left() {
             match told.recv_timeout(left.min(Duration::from_millis(BEAT_MS))) {
-                Ok(Given { machine, part, .. }) if !machines.contains(&machine) => drop(part), // none of this host's
+                Ok(Given { machine, part, .. }) if !machines.contains(&machine) => drop(part), // not on this host
                 Ok(mut given) => {
                     let machine = given.machine;
                     match std::mem::replace(&mut given.part, Part::Dropped) {

@@ -1,9 +1,9 @@
-//! `gossamer-daemon`: one a host. It starts this host's machines of programs for whoever has the rack's key, and knows
-//! what runs here and which other hosts are up.
+//! `gossamer-daemon`: one on each host. It starts this host's machines of programs for each holder of the rack's key,
+//! and reports the programs here and the state of the other hosts.
 //!
 //! Threads: one accepts connections, each connection has one (a program's two), each other host one; one collects
-//! orphans, one is there for when no more can be started; the main one waits for signals. All they share is
-//! [`Daemon`]. Nothing that a connection does ends another's, or the daemon.
+//! orphans, one is in reserve for when no more can be started; the main one waits for signals. They share only
+//! [`Daemon`]. No connection can end another one, or the daemon.
 
 mod admission;
 pub mod cache;
@@ -51,16 +51,16 @@ const END_LIMIT: Duration = Duration::from_secs(5);
 /// Stack of a connection's thread; its messages are on the heap.
 const STACK_BYTES: usize = 512 << 10;
 
-/// Why a daemon cannot run.
+/// Reason why a daemon cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
-    /// No valid `rack.yaml`, or no place in it.
+    /// No valid `rack.yaml`, or no entry for this host.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The key file cannot be used.
     #[error(transparent)]
     Key(#[from] comm::Error),
-    /// It runs as root, and nobody has said that programs may.
+    /// It runs as root, and no user for programs was chosen.
     #[error(
         "gossamer-daemon runs as root, and it is not said whom programs run as: add `user: NAME` to rack.yaml or say \
          --user NAME (root, if you mean it)"
@@ -69,33 +69,33 @@ pub enum DaemonError {
     /// The user of the programs cannot be used.
     #[error("user {name} {trouble}: see `user` in rack.yaml, or --user")]
     User {
-        /// As it was named.
+        /// Its name as given.
         name: String,
-        /// What is wrong.
+        /// The problem.
         trouble: String,
     },
     /// It would listen where no other host reaches it.
     #[error("host {name}: {trouble}")]
     CutOff {
-        /// Which host of the rack this is.
+        /// Name of this host in the rack.
         name: String,
-        /// Why, and the cure.
+        /// The problem, and the cure.
         trouble: String,
     },
     /// It cannot listen at its address.
     #[error("cannot listen at {address}: {source}{}", listen_cure(source))]
     Listen {
-        /// Where.
+        /// The address.
         address: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The system refused something that it needs.
+    /// The system refused a call that it needs.
     #[error("cannot {task}: {source}")]
     System {
-        /// What was to be done.
+        /// The task that failed.
         task: &'static str,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -114,20 +114,20 @@ fn listen_cure(error: &io::Error) -> &'static str {
     }
 }
 
-/// What a daemon is to be.
+/// Settings of a daemon.
 #[derive(Debug)]
 pub struct Settings {
     /// The rack.
     pub rack: RackConfig,
-    /// Which of its hosts this is; `None`: found by address or name.
+    /// Name of this host in the rack; `None`: found by address or name.
     pub host: Option<String>,
-    /// Whom programs run as; `None`: as `rack.yaml` says.
+    /// User of the programs; `None`: as in `rack.yaml`.
     pub user: Option<String>,
-    /// Where carried programs are kept; `None`: the usual place.
+    /// Folder of received programs; `None`: the usual place.
     pub cache: Option<PathBuf>,
 }
 
-/// What all threads of a daemon share.
+/// State shared by all threads of a daemon.
 pub struct Daemon {
     rack: RackConfig,
     host: Host,
@@ -146,20 +146,20 @@ pub struct Daemon {
     since: Instant,
 }
 
-/// Runs a daemon until it gets a signal to end.
+/// Runs a daemon until a signal ends it.
 ///
 /// # Errors
 /// [`DaemonError`], with the cure.
 pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError> {
     core_dump::forbid().map_err(system("forbid core dumps"))?;
     let signals = Signals::catch().map_err(system("catch signals"))?;
-    // First of all: there is a thread for it, whatever happens to the host later.
+    // First of all: its thread is then there, whatever happens to the host later.
     orphans::adopt(Spare::Session).map_err(system("become a subreaper"))?;
     let Settings { rack, host, user, cache } = settings;
     let host = rack.own_host(host.as_deref())?.clone();
     let run_as = RunAs::choose(user.as_deref().or(rack.user.as_deref()))?;
     let own = rustix::process::geteuid().as_raw();
-    // Who owns the key can have programs run as that user: so it is to be that user's, or root's.
+    // The owner of the key can run programs as that user: so it has to be that user, or root.
     let programs = run_as.ids.map_or(own, |(user, _)| user);
     let key = Key::read_of(&rack.key_path(), |owner| [0, own, programs].contains(&owner))?;
     // Programs are started from there in other folders than this process's.
@@ -250,7 +250,7 @@ fn fabrics() -> Vec<(String, String)> {
 fn cache_folder() -> PathBuf {
     let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if rustix::process::geteuid().is_root() {
-        return named("CACHE_DIRECTORY").unwrap_or_else(|| "/var/cache/gossamer".into()); // the name is systemd's
+        return named("CACHE_DIRECTORY").unwrap_or_else(|| "/var/cache/gossamer".into()); // systemd's name
     }
     let home = || Some(named("HOME")?.join(".cache"));
     let base = named("CACHE_DIRECTORY").or_else(|| Some(named("XDG_CACHE_HOME").or_else(home)?.join("gossamer")));
@@ -271,15 +271,14 @@ impl Daemon {
         }
     }
 
-    /// What is wrong with this host, each with its cure.
+    /// Problems of this host, each with its cure.
     fn troubles(&self) -> Vec<String> {
         let cache = self.cache.try_out(self.run_as.ids).err();
         let cache = cache.map(|trouble| format!("programs that it lacks cannot be sent to it: {trouble}"));
         capacity::trouble().into_iter().chain(cache).collect()
     }
 
-    /// How many cores programs may use here: no more than the affinity and the CPU quota of the daemon leave, which
-    /// they inherit.
+    /// Number of cores for programs: bounded by the daemon's affinity and CPU quota, which they inherit.
     fn cores(&self) -> u16 {
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         let chosen = self.host.cores.as_ref().map_or(all, |cores| cores.numbers().len().min(all));
@@ -290,7 +289,7 @@ impl Daemon {
         greeting(&self.rack, &self.host.name, self.cores())
     }
 
-    /// How many connections may come of those who have not shown the key, and how many more of those who have.
+    /// Most unauthenticated connections, and most authenticated ones.
     fn connections(&self) -> (usize, usize) {
         let most = usize::from(self.rack.limits.connections);
         (most, most + self.rack.hosts.len())

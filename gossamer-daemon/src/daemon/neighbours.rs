@@ -1,6 +1,6 @@
-//! The daemons of the other hosts, as seen from here: a connection to each, made again when it breaks, so that
-//! `gossamer-launch status` and `check` can tell which pairs of hosts do not reach each other. Programs do not depend
-//! on it: their launcher watches their hosts itself.
+//! Connections to the daemons of the other hosts, made again when they break: so `gossamer-launch status` and `check`
+//! can report the pairs of hosts that do not reach each other. Programs do not depend on them: their launcher watches
+//! their hosts itself.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,17 +11,17 @@ use crate::config::Host;
 use crate::wire::link::{self, Link};
 use crate::wire::{BEAT_MS, Neighbour, Receiver, Reply, Request, Sender, WireError};
 
-/// Pause before a connection is tried again.
+/// Pause before the next attempt to connect.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What is wrong with each; empty: it is up.
+/// Trouble of each; empty: it is up.
 #[derive(Default)]
 pub struct Neighbours {
     trouble: Mutex<BTreeMap<String, String>>,
 }
 
 impl Neighbours {
-    /// What to tell of them.
+    /// Status of all neighbours.
     pub fn status(&self) -> Vec<Neighbour> {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let neighbour =
@@ -29,7 +29,7 @@ impl Neighbours {
         trouble.iter().map(neighbour).collect()
     }
 
-    /// Notes it; true when it is news.
+    /// Notes the trouble; true when it is news.
     fn note(&self, name: &str, trouble: String) -> bool {
         let mut all = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         match all.insert(name.to_owned(), trouble) {
@@ -39,7 +39,7 @@ impl Neighbours {
     }
 }
 
-/// Keeps in touch with a host, for as long as the process lives.
+/// Keeps a connection to a host, for as long as the process lives.
 pub fn keep(daemon: &Arc<Daemon>, host: &Host) {
     loop {
         let trouble = match link::connect(&daemon.rack, host, &daemon.key) {
@@ -53,7 +53,7 @@ pub fn keep(daemon: &Arc<Daemon>, host: &Host) {
     }
 }
 
-/// Until the connection breaks; why.
+/// Exchanges signs of life until the connection breaks; returns the cause.
 fn stay(daemon: &Daemon, host: &Host, mut link: Link) -> WireError {
     let mut talk = || -> Result<(), WireError> {
         link.set_timeout(daemon.rack.timeouts.silence())?;
@@ -77,10 +77,10 @@ fn stay(daemon: &Daemon, host: &Host, mut link: Link) -> WireError {
     }
 }
 
-/// The other end: answers each sign of life.
+/// The accepting end: answers each sign of life.
 ///
 /// # Errors
-/// When the connection breaks, which is how it ends.
+/// When the connection breaks, its only end.
 pub fn answer(mut link: Link, silence: Duration) -> Result<(), WireError> {
     link.set_timeout(silence)?;
     loop {

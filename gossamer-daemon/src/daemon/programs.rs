@@ -1,8 +1,8 @@
-//! The programs that run on this host, as its daemon knows them.
+//! Programs that run on this host, as its daemon knows them.
 //!
-//! Invariants: programs that run, and those that are only coming (their executable is on its way), are counted
-//! together, against one limit, each once: who counts holds the lock of those that come, and so does what turns one of
-//! them into one that runs. One part at a time is started ([`Programs::starting`]).
+//! Invariants: running programs and coming ones (their executable is on its way) are counted together, against one
+//! limit, each once: the lock of the coming ones is held for the count, and for the step from coming to running. One
+//! part at a time is started ([`Programs::starting`]).
 
 use comm::deadline::deadline_after;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,7 +16,7 @@ use super::cgroup::Cgroup;
 use crate::orphans;
 use crate::wire::{BEAT_MS, MachineStatus, ProgramId, ProgramStatus, Sender, ToPart, Wire};
 
-/// How long killed processes may take to go: thousands, it may be, and each needs the processor for that.
+/// How long killed processes may take to go: there may be thousands, and each needs the processor for that.
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// How long a new program waits for one that is ending; well below the silence that its launcher allows.
 const ROOM_LIMIT: Duration = Duration::from_secs(1);
@@ -25,23 +25,23 @@ const ROOM_LIMIT: Duration = Duration::from_secs(1);
 pub struct Program {
     /// Its path on the launcher's host.
     pub path: String,
-    /// Who started it.
+    /// User and host that started it.
     pub owner: String,
-    /// Since when it runs.
+    /// Time of its start.
     pub since: Instant,
-    /// Where all its processes are, if there is such a thing here.
+    /// Cgroup of its processes, if this host has them.
     pub cgroup: Option<Cgroup>,
-    /// The way to it.
+    /// Channel to its part.
     pub channel: Arc<Channel>,
     /// Its machines.
     pub machines: BTreeMap<u16, Machine>,
-    /// Why it was made to end, where the daemon did it.
+    /// The reason, where the daemon ended it.
     pub ended_by: Option<String>,
     /// Whether it is about to be gone.
     pub is_ending: bool,
 }
 
-/// The daemon's end of the socket to a part. Several write into it: one message at a time.
+/// The daemon's end of the socket to a part. Several threads write into it: one message at a time.
 pub struct Channel {
     stream: UnixStream,
     writer: Mutex<UnixStream>,
@@ -55,17 +55,17 @@ impl Channel {
         Ok(Arc::new(Channel { stream, writer }))
     }
 
-    /// To read from, to set timeouts of, and to be cut off.
+    /// The socket: to read from, to set timeouts of, and to be cut off.
     pub fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// To write into, for as long as it is held. Whoever fails cuts the channel off: half a message may be there.
+    /// Locks the socket for writing. A writer that fails cuts the channel off: half a message may be in it.
     pub fn writer(&self) -> MutexGuard<'_, UnixStream> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes a message; says whether it could.
+    /// Writes a message; false if it failed.
     pub fn send(&self, message: &[u8]) -> bool {
         let is_sent = self.writer().send_bytes(message).is_ok();
         if !is_sent {
@@ -74,7 +74,7 @@ impl Channel {
         is_sent
     }
 
-    /// Neither side hears of the other from here on.
+    /// Cuts both sides off.
     pub fn cut(&self) {
         let _ = self.stream.shutdown(Shutdown::Both); // gone already: as good
     }
@@ -83,30 +83,30 @@ impl Channel {
 /// A machine of a program on this host.
 pub struct Machine {
     pid: u32,
-    /// Bytes of its slots, by its own account; `None` until it is ready.
+    /// Bytes of its slots, as it reported them; `None` until it is ready.
     slots_bytes: Option<u64>,
 }
 
-/// All of them.
+/// All programs of this host.
 #[derive(Default)]
 pub struct Programs {
     list: Mutex<BTreeMap<ProgramId, Program>>,
     coming: Mutex<Coming>,
-    /// Waited for with `coming`: one of either has gone.
+    /// Waited for with `coming`: a running or a coming program has gone.
     freed: Condvar,
     starting: Mutex<()>,
 }
 
-/// The programs that do not run yet.
+/// Programs that do not run yet.
 #[derive(Default)]
 struct Coming {
-    /// Those that have room.
+    /// Programs with room.
     reserved: BTreeSet<ProgramId>,
-    /// Those that wait for room, in order. They come before those that do not wait.
+    /// Programs that wait for room, in order. They come before those that do not wait.
     queue: VecDeque<ProgramId>,
 }
 
-/// Room for a program that is coming; it ends when that runs, or was refused.
+/// Room for a coming program; released when the program runs, or was refused.
 pub struct Reserved<'a> {
     programs: &'a Programs,
     id: ProgramId,
@@ -123,7 +123,7 @@ impl Coming {
 }
 
 impl Reserved<'_> {
-    /// The program runs: its part was started under `starting`.
+    /// Enters the running program: its part was started under `starting`.
     pub fn enter(self, program: Program) {
         let mut coming = self.programs.coming();
         coming.reserved.remove(&self.id);
@@ -147,16 +147,16 @@ impl Programs {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// No other process of the daemon is started while this is held.
+    /// Lock that is held while a process of the daemon starts: one at a time.
     pub fn starting(&self) -> MutexGuard<'_, ()> {
         self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves room for one more. Where there is none, it waits a moment for a program that is ending: whoever started
-    /// that may have been told already that it has ended.
+    /// Reserves room for one more program. Where there is none, it waits a moment for a program that is ending: the
+    /// launcher of that one may have heard already that it has ended.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason for a refusal, in words.
     pub fn reserve(&self, id: ProgramId, most: u16) -> Result<Reserved<'_>, String> {
         let end = deadline_after(ROOM_LIMIT);
         let mut coming = self.coming();
@@ -180,12 +180,12 @@ impl Programs {
         }
     }
 
-    /// Reserves room for one more as soon as there is room for it and for all that wait before it. `tell` is called at
-    /// once where that takes time, when something changes, and each [`BEAT_MS`], with the number of those before it;
-    /// when it says false, the program leaves the queue. At most `most_waiting` wait.
+    /// Reserves room for one more program, once there is room for it and for all that wait before it. While it waits,
+    /// it calls `tell` with the number of those before it: at once, on each change, and each [`BEAT_MS`]; when that
+    /// returns false, the program leaves the queue. At most `most_waiting` wait.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason for a refusal, in words.
     pub fn reserve_in_turn(
         &self,
         id: ProgramId,
@@ -217,7 +217,7 @@ impl Programs {
                     coming = self.freed.wait_timeout(coming, left).unwrap_or_else(PoisonError::into_inner).0;
                 }
                 None => {
-                    drop(coming); // who is slow to hear holds up nobody
+                    drop(coming); // a slow launcher holds up nobody
                     let is_there = tell(u32::try_from(before).unwrap_or(u32::MAX));
                     coming = self.coming();
                     if !is_there {
@@ -231,21 +231,21 @@ impl Programs {
         }
     }
 
-    /// It is about to be gone: a new one may wait for that.
+    /// Marks a program as about to be gone: a new one may wait for that.
     pub fn set_ending(&self, id: ProgramId) {
         if let Some(program) = self.list().get_mut(&id) {
             program.is_ending = true;
         }
     }
 
-    /// A machine of it has been started.
+    /// Adds a started machine of a program.
     pub fn add_machine(&self, id: ProgramId, machine: u16, pid: u32) {
         if let Some(program) = self.list().get_mut(&id) {
             program.machines.insert(machine, Machine { pid, slots_bytes: None });
         }
     }
 
-    /// A machine of it is ready, and has said how much its slots take.
+    /// Notes the size of a ready machine's slots.
     pub fn set_slots(&self, id: ProgramId, machine: u16, bytes: u64) {
         let mut list = self.list();
         if let Some(machine) = list.get_mut(&id).and_then(|program| program.machines.get_mut(&machine)) {
@@ -263,18 +263,19 @@ impl Programs {
         true
     }
 
-    /// Tells its part on this host something. False when there is no such program, or its part is gone or hangs.
+    /// Sends a message to a program's part on this host. False when there is no such program, or its part is gone or
+    /// hangs.
     pub fn tell(&self, id: ProgramId, what: &ToPart) -> bool {
-        let channel = self.list().get(&id).map(|program| Arc::clone(&program.channel)); // and the list is free
+        let channel = self.list().get(&id).map(|program| Arc::clone(&program.channel)); // the list is free again
         channel.is_some_and(|channel| channel.send(&what.to_bytes()))
     }
 
-    /// Its machines on this host, if it runs here.
+    /// Machines of a program on this host, if it runs here.
     pub fn machines(&self, id: ProgramId) -> Option<Vec<u16>> {
         self.list().get(&id).map(|program| program.machines.keys().copied().collect())
     }
 
-    /// Ends all of them; how many there were.
+    /// Ends all programs; returns their number.
     pub fn end_all(&self, reason: &str) -> usize {
         let ids: Vec<ProgramId> = self.list().keys().copied().collect();
         ids.iter().filter(|id| self.end(**id, reason)).count()
@@ -285,14 +286,14 @@ impl Programs {
         self.list().get(&id)?.ended_by.clone()
     }
 
-    /// Kills all its processes, where they are in a cgroup.
+    /// Kills all processes of a program, where they are in a cgroup.
     pub fn kill(&self, id: ProgramId) {
         if let Some(cgroup) = self.list().get(&id).and_then(|program| program.cgroup.as_ref()) {
             cgroup.kill();
         }
     }
 
-    /// The part has gone and was collected: what it left behind is ended.
+    /// Ends the leftovers of a program after its part has gone and was collected.
     pub fn remove(&self, id: ProgramId) {
         self.kill(id);
         let left = orphans::end(END_LIMIT);
@@ -302,16 +303,16 @@ impl Programs {
             tracing::warn!(program = %id, left, "processes of the program cannot be killed");
         }
         self.list().remove(&id); // last: a daemon that is told to end waits for this
-        drop(self.coming()); // who counts has seen that, or waits by now
+        drop(self.coming()); // a counter has seen the removal, or waits by now
         self.freed.notify_all();
     }
 
-    /// How many there are.
+    /// Number of running programs.
     pub fn count(&self) -> usize {
         self.list().len()
     }
 
-    /// What to tell of them.
+    /// Status of all programs.
     pub fn status(&self) -> Vec<ProgramStatus> {
         let machine = |(number, machine): (&u16, &Machine)| {
             let Machine { pid, slots_bytes } = *machine;
@@ -329,7 +330,7 @@ impl Programs {
     }
 }
 
-/// Memory of a process in use, and how much of it is shared, in bytes; 0 where it is gone.
+/// Resident and shared memory of a process, in bytes; 0 where it is gone.
 fn memory_of(pid: u32) -> (u64, u64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| {
@@ -370,7 +371,7 @@ mod tests {
     fn who_waits_gets_room_in_turn() {
         let programs = Programs::default();
         let (told, heard) = std::sync::mpsc::channel();
-        let end = Instant::now() + Duration::from_secs(20); // where it fails, it does not wait for ever
+        let end = Instant::now() + Duration::from_secs(20); // on failure it does not wait for ever
         let hear = |wanted: &dyn Fn(&(u32, u32)) -> bool| {
             let next = || heard.recv_timeout(end.saturating_duration_since(Instant::now())).unwrap();
             std::iter::repeat_with(next).find(wanted).unwrap()
@@ -389,7 +390,7 @@ mod tests {
                         std::mem::forget(reserved) // it keeps its room
                     })
                 });
-                // One after the other: each knows its place before the next comes.
+                // One after the other: each has its place before the next comes.
                 (waiting, hear(&|(who, _)| *who == number).1)
             };
             let ((third, before_third), (fourth, before_fourth)) = (wait(3, true), wait(4, true));
@@ -409,7 +410,7 @@ mod tests {
             assert!(programs.reserve(ProgramId(8), 2).is_err());
             drop(second);
             assert_eq!(admitted(), 4);
-            // Where there is room for more than wait, the others need not; where there is not, they do not overtake.
+            // With more room than the queue needs the others need not wait; without it they do not overtake.
             assert!(programs.reserve(ProgramId(9), 3).is_err(), "the one place is the next one's");
             drop(programs.reserve(ProgramId(9), 4).unwrap());
             programs.coming().reserved.remove(&ProgramId(3));
@@ -445,7 +446,7 @@ mod tests {
         );
     }
 
-    /// While one turns from coming to running, another finds the room that is left.
+    /// While one program turns from coming to running, another finds the room that is left.
     #[test]
     fn no_program_is_counted_twice() {
         for _ in 0..500 {
@@ -480,7 +481,7 @@ mod tests {
             programs.freed.notify_all();
             assert_eq!(second.join().unwrap(), Ok(()));
         });
-        // One that was only coming, and is refused meanwhile, makes room too.
+        // A coming program that is refused makes room too.
         programs.reserve(ProgramId(3), 2).unwrap().enter(program());
         programs.set_ending(ProgramId(3));
         let coming = programs.reserve(ProgramId(4), 2).unwrap();

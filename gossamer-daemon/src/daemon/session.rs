@@ -1,9 +1,9 @@
-//! One program on this host, from its request to the moment when nothing of it is left: finds or takes the executable,
-//! starts the part, and passes messages on between it and the launcher.
+//! One program on this host, from its request to its complete end: finds or takes the executable, starts the part, and
+//! passes messages on between it and the launcher.
 //!
-//! Invariants: whatever ends first (launcher, connection, part, or the program by order) ends the rest: the part sees
-//! the end of its socket and kills its machines, or is killed soon after (`child.rs`); the launcher is told `Gone`.
-//! When the session is over, part and orphans have been collected.
+//! Invariants: the end of the launcher, the connection, the part, or the program by order, whichever comes first, ends
+//! the rest: the part sees the end of its socket and kills its machines, or is killed soon after (`child.rs`); the
+//! launcher is told `Gone`. When the session is over, part and orphans have been collected.
 
 use std::ffi::OsStr;
 use std::io;
@@ -36,7 +36,7 @@ use crate::wire::{
     WireError, Written,
 };
 
-/// The silence that a launcher may ask for.
+/// Range of the silence that a launcher may ask for.
 const SILENCE_MS: std::ops::RangeInclusive<u32> = 1000..=3_600_000;
 
 /// Runs a program's session to its end.
@@ -63,7 +63,7 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
     }
 }
 
-/// Up to the running part; an error is for the launcher.
+/// Runs the start, up to the running part; an error is for the launcher.
 fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<Channel>), String> {
     let (limits, link_limit) = (&daemon.rack.limits, daemon.rack.timeouts.connect());
     start.check_environment(limits.environment_bytes)?;
@@ -104,7 +104,7 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     if let Some(library) = library {
         load_first(&mut setup.start.env, &library)?;
     }
-    // The launcher leaves room for what this host adds, but cannot know it.
+    // The launcher leaves room for this host's additions, but cannot know their length.
     let bytes = setup.to_bytes().len();
     if bytes > MAX_MESSAGE_BYTES {
         return Err(format!(
@@ -121,7 +121,7 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     let one_at_a_time = daemon.programs.starting();
     let child = spawn(daemon, theirs)
         .map_err(|error| format!("the daemon cannot start a process: {}", capacity::in_words(&error)))?;
-    // It starts nothing before it has its setup.
+    // The part starts nothing before it has its setup.
     let tasks = limits.tasks.saturating_add(part::tasks(count));
     let cgroup = daemon.cgroups.make(id, Pid::from_child(&child), tasks);
     let (since, machines, ended_by, is_ending) = (Instant::now(), Default::default(), None, false);
@@ -136,7 +136,7 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     Ok((child, channel))
 }
 
-/// Room for the program: at once, or in its turn where its launcher waits for that.
+/// Reserves room for the program: at once, or in its turn where its launcher waits for that.
 fn room<'a>(daemon: &'a Daemon, link: &mut Link, start: &Start) -> Result<Reserved<'a>, String> {
     let Limits { programs: most, connections, .. } = daemon.rack.limits;
     if !start.wait {
@@ -149,14 +149,14 @@ fn room<'a>(daemon: &'a Daemon, link: &mut Link, start: &Start) -> Result<Reserv
     })
 }
 
-/// Whether the other side has closed the connection. What it has said meanwhile is not looked at.
+/// Whether the other side has closed the connection. Its messages stay unread.
 fn has_left(receiver: &SecureReader) -> bool {
     let mut fds = [PollFd::new(receiver.tcp(), PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&now)).is_ok() && !fds[0].revents().is_empty()
 }
 
-/// Other hosts of the program may still be taking it over; the launcher gives signs of life meanwhile.
+/// Waits for `Go`: other hosts of the program may still be taking it over; the launcher gives signs of life meanwhile.
 fn until_all_are_ready(link: &mut Link) -> Result<(), WireError> {
     link.sender.send_message(&Reply::Ready)?;
     loop {
@@ -168,7 +168,7 @@ fn until_all_are_ready(link: &mut Link) -> Result<(), WireError> {
     }
 }
 
-/// What the program gets: what the launcher sent, and what is this host's to say.
+/// Environment of the program: the launcher's variables, and those of this host.
 fn environment(daemon: &Daemon, sent: Vec<(Vec<u8>, Vec<u8>)>, id: ProgramId) -> Vec<(Vec<u8>, Vec<u8>)> {
     let user = &daemon.run_as;
     let bytes = |text: &std::ffi::OsStr| text.as_encoded_bytes().to_vec();
@@ -184,7 +184,7 @@ fn environment(daemon: &Daemon, sent: Vec<(Vec<u8>, Vec<u8>)>, id: ProgramId) ->
     all
 }
 
-/// Adds a library to what the program loads first.
+/// Adds a library to the program's preload list.
 fn load_first(env: &mut Vec<(Vec<u8>, Vec<u8>)>, library: &Path) -> Result<(), String> {
     let own = env.iter().position(|(name, _)| name == region::PRELOAD.as_bytes()).map(|at| env.remove(at).1);
     let value = region::preload(library, own.as_deref().map(OsStr::from_bytes))?;
@@ -192,10 +192,11 @@ fn load_first(env: &mut Vec<(Vec<u8>, Vec<u8>)>, library: &Path) -> Result<(), S
     Ok(())
 }
 
-/// Variables that are the host's to say, whatever the launcher sends.
+/// Variables that the host sets, whatever the launcher sends.
 pub const OWN_NAMES: [&[u8]; 5] = [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"GOSSAMER_PROGRAM"];
 
-/// Does what may take longer than the launcher waits for a silent host: it gets what is said, or else signs of life.
+/// Runs work that may take longer than the launcher waits for a silent host: the launcher gets the messages of `work`,
+/// or else signs of life.
 fn while_beating<R>(
     sender: &mut SecureWriter,
     work: impl FnOnce(&mpsc::Sender<Reply>) -> Result<R, String>,
@@ -209,7 +210,7 @@ fn while_beating<R>(
                     Err(RecvTimeoutError::Timeout) => Reply::Beat,
                     Err(RecvTimeoutError::Disconnected) => return,
                 };
-                let _ = sender.send_message(&reply); // cut off: receiving from it fails too, or what is sent next
+                let _ = sender.send_message(&reply); // cut off: receiving from it fails too, or the next message
             }
         };
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, beat);
@@ -220,7 +221,7 @@ fn while_beating<R>(
     })
 }
 
-/// Which of a program's files.
+/// Kind of a program's file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Program,
@@ -228,7 +229,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// As it is called in messages.
+    /// Its name in messages.
     fn name(self) -> &'static str {
         match self {
             Kind::Program => "the program",
@@ -245,7 +246,7 @@ impl Kind {
     }
 }
 
-/// One of its files: at its own path, in the cache, or from the launcher.
+/// Obtains one of the program's files: at its own path, from the cache, or from the launcher.
 fn obtain(
     daemon: &Daemon,
     receiver: &mut SecureReader,
@@ -259,7 +260,7 @@ fn obtain(
         return Ok(path);
     };
     let found = match daemon.run_as.ids {
-        // The daemon is root, and can tell of no path whether another user may execute what is there.
+        // The daemon is root, and cannot tell whether another user may execute the file at a path.
         Some(_) => daemon.cache.find_kept(&path, &binary),
         None => daemon.cache.find(&path, &binary),
     };
@@ -292,7 +293,7 @@ fn obtain(
     }
 }
 
-/// Passes messages on until one side has gone; why, in words.
+/// Passes messages on until one side has gone; returns the cause, in words.
 fn converse(
     daemon: &Arc<Daemon>,
     id: ProgramId,
@@ -317,7 +318,7 @@ fn converse(
     };
     channel.cut(); // the part may have gone first
     let _ = receiver.tcp().shutdown(Shutdown::Both); // so may the launcher
-    let is_done = up.is_some_and(|up| up.join().unwrap_or(false)); // its panic was told by itself
+    let is_done = up.is_some_and(|up| up.join().unwrap_or(false)); // its panic was reported by itself
     let why = if is_done { "all its machines here have gone".to_owned() } else { format!("launcher at {peer}: {why}") };
     daemon.programs.ended_by(id).unwrap_or(why)
 }
@@ -333,7 +334,7 @@ fn pass_down(receiver: &mut SecureReader, channel: &Channel, silence: Duration) 
     }
 }
 
-/// Until the launcher has taken its leave: to close first could destroy what it has not read yet.
+/// Waits until the launcher has closed: an early close could destroy unread messages.
 fn until_closed(receiver: &mut SecureReader, limit: Duration) -> String {
     let start = Instant::now();
     while start.elapsed() < limit {
@@ -344,7 +345,7 @@ fn until_closed(receiver: &mut SecureReader, limit: Duration) -> String {
     "it did not leave".to_owned()
 }
 
-/// Says at the end whether the part had said that it is done.
+/// Passes the part's messages on; returns whether the part said that it is done.
 fn pass_up(
     daemon: &Daemon,
     id: ProgramId,
@@ -354,7 +355,7 @@ fn pass_up(
     silence: Duration,
 ) -> bool {
     let mut is_done = false;
-    // A stop is seen one look late, and told one look late: all within the silence that is allowed.
+    // A stop is seen one look late, and reported one look late: all within the silence that is allowed.
     let stop_limit = silence.saturating_sub(2 * LOOK_INTERVAL);
     let mut stopped = None;
     let why = loop {
@@ -386,10 +387,10 @@ fn pass_up(
     is_done
 }
 
-/// What to do with what a part has said.
+/// Handling of a message from a part.
 #[derive(PartialEq, Eq)]
 enum Heard {
-    /// It is the launcher's.
+    /// Pass it to the launcher.
     Passed,
     /// The same, and the part says that it is done.
     Done,
@@ -397,7 +398,7 @@ enum Heard {
     Kept,
 }
 
-/// Notes for `status` and `logs` what a part says of its machines, and takes what they say to who watches them.
+/// Notes the part's news about its machines for `status` and `logs`, and passes their answers to the watchers.
 fn overhear(daemon: &Daemon, id: ProgramId, message: &[u8]) -> Heard {
     match FromPart::from_bytes(message) {
         Ok(FromPart::Started { machine, pid }) => daemon.programs.add_machine(id, machine, pid),

@@ -1,4 +1,4 @@
-//! Whom the programs of a daemon run as. Never root by accident.
+//! The user that a daemon's programs run as. Never root by accident.
 
 use std::path::PathBuf;
 
@@ -23,10 +23,10 @@ pub struct RunAs {
 }
 
 impl RunAs {
-    /// The user that `rack.yaml` or `--user` names, or else whoever runs the daemon, unless that is root.
+    /// The user named by `rack.yaml` or `--user`, or else the daemon's own, unless that is root.
     ///
     /// # Errors
-    /// When there is no such user, or the daemon may not become it, or root was not asked for.
+    /// When there is no such user, or the daemon may not become it, or the user is root and was not asked for.
     pub fn choose(asked: Option<&str>) -> Result<RunAs, DaemonError> {
         let own = uzers::get_effective_uid();
         let user = match asked {

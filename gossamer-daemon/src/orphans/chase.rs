@@ -1,9 +1,9 @@
-//! Killing children that may fork faster than one can look: a chain whose links live for a tenth of a millisecond each,
-//! in groups and sessions of their own.
+//! Kills children that may fork faster than one can look: a chain of processes that live for a tenth of a millisecond
+//! each, in groups and sessions of their own.
 //!
-//! What helps: a process group is killed whole, between two forks of its members. Only the children of this process are
-//! chased; when one is killed, its own become ours. And the dead are not collected meanwhile: what has a limit of tasks
-//! uses it up, and can fork no more.
+//! Two things help. A process group is killed whole, between two forks of its members: only the children of this
+//! process are chased; when one is killed, its own become ours. And the dead are not collected meanwhile: a program
+//! with a limit of tasks uses it up, and can fork no more.
 
 use std::collections::HashSet;
 use std::io::Read;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 
-/// How long the dead may pile up, and how many of them: the host has no more numbers for processes than 32,768, maybe.
+/// Limits on uncollected dead processes, in time and number: a host may have only 32,768 process numbers.
 const CHASE_LIMIT: Duration = Duration::from_millis(50);
 const CHASE_DEAD: usize = 1000;
 
-/// Kills those children for which `is_hunted` holds, until all of them have their signal, for a while. Nothing is
-/// collected. The caller sees to it that nobody else collects: so each number stays what it is. Those that have got a
+/// Kills the children for which `is_hunted` holds, until all of them have their signal, for a while. Nothing is
+/// collected, and the caller lets nobody else collect, so each number stays valid. Returns the children that have got a
 /// signal.
 pub(super) fn kill_all(is_hunted: impl Fn(Pid) -> bool) -> HashSet<Pid> {
     let start = Instant::now();
@@ -27,7 +27,7 @@ pub(super) fn kill_all(is_hunted: impl Fn(Pid) -> bool) -> HashSet<Pid> {
         for child in children().into_iter().rev().filter(|child| is_hunted(*child)) {
             if killed.insert(child) {
                 is_new = true;
-                let _ = kill_process(child, Signal::KILL); // it may be dead already, or another user's: the caller counts
+                let _ = kill_process(child, Signal::KILL); // dead already, or another user's: the caller counts
                 kill_group_of(child);
             }
         }
@@ -37,38 +37,39 @@ pub(super) fn kill_all(is_hunted: impl Fn(Pid) -> bool) -> HashSet<Pid> {
     }
 }
 
-/// Kills the process group of a child, where nothing but what descends from here can be in it: a process may join any
-/// group of its session, so one that this process shares with others is left alone.
+/// Kills the process group of a child, where only descendants of this process can be in it: a process may join any
+/// group of its session, so a group in this process's session is left alone.
 fn kill_group_of(child: Pid) {
     let own = getpid().as_raw_nonzero().get();
     let child = child.as_raw_nonzero().get();
     let is_apart = session(0) == own || session(child) != session(0);
-    // Group 1 would mean everybody; a group that cannot be seen from here is 0.
+    // Group 1 would mean everybody; a group outside of this namespace is 0.
     let group = Some(group(child)).filter(|number| *number > 1 && *number != group(0));
     if let Some(group) = group.and_then(Pid::from_raw).filter(|_| is_apart) {
         let _ = kill_process_group(group, Signal::KILL); // it has gone: as good
     }
 }
 
-/// The session of a process; 0 is this one. (`rustix` takes for granted that there is one: in a container it may lie
+/// Session of a process; 0 is this one. (`rustix` takes for granted that there is one: in a container it may lie
 /// outside.)
 pub(super) fn session(pid: i32) -> i32 {
-    // SAFETY: the call takes and gives a number.
+    // SAFETY: the call takes and returns a number.
     unsafe { libc::getsid(pid) }
 }
 
-/// The process group of a process; 0 is this one.
+/// Process group of a process; 0 is this one.
 fn group(pid: i32) -> i32 {
     // SAFETY: as `session`.
     unsafe { libc::getpgid(pid) }
 }
 
-/// The children of this process, the dead ones included, in the order in which they came.
+/// Children of this process, the dead ones included, in the order in which they came.
 pub(super) fn children() -> Vec<Pid> {
     children_of_threads().unwrap_or_else(by_all_processes)
 }
 
-/// As each thread's `children` says it; orphans are with one that lives. `None` where the kernel does not have that.
+/// Children from each thread's `children` file; orphans are with a live thread. `None` where the kernel has no such
+/// file.
 fn children_of_threads() -> Option<Vec<Pid>> {
     let mut all = Vec::new();
     for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {

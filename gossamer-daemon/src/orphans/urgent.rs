@@ -1,16 +1,16 @@
-//! A thread that goes before all others for a while: what kills thousands that fork has to get the processor while they
-//! want it too. Root may do that; for others it is not there.
+//! Real-time priority for a thread for a while: to kill thousands of forking processes it has to get the processor
+//! while they want it too. Root may do that; for other users it has no effect.
 
-/// While it lives, this thread goes first.
+/// Real-time priority of this thread while it lives.
 pub(super) struct Urgent {
-    /// What to go back to.
+    /// Policy to restore.
     policy: Option<libc::c_int>,
 }
 
 impl Urgent {
-    /// For a short while: it is to sleep as soon as there is nothing to do.
+    /// Raises the priority for a short while: the thread has to sleep as soon as there is nothing to do.
     pub(super) fn start() -> Urgent {
-        // SAFETY: the call takes and gives a number; 0 is this thread.
+        // SAFETY: the call takes and returns a number; 0 is this thread.
         let policy = unsafe { libc::sched_getscheduler(0) };
         let is_ordinary = [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&policy);
         Urgent { policy: (is_ordinary && set(libc::SCHED_FIFO, 1)).then_some(policy) }
@@ -20,12 +20,12 @@ impl Urgent {
 impl Drop for Urgent {
     fn drop(&mut self) {
         if let Some(policy) = self.policy {
-            set(policy, 0); // what it was: nobody refuses that
+            set(policy, 0); // the old policy: nobody refuses that
         }
     }
 }
 
-/// Whether this thread is scheduled so from here on.
+/// Sets this thread's scheduling; whether that worked.
 fn set(policy: libc::c_int, priority: libc::c_int) -> bool {
     let parameters = libc::sched_param { sched_priority: priority };
     // SAFETY: the call reads `parameters`, which outlives it; 0 is this thread.

@@ -1,13 +1,13 @@
-//! The part of a program that runs on one host: a process between the host's daemon and the machines there. The daemon
-//! starts one for each program (its own executable as `gossamer-daemon part`, with a socket as standard input), so that
-//! programs cannot harm one another nor the daemon.
+//! The part of a program on one host: a process between the host's daemon and the machines there. The daemon starts one
+//! for each program (its own executable as `gossamer-daemon part`, with a socket as standard input), so that programs
+//! cannot harm one another nor the daemon.
 //!
-//! It does what the launcher says, by way of the daemon, and says what the machines do; it decides nothing, but one
-//! thing: if the launcher is silent for too long, or the daemon gone, it kills the machines.
+//! It executes the launcher's orders, which come by way of the daemon, and reports on the machines. It decides one
+//! thing alone: if the launcher is silent for too long, or the daemon gone, it kills the machines.
 //!
-//! Threads: the main one has the machines (their lives are tied to it) and never waits for anybody but in `poll`;
-//! `inbox` and `outbox` have the socket; `streams` has one for each stream of each machine. What is queued between them
-//! is bounded by the windows of output and input.
+//! Threads: the main one has the machines (their lives are tied to it) and never waits except in `poll`; `inbox` and
+//! `outbox` have the socket; `streams` has one for each stream of each machine. The queues between them are bounded by
+//! the windows of output and input.
 
 mod streams;
 
@@ -41,17 +41,16 @@ use crate::outcome::FAILURE_STATUS;
 use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Setup, Stream, ToPart, Wire};
 use streams::{Handover, Outputs};
 
-/// How long a process may take to let go of an executable that was just written.
+/// How long a writer may take to close an executable that it has just written.
 const BUSY_LIMIT: Duration = Duration::from_secs(2);
 /// How long killed processes may take to go.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
-/// The most bytes of machines' answers to who watches them that wait to be sent: the daemon may be held up by a
-/// launcher that was stopped.
+/// Most bytes of machines' answers to watchers that wait to be sent: a stopped launcher may hold up the daemon.
 const WAITING_MAX: usize = 16 << 20;
-/// And of what tells that answers were dropped.
+/// Most bytes of waiting notices that answers were dropped.
 const NOTICES_MAX: usize = 1 << 20;
-/// The most answers at a time of which the part remembers that it drops them.
+/// Most answers at a time that the part remembers as dropped.
 const DROPPED_MAX: usize = 1024;
 
 /// A message on its way to the daemon.
@@ -66,10 +65,10 @@ impl From<FromPart> for Outgoing {
     }
 }
 
-/// What the main thread hears.
+/// News for the main thread.
 enum News {
     Order(ToPart),
-    /// The daemon has gone, or talks nonsense.
+    /// The daemon has gone, or sends nonsense.
     Cut,
     /// One more output stream has ended.
     StreamEnded,
@@ -77,13 +76,13 @@ enum News {
     AllSent,
 }
 
-/// How many tasks a part itself takes for so many machines: its threads.
+/// Tasks (threads) that a part itself takes for this many machines.
 #[must_use]
 pub fn tasks(machines: usize) -> u32 {
     8 + 2 * u32::try_from(machines).unwrap_or(0)
 }
 
-/// Runs the part to its end: what `gossamer-daemon part` does.
+/// Runs the part to its end: `gossamer-daemon part`.
 #[must_use]
 pub fn main() -> ExitCode {
     match run() {
@@ -100,7 +99,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     core_dump::forbid()?;
     let mut socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?; // the machines must not inherit it
-    // Programs of the same user shall not get at what it has open: of the daemon that is the log.
+    // Programs of the same user must not reach its open descriptors, such as the daemon's log.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let setup: Setup = socket.receive_message()?;
     orphans::adopt(Spare::Earlier)?;
@@ -137,8 +136,8 @@ fn start(setup: &Setup, plan: &Plan) -> Result<Group, LaunchError> {
         return Err(LaunchError::system(task)(error));
     }
     if let Some(library) = &setup.library {
-        // Here, as the user that the program runs as: the loader would go on without it, and the program would be many
-        // of its own.
+        // Here, as the programs' user: the loader would go on without the library, and each machine would run as a
+        // separate program.
         let task = "read the library that the program loads first";
         std::fs::File::open(os(library)).map_err(LaunchError::system(task))?;
     }
@@ -156,14 +155,14 @@ fn start(setup: &Setup, plan: &Plan) -> Result<Group, LaunchError> {
             Err(LaunchError::Program { source, .. })
                 if source.kind() == io::ErrorKind::ExecutableFileBusy && since.elapsed() < BUSY_LIMIT =>
             {
-                std::thread::sleep(Duration::from_millis(10)); // whoever wrote it is about to close it
+                std::thread::sleep(Duration::from_millis(10)); // its writer is about to close it
             }
             other => return other,
         }
     }
 }
 
-/// A queue that can be waited for with `poll`.
+/// A queue that `poll` can wait for.
 fn channel() -> io::Result<(NewsSender, Inbox)> {
     let (sender, news) = mpsc::channel();
     let (woken, wake) = io::pipe()?;
@@ -180,7 +179,7 @@ struct NewsSender {
 
 impl NewsSender {
     fn send(&self, news: News) {
-        let _ = self.sender.send(news); // the main thread is past caring
+        let _ = self.sender.send(news); // the main thread has ended
         let _ = (&*self.wake).write(&[0]); // full: it will wake anyway
     }
 }
@@ -216,7 +215,7 @@ fn hear_all(mut socket: UnixStream, news: &NewsSender) {
     news.send(News::Cut);
 }
 
-/// Starts the thread that sends.
+/// Starts the sending thread.
 fn outbox(mut socket: UnixStream, news: NewsSender) -> io::Result<mpsc::Sender<Outgoing>> {
     let (sender, messages) = mpsc::channel::<Outgoing>();
     let send_all = move || {
@@ -231,7 +230,7 @@ fn outbox(mut socket: UnixStream, news: NewsSender) -> io::Result<mpsc::Sender<O
     Ok(sender)
 }
 
-/// A thread for each output stream of each machine of this host.
+/// Starts a thread for each output stream of each machine of this host.
 fn output_threads(
     outputs: &mut Outputs,
     plan: &Plan,
@@ -250,23 +249,23 @@ fn output_threads(
 struct Part {
     group: Group,
     outbox: mpsc::Sender<Outgoing>,
-    /// Answers to who watches, in the outbox.
+    /// Answers to watchers, in the outbox.
     seen: Arc<Backlog>,
-    /// That some of them were dropped.
+    /// Notices of dropped answers, in the outbox.
     notices: Arc<Backlog>,
-    /// Machines and questions: what more comes of these answers is dropped.
+    /// Machine and question of each dropped answer: its further pieces are dropped, too.
     dropped: BTreeSet<(u16, u32)>,
     outputs: Outputs,
     input: Option<mpsc::Sender<Vec<u8>>>,
     silence: Duration,
     heard: Instant,
     beat_at: Instant,
-    /// Since when all machines have gone.
+    /// Time at which all machines had gone.
     gone_at: Option<Instant>,
 }
 
 impl Part {
-    /// The threads first: what the machines start counts against the same limit of tasks, and they may use it up.
+    /// Starts the threads first: the machines' processes count against the same limit of tasks, and may use it up.
     fn start(setup: &Setup, outbox: &mpsc::Sender<Outgoing>, news: &NewsSender) -> Result<Part, LaunchError> {
         let plan: Plan = serde_json::from_str(&setup.start.plan).map_err(LaunchError::system("read the plan"))?;
         let no_thread = LaunchError::system("start the threads for input and output");
@@ -307,7 +306,7 @@ impl Part {
         let _ = self.outbox.send(said.into()); // cut off: `News::Cut` follows
     }
 
-    /// Until the machines have gone and all is said, or the launcher has gone.
+    /// Runs until the machines have gone and all is sent, or the launcher has gone.
     fn run(mut self, inbox: &Inbox) {
         while !self.is_done() {
             let now = Instant::now();
@@ -347,7 +346,8 @@ impl Part {
         inbox.until_all_sent();
     }
 
-    /// All machines have gone, and all that they wrote is on its way; or what holds their pipes cannot be killed.
+    /// Whether all machines have gone, and all their output is on its way, or the processes that hold their pipes
+    /// cannot be killed.
     fn is_done(&self) -> bool {
         let Some(gone_at) = self.gone_at else { return false };
         self.outputs.open() == 0 || (gone_at.elapsed() >= END_LIMIT && !self.outputs.is_waiting())
@@ -416,7 +416,7 @@ impl Part {
         });
     }
 
-    /// A part of an answer for who watches: on its way, or dropped where too much of that waits.
+    /// Queues a piece of an answer to a watcher, or drops it where too much waits.
     fn on_seen(&mut self, machine: u16, ask: u32, is_last: bool, bytes: Vec<u8>) {
         let answer = (machine, ask);
         let is_dropped = self.dropped.contains(&answer);

@@ -1,5 +1,5 @@
-//! The standard streams of a host's machines. Each has a thread that reads it and sends what it read, as far as the
-//! launcher has opened its window: a slow terminal slows the program and fills no memory.
+//! Standard streams of a host's machines. Each has a thread that reads it and sends the bytes, as far as the launcher
+//! has opened its window: a slow terminal slows the program and fills no memory.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,7 +14,7 @@ use crate::wire::{FromPart, PIECE_BYTES, Stream, WINDOW_BYTES};
 /// Gives a thread its pipe; dropped unused, it ends the thread.
 pub type Handover = mpsc::SyncSender<OwnedFd>;
 
-/// Flow control: how much of a stream may be sent, by all machines of the host together.
+/// Flow control: bytes of a stream that may be sent, by all machines of the host together.
 struct Window {
     state: Mutex<WindowState>,
     changed: Condvar,
@@ -58,7 +58,7 @@ impl Window {
     }
 }
 
-/// The output of all machines of the host.
+/// Output of all machines of the host.
 #[derive(Default)]
 pub struct Outputs {
     windows: [Arc<Window>; 2],
@@ -66,8 +66,8 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Starts a thread that passes on what `machine` writes into the pipe that it will be handed, and calls `ended` at
-    /// the end of that.
+    /// Starts a thread that passes on `machine`'s output from the pipe that it will be handed, and calls `ended` at the
+    /// end.
     pub fn pass_on(
         &mut self,
         machine: u16,
@@ -81,7 +81,7 @@ impl Outputs {
             let Ok(pipe) = pipe.recv() else { return };
             read_all(machine, stream, File::from(pipe), &window, &outbox);
             drop(outbox);
-            open.fetch_sub(1, Ordering::Release); // partner: the Acquire in `open`; what was read is in the outbox
+            open.fetch_sub(1, Ordering::Release); // partner: the Acquire in `open`; the bytes read are in the outbox
             ended();
         };
         std::thread::Builder::new().name(format!("m{machine} {stream:?}")).spawn(pass_on)?;
@@ -89,24 +89,24 @@ impl Outputs {
         Ok(hand_over)
     }
 
-    /// How many streams are still open.
+    /// Number of open streams.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Acquire) // partner: the Release at the end of `pass_on`
     }
 
-    /// Whether something waits for the window to open.
+    /// Whether a thread waits for the window to open.
     pub fn is_waiting(&self) -> bool {
         let waiting = |window: &Arc<Window>| window.state.lock().unwrap_or_else(PoisonError::into_inner).waiting > 0;
         self.windows.iter().any(waiting)
     }
 
-    /// So much more may be sent.
+    /// Opens the window by this many bytes.
     pub fn grant(&self, stream: Stream, bytes: u32) {
         let add = |state: &mut WindowState| state.bytes = state.bytes.saturating_add(bytes).min(WINDOW_BYTES);
         self.windows[stream as usize].change(add);
     }
 
-    /// Nobody reads it any more: the machines are to see that, when they next write.
+    /// Closes a stream without a reader: the machines see that at their next write.
     pub fn close(&self, stream: Stream) {
         self.windows[stream as usize].change(|state| state.is_closed = true);
     }

@@ -1,4 +1,4 @@
-//! Questions to the daemons of a rack: one request and one answer each, of all hosts at once.
+//! Requests to the daemons of a rack: one request and one answer each, of all hosts at once.
 
 use std::time::{Duration, Instant};
 
@@ -11,26 +11,26 @@ use crate::wire::{Hello, HostStatus, MessageError, Receiver, Reply, Request, Sen
 /// Clocks that differ by more make logs hard to compare.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(2);
 
-/// What a host answered.
+/// Answer of a host.
 pub struct Answer {
     /// Its name.
     pub host: String,
-    /// Where its daemon should be.
+    /// Address of its daemon.
     pub address: String,
-    /// How its daemon has greeted, and what it said.
+    /// Greeting of its daemon, and its reply.
     pub outcome: Result<(Hello, Reply), Unanswered>,
-    /// How far its clock was from this host's when it greeted.
+    /// Difference between its clock and this host's when it greeted.
     pub clocks_apart: Duration,
-    /// How long it took.
+    /// Time until the answer.
     pub took: Duration,
 }
 
-/// Why there is no answer.
+/// Reason for the lack of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unanswered {
     /// One word, for scripts.
     pub kind: &'static str,
-    /// In words.
+    /// A text.
     pub reason: String,
 }
 
@@ -48,8 +48,8 @@ pub fn ask(rack: &RackConfig, hosts: &[Host], key: &Key, request: &Request) -> V
     of_all(hosts, one).into_iter().flatten().collect()
 }
 
-/// What `one` says of each host, by its place in `hosts`, all at once. `None` where it has panicked, which has told of
-/// itself.
+/// Calls `one` for each host, with its place in `hosts`, all at once. `None` where it has panicked; the panic was
+/// reported by itself.
 pub(super) fn of_all<R: Send>(hosts: &[Host], one: impl Fn(usize, &Host) -> R + Sync) -> Vec<Option<R>> {
     let one = &one;
     std::thread::scope(|scope| {
@@ -58,7 +58,7 @@ pub(super) fn of_all<R: Send>(hosts: &[Host], one: impl Fn(usize, &Host) -> R + 
             thread.map_err(|_| (place, host))
         };
         let asked: Vec<_> = hosts.iter().enumerate().map(spawn).collect();
-        // One for which this very host has no thread is asked here.
+        // A host without a thread here is asked from this thread.
         let answer = |asked: Result<std::thread::ScopedJoinHandle<'_, R>, (usize, &Host)>| match asked {
             Ok(thread) => thread.join().ok(),
             Err((place, host)) => Some(one(place, host)),
@@ -102,7 +102,7 @@ fn kind(error: &LinkError) -> &'static str {
     }
 }
 
-/// What is not as it should be on a host that answered, in words.
+/// Deviations of a host that answered, in words.
 #[must_use]
 pub fn remarks(rack: &RackConfig, theirs: &Hello, apart: Duration, status: &HostStatus) -> Vec<String> {
     let mut remarks = Vec::new();

@@ -1,5 +1,5 @@
-//! The hosts of a program, from the launcher's side: connected and started all at once, or not at all; then told
-//! things.
+//! The hosts of a program, from the launcher's side: connected and started all at once, or not at all; then sent
+//! messages.
 
 use comm::deadline::deadline_after;
 use std::fs::File;
@@ -26,19 +26,19 @@ pub(super) fn list(hosts: &[(String, String)]) -> String {
     each.collect::<Vec<_>>().join("\n  and ")
 }
 
-/// Connects to the hosts of a rack: what that takes, and where it is heard what becomes of it.
+/// Connects to the hosts of a rack: their addresses and key, and the channel for the results.
 pub struct Dialer<'a> {
     /// The rack.
     pub rack: &'a RackConfig,
-    /// Its hosts that are meant.
+    /// The chosen hosts.
     pub chosen: &'a [Host],
     /// Its key.
     pub key: &'a Key,
-    /// Into `events`.
+    /// Sender into `events`.
     pub news: &'a mpsc::Sender<Event>,
-    /// What happens.
+    /// Events of the program.
     pub events: &'a mpsc::Receiver<Event>,
-    /// Tells the user something meanwhile.
+    /// Shows the user a message meanwhile.
     pub notice: fn(&str),
 }
 
@@ -57,12 +57,12 @@ pub fn connect(dialer: &Dialer<'_>) -> Result<Links, RackError> {
     gather(dialer, dialer.chosen, |_| ())
 }
 
-/// Starts the program on all hosts at once: when each of them has it, and not before, for the first to start would wait
-/// for those that still take it over.
+/// Starts the program on all hosts at once, when each of them has it and not before: the first machines would otherwise
+/// wait for hosts that still take it over.
 ///
-/// One host is asked before the others, the first by name: of programs that are started at the same time on the same
-/// hosts as many run as these have room for. Asked all at once, one host would let some of them in and another one
-/// others, and each program that one of them refuses would have taken the room on the rest.
+/// One host is asked before the others, the first by name: so as many of several programs that are started at the same
+/// time on the same hosts run as these have room for. Asked all at once, one host would let some of them in and another
+/// host others, and each program that one of them refuses would have taken the room on the rest.
 ///
 /// # Errors
 /// [`RackError::Hosts`] names each that refuses, and why.
@@ -73,9 +73,9 @@ pub fn start(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files
     } else if let Err(signal) = ask(dialer, links, start, files)? {
         return Ok(Err(signal));
     }
-    // To get the program may take a host longer than the silence that the others allow.
+    // Receiving the program may take a host longer than the silence that the others allow.
     let links = match gather(dialer, dialer.chosen, |link| {
-        let _ = link.sender.send_message(&Request::Beat); // cut off: this will be noticed when it is to start
+        let _ = link.sender.send_message(&Request::Beat); // cut off: noticed at the start
     })? {
         Ok(links) => links,
         Err(signal) => return Ok(Err(signal)),
@@ -87,7 +87,7 @@ pub fn start(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files
         })?;
     }
     gather(dialer, dialer.chosen, |link| {
-        let _ = link.sender.send_message(&ToPart::Beat); // cut off: this will be noticed when it runs
+        let _ = link.sender.send_message(&ToPart::Beat); // cut off: noticed when it runs
     })
 }
 
@@ -153,12 +153,13 @@ fn gather(dialer: &Dialer<'_>, chosen: &[Host], mut beat: impl FnMut(&mut Link))
     if failed.is_empty() { Ok(Ok(links.into_iter().flatten().collect())) } else { Err(RackError::Hosts(failed)) }
 }
 
-/// Asks a host to take the program: until it has reserved room for it.
+/// Asks a host to take the program, and waits until it has reserved room for it.
 fn admit(link: Link, start: Start, silence: Duration) -> Result<Link, String> {
     admit_in_turn(link, start, silence, |_, _| ())
 }
 
-/// The same; where the program waits for room, says each time how many wait before it, and how many may run.
+/// The same; where the program waits for room, calls `tell` with the number of those before it, and the number that may
+/// run.
 pub(super) fn admit_in_turn(
     mut link: Link,
     start: Start,
@@ -166,7 +167,7 @@ pub(super) fn admit_in_turn(
     mut tell: impl FnMut(u32, u16),
 ) -> Result<Link, String> {
     let in_words = |error: &dyn std::fmt::Display| error.to_string();
-    // However long it takes the host to find its executable or to get it, it gives signs of life.
+    // A host gives signs of life for as long as it takes to find its executable or to receive it.
     link.set_timeout(silence).map_err(|error| in_words(&error))?;
     link.sender.send_message(&Request::Run(Box::new(start))).map_err(|error| in_words(&error))?;
     loop {
@@ -179,7 +180,7 @@ pub(super) fn admit_in_turn(
     }
 }
 
-/// Waits until a host has the program's files, and hands over those that it lacks.
+/// Waits until a host has the program's files, and sends those that it lacks.
 pub(super) fn prepare(mut link: Link, files: &Files, silence: Duration) -> Result<Link, String> {
     loop {
         match link.receiver.receive_message().map_err(|error| not_sent(&error, silence))? {
@@ -229,7 +230,7 @@ fn send_file(link: &mut Link, file: &Carried, what: &str, silence: Duration) -> 
                  {silence:?}: it hangs, or the link to it is cut"
             ));
         }
-        // It may have said why before it hung up.
+        // It may have sent the cause before it hung up.
         let end = deadline_after(silence);
         while Instant::now() < end {
             hear(link, silence)?;
@@ -238,13 +239,13 @@ fn send_file(link: &mut Link, file: &Carried, what: &str, silence: Duration) -> 
     }
 }
 
-/// Whether the other side has said something, or hung up.
+/// Whether the other side has sent something, or hung up.
 fn has_come(link: &Link) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(link.receiver.tcp(), PollFlags::IN)], Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
-/// What a host says while a program is sent to it: signs of life, or why it takes no more.
+/// Reads a host's messages while a program is sent to it: signs of life, or the reason why it takes no more.
 fn hear(link: &mut Link, silence: Duration) -> Result<(), String> {
     match link.receiver.receive_message() {
         Ok(Reply::Beat) => Ok(()),
@@ -254,7 +255,7 @@ fn hear(link: &mut Link, silence: Duration) -> Result<(), String> {
     }
 }
 
-/// Why a host does not get the program, where the host itself has not said why.
+/// Why a host does not get the program, where the host itself has given no reason.
 fn not_sent(error: &WireError, silence: Duration) -> String {
     match error {
         WireError::Secure(comm::Error::TimedOut { .. }) => format!(
@@ -265,7 +266,7 @@ fn not_sent(error: &WireError, silence: Duration) -> String {
     }
 }
 
-/// What the sending thread of a host is to do.
+/// Order for the sending thread of a host.
 pub enum Down {
     /// Send this.
     Say(ToPart),
@@ -273,10 +274,10 @@ pub enum Down {
     Leave,
 }
 
-/// The way to the sending thread of a host.
+/// Queue to the sending thread of a host.
 pub type Queue = mpsc::Sender<Down>;
 
-/// The hosts of a running program: what they are told, and which of them have nothing more to say.
+/// The hosts of a running program: their queues, and which of them have nothing more to send.
 pub struct Hosts {
     queues: Vec<Queue>,
     are_done: Vec<bool>,
@@ -288,39 +289,39 @@ impl Hosts {
         Hosts { are_done: vec![false; queues.len()], queues, writers }
     }
 
-    /// Tells all hosts that are not done.
+    /// Sends a message to all hosts that are not done.
     pub fn tell_all(&self, message: &ToPart) {
         for (queue, is_done) in self.queues.iter().zip(&self.are_done) {
             if !is_done {
-                let _ = queue.send(Down::Say(message.clone())); // cut off: an event says so
+                let _ = queue.send(Down::Say(message.clone())); // cut off: an event reports it
             }
         }
     }
 
-    /// A host has nothing more to say.
+    /// Marks a host as having nothing more to send.
     pub fn set_done(&mut self, host: usize) {
         self.are_done[host] = true;
     }
 
-    /// Whether a host has nothing more to say.
+    /// Whether a host has nothing more to send.
     #[must_use]
     pub fn is_done(&self, host: usize) -> bool {
         self.are_done[host]
     }
 
-    /// Whether no host has anything more to say.
+    /// Whether no host has anything more to send.
     #[must_use]
     pub fn are_done(&self) -> bool {
         self.are_done.iter().all(|is_done| *is_done)
     }
 
-    /// Takes leave of all hosts.
+    /// Closes the connections to all hosts.
     pub fn close(&mut self) {
         for queue in self.queues.drain(..) {
             let _ = queue.send(Down::Leave); // cut off: it has left
         }
         for writer in self.writers.drain(..) {
-            let _ = writer.join(); // its panic was told by itself
+            let _ = writer.join(); // its panic was reported by itself
         }
     }
 }

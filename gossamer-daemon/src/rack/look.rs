@@ -1,4 +1,4 @@
-//! A program on the hosts of a rack, as who watches it sees it: by the daemons, which open no other port for it.
+//! View of a program on the hosts of a rack for its watchers: by the daemons, which open no other port for it.
 
 use comm::deadline::deadline_after;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use crate::config::{Host, RackConfig};
 use crate::wire::link;
 use crate::wire::{ProgramId, Receiver, Reply, Request, Sender};
 
-/// What a host may take longer than its machines.
+/// Time that a host may take beyond its machines.
 const WAY: Duration = Duration::from_millis(500);
 
 /// A program that runs on a rack.
@@ -25,11 +25,11 @@ pub struct OnRack {
     pub hosts: Vec<Host>,
     /// Its key.
     pub key: Key,
-    /// Which program.
+    /// Number of the program.
     pub program: ProgramId,
 }
 
-/// What a host has said of the program.
+/// A host's answer about the program.
 enum Told {
     Unknown,
     Seen { silent: Vec<u16>, dropped: Vec<u16> },
@@ -71,7 +71,7 @@ impl OnRack {
         let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         let request = Request::Look { program: self.program, look: look.to_bytes().to_vec(), limit_ms };
         link.sender.send_message(&request).map_err(|error| error.to_string())?;
-        // A host that goes on and on is left.
+        // A host that never comes to an end is given up.
         let until =
             deadline_after(answer_limit(look, limit).saturating_add(WAY).saturating_add(self.rack.timeouts.silence()));
         loop {

@@ -1,13 +1,12 @@
-//! Runs a program on the hosts of a rack, from its start to its end: the launcher's side of what daemons and parts do.
+//! Runs a program on the hosts of a rack, from its start to its end: the launcher's side of daemons and parts.
 //!
-//! 1. [`plan`]: which hosts, how many machines and workers, over which fabric
+//! 1. [`plan`]: hosts, number of machines and workers, fabric
 //! 2. [`hosts`]: a connection to each host's daemon; the program is started on all of them, or on none
-//! 3. [`run`]: passes endpoints on, feeds the news of all machines to [`Supervisor`], and does what it orders on all
-//!    hosts
+//! 3. [`run`]: passes endpoints on, feeds the events of all machines to [`Supervisor`], and carries out its orders on
+//!    all hosts
 //! 4. `streams`: the program's output and input, within a window
 //!
-//! Everything that happens comes as an [`Event`] to one thread. Other requests to daemons (`status` and the like) are
-//! in [`ask`].
+//! All events come as an [`Event`] to one thread. Other requests to daemons (`status` and the like) are in [`ask`].
 
 pub mod ask;
 pub mod hosts;
@@ -47,34 +46,34 @@ use plan::Files;
 use stillness::Stillness;
 use streams::{Input, Outputs};
 
-/// What to run, and where.
+/// Description of a run.
 #[derive(Debug)]
 pub struct RackRun {
     /// The rack.
     pub rack: RackConfig,
-    /// The names of the hosts; empty: all.
+    /// Names of the hosts; empty: all.
     pub hosts: Vec<String>,
-    /// How many machines on each host.
+    /// Machines on each host.
     pub machines_per_host: u16,
-    /// Workers in all machines together; `None`: as `rack.yaml` says, or one for each core.
+    /// Workers in all machines together; `None`: as in `rack.yaml`, or one for each core.
     pub threads: Option<u32>,
-    /// How bytes get from machine to machine; `None`: as `rack.yaml` says.
+    /// Transport between machines; `None`: as in `rack.yaml`.
     pub fabric: Option<FabricChoice>,
     /// A path, or a name to be found in `PATH`.
     pub program: std::ffi::OsString,
     /// Its arguments.
     pub args: Vec<std::ffi::OsString>,
-    /// What the machines have for an environment, besides what is each host's to say.
+    /// Environment of the machines, besides the variables that each host sets.
     pub environment: Environment,
-    /// For a threaded C program: what else it is started with.
+    /// Additions for a threaded C program.
     pub region: Option<Region>,
-    /// Whether each host runs what it has at the program's path, whatever that is.
+    /// Whether each host runs its own file at the program's path, whatever that is.
     pub in_place: bool,
     /// Its working folder on each host; `None`: this process's.
     pub folder: Option<PathBuf>,
-    /// Whether to wait for room where as many programs run as may.
+    /// Whether to wait for room where the limit of programs is reached.
     pub wait: bool,
-    /// Tells the user something meanwhile.
+    /// Shows the user a message meanwhile.
     pub notice: fn(&str),
     /// Called when all machines have been started.
     pub on_start: fn(ProgramId),
@@ -82,39 +81,39 @@ pub struct RackRun {
     pub stdin: Reader,
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
-    /// By which rules it ends.
+    /// Rules for the program's end.
     pub policy: Policy,
 }
 
-/// Why a program could not be run on a rack.
+/// Reason why a program could not be run on a rack.
 #[derive(Debug, thiserror::Error)]
 pub enum RackError {
     /// No valid `rack.yaml`.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Before anything was started: the program, the key, the system.
+    /// Failure before anything was started: the program, the key, the system.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// Hosts cannot be reached, or refuse; each with its reason.
+    /// Hosts that cannot be reached, or refuse; each with its reason.
     #[error("{}", hosts::list(.0))]
     Hosts(Vec<(String, String)>),
     /// The program cannot be started on a host.
     #[error("host {host}: {reason}")]
     NotStarted {
-        /// Which.
+        /// The host.
         host: String,
-        /// Why.
+        /// The cause.
         reason: String,
-        /// Whether it is the program that is missing or cannot be executed.
+        /// Whether the program is missing or cannot be executed.
         is_program: bool,
     },
-    /// What was asked for does not fit the rack.
+    /// The request does not fit the rack.
     #[error("{0}")]
     Plan(String),
 }
 
 impl RackError {
-    /// The exit status for the launcher where this error has one of its own.
+    /// Exit status of the launcher where this error has one of its own.
     #[must_use]
     pub fn status(&self) -> Option<u8> {
         match self {
@@ -126,13 +125,13 @@ impl RackError {
     }
 }
 
-/// What can happen. Hosts are known by their number in the plan.
+/// An event. Hosts have their number in the plan.
 pub enum Event {
-    /// A host has done the next step of the start, or cannot.
+    /// A host has finished the next step of the start, or cannot.
     Connected(usize, Result<Box<crate::wire::link::Link>, String>),
-    /// A host has no room, and so many programs wait there before this one, where so many may run.
+    /// A host has no room: the number of programs that wait there before this one, and the number that may run.
     Queued(usize, u32, u16),
-    /// A host's part has said this. Its output and its grants do not come this way.
+    /// A message of a host's part, other than output and grants.
     Heard(usize, FromPart),
     /// The connection to a host has ended, and why.
     Cut(usize, String),
@@ -140,14 +139,14 @@ pub enum Event {
     Signal(Signal),
     /// A stream of this process cannot be written any more.
     Unwritten(Unwritten),
-    /// A stream of this process has got all that came.
+    /// A stream of this process has got all its bytes.
     Written,
 }
 
 /// Runs a program from its start to its end.
 ///
 /// # Errors
-/// When it cannot be started; nothing of it is left then, or will be shortly.
+/// When it cannot be started; nothing of it is left then, or soon will be.
 pub fn run(run: &RackRun) -> Result<Ended, RackError> {
     let (news, events) = mpsc::channel();
     catch_signals(news.clone()).map_err(LaunchError::system("catch signals"))?; // first: none may be missed
@@ -161,7 +160,7 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
     };
     let mut plan = plan::make(run, &chosen)?;
-    // Of several addresses of a name, that at which its daemon was met: it listens there.
+    // Of several addresses of a name, the one where its daemon was met: it listens there.
     plan.hosts.iter_mut().zip(&links).for_each(|(host, link)| host.bind = link.peer.ip());
     let start = plan::start(run, &plan, &files)?;
     let links = match hosts::start(&dialer, links, &start, &files)? {
@@ -173,7 +172,7 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
 }
 
 fn catch_signals(news: mpsc::Sender<Event>) -> io::Result<()> {
-    // A suspended launcher gives no sign of life, and its program would be ended: it is not suspended.
+    // A suspended launcher gives no sign of life, and its program would be ended: so it ignores the suspend key.
     signal_hook::flag::register(signal_hook::consts::SIGTSTP, std::sync::Arc::default())?;
     let signals = Signals::catch()?;
     let pass_on = move || {
@@ -239,7 +238,7 @@ impl Program {
         })
     }
 
-    /// Until all machines have gone, and all that they wrote is written.
+    /// Handles events until all machines have gone, and all their output is written.
     fn watch(mut self, events: &mpsc::Receiver<Event>) -> Result<Ended, RackError> {
         while !(self.supervisor.is_over() && self.hosts.are_done()) {
             let left = self.supervisor.deadline().map(|at| at.saturating_duration_since(Instant::now()));
@@ -248,7 +247,7 @@ impl Program {
             let event = events.recv_timeout(left).ok();
             self.stillness.end_wait();
             if let (Some(Event::Signal(_)), true) = (&event, self.supervisor.is_over()) {
-                break; // only output is left, and somebody does not want to wait for it
+                break; // only output is left, and the user does not want to wait for it
             }
             if let Some(event) = event {
                 self.on_event(event, Instant::now());
@@ -318,7 +317,7 @@ impl Program {
             FromPart::Done => self.hosts.set_done(host),
             FromPart::Gone(reason) => self.on_cut(host, |name| Cause::Ended(format!("host {name}: {reason}")), now),
             FromPart::GrantInput(bytes) => self.input.grant(bytes),
-            // A machine of another host: its part has lost its mind, which is no better than its being silent.
+            // A machine of another host: its part is confused, which is no better than a silent one.
             FromPart::Started { .. }
             | FromPart::Said { .. }
             | FromPart::Nonsense { .. }
@@ -354,7 +353,7 @@ impl Program {
         self.supervisor.on_event(machines::Event::Exited { machine, status }, now);
     }
 
-    /// Nothing more is heard of a host: its machines have gone, or are as good as gone.
+    /// Handles the loss of a host: its machines have gone, or are as good as gone.
     fn on_cut(&mut self, host: usize, cause: impl FnOnce(&str) -> Cause, now: Instant) {
         if !self.hosts.is_done(host) {
             self.hosts.set_done(host);
@@ -379,7 +378,7 @@ impl Program {
     }
 }
 
-/// The number of a new program.
+/// Number of a new program.
 fn new_id() -> Result<ProgramId, LaunchError> {
     let random = Key::generate().map_err(LaunchError::from)?;
     let bytes = blake3::hash(random.as_bytes());

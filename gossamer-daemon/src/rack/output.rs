@@ -1,4 +1,4 @@
-//! The output of a program that its hosts have kept, and what it writes on: `logs --output`.
+//! Output of a program that its hosts have kept, and its further output: `logs --output`.
 
 use comm::secure::Key;
 
@@ -7,19 +7,19 @@ use crate::config::{Host, RackConfig};
 use crate::wire::link;
 use crate::wire::{ProgramId, Receiver, Reply, Request, Sender, Written};
 
-/// What a host has answered about a program.
+/// Answer of a host about a program.
 pub enum Answer {
-    /// Nothing is known of it there.
+    /// The program is unknown there.
     Unknown,
-    /// All of its output that is kept, and how its machines there have exited, as `wait` gives it.
+    /// All of its kept output was sent; exit statuses of its machines there, as `wait` gives them.
     All(Vec<(u16, i32)>),
-    /// Whoever takes the output wants no more.
+    /// The receiver of the output wants no more.
     Left,
 }
 
 /// Asks all hosts at once. `take` gets the output of each host (by its place in `hosts`) as it comes, and whether
-/// something before it is not kept; when it says false, that host is left. With `follow` it goes on until the program
-/// has ended.
+/// pieces before it were dropped; when it returns false, that host is left. With `follow` it continues until the
+/// program has ended.
 pub fn read(
     rack: &RackConfig,
     hosts: &[Host],

@@ -1,4 +1,4 @@
-//! Which hosts a program runs on, with how many machines and workers, and what each host is told. No connections here.
+//! Plan of a program: its hosts, machines and workers, and the start message for each host. No connections here.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,10 +14,10 @@ use crate::daemon::cache::{check_executable, hash_file};
 use crate::error::LaunchError;
 use crate::wire::{Carried, MAX_MESSAGE_BYTES, Request, Start, Wire};
 
-/// Bytes of what a host is told: it adds some variables and the path of the program to it, and tells the program.
+/// Most bytes of the start message: the host adds some variables and the path of the program to it, and passes it on.
 const RUN_BYTES_MAX: usize = MAX_MESSAGE_BYTES - (16 << 10);
 
-/// Variables that belong to the launcher's host or session, and are not passed on; a `*` stands for any ending.
+/// Variables of the launcher's host or session, which are not passed on; a `*` stands for any ending.
 const OWN_VARIABLES: [&str; 24] = [
     "HOME",
     "USER",
@@ -45,10 +45,10 @@ const OWN_VARIABLES: [&str; 24] = [
     "GOSSAMER_*",
 ];
 
-/// The hosts of these names, in that order; all of the rack's for none.
+/// Hosts of these names, in that order; all of the rack's for none.
 ///
 /// # Errors
-/// [`RackError::Plan`] names the one that is not there, or is there twice.
+/// [`RackError::Plan`] names the host that does not exist, or is there twice.
 pub fn choose(rack: &RackConfig, names: &[String]) -> Result<Vec<Host>, RackError> {
     if names.is_empty() {
         return Ok(rack.hosts.clone());
@@ -68,10 +68,10 @@ pub fn choose(rack: &RackConfig, names: &[String]) -> Result<Vec<Host>, RackErro
     Ok(chosen)
 }
 
-/// The plan of the program.
+/// Makes the plan of the program.
 ///
 /// # Errors
-/// When what was asked for is not possible.
+/// When the request is not possible.
 pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
     let each = run.machines_per_host;
     let fabric = run.fabric.unwrap_or_else(|| common_fabric(&run.rack, chosen));
@@ -97,7 +97,7 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
             heap: host.heap.or(run.rack.heap),
         });
         for machine in 0..each {
-            // What is not said here is the program's to say, or follows from the cores that its machines find.
+            // Unset values are the program's to choose, or follow from the cores that its machines find.
             let workers = host.workers.filter(|_| run.threads.is_none());
             let share = workers.map(|workers| (workers / each + u16::from(machine < workers % each)).max(1));
             machines.push(MachinePlan { host: number, workers: share });
@@ -111,8 +111,8 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
     Ok(plan)
 }
 
-/// The fabric that all these hosts are to use. Where some say `auto` and the others `tcp`, it is `auto`, and the
-/// pairs with one of the others take TCP; where they differ otherwise, `tcp`, which every host has.
+/// Fabric for all these hosts. Where some have `auto` and the others `tcp`, it is `auto`, and the pairs with one of the
+/// others take TCP; where they differ otherwise, `tcp`, which every host has.
 fn common_fabric(rack: &RackConfig, chosen: &[Host]) -> FabricChoice {
     let wanted: Vec<FabricChoice> = chosen.iter().map(|host| host.fabric.unwrap_or(rack.fabric)).collect();
     let first = wanted.first().copied().unwrap_or_default();
@@ -125,7 +125,7 @@ fn common_fabric(rack: &RackConfig, chosen: &[Host]) -> FabricChoice {
     }
 }
 
-/// What goes before each line of each machine's output.
+/// Prefix of each line of each machine's output.
 #[must_use]
 pub fn prefixes(run: &RackRun, plan: &Plan) -> Vec<String> {
     if !run.prefix || plan.machines.len() == 1 {
@@ -137,7 +137,7 @@ pub fn prefixes(run: &RackRun, plan: &Plan) -> Vec<String> {
     names.iter().map(|name| format!("{name:<width$} | ")).collect()
 }
 
-/// The program's absolute path: as it is given, or found in `PATH`.
+/// Absolute path of the program: as given, or found in `PATH`.
 ///
 /// # Errors
 /// When there is none, or it cannot be executed.
@@ -160,17 +160,17 @@ pub fn find_program(program: &OsStr) -> Result<PathBuf, LaunchError> {
     }
 }
 
-/// What hosts may ask for.
+/// Files that hosts may ask for.
 #[derive(Clone, Debug)]
 pub struct Files {
     /// The program.
     pub program: Carried,
-    /// What it loads first.
+    /// Library to load first.
     pub library: Option<Carried>,
 }
 
 impl Files {
-    /// Those of this host.
+    /// Finds the files of this host.
     ///
     /// # Errors
     /// When the program is nowhere, or one of them cannot be read.
@@ -187,7 +187,7 @@ impl Files {
     }
 }
 
-/// What all hosts are told, but for their numbers.
+/// Start message for all hosts, without their numbers.
 ///
 /// # Errors
 /// When the working folder is gone.
@@ -222,8 +222,8 @@ pub fn start(run: &RackRun, plan: &Plan, files: &Files) -> Result<Start, RackErr
     check_length(start, run.rack.limits.environment_bytes)
 }
 
-/// The hosts would refuse what has more than `most` bytes of arguments and environment, and could not even take what
-/// fits no message.
+/// Checks the length: the hosts would refuse more than `most` bytes of arguments and environment, and could not even
+/// receive more than a message.
 fn check_length(start: Start, most: u32) -> Result<Start, RackError> {
     start
         .check_environment(most)
@@ -238,7 +238,7 @@ fn check_length(start: Start, most: u32) -> Result<Start, RackError> {
     Ok(start)
 }
 
-/// Who this is: user and host.
+/// User and host of this launcher.
 #[must_use]
 pub fn owner() -> String {
     let user = uzers::get_current_username().unwrap_or_default();
@@ -371,7 +371,7 @@ mod tests {
         start.args = vec![vec![b'x'; 300_000]];
         let refused = check_length(start.clone(), 200_000).unwrap_err().to_string();
         assert!(refused.contains("limits.environment_bytes is 200000") && refused.contains("--clean-env"), "{refused}");
-        // Little in themselves, but many: each has a length of its own on the wire.
+        // Short, but many: each has a length of its own on the wire.
         start.args = vec![vec![b'x']; 600_000];
         let refused = check_length(start, 700_000).unwrap_err().to_string();
         assert!(refused.contains(&format!("at most {RUN_BYTES_MAX} are possible")), "{refused}");

@@ -1,9 +1,9 @@
 //! A program that waits for room on its hosts (`run --wait`).
 //!
-//! It asks one host after the other, in the order of their names, and keeps the room that it has while it waits for
-//! more. So do all that wait: of two programs that wait for each other's hosts none is before the other on both, and
-//! each gets its turn. A host is connected to when it is asked, and lets the program wait for as long as it takes,
-//! with signs of life.
+//! It asks one host after the other, in the order of their names, and keeps its reserved room while it waits for more.
+//! So do all waiting programs: of two that wait for each other's hosts none is before the other on both, and each gets
+//! its turn. A host is connected to when it is asked, and lets the program wait for as long as it takes, with signs of
+//! life.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ pub fn enter(dialer: &Dialer<'_>, start: &Start, files: &Files) -> Result<(), Ra
     })
 }
 
-/// What to tell the user.
+/// Message for the user.
 pub fn notice(host: &str, before: u32, most: u16) -> String {
     let before = match before {
         0 => "this one is next".to_owned(),

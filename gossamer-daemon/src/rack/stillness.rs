@@ -1,34 +1,34 @@
-//! Whether this very process has stood still: then others have missed its signs of life, and nothing is wrong with
-//! them.
+//! Detects that this process itself has stood still: then others have missed its signs of life, and nothing is wrong
+//! with them.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How long the thread that looks waits at most.
+/// Longest wait of the thread that looks.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How far waits went beyond their ends.
+/// Lateness of waits.
 #[derive(Default)]
 pub struct Stillness {
-    /// When the wait that is under way is to end.
+    /// Planned end of the current wait.
     wake_at: Duration,
-    /// The last time that it stood still for long, and when that was over.
+    /// Length and end of the last long standstill.
     last: Option<(Duration, Duration)>,
 }
 
-/// Also while the host is suspended this clock goes on.
+/// Time of a clock that goes on while the host is suspended.
 fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
 
 impl Stillness {
-    /// A wait begins that ends after this time at the latest.
+    /// Begins a wait of at most this length.
     pub fn start_wait(&mut self, at_most: Duration) {
         self.wake_at = now().saturating_add(at_most);
     }
 
-    /// It has ended.
+    /// Ends the wait.
     pub fn end_wait(&mut self) {
         self.note(now());
     }
@@ -40,8 +40,8 @@ impl Stillness {
         }
     }
 
-    /// For how long this process stood still, if that was long enough for others to give it up after this silence, and
-    /// just now.
+    /// How long this process stood still, if that was just now and long enough for others to give it up at this limit
+    /// of silence.
     pub fn was_still(&self, silence: Duration) -> Option<Duration> {
         self.was_still_at(now(), silence)
     }

@@ -2,8 +2,8 @@
 //! stderr one that writes, and one that reads the input.
 //!
 //! Invariants: no receiving thread ever waits for anything but its connection, so signs of life and deaths are seen
-//! while nobody reads the output; what waits to be written is bounded by the window, which hosts get back only when
-//! it was written.
+//! while nobody reads the output; the unwritten output is bounded by the window, which hosts get back only after the
+//! write.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,7 +20,7 @@ use crate::output::{Lines, Target, Unwritten};
 use crate::wire::link::Link;
 use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Stream, ToPart, WINDOW_BYTES, WireError};
 
-/// What a machine wrote.
+/// A piece of a machine's output.
 struct Piece {
     host: usize,
     machine: u16,
@@ -33,7 +33,7 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Waits until all that came is written, or a signal comes; the streams that have failed meanwhile. The hosts'
+    /// Waits until all output is written, or a signal comes; returns the streams that have failed meanwhile. The hosts'
     /// connections have ended before.
     pub fn finish(self, events: &mpsc::Receiver<Event>) -> Vec<Unwritten> {
         let mut left = self.count;
@@ -50,12 +50,12 @@ impl Outputs {
     }
 }
 
-/// Flow control of the input: how much may be sent.
+/// Flow control of the input: the bytes that may be sent.
 #[derive(Clone)]
 pub struct Input(Arc<(Mutex<u32>, Condvar)>);
 
 impl Input {
-    /// So many more bytes may be sent.
+    /// Allows this many more bytes.
     pub fn grant(&self, bytes: u32) {
         let mut window = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         *window = window.saturating_add(bytes).min(WINDOW_BYTES);
@@ -70,7 +70,7 @@ impl Input {
     }
 }
 
-/// Starts all threads of a program. `prefixes`: for each machine.
+/// Starts all threads of a program. `prefixes`: one for each machine.
 ///
 /// # Errors
 /// When the system has no threads left.
@@ -122,7 +122,7 @@ fn thread(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<Join
     Builder::new().name(name).spawn(work)
 }
 
-/// Sends what is queued, or else a sign of life.
+/// Sends the queued messages, or else a sign of life.
 fn send_all(mut sender: SecureWriter, messages: &mpsc::Receiver<Down>) {
     loop {
         let message = match messages.recv_timeout(Duration::from_millis(BEAT_MS)) {
@@ -131,7 +131,7 @@ fn send_all(mut sender: SecureWriter, messages: &mpsc::Receiver<Down>) {
             Ok(Down::Leave) | Err(mpsc::RecvTimeoutError::Disconnected) => return sender.shut_down(),
         };
         if sender.send_message(&message).is_err() {
-            return sender.shut_down(); // the receiving thread says why
+            return sender.shut_down(); // the receiving thread reports the cause
         }
     }
 }
@@ -202,7 +202,7 @@ impl Writer {
         let _ = news.send(Event::Written); // nobody waits
     }
 
-    /// Says whether it could.
+    /// Writes the bytes; false if it failed.
     fn write(&self, bytes: &[u8], news: &mpsc::Sender<Event>) -> bool {
         let written = self.target.write(bytes);
         if let Err(error) = written {
@@ -212,7 +212,8 @@ impl Writer {
     }
 }
 
-/// Passes standard input on to machine 0. Left to itself: it may wait for a key for ever, and ends with the process.
+/// Passes standard input on to machine 0. Nobody joins the thread: it may wait for a key for ever, and ends with the
+/// process.
 fn read_input(window: &Input, first: &Queue) {
     input::pump(|bytes| {
         window.take(bytes.len());

@@ -1,5 +1,5 @@
-//! A connection between hosts from its first byte to the point where both know who is there: connect, agree on the key,
-//! greet. What is then asked is not here.
+//! A connection between hosts from its first byte to the end of the greetings: connect, agree on the key, greet. The
+//! requests are not here.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -12,12 +12,12 @@ use super::message::{Hello, MAX_MESSAGE_BYTES};
 use super::stream::WireError;
 use crate::config::{Host, RackConfig};
 
-/// What the connections of daemons are for; part of what both sides prove to each other.
+/// Purpose of the connections of daemons; part of the proof between both sides.
 const PURPOSE: &str = "gossamer-daemon";
 
-/// Before a connection is tried again whose place was taken.
+/// Pauses before a connection that was evicted is tried again.
 const EVICTED_PAUSES_MS: [u64; 6] = [10, 30, 100, 200, 400, 400];
-/// For one of several addresses, however little time the others have left.
+/// Least time for one of several addresses, however little time the others have left.
 const LEAST_TIME: Duration = Duration::from_millis(100);
 
 /// A connection on which both sides have greeted.
@@ -26,41 +26,41 @@ pub struct Link {
     pub receiver: SecureReader,
     /// The sending end.
     pub sender: SecureWriter,
-    /// How the other side has greeted.
+    /// Greeting of the other side.
     pub theirs: Hello,
-    /// How far the other side's clock was from this one's when its greeting came.
+    /// Difference between the other side's clock and this one's when its greeting came.
     pub clocks_apart: Duration,
-    /// Where it is.
+    /// Its address.
     pub peer: SocketAddr,
 }
 
-/// Why a host's daemon cannot be talked to.
+/// Reason why a host's daemon cannot be talked to.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// Its address does not resolve.
     #[error("its address {address:?} is unknown: {source}; see `address` in {rack}")]
     Address {
-        /// As `rack.yaml` has it.
+        /// The address in `rack.yaml`.
         address: String,
-        /// Why.
+        /// The cause.
         source: io::Error,
         /// The file.
         rack: String,
     },
-    /// It is one at which only this host itself can be reached.
+    /// Only this host itself can be reached at its address.
     #[error("{0}")]
     CutOff(String),
     /// Nothing answers there.
     #[error("{address} cannot be reached: {source}{} (the address is that of {rack})", cure(source))]
     Connect {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
-        /// The `rack.yaml` that says so, which may not be the one that was meant.
+        /// The `rack.yaml` with that address, which may not be the intended one.
         rack: String,
     },
-    /// Somebody answers, but there is no conversation.
+    /// The host answers, but the conversation fails.
     #[error(transparent)]
     Wire(#[from] WireError),
     /// Another host answers there.
@@ -69,9 +69,9 @@ pub enum LinkError {
          there"
     )]
     Name {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What it calls itself.
+        /// Its own name.
         theirs: String,
         /// Its rack.
         rack: String,
@@ -89,7 +89,7 @@ fn cure(error: &io::Error) -> &'static str {
     }
 }
 
-/// How this side greets. `host`: the own name of a daemon; of a launcher, the name of the host it wants.
+/// Greeting of this side. `host`: the own name of a daemon; for a launcher, the name of the host it wants.
 #[must_use]
 pub fn greeting(rack: &RackConfig, host: &str, cores: u16) -> Hello {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -103,13 +103,13 @@ pub fn greeting(rack: &RackConfig, host: &str, cores: u16) -> Hello {
     }
 }
 
-/// Whether the other side has closed the connection before both knew each other: a daemon does so where too many who
-/// have not shown the key come from one address (`daemon/admission.rs`), and whoever has the key comes again.
+/// Whether the other side has closed the connection before the handshake was over: a daemon evicts connections where
+/// too many unauthenticated ones come from one address (`daemon/admission.rs`); a holder of the key tries again.
 fn was_evicted(error: &WireError) -> bool {
     matches!(error, WireError::Closed | WireError::Secure(comm::Error::Closed { .. }))
 }
 
-/// Connects to a host's daemon; again, where its place there was taken before it could show the key.
+/// Connects to a host's daemon; again, where the connection was evicted before it could show the key.
 ///
 /// # Errors
 /// [`LinkError`], after `timeouts.connect_ms` of the rack at the latest for each of its steps.
@@ -126,7 +126,8 @@ pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkEr
     let deadline = deadline_after(timeout);
     let mut failed: Option<LinkError> = None;
     for (number, address) in addresses.iter().enumerate() {
-        // Each has its share of the time that is left, so one that does not answer leaves some to those after it.
+        // Each address has its share of the time that is left, so one that does not answer leaves some to those after
+        // it.
         let left = deadline.saturating_duration_since(Instant::now()) / (addresses.len() - number) as u32;
         match connect_at(rack, host, key, *address, left.max(LEAST_TIME)) {
             Ok(link) => return Ok(link),
@@ -141,7 +142,7 @@ pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkEr
     }))
 }
 
-/// The path of the rack's file, as messages name it.
+/// Path of the rack's file for messages.
 fn file_of(rack: &RackConfig) -> String {
     std::path::absolute(&rack.path).unwrap_or_else(|_| rack.path.clone()).display().to_string()
 }
@@ -178,7 +179,7 @@ fn connect_at(
 }
 
 impl LinkError {
-    /// Of several addresses of a host, the error of the one that came furthest tells most: somebody answers there.
+    /// Rank of the error among those of several addresses: the connection that came furthest tells most.
     fn rank(&self) -> u8 {
         match self {
             LinkError::Wire(WireError::Secure(comm::Error::NotGossamer { .. })) => 1,
@@ -188,16 +189,16 @@ impl LinkError {
     }
 }
 
-/// Takes up a connection that came in.
+/// Greets an incoming connection.
 ///
 /// # Errors
-/// [`WireError`]: who is there has no key, or is no gossamer program.
+/// [`WireError`]: the peer has no key, or is no gossamer program.
 pub fn accept(tcp: TcpStream, key: &Key, own: &Hello, timeout: Duration) -> Result<Link, WireError> {
     let peer = tcp.peer_addr()?;
     greet(SecureStream::accept(tcp, key, PURPOSE, timeout)?, own, peer, timeout)
 }
 
-/// Both sides send before they receive: each learns the other's version, also where it is not its own.
+/// Greets: both sides send before they receive, so each learns the other's version, also a different one.
 fn greet(mut stream: SecureStream, own: &Hello, peer: SocketAddr, timeout: Duration) -> Result<Link, WireError> {
     stream.set_timeout(Some(timeout))?;
     stream.send(&own.pack())?;
@@ -210,7 +211,7 @@ fn greet(mut stream: SecureStream, own: &Hello, peer: SocketAddr, timeout: Durat
 }
 
 impl Link {
-    /// Bounds each receive and each send from now on.
+    /// Sets a limit for each receive and each send.
     ///
     /// # Errors
     /// When the system refuses.

@@ -3,14 +3,14 @@
 //! Three conversations, each a list of enums below:
 //!
 //! - launcher (or daemon) and daemon, over an authenticated and encrypted connection: both send a [`Hello`]; then the
-//!   one that has connected sends one [`Request`], and the daemon answers with [`Reply`]s
+//!   connecting side sends one [`Request`], and the daemon answers with [`Reply`]s
 //! - launcher and part, after `Accepted`: [`ToPart`] and [`FromPart`], passed on by the daemon, which does not look
 //!   inside (only that no message is too long)
 //! - daemon and part, over a pair of local sockets: first one [`Setup`], then the above
 //!
-//! Invariants: no message is longer than [`MAX_MESSAGE_BYTES`]; decoding allocates no more than that, never panics,
-//! and takes all bytes or fails. `Output` and `Input` are sent only within a window (`Grant`), so that nobody who is
-//! slow makes others hold more than [`WINDOW_BYTES`] a stream.
+//! Invariants: no message is longer than [`MAX_MESSAGE_BYTES`]; decoding allocates no more than that, never panics, and
+//! takes all bytes or fails. `Output` and `Input` are sent only within a window (`Grant`), so that a slow reader never
+//! makes others hold more than [`WINDOW_BYTES`] a stream.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use bincode::{Decode, Encode};
@@ -21,15 +21,15 @@ use super::status::HostStatus;
 
 /// Version of everything in this file. Both sides must have the same.
 pub const VERSION: u16 = 6;
-/// The longest message, in bytes.
+/// Longest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
-/// A program is carried in pieces of at most this many bytes.
+/// Longest piece of a program that is being sent, in bytes.
 pub const CHUNK_BYTES: usize = 256 << 10;
-/// The most bytes of output or input that are sent at once.
+/// Most bytes of output or input that are sent at once.
 pub const PIECE_BYTES: usize = 16 << 10;
-/// How many bytes of a stream may be under way: for each of a host's stdout and stderr, and for the input.
+/// Window of a stream in bytes: for each of a host's stdout and stderr, and for the input.
 pub const WINDOW_BYTES: u32 = 256 << 10;
-/// How often both ends give a sign of life.
+/// Interval of the signs of life of both ends.
 pub const BEAT_MS: u64 = 500;
 
 const MAGIC: [u8; 4] = *b"GSMD";
@@ -54,10 +54,10 @@ impl std::str::FromStr for ProgramId {
     }
 }
 
-/// Why bytes are no message.
+/// Reason why bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// The other side is another version.
+    /// The other side has another version.
     #[error(
         "it speaks version {theirs} of the rack protocol ({release}), this side version {VERSION}: \
              install the same gossamer on all hosts"
@@ -65,28 +65,28 @@ pub enum MessageError {
     Version {
         /// Its version.
         theirs: u16,
-        /// What it calls itself.
+        /// Its own name.
         release: String,
     },
     /// The bytes make no sense.
     #[error("{bytes} bytes are no message: {what}")]
     Malformed {
-        /// How many there are.
+        /// Their number.
         bytes: usize,
-        /// What is wrong.
+        /// The problem.
         what: String,
     },
 }
 
 /// A message that travels as bytes.
 pub trait Wire: Encode + Decode<()> {
-    /// Its bytes.
+    /// Returns its bytes.
     fn to_bytes(&self) -> Vec<u8> {
         // Encoding into memory fails only for types that these messages do not have.
         bincode::encode_to_vec(self, format()).unwrap_or_default()
     }
 
-    /// The message in these bytes, all of them.
+    /// Decodes the message in these bytes, all of them.
     ///
     /// # Errors
     /// [`MessageError::Malformed`].
@@ -115,22 +115,22 @@ wire!(Hello, Request, Reply, ToPart, FromPart, Setup);
 /// The first message in both directions.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Hello {
-    /// Name and version of the program that speaks.
+    /// Name and version of the sending program.
     pub release: String,
-    /// Of the rack, by its `rack.yaml`.
+    /// Name of the rack in its `rack.yaml`.
     pub rack: String,
-    /// Of the host: the daemon's own, or the one that the launcher wants to talk to.
+    /// Name of the host: the daemon's own, or the one that the launcher wants to talk to.
     pub host: String,
-    /// Of its `rack.yaml`.
+    /// Fingerprint of its `rack.yaml`.
     pub fingerprint: String,
-    /// How many cores programs may use there.
+    /// Number of cores for programs there.
     pub cores: u16,
     /// Milliseconds since 1970, by its clock.
     pub clock_ms: u64,
 }
 
 impl Hello {
-    /// The bytes, which begin with what every version understands.
+    /// Returns the bytes, which begin with the fields that every version understands.
     #[must_use]
     pub fn pack(&self) -> Vec<u8> {
         [&MAGIC[..], &VERSION.to_le_bytes(), &[self.release.len().min(255) as u8]]
@@ -141,7 +141,7 @@ impl Hello {
             .collect()
     }
 
-    /// The greeting in these bytes.
+    /// Decodes the greeting in these bytes.
     ///
     /// # Errors
     /// [`MessageError`].
@@ -158,7 +158,7 @@ impl Hello {
     }
 }
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Request {
     /// Get ready to start this host's machines of a program: a `Beat` answers at once when there is room for it. `Go`
@@ -166,48 +166,48 @@ pub enum Request {
     Run(Box<Start>),
     /// Start them.
     Go,
-    /// How is this host, and what runs there?
+    /// Status of this host and its programs.
     Status,
-    /// End a program; the text says who wants it.
+    /// End a program; the text names the requester.
     Kill {
-        /// Which.
+        /// The program.
         program: ProgramId,
-        /// For its launcher to tell.
+        /// The requester, for the launcher's message.
         who: String,
     },
     /// Send a signal to a program's machines on this host; `Killed` answers.
     Signal {
-        /// Which.
+        /// The program.
         program: ProgramId,
         /// Its number.
         signal: i32,
-        /// Who wants it; for the log.
+        /// The requester, for the log.
         who: String,
     },
     /// The last lines of the daemon's log, or those about one program.
     Logs {
-        /// Which program.
+        /// The program.
         program: Option<ProgramId>,
-        /// How many lines at most.
+        /// Most lines.
         lines: u32,
     },
-    /// What a program has written on this host, as far as it is kept; and what it writes until it ends.
+    /// Kept output of a program on this host; and its further output until it ends.
     Output {
-        /// Which.
+        /// The program.
         program: ProgramId,
-        /// Whether to go on until it ends.
+        /// Whether to continue until it ends.
         follow: bool,
     },
-    /// What do its machines on this host do? `Seen` answers, for each of them, then `SeenEnd`.
+    /// Activity of the program's machines on this host. `Seen` answers, for each of them, then `SeenEnd`.
     Look {
-        /// Which.
+        /// The program.
         program: ProgramId,
         /// A `gossamer::control::Look`.
         look: Vec<u8>,
-        /// How long to wait for answers.
+        /// Longest wait for answers.
         limit_ms: u32,
     },
-    /// A piece of what `NeedProgram` or `NeedLibrary` asked for.
+    /// A piece of the file that `NeedProgram` or `NeedLibrary` asked for.
     Chunk(Vec<u8>),
     /// A sign of life, after `Neighbour`.
     Beat,
@@ -215,21 +215,21 @@ pub enum Request {
     Neighbour,
 }
 
-/// What a daemon answers.
+/// Answer of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub enum Reply {
-    /// No, and why.
+    /// A refusal with its reason.
     Refused(String),
-    /// There is no room, and the program waits for it; at once, when its place changes, and as a sign of life.
+    /// There is no room, and the program waits for it; sent at once, when its place changes, and as a sign of life.
     Queued {
-        /// How many wait here before it.
+        /// Programs that wait here before it.
         before: u32,
-        /// How many may run at a time.
+        /// Programs that may run at a time.
         most: u16,
     },
     /// This host lacks the program: send it, as [`Request::Chunk`]s.
     NeedProgram,
-    /// It lacks what the program loads first.
+    /// It lacks the library that the program loads first.
     NeedLibrary,
     /// This host has the program, and waits for `Go`.
     Ready,
@@ -243,41 +243,41 @@ pub enum Reply {
     Logs(Vec<String>),
     /// Output of a program, in order.
     Output {
-        /// What is new.
+        /// New pieces.
         pieces: Vec<Written>,
-        /// Whether something before it is not kept.
+        /// Whether pieces before them were dropped.
         is_cut: bool,
     },
-    /// There is no more. How its machines on this host have exited so far, as `wait` gives it.
+    /// There is no more. Exit statuses of its machines on this host so far, as `wait` gives them.
     OutputEnd(Vec<(u16, i32)>),
-    /// A part of what a machine has answered to [`Request::Look`].
+    /// A piece of a machine's answer to [`Request::Look`].
     Seen {
-        /// Which machine.
+        /// The machine.
         machine: u16,
         /// Nothing more follows from it.
         is_last: bool,
-        /// As it came.
+        /// Its bytes, unchanged.
         bytes: Vec<u8>,
     },
     /// No more answers follow.
     SeenEnd {
-        /// These machines have not answered in time.
+        /// Machines that have not answered in time.
         silent: Vec<u16>,
-        /// The answers of these came faster than they were taken, and were dropped.
+        /// Machines whose answers came faster than they were read, and were dropped.
         dropped: Vec<u16>,
     },
-    /// Nothing is known of such a program here.
+    /// The program is unknown here.
     Unknown,
     /// A sign of life.
     Beat,
 }
 
-/// What a host is to start.
+/// Program for a host to start.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Start {
-    /// Which program.
+    /// Number of the program.
     pub program: ProgramId,
-    /// Who starts it, from where; for `ps` and logs.
+    /// User and host that start it; for `ps` and logs.
     pub owner: String,
     /// The plan of the program (`gossamer::bootstrap::Plan`) as JSON.
     pub plan: String,
@@ -285,7 +285,7 @@ pub struct Start {
     pub host: u16,
     /// The program itself.
     pub executable: Carried,
-    /// What it is to load first (`LD_PRELOAD`).
+    /// Library to load first (`LD_PRELOAD`).
     pub library: Option<Carried>,
     /// Its arguments, without its name.
     pub args: Vec<Vec<u8>>,
@@ -293,7 +293,7 @@ pub struct Start {
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Its working directory.
     pub folder: Vec<u8>,
-    /// How long silence may last, in milliseconds.
+    /// Longest silence, in milliseconds.
     pub silence_ms: u32,
     /// Whether to wait where there is no room: `Queued` answers until there is.
     pub wait: bool,
@@ -309,7 +309,7 @@ impl Start {
     /// Whether arguments and environment are no longer than `limits.environment_bytes` allows.
     ///
     /// # Errors
-    /// Their length and the limit, in words.
+    /// A text with their length and the limit.
     pub fn check_environment(&self, most: u32) -> Result<(), String> {
         let bytes: usize = self.args.iter().map(Vec::len).sum::<usize>()
             + self.env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
@@ -320,12 +320,12 @@ impl Start {
     }
 }
 
-/// A file that the program is made of.
+/// A file of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Carried {
     /// Its path on the launcher's host.
     pub path: Vec<u8>,
-    /// What it is, for hosts to find or to ask for it; `None`: whatever lies at `path`.
+    /// Its content, for hosts to find or to ask for it; `None`: the file at `path`, whatever it is.
     pub binary: Option<Binary>,
 }
 
@@ -334,18 +334,18 @@ pub struct Carried {
 pub struct Binary {
     /// BLAKE3 of its bytes.
     pub hash: [u8; 32],
-    /// How many bytes.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
 /// Daemon to part, first.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Setup {
-    /// As it came.
+    /// The launcher's start message.
     pub start: Start,
     /// The file to execute.
     pub file: Vec<u8>,
-    /// The one that is to be loaded first.
+    /// The library to load first.
     pub library: Option<Vec<u8>>,
 }
 
@@ -362,11 +362,11 @@ impl std::fmt::Debug for SecretBytes {
 /// A piece of a machine's output.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct Written {
-    /// Which machine.
+    /// The machine.
     pub machine: u16,
-    /// Where.
+    /// The stream.
     pub stream: Stream,
-    /// What.
+    /// The bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -379,29 +379,29 @@ pub enum ToPart {
     Secret(SecretBytes),
     /// The endpoint of a machine, for each other machine.
     Peer {
-        /// Whose.
+        /// The machine.
         machine: u16,
-        /// As it came.
+        /// Its endpoint, unchanged.
         endpoint: Vec<u8>,
     },
-    /// So many more bytes of a stream may be sent.
+    /// This many more bytes of a stream may be sent.
     Grant {
-        /// Which stream.
+        /// The stream.
         stream: Stream,
-        /// How many.
+        /// Number of bytes.
         bytes: u32,
     },
-    /// Nobody reads a stream any more.
+    /// A stream has lost its reader.
     Close(Stream),
     /// Input for machine 0.
     Input(Vec<u8>),
-    /// There is no more.
+    /// End of the input.
     InputEnd,
     /// A signal for all machines.
     Signal(i32),
     /// From the daemon: a question for all machines (`gossamer::control`).
     Look {
-        /// Comes back with the answers.
+        /// Number that comes back with the answers.
         ask: u32,
         /// A `gossamer::control::Look`.
         look: Vec<u8>,
@@ -419,67 +419,67 @@ pub enum FromPart {
     Beat,
     /// A process was started as this machine.
     Started {
-        /// Which machine.
+        /// The machine.
         machine: u16,
         /// Its process id.
         pid: u32,
     },
     /// No process could be started.
     NotStarted {
-        /// Why, and what to do.
+        /// The cause, and the cure.
         reason: String,
-        /// Whether it is the program that is missing or cannot be executed.
+        /// Whether the program is missing or cannot be executed.
         is_program: bool,
     },
-    /// A machine has said this on its control channel.
+    /// A message of a machine on its control channel.
     Said {
-        /// Which machine.
+        /// The machine.
         machine: u16,
         /// A packet of `gossamer::control`.
         packet: Vec<u8>,
     },
-    /// For the daemon: what a machine answers came faster than it was taken, and the rest is dropped.
+    /// For the daemon: a machine's answer came faster than it was read, and the rest is dropped.
     Dropped {
-        /// Which machine.
+        /// The machine.
         machine: u16,
-        /// To which question.
+        /// Number of the question.
         ask: u32,
     },
-    /// A machine has said what is no message.
+    /// A machine has sent an invalid message.
     Nonsense {
-        /// Which machine.
+        /// The machine.
         machine: u16,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// A machine stands still.
+    /// A machine is stopped.
     Stood {
-        /// Which machine.
+        /// The machine.
         machine: u16,
-        /// Stopped by this signal.
+        /// The signal that stopped it.
         signal: i32,
     },
     /// A process has ended.
     Exited {
-        /// Which machine.
+        /// The machine.
         machine: u16,
         /// As `wait` gives it.
         status: i32,
     },
-    /// What a machine has written.
+    /// Output of a machine.
     Output {
-        /// Which machine.
+        /// The machine.
         machine: u16,
-        /// Where.
+        /// The stream.
         stream: Stream,
-        /// What.
+        /// The bytes.
         bytes: Vec<u8>,
     },
-    /// So many more bytes of input may be sent.
+    /// This many more bytes of input may be sent.
     GrantInput(u32),
     /// The part itself has gone, or is made to go: from the daemon, and why.
     Gone(String),
-    /// All machines of this host have gone, and all they wrote is sent.
+    /// All machines of this host have gone, and all their output is sent.
     Done,
 }
 

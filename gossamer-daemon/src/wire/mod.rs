@@ -1,5 +1,5 @@
-//! What daemons, launchers and parts say to each other: [`message`] has the words, [`stream`] carries them, [`link`]
-//! makes the connections between hosts.
+//! Messages between daemons, launchers and parts: [`message`] defines them, [`stream`] carries them, [`link`] makes the
+//! connections between hosts.
 
 pub mod link;
 pub mod message;

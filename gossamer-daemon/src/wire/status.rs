@@ -1,17 +1,17 @@
-//! How a host is: the answer to `Request::Status`, as it travels and as `--json` shows it.
+//! Status of a host: the answer to `Request::Status`, as it travels and as `--json` shows it.
 
 use bincode::{Decode, Encode};
 
-/// How a host is.
+/// Status of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
 pub struct HostStatus {
     /// Process id of the daemon.
     pub pid: u32,
-    /// Whom programs run as.
+    /// User of the programs.
     pub user: String,
-    /// Since when it runs, in seconds.
+    /// Time since the daemon's start, in seconds.
     pub uptime_seconds: u64,
-    /// What runs there.
+    /// Programs that run there.
     pub programs: Vec<ProgramStatus>,
     /// The other hosts, as this one sees them.
     pub neighbours: Vec<Neighbour>,
@@ -19,20 +19,20 @@ pub struct HostStatus {
     pub fabrics: Vec<(String, String)>,
     /// Carried programs that are kept, in bytes.
     pub cache_bytes: u64,
-    /// What is wrong with this host, each with its cure.
+    /// Problems of this host, each with its cure.
     pub troubles: Vec<String>,
 }
 
 /// A program, on one host.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
 pub struct ProgramStatus {
-    /// Which.
+    /// Number of the program.
     pub id: String,
     /// Its path on the launcher's host.
     pub path: String,
-    /// Who started it.
+    /// User and host that started it.
     pub owner: String,
-    /// For how long it runs, in seconds.
+    /// Time since its start, in seconds.
     pub seconds: u64,
     /// Its machines on this host.
     pub machines: Vec<MachineStatus>,
@@ -45,12 +45,12 @@ pub struct MachineStatus {
     pub machine: u16,
     /// Process id.
     pub pid: u32,
-    /// Memory of its slots, in bytes, as it has computed it from the layout of the program; `None` until it is ready.
+    /// Memory of its slots, in bytes, as it computed it from the layout of the program; `None` until it is ready.
     pub slots_bytes: Option<u64>,
     /// Memory in use, in bytes.
     pub resident_bytes: u64,
-    /// What of it is shared with other processes of the host: over `shm`, the touched slots. Slots that `tcp` or
-    /// `verbs` writes are not told apart.
+    /// Resident memory that is shared with other processes of the host: over `shm`, the touched slots. Slots that `tcp`
+    /// or `verbs` writes are not told apart.
     pub shared_bytes: u64,
 }
 
@@ -59,6 +59,6 @@ pub struct MachineStatus {
 pub struct Neighbour {
     /// Its name.
     pub name: String,
-    /// Empty when it is up; else why not.
+    /// Empty when it is up; else the cause.
     pub trouble: String,
 }

@@ -10,7 +10,7 @@ use comm::secure::{SecureReader, SecureWriter};
 
 use super::message::{MAX_MESSAGE_BYTES, MessageError, Wire};
 
-/// Why no message could be sent or received.
+/// Reason why no message could be sent or received.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The stream failed.
@@ -19,7 +19,7 @@ pub enum WireError {
     /// The secure connection failed: another key, cut off, tampered with.
     #[error(transparent)]
     Secure(#[from] comm::Error),
-    /// What came is no message.
+    /// The received bytes are no message.
     #[error(transparent)]
     Message(#[from] MessageError),
     /// The other side has closed the connection.

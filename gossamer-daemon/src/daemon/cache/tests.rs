@@ -1,4 +1,4 @@
-//! The cache: what it finds, keeps, waits for and gives up.
+//! The cache: finding, keeping, waiting and giving up.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn begin(cache: &Cache, name: &str, binary: Binary) -> io::Result<Incoming> {
     }
 }
 
-/// What lies in the cache's folder.
+/// Names in the cache's folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
@@ -123,7 +123,7 @@ fn what_is_not_as_said_is_not_kept() {
     assert_eq!(cache.used_bytes(), 0);
 }
 
-/// Neither of what was not as said, nor of what was cut off, nor of what has no room at all.
+/// A program with the wrong content, a program that was cut off, and one without room.
 #[test]
 fn what_is_refused_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -134,11 +134,11 @@ fn what_is_refused_leaves_nothing() {
     let refused = take(&cache, "p", &[0; 11], binary(&[0; 11])).unwrap_err().to_string();
     assert!(refused.contains("it has 11 bytes, limits.cache_bytes is 10"), "{refused}");
     assert_eq!(names(folder.path()), [""; 0]);
-    // What has come is given its name where a folder was put that cannot be one.
+    // The rename of a received program fails where a folder has its name.
     let place = cache.place(Path::new("p"), &binary(b"abc"));
     fs::create_dir_all(&place).unwrap();
     assert!(take(&cache, "p", b"abc", binary(b"abc")).is_err());
-    // What earlier daemons have left goes with the next program; what is not the cache's stays.
+    // The next program removes the leftovers of earlier daemons; files that are not the cache's stay.
     let other = "0".repeat(64);
     for name in [&other, "mine"] {
         fs::create_dir(folder.path().join(name)).unwrap();
@@ -150,7 +150,7 @@ fn what_is_refused_leaves_nothing() {
     assert_eq!(left, [blake3::hash(b"abcde").to_hex().as_str(), "mine"]);
 }
 
-/// A program waits until those that come in leave room for it; what is kept makes room.
+/// A program waits until the incoming ones leave room for it; kept programs are evicted to make room.
 #[test]
 fn what_comes_in_keeps_to_the_limit() {
     let folder = tempfile::tempdir().unwrap();
@@ -177,7 +177,7 @@ fn what_comes_in_keeps_to_the_limit() {
     assert!(cache.arrivals.list().is_empty());
 }
 
-/// Of launchers that bring the same program one sends it, and the next one where that fails.
+/// Of several launchers with the same program one sends it, and the next one where that fails.
 #[test]
 fn the_same_program_comes_in_once() {
     let folder = tempfile::tempdir().unwrap();

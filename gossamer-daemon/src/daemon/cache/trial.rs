@@ -1,5 +1,5 @@
-//! Whether the cache could take a program now, and whether the programs' user could execute it; what is wrong where
-//! not, with the cure.
+//! Trial of the cache: whether it could take a program now, and whether the programs' user could execute it; if not,
+//! the problem and its cure.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind, Write};
@@ -11,15 +11,15 @@ use rustix::io::Errno;
 
 use super::{Cache, INCOMING, make_folder};
 
-/// How much is written on trial.
+/// Bytes written on trial.
 const TRIAL_BYTES: usize = 64 << 10;
 
 impl Cache {
     /// Makes the folder if it is missing, and writes and removes a file there. `ids`: user and group of the programs,
-    /// where they are not this process's.
+    /// where they differ from this process's.
     ///
     /// # Errors
-    /// In words, with the cure.
+    /// A text with the cure.
     pub fn try_out(&self, ids: Option<(u32, u32)>) -> Result<(), String> {
         let in_words = |error: io::Error| error.to_string();
         make_folder(&self.folder).map_err(|error| explain(error, &self.folder)).map_err(in_words)?;
@@ -46,14 +46,14 @@ impl Cache {
     }
 }
 
-/// The first folder above that this user may not pass, and the user.
+/// First parent folder that this user may not pass, and the user.
 fn closed_part(folder: &Path, (user, group): (u32, u32)) -> Option<(&Path, u32)> {
     let may_pass = |found: &Metadata| match () {
         () if found.uid() == user => found.mode() & 0o100 != 0,
         () if found.gid() == group => found.mode() & 0o010 != 0,
         () => found.mode() & 0o001 != 0,
     };
-    // Where a list says who may, the mode does not.
+    // With an access list the mode does not tell who may pass.
     let has_list = |part: &Path| getxattr(part, "system.posix_acl_access", &mut [0_u8; 0]).is_ok();
     let mut parts: Vec<&Path> = folder.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
     parts.reverse();
@@ -61,7 +61,7 @@ fn closed_part(folder: &Path, (user, group): (u32, u32)) -> Option<(&Path, u32)>
     parts.into_iter().find(is_closed).map(|part| (part, user))
 }
 
-/// An error of the folder with its name and its cure.
+/// Adds the folder's name and a cure to its error.
 pub fn explain(error: io::Error, folder: &Path) -> io::Error {
     let user = rustix::process::geteuid().as_raw();
     let other = "start gossamer-daemon with another --cache";
@@ -141,7 +141,7 @@ mod tests {
         assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
     }
 
-    /// Programs run as a user who cannot go where they lie.
+    /// Programs run as a user without access to the cache.
     #[test]
     fn a_folder_that_is_closed_to_the_programs_user_is_named() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Messages survive the wire; what is damaged is refused, without panic and without much memory.
+//! Messages survive the wire; damaged ones are refused, without panic and without much memory.
 
 use super::*;
 use proptest::prelude::*;
@@ -64,7 +64,7 @@ fn traffic() -> Vec<Vec<u8>> {
     all
 }
 
-/// Decodes as everything that it could be taken for.
+/// Decodes the bytes as each message type.
 fn decode_all(bytes: &[u8]) {
     let _ = Hello::unpack(bytes);
     let _ = Hello::from_bytes(bytes);
