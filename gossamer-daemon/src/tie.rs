@@ -47,8 +47,8 @@ pub struct Identity {
     pub groups: Vec<Gid>,
 }
 
-/// Has the child become a user, as a login does. To be called before [`tie`]: the kernel drops that tie when the user
-/// changes.
+/// Has the child become a user, as a login does. Settings that depend on the user come after it: the kernel drops the
+/// [tie](tie) when the user changes.
 pub fn become_user(command: &mut Command, identity: &Identity) {
     let Identity { user, group, groups } = identity.clone();
     let change = move || {

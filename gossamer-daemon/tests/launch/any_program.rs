@@ -1,4 +1,4 @@
-//! Programs that never call `gossamer::main`, and those of which some machines do.
+//! Programs that never call `gossamer::main`, and programs that call it on some machines only.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -162,7 +162,7 @@ fn a_program_may_be_told_to_join() {
     });
 }
 
-/// One machine writes a line, and all end well: the line is lost, as nobody wants it.
+/// One machine writes a line, and all end well: the line is lost, for lack of a reader.
 fn an_output_that_nobody_reads_is_no_success() {
     both(|rack| {
         let (reader, writer) = std::io::pipe().unwrap();

@@ -1,7 +1,7 @@
-//! No process that holds a key leaves a core dump, and the programs that it starts may.
+//! A process that holds a key leaves no core dump; the programs that it starts may.
 //!
-//! Who may look into a process is seen from the owner of its files in `/proc`: root, where not even its own user may.
-//! So none of this may run as root: where the tests do, it runs as a user who has nothing.
+//! The owner of a process's files in `/proc` tells whether its user may look into it: root means that not even its own
+//! user may. So none of this may run as root: under root the tests switch to a user without any rights.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ use crate::rig::{Ended, Launch, kill, run, start, this_program, until};
 crate::tests![none_of_daemon_part_and_launcher, none_of_a_launcher_of_local_machines, the_limit_of_before_is_kept];
 
 const NOBODY: u32 = 65534;
-/// What is allowed in these tests, or less where the system allows less.
+/// Core limit in these tests; less where the system allows less.
 const LIMIT: u64 = 1 << 20;
 
 /// A folder with copies of the programs, which they can execute.
@@ -47,7 +47,7 @@ impl DumpFolder {
     /// A command line in this folder, with this limit of core dumps.
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new("sh");
-        // The unit of `ulimit -c` is not the same in each shell, so `prlimit` says it.
+        // The unit of `ulimit -c` differs between shells, so `prlimit` sets it.
         let script = format!("prlimit --pid $$ --core={}: && exec {line}", self.limit);
         command.args(["-c", &script]).current_dir(self.folder.path()).stdin(Stdio::null());
         command.env("HOME", self.folder.path()).env("RUST_BACKTRACE", "0");
@@ -117,7 +117,7 @@ fn none_of_daemon_part_and_launcher() {
     stop(daemon).assert(0, None);
 }
 
-/// Whatever it is, none at all included.
+/// The old limit may be anything, none at all included.
 fn the_limit_of_before_is_kept() {
     let mut dumps = DumpFolder::new();
     for limit in [dumps.limit, 4096, 0] {

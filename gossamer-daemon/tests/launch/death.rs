@@ -143,7 +143,7 @@ fn timed_a_second_signal_kills_at_once() {
     let pids = launch.ready(2);
     let start = Instant::now();
     kill(launch.pid(), Signal::INT);
-    kill(launch.pid(), Signal::TERM); // another one, so that the two cannot become one
+    kill(launch.pid(), Signal::TERM); // a different one, so that the two cannot become one
     until_gone(pids.into_values());
     let took = start.elapsed();
     assert!(took < bound(PROMISE), "{took:?}");

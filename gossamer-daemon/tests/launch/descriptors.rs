@@ -1,4 +1,4 @@
-//! What descriptors reach a program: its standard streams and what it needs, whatever daemon and launcher were started
+//! Descriptors of a program: its standard streams and those that it needs, whatever daemon and launcher were started
 //! with.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ crate::tests![
     standard_streams_that_are_closed_are_none_of_the_programs,
 ];
 
-/// A file that only its owner may open, and a shell that opens it as descriptors 3, 9 and 200 of what it becomes.
+/// A file that only its owner may open, and a shell that opens it as descriptors 3, 9 and 200 of the next program.
 pub struct Secret {
     pub file: PathBuf,
     _folder: tempfile::TempDir,
@@ -38,8 +38,8 @@ impl Secret {
     }
 }
 
-/// Each machine has inherited its channel and the program's memory (the launcher's, each machine's, the shares), and
-/// nothing else.
+/// Checks that each machine has inherited its channel and the program's memory (the launcher's, each machine's, the
+/// shares), and nothing else.
 #[track_caller]
 pub fn assert_inherited(ended: &Ended, memory_files: usize) {
     ended.assert(0, None);
@@ -51,7 +51,7 @@ pub fn assert_inherited(ended: &Ended, memory_files: usize) {
     assert_eq!((sockets.len(), memory.len()), (machines, memory_files), "{ended}");
 }
 
-/// As /proc lists them.
+/// Descriptors as /proc lists them.
 fn descriptors_of(pid: u32) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
@@ -66,7 +66,7 @@ fn descriptors_of_a_daemon_stay_with_it() {
     let launch = rack.launch(&["wait"]);
     let pids = launch.ready(1);
     for pid in [rack.part("a"), pids[&0]] {
-        // The part's are those of root, whose they are not.
+        // Another user's part belongs to root in /proc, out of reach for this test.
         if rustix::process::geteuid().is_root() || pid == pids[&0] {
             assert!(!descriptors_of(pid).contains(&secret.file), "{:?}", descriptors_of(pid));
         }
@@ -84,7 +84,7 @@ fn descriptors_of_a_launcher_stay_with_it() {
         let each = if machines == 1 { 3 } else { 5 };
         assert_inherited(&run(opened), each * usize::from(machines));
     }
-    // It may use one itself, as of `--rack <(…)`.
+    // The launcher may use one itself, as for `--rack <(…)`.
     let rack = Rack::start(1, LENIENT_MS, "");
     let mut opened = Command::new("bash");
     opened.args(["-c", "exec 9<\"$0\"; exec \"$@\""]).arg(rack.file());

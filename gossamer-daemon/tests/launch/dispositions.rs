@@ -1,4 +1,4 @@
-//! What a launcher or a daemon was started with: blocked and ignored signals, few descriptors.
+//! Conditions at the start of a launcher or a daemon: blocked and ignored signals, few descriptors.
 #![allow(unsafe_code)] // pre_exec
 
 use std::os::unix::process::CommandExt;
@@ -48,7 +48,7 @@ fn blocked_signals_end_a_launcher_in_order() {
             ended.complains(status, &format!("the program was ended by signal {}", signal.as_raw()));
         }
     }
-    // One that came before it ran: nothing is started, or what was is ended.
+    // A signal from before its start: nothing is started, or the started processes are ended.
     let mut command = launcher();
     command.args(["run", "--local", "2"]).arg(this_program()).args(["machine", "wait"]);
     obstruct(&mut command, &[]);
@@ -76,7 +76,7 @@ fn blocked_signals_end_a_daemon_in_order() {
     assert_eq!(rack.daemons.remove("a").unwrap().end().code(), Some(0));
 }
 
-/// Under `--local` what is ignored is inherited, as with `nohup`; on a rack it would be that of the daemon.
+/// Under `--local` ignored signals are inherited, as with `nohup`; on a rack they would be those of the daemon.
 fn programs_start_with_no_signal_blocked() {
     const IGNORED: &[i32] = &[libc::SIGHUP, libc::SIGUSR1, libc::SIGCHLD];
     let bit = |signal: i32| 1u64 << (signal - 1);
@@ -112,7 +112,7 @@ fn programs_start_with_no_signal_blocked() {
     assert_eq!(masks(&run(on_rack)), [("SigBlk".to_owned(), 0), ("SigIgn".to_owned(), 0)]);
 }
 
-/// Neither the program nor processes and threads.
+/// The message names neither the program nor processes and threads.
 #[track_caller]
 fn assert_names_descriptors(ended: &Ended) {
     let said = ended.complaints().join("\n");
@@ -129,7 +129,7 @@ fn a_host_without_descriptors_is_named_as_the_cause() {
     let daemon = rack.pid("a").to_string();
     let open = std::fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().count();
     let mut named = 0;
-    // A connection takes some; without those there is nobody to say why.
+    // A connection takes some descriptors; without those nothing can report the cause.
     for more in (5..20).rev() {
         let limit = format!("--nofile={}:", open + more);
         assert!(Command::new("prlimit").args(["--pid", &daemon, &limit]).status().unwrap().success());

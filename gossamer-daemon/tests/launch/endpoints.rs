@@ -1,4 +1,4 @@
-//! Endpoints and keys on their way through the launcher, and machines that say that they have lost one another.
+//! Endpoints and keys on their way through the launcher, and machines that report a lost connection to each other.
 
 use crate::rig::{command, launch, run};
 

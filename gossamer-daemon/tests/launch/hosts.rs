@@ -14,7 +14,7 @@ use crate::rig::{Ended, Launch, kill, launcher, run, start, this_program, until}
 pub const DAEMON: &str = env!("CARGO_BIN_EXE_gossamer-daemon");
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// Where silence must not be what ends a program: noticed sooner, or the test fails at its deadline.
+/// Silence for tests where it must not end a program: the end is noticed sooner, or the test fails at its deadline.
 pub const LENIENT_MS: u32 = 300_000;
 
 pub struct Rack {
@@ -24,7 +24,7 @@ pub struct Rack {
 }
 
 impl Rack {
-    /// A rack whose daemons run.
+    /// A rack with running daemons.
     pub fn start(hosts: usize, silence_ms: u32, more: &str) -> Rack {
         let mut rack = Rack::prepare(hosts, silence_ms, more);
         for name in &NAMES[..hosts] {
@@ -60,7 +60,7 @@ impl Rack {
         Rack { folder, addresses, daemons: BTreeMap::new() }
     }
 
-    /// Has programs run as this user, who may then use the folder.
+    /// Has programs run as this user, who then gets access to the folder.
     pub fn set_user(&self, name: &str) {
         let text = std::fs::read_to_string(self.file()).unwrap();
         let other =
@@ -78,13 +78,13 @@ impl Rack {
         self.start_daemon_in(name, Command::new("env"));
     }
 
-    /// As `start_daemon`; `becomes` is what will become the daemon: a program that executes its arguments.
+    /// As `start_daemon`; `becomes` is a program that executes its arguments, here the daemon.
     pub fn start_daemon_in(&mut self, name: &'static str, becomes: Command) {
         self.start_silent_daemon_in(name, becomes);
         until("a daemon to listen", || self.daemons[name].has_complained("listening"));
     }
 
-    /// As `start_daemon_in`, where its log does not come here: whether it listens is not known.
+    /// As `start_daemon_in`, without its log: the caller does not know whether it listens.
     pub fn start_silent_daemon_in(&mut self, name: &'static str, becomes: Command) {
         self.start_daemon_of(name, becomes, DAEMON.as_ref());
     }
@@ -115,7 +115,7 @@ impl Rack {
         start(self.command(&[], role))
     }
 
-    /// What a command prints with `--json`.
+    /// Output of a command with `--json`.
     pub fn json(&self, command: &str) -> serde_json::Value {
         let mut launcher = self.launcher(command);
         launcher.arg("--json");
@@ -143,7 +143,7 @@ impl Rack {
         parts[0]
     }
 
-    /// Those of all programs.
+    /// Parts of all programs.
     pub fn parts(&self, name: &str) -> Vec<u32> {
         let daemon = self.pid(name).to_string();
         let is_child = |pid: &u32| {
@@ -161,7 +161,7 @@ impl Drop for Rack {
         for daemon in self.daemons.values() {
             if !crate::rig::gone(daemon.pid()) {
                 kill(daemon.pid(), Signal::CONT);
-                kill(daemon.pid(), Signal::TERM); // orderly: it takes its programs along
+                kill(daemon.pid(), Signal::TERM); // an orderly end: it takes its programs along
             }
         }
         for (_, daemon) in std::mem::take(&mut self.daemons) {

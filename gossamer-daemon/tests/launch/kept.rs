@@ -1,4 +1,4 @@
-//! What a program has written, asked for from elsewhere (`logs --output`).
+//! Output of a program, read from elsewhere (`logs --output`).
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ crate::tests![
     what_cannot_be_detached_is_told_to_its_caller,
 ];
 
-/// `sh -c SCRIPT` on the rack, when it runs; and its number.
+/// Starts `sh -c SCRIPT` on the rack, and returns the running program with its number.
 fn program(rack: &Rack, script: &str, args: &[&str]) -> (Launch, String) {
     let mut command = rack.launcher("run");
     command.args(["sh", "-c", script, "sh"]).args(args);

@@ -1,6 +1,5 @@
-//! What a program may leave behind: processes that fork, and outlive it if they can. All of it is bounded in number and
-//! time, for a test that fails must not take its machine along. Their name is the test's, so that their dead are found
-//! too.
+//! Leftovers of a program: processes that fork, and outlive it if they can. All of it is bounded in number and time,
+//! for a failing test must not take its machine along. Their name is the test's, so that their dead are found too.
 #![allow(unsafe_code)] // fork
 
 use std::ffi::CString;
@@ -8,18 +7,18 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Far longer than they are to live.
+/// Far longer than they should live.
 const LIFE: Duration = Duration::from_secs(100);
-/// So many processes at most, one after the other.
+/// Most processes, one after the other.
 const LINKS: u32 = 10_000;
-/// After so many the chain counts as at work.
+/// Number of processes from which on the chain counts as at work.
 const AT_WORK: u32 = 20;
 /// Chains that run at the same time.
 const CHAINS: u32 = 16;
-/// A chain that ends by itself has so many.
+/// Length of a chain that ends by itself.
 const SHORT: u32 = 300;
 const BOMB_DEPTH: u32 = 7;
-/// What there is.
+/// Kinds of leftovers.
 pub const KINDS: [&str; 6] = ["chain", "sessions", "deaf", "chains", "bomb", "pair"];
 
 /// Starts processes of this kind, and returns when they are at work.
@@ -28,10 +27,10 @@ pub fn start(kind: &str, name: &str, marker: &str) {
     let mut first =
         Command::new(this).args(["machine", "link", kind, name, marker]).stdin(Stdio::null()).spawn().unwrap();
     crate::rig::until("links to be at work", || Path::new(marker).exists());
-    let _ = first.try_wait(); // the first of a chain has gone: it is not for others to collect
+    let _ = first.try_wait(); // the first of a chain has gone: nobody else may collect it
 }
 
-/// The first of them.
+/// Runs as the first of them.
 pub fn play(kind: &str, name: &str, marker: &str) -> ! {
     rustix::thread::set_name(&CString::new(name).unwrap()).unwrap();
     let at_work = || std::fs::write(marker, "").unwrap();
@@ -60,7 +59,7 @@ pub fn play(kind: &str, name: &str, marker: &str) -> ! {
     exit()
 }
 
-/// Each forks the next, and goes.
+/// Each process forks the next, and exits.
 fn chain(links: u32, has_sessions: bool, at_work: impl Fn()) {
     let end = Instant::now() + LIFE;
     let mut link = 0;
@@ -76,12 +75,12 @@ fn chain(links: u32, has_sessions: bool, at_work: impl Fn()) {
                 }
             }
             pid if pid > 0 => exit(),
-            _ => std::thread::sleep(Duration::from_micros(200)), // there is a limit: once more
+            _ => std::thread::sleep(Duration::from_micros(200)), // a limit is reached: once more
         }
     }
 }
 
-/// All fork, and stay.
+/// All processes fork, and stay.
 fn bomb(at_work: impl Fn()) {
     let end = Instant::now() + LIFE;
     for _ in 0..BOMB_DEPTH {
@@ -95,7 +94,7 @@ fn bomb(at_work: impl Fn()) {
     }
 }
 
-/// Two of which each makes a new one when the other is killed.
+/// A pair: each starts a new one when the other is killed.
 fn pair(at_work: impl Fn()) {
     let end = Instant::now() + LIFE;
     let mut forks = 0;
@@ -103,7 +102,7 @@ fn pair(at_work: impl Fn()) {
     let mut child = None;
     while Instant::now() < end && forks < LINKS {
         let has_lost_parent = parent.is_some() && rustix::process::getppid() != parent;
-        // SAFETY: a number, and nowhere to write to.
+        // SAFETY: the call takes a number, and a null pointer for the old value, so it writes nowhere.
         let has_lost_child =
             child.is_some_and(|pid| unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::WNOHANG) } != 0);
         if (parent.is_none() && child.is_none()) || has_lost_parent || has_lost_child {
@@ -123,7 +122,7 @@ fn pair(at_work: impl Fn()) {
 }
 
 fn fork() -> libc::pid_t {
-    // SAFETY: this process has one thread, so its child may do whatever it could do itself.
+    // SAFETY: this process has one thread, so its child may do everything that it could do itself.
     unsafe { libc::fork() }
 }
 
@@ -136,12 +135,12 @@ fn exit() -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// The file that is there when they have come to their bound, and were not ended before.
+/// Path of the file that they make when they reach their bound before they were ended.
 pub fn over(marker: &str) -> String {
     format!("{marker}.over")
 }
 
-/// Starts processes that wait, until there is a limit or there are `most`; how many.
+/// Starts waiting processes, until a limit is reached or there are `most`; returns their number.
 pub fn fill(most: u32) -> u32 {
     (0..most)
         .find(|_| match fork() {

@@ -11,7 +11,7 @@ use gossamer::control::{Control, Message};
 /// Plays a role and ends the process. Each machine that a test waits for prints `pid N` when it is ready.
 pub fn play(args: &[String]) {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let inherited = crate::rig::inheritable(); // before the bootstrap is taken up
+    let inherited = crate::rig::inheritable(); // before the bootstrap takes them
     let bootstrap = match Bootstrap::from_env() {
         Ok(bootstrap) => bootstrap,
         Err(error) => {
@@ -123,12 +123,12 @@ pub fn play(args: &[String]) {
     wait_for_end(&control)
 }
 
-/// How many more processes there may be, up to `most`.
+/// Number of further processes that can start, up to `most`.
 fn fill(most: &str) -> u32 {
     crate::links::fill(most.parse().unwrap())
 }
 
-/// Tries to get at what the process has open that has started this one, and that one's parent.
+/// Tries to reach the open descriptors of this process's parent, and of that one's parent.
 fn intrudes() {
     let part = rustix::process::getppid().unwrap();
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", part.as_raw_nonzero())).unwrap();
@@ -158,7 +158,7 @@ fn finish(me: u16, control: &Control, status: u8, exit_status: i32) -> ! {
     wait_for_end(control)
 }
 
-/// Gives an endpoint, and tells what comes for it.
+/// Gives an endpoint, and prints the ones that come back.
 fn endpoints(me: u16, machines: usize, bytes: usize, control: &Control) {
     control.send(&Message::Endpoint { bytes: vec![me as u8; bytes] }).unwrap();
     let (mut keys, mut endpoints) = (Vec::new(), std::collections::BTreeSet::new());
@@ -254,14 +254,14 @@ fn lines(me: u16, count: usize, control: &Control) -> ! {
         finish(me, control, 0, 0)
     }
     match control.receive() {
-        Ok(Some(Message::End { .. })) => exit(0), // no word of it: the test counts the lines
+        Ok(Some(Message::End { .. })) => exit(0), // silent: the test counts the lines
         _ => exit(65),
     }
 }
 
 fn flood() -> ! {
     loop {
-        println!("{}", "y".repeat(80)); // panics when nobody reads it any more
+        println!("{}", "y".repeat(80)); // panics on a closed pipe
     }
 }
 

@@ -59,7 +59,7 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }
 
-/// The tests of a module, by their names.
+/// Tests of a module, by their names.
 #[macro_export]
 macro_rules! tests {
     ($($name:ident),+ $(,)?) => {

@@ -36,7 +36,7 @@ fn the_exit_status_is_passed_on() {
         run(command(machines, &[], &["end", "7"])).assert(7, None);
         run(command(machines, &[], &["end", "255"])).assert(255, None);
     }
-    // main went on after gossamer::main had returned
+    // main continued after gossamer::main had returned
     run(command(2, &[], &["end", "0", "9"])).assert(9, None);
     run(command(2, &[], &["end", "4", "0"])).assert(4, None);
 }
@@ -50,7 +50,7 @@ fn machines_learn_threads_and_place() {
         assert!(ended.stdout.contains(&line), "{ended}");
     }
     let mut without = command(1, &[], &["threads"]);
-    without.env("GOSSAMER_PLAN", "{}"); // another launcher's
+    without.env("GOSSAMER_PLAN", "{}"); // left by another launcher
     let ended = run(without);
     assert!(ended.stdout.contains(&"threads None, machine 0 of 1".to_owned()), "{ended}");
 }
@@ -78,7 +78,7 @@ fn the_program_may_run_behind_a_wrapper() {
 fn children_of_a_machine_are_not_machines_and_end_with_it() {
     let launch = launch(2, &["family"]);
     launch.ready(2);
-    let ended = launch.end(); // although the left-behind process holds the output open
+    let ended = launch.end(); // although the leftover process holds the output open
     ended.assert(0, None);
     assert!(ended.stdout.contains(&"m0 | grandchild: no launcher, role probe".to_owned()), "{ended}");
     let left_behind = ended.stdout.iter().find_map(|line| line.strip_prefix("m0 | left behind ")?.parse().ok());

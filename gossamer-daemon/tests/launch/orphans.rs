@@ -1,4 +1,4 @@
-//! What machines leave behind goes, however fast it forks; and its dead are collected, always.
+//! Leftovers of machines are ended, however fast they fork; and their dead are always collected.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,7 +25,7 @@ crate::tests![
     who_was_there_before_a_daemon_stays,
 ];
 
-/// Has a name that nothing else on this machine has, and a file.
+/// A name that nothing else on this machine has, and a file.
 pub struct Left {
     pub name: String,
     folder: tempfile::TempDir,
@@ -60,7 +60,7 @@ impl Left {
     }
 }
 
-/// The daemon has no dead children.
+/// Checks that the daemon has no dead children.
 #[track_caller]
 fn assert_well(rack: &Rack) {
     let daemon = rack.pid("a").to_string();
@@ -73,7 +73,8 @@ fn assert_well(rack: &Rack) {
     run(rack.launcher("check")).assert(0, None);
 }
 
-/// A rack of one host whose daemon sees no cgroups. Only root can have that; others have none anyway, mostly.
+/// A rack of one host with a daemon that sees no cgroups. Only root can set that up; other users mostly have none
+/// anyway.
 fn without_cgroups() -> Rack {
     let mut rack = Rack::prepare(1, LENIENT_MS, "");
     let mut hidden = Command::new("unshare");
@@ -107,7 +108,7 @@ fn what_forks_ends_with_its_program_without_cgroups() {
     ends_with_its_program(&without_cgroups());
 }
 
-/// The kernel says in which it is; the daemon has said at its start whether there are any.
+/// The kernel tells the cgroup of a process; the daemon logged at its start whether it has cgroups.
 fn programs_have_cgroups_where_there_are_any() {
     let mut rack = Rack::start(1, LENIENT_MS, "");
     let own = format!("gossamer-{}", rack.pid("a"));
@@ -133,7 +134,7 @@ fn programs_have_cgroups_where_there_are_any() {
         rack.until_idle();
         assert!(!folder.exists(), "{folder:?}");
 
-        // What a daemon that is killed leaves, the next one removes.
+        // The next daemon removes the leftovers of a killed one.
         let launch = rack.launch(&["wait"]);
         let pids = launch.ready(1);
         let machine = cgroup_of(pids[&0]);
@@ -155,7 +156,7 @@ fn programs_have_cgroups_where_there_are_any() {
     }
 }
 
-/// What the part would have killed is the daemon's to kill then.
+/// Leftovers of a killed part are ended by the daemon.
 fn ends_with_its_part(rack: &Rack) {
     for kind in KINDS {
         let left = Left::new();
@@ -224,7 +225,7 @@ fn the_dead_are_collected_while_a_local_program_runs() {
     assert_eq!(launch.end().code(), Some(130));
 }
 
-/// `sleep & exec gossamer-launch`: the launcher is the sleeper's parent, and none of its business.
+/// `sleep & exec gossamer-launch`: the launcher is the sleeper's parent, but has not started it.
 fn who_was_there_before_a_local_program_stays() {
     let mut command = Command::new("sh");
     command.args(["-c", "sleep 600 >/dev/null 2>&1 & echo \"before $!\"; exec \"$@\"", "sh"]);
@@ -237,7 +238,7 @@ fn who_was_there_before_a_local_program_stays() {
     kill(before, Signal::KILL);
 }
 
-/// Neither its child, nor an orphan of its session, when a program ends by it: only what descends from programs.
+/// A program's end kills neither the daemon's child nor an orphan of its session: only descendants of programs.
 fn who_was_there_before_a_daemon_stays() {
     let mut script = Command::new("sh");
     let text = "sleep 600 >/dev/null 2>&1 & echo \"before $!\" >&2\n\

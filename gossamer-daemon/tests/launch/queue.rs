@@ -71,7 +71,7 @@ fn whoever_leaves_the_queue_is_not_waited_for() {
     end(last);
 }
 
-/// Each waits on its hosts one after the other, while others hold the room there: nobody waits in a circle.
+/// Each waits on its hosts one after the other, while others hold the room there: there is no circular wait.
 fn programs_that_wait_on_several_hosts_all_run() {
     let rack = Rack::start(3, LENIENT_MS, "limits: {programs: 1}");
     let hosts = ["a,b", "b,c", "c,a", "c,b,a", "b", "c,a,b"];

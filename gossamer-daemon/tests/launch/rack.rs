@@ -1,4 +1,4 @@
-//! Programs over the hosts of a rack that go well, and requests that do not.
+//! Programs on the hosts of a rack that succeed, and requests that fail.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -94,7 +94,7 @@ fn two_programs_do_not_see_each_other() {
     command.arg(program["id"].as_str().unwrap());
     let killed = run(command);
     killed.assert(0, None);
-    // On both, or on one, and the launcher was faster on the other.
+    // Ended on both hosts, or on one, where the launcher was faster on the other.
     assert!(killed.stdout[0].contains(" is ended on "), "{killed}");
     until_gone(first_pids.values().copied());
     let ended = first.end();
@@ -143,7 +143,7 @@ fn a_signal_can_be_sent_to_a_program() {
         let refused = kill(&[&format!("--signal={bad}")], &program);
         assert_eq!(refused.code(), Some(2), "{refused}");
     }
-    // What it does to a program of gossamer is what it does to its machines.
+    // A gossamer program decides for its machines how to react to the signal.
     let launch = rack.launch(&["wait"]);
     launch.ready(2);
     kill(&["--signal", "TERM", "--hosts", "b"], &id()).assert(0, None);
@@ -210,14 +210,14 @@ fn garbage_does_not_harm_a_daemon() {
             .collect();
         let _ = connection.write_all(&bytes); // it may have hung up
         if round % 20 == 0 {
-            idle.push(connection); // and says nothing more
+            idle.push(connection); // and sends nothing more
         }
     }
     rack.run(&[], &["end", "4"]).assert(4, None);
     drop(idle);
 }
 
-/// Somebody who has the key, and sends what makes no sense.
+/// A peer with the key sends nonsense.
 fn nonsense_of_those_with_a_key_does_not_harm_a_daemon() {
     use gossamer_daemon::config::RackConfig;
     use gossamer_daemon::wire::{Receiver, Reply, Request, Sender, Wire, link};
@@ -259,7 +259,7 @@ fn nonsense_of_those_with_a_key_does_not_harm_a_daemon() {
         bytes[place] = bytes[place].wrapping_add((random >> 20) as u8 | 1);
         bytes.truncate(bytes.len() - round % 7);
         link.sender.send_bytes(&bytes).unwrap();
-        // Refused, or understood as something else, or hung up on: but there is an end.
+        // Refused, misunderstood, or hung up on: but there is an end.
         let _ = link.receiver.receive_bytes();
     }
     rack.run(&[], &["end", "4"]).assert(4, None);
@@ -324,8 +324,7 @@ fn logs_tell_of_a_program() {
     }
 }
 
-/// A path, what machines tell who watches, and a cause, each with what a terminal would obey and with a line of its
-/// own.
+/// A path, a machine's answer to a watcher, and a cause, each with control sequences and with a line break.
 fn names_of_others_are_no_orders_to_a_terminal() {
     const EVIL: &str = "\x1b]0;title\x07\x1b[31m\ngossamer-launch: forged\u{9b}2J\u{202e}";
     let rack = Rack::start(2, LENIENT_MS, "");
@@ -358,13 +357,12 @@ fn names_of_others_are_no_orders_to_a_terminal() {
             assert!(!line.contains(is_order) && !line.starts_with("gossamer-launch: forged"), "{words:?}: {line:?}");
         }
     }
-    // Scripts get it as it is.
+    // Scripts get it unchanged.
     let listed = rack.json("ps");
     assert_eq!(listed["programs"][0]["path"], program.to_str().unwrap(), "{listed}");
 }
 
-/// A daemon at whose port there is a flood closes connections that have not shown the key yet, some of those who have
-/// it among them.
+/// A daemon under a flood on its port evicts unauthenticated connections, among them some of peers that have the key.
 fn who_was_evicted_comes_again() {
     use gossamer_daemon::config::RackConfig;
     use gossamer_daemon::wire::link;
@@ -387,7 +385,7 @@ fn who_was_evicted_comes_again() {
                         false => return link::accept(tcp, key, &link::greeting(config, "a", 1), limit).is_ok(),
                     }
                     if number == 6 {
-                        return false; // the first, and six more
+                        return false; // the first attempt, and six more
                     }
                 }
                 false

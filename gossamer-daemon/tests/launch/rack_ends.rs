@@ -1,5 +1,5 @@
-//! Racks on which something dies, hangs or is told to end: the whole program ends on all hosts, and the launcher says
-//! why.
+//! Racks on which something dies, hangs or is told to end: the whole program ends on all hosts, and the launcher
+//! reports the cause.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +23,8 @@ crate::tests![
     death_on_a_rack_is_seen_while_nobody_reads_the_output,
 ];
 
-/// Three hosts with a machine each that waits; `harm` is done, and all must end. What the launcher said: the cause
-/// tells what is seen at once from what is noticed after [`LENIENT_MS`].
+/// Starts three hosts with one waiting machine each, and does `harm`: all must end. Returns the launcher's output: the
+/// cause in it separates events that are seen at once from those that are noticed after [`LENIENT_MS`].
 fn harmed(silence_ms: u32, harm: impl FnOnce(&Rack, &BTreeMap<u16, u32>, u32)) -> (Ended, BTreeMap<u16, u32>, Rack) {
     let rack = Rack::start(3, silence_ms, "");
     let launch = rack.launch(&["wait"]);
@@ -86,7 +86,7 @@ fn a_killed_launcher_ends_all_hosts() {
     rack.until_idle();
 }
 
-/// On the host that hangs the part ends the machines; its daemon finds that out when it goes on.
+/// On the host that hangs the part ends the machines; its daemon notices that once it continues.
 fn a_daemon_that_hangs_counts_as_dead() {
     let (ended, _, rack) = harmed(2500, |rack, _, _| kill(rack.pid("b"), Signal::STOP));
     let words = "host b: nothing was heard for 2.5s: it is cut off or hangs, or its daemon was stopped";
@@ -95,7 +95,7 @@ fn a_daemon_that_hangs_counts_as_dead() {
     rack.until_idle();
 }
 
-/// Its daemon kills it, and what it leaves.
+/// Its daemon kills it, and its leftovers.
 fn a_part_that_hangs_counts_as_dead() {
     let mut part = 0;
     let (ended, _, rack) = harmed(2500, |rack, _, _| {
@@ -107,7 +107,7 @@ fn a_part_that_hangs_counts_as_dead() {
     rack.until_idle();
 }
 
-/// Its daemon's death lets it go on, and it ends its machines; nobody else on that host could.
+/// Its daemon's death continues it, and it ends its machines; nobody else on that host could.
 fn a_part_that_hangs_ends_with_its_daemon() {
     let (ended, _, mut rack) = harmed(LENIENT_MS, |rack, pids, _| {
         let part = rack.part("c");
@@ -150,7 +150,7 @@ fn signals_reach_all_hosts() {
         assert_eq!(ended.code(), Some(status), "{ended}");
         rack.until_idle();
     }
-    // What ignores the first is killed by the second.
+    // Machines that ignore the first signal are killed by the second.
     let rack = Rack::start(2, LENIENT_MS, "");
     let launch = rack.launch(&["stubborn"]);
     let pids = launch.ready(2);

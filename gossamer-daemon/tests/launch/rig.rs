@@ -46,7 +46,7 @@ pub struct Launch {
 
 type Lines = Arc<Mutex<(Vec<String>, bool)>>; // and whether the stream has ended
 
-/// What a launcher left.
+/// Status and output of an ended launcher.
 pub struct Ended {
     pub status: ExitStatus,
     pub stdout: Vec<String>,
@@ -81,7 +81,7 @@ impl std::fmt::Display for Ended {
     }
 }
 
-/// Starts `role` on so many machines.
+/// Starts `role` on this many machines.
 pub fn launch(machines: u16, role: &[&str]) -> Launch {
     start(command(machines, &[], role))
 }
@@ -120,23 +120,23 @@ impl Launch {
         self.stderr.lock().unwrap().0.iter().any(|line| line.contains(words))
     }
 
-    /// What it has said on standard error behind these words.
+    /// Text after these words on the launcher's standard error.
     pub fn complaint(&self, words: &str) -> String {
         let lines = self.stderr.lock().unwrap();
         lines.0.iter().find_map(|line| line.split_once(words)).map(|(_, rest)| rest.to_owned()).unwrap_or_default()
     }
 
-    /// Whether so many machines are ready.
+    /// Whether this many machines are ready.
     pub fn is_ready(&self, machines: u16) -> bool {
         self.stdout.lock().unwrap().0.iter().filter_map(|line| parse_pid(line)).count() == usize::from(machines)
     }
 
-    /// How many lines of stdout have these words.
+    /// Number of lines of stdout with these words.
     pub fn has_printed(&self, words: &str) -> usize {
         self.stdout.lock().unwrap().0.iter().filter(|line| line.contains(words)).count()
     }
 
-    /// Waits until so many machines are ready; their process ids.
+    /// Waits until this many machines are ready; returns their process ids.
     pub fn ready(&self, machines: u16) -> BTreeMap<u16, u32> {
         let mut pids = BTreeMap::new();
         until("machines to be ready", || {
@@ -161,7 +161,7 @@ impl Launch {
 
 impl Drop for Launch {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // has ended, mostly
+        let _ = self.child.kill(); // mostly it has ended already
         let _ = self.child.wait();
     }
 }
@@ -182,7 +182,7 @@ pub fn kill(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
 }
 
-/// Whether a process is gone; one that only waits for its parent to collect it is.
+/// Whether a process is gone; a dead one that its parent has not collected counts as gone.
 pub fn gone(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
@@ -191,7 +191,7 @@ pub fn gone(pid: u32) -> bool {
     matches!(state, Some('Z' | 'X'))
 }
 
-/// Waits until all are gone; how long it took.
+/// Waits until all are gone; returns the time that took.
 pub fn until_gone(pids: impl IntoIterator<Item = u32>) -> Duration {
     let pids: Vec<u32> = pids.into_iter().collect();
     let start = Instant::now();
@@ -199,7 +199,7 @@ pub fn until_gone(pids: impl IntoIterator<Item = u32>) -> Duration {
     start.elapsed()
 }
 
-/// What the descriptors of this process refer to that its children inherit, without the standard streams.
+/// Targets of this process's inheritable descriptors, without the standard streams.
 pub fn inheritable() -> Vec<String> {
     let folder = |name| std::fs::read_dir(format!("/proc/self/{name}")).unwrap().map(|entry| entry.unwrap());
     let number = |entry: &std::fs::DirEntry| entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());

@@ -1,5 +1,5 @@
-//! What only root can try: programs of another user, a daemon that is process 1, hosts that let nobody start a thread.
-//! Ignored for others.
+//! Tests that only root can run: programs of another user, a daemon that is process 1, hosts that let nobody start a
+//! thread. Ignored for other users.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -24,7 +24,7 @@ crate::tests![
     a_rack_of_somebody_else_is_obeyed_by_nobody_who_passes_by,
 ];
 
-/// Whether this is root, who may also make namespaces: not so in many containers.
+/// Whether this is root with the right to make namespaces: in many containers it is not.
 pub fn is_possible() -> bool {
     let mut namespaces = Command::new("unshare");
     namespaces.args(["--mount", "--pid", "--fork", "--mount-proc", "true"]);
@@ -33,7 +33,7 @@ pub fn is_possible() -> bool {
 
 const NOBODY: &str = "nobody";
 const NOBODY_ID: u32 = 65534;
-/// Another such user, who has no other processes here: where all of a user's are counted.
+/// Another such user, without other processes here: for limits that count all processes of a user.
 const LONELY: &str = "games";
 
 fn rack_of_nobody(more: &str) -> Rack {
@@ -42,7 +42,7 @@ fn rack_of_nobody(more: &str) -> Rack {
     rack
 }
 
-/// A file that root has open, of the daemon that it starts.
+/// A file that root has open, inherited by the daemon that it starts.
 fn descriptors_of_root_stay_with_root() {
     let secret = Secret::new();
     let mut rack = rack_of_nobody("");
@@ -51,7 +51,7 @@ fn descriptors_of_root_stay_with_root() {
     assert_eq!(std::fs::read_to_string(&secret.file).unwrap(), "secret");
 }
 
-/// Not by way of the part either, which is the same user's: its standard error is the daemon's log.
+/// Not through the part either, which is the same user's: its standard error is the daemon's log.
 fn another_user_gets_nothing_of_the_daemon() {
     let mut rack = rack_of_nobody("");
     rack.start_daemon("a");
@@ -64,7 +64,7 @@ fn another_user_gets_nothing_of_the_daemon() {
     );
 }
 
-/// As a login would have it: those of the host's `/etc/group`, and none of root's.
+/// As in a login: the groups of the host's `/etc/group`, and none of root's.
 fn programs_have_all_groups_of_their_user() {
     let mut rack = rack_of_nobody("");
     let groups = rack.folder.path().join("group");
@@ -82,7 +82,7 @@ fn programs_have_all_groups_of_their_user() {
     let mut found: Vec<&str> = ended.stdout[2].split(' ').collect();
     found.sort_unstable();
     assert_eq!(found, ["65534", "70001", "70002"]);
-    // And it dies with its daemon, as before: the kernel forgets what is tied when the user changes.
+    // And it dies with its daemon, as before: the kernel drops the tie when the user changes.
     let launch = rack.launch(&["wait"]);
     drop(launch);
     rack.until_idle();
@@ -118,7 +118,7 @@ fn what_forks_ends_as_another_user_too() {
     rack.run(&["--folder", "/"], &["end", "6"]).assert(6, None);
 }
 
-/// As in a container: orphans come to it that it has never started, and ends with a signal.
+/// As in a container: orphans that it never started come to it, and it ends with a signal.
 fn a_daemon_that_is_process_1_collects_all() {
     let mut rack = Rack::prepare(1, LENIENT_MS, "");
     let mut container = Command::new("unshare");
@@ -147,11 +147,11 @@ fn a_daemon_that_is_process_1_collects_all() {
     assert!(gone(daemon));
 }
 
-/// A daemon of nobody's, who may have one task: it has more already.
+/// A daemon of user nobody, with a limit of one task: it has more already.
 fn a_host_that_can_start_nothing_says_so() {
     let mut rack = rack_of_nobody("");
     let program = rack.folder.path().join("gossamer-daemon");
-    std::fs::copy(DAEMON, &program).unwrap(); // where it is it may be closed to others
+    std::fs::copy(DAEMON, &program).unwrap(); // its own place may be closed to others
     for file in ["", "rack.key"] {
         chown(rack.folder.path().join(file), Some(NOBODY_ID), None).unwrap();
     }
@@ -184,7 +184,7 @@ fn a_host_that_can_start_nothing_says_so() {
     start(rack.command(&["--folder", "/"], &["end", "6"])).end().assert(6, None);
 }
 
-/// Who is in a folder of somebody else's has not chosen the rack there; who names it has.
+/// Working in somebody else's folder does not choose the rack there; naming it does.
 fn a_rack_of_somebody_else_is_obeyed_by_nobody_who_passes_by() {
     const OTHER_ID: u32 = 4711;
     let rack = rack_of_nobody("");
@@ -192,7 +192,7 @@ fn a_rack_of_somebody_else_is_obeyed_by_nobody_who_passes_by() {
     let (file, key) = (rack.file(), folder.join("rack.key"));
     let programs = [DAEMON, env!("CARGO_BIN_EXE_gossamer-launch")].map(|program| {
         let copy = folder.join(std::path::Path::new(program).file_name().unwrap());
-        std::fs::copy(program, &copy).unwrap(); // where it is it may be closed to others
+        std::fs::copy(program, &copy).unwrap(); // its own place may be closed to others
         copy
     });
     let [daemon, launcher] = &programs;
@@ -221,11 +221,11 @@ fn a_rack_of_somebody_else_is_obeyed_by_nobody_who_passes_by() {
     let mut command = Command::new(launcher);
     command.args(["run", "true"]).current_dir("/").env("XDG_CONFIG_HOME", folder).env_remove("GOSSAMER_RACK");
     run(command).complains(70, "gossamer/rack.yaml: it belongs to nobody, not to root");
-    // Of somebody else who is not root: the same.
+    // The same for another owner who is not root.
     owned_by(OTHER_ID);
     passing(NOBODY_ID, folder, &["ps"]).complains(70, "it belongs to user 4711, not to nobody");
 
-    // Own files are obeyed: what is missing is the daemon.
+    // Own files are obeyed: only the daemon is missing.
     owned_by(NOBODY_ID);
     passing(NOBODY_ID, folder, &["ps"]).complains(1, "Connection refused");
     mode(0o666);
@@ -242,7 +242,7 @@ fn a_rack_of_somebody_else_is_obeyed_by_nobody_who_passes_by() {
     std::fs::copy(&key, place.join("rack.key")).unwrap();
     chown(place.join("rack.key"), Some(NOBODY_ID), None).unwrap();
     passing(0, &place, &["ps"]).complains(70, "rack.key: it belongs to user 65534, not to root");
-    // Named, all of them are.
+    // Named ones are all obeyed.
     owned_by(NOBODY_ID);
     mode(0o666);
     run(rack.launcher("ps")).complains(1, &format!("(the address is that of {})", file.display()));

@@ -1,5 +1,5 @@
-//! Each kind of standard input that a launcher may be started with: none of them keeps it busy, and none that has more
-//! to come is taken for its end. And `--stdin none`, which leaves it to others.
+//! Each kind of standard input that a launcher may be started with: none of them keeps it busy, and none with more to
+//! come is taken for ended. And `--stdin none`, which leaves the input to others.
 #![allow(unsafe_code)] // pre_exec
 
 use std::any::Any;
@@ -28,7 +28,7 @@ crate::tests![
 const KINDS: [&str; 9] =
     ["closed", "null", "ended pipe", "open pipe", "non-blocking pipe", "file", "terminal", "socket", "ended socket"];
 
-/// Sets a command's standard input, and returns what has to stay open meanwhile.
+/// Sets a command's standard input, and returns the value that has to stay open meanwhile.
 fn set_stdin(command: &mut Command, kind: &str) -> Box<dyn Any> {
     match kind {
         "closed" => {
@@ -41,7 +41,7 @@ fn set_stdin(command: &mut Command, kind: &str) -> Box<dyn Any> {
             };
             Box::new(())
         }
-        "null" => Box::new(()), // as the rig has it
+        "null" => Box::new(()), // as in the rig
         "ended pipe" => {
             command.stdin(std::io::pipe().unwrap().0);
             Box::new(())
@@ -78,20 +78,20 @@ fn set_stdin(command: &mut Command, kind: &str) -> Box<dyn Any> {
     }
 }
 
-/// How many clock ticks (100 a second) of processor time a process has taken.
+/// Clock ticks (100 a second) of processor time that a process has taken.
 fn ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// Processor time of this thread, which never sleeps, while others are looked at. One that never sleeps either gets
-/// about as much, however busy the host is.
+/// Processor time of this thread, which never sleeps, while other processes are watched. A process that never sleeps
+/// either gets about as much, however busy the host is.
 const SPUN: Duration = Duration::from_millis(300);
-/// A third of that: signs of life and looks at machines take far less.
+/// A third of that: signs of life and checks of machines take far less.
 const TICKS_MAX: u64 = 10;
 
-/// None of these processes, each with what it is, takes processor time worth the name.
+/// Checks that none of these processes, each with its description, takes noticeable processor time.
 #[track_caller]
 fn assert_asleep(processes: &[(u32, String)]) {
     let before: Vec<u64> = processes.iter().map(|(pid, _)| ticks(*pid)).collect();
@@ -103,7 +103,7 @@ fn assert_asleep(processes: &[(u32, String)]) {
     assert!(busy.is_empty(), "ticks in {:?}: {busy:?}", start.elapsed());
 }
 
-/// Starts a program that waits, for each kind of input, and waits until it does.
+/// Starts a waiting program for each kind of input, and returns once it waits.
 fn waiting(machines: u16, command: impl Fn() -> Command) -> Vec<(Launch, &'static str, Box<dyn Any>)> {
     let start_one = |kind: &&'static str| {
         let mut command = command();
@@ -137,7 +137,7 @@ fn all_of_a_rack_sleep_while_its_program_does() {
     rack.until_idle();
 }
 
-/// One that goes on as a daemon does, or has only its files to write.
+/// A program that continues as a daemon does, or has only its files to write.
 fn a_launcher_sleeps_when_its_program_has_closed_its_output() {
     let launches: Vec<_> = [1, 2, 4].map(|machines| (machines, start(command(machines, &[], &["mute"])))).into();
     launches.iter().for_each(|(machines, launch)| drop(launch.ready(*machines)));
@@ -149,7 +149,7 @@ fn a_launcher_sleeps_when_its_program_has_closed_its_output() {
     assert_asleep(&launches.iter().map(named).collect::<Vec<_>>());
 }
 
-/// "Nothing there yet" is neither its end nor an error of the program.
+/// "Nothing there yet" is neither the end of the input nor an error of the program.
 fn a_non_blocking_input_is_read_to_its_end() {
     let rack = Rack::start(2, LENIENT_MS, "");
     let kinds = [command(1, &[], &["cat"]), command(2, &[], &["cat"]), rack.command(&[], &["cat"])];
@@ -158,7 +158,7 @@ fn a_non_blocking_input_is_read_to_its_end() {
         fcntl_setfl(&reader, OFlags::NONBLOCK).unwrap();
         command.stdin(reader);
         let launch = start(command);
-        launch.ready(machines); // what reads has found nothing by now
+        launch.ready(machines); // the reader has found nothing by now
         writer.write_all(&[b'x'; 60_000]).unwrap();
         until("it to be read", || rustix::io::ioctl_fionread(&writer).is_ok_and(|bytes| bytes == 0));
         writer.write_all(b"last").unwrap();

@@ -16,7 +16,7 @@ crate::tests![
     a_closed_output_ends_the_program,
 ];
 
-/// What machine `me` writes as its `line`th line on a stream.
+/// Text of machine `me`'s line number `line` on a stream.
 pub fn line_of(stream: &str, me: u16, line: usize) -> String {
     format!("{stream} {me} {line} {}", "x".repeat((line * 7 + usize::from(me)) % 61))
 }
@@ -84,7 +84,7 @@ fn input_goes_to_machine_0() {
     }
 }
 
-/// Machine 0 writes without end; the launcher's stdout is read up to a point, and then not.
+/// Machine 0 writes without end; the launcher's stdout is read up to a point, and then no more.
 fn death_is_seen_while_nobody_reads_the_output() {
     let mut command = command(2, &[], &["flood"]);
     let mut launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -113,7 +113,7 @@ fn a_closed_output_ends_the_program() {
         BufReader::new(launcher.stdout.take().unwrap()).read_line(&mut first).unwrap(); // and closes it
         let mut complaint = String::new();
         launcher.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
-        // Whichever writes next; it says why in its own words.
+        // The next machine that writes gives the cause in its own words.
         assert!(complaint.contains("gossamer-launch: machine "), "{complaint}");
         assert!(complaint.contains("panicked (exit status 101)"), "{complaint}");
         assert_eq!(launcher.wait().unwrap().code(), Some(101));

@@ -1,4 +1,4 @@
-//! The launcher on a terminal: a pseudo terminal whose other side plays the user.
+//! The launcher on a terminal: a pseudo terminal with the test as the user on its other side.
 #![allow(unsafe_code)] // pre_exec
 
 use std::fs::File;
@@ -21,12 +21,12 @@ struct Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // has ended, mostly
+        let _ = self.child.kill(); // mostly it has ended already
         let _ = self.child.wait();
     }
 }
 
-/// Runs a command in a session of its own whose terminal is new.
+/// Runs a command in a session of its own with a new terminal.
 fn on_terminal(mut command: Command) -> Terminal {
     let user = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&user).unwrap();

@@ -1,5 +1,5 @@
-//! What goes wrong on a rack without any machine's fault: hosts that do not answer, caches that cannot be used, limits
-//! that are reached. Each is told, with its cure.
+//! Troubles of a rack without any machine's fault: hosts that do not answer, unusable caches, limits that are reached.
+//! Each is reported, with its cure.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -18,12 +18,12 @@ crate::tests![
     a_daemon_does_not_listen_where_nobody_reaches_it,
 ];
 
-/// Of a host that gives no answer nobody knows whether the program still runs there.
+/// A host that gives no answer may still run the program.
 fn kill_fails_where_a_host_does_not_answer() {
     let mut rack = Rack::start(3, LENIENT_MS, "");
     kill(rack.pid("c"), Signal::KILL);
     rack.daemons.remove("c").unwrap().end();
-    // On two hosts, of three that are asked or of those two.
+    // Run on two hosts; the kill asks three hosts, those two, or the third.
     for (hosts, status) in [("a,b,c", 1), ("a,b", 0), ("c", 1)] {
         let launch = crate::rig::start(rack.command(&["--hosts", "a,b"], &["wait"]));
         let pids = launch.ready(2);
@@ -67,7 +67,7 @@ fn as_many_programs_run_as_fit() {
     }
 }
 
-/// And whoever needs it is told the same.
+/// A program that needs the cache gets the same message.
 fn check_tells_of_a_cache_that_cannot_be_used() {
     let mut rack = Rack::prepare(2, LENIENT_MS, "");
     let cache = rack.folder.path().join("cache-b");
@@ -77,7 +77,7 @@ fn check_tells_of_a_cache_that_cannot_be_used() {
     until("the log to say so", || rack.daemons["b"].has_complained("programs that this host lacks cannot be taken"));
     let trouble = format!("{}, where programs are kept: ", cache.display());
     let checked = || run(rack.launcher("check"));
-    // The daemons see one another a moment after their start; this stays.
+    // The daemons see one another a moment after their start; this trouble stays.
     until("the hosts to be well but for that", || checked().stdout.len() == 4);
     let ended = checked();
     assert_eq!(ended.code(), Some(1), "{ended}");
@@ -92,7 +92,7 @@ fn check_tells_of_a_cache_that_cannot_be_used() {
 
     // A program that both have runs nevertheless; one that is to be sent is refused.
     rack.run(&["--in-place"], &["end", "4"]).assert(4, None);
-    // What lies where others may write is not run from there.
+    // A program that others may write is not run from its place.
     let copy = rack.folder.path().join("open/program");
     std::fs::create_dir(copy.parent().unwrap()).unwrap();
     std::fs::copy("/bin/sh", &copy).unwrap();
@@ -106,14 +106,14 @@ fn check_tells_of_a_cache_that_cannot_be_used() {
     assert_eq!(checked().code(), Some(0));
 }
 
-/// Of the folder that the daemon was started in. (Programs start in others.)
+/// Relative to the folder that the daemon was started in. (Programs start in others.)
 fn a_cache_may_be_named_by_a_relative_path() {
     let mut rack = Rack::prepare(1, LENIENT_MS, "");
     let mut daemon = std::process::Command::new(crate::hosts::DAEMON);
     daemon.args(["--host", "a", "--cache", "programs/kept", "--rack", "rack.yaml"]).current_dir(rack.folder.path());
     rack.daemons.insert("a", crate::rig::start(daemon));
     until("a daemon to listen", || rack.daemons["a"].has_complained("listening"));
-    // What lies where others may write is sent, not run from there.
+    // A program that others may write is sent, not run from its place.
     let folder = rack.folder.path().join("open");
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();

@@ -1,4 +1,4 @@
-//! Output that cannot be written: told with its cause, and never status 0.
+//! Unwritable output: reported with its cause, and never status 0.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -24,7 +24,7 @@ fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
 }
 
-/// Runs a command whose standard output is `/dev/full`; its status, and its standard error.
+/// Runs a command with `/dev/full` as standard output; returns its status and its standard error.
 fn into_full(command: Command) -> (ExitStatus, String) {
     with_stdout(command, full().into())
 }
@@ -42,7 +42,7 @@ fn with_stdout(mut command: Command, stdout: Stdio) -> (ExitStatus, String) {
     (status.unwrap(), read.join().unwrap().unwrap())
 }
 
-/// A pipe that nobody reads.
+/// A pipe without a reader.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -52,7 +52,7 @@ fn closed() -> Stdio {
 fn a_full_device_is_named_by_the_launcher_of_machines() {
     for (machines, role, status) in [(2, &["end"][..], 70), (3, &["end", "7"], 7)] {
         let (ended, stderr) = into_full(command(machines, &[], role));
-        // A program that had finished before it was noticed keeps its status, if it says that something failed.
+        // A program that had finished before the failure was noticed keeps its status, if that is a failure too.
         assert!(ended.code() == Some(status) || ended.code() == Some(70), "{ended}: {stderr}");
         assert!(stderr.contains(&format!("gossamer-launch: {NO_SPACE}")), "{stderr}");
         assert!(stderr.contains("output of the program is lost"), "{stderr}");
@@ -136,7 +136,7 @@ fn help_that_cannot_be_written_is_no_success() {
     assert!(ended.code() == Some(70) && stderr.contains(&format!("gossamer-daemon: {NO_SPACE}")), "{stderr}");
 }
 
-/// The first line of a launcher's output, after which nobody reads it.
+/// Reads the first line of a launcher's output, then closes the pipe.
 fn head(mut command: Command) -> (Option<i32>, String) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = String::new();
@@ -146,7 +146,7 @@ fn head(mut command: Command) -> (Option<i32>, String) {
     (child.wait().unwrap().code(), told)
 }
 
-/// As `yes | head -1` does: SIGPIPE ends the machines, and nobody says a word.
+/// As with `yes | head -1`: SIGPIPE ends the machines, without any message.
 fn a_closed_pipe_ends_quietly() {
     let rack = Rack::start(2, LENIENT_MS, "");
     let local = |machines: &str| {

@@ -1,4 +1,4 @@
-//! Who watches a program on a rack: questions go by the daemons to its machines, and their answers come back, in parts;
+//! Watchers of a program on a rack: questions go by the daemons to its machines, and their answers come back, in parts;
 //! the program's launcher sees none of it.
 
 use std::io::Write;
@@ -21,7 +21,7 @@ crate::tests![
     answers_without_end_are_dropped_by_who_asks,
 ];
 
-/// A machine that answers who watches it, but not if it is told to be `silent`. It prints what it was asked.
+/// A machine that answers watchers, unless it is told to be `silent`. It prints the questions.
 pub fn play(me: u16, words: &[&str], control: &Control) -> ! {
     control.send(&Message::Ready { pid: std::process::id(), slots_bytes: 0 }).unwrap();
     println!("pid {}", std::process::id());
@@ -41,7 +41,7 @@ pub fn play(me: u16, words: &[&str], control: &Control) -> ! {
                     _ => answer(me, look),
                 };
                 let (first, rest) = bytes.split_at(bytes.len() / 2);
-                // Of another question, then in two parts.
+                // An answer to another question, then one in two parts.
                 for (ask, is_last, bytes) in [(ask.wrapping_add(7), true, rest), (ask, false, first), (ask, true, rest)]
                 {
                     control.send(&Message::Seen { ask, is_last, bytes: bytes.to_vec() }).unwrap();
@@ -53,7 +53,7 @@ pub fn play(me: u16, words: &[&str], control: &Control) -> ! {
     }
 }
 
-/// So many MiB of one answer, as fast as they are taken.
+/// Sends an answer of this many MiB, as fast as it is read.
 fn flood(control: &Control, ask: u32, mebibytes: usize) {
     let parts = (mebibytes << 20) / MAX_SEEN_BYTES;
     for part in 0..parts {
@@ -99,7 +99,7 @@ fn ask(rack: &Rack, what: &str, args: &[&str]) -> Command {
 fn a_program_on_a_rack_is_watched_by_its_daemons() {
     let rack = Rack::start(2, LENIENT_MS, "");
     let (launch, id) = program(&rack, &[]);
-    // Named, and as the only one that runs.
+    // Named, and as the only running one.
     for args in [&["--once", "--json", &id][..], &["--once", "--json"]] {
         let ended = run(ask(&rack, "top", args));
         ended.assert(0, None);
@@ -116,7 +116,7 @@ fn a_program_on_a_rack_is_watched_by_its_daemons() {
     let json: serde_json::Value = serde_json::from_str(&trace.stdout.join("\n")).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
     assert_eq!(events.iter().filter(|event| event["ph"] == "X" && event["dur"] == 50_000.0).count(), 2, "{json}");
-    // Asked twice by each `top`, once by the others, and the program goes on.
+    // Asked twice by each `top`, once by the others; the program continues.
     until("all questions to be told", || launch.has_printed("asked for") >= 2 * (4 + 2));
     assert_eq!(launch.has_printed("asked for"), 2 * (4 + 2), "nothing else was asked");
 }
@@ -212,19 +212,19 @@ fn a_token_does_not_stay_in_the_arguments() {
     }
 }
 
-/// The most memory that a process has had, in MiB.
+/// Peak memory of a process, in MiB.
 fn peak(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
 }
 
-/// Neither the daemon's nor the part's; and the watcher hears of it when it goes on.
+/// Neither the daemon's nor the part's memory; and the watcher is told once it continues.
 fn a_watcher_that_is_stopped_fills_no_memory() {
     let rack = Rack::start(2, LENIENT_MS, "");
     let (launch, id) = program(&rack, &["flood=250"]);
     let before = [rack.pid("a"), rack.part("a")].map(peak);
-    // It waits for two minutes, beyond what this takes.
+    // It waits for two minutes, longer than this test.
     let watcher = start(ask(&rack, "trace", &["--seconds", "60", &id]));
     until("it to be asked", || launch.has_printed("asked for") == 2);
     kill(watcher.pid(), Signal::STOP);
@@ -232,7 +232,7 @@ fn a_watcher_that_is_stopped_fills_no_memory() {
     let after = [rack.pid("a"), rack.part("a")].map(peak);
     // 32 MiB may wait in the daemon, 16 in the part, and allocators keep some more.
     assert!(after.iter().zip(before).all(|(after, before)| *after < before + 100), "{before:?}, then {after:?} MiB");
-    // Others are answered meanwhile.
+    // Other requests are answered meanwhile.
     let status = run(rack.launcher("status"));
     status.assert(0, None);
     kill(watcher.pid(), Signal::CONT);
