@@ -1,6 +1,5 @@
-//! How long tests wait. Nearly all such limits only catch hangs: no test passes or fails by one of these on a machine
-//! that works, however loaded that machine is. For them there are [`HANG`], for single waits, and [`Clock`], for
-//! whoever watches a whole program.
+//! Time limits of tests. Nearly all of them only catch hangs: no test passes or fails by one of these on a machine that
+//! works, however loaded that machine is. [`HANG`] is for single waits, [`Clock`] for watching a whole program.
 //!
 //! A few times are the very requirement, such as how soon a program ends after one of its machines. Load stretches
 //! them, so they are judged only where nothing runs beside the test ([`bound`]). Such tests are named `timed_…`; `cargo
@@ -9,14 +8,14 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// For one wait that takes seconds at most on an idle machine.
+/// Limit of one wait that takes seconds at most on an idle machine.
 pub const HANG: Duration = Duration::from_secs(300);
 
-/// The variable that `cargo dev timed` sets: nothing runs beside the tests.
+/// Variable that `cargo dev timed` sets: nothing runs beside the tests.
 pub const ALONE: &str = "GOSSAMER_TESTS_ALONE";
 
-/// The longest that something may take which is required to take no longer than `required`: so long where nothing runs
-/// beside the test, else [`HANG`]. For tests named `timed_…`.
+/// Limit of an operation that must take no longer than `required`: `required` where nothing runs beside the test, else
+/// [`HANG`]. For tests named `timed_…`.
 #[must_use]
 pub fn bound(required: Duration) -> Duration {
     bound_where(are_alone(), required)
@@ -32,10 +31,10 @@ fn bound_where(is_alone: bool, required: Duration) -> Duration {
     if is_alone { required } else { HANG.max(required) }
 }
 
-/// Waits until it is so.
+/// Waits until `is_done` returns true.
 ///
 /// # Panics
-/// If it is not so after [`HANG`].
+/// If it does not after [`HANG`].
 #[track_caller]
 pub fn wait_until(what: &str, mut is_done: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -45,19 +44,18 @@ pub fn wait_until(what: &str, mut is_done: impl FnMut() -> bool) {
     }
 }
 
-/// Steps of [`work`] that are timed at a time.
+/// Steps that one run of [`work`] times.
 const STEPS: u64 = 40_000_000;
-/// How long they take on an idle machine of the slower kind; this package is optimised in debug builds too.
+/// Time for them on an idle machine of the slower kind; this package is optimised in debug builds too.
 const IDLE: Duration = Duration::from_millis(60);
-/// The most that a machine counts as slower than that one.
+/// Largest factor by which a machine counts as slower than that one.
 const SLOWEST: f64 = 100.0;
-/// How often the clock is set by its owner at most, and the part of the time that setting it takes at most.
+/// Shortest period between readings of the clock, and the largest share of the time that a reading may take (1/20).
 const PERIOD: Duration = Duration::from_secs(1);
 const SHARE: u32 = 20;
 
-/// A clock that goes as fast as the machine: on an idle one a second takes a second, on one that is loaded or emulated
-/// so many seconds as it takes to do the work of one. Whoever waits for something asks it again and again
-/// ([`Clock::period`]).
+/// A clock that goes as fast as the machine: on an idle one a second takes a second, on a loaded or emulated one as
+/// many seconds as the work of one second takes there. The waiter reads it again and again ([`Clock::period`]).
 #[derive(Debug)]
 pub struct Clock {
     last: Instant,
@@ -66,21 +64,21 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that shows nothing yet.
+    /// A clock at zero.
     #[must_use]
     pub fn start() -> Clock {
         Clock { last: Instant::now(), shown: Duration::ZERO, period: PERIOD }
     }
 
-    /// How long to wait before the clock is asked again. Not much longer: the machine is taken to have been as slow all
-    /// the time as it is when it is asked.
+    /// Time until the next reading. Not much longer: the clock assumes that the machine was as slow all the time as it
+    /// is at the reading.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// The time that this clock shows now. Does some work, by which it sees how slow the machine is; so long that
-    /// others get their turns meanwhile, where there are any.
+    /// Time on this clock now. Does some work to measure how slow the machine is, for long enough that other processes
+    /// get their turns meanwhile.
     pub fn shown(&mut self) -> Duration {
         let took = work();
         self.period = PERIOD.max(took * SHARE);
@@ -89,14 +87,14 @@ impl Clock {
         self.shown
     }
 
-    /// So much time has passed, on a machine that takes so long for the steps.
+    /// Advances the clock by `passed`, on a machine that took `took` for the steps.
     fn advance(&mut self, passed: Duration, took: Duration) {
         let slowness = (took.as_secs_f64() / IDLE.as_secs_f64()).clamp(1.0, SLOWEST);
         self.shown += passed.div_f64(slowness);
     }
 }
 
-/// How long this machine takes for the steps now.
+/// Returns the time that this machine takes for the steps now.
 fn work() -> Duration {
     let start = Instant::now();
     let mut value = 1u64;
