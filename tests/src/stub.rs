@@ -1,10 +1,10 @@
-//! Where the stub of libibverbs (`tests/verbs-stub`) is, by the name that programs look for.
+//! Place of the stub of libibverbs (`tests/verbs-stub`), under the name that programs look for.
 
 use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// A folder for `LD_LIBRARY_PATH` with the stub in it, made beside the running test: cargo leaves the stub there, by a
+/// Folder for `LD_LIBRARY_PATH` with the stub in it, made beside the running test: cargo leaves the stub there, under a
 /// name that nobody loads by accident.
 ///
 /// # Errors
@@ -18,7 +18,7 @@ fn make() -> io::Result<PathBuf> {
     let test = std::env::current_exe()?;
     let folder = test.with_file_name("verbs-stub");
     std::fs::create_dir_all(&folder)?;
-    // Whole at once, for other processes that do the same at this moment.
+    // Renamed as a whole, for other processes that do the same at this moment.
     let new = folder.join(format!("new-{}", std::process::id()));
     std::fs::copy(test.with_file_name("libverbs_stub.so"), &new)?;
     std::fs::rename(&new, folder.join("libibverbs.so.1"))?;

@@ -1,12 +1,12 @@
-//! What a host may lack of RDMA, and what the user is told, by a stub of libibverbs (`tests/verbs-stub`) that has a
-//! device with the same lack: the rows of docs/rdma.md that no virtual machine shows.
+//! Parts of RDMA that a host may lack, and the messages for the user, by a stub of libibverbs (`tests/verbs-stub`) with
+//! a device with the same lack: the rows of docs/rdma.md that no virtual machine shows.
 //!
 //! Here: whole programs over `verbs`, on any Linux host. Not here: real queue pairs (`cargo dev rdma`).
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Two machines over `verbs`, with what the stub is told, or without a stub.
+/// Runs two machines over `verbs`, with settings for the stub, or without a stub.
 fn run(stub: &[(&str, &str)], has_stub: bool, arguments: &[&str]) -> Output {
     let empty = tempfile::tempdir().unwrap();
     let folder = if has_stub { gossamer_tests::stub::folder().unwrap() } else { empty.path().to_owned() };

@@ -1,5 +1,5 @@
 //! The verbs fabric by a stub of libibverbs (`tests/verbs-stub`), on any Linux host: the conformance suite, shares
-//! included, between machines that are processes, which are this test program started again.
+//! included, between processes as machines, which are this test program started again.
 //!
 //! Not here: real queue pairs, lost packets, refusals of a device (`cargo dev rdma`).
 
@@ -15,7 +15,7 @@ const MACHINES: u16 = 3;
 const WORKERS: u16 = 3;
 const VICTIM: MachineId = MachineId(1);
 const TIMEOUT: Duration = limits::HANG;
-/// What a machine process does, and its number; without it, this is no machine process.
+/// Role and number of a machine process; unset, this is no machine process.
 const ROLE_VARIABLE: &str = "GOSSAMER_TEST_VERBS_ROLE";
 const ENDPOINT: &str = "endpoint ";
 const READY: &str = "the victim is ready";
@@ -37,7 +37,7 @@ impl Process {
         Process { child, stdout }
     }
 
-    /// All machines, each told the endpoints of all.
+    /// Starts all machines; each gets the endpoints of all.
     fn start_all(role: &str, in_order: &str) -> Vec<Process> {
         let mut processes: Vec<Process> =
             (0..MACHINES).map(|machine| Process::start(machine, role, in_order)).collect();
@@ -49,7 +49,7 @@ impl Process {
         processes
     }
 
-    /// Reads on until the machine prints a line with `mark`; gives what follows the mark.
+    /// Reads until the machine prints a line with `mark`; returns the text behind the mark.
     fn wait_for_line(&mut self, mark: &str) -> String {
         let mut lines = (&mut self.stdout).lines().map(Result::unwrap);
         let found = lines.find_map(|line| line.split_once(mark).map(|(_, rest)| rest.to_owned()));
@@ -106,8 +106,8 @@ fn machine_process() {
     }
 }
 
-/// Machine 0 reads what machine 1 has committed: each read is one request, up to the length of a part; longer ones are
-/// so many.
+/// Machine 0 reads machine 1's committed data: each read is one request, up to the length of a part; longer ones are
+/// several.
 fn count_reads(fabric: &VerbsFabric) {
     const SHARE: ShareId = ShareId(3);
     const BYTES: usize = 1 << 20;
@@ -127,7 +127,7 @@ fn count_reads(fabric: &VerbsFabric) {
         assert!(into.iter().all(|byte| *byte == 0));
         Ok::<(), comm::Error>(())
     };
-    // The first ones learn where it lies, once the other machine has opened it.
+    // The first reads learn its place, once the other machine has opened it.
     while read(8).is_err() {
         assert!(start.elapsed() < TIMEOUT, "the share is never there");
         std::thread::yield_now();
@@ -138,13 +138,13 @@ fn count_reads(fabric: &VerbsFabric) {
             (0..10).for_each(|_| read(bytes).unwrap());
             fabric.counts().requests - before
         };
-        // What the fabric does by itself now and then is counted too.
+        // The fabric's own occasional requests are counted too.
         let fewest = (0..5).map(|_| requests()).min();
         assert_eq!(fewest, Some(10), "ten reads of {bytes} bytes");
     }
 }
 
-/// DR4: an object's bytes come by one READ.
+/// An object's bytes come by one READ.
 #[test]
 fn a_read_is_one_request() {
     let mut processes = Process::start_all("reads", "0");

@@ -1,4 +1,4 @@
-//! Another program than `test-roles`: the two must not become machines of one program. With an argument it is no
+//! A program other than `test-roles`: the two must not become machines of one program. With an argument it is no
 //! program for a rack at all, but one that uses `trust` alone.
 
 fn main() {

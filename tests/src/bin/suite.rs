@@ -1,5 +1,5 @@
-//! Runs the behavioural suite (`gossamer_tests::suite`) on whatever rack it is started: those behaviours whose names
-//! contain one of its arguments, or all. Behind `--after NAME`, only those that come after this one.
+//! Runs the behavioural suite (`gossamer_tests::suite`) on the rack that it is started on: the behaviours whose names
+//! contain one of its arguments, or all. With `--after NAME`, only those behind this one.
 
 fn main() {
     let mut words: Vec<String> = std::env::args().skip(1).collect();

@@ -1,4 +1,4 @@
-//! What may be done inside delegated closures and callbacks.
+//! Operations allowed inside delegated closures and callbacks.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -67,7 +67,7 @@ pub fn closures_delegate_without_waiting() {
                 let (log, back) = (log.clone(), middle.clone());
                 middle.apply_then(
                     move |_| {
-                        // In order, as from anywhere else; the callback runs at the trustee, and may send on.
+                        // In order, as from anywhere else; the callback runs at the trustee, and may send more.
                         log.apply_then(move |log| log.push(2 * round), |()| {});
                         log.apply_then(
                             move |log| log.push(2 * round + 1),

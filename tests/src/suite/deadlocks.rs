@@ -1,4 +1,4 @@
-//! Fibers that wait for each other in a circle, wherever they are: one of them is told, and the others go on.
+//! Fibers that wait for each other in a circle, wherever they are: one of them gets an error, and the others continue.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use super::ground::{Gate, effort, places, remote};
 
 type Values = Trust<Latch<u64>>;
 
-/// Told within a second in one process, within five on a rack, and later on a busy machine.
+/// The error comes within a second in one process, within five on a rack, and later on a busy machine.
 const TIME_LIMIT: Duration = limits::HANG;
 
-/// What those that were told heard.
+/// Texts of the errors.
 #[derive(Clone)]
 struct Told(Trust<Vec<String>>);
 
@@ -20,7 +20,7 @@ impl Told {
         Told(gossamer::entrust_on(gossamer::here(), Vec::new()))
     }
 
-    /// Of this call, which either has its value or is the one that is told.
+    /// Notes the outcome of a call, which either has its value or is the one with the error.
     fn note(&self, outcome: Result<u64, Error>) -> u64 {
         match outcome {
             Ok(value) => value,
@@ -32,7 +32,7 @@ impl Told {
         }
     }
 
-    /// One was told, of fibers on these workers and no others.
+    /// Checks that one call got the error, about fibers on these workers and no others.
     #[track_caller]
     fn one(&self, of: &[Place], since: Instant) {
         let told = self.0.apply_with(|told, ()| told.clone(), ());
@@ -49,7 +49,7 @@ impl Told {
     }
 }
 
-/// A worker of each machine; where there is but one machine, of it all workers.
+/// One worker of each machine; all workers where there is but one machine.
 fn apart() -> Vec<Place> {
     let mut apart = places();
     if gossamer::rack().machines().len() > 1 {
@@ -80,7 +80,7 @@ fn launch_in_a_ring(at: &[Place]) {
     gate.gather(all.len());
     gate.open();
     let mut got: Vec<u64> = fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect();
-    // The one that was told did not get the other value, and all others did.
+    // The one with the error did not get the other value, and all others did.
     got.sort_unstable();
     assert!(got[0] == 1 && got[1..].iter().all(|&got| got == 2), "{got:?}");
     told.one(at, start);
@@ -131,7 +131,7 @@ pub fn joins_in_a_circle_are_told() {
     let there = remote();
     let outcome = values.launch(move |_| {
         let fiber = gossamer::spawn_on(there, move || tell.note(again.try_launch(|value| *value)));
-        // Who is told may be the one that joins.
+        // The one with the error may be the joiner.
         fiber.join().map_err(|payload| matches!(payload.downcast_ref(), Some(Error::Deadlock { .. })))
     });
     match outcome {
@@ -141,8 +141,8 @@ pub fn joins_in_a_circle_are_told() {
     assert!(start.elapsed() < TIME_LIMIT, "{:?}", start.elapsed());
 }
 
-/// Launches in launches on three values, all in one order, by so many that each waits long for its turn: nobody is told
-/// anything.
+/// Launches in launches on three values, all in one order, by so many that each waits long for its turn: no error
+/// comes.
 pub fn launches_in_one_order_are_no_deadlock() {
     let at: Vec<Place> = apart().into_iter().cycle().take(3).collect();
     let all: [Values; 3] = values(&at).try_into().unwrap();

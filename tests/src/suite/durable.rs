@@ -37,7 +37,7 @@ pub fn a_durable_trust_serves_every_machine() {
     let transfers = effort(100);
     let mut before = [MONEY; ACCOUNTS];
     for _ in 0..2 {
-        // The second time with what the first one left.
+        // The second time with the data that the first one left.
         let bank = gossamer::spawn_on(remote(), open).join().unwrap();
         assert_eq!(bank.apply(|accounts, _| <[u64; ACCOUNTS]>::try_from(&accounts[..]).unwrap()), before);
         let fibers: Vec<_> = places()
@@ -47,7 +47,7 @@ pub fn a_durable_trust_serves_every_machine() {
                 let bank = bank.clone();
                 gossamer::spawn_on(place, move || {
                     (0..transfers).for_each(|n| transfer(&bank, n * 31 + salt));
-                    // Posted and held back here, told before `sync` returns.
+                    // Posted and held back here, written before `sync` returns.
                     bank.apply_then(|accounts, _| accounts.swap(0, 1), |()| ());
                     bank.sync().unwrap();
                     let panicked = bank.try_apply(|accounts, _| {

@@ -70,7 +70,7 @@ pub fn ten_thousand_fibers() {
         assert_eq!(fiber.join().unwrap(), number);
     }
     assert_eq!(sum.apply(|sum| *sum), many * (many - 1) / 2);
-    // Hundreds at once on another machine, all of which wait.
+    // Hundreds of waiting fibers at once on another machine.
     let gate = Gate::at(remote());
     let fibers: Vec<_> = (0..300)
         .map(|_| {
@@ -106,7 +106,7 @@ pub fn fibers_outlive_their_handles() {
         }));
         until(|| done.apply(|done| *done));
     }
-    // And on their thread they may own what only that thread has.
+    // On their own thread they may capture values of that thread.
     let own = Rc::new(Cell::new(1));
     let other = Rc::clone(&own);
     trust::spawn(move || other.set(2)).join().unwrap();
@@ -133,7 +133,7 @@ pub fn fibers_take_and_give_what_holds_pointers() {
         assert_eq!(count.apply(|count| *count), 190);
         let panics = gossamer::spawn_with(place, |name: String| -> String { panic!("no {name}") }, "luck".to_owned());
         assert_eq!(text(&*panics.join().unwrap_err()), "no luck");
-        // It has no value that others wait for: it may name several.
+        // No value of it blocks others: it may name several.
         let both = [(); 2].map(|()| gossamer::entrust_with(place, || trust::Latch::new(3)));
         let sum = move |both: [gossamer::Trust<trust::Latch<i32>>; 2]| {
             trust::together([&both[0], &both[1]], |[a, b]| *a + *b)

@@ -1,5 +1,5 @@
-//! Files of other machines. The machines of these tests share a file system, so what a file says about its reader's
-//! process is what tells them apart.
+//! Files of other machines. The machines of these tests share a file system, so files about their reader's process tell
+//! them apart.
 
 use std::fs;
 use std::io::{self, BufRead, ErrorKind, Read};
@@ -55,7 +55,7 @@ pub fn files_are_read_line_by_line_by_many() {
     let text: String =
         (0..lines).map(|n| format!("line {n} of many, each a little longer than it need be\n")).collect();
     fs::write(&path, &text).unwrap();
-    // One handle, sent to everyone; the file stays open after its name is gone.
+    // One handle, sent to every place; the file stays open after its name is gone.
     let open = file::open(remote(), &path).unwrap();
     fs::remove_file(&path).unwrap();
     let fibers: Vec<_> = places()

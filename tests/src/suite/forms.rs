@@ -13,7 +13,7 @@ use super::ground::{panic_of, spots, until};
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(1000);
 
-/// The outcome of a future, in a fiber.
+/// Outcome of a future, in a fiber.
 fn wait<F: Future>(future: F) -> F::Output {
     let (future, outcome) = (RefCell::new(Box::pin(future)), RefCell::new(None));
     until(|| {
@@ -26,7 +26,7 @@ fn wait<F: Future>(future: F) -> F::Output {
     outcome.into_inner().expect("it is ready")
 }
 
-/// What the callback of a form is given.
+/// Argument of a form's callback.
 fn called_back<U: 'static>(call: impl FnOnce(Box<dyn FnOnce(U)>)) -> Option<U> {
     let given = Rc::new(RefCell::new(None));
     let give = Rc::clone(&given);
@@ -95,7 +95,7 @@ fn latched(to: u64) -> impl FnOnce(&mut Latch<u64>) + gossamer::NoRef + Send + '
     move |latch| *latch = Latch::new(to)
 }
 
-/// A text travels serialised, to there and back.
+/// A text travels serialised, there and back.
 fn parse(text: &str) -> u64 {
     text.parse().expect("a number")
 }

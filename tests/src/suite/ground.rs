@@ -1,4 +1,4 @@
-//! What the behaviours stand on: places to try, ways to wait, properties that tell of their end.
+//! Common ground of the behaviours: places to try, ways to wait, properties that report their end.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use gossamer::{Place, Promise, Trust, promise};
 
-/// How often something is done that is only repeated: a tenth of `full` with `SUITE_EFFORT=small`, for emulated
-/// processors.
+/// Number of repetitions: a tenth of `full` with `SUITE_EFFORT=small`, for emulated processors.
 pub fn effort(full: u64) -> u64 {
     let is_small = std::env::var("SUITE_EFFORT").is_ok_and(|effort| effort == "small");
     if is_small { full / 10 } else { full }
@@ -25,7 +24,7 @@ pub fn beside() -> Place {
     others.next().unwrap_or(here)
 }
 
-/// Here, beside, and as far away as can be.
+/// Here, beside, and as far away as possible.
 pub fn spots() -> [Place; 3] {
     [gossamer::here(), beside(), remote()]
 }
@@ -34,7 +33,7 @@ pub fn places() -> Vec<Place> {
     gossamer::rack().places().collect()
 }
 
-/// Is there another machine?
+/// Whether there is another machine.
 pub fn is_rack() -> bool {
     gossamer::rack().machines().len() > 1
 }
@@ -46,14 +45,13 @@ pub fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// The text of a panic, whose payload is a `&str` or a `String` depending on how it was made and whether it has
-/// travelled.
+/// Text of a panic; its payload is a `&str` or a `String` depending on how it was made and whether it has travelled.
 pub fn text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text")
 }
 
-/// The text of the panic that `f` must end in.
+/// Text of the panic that `f` must end in.
 #[track_caller]
 pub fn panic_of<R>(f: impl FnOnce() -> R) -> String {
     match catch_unwind(AssertUnwindSafe(f)) {
@@ -62,7 +60,7 @@ pub fn panic_of<R>(f: impl FnOnce() -> R) -> String {
     }
 }
 
-/// Tells a counter, wherever it is, that it is dropped.
+/// Counts its drop in a counter, wherever that is.
 pub struct Witness(pub Trust<u64>);
 
 impl Drop for Witness {
@@ -71,14 +69,14 @@ impl Drop for Witness {
     }
 }
 
-/// How many witnesses have ended. Waits until it is as many, and sees that it is not more.
+/// Waits until `expected` witnesses have ended, and checks that no more have.
 #[track_caller]
 pub fn ended(counter: &Trust<u64>, expected: u64) {
     until(|| counter.apply(|ended| *ended) >= expected);
     assert_eq!(counter.apply(|ended| *ended), expected, "dropped too often, or too early");
 }
 
-/// Where fibers and closures wait until a behaviour lets them go on.
+/// Place for fibers and closures to wait until a behaviour releases them.
 #[derive(Clone)]
 pub struct Gate(Trust<Vec<Promise<()>>>);
 
@@ -92,11 +90,11 @@ impl Gate {
         self.0.apply(move |waiting| waiting.push(promise));
         through.wait().expect("whoever holds the gate opens it");
     }
-    /// Waits until so many wait.
+    /// Waits until this many wait.
     pub fn gather(&self, count: usize) {
         until(|| self.0.apply(|waiting| waiting.len()) == count);
     }
-    /// Lets all through that wait.
+    /// Lets all waiters through.
     pub fn open(&self) {
         self.0.apply(|waiting| waiting.drain(..).for_each(|promise| promise.keep(())));
     }

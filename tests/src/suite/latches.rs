@@ -21,7 +21,7 @@ pub fn launched_closures_wait_at_their_trustee() {
             })
         });
         gate.gather(1);
-        // Its trustee goes on meanwhile, also with the very property; the value is out.
+        // Its trustee continues meanwhile, also with the very property; the value is out.
         let beside = gossamer::entrust_on(place, 7u64);
         assert_eq!(beside.apply(|n| *n), 7);
         assert!(account.apply(|latch| latch.try_lock().is_none()));
@@ -46,7 +46,7 @@ pub fn launched_closures_take_turns() {
                     latch.launch(move |(ins, outs)| {
                         assert_eq!(ins, outs, "somebody else has it");
                         *ins += 1;
-                        steps.apply(|steps| *steps += 1); // waits with the value in hand
+                        steps.apply(|steps| *steps += 1); // waits with the value taken out
                         gossamer::yield_now();
                         *outs += 1;
                     })

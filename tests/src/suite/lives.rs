@@ -1,4 +1,4 @@
-//! How long properties live, wherever their trusts go.
+//! Lifetime of properties, wherever their trusts go.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ pub fn a_property_ends_once_after_its_last_trust() {
     }
 }
 
-/// Its trustee has much to do for this worker before it hears what it was entrusted with.
+/// Its trustee has much to do for this worker before it receives the property.
 pub fn a_property_can_be_used_from_elsewhere_at_once() {
     let place = beside();
     for _ in 0..effort(50) {
@@ -73,7 +73,7 @@ pub fn trusts_travel_in_captures() {
     for place in spots() {
         let log = gossamer::entrust_on(place, Vec::<u64>::new());
         let inner = log.clone();
-        // There, the captured trust is used, and used again by what it sends.
+        // There, the captured trust is used, and used again by the closure that it sends.
         let outer = gossamer::entrust_on(remote(), 5u64);
         outer.apply(move |n| {
             let (n, twice) = (*n, inner.clone());
@@ -102,7 +102,7 @@ pub fn trusts_travel_in_results() {
     ended(&counter, 3);
 }
 
-/// In arguments, results, promised values and channels, beside what must be serialised.
+/// In arguments, results, promised values and channels, beside values that must be serialised.
 pub fn trusts_travel_inside_serialised_values() {
     let counter = gossamer::entrust(0u64);
     for place in spots() {
@@ -127,7 +127,7 @@ pub fn trusts_travel_inside_serialised_values() {
         sender.send((name, two)).unwrap();
         let (len, two) = fiber.join().unwrap();
         assert_eq!((len, two.apply(|_| gossamer::here())), (3, remote()));
-        // What nobody receives ends as well.
+        // Unreceived values end as well.
         sender.post(("three".to_owned(), witness(place, &counter)));
         drop((names, receiver));
     }
@@ -204,7 +204,7 @@ pub fn trusts_are_dropped_inside_closures() {
         let (one, two) = (witness.clone(), witness.clone());
         other.apply(move |_| drop(one));
         other.apply_then(|_| {}, move |()| drop(two));
-        // The last one, of a property of the closure's own trustee and of another's.
+        // The last trust, of a property of the closure's own trustee and of another's.
         other.apply(move |_| drop(witness));
         let own = self::witness(place, &counter);
         other.apply(move |_| drop((own.clone(), own)));
@@ -226,7 +226,7 @@ pub fn requests_under_way_keep_their_property() {
     until(|| served.apply(|served| *served) == 150);
 }
 
-/// What a closure or a callback owns ends once, whether it runs, panics or is refused.
+/// The captures of a closure or a callback end once, whether it runs, panics or is refused.
 pub fn captures_are_dropped_once() {
     let counter = gossamer::entrust(0u64);
     let gate = Gate::at(gossamer::here());

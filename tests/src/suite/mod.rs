@@ -1,9 +1,8 @@
-//! The behavioural suite: what every program may rely on, however its machines are connected. Each behaviour is a
-//! function that panics if it does not hold; all are run, unchanged, in one process and over every fabric
-//! (`tests/suite`).
+//! The behavioural suite: guarantees to every program, however its machines are connected. Each behaviour is a function
+//! that panics if it does not hold; all are run, unchanged, in one process and over every fabric (`tests/suite`).
 //!
 //! A behaviour knows no fabric and no number of machines: it asks the rack for places (`ground`). None sleeps to be in
-//! time for something; one that waits for what never comes is found by the watchdog of the harness.
+//! time for an event; the watchdog of the harness finds one that waits for ever.
 
 mod arrays;
 mod calls;
@@ -29,7 +28,7 @@ mod sync;
 
 use std::io::Write;
 
-/// Something that every program may rely on.
+/// A guarantee to every program.
 #[derive(Clone, Copy)]
 pub struct Behaviour {
     pub name: &'static str,
@@ -42,10 +41,10 @@ macro_rules! behaviours {
     };
 }
 
-/// Set: not the behaviours are run but those of [`PLANTED`].
+/// If set, the behaviours of [`PLANTED`] are run instead.
 pub const PLANTED_VARIABLE: &str = "SUITE_PLANTED";
 
-/// What the harness is tried with: some of these do not hold, and how is in their names.
+/// Behaviours for a trial of the harness: some of these do not hold; their names say how.
 pub const PLANTED: &[Behaviour] = behaviours! {
     planted:
         holds_at_first,
@@ -58,7 +57,7 @@ pub const PLANTED: &[Behaviour] = behaviours! {
         holds_at_last;
 };
 
-/// All of them.
+/// All behaviours.
 pub const ALL: &[Behaviour] = behaviours! {
     calls:
         apply_gives_the_result,
@@ -270,8 +269,8 @@ pub const ALL: &[Behaviour] = behaviours! {
         region_many_regions_are_apart;
 };
 
-/// Runs the behaviours whose names contain one of these words (all, if there are none), one after the other, and says
-/// on standard output how each went; only those behind `after`, if that is said. False if one did not hold.
+/// Runs the behaviours whose names contain one of these words (all, if there are none), one after the other, and prints
+/// the outcome of each on standard output; with `after`, only those behind it. False if one did not hold.
 pub fn run(words: &[String], after: Option<&str>) -> bool {
     let all = if std::env::var_os(PLANTED_VARIABLE).is_some() { PLANTED } else { ALL };
     let from = after.map_or(0, |after| {

@@ -1,4 +1,4 @@
-//! Random programs, and a model of what they must do: one thread, plain values. `SUITE_SEED` chooses the program; every
+//! Random programs, and a model of their results: one thread, plain values. `SUITE_SEED` chooses the program; every
 //! failure names it.
 
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ struct Ledger {
     _witness: Witness,
 }
 
-/// What the model knows of it.
+/// The model of a property.
 struct Account {
     id: u64,
     trusts: Vec<Trust<Ledger>>,
@@ -39,7 +39,7 @@ struct Program {
     counter: Trust<u64>,
     made: u64,
     ended: u64,
-    /// By property: results that callbacks have seen, and those they must have seen, in order.
+    /// By property: results that callbacks have seen, and those that they must have seen, in order.
     seen: BTreeMap<u64, (Rc<RefCell<Outcomes>>, Outcomes)>,
     places: Vec<Place>,
 }
@@ -47,7 +47,7 @@ struct Program {
 pub fn random_programs_do_what_the_model_does() {
     let seed = env::var("SUITE_SEED").map_or(1, |seed| seed.parse().expect("SUITE_SEED is a number"));
     for seed in seed..seed + 3 {
-        // The seed comes with whatever goes wrong.
+        // Every failure comes with the seed.
         let run = trust::spawn(move || Program::new(seed).run());
         if let Err(panic) = run.join() {
             panic!("SUITE_SEED={seed}: {}", super::ground::text(&*panic));
@@ -128,7 +128,7 @@ impl Program {
         self.accounts[chosen].trusts[self.random.random_range(0..count)].clone()
     }
 
-    /// What adding must come to, after it is done in the model.
+    /// Expected result of adding; the model adds it.
     fn add(&mut self, chosen: usize, number: u64) -> Result<u64, String> {
         let account = &mut self.accounts[chosen];
         match &account.poisoned {
@@ -151,7 +151,7 @@ impl Program {
         if self.random.random() {
             assert_eq!(outcome(trust.try_apply(add)), expected);
         } else {
-            // What this thread has sent before comes first.
+            // Earlier requests of this thread come first.
             let _ = trust.try_apply(|_| ());
             let place = self.places[self.random.random_range(0..self.places.len())];
             let found = gossamer::spawn_on(place, move || trust.try_apply(add).ok()).join();
@@ -194,7 +194,7 @@ impl Program {
         }
     }
 
-    /// Here, or wherever it is sent to.
+    /// Here, or at a place that it is sent to.
     fn drop_trust(&mut self, chosen: usize) {
         let account = &mut self.accounts[chosen];
         let trust = account.trusts.swap_remove(self.random.random_range(0..account.trusts.len()));

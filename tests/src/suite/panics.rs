@@ -15,7 +15,7 @@ pub fn a_panic_reaches_the_caller() {
             other => panic!("{other:?}"),
         }
         number.clear_poison();
-        assert_eq!(number.apply(|n| *n), 1); // it is cleared for other workers, too, which may be faster than this one
+        assert_eq!(number.apply(|n| *n), 1); // cleared for other workers, too, which may be faster than this one
         let caller = number.clone();
         let fiber = gossamer::spawn(move || caller.apply(|_| -> u64 { panic!("over there") }));
         assert_eq!(text(&*fiber.join().unwrap_err()), "over there");

@@ -1,4 +1,4 @@
-//! Behaviours that do not hold, for a test of the harness (`tests/suite`): it has to say so of each of these, and of no
+//! Behaviours that do not hold, for a test of the harness (`tests/suite`): it has to report each of these, and no
 //! other.
 
 use super::ground::remote;
@@ -14,7 +14,7 @@ pub fn holds_after_a_hang() {
     assert_eq!(gossamer::entrust_with(remote(), || 7).apply(|number| *number), 7);
 }
 
-/// Nothing comes from that worker any more, on whichever machine it is.
+/// Nothing comes from that worker any more, on any machine.
 pub fn never_lets_its_worker_go() {
     gossamer::entrust_with(remote(), || ()).apply(|()| {
         loop {

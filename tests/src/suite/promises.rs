@@ -1,4 +1,4 @@
-//! Promises: values that are given later, from wherever.
+//! Promises: values that are given later, from anywhere.
 
 use gossamer::{Error, Promise, promise};
 
@@ -14,7 +14,7 @@ pub fn promises_are_kept_from_anywhere() {
         let keeper = gossamer::entrust_with(place, move || Some(kept));
         keeper.apply(|keeper| keeper.take().unwrap().keep_with("so it goes ".repeat(1000)));
         assert_eq!(text.wait().unwrap().len(), 11_000);
-        // In a thread that is no worker, on whatever machine.
+        // In a thread that is no worker, on any machine.
         let (kept, number) = promise::<u64>();
         let fiber = gossamer::spawn_on(place, move || {
             let thread = std::thread::spawn(move || kept.keep(8));

@@ -63,7 +63,7 @@ fn reverse(kept: &Trust<String>, text: String) -> String {
 }
 
 fn text_of(bytes: usize) -> String {
-    // Of a length that no piece's is a multiple of.
+    // Of a length that is no multiple of any piece's.
     let mut text = "The quick brown fox jumps over the lazy dog, and so on. ".repeat(bytes / 56 + 1);
     text.truncate(bytes);
     text
@@ -102,7 +102,7 @@ pub fn what_is_too_large_is_refused_with_the_limit() {
         let other = there.clone();
         let refused = panic_of(move || other.apply_with(|kept, text: String| *kept = text, text));
         assert!(refused.contains("over the limit of 67108864 bytes; send it in pieces"), "{refused}");
-        // A result likewise; what made it has run.
+        // A result likewise; its closure has run.
         let other = there.clone();
         let make = |kept: &mut String, bytes: usize| {
             *kept = "made".to_owned();
@@ -118,7 +118,7 @@ pub fn what_is_too_large_is_refused_with_the_limit() {
     assert_eq!(there.apply(|_| 5), 5, "and all goes on");
 }
 
-/// Serialises, but not back.
+/// Serialises, but does not deserialise.
 struct OneWay;
 
 impl Serialize for OneWay {

@@ -54,13 +54,14 @@ pub fn results_of_every_size() {
     sizes!(check);
 }
 
-/// What is left in the gaps of a value, or is a number and no more, may be the address of a function of this machine:
-/// it arrives as it is, and harms nobody.
+/// Stale bytes in the padding of a value, or a plain number, may be the address of a function of this machine: it
+/// arrives unchanged, and does no harm.
 pub fn addresses_travel_as_the_numbers_they_are() {
     let (here, library) = (nothing_at_all as fn() as usize, std::process::abort as fn() -> ! as usize);
     for place in spots() {
         let there = gossamer::entrust_on(place, [0usize; 2]);
-        // The bytes of a `None` with room for a value are not initialised; these are, with what a stack may hold.
+        // The bytes of a `None` with room for a value are not initialised; these are, with values as a stack may hold
+        // them.
         let gap = MaybeUninit::new([here; 4]);
         let _back: MaybeUninit<[usize; 4]> = there.apply(move |numbers| {
             *numbers = [here, library];
@@ -85,7 +86,7 @@ pub fn nothing_at_all() {
 }
 
 pub fn over_aligned_captures_and_results() {
-    // Without padding: what lies in it is anything, and may look like the address of a function.
+    // Without padding: its bytes are arbitrary, and may look like the address of a function.
     #[derive(Debug, PartialEq, Clone, Copy)]
     #[repr(align(64))]
     struct Line([u8; 64]);

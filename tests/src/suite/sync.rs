@@ -61,7 +61,7 @@ pub fn channels_deliver_everything_in_order() {
 
 pub fn channels_close_when_one_side_is_gone() {
     for place in spots() {
-        // Receivers that wait are told, once what was sent is received.
+        // Waiting receivers get the end, once all values are received.
         let (sender, receiver) = Channel::new().at(place).open::<String>();
         let waiting: Vec<_> = [remote(), gossamer::here()]
             .map(|from| {
@@ -112,7 +112,7 @@ pub fn bounded_channels_hold_back() {
         assert!(receiver.is_empty());
         assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
 
-        // With no room at all, who sends meets who receives.
+        // With no room at all, sender and receiver meet.
         let (sender, receiver) = bounded::<u64>(0);
         let fiber = gossamer::spawn_on(place, move || (0..20).map(|_| receiver.recv().unwrap()).sum::<u64>());
         (0..20).for_each(|n| sender.send(n).unwrap());
@@ -218,7 +218,7 @@ pub fn select_finds_what_comes_first() {
         let (kept, pending) = promise::<u64>();
         let short = Some(Duration::from_millis(2));
         assert_eq!(select(&[&some, &others, &pending], short), None);
-        // Room is made by who takes the value: a sender that waits has one.
+        // The receiver makes the room: a waiting sender has a value.
         let sends = gossamer::spawn_on(remote(), move || numbers.send(7));
         assert_eq!(select(&[&some, &others, &pending], Some(LONG)), Some(1));
         assert_eq!(others.try_recv(), Ok(7));
@@ -264,7 +264,7 @@ pub fn select_among_many_receivers_loses_nothing() {
             gossamer::spawn_on(from, move || sum_of(vec![one, two, three]))
         })
         .collect();
-    // One that stands in line.
+    // A receiver that waits in the queue.
     let waits = receivers[0].clone();
     let waiting = trust::spawn(move || waits.iter().sum::<u64>());
     for value in 0..VALUES {
@@ -305,7 +305,7 @@ pub fn barriers_hold_all_back() {
     assert!(Barrier::new(1).wait().is_leader() && Barrier::new(0).wait().is_leader());
 }
 
-/// A bounded buffer, as in the books.
+/// A textbook bounded buffer.
 pub fn condition_variables_wake_who_waits() {
     const ROOM: usize = 4;
     const EACH: u64 = 60;
@@ -380,8 +380,8 @@ pub fn condition_variables_time_out_and_wake_all() {
     }
 }
 
-/// A `select` that is aborted tells its channels that it is gone. Where their trustee takes no more it leaves the word
-/// behind, and does not wait while it unwinds.
+/// A `select` that is aborted tells its channels that it is gone. Where their trustee accepts nothing more it leaves
+/// the message behind, and does not wait while it unwinds.
 pub fn select_that_is_aborted_waits_for_nothing() {
     static IS_HELD: AtomicBool = AtomicBool::new(true);
     static HAS_BEGUN: AtomicBool = AtomicBool::new(false);
@@ -392,7 +392,7 @@ pub fn select_that_is_aborted_waits_for_nothing() {
     let (number, numbers) = Channel::new().at(there).open::<u64>();
     let counter = gossamer::entrust_on(there, 0u64);
     let waits = trust::spawn(move || select(&[&numbers], None));
-    // It has told them that it waits when it has had the answer to that.
+    // It has registered as waiting once it has the answer to that.
     gossamer::sleep(Duration::from_millis(50));
     counter.apply_then(
         |_| {
@@ -404,7 +404,7 @@ pub fn select_that_is_aborted_waits_for_nothing() {
         |()| {},
     );
     until(|| HAS_BEGUN.load(Ordering::SeqCst));
-    // More than the slots hold: this one waits until there is room, and so would who asks next.
+    // More than the slots hold: this one waits until there is room, and so would the next sender.
     let flood = trust::spawn(move || (0..100_000).for_each(|_| counter.apply_then(|c| *c += 1, |()| {})));
     gossamer::sleep(Duration::from_millis(20));
     assert!(!flood.is_finished());

@@ -15,7 +15,7 @@ fn a_program_runs_on_all_hosts_and_its_status_comes_back() {
     }
 }
 
-/// One host is so slow that the others wait for it longer than a silent host is waited for.
+/// One host is so slow that the others wait for it longer than for a silent host.
 #[test]
 fn a_program_is_carried_to_hosts_that_lack_it() {
     const SECONDS: u64 = 5;
@@ -27,7 +27,7 @@ fn a_program_is_carried_to_hosts_that_lack_it() {
     rack.assert_nothing_is_left();
 }
 
-/// As the program computes it, and as it shows in `gossamer-launch status`, beside what is in use.
+/// As the program computes it, and as `gossamer-launch status` shows it, beside the memory in use.
 #[test]
 fn the_size_of_all_slots_is_told() {
     let rack = Rack::start(2);

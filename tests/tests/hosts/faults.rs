@@ -1,4 +1,4 @@
-//! Programs that are ended by what happens to one of their processes, or hosts: all of it ends, on all hosts.
+//! Faults of a program's process, or of a host: the whole program ends, on all hosts.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::process::{Ended, send};
 use crate::rack::{ROLES, Rack, name_of};
 
-/// The launcher has failed, and says all of this.
+/// Checks that the launcher has failed, with all of these words.
 #[track_caller]
 fn assert_blames(ended: &Ended, words: &[&str]) {
     assert!(!ended.status.success(), "{ended:#?}");
@@ -16,7 +16,7 @@ fn assert_blames(ended: &Ended, words: &[&str]) {
     }
 }
 
-/// A program still works here, whatever has happened before.
+/// Checks that a program still works here, after any fault.
 #[track_caller]
 fn assert_works(rack: &Rack) {
     let ended = rack.run(&["everyone"]).end();
@@ -129,7 +129,7 @@ fn timed_a_host_that_is_cut_off() {
     assert_works(&rack);
 }
 
-/// Both hear the launcher, and it them, but not one another.
+/// Both can reach the launcher, but not one another.
 #[test]
 fn timed_two_hosts_that_cannot_reach_one_another() {
     let mut rack = Rack::start(3);
@@ -169,7 +169,7 @@ fn timed_two_programs_do_not_see_one_another() {
     rack.assert_nothing_is_left();
 }
 
-/// What `timed_faults_at_random` does.
+/// Faults of `timed_faults_at_random`.
 enum Fault {
     Killed(i32),
     DaemonKilled(usize),
@@ -186,7 +186,7 @@ impl Fault {
     }
 }
 
-/// Kills something or cuts a host off, at some moment, many times: whatever goes, at whatever time, the rest goes too.
+/// Kills a process or cuts a host off, at some moment, many times: each time the rest goes too.
 #[test]
 fn timed_faults_at_random() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
@@ -205,7 +205,7 @@ fn timed_faults_at_random() {
         if below(2) == 0 {
             launcher.wait_for_output("works\n");
         } else {
-            // Some moment of the start.
+            // At a random moment of the start.
             std::thread::sleep(std::time::Duration::from_millis(below(300) as u64));
         }
         let processes = rack.processes();
@@ -215,7 +215,7 @@ fn timed_faults_at_random() {
             _ => Fault::CutOff(below(2)),
         };
         let what = format!("fault {number}: {}", fault.name());
-        // What is only about to start is not watched here, but is to be gone below.
+        // A process that is only about to start is not watched here, but has to be gone below.
         rack.ends_after(&what, |rack| match fault {
             Fault::Killed(pid) => send(pid, Signal::KILL),
             Fault::DaemonKilled(host) => rack.kill_daemon(host),

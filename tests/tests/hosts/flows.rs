@@ -1,5 +1,5 @@
-//! Networks that lose some packets and let others through: one connection, or all that is long. Programs end in time,
-//! and say between which machines, and why.
+//! Networks that lose some packets and let others through: all of one connection, or all long ones. Programs end in
+//! time, and name the machines and the cause.
 
 use std::net::Ipv4Addr;
 use std::time::Instant;
@@ -39,7 +39,7 @@ fn assert_says(ended: &Ended, words: &[&str]) {
     println!("{}", ended.stderr.trim_end());
 }
 
-/// Each in turn, those that a program makes much use of and those that it does not, in both directions and in one.
+/// Each connection in turn, busy and idle ones, in both directions and in one.
 #[test]
 fn one_connection_whose_packets_are_dropped() {
     /// The control connection, and each machine's worker and service thread to the other machine.

@@ -1,7 +1,7 @@
 //! Programs on a rack of hosts: a daemon on each, a launcher on one, faults on all. Run by `cargo dev rack`, as root.
 //!
 //! Hosts are network namespaces (`network`), so they have addresses, links and ports of their own; they share processes
-//! and files, which the tests use to look into them.
+//! and files, and the tests use those to inspect them.
 
 mod ends;
 mod faults;

@@ -1,9 +1,9 @@
 //! Hosts as network namespaces: each with an address of its own, joined by a bridge, with links that can be taken down.
 //!
-//! Here: namespaces, links. Not here: what runs on the hosts (`process`, `rack`).
+//! Here: namespaces, links. Not here: the processes on the hosts (`process`, `rack`).
 //!
-//! Nothing of it has a name outside: a namespace is an open descriptor of this process and what runs in it, and is
-//! gone, with its links, when both are. The network of the machine that runs the tests is not touched.
+//! None of it has a name outside: a namespace is an open descriptor of this process and its processes, and is gone,
+//! with its links, when both are. The network of the machine that runs the tests is not touched.
 #![allow(unsafe_code)] // making a namespace
 
 use std::fs::File;
@@ -37,19 +37,19 @@ pub struct Network {
     pub hosts: Vec<Host>,
 }
 
-/// What a host does not let in.
+/// Packets that a host drops.
 #[derive(Debug, Clone, Copy)]
 pub enum Filter {
-    /// What goes between these two ports, in either direction.
+    /// Packets between these two ports, in either direction.
     Flow([u16; 2]),
-    /// Packets of TCP of more bytes.
+    /// TCP packets of more bytes.
     LongerThan(u16),
 }
 
 impl Namespace {
     fn new() -> Namespace {
         let make = || {
-            // SAFETY: only what this thread sees as its network changes, and it has no sockets; it ends after this.
+            // SAFETY: only this thread's view of its network changes, and it has no sockets; it ends after this.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("a network namespace (run as root)");
             File::open("/proc/thread-self/ns/net").unwrap()
         };
@@ -57,7 +57,7 @@ impl Namespace {
         Namespace { fd: file.into() }
     }
 
-    /// Does something on a thread that is in this namespace, as will be the processes it starts.
+    /// Runs `work` on a thread in this namespace, which its child processes inherit.
     pub fn inside<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -68,12 +68,12 @@ impl Namespace {
         })
     }
 
-    /// The processes that run in it.
+    /// Processes that run in it.
     pub fn processes(&self) -> Vec<i32> {
         let own = File::from(self.fd.try_clone().unwrap()).metadata().unwrap().ino();
         let numbers = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
             let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            // Gone meanwhile, or without any: not here.
+            // Gone meanwhile, or without namespaces: not here.
             let namespace = std::fs::metadata(format!("/proc/{pid}/ns/net")).ok()?;
             (namespace.ino() == own).then_some(pid)
         });
@@ -90,7 +90,7 @@ impl Namespace {
         self.run("ip", arguments);
     }
 
-    /// A program of iproute2.
+    /// Runs a program of iproute2.
     fn run(&self, program: &str, arguments: &str) {
         let output = self.inside(|| Command::new(program).args(arguments.split(' ')).output().expect("iproute2"));
         assert!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
@@ -123,18 +123,18 @@ impl Network {
         Network { bridge, hosts }
     }
 
-    /// Cuts a host off: what is sent to it or by it is dropped, as by a pulled cable.
+    /// Cuts a host off: its packets in both directions are dropped, as by a pulled cable.
     pub fn cut(&self, host: usize) {
         self.bridge.ip(&format!("link set {} down", self.hosts[host].port));
     }
 
-    /// Lets no more than so many bits a second reach a host.
+    /// Limits the traffic to a host to this many bits a second.
     pub fn slow_down(&self, host: usize, bits: u64) {
         let port = &self.hosts[host].port;
         self.bridge.run("tc", &format!("qdisc add dev {port} root tbf rate {bits}bit burst 64kb latency 200ms"));
     }
 
-    /// Has a host drop packets without a word, as a firewall does; see [`Network::unfilter`].
+    /// Has a host drop packets silently, as a firewall does; see [`Network::unfilter`].
     pub fn filter(&self, host: usize, filter: Filter) {
         let rule = match filter {
             Filter::Flow([a, b]) => format!("tcp sport {{ {a}, {b} }} tcp dport {{ {a}, {b} }} drop"),
@@ -145,12 +145,12 @@ impl Network {
         self.hosts[host].namespace.nft(&rules);
     }
 
-    /// Lets all in again.
+    /// Removes the filter.
     pub fn unfilter(&self, host: usize) {
         self.hosts[host].namespace.nft("flush ruleset\n");
     }
 
-    /// Keeps two hosts from one another, while all others reach both.
+    /// Separates two hosts, while all others reach both.
     pub fn part(&self, hosts: [usize; 2]) {
         for host in hosts {
             self.bridge.ip(&format!("link set {} type bridge_slave isolated on", self.hosts[host].port));
@@ -160,7 +160,7 @@ impl Network {
     /// Ends a cut.
     pub fn restore(&self, host: usize) {
         self.bridge.ip(&format!("link set {} up", self.hosts[host].port));
-        // What they have learnt meanwhile, that the address is nobody's, would hold for a while.
+        // Their neighbour tables have noted meanwhile that the address is nobody's, and would keep that for a while.
         self.hosts.iter().for_each(|host| host.namespace.ip("neigh flush all"));
     }
 }

@@ -1,8 +1,8 @@
-//! From nothing to a program on two hosts, by what docs/running-a-rack.md says: its commands are taken from it and
-//! typed, each host with files of its own; and the messages that a newcomer meets, of which it says what to do.
+//! From nothing to a program on two hosts, by docs/running-a-rack.md: its commands are taken from it and typed, each
+//! host with files of its own; and the messages that a newcomer meets, with the cures that it gives.
 //!
-//! What stands for something else: `cargo build` for copies of the binaries of this test, `scp` and `ssh` for the same
-//! between two folders, and the addresses of the documentation's network for those of this one.
+//! Substitutes: copies of this test's binaries for `cargo build`, copies between two folders for `scp` and `ssh`, and
+//! the addresses of this network for those of the documentation's.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,21 +20,21 @@ const NAMES: [&str; 2] = ["alpha", "beta"];
 const ALPHA: usize = 0;
 const BETA: usize = 1;
 
-/// What runs in a mount namespace of a host before the command: its `/etc`, `/home`, `/usr/local/bin` and working
-/// folders are its own.
+/// Commands that run first in a mount namespace of a host: its `/etc`, `/home`, `/usr/local/bin` and working folders
+/// are its own.
 const ENTER: &str = "set -e; mount --bind \"$HOST_FILES/etc\" /etc; mount --bind \"$HOST_FILES/usr/local/bin\" \
                      /usr/local/bin\nmount --bind \"$HOST_FILES/home\" /home\n\
                      mount --bind \"$HOST_FILES/work\" \"$ALL_FILES/work\"; cd \"$ALL_FILES/work/$PLACE\"; exec \"$@\"";
 
-/// In the place of `scp`: the files before the last argument go to the folder, or file, of the host that it names.
+/// Replaces `scp`: the files before the last argument go to the folder, or file, of the host that it names.
 const SCP: &str = "#!/bin/sh\nset -e\n[ \"$1\" = -p ] && shift\nfor to; do :; done\nhost=${to%%:*}; to=${to#*:}\n\
                    while [ $# -gt 1 ]; do cp -p \"$1\" \"$ALL_FILES/$host$to\"; shift; done\n";
-/// In the place of `ssh HOST mkdir -p FOLDER` and `ssh HOST useradd --system USER`.
+/// Replaces `ssh HOST mkdir -p FOLDER` and `ssh HOST useradd --system USER`.
 const SSH: &str = "#!/bin/sh\nset -e\nhost=$1; shift\ncase \"$1 $2\" in\n\
                    'mkdir -p') mkdir -p \"$ALL_FILES/$host$3\" ;;\n\
                    'useradd --system') useradd --prefix \"$ALL_FILES/$host\" --system \"$3\" ;;\n\
                    *) exit 1 ;;\nesac\n";
-/// In the place of `cargo build --release …`.
+/// Replaces `cargo build --release …`.
 const CARGO: &str = "#!/bin/sh\nset -e\n[ \"$1 $2\" = 'build --release' ]\nmkdir -p target/release\n\
                      cp \"$BUILT_LAUNCH\" target/release/gossamer-launch\ncp \"$BUILT_DAEMON\" \
                      target/release/gossamer-daemon\ncp \"$BUILT_WORDCOUNT\" target/release/wordcount\n";
@@ -49,7 +49,7 @@ struct Newcomer {
 impl Newcomer {
     fn new() -> Newcomer {
         let folder = tempfile::tempdir().unwrap();
-        // Programs run as a user who has to get to them.
+        // Programs run as a user who needs access to them.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
         for part in ["bin", "work", "alpha/work/project"] {
             fs::create_dir_all(folder.path().join(part)).unwrap();
@@ -65,7 +65,7 @@ impl Newcomer {
             }
             let copied = Command::new("cp").args(["-a", "/etc"]).arg(folder.path().join(name)).output().unwrap();
             assert!(copied.status.success(), "{copied:?}");
-            let _ = fs::remove_dir_all(folder.path().join(name).join("etc/gossamer")); // this very machine may have one
+            let _ = fs::remove_dir_all(folder.path().join(name).join("etc/gossamer")); // the host of this test may have one
         }
         let document = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/running-a-rack.md")).unwrap();
         Newcomer { network: Network::new(2), folder, document }
@@ -86,7 +86,7 @@ impl Newcomer {
             .env("HOST_FILES", &files)
             .env("ALL_FILES", self.folder.path())
             .env("HOME", files.join("home"));
-        command.env("CACHE_DIRECTORY", files.join("cache")); // that of root would be this very machine's
+        command.env("CACHE_DIRECTORY", files.join("cache")); // root's would be the one of this test's host
         command.env("BUILT_LAUNCH", LAUNCH).env("BUILT_DAEMON", DAEMON).env("BUILT_WORDCOUNT", WORDCOUNT);
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", self.folder.path().join("bin").display());
         command
@@ -105,7 +105,7 @@ impl Newcomer {
         ended
     }
 
-    /// Fails, and says this, which the document explains.
+    /// Types a command that fails with this message, which the document explains.
     #[track_caller]
     fn meets(&self, line: &str, status: i32, said: &str, explained: &str) {
         let ended = self.types(ALPHA, line).end();
@@ -115,7 +115,7 @@ impl Newcomer {
         self.explains(explained);
     }
 
-    /// The table of messages has this.
+    /// Checks that the table of messages has this one.
     #[track_caller]
     fn explains(&self, message: &str) {
         let table = self.document.split("## Messages").nth(1).unwrap().split("\n## ").next().unwrap();
@@ -123,7 +123,7 @@ impl Newcomer {
         assert!(table.lines().any(first_column), "docs/running-a-rack.md explains no {message:?}");
     }
 
-    /// The blocks of the steps in order, each with its kind, without indentation.
+    /// Blocks of the steps in order, each with its kind, without indentation.
     fn blocks(&self) -> Vec<(String, String)> {
         let steps = self.document.split("## Steps").nth(1).unwrap().split("\n## ").next().unwrap();
         let mut blocks: Vec<(String, String)> = Vec::new();
@@ -145,7 +145,7 @@ impl Newcomer {
         self.document.split(head).nth(1).unwrap().split("\n##").next().unwrap()
     }
 
-    /// The command of a `console` block.
+    /// Command of a `console` block.
     fn command(&self, starts: &str) -> String {
         let blocks = self.blocks();
         let commands =
@@ -181,7 +181,7 @@ fn a_newcomer_gets_from_nothing_to_a_running_program() {
     assert!(yaml.contains("user: gossamer\n"), "{yaml}");
     says(&yaml.replace("user: gossamer\n", ""));
     newcomer.meets(&daemon, 70, "it is not said whom programs run as", "it is not said whom programs run as");
-    // Names in the place of addresses, and Debian's file, which has a host's own name on the loopback network.
+    // Names in place of addresses, and Debian's file, which has a host's own name on the loopback network.
     says(&yaml.replace("10.77.0.1", "alpha").replace("10.77.0.2", "beta"));
     let names = newcomer.file(ALPHA, "etc/hosts");
     fs::write(&names, "127.0.0.1 localhost\n127.0.1.1 alpha\n10.77.0.2 beta\n").unwrap();
@@ -247,7 +247,7 @@ fn a_newcomer_gets_from_nothing_to_a_running_program() {
     let remote = counted.lines().find_map(|line| line.split("delegations: ").nth(1)?.split(" local, ").nth(1));
     assert!(remote.is_some_and(|count| !count.starts_with("0 ")), "{counted}");
 
-    // Another user has no right, is told what helps, and does that.
+    // Another user has no right, gets the cure in the message, and applies it.
     newcomer.does(ALPHA, "useradd --system ada");
     let as_ada = "setpriv --reuid ada --clear-groups env HOME=/home/ada gossamer-launch check";
     newcomer.meets(

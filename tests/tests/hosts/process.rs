@@ -1,4 +1,4 @@
-//! A process on a host: started, listened to, ended.
+//! A process on a host: start, output, end.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,10 +11,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::network::Host;
 
-/// Far beyond what anything here takes, so that a hang fails instead of hanging.
+/// Far longer than anything here takes, so that a hang fails instead of hanging.
 pub const TIME_LIMIT: Duration = limits::HANG;
 
-/// What a process has written to one of its streams so far.
+/// Output of a process on one of its streams so far.
 #[derive(Debug, Default)]
 struct Written {
     bytes: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Process {
     stderr: Stream,
 }
 
-/// What a process has left.
+/// Status and output of an ended process.
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
@@ -55,7 +55,7 @@ impl Process {
         self.child.id() as i32
     }
 
-    /// Waits until the process has written this to its standard output; gives all of it.
+    /// Waits until the standard output of the process has this text; returns all of it.
     #[track_caller]
     pub fn wait_for_output(&self, text: &str) -> String {
         wait_for(&self.stdout, text).unwrap_or_else(|written| {
@@ -121,7 +121,7 @@ fn written_to(stream: &Stream) -> String {
     String::from_utf8_lossy(&stream.0.lock().unwrap().bytes).into_owned()
 }
 
-/// What is written when `text` is in it, or at the end.
+/// Returns the output when `text` is in it, or at the end.
 fn wait_for(stream: &Stream, text: &str) -> Result<String, String> {
     let (written, changed) = &**stream;
     let is_absent = |written: &mut Written| {
@@ -140,17 +140,17 @@ pub fn send(pid: i32, signal: Signal) {
     }
 }
 
-/// Processes whose end is waited for.
+/// Processes to wait for.
 pub struct Watched(Vec<(i32, std::os::fd::OwnedFd)>);
 
 impl Watched {
-    /// Those of these that are there.
+    /// The living ones of these.
     pub fn new(pids: impl IntoIterator<Item = i32>) -> Watched {
         let open = |pid| pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).ok().map(|fd| (pid, fd));
         Watched(pids.into_iter().filter_map(open).collect())
     }
 
-    /// Waits until all have ended, or gives those that have not.
+    /// Waits until all have ended, or returns those that have not.
     pub fn wait(mut self, limit: Duration) -> Result<(), Vec<i32>> {
         let deadline = Instant::now() + limit;
         while let Some((_, fd)) = self.0.last() {

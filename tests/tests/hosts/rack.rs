@@ -1,7 +1,7 @@
-//! A rack for one test: hosts, a `rack.yaml`, a key, a daemon on each host; programs that are launched on it; and
-//! whether anything of them is left.
+//! A rack for one test: hosts, a `rack.yaml`, a key, a daemon on each host; programs that are launched on it; and the
+//! check that nothing of them is left.
 //!
-//! What belongs to the rack is what runs in the namespaces of its hosts, so nothing can hide.
+//! Processes in the namespaces of the hosts belong to the rack, so nothing can hide.
 
 use std::fs;
 use std::net::TcpListener;
@@ -19,9 +19,9 @@ pub const DAEMON: &str = env!("CARGO_BIN_EXE_test-daemon");
 pub const ROLES: &str = env!("CARGO_BIN_EXE_test-roles");
 pub const STRANGER: &str = env!("CARGO_BIN_EXE_test-stranger");
 
-/// Of the daemons.
+/// Port of the daemons.
 pub const PORT: u16 = 7117;
-/// The promise is 4 s where a host is silent, and one second otherwise. These tests run on busy machines.
+/// The guarantee is 4 s where a host is silent, and one second otherwise. These tests run on busy machines.
 pub const BOUND: Duration = Duration::from_secs(15);
 
 /// Hosts with their daemons. All of it ends on drop.
@@ -32,7 +32,7 @@ pub struct Rack {
 }
 
 impl Rack {
-    /// So many hosts, with one worker each and a daemon that listens.
+    /// Starts this many hosts, with one worker each and a daemon that listens.
     pub fn start(hosts: u8) -> Rack {
         let mut rack = Rack::without_daemons(hosts);
         (0..usize::from(hosts)).for_each(|host| rack.start_daemon(host));
@@ -72,7 +72,7 @@ impl Rack {
         self.daemons[host] = Some(daemon);
     }
 
-    /// Starts a daemon by another file than the others.
+    /// Starts a daemon with another file than the others.
     pub fn start_daemon_by(&mut self, host: usize, yaml: &str) {
         let daemon = self.daemon_of(host, yaml);
         daemon.wait_for_error("listening");
@@ -120,7 +120,7 @@ impl Rack {
         Process::start(&self.network.hosts[0], command)
     }
 
-    /// A script that ends with this status and is so long, sent to all hosts, for none may run what lies where others
+    /// Runs a script of this length that ends with this status, sent to all hosts, for none may run a file that others
     /// may write.
     pub fn run_script(&self, status: u8, bytes: usize) -> Process {
         let folder = self.path("open");
@@ -157,12 +157,12 @@ impl Rack {
         Process::start(&self.network.hosts[0], command)
     }
 
-    /// `test-roles` in a role on all hosts.
+    /// Runs `test-roles` in a role on all hosts.
     pub fn run(&self, role: &[&str]) -> Process {
         self.launcher(&[&["run", ROLES], role].concat())
     }
 
-    /// `test-roles wait` on all hosts, when it works; with the process of each machine.
+    /// Starts `test-roles wait` on all hosts, and returns once it works, with the process of each machine.
     pub fn waiting(&self) -> (Process, Vec<i32>) {
         let launcher = self.run(&["wait"]);
         let text = launcher.wait_for_output("works\n");
@@ -173,14 +173,14 @@ impl Rack {
         (launcher, (0..self.network.hosts.len()).map(machine).collect())
     }
 
-    /// All that runs on the hosts but the daemons.
+    /// Processes on the hosts, without the daemons.
     pub fn processes(&self) -> Vec<i32> {
         let mut all: Vec<i32> = self.network.hosts.iter().flat_map(|host| host.namespace.processes()).collect();
         all.retain(|pid| !self.daemons.iter().flatten().any(|daemon| daemon.id() == *pid));
         all
     }
 
-    /// Does harm, and measures until all that ran on the hosts but the daemons has ended.
+    /// Does harm, and measures the time until all processes on the hosts but the daemons have ended.
     #[track_caller]
     pub fn ends_after(&mut self, what: &str, harm: impl FnOnce(&mut Rack)) {
         let all = Watched::new(self.processes());
@@ -193,10 +193,11 @@ impl Rack {
         println!("{what}: the last process of the program went after {} ms", taken.as_millis());
     }
 
-    /// Nothing runs, listens or is connected on the hosts but the daemons, and they hold no memory of programs.
+    /// Checks that nothing runs, listens or is connected on the hosts but the daemons, and that they hold no memory of
+    /// programs.
     #[track_caller]
     pub fn assert_nothing_is_left(&self) {
-        // What is on its way out may go.
+        // Processes on their way out get the time to go.
         if let Err(left) = Watched::new(self.processes()).wait(TIME_LIMIT) {
             panic!("processes are left: {:?}", left.into_iter().map(name_of).collect::<Vec<_>>());
         }

@@ -1,4 +1,4 @@
-//! Programs that cannot start: the launcher says on which host, why, and what to do, and nothing is left.
+//! Programs that cannot start: the launcher reports the host, the cause and the cure, and nothing is left.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -24,7 +24,7 @@ fn a_daemon_with_another_key() {
     rack.start_daemon(0);
     rack.start_daemon_by(1, "other.yaml");
     assert_refused(&rack, &rack.run(&["calls"]).end(), &["h1", "key"]);
-    // The same from the other side: a launcher that has no right.
+    // The same from the other side: a launcher without the right.
     assert_refused(&rack, &rack.launcher_by("other.yaml", &["run", ROLES, "calls"]).end(), &["h0", "key"]);
 }
 

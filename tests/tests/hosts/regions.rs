@@ -1,4 +1,4 @@
-//! Threaded C programs whose memory is that of all hosts.
+//! Threaded C programs with one memory on all hosts.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,7 +59,7 @@ fn a_threaded_program_prints_what_it_prints_as_one_process() {
 
 #[test]
 fn a_threaded_program_ends_with_a_host_or_a_machine() {
-    /// So many have those that come before the program's own threads at most.
+    /// Most faults of a machine before the program's own threads start.
     const FAULTS: u64 = 3000;
     let mut rack = Rack::start(2);
     let Some(program) = build(&rack, "kmeans") else { return };

@@ -1,15 +1,15 @@
-//! Programs that are sent over slow links: what counts is whether anything arrives, not how long all of it takes.
+//! Programs that are sent over slow links: any arrival of bytes counts as life, however long the whole takes.
 
 use std::time::{Duration, Instant};
 
 use crate::rack::Rack;
 
-/// Of the program: more than the system holds of it for a slow link.
+/// Length of the program: more than the system buffers of it for a slow link.
 const BYTES: usize = 600_000;
-/// `timeouts.silence_ms`, which these racks leave as it is.
+/// `timeouts.silence_ms`, at its default on these racks.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Slower than 256 KiB in 5 s, which was once what had to arrive in one go.
+/// Slower than 256 KiB in 5 s, which once had to arrive in one go.
 #[test]
 fn a_program_gets_over_a_slow_link() {
     for (bits, bytes) in [(300_000, BYTES), (400_000, 900_000)] {
@@ -25,7 +25,7 @@ fn a_program_gets_over_a_slow_link() {
     }
 }
 
-/// A link that takes nothing any more: told in time, with the reason, whether that was its beginning or in between.
+/// A link that accepts nothing any more, from the start or later: reported in time, with the cause.
 #[test]
 fn timed_a_program_that_gets_stuck_on_its_way_is_told() {
     for stuck_after in [Duration::ZERO, Duration::from_secs(4)] {

@@ -1,6 +1,5 @@
-//! Strangers on the rack's network, without the key: they watch for every port at which a machine of a program begins
-//! to listen, fill it before its peers are there, and connect again as soon as they are closed. Programs start
-//! nevertheless.
+//! Strangers on the rack's network, without the key: they watch for every port that a machine of a program opens, fill
+//! it before its peers are there, and connect again as soon as they are closed. Programs start nevertheless.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -15,24 +14,23 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::network::Host;
 use crate::rack::{PORT, ROLES, Rack};
 
-/// A start that nobody hinders takes a second on a busy machine. Strangers that a machine waited for made it fail after
-/// 30 s.
+/// An undisturbed start takes a second on a busy machine. It failed after 30 s when machines waited for strangers.
 const SOON: Duration = Duration::from_secs(15);
 /// Sockets at each port.
 const SOCKETS: usize = 400;
-/// Of one thread.
+/// Sockets of one thread.
 const SOCKETS_EACH: usize = 100;
-/// The pace of a thread, which leaves something of the machine to others: so many new connections, and then a pause.
+/// Pace of a thread, which leaves some of the machine to others: this many new connections, and then a pause.
 const CONNECTIONS_AT_ONCE: usize = 10;
 const PAUSE: Duration = Duration::from_millis(20);
-/// The first byte is that of a length: they are waited for. The others have begun, and say no more.
+/// The first byte is that of a length: a machine waits for the rest. The other strangers have begun, and send no more.
 const SAID: [&[u8]; 2] = [b"", b"\x60\x00gossamer"];
 
-/// What strangers share.
+/// State shared by all strangers.
 #[derive(Default)]
 struct Flood {
     is_over: AtomicBool,
-    /// Where machines listen.
+    /// Ports of the machines.
     ports: Mutex<Vec<SocketAddr>>,
     connections: AtomicUsize,
 }
@@ -61,7 +59,7 @@ impl Flood {
         }
     }
 
-    /// One of the threads that fill the port of that number, once it is there.
+    /// Fills the port of that number, once it is there, as one of several threads.
     fn fill_port(&self, number: usize, said: &[u8]) {
         while self.goes_on() {
             let port = self.ports().get(number).copied();
@@ -128,7 +126,7 @@ fn starts_among_strangers(from: usize) {
             let (port, said) = (thread * SOCKETS_EACH / SOCKETS, SAID[thread % SAID.len()]);
             scope.spawn(move || hosts[from].namespace.inside(|| flood.fill_port(port, said)));
         }
-        // However this ends, the strangers end too.
+        // In any case, the strangers end too.
         let run = || {
             let program = rack.launcher(&["run", "--hosts", "h0,h1,h2", script.to_str().unwrap()]);
             let start = Instant::now();
@@ -155,7 +153,7 @@ fn timed_strangers_of_another_host_keep_no_program_from_starting() {
     starts_among_strangers(3);
 }
 
-/// They have the address of a machine of the program, so whoever counts by address counts that machine among them.
+/// They have the address of a machine of the program, so counts by address include that machine.
 #[test]
 fn timed_strangers_beside_a_machine_keep_no_program_from_starting() {
     starts_among_strangers(1);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::rig::{Meeting, Process, ROLES, end};
 
-/// Of a program with some megabytes of data, whose address space has as much as the host's memory many times.
+/// Most bytes of a dump of a program with some megabytes of data; its address space has many times the host's memory.
 const CORE_BYTES_MAX: u64 = 256 << 20;
 
 #[test]
@@ -52,7 +52,7 @@ fn a_core_dump_has_the_size_of_what_was_used() {
     assert!(!cores.is_empty() && cores.iter().all(|bytes| *bytes < CORE_BYTES_MAX), "{cores:?}: {all:#?}");
 }
 
-/// Holes count as well: where a program takes the dumps they are sent to it as zeros.
+/// Length with holes: a program that takes the dumps receives them as zeros.
 fn length(path: &PathBuf) -> u64 {
     fs::metadata(path).unwrap().size()
 }

@@ -1,5 +1,5 @@
-//! Programs whose processes nobody of ours has started (requirements O1 to O11): each finds the others by its
-//! variables. Under real process managers: `cargo dev starters`.
+//! Programs with processes that no launcher of ours has started: each finds the others by its variables. Under real
+//! process managers: `cargo dev starters`.
 
 mod dumps;
 mod rig;
@@ -72,7 +72,7 @@ fn the_status_is_machine_0s() {
     );
 }
 
-/// The status of machine 0, what it said, and how long the others lived on.
+/// Returns the status and output of the machines, and how long the others lived on.
 fn after_fault(fabric: &str, fault: impl FnOnce(&mut [Process])) -> (Vec<rig::Ended>, Duration) {
     let meeting = Meeting::new();
     let mut all = meeting.start_with(3, &["wait"], &[("GOSSAMER_FABRIC", fabric)]);
@@ -111,7 +111,8 @@ fn timed_o8_who_stands_still_is_ended_with_all_others() {
     for stopped in [0, 1] {
         let (all, took) = after_fault("shm", |all| all[stopped].signal(Signal::STOP));
         assert!(all.iter().all(|ended| !ended.status.success() || stopped == 1), "{all:#?}");
-        // Machine 0 judges. Where it is the one, each of the others does, and who is first may have others see it go.
+        // Machine 0 judges. Where it is the stopped one, each of the others does, and the first may have others see it
+        // go.
         let judges = if stopped == 0 { &all[1..] } else { &all[..1] };
         let name = format!("machine {stopped} ");
         assert!(judges.iter().all(|ended| ended.stderr.contains(&name)), "{all:#?}");

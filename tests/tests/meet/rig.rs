@@ -14,7 +14,7 @@ pub const ROLES: &str = env!("CARGO_BIN_EXE_test-roles");
 pub const LAUNCH: &str = env!("CARGO_BIN_EXE_test-launch");
 pub const SUITE: &str = env!("CARGO_BIN_EXE_test-suite");
 
-/// Far beyond what anything here takes, so that a hang fails instead of hanging.
+/// Far longer than anything here takes, so that a hang fails instead of hanging.
 const DEADLINE: Duration = limits::HANG;
 
 /// A place to meet, and the key to it.
@@ -40,7 +40,7 @@ impl Meeting {
         self.folder.path().join("key")
     }
 
-    /// A process that comes as this one of so many.
+    /// Process number `index` of `count`.
     pub fn command(&self, index: u16, count: u16, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(args).env("GOSSAMER_MEET", format!("127.0.0.1:{}", self.port));
@@ -49,7 +49,7 @@ impl Meeting {
         command
     }
 
-    /// All of them, in this role.
+    /// Starts all of them, in this role.
     pub fn start(&self, count: u16, role: &[&str]) -> Vec<Process> {
         self.start_with(count, role, &[])
     }
@@ -68,11 +68,11 @@ impl Meeting {
 pub struct Process {
     child: Child,
     stderr: Option<JoinHandle<String>>,
-    /// What has come of it.
+    /// Its output so far.
     said: Arc<Mutex<String>>,
 }
 
-/// What it left.
+/// Status and output of an ended process.
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
@@ -88,7 +88,7 @@ impl Process {
         Process { child, stderr, said }
     }
 
-    /// The rest of the line of its standard error that has this in it, when it has come.
+    /// Waits for these words on its standard error; returns the rest of their line.
     pub fn wait_for(&self, words: &str) -> String {
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -97,7 +97,7 @@ impl Process {
                 return line.to_owned();
             }
             assert!(Instant::now() < deadline, "it has not said {words:?}: {said}");
-            std::thread::sleep(Duration::from_millis(5)); // between looks
+            std::thread::sleep(Duration::from_millis(5)); // between checks
         }
     }
 
@@ -109,7 +109,7 @@ impl Process {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Reads its standard output up to a line that is this.
+    /// Reads its standard output up to this line.
     pub fn read_until(&mut self, line: &str) {
         let stdout = self.child.stdout.as_mut().unwrap();
         let (mut text, mut byte) = (Vec::new(), [0]);
@@ -127,7 +127,7 @@ impl Process {
                 break status;
             }
             assert!(Instant::now() < deadline, "it has not ended within {DEADLINE:?}");
-            std::thread::sleep(Duration::from_millis(2)); // between looks
+            std::thread::sleep(Duration::from_millis(2)); // between checks
         };
         Ended { status, stdout: stdout.join().unwrap(), stderr: self.stderr.take().unwrap().join().unwrap() }
     }
@@ -149,7 +149,7 @@ fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// The same, and what has come so far can be seen.
+/// The same, with the text so far visible in `said`.
 fn collect_into(mut stream: impl Read + Send + 'static, said: Arc<Mutex<String>>) -> JoinHandle<String> {
     std::thread::spawn(move || {
         let mut buffer = [0; 4096];

@@ -1,4 +1,4 @@
-//! While the machines meet: signals, names that others have taken, and the one that cannot make what all need.
+//! While the machines meet: signals, names that others have taken, and a machine that cannot make the shared memory.
 
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
@@ -12,16 +12,16 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::rig::{Meeting, Process, ROLES, end};
 
-/// Until it is so, which it is within some seconds on a machine that has time.
+/// Waits until it is so, within some seconds on a machine that has time.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(100);
     while !is_so() {
         assert!(Instant::now() < deadline, "not yet: {what}");
-        std::thread::sleep(Duration::from_millis(2)); // between looks
+        std::thread::sleep(Duration::from_millis(2)); // between checks
     }
 }
 
-/// Whether the process does something else at this signal than the system would.
+/// Whether the process has a handler for this signal.
 fn catches(pid: i32, signal: Signal) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -90,7 +90,7 @@ fn a_signal_ends_a_machine_that_is_the_first_process_of_its_container() {
     }
 }
 
-/// A socket at this name that nobody can connect to any more: as many wait as may.
+/// A socket at this name that nobody can connect to any more: its backlog is full.
 fn take_name(name: &str) -> Option<[rustix::fd::OwnedFd; 2]> {
     let address = SocketAddr::from_abstract_name(name).unwrap();
     let address = SocketAddrUnix::new_abstract_name(address.as_abstract_name().unwrap()).unwrap();
@@ -103,8 +103,7 @@ fn take_name(name: &str) -> Option<[rustix::fd::OwnedFd; 2]> {
     Some([taken, waits])
 }
 
-/// Everybody on the host can take the names of abstract sockets, and anybody of an ancestor or of the processes to
-/// come.
+/// Every process on the host can take the names of abstract sockets, and any number of names for processes to come.
 #[test]
 fn whoever_has_taken_names_keeps_no_machine_from_the_others() {
     let namespace = std::fs::metadata("/proc/self/ns/pid").unwrap().ino();
@@ -125,7 +124,7 @@ fn what_a_machine_starts_with_other_variables_is_no_less_a_machine() {
     assert_eq!(all[0].stdout, wanted, "{all:#?}");
 }
 
-/// It may have so few files open that the memory of all machines is too much.
+/// Its limit of open files is too small for the memory of all machines.
 #[test]
 fn a_machine_0_that_cannot_make_the_memory_ends_all_with_the_reason() {
     const COUNT: u16 = 12;

@@ -1,4 +1,4 @@
-//! Fibers that wait for one that has panicked, or was aborted: the program says who waits for what.
+//! Fibers that wait for one that has panicked, or was aborted: the program reports each waiter and its reason.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Programs that nobody of ours has started are watched too: `GOSSAMER_VIEW` (requirements O14, O16, O17, O20).
+//! Programs that no launcher of ours has started are watched too: `GOSSAMER_VIEW`.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use crate::rig::{LAUNCH, Meeting, Process, ROLES, end};
 
 const VIEW: (&str, &str) = ("GOSSAMER_VIEW", "127.0.0.1:0");
 
-/// What `gossamer-launch` says of the program at this address.
+/// Output of `gossamer-launch` about the program at this address.
 fn ask(words: &[&str], url: &str) -> String {
     let child =
         Command::new(LAUNCH).args(words).arg(url).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -66,7 +66,7 @@ fn a_lone_program_serves_its_own_view() {
     assert!(refused.starts_with("HTTP/1.1 403 "), "{refused}");
     alone.signal(Signal::TERM);
     alone.end();
-    // One that cannot be served is said, and the program runs.
+    // An unusable address is reported, and the program runs.
     let mut open = start("0.0.0.0:0");
     assert!(open.wait_for("GOSSAMER_VIEW: ").contains("token"));
     open.read_until("works");

@@ -42,7 +42,7 @@ fn a_property_ends_once_after_its_last_trust() {
     }
 }
 
-/// With machines of two workers, of which one may compute.
+/// Plays with machines of two workers, one of which may compute.
 #[track_caller]
 fn play_in_pairs(name: &str) {
     for (machines, fabric) in [(2, "shm"), (2, "tcp"), (3, "shm")] {
@@ -57,8 +57,8 @@ fn workers_that_compute_do_not_delay_drops_on_other_machines() {
     play_in_pairs("drops-computing");
 }
 
-/// With machines all of whose workers compute: of one worker, of which each machine but the first may compute, and of
-/// two.
+/// Plays with machines that compute with all their workers: machines of one worker, all of which but the first may
+/// compute, and machines of two.
 #[track_caller]
 fn play_alone(name: &str) {
     for (machines, threads, fabric) in [(2, "2", "shm"), (3, "3", "tcp"), (2, "4", "tcp")] {
@@ -257,7 +257,7 @@ fn regions_hold_where_kernels_are_old() {
     }
 }
 
-/// ST1.5: as between hosts, where those of one host map each other's memory.
+/// As between hosts, where those of one host map each other's memory.
 #[test]
 fn regions_hold_where_machines_of_a_host_copy_their_pages() {
     let options = ["--fabric", "shm", "--env", "GOSSAMER_REGION_COPIES=1", "--env", "SUITE_EFFORT=small"];
@@ -265,7 +265,6 @@ fn regions_hold_where_machines_of_a_host_copy_their_pages() {
     assert!(ended.status.success(), "{ended:#?}");
 }
 
-/// ST1.12, G10.
 #[test]
 fn timed_a_machine_that_dies_amid_faults_of_a_region_is_named() {
     kill_one("region-faults");
@@ -284,7 +283,7 @@ fn fibers_of_other_machines_start_while_this_one_computes() {
     }
 }
 
-/// Nobody answers a fault any more then.
+/// Nothing answers a fault any more then.
 #[test]
 fn a_page_that_is_touched_after_the_program_is_told() {
     for thread in ["main", "other"] {
@@ -303,13 +302,12 @@ fn a_page_that_is_touched_after_the_program_is_told() {
     }
 }
 
-/// ST1.12.
 #[test]
 fn a_fault_that_waits_for_a_keeper_that_is_stuck_is_told() {
     let folder = tempfile::tempdir().unwrap();
     for fabric in ["shm", "tcp"] {
         let path = folder.path().join(fabric);
-        // What the machines tell on standard error is read with the rest.
+        // The machines' messages on standard error are read with the rest.
         let with_errors = ["-c", "exec \"$0\" \"$@\" 2>&1", ROLES, "region-stuck", path.to_str().unwrap()];
         let mut program = Running::start(launcher(2, &["--fabric", fabric], "/bin/sh", &with_errors));
         let told = program.read_until("is Invalid here");
@@ -348,7 +346,8 @@ fn small_objects_come_before_large_ones() {
     assert!(ended.status.success(), "{ended:#?}");
 }
 
-/// Until a machine works and all three are listed: the list is machine 0's, and what another prints may come before it.
+/// Reads until a machine works and all three are listed: the list is machine 0's, and another's output may come before
+/// it.
 fn read_until_at_work(program: &mut Running) -> String {
     let mut text = program.read_until("works");
     while !text.contains("machine 2 has ") {
@@ -357,7 +356,7 @@ fn read_until_at_work(program: &mut Running) -> String {
     text
 }
 
-/// While this role is played.
+/// Kills a machine while this role is played.
 #[track_caller]
 fn kill_one(name: &str) {
     let ways: [&[&str]; 3] = [&["--fabric", "shm"], &["--fabric", "tcp"], &["--pretend-hosts", "2"]];
@@ -387,7 +386,7 @@ fn a_machine_that_stands_still_ends_the_program() {
     for options in [&["--fabric", "shm"][..], &["--fabric", "tcp"], &["--pretend-hosts", "2"]] {
         let mut program = Running::start(launcher(3, options, ROLES, &["wait"]));
         let text = read_until_at_work(&mut program);
-        // The last one, which but for `shm` is reached by TCP from all others: they miss it too.
+        // The last one, which all others reach by TCP except with `shm`: they miss it too.
         let rest = text.split("machine 2 is process ").nth(1).expect("each machine is listed");
         rig::send(rest.lines().next().unwrap().parse().unwrap(), Signal::STOP);
         let ended = program.end();
@@ -439,7 +438,7 @@ fn an_impossible_fabric_is_refused_with_the_cure() {
     assert!(ended.stderr.contains("use auto or tcp for several"), "{ended:#?}");
 }
 
-/// Wherever they are in their start, or after it: the launcher names the one that was killed, and nothing is left.
+/// At any point of their start, or after it: the launcher names the killed one, and nothing is left.
 #[test]
 fn machines_may_be_killed_at_any_time() {
     let mut seed = std::env::var("GOSSAMER_SEED").map_or(1, |seed| seed.parse().expect("GOSSAMER_SEED is a number"));

@@ -1,4 +1,4 @@
-//! Runs `test-roles` alone or as machines of a program, and collects what it printed.
+//! Runs `test-roles` alone or as machines of a program, and collects its output.
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -14,7 +14,7 @@ pub const ROLES: &str = env!("CARGO_BIN_EXE_test-roles");
 pub const SUITE: &str = env!("CARGO_BIN_EXE_test-suite");
 pub const STRANGER: &str = env!("CARGO_BIN_EXE_test-stranger");
 
-/// Far beyond what anything here takes, so that a hang fails instead of hanging.
+/// Far longer than anything here takes, so that a hang fails instead of hanging.
 const DEADLINE: Duration = limits::HANG;
 
 /// A running program; the launcher ends its machines when it is killed, and it is killed on drop.
@@ -24,7 +24,7 @@ pub struct Running {
     stderr: Option<JoinHandle<String>>,
 }
 
-/// What it left.
+/// Status and output of an ended program.
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
@@ -39,7 +39,7 @@ pub fn launcher(machines: u16, options: &[&str], program: &str, args: &[&str]) -
     command
 }
 
-/// `test-roles` in a role: as so many machines, or (0) by itself.
+/// `test-roles` in a role: as this many machines, or (0) by itself.
 pub fn role(machines: u16, role: &str) -> Command {
     if machines == 0 {
         let mut command = Command::new(ROLES);
@@ -70,7 +70,7 @@ impl Running {
         String::from_utf8(text).unwrap()
     }
 
-    /// The processes of so many machines, in the order of their start, once they are there.
+    /// Processes of this many machines, in the order of their start, once they are there.
     pub fn children(&mut self, machines: usize) -> Vec<i32> {
         let id = self.child.id();
         let deadline = Instant::now() + DEADLINE;
@@ -125,8 +125,8 @@ pub fn run(command: Command) -> Ended {
     Running::start(command).end()
 }
 
-/// The ways of machines to one another that are tested: as many machines, and the launcher's options. `auto` is shared
-/// memory within, and TCP between, two hosts that the launcher pretends to have.
+/// Tested transports between machines: number of machines, and the launcher's options. `auto` is shared memory within,
+/// and TCP between, two hosts that the launcher pretends to have.
 pub const WAYS: [(u16, &[&str]); 5] = [
     (1, &[]),
     (2, &["--fabric", "shm"]),
@@ -135,7 +135,7 @@ pub const WAYS: [(u16, &[&str]); 5] = [
     (4, &["--fabric", "auto", "--pretend-hosts", "2"]),
 ];
 
-/// Plays a role, which must end well, alone and in all ways.
+/// Plays a role, which must succeed, alone and with all transports.
 #[track_caller]
 pub fn play(name: &str) -> Vec<Ended> {
     let mut all = vec![play_on(0, name)];

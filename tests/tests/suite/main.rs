@@ -1,14 +1,13 @@
 //! The behavioural suite (`gossamer_tests::suite`) over every kind of rack: each behaviour on each rack is a test of
 //! its own, `shm3::apply_then_keeps_order`. One program runs all behaviours of a rack, one after the other; it is
-//! started when the first of its tests is. A behaviour that hangs, or that takes the program along, fails alone: a new
-//! program runs those behind it. `shm3::the_program_ends` is about the last program's exit status.
+//! started when the first of its tests is. A behaviour that hangs, or that ends the program, fails alone: a new program
+//! runs those behind it. `shm3::the_program_ends` is about the last program's exit status.
 //!
-//! The harness is tried by behaviours that are meant to hang, panic and abort (`harness::…`).
+//! A trial of the harness has behaviours that are meant to hang, panic and abort (`harness::…`).
 //!
 //! `SUITE_WAYS` chooses racks by name, `SUITE_SEED` the random programs of `oracle`; with `SUITE_EFFORT=small`, for
-//! emulated processors and on the racks that are much like others (`program::SMALL`), what is only repeated is repeated
-//! a tenth as often; `SUITE_EFFORT=full` repeats it on all. `test-suite NAME`, alone or under the launcher, runs one
-//! behaviour.
+//! emulated processors and on the racks that are much like others (`program::SMALL`), repetitions go down to a tenth;
+//! `SUITE_EFFORT=full` keeps them on all. `test-suite NAME`, alone or under the launcher, runs one behaviour.
 
 mod program;
 mod report;
@@ -23,7 +22,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use program::Deployment;
 use report::Report;
 
-/// How long a planted behaviour may take, in time of an idle machine: those that end are nothing.
+/// Time limit of a planted behaviour, in time of an idle machine: those that end take none.
 const PLANTED_TIME_LIMIT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
@@ -38,7 +37,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// What a test asks of the report.
+/// Question of a test to the report.
 type Judge = Box<dyn Fn(&Report) -> Result<(), Failed> + Send>;
 
 /// All behaviours on one kind of rack.
@@ -55,7 +54,7 @@ fn behaviours_on(deployment: Deployment) -> Vec<Trial> {
     trials
 }
 
-/// The planted behaviours that do not hold, and what is said of each; all others hold.
+/// The planted behaviours that do not hold, and the words of each failure; all others hold.
 const FAILURES: [(&str, &str); 4] = [
     ("waits_for_ever", "it hung for "),
     ("never_lets_its_worker_go", "it hung for "),

@@ -1,4 +1,4 @@
-//! `test-suite` on each kind of rack: how it is started. Not here: what became of its behaviours (`report`).
+//! Start of `test-suite` on each kind of rack. The verdicts on its behaviours are in `report`.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use crate::report::Running;
 
-/// How long one behaviour may take before it counts as hung, in time of an idle machine. Each takes a second or two
-/// there.
+/// Time after which a behaviour counts as hung, in time of an idle machine. Each takes a second or two there.
 const TIME_LIMIT: Duration = Duration::from_secs(150);
-/// The same with `SUITE_EFFORT=small`: emulated processors are so slow that these are a quarter of an hour.
+/// The same with `SUITE_EFFORT=small`: on emulated processors, slow as they are, this is a quarter of an hour.
 const SMALL_TIME_LIMIT: Duration = Duration::from_secs(50);
 
-/// The way whose processes are started by nobody of ours.
+/// The rack with processes that no launcher of ours starts.
 const PLAIN: &str = "plain3";
 
-/// The way whose libibverbs is a stub.
+/// The rack with a stub for libibverbs.
 const STUB: &str = "stub2";
 
-/// Ways that other ways have most of: what is only repeated is repeated a tenth as often there.
+/// Racks that are much like others: repetitions go down to a tenth there.
 const SMALL: [&str; 3] = ["auto3", PLAIN, STUB];
 
 /// A kind of rack.
@@ -41,7 +40,7 @@ impl Deployment {
         Deployment { name: "auto3", machines: 3, options: &["--fabric", "auto"] },
         // No launcher: the processes meet by themselves.
         Deployment { name: PLAIN, machines: 3, options: &[] },
-        // All but the device: a stub writes to the other machine's memory.
+        // Everything but the device: a stub writes to the other machine's memory.
         Deployment { name: STUB, machines: 2, options: &["--fabric", "verbs", "--threads", "4"] },
         // Needs an RDMA device: `cargo dev rdma`.
         Deployment {
@@ -51,7 +50,7 @@ impl Deployment {
         },
     ];
 
-    /// Those that `SUITE_WAYS` names (such as `shm2,verbs2`), or all that need no device.
+    /// Racks named in `SUITE_WAYS` (such as `shm2,verbs2`), or all that need no device.
     pub fn chosen() -> Vec<Deployment> {
         let names = std::env::var("SUITE_WAYS").ok();
         let is_chosen = |deployment: &Deployment| match &names {
@@ -61,12 +60,12 @@ impl Deployment {
         Deployment::ALL.into_iter().filter(is_chosen).collect()
     }
 
-    /// The two by which the harness is tried.
+    /// The two racks for the trial of the harness.
     pub fn tried() -> [Deployment; 2] {
         [Deployment::ALL[0], Deployment::ALL[1]]
     }
 
-    /// How long one behaviour may take, in time of an idle machine.
+    /// Time limit of a behaviour, in time of an idle machine.
     pub fn time_limit() -> Duration {
         let is_small = std::env::var("SUITE_EFFORT").is_ok_and(|effort| effort == "small");
         if is_small { SMALL_TIME_LIMIT } else { TIME_LIMIT }
@@ -101,15 +100,15 @@ impl Deployment {
     }
 }
 
-/// A program that runs. All of it ends when this is dropped.
+/// A running program. All of it ends on drop.
 pub struct Started {
-    /// Who says how the behaviours went.
+    /// Machine that prints the outcomes of the behaviours.
     pub first: Running,
     _others: Vec<Running>,
     _folder: Option<tempfile::TempDir>,
 }
 
-/// Makes `command` machine 0 of so many, and starts the others.
+/// Makes `command` machine 0 of this many, and starts the others.
 fn meet(machines: u16, command: &mut Command) -> (Option<tempfile::TempDir>, Vec<Running>) {
     let folder = tempfile::tempdir().expect("a folder for the key");
     let key = folder.path().join("key");
@@ -132,7 +131,7 @@ fn meet(machines: u16, command: &mut Command) -> (Option<tempfile::TempDir>, Vec
     (Some(folder), others)
 }
 
-/// Where it was built, or in the folder `SUITE_PROGRAMS`, for those who run the suite where no build is.
+/// Path of the built program, or in the folder `SUITE_PROGRAMS`, for runs without a build.
 fn program(name: &str, built: &str) -> PathBuf {
     std::env::var_os("SUITE_PROGRAMS").map_or_else(|| PathBuf::from(built), |folder| PathBuf::from(folder).join(name))
 }

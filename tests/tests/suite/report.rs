@@ -1,5 +1,5 @@
-//! What became of each behaviour on one kind of rack: run by one program while all goes well, and after each behaviour
-//! that hangs or takes its program along, by a new program from the next behaviour on.
+//! Verdict on each behaviour on one kind of rack: one program runs them while all goes well; after each behaviour that
+//! hangs or ends its program, a new program continues with the next one.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
@@ -14,11 +14,11 @@ use limits::Clock;
 
 use crate::program::Started;
 
-/// How many programs of one rack may hang or die. Whatever else is wrong there takes too long to wait for, and is the
-/// same fault.
+/// Most programs of one rack that may hang or die. Further failures there take too long to wait for, and have the same
+/// cause.
 const PROGRAMS: usize = 5;
 
-/// What became of the behaviours, so far.
+/// Verdicts on the behaviours, so far.
 pub struct Report {
     state: Mutex<State>,
     changed: Condvar,
@@ -28,11 +28,11 @@ pub struct Report {
 struct State {
     /// `None`: it holds.
     verdicts: HashMap<String, Option<String>>,
-    /// There are no more verdicts than these: how the last program ended, and why if it should not have ended so.
+    /// Set when no more verdicts follow: `Ok` if the last program ended as it should, or the reason why not.
     end: Option<Result<(), String>>,
 }
 
-/// How a program got on.
+/// Progress of a program.
 #[derive(Default)]
 struct Course {
     /// The behaviour that has begun and has not ended.
@@ -45,7 +45,7 @@ struct Course {
 }
 
 impl Report {
-    /// Runs all behaviours, by programs that `start` starts behind the behaviour that it is given. Each may take so
+    /// Runs all behaviours, by programs that `start` starts behind the behaviour that it is given. Each may take this
     /// long on an idle machine.
     pub fn begin(start: impl Fn(Option<&str>) -> Started + Send + 'static, limit: Duration) -> Arc<Report> {
         let report = Arc::new(Report { state: Mutex::default(), changed: Condvar::new() });
@@ -65,7 +65,7 @@ impl Report {
         }
     }
 
-    /// Whether the last program came to its end, with the exit status that belongs to what it said, once that is known.
+    /// Whether the last program came to its end, with the exit status that belongs to its output, once that is known.
     pub fn end(&self) -> Result<(), Failed> {
         let state = self.wait_for(|_| false);
         state.end.clone().unwrap_or(Ok(())).map_err(Failed::from)
@@ -88,7 +88,7 @@ impl Report {
     }
 }
 
-/// Tells the report's end, also where it panics.
+/// Marks the report as ended on drop, also after a panic.
 struct Runner(Arc<Report>);
 
 impl Drop for Runner {
@@ -124,7 +124,7 @@ impl Runner {
         let said = thread::spawn(move || read_all(stderr));
         let mut course = Course::default();
         let end = self.follow(&lines_of(stdout), &mut course, limit);
-        // Nothing, if it has ended; the launcher takes its machines along.
+        // No effect if it has ended; the launcher ends its machines.
         let _ = started.first.0.kill();
         let status = started.first.0.wait();
         drop(started);
@@ -138,7 +138,7 @@ impl Runner {
         (course, end.map_err(|why| format!("{why}; it said:\n{said}")))
     }
 
-    /// Reads what a program says until it ends, or hangs.
+    /// Reads a program's output until it ends, or hangs.
     fn follow(&self, lines: &Receiver<String>, course: &mut Course, limit: Duration) -> Result<(), String> {
         let mut since = Instant::now();
         let mut clock = Clock::start();
@@ -162,7 +162,7 @@ impl Runner {
         }
     }
 
-    /// Takes a line, and tells whether it is one of the suite.
+    /// Reads a line; returns whether it is one of the suite.
     fn read(&self, line: &str, course: &mut Course) -> bool {
         // The launcher puts the machine's name before each line.
         let Some((_, words)) = line.split_once("suite: ") else { return false };
@@ -201,7 +201,7 @@ fn lines_of(stdout: ChildStdout) -> Receiver<String> {
 
 fn read_all(stderr: ChildStderr) -> String {
     let mut text = Vec::new();
-    // What came before an error is kept.
+    // Text before an error is kept.
     let _ = BufReader::new(stderr).read_to_end(&mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
@@ -211,7 +211,7 @@ pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It is gone already, unless something went wrong here.
+        // It is gone already, unless there was an error here.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

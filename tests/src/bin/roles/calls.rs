@@ -160,7 +160,7 @@ pub fn panics() {
         }
     }
 
-    // `apply` goes on panicking in the caller, with the same text.
+    // `apply` continues the panic in the caller, with the same text.
     let caller = gossamer::spawn(move || beside.apply(|_| -> u64 { panic!("over there") }));
     let panic = caller.join().unwrap_err();
     assert_eq!(text(&*panic), "over there");

@@ -1,4 +1,4 @@
-//! Drops that others might delay, and drops that must wait for others. A worker *computes* where it does nothing for
+//! Drops that others might delay, and drops that must wait for others. A worker *computes* while it does nothing for
 //! the library.
 
 use std::future::Future;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use gossamer::{Place, Trust};
 
-/// A worker of this machine computes, and may stop.
+/// Set while a worker of this machine computes; cleared to stop it.
 static COMPUTES: AtomicBool = AtomicBool::new(false);
 static RELEASED: AtomicBool = AtomicBool::new(false);
 /// Properties that were dropped on this machine.
 static DROPPED: AtomicUsize = AtomicUsize::new(0);
-/// Handed over by a thread that has no links.
+/// Trusts handed over by a thread without links.
 static HANDED: Mutex<Option<(Trust<Kept>, Trust<Kept>)>> = Mutex::new(None);
 
 /// Longer than anything here takes.
@@ -30,7 +30,7 @@ impl Drop for Kept {
     }
 }
 
-/// Computes until another worker of this machine says that it is enough. False if nobody did.
+/// Computes until another worker of this machine ends it. False if none did.
 fn compute() -> bool {
     let start = Instant::now();
     COMPUTES.store(true, Ordering::SeqCst);
@@ -41,7 +41,7 @@ fn compute() -> bool {
     RELEASED.swap(false, Ordering::SeqCst)
 }
 
-/// Says so, at a place whose worker does not compute.
+/// Ends the computation, from a place with an idle worker.
 fn release(at: Place) {
     gossamer::spawn_on(at, || RELEASED.store(true, Ordering::SeqCst)).join().unwrap();
 }
@@ -53,7 +53,7 @@ fn until_computing(at: Place) {
     }
 }
 
-/// Waits until so many properties of this machine were dropped.
+/// Waits until this many properties of this machine were dropped.
 fn until_dropped(count: usize) {
     let start = Instant::now();
     while DROPPED.load(Ordering::SeqCst) < count && start.elapsed() < LIMIT {
@@ -62,7 +62,7 @@ fn until_dropped(count: usize) {
     assert_eq!(DROPPED.load(Ordering::SeqCst), count);
 }
 
-/// The machines but this, which have two workers or more: those of each that compute and that do not.
+/// For each other machine with two workers or more: the one that computes and one that does not.
 fn others() -> Vec<(Place, Place)> {
     let machines = 1..gossamer::rack().machines().len() as u16;
     machines.map(|machine| (Place::of(machine, 0), Place::of(machine, 1))).collect()
@@ -114,7 +114,7 @@ pub fn waiting() {
             let before = DROPPED.load(Ordering::SeqCst);
             let slow = probe.clone();
             let fiber = gossamer::spawn_on(busy, move || {
-                // A batch that is under way as long as its machine likes, so that what follows waits.
+                // A batch that stays under way as long as its machine likes, so that later requests wait.
                 slow.apply_then(|_| compute(), |_| ());
                 gossamer::spawn(gossamer::yield_now).join().unwrap();
                 let clone = kept.clone();
@@ -124,7 +124,7 @@ pub fn waiting() {
             until_computing(Place::of(0, 0));
             until_computing(idle);
             release(Place::of(0, 0));
-            // What comes behind the drop has been served: so has the drop.
+            // Requests behind the drop have been served: so has the drop.
             for _ in 0..20 {
                 let probe = probe.clone();
                 gossamer::spawn_on(idle, move || probe.apply(|n| *n += 1)).join().unwrap();
@@ -137,11 +137,11 @@ pub fn waiting() {
     }
 }
 
-/// As `waiting`, with a clone made by a thread that has no links, whose counts some worker must send.
+/// As `waiting`, with a clone made by a thread without links; some worker must send its counts.
 pub fn linkless() {
     let home = Place::of(0, 1);
     for (one, other) in others() {
-        // Either may be the worker to whom such threads turn.
+        // Either may be the worker that serves such threads.
         for (busy, idle) in [(one, other), (other, one)].into_iter().cycle().take(6) {
             let (kept, probe) = (gossamer::entrust_with(home, || Kept), gossamer::entrust_on(home, 0u64));
             let before = DROPPED.load(Ordering::SeqCst);
@@ -173,15 +173,15 @@ pub fn linkless() {
     }
 }
 
-/// Those of this machine that compute until it is over.
+/// Workers of this machine that compute until the end of the test.
 static COMPUTING: AtomicUsize = AtomicUsize::new(0);
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
-/// How far all machines are: how many workers compute, or are about to, and whether it is over.
+/// Progress of all machines: number of workers that compute, or are about to, and whether the test is over.
 type Stage = (usize, bool);
 
 /// Runs `test` on machine 0 while all workers of all other machines compute. A thread without links on each of these
-/// has a trust that `hand` gives, if it does.
+/// gets a trust from `hand`, if it returns one.
 fn while_all_others_compute(hand: impl Fn() -> Option<Trust<Kept>>, test: impl FnOnce()) {
     let stage = gossamer::entrust_on(Place::of(0, 0), (0, false));
     let places = gossamer::rack().places().filter(|place| place.machine != 0);
@@ -190,7 +190,7 @@ fn while_all_others_compute(hand: impl Fn() -> Option<Trust<Kept>>, test: impl F
         gossamer::spawn_on(place, move || {
             let theirs = stage.clone();
             let beside = (place.worker == 0).then(|| thread::spawn(move || beside_computing(&theirs, kept)));
-            // What this worker has made before is served too.
+            // Earlier requests of this worker are served too.
             stage.apply(|(computing, _)| *computing += 1);
             COMPUTING.fetch_add(1, Ordering::SeqCst);
             let start = Instant::now();
@@ -217,8 +217,8 @@ fn while_all_others_compute(hand: impl Fn() -> Option<Trust<Kept>>, test: impl F
     assert!(fibers.into_iter().all(|fiber| fiber.join().unwrap()), "they have computed all the time");
 }
 
-/// On a thread without links: clones at once, drops when all workers of its machine compute, and lets them go on when
-/// it is over.
+/// Runs on a thread without links: clones at once, drops when all workers of its machine compute, and releases them
+/// when the test is over.
 fn beside_computing(stage: &Trust<Stage>, kept: Option<Trust<Kept>>) {
     let clone = kept.clone();
     let rack = gossamer::rack();
@@ -236,7 +236,7 @@ fn beside_computing(stage: &Trust<Stage>, kept: Option<Trust<Kept>>) {
     IS_OVER.store(true, Ordering::SeqCst);
 }
 
-/// Waits for a future, on a thread that has nothing else to do.
+/// Waits for a future, on a thread with nothing else to do.
 fn wait<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -264,14 +264,14 @@ pub fn computing_alone() {
                 gossamer::entrust_with(Place::of(0, 0), || Kept).apply(|_| ());
             }
             until_dropped(MANY);
-            // Another question to the machines, rather than to their workers.
+            // Uses a question to the machines, rather than to their workers.
             let own = gossamer::stats().remote;
             assert!(gossamer::rack_stats().remote > own, "the others have said that they compute");
         },
     );
 }
 
-/// So are those of which a thread without links had the last trust, on a machine of which all workers compute.
+/// The same for properties with their last trust on a thread without links, on a machine whose workers all compute.
 pub fn linkless_alone() {
     for round in 1..=5 {
         let others = gossamer::rack().machines().len() - 1;

@@ -8,7 +8,7 @@ use gossamer_region::Region;
 
 use crate::remote;
 
-/// Anonymous memory that is as long is a reservation, or data.
+/// Anonymous memory of this length is a reservation, or data.
 const LONG: usize = 64 << 20;
 
 /// One part of the address space.
@@ -37,7 +37,7 @@ fn mappings() -> Vec<Mapping> {
     all
 }
 
-/// Has every kind of memory used at both ends of the rack, with the values that keep it.
+/// Uses every kind of memory at both ends of the rack, and keeps the values meanwhile.
 fn with_data(then: impl FnOnce()) {
     let array = Array::<u64>::builder().build(1 << 20, 1).unwrap();
     array.set((1 << 20) - 1, 7);
@@ -51,7 +51,7 @@ fn with_data(then: impl FnOnce()) {
     drop((array, object, words));
 }
 
-/// Each machine looks at its own address space.
+/// Each machine checks its own address space.
 pub fn reserved() {
     with_data(|| {
         for place in [gossamer::here(), remote()] {

@@ -10,7 +10,7 @@ use gossamer_region::{Region, SharedSpan};
 
 use crate::remote;
 
-/// Tells the process of each machine.
+/// Prints the process of each machine.
 pub(super) fn tell_machines() {
     for (index, machine) in gossamer::rack().machines().iter().enumerate() {
         println!("machine {index} is process {}", machine.process);
@@ -18,7 +18,7 @@ pub(super) fn tell_machines() {
     }
 }
 
-/// Prints the process of each machine, then works until somebody ends it.
+/// Prints the process of each machine, then works until it is ended.
 pub fn wait() {
     tell_machines();
     println!("works");
@@ -28,7 +28,7 @@ pub fn wait() {
     }
 }
 
-/// As well, by arguments and results that fill packets.
+/// The same, with arguments and results that fill packets.
 pub fn wait_large() {
     tell_machines();
     println!("works");
@@ -45,7 +45,7 @@ pub fn wait_large() {
     }
 }
 
-/// As well, by misses of an array at all places, so that rights, recalls and evictions are always on their way.
+/// The same, with misses of an array at all places, so that rights, recalls and evictions are always on their way.
 pub fn array_misses() {
     tell_machines();
     let n = 100_000;
@@ -65,7 +65,7 @@ pub fn array_misses() {
     });
 }
 
-/// As well, by faults on few pages of a region at all places, so that asks, drops and bytes are always on their way.
+/// The same, with faults on few pages of a region at all places, so that asks, drops and bytes are always on their way.
 pub fn region_faults() {
     tell_machines();
     let region = Region::new(16 << 12).unwrap();
@@ -90,7 +90,7 @@ pub fn region_faults() {
     fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
 }
 
-/// Keeps a span beyond the program, whose page machine 1 has.
+/// Keeps a span beyond the program, with its page on machine 1.
 pub fn region_after() {
     let region = Region::new(1 << 16).unwrap();
     let span = region.span::<AtomicU64>(1).share();
@@ -101,7 +101,7 @@ pub fn region_after() {
 
 static KEPT: OnceLock<SharedSpan<AtomicU64>> = OnceLock::new();
 
-/// After the program: touches what it has kept, on the main thread or on another one.
+/// After the program: touches the kept span, on the main thread or on another one.
 pub fn touch_after(thread: &str) {
     let touch = || println!("{} was there", KEPT.get().map_or(0, |span| span[0].load(Relaxed)));
     println!("after");
@@ -111,8 +111,7 @@ pub fn touch_after(thread: &str) {
     }
 }
 
-/// A page of a machine is touched whose keeper does nothing else until there is a file of the name that the second
-/// argument is.
+/// Touches a page of a machine whose keeper is busy until the file named by the second argument exists.
 pub fn region_stuck() {
     let path = std::env::args().nth(2).unwrap();
     let region = Region::new(1 << 16).unwrap();
@@ -136,8 +135,8 @@ pub fn region_stuck() {
     println!("{} was there", word[0]);
 }
 
-/// The files that the arguments name are made by a fiber of machine 1 each, which machine 0 has started and waits for
-/// without letting its worker go on.
+/// Fibers of machine 1 make the files that the arguments name, one each; machine 0 has started them and waits without
+/// releasing its worker.
 pub fn starts_at_once() {
     fn wait_for(path: &str) {
         while !std::path::Path::new(path).exists() {
@@ -160,7 +159,7 @@ pub fn panic() {
     panic!("gsm_main is meant to panic");
 }
 
-/// A fiber of this machine is waited for, though nobody joins it.
+/// Waits for a fiber of this machine that nobody joins.
 pub fn leave_running() {
     let there = gossamer::entrust_on(remote(), 0u64);
     let fiber = move || {
@@ -172,7 +171,7 @@ pub fn leave_running() {
     drop(gossamer::spawn(fiber));
 }
 
-/// A fiber of the last machine needs more stack than it has by default.
+/// A fiber of the last machine needs more stack than the default.
 pub fn deep() {
     let sum = || std::hint::black_box([1u8; 2 << 20]).iter().map(|&one| u64::from(one)).sum::<u64>();
     let deep = gossamer::spawn_on(remote(), sum);
@@ -185,7 +184,7 @@ pub fn abort() {
     unreachable!("the program ends with its machine: {:?}", aborted.is_ok());
 }
 
-/// The last machine is killed; before that, the time is told in seconds since this host started.
+/// The last machine is killed; before that, the role prints the time in seconds since this host started.
 pub fn killed() {
     use rustix::process::{Signal, getpid, kill_process};
     gossamer::entrust_on(remote(), 0u64).apply(|c| *c += 1);
@@ -194,7 +193,7 @@ pub fn killed() {
     unreachable!("the program ends with its machine: {killed:?}");
 }
 
-/// The host of the last machine is switched off, at once and without a word to anybody (as root).
+/// Switches the host of the last machine off, at once and without a word to anybody (as root).
 pub fn power_off() {
     gossamer::entrust_on(remote(), 0u64).apply(|c| *c += 1);
     println!("fault at {}", uptime());
@@ -207,18 +206,18 @@ fn uptime() -> String {
     text.split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// A program that has done its work before it started.
+/// A program without any work left at its start.
 pub fn nothing() {}
 
-/// All but one of those that are to meet come; the second argument says at what, and how the one has ended that does
-/// not.
+/// All but one of the fibers that are to meet come; the second argument says where they meet, and how the missing one
+/// has ended.
 pub fn waits_in_vain() {
     fn missing() {
         panic!("bad cell")
     }
     let kind = std::env::args().nth(2).unwrap();
     match kind.as_str() {
-        // The fibers of all places, of which that of the last one does not come to the fourth round.
+        // The fibers of all places; the last place's does not come to the fourth round.
         "barrier" => {
             let barrier = Barrier::new(gossamer::rack().workers());
             let last = remote();
@@ -237,7 +236,7 @@ pub fn waits_in_vain() {
                 .collect();
             fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
         }
-        // The sender that is left is with the fiber that waits.
+        // The remaining sender is with the fiber that waits.
         "channel" => {
             let (sender, receiver) = gossamer::sync::channel::<u32>();
             gossamer::spawn_on(remote(), missing);
@@ -249,7 +248,7 @@ pub fn waits_in_vain() {
             gossamer::spawn_on(remote(), missing);
             gate.launch_held(move |open| opened.wait_while(open, |open| !*open));
         }
-        // One that was aborted while it waited.
+        // A fiber that was aborted while it waited.
         "abort" => {
             let barrier = Barrier::new(3);
             let [one, other] = [0, 1].map(|_| {
@@ -261,7 +260,7 @@ pub fn waits_in_vain() {
             assert!(other.join().is_err());
             one.join().unwrap();
         }
-        // Fibers that have panicked, and others that go on, by time alone.
+        // Fibers that have panicked, and others that continue, by time alone.
         "not" => {
             assert!(gossamer::spawn_on(remote(), missing).join().is_err());
             let (promise, number) = gossamer::promise();

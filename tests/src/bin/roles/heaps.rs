@@ -9,7 +9,7 @@ use gossamer_heap::{self as heap, Global, Mutex, Shared};
 /// Longer than anything here takes.
 const LIMIT: Duration = limits::HANG;
 
-/// How workers that compute are told that it is enough: a file, for they look at nothing of the library.
+/// End signal for computing workers: a file, for they use nothing of the library.
 #[derive(Clone, Copy)]
 struct Enough(u32);
 
@@ -28,7 +28,7 @@ impl Enough {
         std::fs::write(self.path(), "").unwrap();
     }
 
-    /// Computes until then. False if nobody said so.
+    /// Computes until the signal. False if none came.
     fn compute(self) -> bool {
         let start = Instant::now();
         while !self.path().exists() && start.elapsed() < LIMIT {
@@ -44,7 +44,7 @@ impl Drop for Ended {
     }
 }
 
-/// The file goes with it.
+/// Removes the file on drop.
 struct Ended(Enough);
 
 fn at<R: gossamer::NoRef + Send + 'static>(
@@ -58,7 +58,7 @@ fn places() -> Vec<Place> {
     gossamer::rack().places().collect()
 }
 
-/// DR20: objects of a machine whose workers all compute are read, copied and moved by others.
+/// Objects of a machine with only computing workers are read, copied and moved by others.
 pub fn busy_home() {
     for machine in 1..gossamer::rack().machines().len() as u16 {
         let home: Vec<Place> = places().into_iter().filter(|place| place.machine == machine).collect();
@@ -70,8 +70,7 @@ pub fn busy_home() {
         assert_eq!(*told.read(), 7);
         let computing: Vec<_> =
             home.into_iter().map(|place| gossamer::spawn_on(place, move || enough.compute())).collect();
-        // They go out with the first thing that is waited for; what is sent behind them is not served before they have
-        // ended.
+        // The fibers go out with the first wait; later requests are not served before they have ended.
         gossamer::sleep(Duration::from_millis(20));
         assert_eq!(*small.read(), 7);
         assert_eq!(large.read()[99_999], 99_999);
@@ -86,8 +85,7 @@ pub fn busy_home() {
     }
 }
 
-/// DR20: a worker that has asked for an object and computes then does not keep another one of its machine from reading
-/// it.
+/// A worker that has asked for an object and then computes does not keep another one of its machine from reading it.
 pub fn busy_asker() {
     let far = places().pop().unwrap();
     let [here, beside] = [Place::of(0, 0), Place::of(0, 1)];
@@ -100,12 +98,12 @@ pub fn busy_asker() {
         let other = object.clone();
         let asker = gossamer::spawn_on(asks, move || {
             other.prefetch();
-            // The fiber that fetches begins, and waits.
+            // The fetching fiber begins, and waits.
             gossamer::yield_now();
             enough.compute()
         });
         at(reads, move || {
-            // Whatever it has come to: a copy that is here, one that its asker would have to take, none.
+            // In any state of the fetch: a copy is here, the asker would have to take one, or there is none.
             assert_eq!(object.read()[7], 7);
             enough.tell();
         });
@@ -114,7 +112,7 @@ pub fn busy_asker() {
     }
 }
 
-/// DR20: a small object is there before a large one that was asked for first, by the same worker.
+/// A small object arrives before a large one that the same worker asked for first.
 pub fn small_behind_large() {
     let far = places().pop().unwrap();
     if matches!(gossamer::rack().machines()[usize::from(far.machine)].transport, Transport::Here | Transport::Shm) {

@@ -6,7 +6,7 @@ use gossamer::{Place, Trust};
 
 use crate::remote;
 
-/// Tells a counter, which may be on another machine, that it is dropped.
+/// Counts its drop in a counter, which may be on another machine.
 struct Witness {
     dropped: Trust<u64>,
 }
@@ -17,7 +17,7 @@ impl Drop for Witness {
     }
 }
 
-/// A property is dropped once, and not before the last trust to it, wherever that was.
+/// A property is dropped once, and not before its last trust, wherever that was.
 pub fn trusts() {
     let dropped = gossamer::entrust(0u64);
     let places: Vec<Place> = gossamer::rack().places().collect();
@@ -26,7 +26,7 @@ pub fn trusts() {
         for &user in &places {
             let inner = dropped.clone();
             let witness: Trust<Witness> = gossamer::entrust_with(home, move || Witness { dropped: inner });
-            // It is kept in a property at another place, used from there, and dropped there.
+            // A trust kept in a property at another place, used from there, and dropped there.
             let given = witness.clone();
             let keeper: Trust<Vec<Trust<Witness>>> = gossamer::entrust_with(user, Vec::new);
             keeper.apply(move |kept| kept.push(given));
@@ -70,7 +70,7 @@ fn travel_inside_values(dropped: &Trust<u64>, before: u64) {
         back.into_iter().map(Some).chain([None]).collect()
     });
     assert_eq!(list.apply(|list| list.len()), 2 * numbers.len());
-    // As a launched closure's argument, used there.
+    // As an argument of a launched closure, used there.
     let latch = gossamer::entrust_with(remote(), || gossamer::Latch::new(0u64));
     let total = latch.launch_with(
         |total, numbers: Vec<Trust<u64>>| {
@@ -103,7 +103,7 @@ fn until(dropped: &Trust<u64>, expected: u64) {
     }
 }
 
-/// Every place is where it says, knows the same rack, and can be entrusted with things.
+/// Checks that every place is where it says, knows the same rack, and can be entrusted with things.
 pub fn places() {
     let rack = gossamer::rack();
     println!("{rack}");
@@ -123,14 +123,14 @@ pub fn places() {
     assert_eq!(stats.remote > 0, elsewhere > 0, "{stats:?}");
 }
 
-/// Prints what has started the program, and how its machines are reached from machine 0.
+/// Prints the starter of the program, and the transports from machine 0 to its machines.
 pub fn starter() {
     let rack = gossamer::rack();
     let transports: Vec<String> = rack.machines().iter().map(|machine| machine.transport.to_string()).collect();
     println!("{} machines, started by {}: {}", rack.machines().len(), rack.starter(), transports.join(" "));
 }
 
-/// The last machine starts this program once more; that one is no machine of anything.
+/// The last machine starts this program once more; that process is no machine of any program.
 pub fn grandchild() {
     let start = |(): &mut ()| {
         let program = std::env::current_exe().unwrap();
@@ -141,7 +141,7 @@ pub fn grandchild() {
     print!("{said}");
 }
 
-/// The last machine starts this program twice, to meet at the port that the second argument is.
+/// The last machine starts this program twice; the two meet at the port given by the second argument.
 pub fn starts_others() {
     let start = |(): &mut ()| {
         let port = std::env::args().nth(2).unwrap();

@@ -1,5 +1,5 @@
 //! The launched program: in `gsm_main` it plays the role that its arguments name. A role checks its own results and
-//! panics if one is wrong, so the program's status is the verdict; what only the test can see, it prints.
+//! panics if one is wrong, so the program's status is the verdict; it prints the facts that only the test can check.
 //!
 //! Every role is written for any number of machines, one included: that is the promise that is tested.
 
@@ -84,8 +84,7 @@ fn counters() -> Vec<Trust<u64>> {
     gossamer::rack().places().map(|place| gossamer::entrust_on(place, 0)).collect()
 }
 
-/// The text of a panic, whose payload is a `&str` or a `String` depending on how it was made and whether it has
-/// travelled.
+/// Text of a panic; its payload is a `&str` or a `String` depending on how it was made and whether it has travelled.
 fn text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).expect("a panic with a text")

@@ -1,8 +1,6 @@
-//! Requests whose instructions are counted: `cargo dev rdma counts` lets one worker go on by single steps between two
-//! marks.
+//! Requests with counted instructions: `cargo dev rdma counts` single-steps one worker between two marks.
 //!
-//! Everybody else runs at full speed meanwhile, so the worker that is looked at always has something to do, and nobody
-//! sleeps.
+//! All other threads run at full speed meanwhile, so the traced worker always has something to do, and nobody sleeps.
 
 #![allow(unsafe_code)]
 
@@ -10,19 +8,19 @@ use crate::counters;
 use gossamer::Place;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Between the marks.
+/// Requests between the marks.
 const REQUESTS: u64 = 1000;
 /// On each machine, whether its workers may sleep.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Which end's worker is looked at, and after how many requests the client lets others run.
+/// Whether the client's worker is traced, and after how many requests the client lets others run.
 fn arguments() -> (bool, u64) {
     let words: Vec<String> = std::env::args().skip(2).collect();
     let [end, batch] = &words[..] else { panic!("traced client|trustee BATCH") };
     (end == "client", batch.parse().expect("a number"))
 }
 
-/// Tells who this thread is, and waits until somebody traces it.
+/// Prints this thread's id, and waits for a tracer.
 fn wait_for_tracer() {
     // A thread's own folder of /proc links to its process and number.
     let thread = std::fs::read_link("/proc/thread-self").expect("Linux");
@@ -36,10 +34,10 @@ fn wait_for_tracer() {
     }
 }
 
-/// Where the count begins and where it ends: the one place with this instruction.
+/// Begin and end of the count: the one place with this instruction.
 #[inline(never)]
 fn mark() {
-    // SAFETY: stops the thread for its tracer, which lets it go on behind the instruction.
+    // SAFETY: stops the thread for its tracer, which lets it continue behind the instruction.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!("int3");
@@ -53,7 +51,7 @@ pub fn traced() {
     let is_other = |place: &Place| (place.machine == here.machine) != is_client;
     let awake: Vec<Place> = gossamer::rack().places().filter(is_other).collect();
     for &place in &awake {
-        // Sleep would have to be told and ended; this is about those who have work.
+        // Sleep would add wake-ups; the count is about workers that have work.
         drop(gossamer::spawn_on(place, || {
             while !IS_OVER.load(Ordering::Relaxed) {
                 gossamer::yield_now();

@@ -120,7 +120,7 @@ pub fn load() {
     println!("{requests} requests to other machines in {batches} batches: {} a batch", requests / batches.max(1));
 }
 
-/// Each machine prints so many lines, each with its number and a text whose bytes and length follow from it.
+/// Each machine prints this many lines; the text of each, its bytes and length, follows from its number.
 pub fn lines() {
     let lines: usize = std::env::args().nth(2).and_then(|count| count.parse().ok()).expect("how many");
     let print = move || {

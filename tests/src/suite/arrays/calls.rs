@@ -97,7 +97,7 @@ pub fn array_updates_are_atomic() {
         }
         trust::wait_all();
     });
-    // What is sent later is done later.
+    // Later requests are served later.
     let last = array.clone();
     array.on_owners(move |_| (0..n).step_by(100).for_each(|i| last.update(i, |_| ())));
     assert_eq!(array.reduce(0..n, Add), each * places().len() as u64);
@@ -204,8 +204,7 @@ pub fn array_of_nothing_and_of_little() {
     }
 }
 
-/// DA17: who makes calls faster than they are answered waits; inside a closure, where nothing may wait, they are
-/// queued.
+/// A caller that is faster than the answers waits; inside a closure, where nothing may wait, its calls are queued.
 pub fn array_update_then_waits_for_room() {
     const UNANSWERED: u64 = 1024;
     let calls = effort(30_000);
@@ -229,8 +228,7 @@ fn signal(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("suite-arrays-{}-{name}", gossamer::rack().machines()[0].process))
 }
 
-/// DA18: a bulk call has some packets under way, not all of them, while the place that is to answer does something
-/// else.
+/// A bulk call has some packets under way, not all of them, while the answering place is busy.
 pub fn array_packets_under_way_are_bounded() {
     const PACKETS: usize = 32;
     // Of 7 KiB: indices and values.

@@ -1,11 +1,11 @@
-//! What one place has done is seen by another after a message, and nobody is held up.
+//! A place's changes are seen by another after a message, and nobody is held up.
 
 use gossamer::link;
 use gossamer_array::{Add, Array, Max, Min, Operator};
 
 use crate::suite::ground::{effort, places, remote, spots};
 
-/// DA14: by join, at the reader's turn; also what was combined.
+/// By join, at the reader's turn; combined values too.
 pub fn array_what_happened_before_is_seen() {
     let array = Array::new(3000, 0u64).unwrap();
     for round in 1..=effort(100) {
@@ -24,7 +24,7 @@ pub fn array_what_happened_before_is_seen() {
     }
 }
 
-/// DA13: places that combine one chunk by different operators, and one that reads it.
+/// Places that combine one chunk by different operators, and one that reads it.
 pub fn array_operators_alternate() {
     let array = Array::new(100, 0u64).unwrap();
     let each = effort(500);
@@ -46,7 +46,7 @@ pub fn array_operators_alternate() {
     assert!(array.get(8) < each);
 }
 
-/// Of two pairs the one with the greater number. Its identity is none for a pair that has NaN.
+/// Picks the pair with the greater number. Its identity is none for a pair that has NaN.
 #[derive(Clone, Copy)]
 struct Best;
 
@@ -58,8 +58,7 @@ impl Operator<[f32; 2]> for Best {
     }
 }
 
-/// Combines element 2 at all places, by each call that can, and sees that the rest of its chunk has the bits that it
-/// had.
+/// Combines element 2 at all places, by each call that can, and checks that the rest of its chunk keeps its bits.
 fn leaves_the_rest<T, O>(op: O, value: T, operand: T, bits: fn(T) -> u64)
 where
     T: gossamer_array::Element,
@@ -88,7 +87,7 @@ where
     }
 }
 
-/// A merge changes what was combined. Other elements keep their bits, also where the operator would change them.
+/// A merge changes the combined elements. Others keep their bits, also where the operator would change them.
 pub fn array_elements_that_nobody_combines_keep_their_bits() {
     leaves_the_rest(Min, f64::NAN, 5.0, f64::to_bits);
     leaves_the_rest(Max, f32::from_bits(0x7fc0_1234), 5.0, |x| x.to_bits().into());
@@ -98,7 +97,7 @@ pub fn array_elements_that_nobody_combines_keep_their_bits() {
     leaves_the_rest(Max, i8::MIN, 5, |x| u64::from(x as u8));
 }
 
-/// DA15: two that write the same chunk in turn, each of whose calls has to be granted.
+/// Two writers of the same chunk in turn, with a grant for each of their calls.
 pub fn array_writers_of_one_chunk_all_progress() {
     let array = Array::new(64, 0u64).unwrap();
     let each = effort(300);
@@ -115,7 +114,7 @@ pub fn array_writers_of_one_chunk_all_progress() {
     assert_eq!(array.reduce(0..64, Add), each * count);
 }
 
-/// DA9: a loop of hits holds up nobody.
+/// A loop of hits holds up nobody.
 pub fn array_endless_hits_hold_up_nobody() {
     let array = Array::new(1000, 0u64).unwrap();
     let own = array.clone();
@@ -127,7 +126,7 @@ pub fn array_endless_hits_hold_up_nobody() {
                 let mut looks = 0u64;
                 while own.get(0) == 0 {
                     looks += 1;
-                    // So does a loop of writes, and one of combining.
+                    // Neither does a loop of writes, or one of combining.
                     own.set(999, looks);
                     own.apply(500, Add, 1);
                 }
@@ -139,7 +138,7 @@ pub fn array_endless_hits_hold_up_nobody() {
     waiting.into_iter().for_each(|fiber| fiber.join().unwrap());
 }
 
-/// As well where the loop is one of other calls: an element as a lock, a view, a chunk to be changed.
+/// The same where the loop has other calls: an element as a lock, a view, a chunk to be changed.
 pub fn array_loops_of_any_call_hold_up_nobody() {
     let array = Array::new(1000, 0u64).unwrap();
     let turns = effort(200);
@@ -183,7 +182,7 @@ pub fn array_loops_of_any_call_hold_up_nobody() {
     waiting.join().unwrap();
 }
 
-/// A view is what it was, whoever writes meanwhile.
+/// A view does not change while others write.
 pub fn array_views_do_not_change() {
     let n = 2000;
     let array = Array::new(n, 1u64).unwrap();
@@ -204,7 +203,7 @@ pub fn array_views_do_not_change() {
     }
 }
 
-/// DA11: with a cache of four chunks everything is as it should be, and chunks are dropped.
+/// With a cache of four chunks all values are right, and chunks are dropped.
 pub fn array_with_a_small_cache_drops_chunks() {
     let n = 50_000;
     let array = Array::<u64>::builder().cache_bytes(0).build(n, 0).unwrap();
@@ -226,7 +225,7 @@ pub fn array_with_a_small_cache_drops_chunks() {
     assert!(array.stats().evictions > 0 || count == 1, "{:?}", array.stats());
 }
 
-/// DA10: the only reader comes to write without its elements being sent again.
+/// The only reader becomes the writer without its elements being sent again.
 pub fn array_the_only_reader_writes_without_data() {
     let array = Array::new(100_000, 5u64).unwrap();
     let own = array.clone();
@@ -239,8 +238,7 @@ pub fn array_the_only_reader_writes_without_data() {
     assert_eq!(gossamer::spawn_on(array.owner(i), move || at_home.get(i)).join().unwrap(), 6);
 }
 
-/// Where all machines are of one host, who is granted a chunk copies it from its home, as it is then; elsewhere it is
-/// sent.
+/// Where all machines are of one host, a granted chunk is copied from its home, as it is then; elsewhere it is sent.
 pub fn array_granted_chunks_are_copied_within_a_host() {
     let array = Array::new(100_000, 5u64).unwrap();
     let here = gossamer::here().machine;
@@ -283,8 +281,7 @@ pub fn array_long_arrays_are_copied_as_a_whole() {
     }
 }
 
-/// DA13: from when a reader has asked to combine, others may combine, so it reads no more, before its grant has come
-/// either.
+/// Once a reader has asked to combine, others may combine, so it reads no more, even before its grant has come.
 pub fn array_who_combines_reads_no_more() {
     let array = Array::new(100_000, 5u64).unwrap();
     let there = (0..100_000).filter(|i| array.owner(*i) != gossamer::here());

@@ -1,4 +1,4 @@
-//! What an array refuses, and what is left when a program's code panics in the middle of it.
+//! Refusals of an array, and its state after a program's code panics in the middle of it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ fn element_of(array: &Array<u64>, place: gossamer::Place) -> usize {
     array.owned(place).flatten().next().expect("each place owns some")
 }
 
-/// DA16: where nothing may wait a miss panics, and says what to do; a hit works.
+/// Where nothing may wait a miss panics with the cure; a hit works.
 pub fn array_misses_panic_where_nothing_may_wait() {
     let array = Array::new(10_000, 4u64).unwrap();
     let (here, there) = (element_of(&array, gossamer::here()), element_of(&array, remote()));
@@ -36,7 +36,7 @@ pub fn array_misses_panic_where_nothing_may_wait() {
             assert!(refused.unwrap_err().to_string().contains("nothing may wait here"));
         }
     }
-    // What has begun nothing has changed nothing.
+    // A call that has not begun has changed nothing.
     let own = array.clone();
     let refused = local.try_apply(move |()| own.fill(5));
     local.clear_poison();
@@ -75,7 +75,7 @@ pub fn array_closures_find_their_chunk_in_use() {
         let own = array.clone();
         let why = panic_of(|| array.update(i, move |_| own.get(i)));
         assert!(why.contains("in use by the closure"), "{why}");
-        // One that is put off is done after it.
+        // A postponed call is done after it.
         let own = array.clone();
         array.update(i, move |value| {
             own.update_then(i, |value| *value += 1, |()| ());
@@ -96,14 +96,14 @@ pub fn array_closures_find_their_chunk_in_use() {
         );
         until(|| done.get() && array.get(i) == 8);
         array.set(i, 4);
-        // What waits panics as well, and the chunk is free again.
+        // A call that waits panics as well, and the chunk is free again.
         let why = panic_of(|| array.modify(i..i + 1, |_, _| trust::sleep(std::time::Duration::ZERO)));
         assert!(why.contains("nothing may wait"), "{why}");
         assert_eq!(array.get(i), 4);
     }
 }
 
-/// DA17: a panic in a closure leaves the element.
+/// A panic in a closure leaves the element.
 pub fn array_a_panic_in_an_update_leaves_the_element() {
     let array = Array::new(10_000, 4u64).unwrap();
     for i in [element_of(&array, gossamer::here()), element_of(&array, remote())] {
@@ -154,7 +154,7 @@ impl Operator<u64> for Waits {
     }
 }
 
-/// DA23: a panic of an operator where values are merged is told to all that use the array.
+/// A panic of an operator while values are merged is reported to all users of the array.
 pub fn array_a_panic_in_an_operator_poisons() {
     let array = Array::new(10_000, 13u64).unwrap();
     let (here, there) = (element_of(&array, gossamer::here()), element_of(&array, remote()));
@@ -175,7 +175,7 @@ pub fn array_a_panic_in_an_operator_poisons() {
     });
 }
 
-/// Tells a counter when it is dropped, and panics then.
+/// Counts its drop, and panics then.
 struct Falls(Rc<Cell<u32>>);
 
 impl Drop for Falls {
@@ -185,7 +185,7 @@ impl Drop for Falls {
     }
 }
 
-/// DA23: callbacks that will never be called are dropped, all of them, whatever their destructors do.
+/// Callbacks that will never be called are dropped, all of them, whatever their destructors do.
 pub fn array_destructors_that_panic_while_it_is_poisoned() {
     if places().len() < 2 {
         return;
@@ -194,22 +194,21 @@ pub fn array_destructors_that_panic_while_it_is_poisoned() {
     let (i, there) = (element_of(&array, gossamer::here()), element_of(&array, remote()));
     let own = array.clone();
     gossamer::spawn_on(remote(), move || own.apply(i, Picky, 1)).join().unwrap();
-    // These wait for what has been combined there; to merge it poisons the array.
+    // These wait for the combined values there; their merge poisons the array.
     let dropped = Rc::new(Cell::new(0));
     for at in [i, i, there, i] {
         let falls = Falls(Rc::clone(&dropped));
         array.update_then(at, |value| *value, move |_| drop(falls));
     }
-    // Where the last one was answered before, it was dropped by its call.
+    // If the last one was answered before, its call has dropped it.
     until(|| dropped.get() == 4);
     let why = panic_of(|| array.get(i));
     assert!(why.contains("poisoned") && why.contains("thirteen"), "{why}");
-    // Others are as they were.
+    // Other arrays are unaffected.
     let other = Array::new(10_000, 1u64).unwrap();
     assert_eq!(other.reduce(0..10_000, Add), 10_000);
 }
 
-/// DA20.
 pub fn array_indices_out_of_range_are_named() {
     let array = Array::new(700, 0u64).unwrap();
     let calls: [fn(&Array<u64>); 8] = [
@@ -240,17 +239,17 @@ pub fn array_indices_out_of_range_are_named() {
     }
 }
 
-/// DA22: a handle may be dropped anywhere, and the memory goes with the last.
+/// A handle may be dropped anywhere, and the memory goes with the last.
 pub fn array_memory_goes_with_the_last_handle() {
     for round in 0..30 {
-        // Were they kept, this would come to gibibytes.
+        // If they were kept, this would come to gibibytes.
         let array = Array::new(4 << 20, 1u64).unwrap();
         let last = array.clone();
         let fiber = gossamer::spawn_on(remote(), move || last.get(round));
         drop(array);
         assert_eq!(fiber.join().unwrap(), 1);
     }
-    // A call that is under way keeps the array.
+    // A call under way keeps the array.
     let (array, (promise, told)) = (Array::new(5000, 1u64).unwrap(), trust::promise());
     let there = element_of(&array, remote());
     array.update_then(there, |value| *value + 1, |value| promise.keep(value));
@@ -269,7 +268,7 @@ fn resident_bytes() -> usize {
     status.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).unwrap_or(0) * 4096
 }
 
-/// Threads that are no places may use an array as well, and fibers of theirs.
+/// Threads that are no places may use an array as well, and their fibers.
 pub fn array_calls_of_other_threads_are_done_by_workers() {
     let array = Array::new(5000, 2u64).unwrap();
     let own = array.clone();
@@ -286,7 +285,7 @@ pub fn array_calls_of_other_threads_are_done_by_workers() {
     assert_eq!(thread.join().unwrap(), 9 + 2 + 2 + 100 + 4);
 }
 
-/// DA21: an array that is larger than a machine is refused before anything is taken.
+/// An array that is larger than a machine is refused before any memory is taken.
 pub fn array_beyond_all_memory_is_refused() {
     let refused = Array::new(1 << 40, 0u64);
     let why = refused.as_ref().map(|_| ()).unwrap_err().to_string();

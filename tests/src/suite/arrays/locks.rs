@@ -1,4 +1,4 @@
-//! DA5: locks of elements, among all places.
+//! Locks of elements, among all places.
 
 use std::sync::Arc;
 
@@ -13,13 +13,12 @@ fn elements() -> Vec<(Array<u64>, usize)> {
     spots().into_iter().map(|place| (array.clone(), of(place))).collect()
 }
 
-/// Waits until a writer stands before this lock, which is held by readers.
+/// Waits until a writer waits for this lock, which is held by readers.
 fn until_a_writer_waits(array: &Array<u64>, i: usize) {
     until(|| array.try_read_lock(i).is_none());
 }
 
-/// Who has the lock to write has it alone: by what it reads and sets, nothing is lost, and readers see all or nothing
-/// of it.
+/// A writer has the lock alone: by its reads and writes, nothing is lost, and readers see all or nothing of them.
 pub fn array_locks_exclude() {
     let array = Array::new(10_000, 0u64).unwrap();
     let (each, fibers) = (effort(50), 3);
@@ -52,7 +51,7 @@ pub fn array_locks_exclude() {
     assert_eq!((array.get(5000), sum), (sum, each * 3 * places.len() as u64));
 }
 
-/// A writer that waits is before later readers, which then have the lock together.
+/// A waiting writer comes before later readers, which then have the lock together.
 pub fn array_locks_are_fair() {
     for (array, i) in elements() {
         let first = array.read_lock(i);
@@ -84,7 +83,7 @@ pub fn array_locks_are_fair() {
     }
 }
 
-/// `try_` takes what is free, and nothing else.
+/// `try_` takes only free locks.
 pub fn array_locks_are_tried() {
     for (array, i) in elements() {
         let others = || {
@@ -98,7 +97,7 @@ pub fn array_locks_are_tried() {
         let reads = array.try_read_lock(i).expect("free");
         assert_eq!(others(), [(true, false); 3]);
         drop(reads);
-        // After what others have given back.
+        // After others have given theirs back.
         let writes = array.write_lock(i);
         assert_eq!(others(), [(false, false); 3]);
         drop(writes);

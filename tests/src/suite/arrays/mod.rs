@@ -1,4 +1,4 @@
-//! Arrays over the rack: `gossamer-array`, whatever carries its messages.
+//! Arrays over the rack: `gossamer-array`, over any transport.
 
 mod calls;
 mod coherence;

@@ -1,4 +1,4 @@
-//! Random calls at random places, one after the other, and a `Vec` that says what they must do.
+//! Random calls at random places, one after the other, against a `Vec` as the model.
 
 use gossamer_array::{Add, Array, Min, Xor};
 use rand::rngs::SmallRng;

@@ -1,4 +1,4 @@
-//! Bunches: what lies together goes together.
+//! Bunches: objects that are stored together travel together.
 
 use gossamer_heap::{self as heap, Bunch, Tie};
 
@@ -11,7 +11,7 @@ struct Node {
     name: Tie<[u8; 5]>,
 }
 
-/// Its root: where the list begins.
+/// Its root: the begin of the list.
 type List = Bunch<Option<Tie<Node>>>;
 
 fn list(nodes: u64) -> List {
@@ -37,7 +37,7 @@ fn sum(list: &List) -> u64 {
     sum
 }
 
-/// DR11: one read copies or moves all of it; ties mean the same at each place, before and after.
+/// One read copies or moves all of it; ties mean the same at each place, before and after.
 pub fn heap_bunches_go_by_one_read() {
     let nodes = effort(1000);
     for place in spots() {
@@ -50,7 +50,7 @@ pub fn heap_bunches_go_by_one_read() {
         assert_eq!(heap::stats().fetches - fetched, far, "one read copies it");
         let mut view = bunch.write();
         assert_eq!(heap::stats().fetches - fetched, 2 * far, "one read moves it");
-        // It grows where it is now, and again where it is brought.
+        // It grows at its present place, and again at the next one.
         for value in nodes..2 * nodes {
             let name = view.add([value as u8; 5]);
             let next = *view;
@@ -82,7 +82,7 @@ pub fn heap_bunches_go_by_one_read() {
     }
 }
 
-/// Trap 8: a tie of another bunch finds an element of its type, or nothing.
+/// A tie of another bunch finds an element of its type, or nothing.
 pub fn heap_ties_of_other_bunches_find_nothing_else() {
     for place in spots() {
         let (mut one, mut other) = (Bunch::new(()), at(place, || Bunch::new(7u64)));
@@ -97,7 +97,7 @@ pub fn heap_ties_of_other_bunches_find_nothing_else() {
     }
 }
 
-/// A guard of it that is forgotten harms nobody, also where it has grown.
+/// A forgotten guard of it does no harm, also where it has grown.
 pub fn heap_forgotten_views_do_no_harm() {
     let mut bunch = at(remote(), || list(10));
     std::mem::forget(bunch.read());

@@ -1,4 +1,4 @@
-//! How objects end: once, at home, however the owner goes.
+//! The end of objects: once, at home, however the owner goes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -8,7 +8,7 @@ use gossamer_heap::{self as heap, Global};
 use super::{at, objects_at, until_objects};
 use crate::suite::ground::{effort, places, remote, spots, text, until};
 
-/// Tells of its end, and where it was.
+/// Counts its end, and notes the place.
 struct Told {
     log: Trust<Vec<(u64, Place)>>,
     number: u64,
@@ -22,8 +22,7 @@ impl Drop for Told {
     }
 }
 
-/// DR8: the destructor runs once, at the object's place, wherever the owner is dropped; not where the value was taken
-/// out.
+/// The destructor runs once, at the object's place, wherever the owner is dropped; not where the value was taken out.
 pub fn heap_destructors_run_once_at_home() {
     let log = gossamer::entrust(Vec::new());
     let mut expected = Vec::new();
@@ -47,7 +46,7 @@ struct Link {
     _next: Option<Global<Link>>,
 }
 
-/// DR8: chains end without recursion: along one place, and to and fro between all.
+/// Chains end without recursion: along one place, and to and fro between all.
 pub fn heap_long_chains_end() {
     let before: Vec<u64> = places().into_iter().map(objects_at).collect();
     let mut chain = Global::new(Link { _next: None });
@@ -73,7 +72,7 @@ impl Drop for Panics {
     }
 }
 
-/// Trap 6: a destructor that panics frees the room, and what hangs on it; who dropped it here is told.
+/// A destructor that panics frees the room, and the objects that hang on it; a dropper on this machine gets the panic.
 pub fn heap_destructors_that_panic_free_the_room() {
     let before = objects_at(gossamer::here());
     let object = Global::new((Panics, Global::new(5u64)));
@@ -86,7 +85,7 @@ pub fn heap_destructors_that_panic_free_the_room() {
     until_objects(remote(), there);
 }
 
-/// Trap 14: `slice`'s closure may allocate, wait, and panic: what it made is dropped.
+/// `slice`'s closure may allocate, wait, and panic: its objects are dropped.
 pub fn heap_slices_that_panic_leave_nothing() {
     let before = objects_at(gossamer::here());
     let made = catch_unwind(AssertUnwindSafe(|| {
@@ -105,14 +104,14 @@ pub fn heap_slices_that_panic_leave_nothing() {
     until_objects(gossamer::here(), before);
 }
 
-/// Trap 1: a guard that is forgotten, or leaked for ever, harms nobody.
+/// A guard that is forgotten, or leaked for ever, does no harm.
 pub fn heap_forgotten_guards_do_no_harm() {
     for place in spots() {
         let mut object = at(place, || heap::slice(64, |i| i as u64));
         std::mem::forget(object.read());
         let mut guard = object.write();
         guard[0] = 5;
-        // Nothing is to be done at its end.
+        // Its end needs no work.
         let _: &mut heap::RefMut<'_, [u64]> = Box::leak(Box::new(guard));
         assert_eq!(object.read()[0], 5);
         let object = at(place, move || {
@@ -123,7 +122,7 @@ pub fn heap_forgotten_guards_do_no_harm() {
         let object: &'static Global<[u64]> = Box::leak(Box::new(at(place, || heap::slice(64, |i| i as u64))));
         let guard: &'static heap::Ref<'static, [u64]> = Box::leak(Box::new(object.read()));
         let for_ever: &'static [u64] = guard;
-        // Much else comes and goes at that place.
+        // Many other objects come and go at that place.
         for _ in 0..effort(50) {
             let other = at(place, || heap::slice(64, |_| 9u64));
             assert_eq!(other.read()[63], 9);
@@ -132,7 +131,7 @@ pub fn heap_forgotten_guards_do_no_harm() {
     }
 }
 
-/// DR28, DR31: owners are dropped anywhere, also in plain threads and while unwinding; the rooms are used again.
+/// Owners are dropped anywhere, also in plain threads and while unwinding; the rooms are used again.
 pub fn heap_owners_drop_anywhere() {
     for place in spots() {
         let before = objects_at(place);

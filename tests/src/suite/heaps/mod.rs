@@ -1,4 +1,4 @@
-//! The heap over the rack: `gossamer-heap`, whatever carries its bytes.
+//! The heap over the rack: `gossamer-heap`, over any transport.
 
 mod bunches;
 mod ends;
@@ -22,13 +22,13 @@ use gossamer::{Place, Transport};
 
 use crate::suite::ground::until;
 
-/// Is the memory of that place not mapped here, so that its objects are copied or moved?
+/// Whether the memory of that place is not mapped here, so that its objects are copied or moved.
 fn is_far(place: Place) -> bool {
     let transport = gossamer::rack().machines()[usize::from(place.machine)].transport;
     !matches!(transport, Transport::Here | Transport::Shm)
 }
 
-/// A result of a fiber there.
+/// Result of a fiber there.
 fn at<R: gossamer::NoRef + Send + 'static>(
     place: Place,
     f: impl FnOnce() -> R + gossamer::NoRef + Send + 'static,
@@ -49,7 +49,7 @@ fn objects_at(place: Place) -> u64 {
     }
 }
 
-/// Waits until the machine of that place has no more objects than that.
+/// Waits until the machine of that place has at most this many objects.
 fn until_objects(place: Place, most: u64) {
     until(|| at(place, || gossamer_heap::stats().objects) <= most);
 }

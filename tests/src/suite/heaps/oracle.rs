@@ -1,4 +1,4 @@
-//! DR9: random programs over objects, each step at a random place, against plain values.
+//! Random programs over objects, each step at a random place, against plain values.
 
 use gossamer_heap::Global;
 

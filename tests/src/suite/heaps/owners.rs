@@ -1,4 +1,4 @@
-//! Owners travel, and who has one reads and writes the object, wherever it is.
+//! Owners travel; a holder of one reads and writes the object, wherever it is.
 
 use gossamer_heap::{self as heap, Global, Ref};
 
@@ -13,7 +13,7 @@ struct Node {
 #[repr(align(4096))]
 struct Page([u8; 100]);
 
-/// DR2, DR4: of every kind, made at each place and read at each.
+/// Objects of every kind, made at each place and read at each.
 pub fn heap_objects_are_read_from_everywhere() {
     for (made, read) in spots().into_iter().flat_map(|made| spots().map(|read| (made, read))) {
         let number = at(made, || Global::new(7u8));
@@ -43,7 +43,7 @@ pub fn heap_objects_are_read_from_everywhere() {
     }
 }
 
-/// DR5: in place where it is mapped, else it moves to the writer.
+/// In place where it is mapped, else it moves to the writer.
 pub fn heap_writers_have_the_object() {
     for made in spots() {
         let mut object = at(made, || Global::new([1u64; 50]));
@@ -59,14 +59,14 @@ pub fn heap_writers_have_the_object() {
         });
         assert_eq!((object.read()[3], object.read()[4]), (5, 6));
         assert_eq!(object.into_inner()[2..5], [1, 5, 6]);
-        // One of no bytes has the name that another object has.
+        // An object of no bytes has the name that another object has.
         let (nothing, next) = at(made, || (Global::new(()), Global::new([7u64; 4])));
         nothing.into_inner();
         assert_eq!(*next.read(), [7; 4]);
     }
 }
 
-/// DR7: each write gives another name, so no copy of what was is found: round and round, with readers at each place.
+/// Each write gives another name, so no old copy is found: round and round, with readers at each place.
 pub fn heap_old_copies_are_not_found() {
     let mut object = Global::new([0u64; 64]);
     for round in 1..=effort(60) {
@@ -79,7 +79,7 @@ pub fn heap_old_copies_are_not_found() {
                 object
             });
         }
-        // Who reads has copies now, of a name that the next round has not.
+        // The readers have copies now, of a name that the next round does not use.
         for place in places() {
             let expected = round * places().len() as u64;
             object = at(place, move || {
@@ -90,7 +90,7 @@ pub fn heap_old_copies_are_not_found() {
     }
 }
 
-/// DR4: one read for a machine, though many ask, at all its workers.
+/// One read for a machine, though many ask, at all its workers.
 pub fn heap_a_copy_is_fetched_once_a_machine() {
     if !is_far(remote()) {
         return;
@@ -109,7 +109,7 @@ pub fn heap_a_copy_is_fetched_once_a_machine() {
     for fiber in fibers {
         assert_eq!(fiber.join().unwrap(), 4095);
     }
-    // Who waits for longer than a millisecond reads for itself.
+    // A waiter reads for itself after a millisecond.
     let fetched = heap::stats().fetches - before;
     assert!((1..=4).contains(&fetched), "{fetched} reads");
     let before = heap::stats().fetches;
@@ -117,7 +117,7 @@ pub fn heap_a_copy_is_fetched_once_a_machine() {
     assert_eq!(heap::stats().fetches, before, "it is here");
 }
 
-/// DR30: what was fetched ahead is read without waiting; and harms nobody whose object goes meanwhile.
+/// A prefetched object is read without waiting; its end meanwhile does no harm.
 pub fn heap_prefetched_objects_are_there() {
     let object = at(remote(), || heap::slice(100, |i| i as u64));
     object.prefetch();
@@ -144,7 +144,7 @@ pub fn heap_prefetched_objects_are_there() {
     }
 }
 
-/// DR12: a fiber goes where the object is.
+/// A fiber goes to the object's place.
 pub fn heap_fibers_go_to_objects() {
     for place in spots() {
         let object = at(place, || Global::new(5u64));
@@ -157,7 +157,7 @@ pub fn heap_fibers_go_to_objects() {
     }
 }
 
-/// DR16: channels carry owners as they are; what was not received is freed.
+/// Channels carry owners unchanged; unreceived ones are freed.
 pub fn heap_channels_carry_owners() {
     for place in spots() {
         let before = objects_at(place);

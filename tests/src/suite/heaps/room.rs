@@ -1,11 +1,11 @@
-//! Where nothing may wait, and where there is no room.
+//! Contexts without waiting, and a lack of room.
 
 use gossamer_heap::{self as heap, Error, Global};
 
 use super::{at, is_far};
 use crate::suite::ground::{panic_of, remote, spots};
 
-/// DR28: where nothing may wait, what is mapped or kept is read, and a read that would wait panics with the cure.
+/// Where nothing may wait, mapped and kept objects are read, and a read that would wait panics with the cure.
 pub fn heap_nothing_waits_in_closures() {
     for place in spots() {
         let object = at(place, || Global::new(7u64));
@@ -22,7 +22,7 @@ pub fn heap_nothing_waits_in_closures() {
     }
 }
 
-/// DR28: plain threads read and write what is mapped, and are told of what is not.
+/// Plain threads read and write mapped objects, and get an error for others.
 pub fn heap_plain_threads_use_what_is_mapped() {
     for place in spots() {
         let mut object = at(place, || Global::new(7u64));
@@ -44,7 +44,7 @@ pub fn heap_plain_threads_use_what_is_mapped() {
     }
 }
 
-/// DR27: what there is no room for is refused, with the value or the owner as it was.
+/// An allocation without room is refused, with the value or the owner unchanged.
 pub fn heap_what_does_not_fit_is_refused() {
     let too_long = heap::stats().limit_bytes as usize + 1;
     let refused = heap::try_slice(too_long, |_| 0u8).unwrap_err();
@@ -58,7 +58,7 @@ pub fn heap_what_does_not_fit_is_refused() {
     assert_eq!(heap::slice(1000, |i| i as u32).read()[999], 999);
 }
 
-/// DR19: copies that nobody reads go, the oldest first, where there is little room: `GOSSAMER_HEAP=16M` makes it so.
+/// Unread copies are evicted, the oldest first, where there is little room: `GOSSAMER_HEAP=16M` makes it so.
 pub fn heap_unread_copies_go_where_room_is_short() {
     let (limit, there) = (heap::stats().limit_bytes, remote());
     if !is_far(there) || limit > 64 << 20 {
@@ -84,7 +84,7 @@ pub fn heap_unread_copies_go_where_room_is_short() {
     drop(ballast);
 }
 
-/// DR27: what was small objects is room for large ones.
+/// The room of small objects becomes room for large ones.
 pub fn heap_rooms_of_small_objects_become_those_of_large_ones() {
     let limit = heap::stats().limit_bytes as usize;
     if limit > 64 << 20 {

@@ -7,8 +7,7 @@ use gossamer_heap::{self as heap, Global, scope};
 use super::{at, objects_at, until_objects};
 use crate::suite::ground::{Gate, panic_of, places, remote, spots, text};
 
-/// DR17: readers at all places and a writer at one, with owners of each place; what was lent is here again, with what
-/// was written.
+/// Readers at all places and a writer at one, with owners of each place; lent objects come back with their changes.
 pub fn heap_scopes_lend_owners() {
     for (made, written) in spots().into_iter().flat_map(|made| spots().map(|written| (made, written))) {
         let before = objects_at(made);
@@ -40,8 +39,7 @@ pub fn heap_scopes_lend_owners() {
     }
 }
 
-/// Trap 9: a panic of who lends, or of who has it, ends nothing early: all fibers end first, and what was lent is here
-/// again.
+/// A panic of the lender, or of a borrower, ends nothing early: all fibers end first, and the lent objects come back.
 pub fn heap_scopes_that_panic_wait_and_take_back() {
     for place in spots() {
         let mut object = at(place, || Global::new(0u64));
@@ -62,7 +60,7 @@ pub fn heap_scopes_that_panic_wait_and_take_back() {
             })
         });
         assert_eq!((panic.as_str(), *object.read()), ("amid a scope", 5));
-        // Of a fiber: told once, by who joins it, or by the scope.
+        // A panic of a fiber: reported once, by its joiner, or by the scope.
         scope(|s| {
             let mut object = s.lend_mut(&mut object);
             let fiber = s.spawn_on(place, move || {
@@ -86,7 +84,7 @@ pub fn heap_scopes_that_panic_wait_and_take_back() {
     }
 }
 
-/// Trap 9: who lends is aborted, and unwinds when its fibers have ended, not before.
+/// The lender is aborted, and unwinds when its fibers have ended, not before.
 pub fn heap_scopes_that_are_aborted_wait() {
     for place in spots() {
         let (gate, done) = (Gate::at(gossamer::here()), gossamer::entrust(false));
@@ -114,7 +112,7 @@ pub fn heap_scopes_that_are_aborted_wait() {
     }
 }
 
-/// Trap 9: a handle that is forgotten, or leaked, takes the object along: its owner says so, and frees nothing.
+/// A handle that is forgotten, or leaked, takes the object along: its owner reports that, and frees nothing.
 pub fn heap_scopes_tell_of_forgotten_handles() {
     for place in spots() {
         let before = objects_at(place);
@@ -149,8 +147,7 @@ pub fn heap_scopes_tell_of_forgotten_handles() {
     }
 }
 
-/// Trap 9: handles are lent on, dropped on plain threads, and without having gone anywhere; what is in them may be
-/// exchanged.
+/// Handles are lent on, dropped on plain threads, and without having gone anywhere; their objects may be exchanged.
 pub fn heap_scopes_take_back_from_anywhere() {
     for place in spots() {
         let mut object = at(place, || Global::new(0u64));

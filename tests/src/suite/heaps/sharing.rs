@@ -5,7 +5,7 @@ use gossamer_heap::{self as heap, Atomic, Global, Mutex, Shared};
 use super::{at, objects_at, until_objects};
 use crate::suite::ground::{effort, places, remote, spots, until};
 
-/// DR13: it ends after the last of its owners, which come and go on all machines.
+/// It ends after the last of its owners, which come and go on all machines.
 pub fn heap_shared_objects_end_after_their_last_owner() {
     for place in spots() {
         let before = objects_at(place);
@@ -31,7 +31,7 @@ pub fn heap_shared_objects_end_after_their_last_owner() {
     }
 }
 
-/// DR14: one at a time, and what one has written the next one reads, wherever it is.
+/// One holder at a time; the next one reads its writes, wherever it is.
 pub fn heap_mutexes_exclude() {
     for place in spots() {
         let mutex = at(place, || Mutex::new([0u64; 32]));
@@ -60,7 +60,7 @@ pub fn heap_mutexes_exclude() {
     }
 }
 
-/// DR14: turns come in the order of asking; who is aborted in the line holds up nobody.
+/// Turns come in the order of asking; an aborted waiter holds up nobody.
 pub fn heap_mutexes_serve_in_turn() {
     let mutex = at(remote(), || Mutex::new(0u64));
     let first = mutex.lock().unwrap();
@@ -92,7 +92,7 @@ pub fn heap_mutexes_serve_in_turn() {
     assert!(mutex.try_lock().is_some());
 }
 
-/// DR14: poisoned by a panic, with the object still there.
+/// Poisoned by a panic, with the object still there.
 pub fn heap_mutexes_are_poisoned() {
     let mutex = at(remote(), || Mutex::new(5u64));
     let other = mutex.clone();
@@ -107,7 +107,7 @@ pub fn heap_mutexes_are_poisoned() {
     assert_eq!(*mutex.lock().unwrap(), 6);
 }
 
-/// DR15: no addition is lost, from all machines.
+/// No addition is lost, from all machines.
 pub fn heap_atomics_count() {
     for place in spots() {
         let count = at(place, || Atomic::new(0));
@@ -155,7 +155,6 @@ pub fn heap_shared_objects_hold_mutexes() {
     }
 }
 
-/// DR10.
 pub fn heap_raw_rooms_hold_bytes() {
     for place in spots() {
         let room = at(place, || heap::raw::alloc(100).unwrap());
@@ -171,7 +170,7 @@ pub fn heap_raw_rooms_hold_bytes() {
     }
 }
 
-/// An owner that several had in turn is whole again.
+/// An owner that several fibers had in turn is whole again.
 pub fn heap_owners_come_out_of_mutexes_and_go_on() {
     let mutex = at(remote(), || Mutex::new(Some(Global::new(7u64))));
     let taken = mutex.lock().unwrap().take();
@@ -179,7 +178,7 @@ pub fn heap_owners_come_out_of_mutexes_and_go_on() {
     assert!(mutex.lock().unwrap().is_none());
 }
 
-/// DR16: an owner that is entrusted to another machine is handed over, by the closure that makes the property there.
+/// An owner that is entrusted to another machine is handed over, by the closure that makes the property there.
 pub fn heap_owners_are_entrusted_elsewhere() {
     for place in spots() {
         let before = objects_at(gossamer::here());

@@ -1,5 +1,5 @@
-//! The order of loads and stores is the processor's (ST1.9), on pages that travel meanwhile: small programs whose
-//! forbidden outcomes must not be seen, and random atomics whose results add up.
+//! The order of loads and stores is the processor's, on pages that travel meanwhile: small programs whose forbidden
+//! outcomes must not be seen, and random atomics whose results add up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,10 +11,10 @@ use rand::{Rng, SeedableRng};
 use super::{PAGE, WORDS, machines, region};
 use crate::suite::ground::{Gate, effort};
 
-/// How often each program is run: so many words, eight on each of these pages.
+/// Words used on each page: eight. Each run of a program takes one word.
 const PER_PAGE: usize = 8;
 
-/// A word for each round, of which few are on one page.
+/// A word for each round; few of them share a page.
 fn word(words: &SharedSpan<AtomicU64>, round: usize) -> &AtomicU64 {
     &words[round / PER_PAGE * WORDS + round % PER_PAGE]
 }
@@ -23,13 +23,13 @@ fn rounds() -> usize {
     effort(400) as usize
 }
 
-/// Two machines, or twice the one there is; and two more, if there are.
+/// Two machines, or twice the only one; and two more, if there are.
 fn four() -> [Place; 4] {
     let machines = machines();
     [0, 1, 2, 3].map(|index| machines[index % machines.len()])
 }
 
-/// What a thread does in each round. All words are 0 at first.
+/// Steps of a thread in each round. All words are 0 at first.
 #[derive(Clone, Copy)]
 enum Does {
     StoreXLoadY,
@@ -41,7 +41,7 @@ enum Does {
     StoreY,
 }
 
-/// What its two loads have read; 0 for those it has not.
+/// Results of its two loads; 0 for those it has not.
 fn act(does: Does, x: &AtomicU64, y: &AtomicU64, order: [Ordering; 2]) -> [u64; 2] {
     let [store, load] = order;
     let put = |word: &AtomicU64| word.store(1, store);
@@ -57,7 +57,7 @@ fn act(does: Does, x: &AtomicU64, y: &AtomicU64, order: [Ordering; 2]) -> [u64; 
     }
 }
 
-/// Runs a program of some threads, each on its machine, and returns what each has read in each round.
+/// Runs a program of some threads, each on its machine, and returns each thread's loads in each round.
 fn run<const THREADS: usize>(program: [Does; THREADS], order: [Ordering; 2]) -> Option<Vec<[[u64; 2]; THREADS]>> {
     let pages = rounds().div_ceil(PER_PAGE);
     let region = region((2 + 2 * THREADS) * pages * PAGE)?;
@@ -98,7 +98,7 @@ pub fn region_litmus_store_buffering() {
     }
 }
 
-/// Message passing: who sees the flag sees what was stored before it.
+/// Message passing: a reader that sees the flag sees the earlier store.
 pub fn region_litmus_message_passing() {
     let Some(rounds) = run([Does::StoreXStoreY, Does::LoadYLoadX], ACQUIRE_RELEASE) else { return };
     for (round, [_, [y, x]]) in rounds.into_iter().enumerate() {
@@ -117,7 +117,7 @@ pub fn region_litmus_independent_reads() {
     }
 }
 
-/// Random atomics on few pages: each machine knows what it has added, and all of it is there at the end. Values that
+/// Random atomics on few pages: each machine knows its own additions, and all of them are there at the end. Values that
 /// are swapped out are neither lost nor doubled.
 pub fn region_random_atomics_add_up() {
     const PAGES: usize = 5;

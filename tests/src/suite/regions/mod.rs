@@ -1,4 +1,4 @@
-//! Regions over the rack: `gossamer-region`, whatever carries its pages.
+//! Regions over the rack: `gossamer-region`, over any transport.
 
 mod litmus;
 mod pages;
@@ -11,11 +11,11 @@ pub use spans::*;
 use gossamer::Place;
 use gossamer_region::Region;
 
-/// Bytes of a page, and how many `u64` it has.
+/// Bytes of a page, and its number of `u64`.
 const PAGE: usize = 4096;
 const WORDS: usize = PAGE / 8;
 
-/// A region, or none, told, where the system does not let there be one.
+/// A region, or none, with a message, where the system does not allow one.
 fn region(bytes: usize) -> Option<Region> {
     match Region::new(bytes) {
         Ok(region) => Some(region),
@@ -27,7 +27,7 @@ fn region(bytes: usize) -> Option<Region> {
     }
 }
 
-/// A result of a fiber there.
+/// Result of a fiber there.
 fn at<R: gossamer::NoRef + Send + 'static>(
     place: Place,
     f: impl FnOnce() -> R + gossamer::NoRef + Send + 'static,
@@ -35,7 +35,7 @@ fn at<R: gossamer::NoRef + Send + 'static>(
     gossamer::spawn_on(place, f).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// The first place of each machine.
+/// First place of each machine.
 fn machines() -> Vec<Place> {
     let machines = gossamer::rack().machines().len() as u16;
     (0..machines).map(|machine| Place::of(machine, 0)).collect()

@@ -1,4 +1,4 @@
-//! Pages: what is written anywhere is seen everywhere, and nothing is lost on the way.
+//! Pages: a write anywhere is seen everywhere, and nothing is lost on the way.
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,6 @@ use rand::{Rng, SeedableRng};
 use super::{PAGE, WORDS, at, machines, region};
 use crate::suite::ground::{Gate, effort, is_rack, places, remote};
 
-/// ST1.1, ST1.2.
 pub fn region_pages_go_where_they_are_touched() {
     let Some(region) = region(64 * PAGE) else { return };
     let mut numbers = region.span::<u64>(60 * WORDS);
@@ -42,7 +41,7 @@ pub fn region_pages_go_where_they_are_touched() {
     }
 }
 
-/// ST1.5: of pages that nobody has touched no bytes travel.
+/// Pages that nobody has touched send no bytes.
 pub fn region_untouched_pages_are_zeros() {
     let Some(region) = region(1 << 20) else { return };
     let before = region.stats();
@@ -61,7 +60,6 @@ pub fn region_untouched_pages_are_zeros() {
     assert_eq!(bytes.len(), 1 << 20);
 }
 
-/// ST1.4.
 pub fn region_homes_are_where_they_were_wanted() {
     if region(1).is_none() {
         return;
@@ -81,8 +79,7 @@ pub fn region_homes_are_where_they_were_wanted() {
     assert!(nowhere.contains("999"), "{nowhere}");
 }
 
-/// ST1.3, ST1.9: a word that one thread counts up, while all others read it, goes up for everybody, and no store is
-/// lost.
+/// A word that one thread counts up, while all others read it, goes up for every reader, and no store is lost.
 pub fn region_no_store_is_lost() {
     let Some(region) = region(64 * PAGE) else { return };
     let words = region.span::<AtomicU64>(2 * WORDS).share();
@@ -117,7 +114,7 @@ pub fn region_no_store_is_lost() {
     }
 }
 
-/// ST1.7: all who write one word go on.
+/// All writers of one word make progress.
 pub fn region_writers_of_one_word_all_advance() {
     let Some(region) = region(PAGE) else { return };
     let words = region.span::<AtomicU64>(WORDS).share();
@@ -141,7 +138,6 @@ pub fn region_writers_of_one_word_all_advance() {
     }
 }
 
-/// ST1.8.
 pub fn region_system_calls_use_pages() {
     let Some(region) = region(64 * PAGE) else { return };
     let mut bytes = region.span::<u8>(20 * PAGE);
@@ -164,7 +160,7 @@ pub fn region_system_calls_use_pages() {
     assert_eq!(file, bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>());
 }
 
-/// ST1.6: what was asked for beforehand is there.
+/// Prefetched pages are there.
 pub fn region_prefetched_pages_are_there() {
     let Some(region) = region(256 * PAGE) else { return };
     let mut words = region.span::<u64>(256 * WORDS);
@@ -173,7 +169,7 @@ pub fn region_prefetched_pages_are_there() {
     let place = remote();
     let reads = at(place, move || {
         there.prefetch(0..256 * PAGE);
-        // What is under way comes while others run.
+        // Requests under way are answered while others run.
         for _ in 0..10_000 {
             if there.stats().fetched >= 256 || !is_rack() {
                 break;

@@ -21,7 +21,7 @@ pub fn region_spans_are_divided_and_joined() {
         })
         .collect();
     let mut all: Vec<Span<u32>> = fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect();
-    all.reverse(); // in whatever order
+    all.reverse(); // in any order
     let missing = (parts > 2).then(|| all.remove(1));
     let joined = match (Span::join(all), missing) {
         (Ok(joined), None) => joined,
@@ -38,7 +38,6 @@ pub fn region_spans_are_divided_and_joined() {
     assert!(Span::<u8>::join([]).is_err());
 }
 
-/// ST1.14.
 pub fn region_what_cannot_be_is_refused() {
     if region(1).is_none() {
         return;
@@ -83,7 +82,7 @@ pub fn region_many_regions_are_apart() {
     assert!(Span::join(taken).is_ok(), "one page each, without a gap");
 }
 
-/// One with room for a page for each place.
+/// A region with room for a page for each place.
 fn region_of(regions: &[Region]) -> Region {
     assert!(regions.iter().all(|region| region.bytes() == 64 << 10));
     Region::new(places().len() * PAGE).unwrap()
