@@ -302,19 +302,19 @@ impl RackConfig {
         Ok(())
     }
 
-    /// The port of a host's daemon.
+    /// Returns the port of a host's daemon.
     #[must_use]
     pub fn port_of(&self, host: &Host) -> u16 {
         host.port.unwrap_or(self.port)
     }
 
-    /// The key file; its path depends on the working directory only where the path of `rack.yaml` does.
+    /// Returns the key file; its path depends on the working directory only where the path of `rack.yaml` does.
     #[must_use]
     pub fn key_path(&self) -> PathBuf {
         self.path.parent().unwrap_or(Path::new("")).join(&self.key_file)
     }
 
-    /// The entry of the host with this name.
+    /// Returns the entry of the host with this name.
     #[must_use]
     pub fn host(&self, name: &str) -> Option<&Host> {
         self.hosts.iter().find(|host| host.name == name)
@@ -329,8 +329,8 @@ impl RackConfig {
         first.ok_or_else(|| std::io::Error::other(format!("{} has no address", host.address)))
     }
 
-    /// All addresses that a host's daemon may listen at: those that other hosts may know come first, else in the order
-    /// of the resolver. An IPv6 address may have brackets, and a scope (`[fe80::1%eth0]`).
+    /// Returns all addresses that a host's daemon may listen at: those that other hosts may know come first, else in
+    /// the order of the resolver. An IPv6 address may have brackets, and a scope (`[fe80::1%eth0]`).
     ///
     /// # Errors
     /// As for [`address_of`](Self::address_of).
@@ -345,8 +345,8 @@ impl RackConfig {
         Ok(addresses)
     }
 
-    /// Why no other host can reach this one at the resolved address, in words with the cure; `None`: they can. A rack
-    /// with all hosts on the loopback network is on one host on purpose.
+    /// Returns why no other host can reach this one at the resolved address, in words with the cure; `None`: they can.
+    /// A rack with all hosts on the loopback network is on one host on purpose.
     #[must_use]
     pub fn is_cut_off_at(&self, host: &Host, address: SocketAddr) -> Option<String> {
         let says_loopback = |host: &Host| match bare(&host.address).parse::<IpAddr>() {
@@ -368,8 +368,8 @@ impl RackConfig {
         ))
     }
 
-    /// The entry of this host: the named one, else the one with this host's name, else the only one with an address of
-    /// this host.
+    /// Returns the entry of this host: the named one, else the one with this host's name, else the only one with an
+    /// address of this host.
     ///
     /// # Errors
     /// [`ConfigError::Host`], which lists the names.
@@ -395,7 +395,7 @@ impl RackConfig {
         }
     }
 
-    /// Short text that is the same on hosts with equivalent files (comments and order of keys aside).
+    /// Returns a short text that is the same on hosts with equivalent files (comments and order of keys aside).
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let mut same = self.clone();
@@ -405,12 +405,12 @@ impl RackConfig {
     }
 }
 
-/// An address without the brackets of IPv6.
+/// Returns an address without the brackets of IPv6.
 fn bare(address: &str) -> &str {
     address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address)
 }
 
-/// Whether an address belongs to this host; only then can a process listen on it.
+/// Returns whether an address belongs to this host; only then can a process listen on it.
 fn is_own(address: SocketAddr) -> bool {
     TcpListener::bind((address.ip(), 0)).is_ok()
 }
@@ -420,14 +420,14 @@ fn valid_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(good)
 }
 
-/// The parser's message without its picture of the place; the place goes in front.
+/// Returns the parser's message without its picture of the place; the place goes in front.
 fn plain(error: &serde_saphyr::Error) -> String {
     let text = error.without_snippet().to_string();
     let text = text.split(" at line ").next().unwrap_or(&text);
     text.trim_end_matches([':', ',', ' ']).to_owned()
 }
 
-/// Line, from 1, of the first value or key with this text.
+/// Returns the line, from 1, of the first value or key with this text.
 fn field_line(text: &str, field: &str) -> Option<usize> {
     let has = |line: &str| {
         let line = line.split('#').next().unwrap_or(line);

@@ -38,7 +38,7 @@ fn change_mask(how: libc::c_int, signals: &[Signal]) -> io::Result<()> {
         // SAFETY: the set was written above.
         unsafe { libc::sigaddset(set.as_mut_ptr(), signal.as_raw()) };
     }
-    // SAFETY: the set was written above; of the mask of before nothing is to be told.
+    // SAFETY: the set was written above; the null pointer means that the old mask is not returned.
     match unsafe { libc::pthread_sigmask(how, set.as_ptr(), std::ptr::null_mut()) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),

@@ -37,18 +37,18 @@ impl Environment {
         Ok(Environment { is_clean, set })
     }
 
-    /// Whether the machines get the launcher's variables unchanged.
+    /// Returns whether the machines get the launcher's variables unchanged.
     #[must_use]
     pub fn is_inherited(&self) -> bool {
         !self.is_clean && self.set.is_empty()
     }
 
-    /// Names of the variables that were asked for one by one.
+    /// Returns the names of the variables that were asked for one by one.
     pub fn names(&self) -> impl Iterator<Item = &OsStr> {
         self.set.iter().map(|(name, _)| name.as_os_str())
     }
 
-    /// Value of a variable: the one asked for, or else the launcher's own.
+    /// Returns the value of a variable: the one asked for, or else the launcher's own.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<OsString> {
         let asked = self.set.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone());
@@ -61,7 +61,7 @@ impl Environment {
         self.set.push((name.into(), value));
     }
 
-    /// All variables: those asked for, and of the launcher's own those for which `is_passed_on` holds.
+    /// Returns all variables: those asked for, and of the launcher's own those for which `is_passed_on` holds.
     pub fn variables(&self, is_passed_on: impl Fn(&OsStr) -> bool) -> Vec<(OsString, OsString)> {
         let is_asked_for = |name: &OsStr| self.names().any(|asked| asked == name);
         let own = std::env::vars_os().filter(|(name, _)| !self.is_clean && is_passed_on(name) && !is_asked_for(name));

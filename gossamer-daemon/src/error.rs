@@ -39,7 +39,7 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// Exit status of the launcher where this error has one of its own.
+    /// Returns the exit status of the launcher where this error has one of its own.
     #[must_use]
     pub fn status(&self) -> Option<u8> {
         match self {
@@ -54,7 +54,7 @@ impl LaunchError {
     }
 }
 
-/// Whether this host, or the parent of this process, lets nothing be started, and the program is not to blame.
+/// Returns whether this host, or the parent of this process, lets nothing be started, and the program is not to blame.
 fn is_of_host(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error().map(Errno::from_raw_os_error),
@@ -62,7 +62,7 @@ fn is_of_host(error: &io::Error) -> bool {
     )
 }
 
-/// Hint for a program that cannot be started, in brackets; may be empty.
+/// Returns the hint for a program that cannot be started, in brackets; may be empty.
 fn start_hint(program: &OsString, error: &io::Error) -> String {
     let is_path = program.as_encoded_bytes().contains(&b'/');
     let hint = match error.raw_os_error().map(Errno::from_raw_os_error) {

@@ -29,7 +29,7 @@ pub enum Reader {
     None,
 }
 
-/// Standard input to start machine 0 with.
+/// Returns the standard input to start machine 0 with.
 pub fn for_machine_0(reader: Reader) -> Stdio {
     match reader {
         Reader::None => Stdio::null(),

@@ -33,7 +33,7 @@ use crate::supervisor::{Order, Policy, Supervisor};
 /// Most machines on one host.
 pub const MAX_LOCAL_MACHINES: u16 = 128;
 
-/// How long the leftover processes of machines may take to go once they are killed.
+/// Time limit for the leftover processes of machines to go once they are killed.
 pub(crate) const ORPHANS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Description of the program to start.
@@ -53,13 +53,13 @@ pub struct LaunchConfig {
     pub fabric: FabricChoice,
     /// Number of hosts to pretend, from 1 to one for each machine: hosts share no memory.
     pub pretended_hosts: u16,
-    /// How long the machines may take to find one another.
+    /// Time limit for the machines to find one another.
     pub start_timeout: Duration,
-    /// How long a machine that is reached over a network may give no sign of life.
+    /// Longest silence of a machine that is reached over a network.
     pub silence: Duration,
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
-    /// Which machine reads this process's standard input.
+    /// Machine that reads this process's standard input.
     pub stdin: Reader,
     /// Rules for the program's end.
     pub policy: Policy,
@@ -70,7 +70,7 @@ pub struct LaunchConfig {
 }
 
 impl LaunchConfig {
-    /// A program with this many machines, and the defaults of `gossamer-launch run --local`.
+    /// Returns a program with this many machines, and the defaults of `gossamer-launch run --local`.
     #[must_use]
     pub fn new(program: OsString, args: Vec<OsString>, machines: u16) -> LaunchConfig {
         LaunchConfig {
@@ -140,8 +140,8 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     Ok(ended)
 }
 
-/// Plan of a program on this host, or on several pretended ones: each with an address and, as far as they go, cores of
-/// its own.
+/// Returns the plan of a program on this host, or on several pretended ones: each with an address and, as far as they
+/// go, cores of its own.
 fn plan(config: &LaunchConfig) -> Plan {
     let mut plan = Plan::local(config.machines, config.fabric, config.threads);
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -182,7 +182,7 @@ fn prefix(config: &LaunchConfig, index: u16) -> String {
     format!("{:<width$} | ", format!("m{index}"))
 }
 
-/// Cores that this process may use, or as many from 0 on where the system does not list them; at least one.
+/// Returns the cores that this process may use, or as many from 0 on where the system does not list them; at least one.
 fn allowed_cores() -> Vec<u16> {
     let allowed = sched_getaffinity(None).map_or_else(
         |_| (0..std::thread::available_parallelism().map_or(1, usize::from)).collect::<Vec<_>>(),

@@ -28,13 +28,13 @@ pub fn channel(machines: u16) -> io::Result<(Looker, Looks)> {
 }
 
 impl Looks {
-    /// Readable when a watcher has asked.
+    /// Returns a descriptor that is readable when a watcher has asked.
     #[must_use]
     pub fn asked(&self) -> BorrowedFd<'_> {
         self.woken.as_fd()
     }
 
-    /// Questions since the last call, each with its number.
+    /// Returns the questions since the last call, each with its number.
     pub fn questions(&mut self) -> Vec<(u32, Look)> {
         let _ = (&self.woken).read(&mut [0; 256]); // nothing there: nobody has asked
         self.inner.questions()

@@ -34,7 +34,7 @@ use crate::orphans;
 pub use crate::supervisor::Event;
 use crate::tie::tie;
 
-/// How long a killed process may take to go when a group is dropped.
+/// Time limit for a killed process to go when a group is dropped.
 const AFTER_KILL: Duration = Duration::from_secs(5);
 /// Interval of the checks for stopped machines.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(500);
@@ -88,7 +88,7 @@ pub struct Pipes {
 pub struct Group {
     epoll: OwnedFd,
     machines: Vec<Member>,
-    /// How long a machine may be stopped.
+    /// Longest stop of a machine.
     stop_limit: Duration,
     look_at: Instant,
 }
@@ -147,12 +147,12 @@ impl Group {
         epoll::add(&self.epoll, control, data(index, CONTROL), epoll::EventFlags::IN)
     }
 
-    /// Numbers of the machines.
+    /// Returns the numbers of the machines.
     pub fn numbers(&self) -> impl Iterator<Item = u16> {
         self.machines.iter().map(|member| member.number)
     }
 
-    /// Number of live machines.
+    /// Returns the number of live machines.
     #[must_use]
     pub fn alive(&self) -> usize {
         self.machines.iter().filter(|member| member.is_alive()).count()
@@ -212,7 +212,7 @@ impl Group {
         Ok(events)
     }
 
-    /// Indices of the machines with an ended process, and of those with a ready channel.
+    /// Returns the indices of the machines with an ended process, and of those with a ready channel.
     fn ready(&self) -> Result<(Vec<usize>, Vec<usize>), Errno> {
         let mut ready = Vec::with_capacity(2 * self.machines.len() + 1);
         let no_time = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -380,7 +380,7 @@ impl Member {
         self.exit.is_none()
     }
 
-    /// Whether its process has ended, and still has its number: the exit status is left there.
+    /// Returns whether its process has ended, and still has its number: the exit status is left there.
     fn has_exited(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.is_alive() && matches!(waitid(WaitId::Pid(self.pid), options), Ok(Some(_)))

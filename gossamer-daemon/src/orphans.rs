@@ -53,12 +53,12 @@ impl Children {
         CHILDREN.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Children without a waiter here.
+    /// Returns the children without a waiter here.
     fn orphans(&self) -> Vec<Pid> {
         chase::children().into_iter().filter(|child| !self.waited_for.contains(child)).collect()
     }
 
-    /// Whether a child is a leftover of a program.
+    /// Returns whether a child is a leftover of a program.
     fn is_left(&self, child: Pid) -> bool {
         let is_near = || chase::session(child.as_raw_nonzero().get()) == chase::session(0);
         let is_spared = self.spared.contains(&child) || (self.spares_session && is_near());
@@ -121,7 +121,8 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     Ok(child)
 }
 
-/// Exit status of a process that [`spawn`] started, if it has ended. Its number may be another's afterwards.
+/// Returns the exit status of a process that [`spawn`] started, if it has ended. Its number may be another's
+/// afterwards.
 ///
 /// # Errors
 /// When the system gives no status.

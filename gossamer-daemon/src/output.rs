@@ -31,13 +31,13 @@ pub struct Source {
 }
 
 impl Source {
-    /// `stream` is the reading end of a pipe; `prefix` goes before each line.
+    /// Makes a source; `stream` is the reading end of a pipe, `prefix` goes before each line.
     pub fn new(stream: impl Into<OwnedFd>, prefix: &str) -> Source {
         Source { stream: File::from(stream.into()), lines: Lines::new(prefix) }
     }
 }
 
-/// Streams of this process that are pipes (or the like) without a reader.
+/// Returns the streams of this process that are pipes (or the like) without a reader.
 pub fn closed() -> Vec<Unwritten> {
     let is_closed = |fd: BorrowedFd<'_>| {
         let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())]; // errors are reported unasked
@@ -75,7 +75,7 @@ impl Forwarding {
                     let _ = say.send(Unwritten { stream, error: error.into() }); // the launcher has ended
                     let _ = tell.write(&[0]); // as above
                 }
-                drop(sources); // closes the pipes, not before the cause is told
+                drop(sources); // closes the pipes, after the cause is reported
                 drop(alive);
             };
             std::thread::Builder::new().name(stream.name().into()).spawn(forward)?;
@@ -83,12 +83,12 @@ impl Forwarding {
         Ok(Forwarding { stop, running, unwritten, failed, _failing: tell })
     }
 
-    /// Readable when [`Forwarding::unwritten`] has something to return.
+    /// Returns a descriptor that is readable when [`Forwarding::unwritten`] has something to return.
     pub fn failed(&self) -> BorrowedFd<'_> {
         self.failed.as_fd()
     }
 
-    /// Streams that have failed since the last call.
+    /// Returns the streams that have failed since the last call.
     pub fn unwritten(&self) -> Vec<Unwritten> {
         let _ = (&self.failed).read(&mut [0; 8]); // nothing there
         self.unwritten.try_iter().collect()
@@ -172,7 +172,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Standard output and standard error.
+    /// Returns the targets for standard output and standard error.
     pub fn standard() -> (Target, Target) {
         let (to_stdout, to_stderr) = (rustix::stdio::stdout(), rustix::stdio::stderr());
         let lock = Arc::new(Mutex::new(()));

@@ -52,7 +52,7 @@ impl Region {
         Ok(())
     }
 
-    /// Variables for the program, as `NAME=VALUE`, without [`PRELOAD`].
+    /// Returns the variables for the program, as `NAME=VALUE`, without [`PRELOAD`].
     #[must_use]
     pub fn variables(&self) -> Vec<OsString> {
         let way = match self.way {
@@ -67,7 +67,7 @@ impl Region {
     }
 }
 
-/// Value of [`PRELOAD`] with this library, and with the other ones in `more`.
+/// Returns the value of [`PRELOAD`] with this library, and with the other ones in `more`.
 ///
 /// # Errors
 /// A text: the loader would take its path for several.

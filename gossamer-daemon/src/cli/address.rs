@@ -86,7 +86,7 @@ impl Address {
         Ok(Address { host, path })
     }
 
-    /// Host of the view, for messages.
+    /// Returns the host of the view, for messages.
     pub(super) fn host(&self) -> &str {
         &self.host
     }
@@ -129,7 +129,7 @@ impl Address {
     }
 }
 
-/// Token from outside the address, if there is one.
+/// Returns the token from outside the address, if there is one.
 fn token(file: Option<&Path>) -> Result<Option<String>, String> {
     if let Some(file) = file {
         if file == Path::new(STDIN) {

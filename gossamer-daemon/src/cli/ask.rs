@@ -80,14 +80,14 @@ pub(super) struct Keygen {
 }
 
 impl Ask {
-    /// The rack, and the answers of its hosts.
+    /// Returns the rack, and the answers of its hosts.
     fn all(&self, request: &Request) -> Result<(RackConfig, Vec<Answer>), ExitCode> {
         let (rack, key, hosts) = self.whom()?;
         let answers = ask(&rack, &hosts, &key, request);
         Ok((rack, answers))
     }
 
-    /// The rack, its key, and the hosts to ask.
+    /// Returns the rack, its key, and the hosts to ask.
     pub(super) fn whom(&self) -> Result<(RackConfig, Key, Vec<Host>), ExitCode> {
         let failed = |error: &dyn std::fmt::Display| {
             complain(error);
@@ -370,7 +370,7 @@ impl Status {
     }
 }
 
-/// Width of the column of host names, with a space after the longest.
+/// Returns the width of the column of host names, with a space after the longest.
 fn column(statuses: &[Status]) -> usize {
     statuses.iter().map(|status| status.name.len() + 1).max().unwrap_or(0).max(12)
 }

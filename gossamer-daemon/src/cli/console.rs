@@ -62,7 +62,7 @@ pub(super) fn complain(message: impl std::fmt::Display) {
     }
 }
 
-/// Exit status for `done`; 0 only if all output was written.
+/// Returns the exit status for `done`; 0 only if all output was written.
 pub(super) fn status(program: &str, done: io::Result<ExitCode>) -> ExitCode {
     match done {
         Err(error) => unwritten(program, error),
@@ -71,7 +71,7 @@ pub(super) fn status(program: &str, done: io::Result<ExitCode>) -> ExitCode {
     }
 }
 
-/// Status of a command with an unwritable standard output.
+/// Returns the status of a command with an unwritable standard output.
 fn unwritten(program: &str, error: io::Error) -> ExitCode {
     let unwritten = Unwritten { stream: Stream::Out, error };
     if unwritten.is_closed() {

@@ -23,7 +23,7 @@ const VARIABLE: &str = "GOSSAMER_DETACHED";
 /// Pipe for the number of the program.
 static CALLER: Mutex<Option<File>> = Mutex::new(None);
 
-/// Whether this process is the one in the background.
+/// Returns whether this process is the one in the background.
 pub(super) fn is_background() -> bool {
     std::env::var_os(VARIABLE).is_some()
 }

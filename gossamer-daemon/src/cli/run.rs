@@ -41,7 +41,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "A,B", value_delimiter = ',', conflicts_with = "local")]
     hosts: Vec<String>,
 
-    /// How many machines to start on each host
+    /// Machines to start on each host
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "local",
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_MACHINES_PER_HOST)))]
     machines_per_host: u16,
@@ -258,7 +258,7 @@ impl Run {
         Ok(Region { way, stats: self.region_stats, threads_at: self.threads_at.clone(), library })
     }
 
-    /// The program's name and its arguments.
+    /// Returns the program's name and its arguments.
     fn words(&self) -> (OsString, Vec<OsString>) {
         let Some((program, args)) = self.program.split_first() else { unreachable!("clap asks for at least one") };
         (program.clone(), args.to_vec())

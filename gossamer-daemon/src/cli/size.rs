@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// `1.5 GiB`, `12 KiB`, `7 B`.
+/// Writes a size: `1.5 GiB`, `12 KiB`, `7 B`.
 pub(super) fn bytes(count: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (count as f64, "B");
@@ -15,7 +15,7 @@ pub(super) fn bytes(count: u64) -> String {
     if unit == "B" || value >= 10.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
 }
 
-/// `3 s`, `12 min`, `5 h`, `2 d`.
+/// Writes a time: `3 s`, `12 min`, `5 h`, `2 d`.
 pub(super) fn seconds(count: u64) -> String {
     match count {
         0..120 => format!("{count} s"),
@@ -28,7 +28,7 @@ pub(super) fn seconds(count: u64) -> String {
 /// Far longer than any program runs, and still a valid time for every clock.
 const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
 
-/// `90s`, `10m`, `1h30m`, `2d`.
+/// Reads a time: `90s`, `10m`, `1h30m`, `2d`.
 pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no time: a number and s, m, h or d, as in 90s, 10m, 1h30m, at most 3650d");
     let mut sum = Duration::ZERO;

@@ -44,7 +44,7 @@ pub(super) enum Watched {
 }
 
 impl Target {
-    /// The program, or the exit status after the cause was printed.
+    /// Returns the program, or the exit status after the cause was printed.
     pub(super) fn find(&self) -> Result<Watched, ExitCode> {
         let wrong = |cause: &dyn Display, status: u8| {
             complain(cause);
@@ -94,7 +94,7 @@ impl Target {
 }
 
 impl Watched {
-    /// Current snapshot of the program.
+    /// Returns the current snapshot of the program.
     pub(super) fn snapshot(&self) -> Result<Snapshot, String> {
         match self {
             Watched::Rack(source, snapshots) => {
@@ -114,7 +114,7 @@ impl Watched {
         }
     }
 
-    /// Where all fibers wait, and which parts are missing.
+    /// Returns the place where each fiber waits, and the missing parts.
     pub(super) fn dump(&self) -> Result<(String, Vec<String>), String> {
         match self {
             Watched::Rack(source, _) => {
@@ -129,7 +129,7 @@ impl Watched {
         }
     }
 
-    /// A trace as Chrome's JSON, and its missing parts.
+    /// Returns a trace as Chrome's JSON, and its missing parts.
     pub(super) fn trace(&self, time: Duration) -> Result<(String, Vec<String>), String> {
         match self {
             Watched::Rack(source, _) => Ok(chrome::of_answer(&source.look(Look::Trace(time), TRACE_LIMIT))),

@@ -10,7 +10,7 @@ const MAX_CORE: usize = 1023;
 pub struct Cores(Vec<usize>);
 
 impl Cores {
-    /// The numbers.
+    /// Returns the numbers.
     #[must_use]
     pub fn numbers(&self) -> &[usize] {
         &self.0

@@ -71,7 +71,7 @@ impl Admission {
 }
 
 impl AdmissionState {
-    /// False when it was evicted before.
+    /// Removes a connection; false when it was evicted before.
     fn remove(&mut self, number: u64) -> bool {
         self.streams.remove(&number);
         self.unauthenticated.remove(number)
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection, and its other end.
+    /// Returns a connection, and its other end.
     fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
         let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (listener.accept().unwrap().0, theirs)

@@ -48,7 +48,7 @@ impl Arrivals {
     }
 }
 
-/// Whether a program may start to come in: nobody sends the same, and it fits beside the incoming ones.
+/// Returns whether a program may start to come in: nobody sends the same, and it fits beside the incoming ones.
 fn is_room_for(list: &[(PathBuf, u64)], place: &Path, bytes: u64, most: u64) -> bool {
     let coming: u64 = list.iter().map(|(_, bytes)| bytes).sum();
     coming.saturating_add(bytes) <= most && list.iter().all(|(other, _)| other != place)
@@ -91,15 +91,15 @@ fn is(path: &Path, binary: &Binary) -> bool {
     same_length && hash_file(path).is_ok_and(|found| found == *binary)
 }
 
-/// Whether only this user (or, for a file of root's, root) can change it; in a sticky folder other users cannot touch
-/// our files.
+/// Returns whether only this user (or, for a file of root's, root) can change it; in a sticky folder other users cannot
+/// touch our files.
 fn is_safe(found: &Metadata) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let is_open = found.mode() & 0o022 != 0 && !(found.is_dir() && found.mode() & 0o1000 != 0);
     (found.uid() == own || found.uid() == 0) && !is_open && !found.is_symlink()
 }
 
-/// Whether nobody else can replace the file between a check and its execution.
+/// Returns whether nobody else can replace the file between a check and its execution.
 fn is_out_of_reach(path: &Path) -> bool {
     path.is_absolute() && path.ancestors().all(|part| fs::symlink_metadata(part).is_ok_and(|found| is_safe(&found)))
 }
@@ -131,7 +131,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Cache {
-    /// A cache in this folder, which is made on first use.
+    /// Makes a cache in this folder, which is created on first use.
     #[must_use]
     pub fn new(folder: PathBuf, limit_bytes: u64) -> Cache {
         Cache { folder, limit_bytes, arrivals: Arc::default() }
@@ -210,13 +210,13 @@ impl Cache {
         )))
     }
 
-    /// Bytes of kept programs.
+    /// Returns the bytes of kept programs.
     #[must_use]
     pub fn used_bytes(&self) -> u64 {
         self.kept().iter().map(|kept| kept.1).sum()
     }
 
-    /// Kept programs: the time of last use, length and path of each.
+    /// Returns the kept programs: the time of last use, length and path of each.
     fn kept(&self) -> Vec<(SystemTime, u64, PathBuf)> {
         let entries = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
         let files = entries(&self.folder).flat_map(|folder| entries(&folder.path()));
@@ -318,7 +318,7 @@ impl Incoming {
     }
 }
 
-/// Whether a name is that of a hash, and so of a folder of this cache.
+/// Returns whether a name is that of a hash, and so of a folder of this cache.
 fn is_hash(name: &std::ffi::OsStr) -> bool {
     name.len() == 2 * blake3::OUT_LEN && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
 }
@@ -335,7 +335,7 @@ pub fn check_executable(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Path from bytes.
+/// Makes a path from bytes.
 #[must_use]
 pub fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(std::ffi::OsStr::from_bytes(bytes))

@@ -55,8 +55,8 @@ impl Reserve {
     }
 }
 
-/// Why this host cannot start the threads and processes of programs, or soon cannot, and the cure; `None` when all is
-/// well.
+/// Returns why this host cannot start the threads and processes of programs, or soon cannot, and the cure; `None` when
+/// all is well.
 pub fn trouble() -> Option<String> {
     match std::thread::Builder::new().stack_size(PROBE_STACK_BYTES).spawn(|| ()) {
         Ok(probe) => {
@@ -69,7 +69,7 @@ pub fn trouble() -> Option<String> {
     }
 }
 
-/// Message for a thread or a process that cannot be started.
+/// Returns the message for a failed start of a thread or a process.
 pub fn in_words(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EMFILE) => {
@@ -86,7 +86,7 @@ pub fn in_words(error: &io::Error) -> String {
 const CURE: &str = "end what has started so many (ps -eLf), or raise the limit: TasksMax= of the unit, ulimit -u, \
                     kernel.pid_max, kernel.threads-max";
 
-/// Limits that may be the cause, as far as the system reports them.
+/// Returns the limits that may be the cause, as far as the system reports them.
 fn limits() -> Vec<String> {
     let mut all = Vec::new();
     if let (Some(tasks), Some(most)) = (tasks_of_host(), number("/proc/sys/kernel/pid_max")) {
@@ -98,7 +98,7 @@ fn limits() -> Vec<String> {
     all
 }
 
-/// Number of processes and threads on this host.
+/// Returns the number of processes and threads on this host.
 fn tasks_of_host() -> Option<u64> {
     let load = fs::read_to_string("/proc/loadavg").ok()?;
     load.split(' ').nth(3)?.split('/').nth(1)?.parse().ok()

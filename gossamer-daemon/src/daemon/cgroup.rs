@@ -20,7 +20,7 @@ use rustix::process::Pid;
 
 use crate::wire::ProgramId;
 
-/// How long a cgroup may take to be empty once its processes are killed.
+/// Time limit for a cgroup to be empty once its processes are killed.
 const EMPTY_LIMIT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(2);
 const PREFIX: &str = "gossamer-";
@@ -50,7 +50,7 @@ impl Cgroups {
         Cgroups { base: Base::find().map_err(|error| error.to_string()) }
     }
 
-    /// Whether the programs' cgroups have a limit of tasks.
+    /// Returns whether the programs' cgroups have a limit of tasks.
     pub fn limits_tasks(&self) -> bool {
         self.base.as_ref().is_ok_and(|base| base.limits)
     }

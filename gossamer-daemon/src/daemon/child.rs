@@ -21,9 +21,9 @@ use crate::signals;
 use crate::tie::{become_user, limit_tasks, set_apart, tie};
 use crate::wire::{FromPart, ProgramId, Sender};
 
-/// How long a part may take to end by itself once it is cut off.
+/// Time limit for a part to end by itself once it is cut off.
 const PART_LIMIT: Duration = Duration::from_millis(500);
-/// How long a part may take to go once it is killed.
+/// Time limit for a part to go once it is killed.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Starts the part: this very executable, as the programs' user.
@@ -76,7 +76,7 @@ pub(super) fn until_heard(
     }
 }
 
-/// How a part that has closed its socket ended, if it ends at all; its exit status stays there to be collected.
+/// Returns how a part that has closed its socket ended, if it ends at all; its exit status stays there to be collected.
 pub(super) fn how_it_ended(part: Pid) -> Option<String> {
     let has_gone = {
         let process = pidfd_open(part, PidfdFlags::empty()).ok()?;

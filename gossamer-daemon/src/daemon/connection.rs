@@ -14,7 +14,7 @@ use crate::wire::{BEAT_MS, ProgramId, Receiver, Reply, Request, Sender, ToPart, 
 
 /// Pause after an error that is not of one connection (too many open files).
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long a follower of a program's output may read none of it.
+/// Time limit for a follower of a program's output that reads none of it.
 const READER_LIMIT: Duration = Duration::from_secs(600);
 /// Most lines of the log in an answer.
 const MAX_LINES: u32 = 2000;
@@ -80,8 +80,8 @@ pub fn serve_in_need(daemon: &Arc<Daemon>, turned: Turned) {
     }
 }
 
-/// Error of an incoming connection in words. The errors' own texts are for the connecting side: they say where to look
-/// there.
+/// Describes the error of an incoming connection. The errors' own texts are for the connecting side: they say
+/// where to look there.
 fn describe(error: &WireError) -> String {
     use comm::Error;
     let WireError::Secure(error) = error else { return error.to_string() };

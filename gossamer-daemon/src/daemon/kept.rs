@@ -99,8 +99,8 @@ impl Kept {
         }
     }
 
-    /// Output from piece `from` on; waits up to `limit` for it, or for the end of the program. `None` for an unknown
-    /// program.
+    /// Returns the output from piece `from` on; waits up to `limit` for it, or for the end of the program. `None` for
+    /// an unknown program.
     pub fn after(&self, program: ProgramId, from: u64, limit: Duration) -> Option<News> {
         let end = deadline_after(limit);
         let mut programs = self.programs();

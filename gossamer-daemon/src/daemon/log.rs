@@ -30,7 +30,7 @@ pub enum LogFormat {
 
 /// Lines that may wait to be written.
 const QUEUED_LINES: usize = 1000;
-/// How long a daemon that ends waits for them.
+/// Longest wait of a daemon that ends for them.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 /// Interval between checks for room in the queue.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -191,13 +191,13 @@ pub struct RateLimit {
 const RATE: u32 = 5;
 
 impl RateLimit {
-    /// A limit that nothing has passed yet.
+    /// Returns a limit that nothing has passed yet.
     #[must_use]
     pub fn start() -> RateLimit {
         RateLimit { state: Mutex::new((Instant::now(), 0, 0)) }
     }
 
-    /// Whether this line may be logged, and how many before it were not.
+    /// Returns whether this line may be logged, and how many before it were not.
     pub fn pass(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if now.duration_since(state.0) >= Duration::from_secs(1) {

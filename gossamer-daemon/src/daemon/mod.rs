@@ -46,7 +46,7 @@ use programs::Programs;
 pub use session::OWN_NAMES;
 pub use user::RunAs;
 
-/// How long programs may take to go when the daemon is told to end.
+/// Time limit for programs to go when the daemon has to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 /// Stack of a connection's thread; its messages are on the heap.
 const STACK_BYTES: usize = 512 << 10;
@@ -231,7 +231,7 @@ fn system<E: Into<io::Error>>(task: &'static str) -> impl Fn(E) -> DaemonError {
     move |error| DaemonError::System { task, source: error.into() }
 }
 
-/// Each fabric, and why it cannot be used here; for RDMA each port.
+/// Returns each fabric, and why it cannot be used here; for RDMA each port.
 fn fabrics() -> Vec<(String, String)> {
     let mut all = vec![("shm".to_owned(), String::new()), ("tcp".to_owned(), String::new())];
     match comm::verbs::survey() {
@@ -278,7 +278,7 @@ impl Daemon {
         capacity::trouble().into_iter().chain(cache).collect()
     }
 
-    /// Number of cores for programs: bounded by the daemon's affinity and CPU quota, which they inherit.
+    /// Returns the number of cores for programs: bounded by the daemon's affinity and CPU quota, which they inherit.
     fn cores(&self) -> u16 {
         let all = std::thread::available_parallelism().map_or(1, usize::from);
         let chosen = self.host.cores.as_ref().map_or(all, |cores| cores.numbers().len().min(all));
@@ -289,7 +289,7 @@ impl Daemon {
         greeting(&self.rack, &self.host.name, self.cores())
     }
 
-    /// Most unauthenticated connections, and most authenticated ones.
+    /// Returns the limits on unauthenticated and on authenticated connections.
     fn connections(&self) -> (usize, usize) {
         let most = usize::from(self.rack.limits.connections);
         (most, most + self.rack.hosts.len())

@@ -21,7 +21,7 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Status of all neighbours.
+    /// Returns the status of all neighbours.
     pub fn status(&self) -> Vec<Neighbour> {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let neighbour =

@@ -16,9 +16,9 @@ use super::cgroup::Cgroup;
 use crate::orphans;
 use crate::wire::{BEAT_MS, MachineStatus, ProgramId, ProgramStatus, Sender, ToPart, Wire};
 
-/// How long killed processes may take to go: there may be thousands, and each needs the processor for that.
+/// Time limit for killed processes to go: there may be thousands, and each needs the processor for that.
 const END_LIMIT: Duration = Duration::from_secs(10);
-/// How long a new program waits for one that is ending; well below the silence that its launcher allows.
+/// Longest wait of a new program for one that is ending; well below the silence that its launcher allows.
 const ROOM_LIMIT: Duration = Duration::from_secs(1);
 
 /// A program, on this host.
@@ -55,7 +55,7 @@ impl Channel {
         Ok(Arc::new(Channel { stream, writer }))
     }
 
-    /// The socket: to read from, to set timeouts of, and to be cut off.
+    /// Returns the socket: to read from, to set timeouts of, and to be cut off.
     pub fn stream(&self) -> &UnixStream {
         &self.stream
     }
@@ -147,7 +147,7 @@ impl Programs {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lock that is held while a process of the daemon starts: one at a time.
+    /// Returns the lock that is held while a process of the daemon starts: one at a time.
     pub fn starting(&self) -> MutexGuard<'_, ()> {
         self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -270,7 +270,7 @@ impl Programs {
         channel.is_some_and(|channel| channel.send(&what.to_bytes()))
     }
 
-    /// Machines of a program on this host, if it runs here.
+    /// Returns the machines of a program on this host, if it runs here.
     pub fn machines(&self, id: ProgramId) -> Option<Vec<u16>> {
         self.list().get(&id).map(|program| program.machines.keys().copied().collect())
     }
@@ -281,7 +281,7 @@ impl Programs {
         ids.iter().filter(|id| self.end(**id, reason)).count()
     }
 
-    /// Why the daemon ended it, if it did.
+    /// Returns why the daemon ended it, if it did.
     pub fn ended_by(&self, id: ProgramId) -> Option<String> {
         self.list().get(&id)?.ended_by.clone()
     }
@@ -307,12 +307,12 @@ impl Programs {
         self.freed.notify_all();
     }
 
-    /// Number of running programs.
+    /// Returns the number of running programs.
     pub fn count(&self) -> usize {
         self.list().len()
     }
 
-    /// Status of all programs.
+    /// Returns the status of all programs.
     pub fn status(&self) -> Vec<ProgramStatus> {
         let machine = |(number, machine): (&u16, &Machine)| {
             let Machine { pid, slots_bytes } = *machine;
@@ -330,7 +330,7 @@ impl Programs {
     }
 }
 
-/// Resident and shared memory of a process, in bytes; 0 where it is gone.
+/// Returns the resident and shared memory of a process, in bytes; 0 where it is gone.
 fn memory_of(pid: u32) -> (u64, u64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| {

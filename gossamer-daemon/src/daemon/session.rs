@@ -149,7 +149,7 @@ fn room<'a>(daemon: &'a Daemon, link: &mut Link, start: &Start) -> Result<Reserv
     })
 }
 
-/// Whether the other side has closed the connection. Its messages stay unread.
+/// Returns whether the other side has closed the connection. Its messages stay unread.
 fn has_left(receiver: &SecureReader) -> bool {
     let mut fds = [PollFd::new(receiver.tcp(), PollFlags::RDHUP)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -168,7 +168,7 @@ fn until_all_are_ready(link: &mut Link) -> Result<(), WireError> {
     }
 }
 
-/// Environment of the program: the launcher's variables, and those of this host.
+/// Returns the environment of the program: the launcher's variables, and those of this host.
 fn environment(daemon: &Daemon, sent: Vec<(Vec<u8>, Vec<u8>)>, id: ProgramId) -> Vec<(Vec<u8>, Vec<u8>)> {
     let user = &daemon.run_as;
     let bytes = |text: &std::ffi::OsStr| text.as_encoded_bytes().to_vec();

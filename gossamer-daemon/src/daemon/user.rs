@@ -23,7 +23,7 @@ pub struct RunAs {
 }
 
 impl RunAs {
-    /// The user named by `rack.yaml` or `--user`, or else the daemon's own, unless that is root.
+    /// Returns the user named by `rack.yaml` or `--user`, or else the daemon's own, unless that is root.
     ///
     /// # Errors
     /// When there is no such user, or the daemon may not become it, or the user is root and was not asked for.

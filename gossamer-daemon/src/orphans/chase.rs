@@ -50,8 +50,8 @@ fn kill_group_of(child: Pid) {
     }
 }
 
-/// Session of a process; 0 is this one. (`rustix` takes for granted that there is one: in a container it may lie
-/// outside.)
+/// Returns the session of a process; 0 is this one. (`rustix` takes for granted that there is one: in a container it
+/// may lie outside.)
 pub(super) fn session(pid: i32) -> i32 {
     // SAFETY: the call takes and returns a number.
     unsafe { libc::getsid(pid) }
@@ -63,13 +63,13 @@ fn group(pid: i32) -> i32 {
     unsafe { libc::getpgid(pid) }
 }
 
-/// Children of this process, the dead ones included, in the order in which they came.
+/// Returns the children of this process, the dead ones included, in the order in which they came.
 pub(super) fn children() -> Vec<Pid> {
     children_of_threads().unwrap_or_else(by_all_processes)
 }
 
-/// Children from each thread's `children` file; orphans are with a live thread. `None` where the kernel has no such
-/// file.
+/// Returns the children from each thread's `children` file; orphans are with a live thread. `None` where the kernel has
+/// no such file.
 fn children_of_threads() -> Option<Vec<Pid>> {
     let mut all = Vec::new();
     for thread in std::fs::read_dir("/proc/self/task").ok()?.flatten() {

@@ -41,9 +41,9 @@ use crate::outcome::FAILURE_STATUS;
 use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Setup, Stream, ToPart, Wire};
 use streams::{Handover, Outputs};
 
-/// How long a writer may take to close an executable that it has just written.
+/// Time limit for a writer to close an executable that it has just written.
 const BUSY_LIMIT: Duration = Duration::from_secs(2);
-/// How long killed processes may take to go.
+/// Time limit for killed processes to go.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
 /// Most bytes of machines' answers to watchers that wait to be sent: a stopped launcher may hold up the daemon.
@@ -162,7 +162,7 @@ fn start(setup: &Setup, plan: &Plan) -> Result<Group, LaunchError> {
     }
 }
 
-/// A queue that `poll` can wait for.
+/// Makes a queue that `poll` can wait for.
 fn channel() -> io::Result<(NewsSender, Inbox)> {
     let (sender, news) = mpsc::channel();
     let (woken, wake) = io::pipe()?;
@@ -346,8 +346,8 @@ impl Part {
         inbox.until_all_sent();
     }
 
-    /// Whether all machines have gone, and all their output is on its way, or the processes that hold their pipes
-    /// cannot be killed.
+    /// Returns whether all machines have gone, and all their output is on its way, or the processes that hold their
+    /// pipes cannot be killed.
     fn is_done(&self) -> bool {
         let Some(gone_at) = self.gone_at else { return false };
         self.outputs.open() == 0 || (gone_at.elapsed() >= END_LIMIT && !self.outputs.is_waiting())

@@ -89,12 +89,12 @@ impl Outputs {
         Ok(hand_over)
     }
 
-    /// Number of open streams.
+    /// Returns the number of open streams.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Acquire) // partner: the Release at the end of `pass_on`
     }
 
-    /// Whether a thread waits for the window to open.
+    /// Returns whether a thread waits for the window to open.
     pub fn is_waiting(&self) -> bool {
         let waiting = |window: &Arc<Window>| window.state.lock().unwrap_or_else(PoisonError::into_inner).waiting > 0;
         self.windows.iter().any(waiting)

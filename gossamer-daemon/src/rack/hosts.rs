@@ -20,7 +20,7 @@ use crate::wire::{BEAT_MS, CHUNK_BYTES, Carried, Receiver, Reply, Request, Sende
 /// Links to all hosts in order, or the signal that came before they were there.
 pub type Links = Result<Vec<Link>, Signal>;
 
-/// "host a: …" for each.
+/// Writes "host a: …" for each.
 pub(super) fn list(hosts: &[(String, String)]) -> String {
     let each = hosts.iter().map(|(name, reason)| format!("host {name}: {reason}"));
     each.collect::<Vec<_>>().join("\n  and ")
@@ -99,7 +99,7 @@ fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> R
     if let Some(link) = links[first].take() {
         let (start, news) = (start.of_host(first), dialer.news.clone());
         spawn(move || {
-            let _ = news.send(Event::Connected(0, admit(link, start, silence).map(Box::new))); // a signal came meanwhile
+            let _ = news.send(Event::Connected(0, admit(link, start, silence).map(Box::new))); // a signal came first
         })?;
     }
     let mut admitted = match gather(dialer, &dialer.chosen[first..=first], |_| ())? {
@@ -239,7 +239,7 @@ fn send_file(link: &mut Link, file: &Carried, what: &str, silence: Duration) -> 
     }
 }
 
-/// Whether the other side has sent something, or hung up.
+/// Returns whether the other side has sent something, or hung up.
 fn has_come(link: &Link) -> bool {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(link.receiver.tcp(), PollFlags::IN)], Some(&at_once)).is_ok_and(|ready| ready > 0)
@@ -255,7 +255,7 @@ fn hear(link: &mut Link, silence: Duration) -> Result<(), String> {
     }
 }
 
-/// Why a host does not get the program, where the host itself has given no reason.
+/// Returns why a host does not get the program, where the host itself has given no reason.
 fn not_sent(error: &WireError, silence: Duration) -> String {
     match error {
         WireError::Secure(comm::Error::TimedOut { .. }) => format!(
@@ -303,13 +303,13 @@ impl Hosts {
         self.are_done[host] = true;
     }
 
-    /// Whether a host has nothing more to send.
+    /// Returns whether a host has nothing more to send.
     #[must_use]
     pub fn is_done(&self, host: usize) -> bool {
         self.are_done[host]
     }
 
-    /// Whether no host has anything more to send.
+    /// Returns whether no host has anything more to send.
     #[must_use]
     pub fn are_done(&self) -> bool {
         self.are_done.iter().all(|is_done| *is_done)

@@ -77,7 +77,7 @@ pub struct RackRun {
     pub notice: fn(&str),
     /// Called when all machines have been started.
     pub on_start: fn(ProgramId),
-    /// Which machine reads this process's standard input.
+    /// Machine that reads this process's standard input.
     pub stdin: Reader,
     /// Whether the machine's name goes before each line of output (with one machine it never does).
     pub prefix: bool,
@@ -113,7 +113,7 @@ pub enum RackError {
 }
 
 impl RackError {
-    /// Exit status of the launcher where this error has one of its own.
+    /// Returns the exit status of the launcher where this error has one of its own.
     #[must_use]
     pub fn status(&self) -> Option<u8> {
         match self {
@@ -378,7 +378,7 @@ impl Program {
     }
 }
 
-/// Number of a new program.
+/// Picks the number of a new program.
 fn new_id() -> Result<ProgramId, LaunchError> {
     let random = Key::generate().map_err(LaunchError::from)?;
     let bytes = blake3::hash(random.as_bytes());

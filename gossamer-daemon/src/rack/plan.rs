@@ -45,7 +45,7 @@ const OWN_VARIABLES: [&str; 24] = [
     "GOSSAMER_*",
 ];
 
-/// Hosts of these names, in that order; all of the rack's for none.
+/// Returns the hosts of these names, in that order; all of the rack's for none.
 ///
 /// # Errors
 /// [`RackError::Plan`] names the host that does not exist, or is there twice.
@@ -111,8 +111,8 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
     Ok(plan)
 }
 
-/// Fabric for all these hosts. Where some have `auto` and the others `tcp`, it is `auto`, and the pairs with one of the
-/// others take TCP; where they differ otherwise, `tcp`, which every host has.
+/// Picks the fabric for all these hosts. Where some have `auto` and the others `tcp`, it is `auto`, and the pairs
+/// with one of the others take TCP; where they differ otherwise, `tcp`, which every host has.
 fn common_fabric(rack: &RackConfig, chosen: &[Host]) -> FabricChoice {
     let wanted: Vec<FabricChoice> = chosen.iter().map(|host| host.fabric.unwrap_or(rack.fabric)).collect();
     let first = wanted.first().copied().unwrap_or_default();
@@ -125,7 +125,7 @@ fn common_fabric(rack: &RackConfig, chosen: &[Host]) -> FabricChoice {
     }
 }
 
-/// Prefix of each line of each machine's output.
+/// Returns the prefix of each line of each machine's output.
 #[must_use]
 pub fn prefixes(run: &RackRun, plan: &Plan) -> Vec<String> {
     if !run.prefix || plan.machines.len() == 1 {
@@ -137,7 +137,7 @@ pub fn prefixes(run: &RackRun, plan: &Plan) -> Vec<String> {
     names.iter().map(|name| format!("{name:<width$} | ")).collect()
 }
 
-/// Absolute path of the program: as given, or found in `PATH`.
+/// Returns the absolute path of the program: as given, or found in `PATH`.
 ///
 /// # Errors
 /// When there is none, or it cannot be executed.
@@ -187,7 +187,7 @@ impl Files {
     }
 }
 
-/// Start message for all hosts, without their numbers.
+/// Returns the start message for all hosts, without their numbers.
 ///
 /// # Errors
 /// When the working folder is gone.
@@ -238,7 +238,7 @@ fn check_length(start: Start, most: u32) -> Result<Start, RackError> {
     Ok(start)
 }
 
-/// User and host of this launcher.
+/// Returns the user and host of this launcher.
 #[must_use]
 pub fn owner() -> String {
     let user = uzers::get_current_username().unwrap_or_default();

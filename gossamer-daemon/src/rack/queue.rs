@@ -55,7 +55,7 @@ pub fn enter(dialer: &Dialer<'_>, start: &Start, files: &Files) -> Result<(), Ra
     })
 }
 
-/// Message for the user.
+/// Returns the message for the user.
 pub fn notice(host: &str, before: u32, most: u16) -> String {
     let before = match before {
         0 => "this one is next".to_owned(),

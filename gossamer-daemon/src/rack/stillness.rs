@@ -17,7 +17,7 @@ pub struct Stillness {
     last: Option<(Duration, Duration)>,
 }
 
-/// Time of a clock that goes on while the host is suspended.
+/// Returns the time of a clock that goes on while the host is suspended.
 fn now() -> Duration {
     Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or_default()
 }
@@ -40,8 +40,8 @@ impl Stillness {
         }
     }
 
-    /// How long this process stood still, if that was just now and long enough for others to give it up at this limit
-    /// of silence.
+    /// Returns how long this process stood still, if that was just now and long enough for others to give it up at this
+    /// limit of silence.
     pub fn was_still(&self, silence: Duration) -> Option<Duration> {
         self.was_still_at(now(), silence)
     }

@@ -89,7 +89,7 @@ fn cure(error: &io::Error) -> &'static str {
     }
 }
 
-/// Greeting of this side. `host`: the own name of a daemon; for a launcher, the name of the host it wants.
+/// Returns the greeting of this side. `host`: the own name of a daemon; for a launcher, the name of the host it wants.
 #[must_use]
 pub fn greeting(rack: &RackConfig, host: &str, cores: u16) -> Hello {
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -103,8 +103,8 @@ pub fn greeting(rack: &RackConfig, host: &str, cores: u16) -> Hello {
     }
 }
 
-/// Whether the other side has closed the connection before the handshake was over: a daemon evicts connections where
-/// too many unauthenticated ones come from one address (`daemon/admission.rs`); a holder of the key tries again.
+/// Returns whether the other side has closed the connection before the handshake was over: a daemon evicts connections
+/// where too many unauthenticated ones come from one address (`daemon/admission.rs`); a holder of the key tries again.
 fn was_evicted(error: &WireError) -> bool {
     matches!(error, WireError::Closed | WireError::Secure(comm::Error::Closed { .. }))
 }
@@ -142,7 +142,7 @@ pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkEr
     }))
 }
 
-/// Path of the rack's file for messages.
+/// Returns the path of the rack's file for messages.
 fn file_of(rack: &RackConfig) -> String {
     std::path::absolute(&rack.path).unwrap_or_else(|_| rack.path.clone()).display().to_string()
 }
@@ -179,7 +179,7 @@ fn connect_at(
 }
 
 impl LinkError {
-    /// Rank of the error among those of several addresses: the connection that came furthest tells most.
+    /// Returns the rank of the error among those of several addresses: the connection that came furthest tells most.
     fn rank(&self) -> u8 {
         match self {
             LinkError::Wire(WireError::Secure(comm::Error::NotGossamer { .. })) => 1,

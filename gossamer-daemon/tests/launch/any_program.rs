@@ -41,7 +41,7 @@ fn both(test: impl Fn(Option<&Rack>)) {
     rack.until_idle();
 }
 
-/// The lines, without the hosts' names, in order of the machines.
+/// Returns the lines, without the hosts' names, in order of the machines.
 fn lines(lines: &[String]) -> Vec<String> {
     let plain = |line: &String| line.replace("@a |", " |").replace("@b |", " |");
     let mut lines: Vec<String> = lines.iter().map(plain).collect();

@@ -1,7 +1,7 @@
 //! A process that holds a key leaves no core dump; the programs that it starts may.
 //!
 //! The owner of a process's files in `/proc` tells whether its user may look into it: root means that not even its own
-//! user may. So none of this may run as root: under root the tests switch to a user without any rights.
+//! user may. So none of this may run as root: under root the tests switch to user nobody.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -44,7 +44,7 @@ impl DumpFolder {
         self.folder.path().join(name)
     }
 
-    /// A command line in this folder, with this limit of core dumps.
+    /// Returns a command line in this folder, with this limit of core dumps.
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new("sh");
         // The unit of `ulimit -c` differs between shells, so `prlimit` sets it.

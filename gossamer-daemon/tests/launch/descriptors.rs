@@ -51,7 +51,7 @@ pub fn assert_inherited(ended: &Ended, memory_files: usize) {
     assert_eq!((sockets.len(), memory.len()), (machines, memory_files), "{ended}");
 }
 
-/// Descriptors as /proc lists them.
+/// Returns the descriptors as /proc lists them.
 fn descriptors_of(pid: u32) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     entries.filter_map(|entry| std::fs::read_link(entry.path()).ok()).collect()
@@ -66,7 +66,7 @@ fn descriptors_of_a_daemon_stay_with_it() {
     let launch = rack.launch(&["wait"]);
     let pids = launch.ready(1);
     for pid in [rack.part("a"), pids[&0]] {
-        // Another user's part belongs to root in /proc, out of reach for this test.
+        // The part is not dumpable, so /proc shows its descriptors to root alone.
         if rustix::process::geteuid().is_root() || pid == pids[&0] {
             assert!(!descriptors_of(pid).contains(&secret.file), "{:?}", descriptors_of(pid));
         }

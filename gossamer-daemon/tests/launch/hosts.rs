@@ -24,7 +24,7 @@ pub struct Rack {
 }
 
 impl Rack {
-    /// A rack with running daemons.
+    /// Starts a rack with running daemons.
     pub fn start(hosts: usize, silence_ms: u32, more: &str) -> Rack {
         let mut rack = Rack::prepare(hosts, silence_ms, more);
         for name in &NAMES[..hosts] {
@@ -33,7 +33,7 @@ impl Rack {
         rack
     }
 
-    /// A rack with its files, but without daemons.
+    /// Makes a rack with its files, but without daemons.
     pub fn prepare(hosts: usize, silence_ms: u32, more: &str) -> Rack {
         static RACKS: AtomicU32 = AtomicU32::new(0);
         let folder = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ impl Rack {
         start(self.command(&[], role))
     }
 
-    /// Output of a command with `--json`.
+    /// Returns the output of a command with `--json`.
     pub fn json(&self, command: &str) -> serde_json::Value {
         let mut launcher = self.launcher(command);
         launcher.arg("--json");
@@ -136,14 +136,14 @@ impl Rack {
         self.daemons[name].pid()
     }
 
-    /// The process between a daemon and its machines.
+    /// Returns the process between a daemon and its machines.
     pub fn part(&self, name: &str) -> u32 {
         let parts = self.parts(name);
         assert_eq!(parts.len(), 1, "{parts:?}");
         parts[0]
     }
 
-    /// Parts of all programs.
+    /// Returns the parts of all programs.
     pub fn parts(&self, name: &str) -> Vec<u32> {
         let daemon = self.pid(name).to_string();
         let is_child = |pid: &u32| {

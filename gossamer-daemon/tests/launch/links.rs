@@ -135,7 +135,7 @@ fn exit() -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// Path of the file that they make when they reach their bound before they were ended.
+/// Returns the path of the file that they make when they reach their bound before they were ended.
 pub fn over(marker: &str) -> String {
     format!("{marker}.over")
 }
@@ -153,7 +153,7 @@ pub fn fill(most: u32) -> u32 {
         .unwrap_or(most)
 }
 
-/// All processes with this name, the dead ones included: number, state and parent.
+/// Returns all processes with this name, the dead ones included: number, state and parent.
 pub fn left(name: &str) -> Vec<String> {
     let name = format!("({name}) ");
     let found = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {

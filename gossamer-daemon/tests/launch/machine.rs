@@ -123,7 +123,7 @@ pub fn play(args: &[String]) {
     wait_for_end(&control)
 }
 
-/// Number of further processes that can start, up to `most`.
+/// Returns the number of further processes that can start, up to `most`.
 fn fill(most: &str) -> u32 {
     crate::links::fill(most.parse().unwrap())
 }
@@ -145,7 +145,7 @@ fn intrudes() {
     println!("terminal: {}", std::fs::File::open("/dev/tty").is_ok());
 }
 
-/// Whether a descriptor is of the kinds that a launcher hands out.
+/// Returns whether a descriptor is of the kinds that a launcher hands out.
 fn ours(what: &str) -> bool {
     what.starts_with("/memfd:gossamer") || what.starts_with("socket:")
 }

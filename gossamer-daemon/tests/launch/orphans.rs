@@ -46,7 +46,7 @@ impl Left {
         self.folder.path()
     }
 
-    /// The role of a machine that starts them.
+    /// Returns the role of a machine that starts them.
     pub fn role<'a>(&'a self, role: &'a str, kind: &'a str, marker: &'a str) -> [&'a str; 4] {
         [role, kind, &self.name, marker]
     }
@@ -73,8 +73,8 @@ fn assert_well(rack: &Rack) {
     run(rack.launcher("check")).assert(0, None);
 }
 
-/// A rack of one host with a daemon that sees no cgroups. Only root can set that up; other users mostly have none
-/// anyway.
+/// Returns a rack of one host with a daemon that sees no cgroups. Only root can set that up; other users mostly have
+/// none anyway.
 fn without_cgroups() -> Rack {
     let mut rack = Rack::prepare(1, LENIENT_MS, "");
     let mut hidden = Command::new("unshare");

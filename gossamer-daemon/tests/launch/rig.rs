@@ -19,7 +19,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The launcher with its arguments: `options` are its own, then this binary in `role`.
+/// Returns the launcher with its arguments: `options` are its own, then this binary in `role`.
 pub fn command(machines: u16, options: &[&str], role: &[&str]) -> Command {
     let mut command = launcher();
     command.args(["run", "--local", &machines.to_string()]).args(options);
@@ -58,7 +58,7 @@ impl Ended {
         self.status.code()
     }
 
-    /// The launcher's own lines.
+    /// Returns the launcher's own lines.
     pub fn complaints(&self) -> Vec<&str> {
         self.stderr.iter().filter_map(|line| line.strip_prefix("gossamer-launch: ")).collect()
     }
@@ -115,23 +115,23 @@ impl Launch {
         self.child.id()
     }
 
-    /// Whether a line of stderr has these words.
+    /// Returns whether a line of stderr has these words.
     pub fn has_complained(&self, words: &str) -> bool {
         self.stderr.lock().unwrap().0.iter().any(|line| line.contains(words))
     }
 
-    /// Text after these words on the launcher's standard error.
+    /// Returns the text after these words on the launcher's standard error.
     pub fn complaint(&self, words: &str) -> String {
         let lines = self.stderr.lock().unwrap();
         lines.0.iter().find_map(|line| line.split_once(words)).map(|(_, rest)| rest.to_owned()).unwrap_or_default()
     }
 
-    /// Whether this many machines are ready.
+    /// Returns whether this many machines are ready.
     pub fn is_ready(&self, machines: u16) -> bool {
         self.stdout.lock().unwrap().0.iter().filter_map(|line| parse_pid(line)).count() == usize::from(machines)
     }
 
-    /// Number of lines of stdout with these words.
+    /// Returns the number of lines of stdout with these words.
     pub fn has_printed(&self, words: &str) -> usize {
         self.stdout.lock().unwrap().0.iter().filter(|line| line.contains(words)).count()
     }
@@ -182,7 +182,7 @@ pub fn kill(pid: u32, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
 }
 
-/// Whether a process is gone; a dead one that its parent has not collected counts as gone.
+/// Returns whether a process is gone; a dead one that its parent has not collected counts as gone.
 pub fn gone(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
@@ -199,7 +199,7 @@ pub fn until_gone(pids: impl IntoIterator<Item = u32>) -> Duration {
     start.elapsed()
 }
 
-/// Targets of this process's inheritable descriptors, without the standard streams.
+/// Returns the targets of this process's inheritable descriptors, without the standard streams.
 pub fn inheritable() -> Vec<String> {
     let folder = |name| std::fs::read_dir(format!("/proc/self/{name}")).unwrap().map(|entry| entry.unwrap());
     let number = |entry: &std::fs::DirEntry| entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());

@@ -24,7 +24,7 @@ crate::tests![
     a_rack_of_somebody_else_is_obeyed_by_nobody_who_passes_by,
 ];
 
-/// Whether this is root with the right to make namespaces: in many containers it is not.
+/// Returns whether this is root with the right to make namespaces: in many containers it is not.
 pub fn is_possible() -> bool {
     let mut namespaces = Command::new("unshare");
     namespaces.args(["--mount", "--pid", "--fork", "--mount-proc", "true"]);

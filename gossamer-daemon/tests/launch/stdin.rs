@@ -78,7 +78,7 @@ fn set_stdin(command: &mut Command, kind: &str) -> Box<dyn Any> {
     }
 }
 
-/// Clock ticks (100 a second) of processor time that a process has taken.
+/// Returns the clock ticks (100 a second) of processor time that a process has taken.
 fn ticks(pid: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();

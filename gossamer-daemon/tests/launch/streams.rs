@@ -16,7 +16,7 @@ crate::tests![
     a_closed_output_ends_the_program,
 ];
 
-/// Text of machine `me`'s line number `line` on a stream.
+/// Returns the text of machine `me`'s line number `line` on a stream.
 pub fn line_of(stream: &str, me: u16, line: usize) -> String {
     format!("{stream} {me} {line} {}", "x".repeat((line * 7 + usize::from(me)) % 61))
 }

@@ -42,7 +42,7 @@ fn with_stdout(mut command: Command, stdout: Stdio) -> (ExitStatus, String) {
     (status.unwrap(), read.join().unwrap().unwrap())
 }
 
-/// A pipe without a reader.
+/// Returns a pipe without a reader.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -212,7 +212,7 @@ fn a_token_does_not_stay_in_the_arguments() {
     }
 }
 
-/// Peak memory of a process, in MiB.
+/// Returns the peak memory of a process, in MiB.
 fn peak(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -9,7 +9,7 @@ fn begin(cache: &Cache, name: &str, binary: Binary) -> io::Result<Incoming> {
     }
 }
 
-/// Names in the cache's folder.
+/// Returns the names in the cache's folder.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
     entries.map(|entry| entry.file_name().into_string().unwrap()).collect()

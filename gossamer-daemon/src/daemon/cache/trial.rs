@@ -46,7 +46,7 @@ impl Cache {
     }
 }
 
-/// First parent folder that this user may not pass, and the user.
+/// Returns the first parent folder that this user may not pass, and the user.
 fn closed_part(folder: &Path, (user, group): (u32, u32)) -> Option<(&Path, u32)> {
     let may_pass = |found: &Metadata| match () {
         () if found.uid() == user => found.mode() & 0o100 != 0,

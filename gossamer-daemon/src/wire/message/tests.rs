@@ -25,7 +25,7 @@ fn hello() -> Hello {
     Hello { release, rack, host, fingerprint: text("00ff"), cores: 4, clock_ms: 1 }
 }
 
-/// Real bytes of each kind of message.
+/// Returns real bytes of each kind of message.
 fn traffic() -> Vec<Vec<u8>> {
     let signal = Request::Signal { program: ProgramId(7), signal: 10, who: "ada".into() };
     let requests = [Request::Run(Box::new(start())), Request::Status, Request::Neighbour, signal];
