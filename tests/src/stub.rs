@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// Folder for `LD_LIBRARY_PATH` with the stub in it, made beside the running test: cargo leaves the stub there, under a
-/// name that nobody loads by accident.
+/// Returns the folder for `LD_LIBRARY_PATH` with the stub in it, made beside the running test: cargo leaves the stub
+/// there, under a name that nobody loads by accident.
 ///
 /// # Errors
 /// The stub was not built: the test has to depend on it.

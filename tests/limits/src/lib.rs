@@ -14,14 +14,14 @@ pub const HANG: Duration = Duration::from_secs(300);
 /// Variable that `cargo dev timed` sets: nothing runs beside the tests.
 pub const ALONE: &str = "GOSSAMER_TESTS_ALONE";
 
-/// Limit of an operation that must take no longer than `required`: `required` where nothing runs beside the test, else
-/// [`HANG`]. For tests named `timed_…`.
+/// Returns the limit of an operation that must take no longer than `required`: `required` where nothing runs beside the
+/// test, else [`HANG`]. For tests named `timed_…`.
 #[must_use]
 pub fn bound(required: Duration) -> Duration {
     bound_where(are_alone(), required)
 }
 
-/// Whether nothing runs beside the tests: see [`ALONE`].
+/// Returns whether nothing runs beside the tests: see [`ALONE`].
 #[must_use]
 pub fn are_alone() -> bool {
     std::env::var_os(ALONE).is_some()
@@ -64,21 +64,21 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock at zero.
+    /// Returns a clock at zero.
     #[must_use]
     pub fn start() -> Clock {
         Clock { last: Instant::now(), shown: Duration::ZERO, period: PERIOD }
     }
 
-    /// Time until the next reading. Not much longer: the clock assumes that the machine was as slow all the time as it
-    /// is at the reading.
+    /// Returns the time until the next reading. Not much longer: the clock assumes that the machine was as slow all the
+    /// time as it is at the reading.
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// Time on this clock now. Does some work to measure how slow the machine is, for long enough that other processes
-    /// get their turns meanwhile.
+    /// Returns the time on this clock now. Does some work to measure how slow the machine is, for long enough that
+    /// other processes get their turns meanwhile.
     pub fn shown(&mut self) -> Duration {
         let took = work();
         self.period = PERIOD.max(took * SHARE);

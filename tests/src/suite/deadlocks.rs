@@ -49,7 +49,7 @@ impl Told {
     }
 }
 
-/// One worker of each machine; all workers where there is but one machine.
+/// Returns one worker of each machine, or all workers where there is but one machine.
 fn apart() -> Vec<Place> {
     let mut apart = places();
     if gossamer::rack().machines().len() > 1 {

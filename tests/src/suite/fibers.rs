@@ -133,7 +133,7 @@ pub fn fibers_take_and_give_what_holds_pointers() {
         assert_eq!(count.apply(|count| *count), 190);
         let panics = gossamer::spawn_with(place, |name: String| -> String { panic!("no {name}") }, "luck".to_owned());
         assert_eq!(text(&*panics.join().unwrap_err()), "no luck");
-        // No value of it blocks others: it may name several.
+        // The fiber holds no value that others wait for, so it may take several.
         let both = [(); 2].map(|()| gossamer::entrust_with(place, || trust::Latch::new(3)));
         let sum = move |both: [gossamer::Trust<trust::Latch<i32>>; 2]| {
             trust::together([&both[0], &both[1]], |[a, b]| *a + *b)

@@ -13,7 +13,7 @@ use super::ground::{panic_of, spots, until};
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(1000);
 
-/// Outcome of a future, in a fiber.
+/// Waits in a fiber for a future; returns its outcome.
 fn wait<F: Future>(future: F) -> F::Output {
     let (future, outcome) = (RefCell::new(Box::pin(future)), RefCell::new(None));
     until(|| {
@@ -26,7 +26,7 @@ fn wait<F: Future>(future: F) -> F::Output {
     outcome.into_inner().expect("it is ready")
 }
 
-/// Argument of a form's callback.
+/// Returns the argument of a form's callback.
 fn called_back<U: 'static>(call: impl FnOnce(Box<dyn FnOnce(U)>)) -> Option<U> {
     let given = Rc::new(RefCell::new(None));
     let give = Rc::clone(&given);
@@ -95,7 +95,7 @@ fn latched(to: u64) -> impl FnOnce(&mut Latch<u64>) + gossamer::NoRef + Send + '
     move |latch| *latch = Latch::new(to)
 }
 
-/// A text travels serialised, there and back.
+/// Parses a number: the text travels serialised, there and back.
 fn parse(text: &str) -> u64 {
     text.parse().expect("a number")
 }

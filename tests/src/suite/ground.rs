@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use gossamer::{Place, Promise, Trust, promise};
 
-/// Number of repetitions: a tenth of `full` with `SUITE_EFFORT=small`, for emulated processors.
+/// Returns the number of repetitions: a tenth of `full` with `SUITE_EFFORT=small`, for emulated processors.
 pub fn effort(full: u64) -> u64 {
     let is_small = std::env::var("SUITE_EFFORT").is_ok_and(|effort| effort == "small");
     if is_small { full / 10 } else { full }
 }
 
-/// The last place of the rack: on another machine if there is one.
+/// Returns the last place of the rack: on another machine if there is one.
 pub fn remote() -> Place {
     gossamer::rack().places().last().expect("a rack has a worker")
 }
 
-/// Another worker of this machine, if it has one.
+/// Returns another worker of this machine, if it has one.
 pub fn beside() -> Place {
     let here = gossamer::here();
     let mut others = gossamer::rack().places().filter(|place| place.machine == here.machine && *place != here);
     others.next().unwrap_or(here)
 }
 
-/// Here, beside, and as far away as possible.
+/// Returns places here, beside, and as far away as possible.
 pub fn spots() -> [Place; 3] {
     [gossamer::here(), beside(), remote()]
 }
@@ -33,7 +33,7 @@ pub fn places() -> Vec<Place> {
     gossamer::rack().places().collect()
 }
 
-/// Whether there is another machine.
+/// Returns whether there is another machine.
 pub fn is_rack() -> bool {
     gossamer::rack().machines().len() > 1
 }
@@ -45,13 +45,14 @@ pub fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// Text of a panic; its payload is a `&str` or a `String` depending on how it was made and whether it has travelled.
+/// Returns the text of a panic; the payload is a `&str` or a `String` depending on how it was made and whether it has
+/// travelled.
 pub fn text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text")
 }
 
-/// Text of the panic that `f` must end in.
+/// Runs `f`, which must panic; returns the text of the panic.
 #[track_caller]
 pub fn panic_of<R>(f: impl FnOnce() -> R) -> String {
     match catch_unwind(AssertUnwindSafe(f)) {

@@ -128,7 +128,7 @@ impl Program {
         self.accounts[chosen].trusts[self.random.random_range(0..count)].clone()
     }
 
-    /// Expected result of adding; the model adds it.
+    /// Adds in the model; returns the expected result.
     fn add(&mut self, chosen: usize, number: u64) -> Result<u64, String> {
         let account = &mut self.accounts[chosen];
         match &account.poisoned {

@@ -146,7 +146,7 @@ pub fn more_kinds_of_closures_than_a_batch_knows() {
     }
 }
 
-/// Resident bytes of this process.
+/// Returns the resident bytes of this process.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("this is Linux");
     let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());

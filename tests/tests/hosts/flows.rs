@@ -11,7 +11,7 @@ use crate::rack::{PORT, Rack};
 /// A connection between machines of hosts 0 and 1: the ports of both, as host 0 has them.
 type Flow = [u16; 2];
 
-/// The connections between machines of hosts 0 and 1.
+/// Returns the connections between machines of hosts 0 and 1.
 fn flows(network: &Network) -> Vec<Flow> {
     const CONNECTED: &str = "01";
     let table = || std::fs::read_to_string("/proc/thread-self/net/tcp").unwrap();

@@ -68,7 +68,7 @@ impl Namespace {
         })
     }
 
-    /// Processes that run in it.
+    /// Returns the processes that run in it.
     pub fn processes(&self) -> Vec<i32> {
         let own = File::from(self.fd.try_clone().unwrap()).metadata().unwrap().ino();
         let numbers = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
@@ -98,7 +98,7 @@ impl Namespace {
 }
 
 impl Network {
-    /// Hosts `h0`, `h1`, … with the addresses 10.77.0.1, 10.77.0.2, …
+    /// Makes hosts `h0`, `h1`, … with the addresses 10.77.0.1, 10.77.0.2, …
     pub fn new(hosts: u8) -> Network {
         let bridge = Namespace::new();
         bridge.ip("link add br0 type bridge");

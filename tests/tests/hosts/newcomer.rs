@@ -65,7 +65,7 @@ impl Newcomer {
             }
             let copied = Command::new("cp").args(["-a", "/etc"]).arg(folder.path().join(name)).output().unwrap();
             assert!(copied.status.success(), "{copied:?}");
-            let _ = fs::remove_dir_all(folder.path().join(name).join("etc/gossamer")); // the host of this test may have one
+            let _ = fs::remove_dir_all(folder.path().join(name).join("etc/gossamer")); // this host may have one
         }
         let document = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/running-a-rack.md")).unwrap();
         Newcomer { network: Network::new(2), folder, document }
@@ -123,7 +123,7 @@ impl Newcomer {
         assert!(table.lines().any(first_column), "docs/running-a-rack.md explains no {message:?}");
     }
 
-    /// Blocks of the steps in order, each with its kind, without indentation.
+    /// Returns the blocks of the steps in order, each with its kind, without indentation.
     fn blocks(&self) -> Vec<(String, String)> {
         let steps = self.document.split("## Steps").nth(1).unwrap().split("\n## ").next().unwrap();
         let mut blocks: Vec<(String, String)> = Vec::new();
@@ -140,12 +140,12 @@ impl Newcomer {
         blocks
     }
 
-    /// A section of the document.
+    /// Returns the section of the document with this head.
     fn section(&self, head: &str) -> &str {
         self.document.split(head).nth(1).unwrap().split("\n##").next().unwrap()
     }
 
-    /// Command of a `console` block.
+    /// Returns the command of a `console` block.
     fn command(&self, starts: &str) -> String {
         let blocks = self.blocks();
         let commands =

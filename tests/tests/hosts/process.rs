@@ -144,7 +144,7 @@ pub fn send(pid: i32, signal: Signal) {
 pub struct Watched(Vec<(i32, std::os::fd::OwnedFd)>);
 
 impl Watched {
-    /// The living ones of these.
+    /// Watches the living ones of these.
     pub fn new(pids: impl IntoIterator<Item = i32>) -> Watched {
         let open = |pid| pidfd_open(Pid::from_raw(pid).unwrap(), PidfdFlags::empty()).ok().map(|fd| (pid, fd));
         Watched(pids.into_iter().filter_map(open).collect())

@@ -79,7 +79,7 @@ impl Rack {
         self.daemons[host] = Some(daemon);
     }
 
-    /// A daemon that may not come up.
+    /// Starts a daemon that may not come up.
     pub fn daemon_of(&self, host: usize, yaml: &str) -> Process {
         let place = &self.network.hosts[host];
         let mut command = Command::new(DAEMON);
@@ -103,7 +103,7 @@ impl Rack {
         host.namespace.inside(|| TcpListener::bind((host.address, PORT)).unwrap())
     }
 
-    /// The launcher on host 0.
+    /// Starts the launcher on host 0.
     pub fn launcher(&self, arguments: &[&str]) -> Process {
         self.launcher_by("rack.yaml", arguments)
     }
@@ -173,7 +173,7 @@ impl Rack {
         (launcher, (0..self.network.hosts.len()).map(machine).collect())
     }
 
-    /// Processes on the hosts, without the daemons.
+    /// Returns the processes on the hosts, without the daemons.
     pub fn processes(&self) -> Vec<i32> {
         let mut all: Vec<i32> = self.network.hosts.iter().flat_map(|host| host.namespace.processes()).collect();
         all.retain(|pid| !self.daemons.iter().flatten().any(|daemon| daemon.id() == *pid));
@@ -218,7 +218,7 @@ impl Rack {
         }
     }
 
-    /// TCP sockets of the hosts that listen or are connected, at another port than that of the daemons.
+    /// Returns the TCP sockets of the hosts that listen or are connected, at another port than that of the daemons.
     fn strange_sockets(&self) -> Vec<String> {
         const LISTENING: &str = "0A";
         const CONNECTED: &str = "01";
@@ -239,7 +239,7 @@ impl Rack {
     }
 }
 
-/// A process in words: its program and its first argument.
+/// Describes a process: its program and its first argument.
 pub fn name_of(pid: i32) -> String {
     let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = words.split('\0');

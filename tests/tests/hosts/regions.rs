@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::process::{TIME_LIMIT, send};
 use crate::rack::Rack;
 
-/// A workload of `examples/c/region`, if this machine has a compiler.
+/// Builds a workload of `examples/c/region`, if this machine has a compiler.
 fn build(rack: &Rack, name: &str) -> Option<PathBuf> {
     if !Command::new("gcc").arg("--version").output().is_ok_and(|done| done.status.success()) {
         println!("SKIPPED: there is no gcc (on Debian, `apt-get install gcc`)");
@@ -33,7 +33,7 @@ fn region<'a>(program: &'a Path, arguments: &[&'a str]) -> Vec<&'a str> {
     [&["run", "--no-prefix", "--region", "auto", program.to_str().unwrap()], arguments].concat()
 }
 
-/// Page faults of each machine that runs a program, by the process.
+/// Returns the page faults of each machine that runs a program, by the process.
 fn faults(rack: &Rack, program: &Path) -> Vec<(i32, u64)> {
     let of = |pid: i32| {
         let executable = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;

@@ -23,7 +23,8 @@ const SOCKETS_EACH: usize = 100;
 /// Pace of a thread, which leaves some of the machine to others: this many new connections, and then a pause.
 const CONNECTIONS_AT_ONCE: usize = 10;
 const PAUSE: Duration = Duration::from_millis(20);
-/// The first byte is that of a length: a machine waits for the rest. The other strangers have begun, and send no more.
+/// First bytes of a stranger, which then stays silent: none, so that the machine waits for a length, or a begun
+/// message.
 const SAID: [&[u8]; 2] = [b"", b"\x60\x00gossamer"];
 
 /// State shared by all strangers.
@@ -94,7 +95,7 @@ impl Flood {
     }
 }
 
-/// The address of a socket that listens, from its line in the kernel's table.
+/// Returns the address of a socket that listens, from its line in the kernel's table.
 fn listener(line: &str) -> Option<SocketAddr> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let (address, port) = words.get(1)?.split_once(':')?;

@@ -52,7 +52,7 @@ fn a_core_dump_has_the_size_of_what_was_used() {
     assert!(!cores.is_empty() && cores.iter().all(|bytes| *bytes < CORE_BYTES_MAX), "{cores:?}: {all:#?}");
 }
 
-/// Length with holes: a program that takes the dumps receives them as zeros.
+/// Returns the length with holes: a program that takes the dumps receives them as zeros.
 fn length(path: &PathBuf) -> u64 {
     fs::metadata(path).unwrap().size()
 }

@@ -21,7 +21,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Whether the process has a handler for this signal.
+/// Returns whether the process has a handler for this signal.
 fn catches(pid: i32, signal: Signal) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -90,7 +90,7 @@ fn a_signal_ends_a_machine_that_is_the_first_process_of_its_container() {
     }
 }
 
-/// A socket at this name that nobody can connect to any more: its backlog is full.
+/// Takes this name with a socket that nobody can connect to any more: its backlog is full.
 fn take_name(name: &str) -> Option<[rustix::fd::OwnedFd; 2]> {
     let address = SocketAddr::from_abstract_name(name).unwrap();
     let address = SocketAddrUnix::new_abstract_name(address.as_abstract_name().unwrap()).unwrap();
@@ -103,7 +103,7 @@ fn take_name(name: &str) -> Option<[rustix::fd::OwnedFd; 2]> {
     Some([taken, waits])
 }
 
-/// Every process on the host can take the names of abstract sockets, and any number of names for processes to come.
+/// Every process on the host can take names of abstract sockets, also those of an ancestor or of processes to come.
 #[test]
 fn whoever_has_taken_names_keeps_no_machine_from_the_others() {
     let namespace = std::fs::metadata("/proc/self/ns/pid").unwrap().ino();

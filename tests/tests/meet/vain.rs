@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::rig::{Meeting, Process, ROLES, end};
 
-/// On two machines, and as one process.
+/// Starts the program on two machines, and as one process.
 fn programs(meeting: &Meeting, kind: &str) -> [Vec<Process>; 2] {
     let mut alone = Command::new(ROLES);
     alone.args(["waits-in-vain", kind]).env("GOSSAMER_START", "alone").env("RUST_BACKTRACE", "0");

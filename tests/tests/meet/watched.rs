@@ -9,7 +9,7 @@ use crate::rig::{LAUNCH, Meeting, Process, ROLES, end};
 
 const VIEW: (&str, &str) = ("GOSSAMER_VIEW", "127.0.0.1:0");
 
-/// Output of `gossamer-launch` about the program at this address.
+/// Asks `gossamer-launch` about the program at this address; returns its output.
 fn ask(words: &[&str], url: &str) -> String {
     let child =
         Command::new(LAUNCH).args(words).arg(url).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

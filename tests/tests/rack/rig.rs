@@ -32,7 +32,7 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// The launcher with this many machines of a program.
+/// Returns the launcher with this many machines of a program.
 pub fn launcher(machines: u16, options: &[&str], program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(LAUNCH);
     command.args(["run", "--local", &machines.to_string()]).args(options).arg(program).args(args);
@@ -70,7 +70,7 @@ impl Running {
         String::from_utf8(text).unwrap()
     }
 
-    /// Processes of this many machines, in the order of their start, once they are there.
+    /// Returns the processes of this many machines, in the order of their start, once they are there.
     pub fn children(&mut self, machines: usize) -> Vec<i32> {
         let id = self.child.id();
         let deadline = Instant::now() + DEADLINE;

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
 /// Question of a test to the report.
 type Judge = Box<dyn Fn(&Report) -> Result<(), Failed> + Send>;
 
-/// All behaviours on one kind of rack.
+/// Returns all behaviours on one kind of rack.
 fn behaviours_on(deployment: Deployment) -> Vec<Trial> {
     let report: Arc<OnceLock<Arc<Report>>> = Arc::default();
     let trial = |name: &str, judge: Judge| {

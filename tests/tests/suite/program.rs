@@ -50,7 +50,7 @@ impl Deployment {
         },
     ];
 
-    /// Racks named in `SUITE_WAYS` (such as `shm2,verbs2`), or all that need no device.
+    /// Returns the racks named in `SUITE_WAYS` (such as `shm2,verbs2`), or all that need no device.
     pub fn chosen() -> Vec<Deployment> {
         let names = std::env::var("SUITE_WAYS").ok();
         let is_chosen = |deployment: &Deployment| match &names {
@@ -60,12 +60,12 @@ impl Deployment {
         Deployment::ALL.into_iter().filter(is_chosen).collect()
     }
 
-    /// The two racks for the trial of the harness.
+    /// Returns the two racks for the trial of the harness.
     pub fn tried() -> [Deployment; 2] {
         [Deployment::ALL[0], Deployment::ALL[1]]
     }
 
-    /// Time limit of a behaviour, in time of an idle machine.
+    /// Returns the time limit of a behaviour, in time of an idle machine.
     pub fn time_limit() -> Duration {
         let is_small = std::env::var("SUITE_EFFORT").is_ok_and(|effort| effort == "small");
         if is_small { SMALL_TIME_LIMIT } else { TIME_LIMIT }
@@ -131,7 +131,7 @@ fn meet(machines: u16, command: &mut Command) -> (Option<tempfile::TempDir>, Vec
     (Some(folder), others)
 }
 
-/// Path of the built program, or in the folder `SUITE_PROGRAMS`, for runs without a build.
+/// Returns the path of the built program, or in the folder `SUITE_PROGRAMS`, for runs without a build.
 fn program(name: &str, built: &str) -> PathBuf {
     std::env::var_os("SUITE_PROGRAMS").map_or_else(|| PathBuf::from(built), |folder| PathBuf::from(folder).join(name))
 }

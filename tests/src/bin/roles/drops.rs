@@ -62,7 +62,7 @@ fn until_dropped(count: usize) {
     assert_eq!(DROPPED.load(Ordering::SeqCst), count);
 }
 
-/// For each other machine with two workers or more: the one that computes and one that does not.
+/// Returns two workers of each other machine that has them: one to compute, and one that does not.
 fn others() -> Vec<(Place, Place)> {
     let machines = 1..gossamer::rack().machines().len() as u16;
     machines.map(|machine| (Place::of(machine, 0), Place::of(machine, 1))).collect()

@@ -1,4 +1,4 @@
-//! How programs end.
+//! Ends of programs.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -74,17 +74,18 @@ fn main() {
     }
 }
 
-/// The last place of the rack: on another machine if there is one.
+/// Returns the last place of the rack: on another machine if there is one.
 fn remote() -> Place {
     gossamer::rack().places().last().expect("a rack has a worker")
 }
 
-/// A number at each place.
+/// Returns a number at each place.
 fn counters() -> Vec<Trust<u64>> {
     gossamer::rack().places().map(|place| gossamer::entrust_on(place, 0)).collect()
 }
 
-/// Text of a panic; its payload is a `&str` or a `String` depending on how it was made and whether it has travelled.
+/// Returns the text of a panic; the payload is a `&str` or a `String` depending on how it was made and whether it has
+/// travelled.
 fn text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).expect("a panic with a text")

@@ -13,7 +13,7 @@ const REQUESTS: u64 = 1000;
 /// On each machine, whether its workers may sleep.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
-/// Whether the client's worker is traced, and after how many requests the client lets others run.
+/// Returns whether the client's worker is traced, and after how many requests the client lets others run.
 fn arguments() -> (bool, u64) {
     let words: Vec<String> = std::env::args().skip(2).collect();
     let [end, batch] = &words[..] else { panic!("traced client|trustee BATCH") };

@@ -223,7 +223,7 @@ pub fn array_update_then_waits_for_room() {
     until(|| told.get() == calls);
 }
 
-/// A name that all machines of this rack know.
+/// Returns a name that all machines of this rack know.
 fn signal(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("suite-arrays-{}-{name}", gossamer::rack().machines()[0].process))
 }

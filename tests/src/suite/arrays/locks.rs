@@ -6,7 +6,7 @@ use gossamer_array::Array;
 
 use crate::suite::ground::{Gate, effort, panic_of, places, spots, text, until};
 
-/// For each spot an array with an element that is owned there.
+/// Makes for each spot an array with an element that is owned there.
 fn elements() -> Vec<(Array<u64>, usize)> {
     let array = Array::new(10_000, 0u64).unwrap();
     let of = |place| array.owned(place).flatten().nth(3).expect("each place owns some");

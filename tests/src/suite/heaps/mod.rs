@@ -22,13 +22,13 @@ use gossamer::{Place, Transport};
 
 use crate::suite::ground::until;
 
-/// Whether the memory of that place is not mapped here, so that its objects are copied or moved.
+/// Returns whether the memory of that place is not mapped here, so that its objects are copied or moved.
 fn is_far(place: Place) -> bool {
     let transport = gossamer::rack().machines()[usize::from(place.machine)].transport;
     !matches!(transport, Transport::Here | Transport::Shm)
 }
 
-/// Result of a fiber there.
+/// Runs a fiber there; returns its result.
 fn at<R: gossamer::NoRef + Send + 'static>(
     place: Place,
     f: impl FnOnce() -> R + gossamer::NoRef + Send + 'static,
@@ -36,7 +36,7 @@ fn at<R: gossamer::NoRef + Send + 'static>(
     gossamer::spawn_on(place, f).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Objects of the machine of that place, once those that other behaviours dropped have gone.
+/// Counts the objects of the machine of that place, once those that other behaviours dropped have gone.
 fn objects_at(place: Place) -> u64 {
     let count = || at(place, || gossamer_heap::stats().objects);
     let mut last = count();

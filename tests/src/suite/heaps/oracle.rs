@@ -6,7 +6,7 @@ use crate::suite::ground::{effort, places};
 
 const WORDS: usize = 24;
 
-/// A step of a generator that is good enough for choices.
+/// Steps a generator that is good enough for choices.
 fn next(seed: &mut u64) -> u64 {
     *seed ^= *seed << 13;
     *seed ^= *seed >> 7;

@@ -14,7 +14,7 @@ use crate::suite::ground::{Gate, effort};
 /// Words used on each page: eight. Each run of a program takes one word.
 const PER_PAGE: usize = 8;
 
-/// A word for each round; few of them share a page.
+/// Returns a word for each round; few of them share a page.
 fn word(words: &SharedSpan<AtomicU64>, round: usize) -> &AtomicU64 {
     &words[round / PER_PAGE * WORDS + round % PER_PAGE]
 }
@@ -23,7 +23,7 @@ fn rounds() -> usize {
     effort(400) as usize
 }
 
-/// Two machines, or twice the only one; and two more, if there are.
+/// Returns two machines, or twice the only one; and two more, if there are.
 fn four() -> [Place; 4] {
     let machines = machines();
     [0, 1, 2, 3].map(|index| machines[index % machines.len()])
@@ -41,7 +41,7 @@ enum Does {
     StoreY,
 }
 
-/// Results of its two loads; 0 for those it has not.
+/// Runs the steps; returns the values of the two loads, 0 for a load that it has not.
 fn act(does: Does, x: &AtomicU64, y: &AtomicU64, order: [Ordering; 2]) -> [u64; 2] {
     let [store, load] = order;
     let put = |word: &AtomicU64| word.store(1, store);

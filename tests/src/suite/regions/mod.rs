@@ -15,7 +15,7 @@ use gossamer_region::Region;
 const PAGE: usize = 4096;
 const WORDS: usize = PAGE / 8;
 
-/// A region, or none, with a message, where the system does not allow one.
+/// Makes a region, or none, with a message, where the system does not allow one.
 fn region(bytes: usize) -> Option<Region> {
     match Region::new(bytes) {
         Ok(region) => Some(region),
@@ -27,7 +27,7 @@ fn region(bytes: usize) -> Option<Region> {
     }
 }
 
-/// Result of a fiber there.
+/// Runs a fiber there; returns its result.
 fn at<R: gossamer::NoRef + Send + 'static>(
     place: Place,
     f: impl FnOnce() -> R + gossamer::NoRef + Send + 'static,
@@ -35,7 +35,7 @@ fn at<R: gossamer::NoRef + Send + 'static>(
     gossamer::spawn_on(place, f).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// First place of each machine.
+/// Returns the first place of each machine.
 fn machines() -> Vec<Place> {
     let machines = gossamer::rack().machines().len() as u16;
     (0..machines).map(|machine| Place::of(machine, 0)).collect()

@@ -82,7 +82,7 @@ pub fn region_many_regions_are_apart() {
     assert!(Span::join(taken).is_ok(), "one page each, without a gap");
 }
 
-/// A region with room for a page for each place.
+/// Picks the region with room for a page for each place.
 fn region_of(regions: &[Region]) -> Region {
     assert!(regions.iter().all(|region| region.bytes() == 64 << 10));
     Region::new(places().len() * PAGE).unwrap()
