@@ -27,7 +27,7 @@ const BYTES_MAX: u64 = 1 << 30;
 /// The address of a view.
 pub(super) struct Address {
     host: String,
-    /// With the token, and a slash at the end.
+    /// Path with the token, and a slash at the end.
     path: String,
 }
 

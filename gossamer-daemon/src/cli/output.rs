@@ -19,7 +19,7 @@ use crate::wire::{ProgramId, Stream, Written};
 struct Shown {
     stdout: Target,
     stderr: Target,
-    /// By host, machine and stream.
+    /// Begun lines by host, machine and stream.
     begun: BTreeMap<(usize, u16, Stream), Lines>,
     failed: Option<(Stream, io::Error)>,
 }

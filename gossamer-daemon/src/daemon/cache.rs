@@ -323,7 +323,7 @@ fn is_hash(name: &std::ffi::OsStr) -> bool {
     name.len() == 2 * blake3::OUT_LEN && name.as_bytes().iter().all(u8::is_ascii_hexdigit)
 }
 
-/// Whether a file looks executable: for an error before anything is started.
+/// Checks that a file looks executable, for an error before anything is started.
 ///
 /// # Errors
 /// A text, when it does not.

@@ -300,13 +300,13 @@ pub struct Start {
 }
 
 impl Start {
-    /// The same for the host with this number in the plan.
+    /// Returns the same message for the host with this number in the plan.
     #[must_use]
     pub fn of_host(&self, host: usize) -> Start {
         Start { host: u16::try_from(host).unwrap_or(u16::MAX), ..self.clone() }
     }
 
-    /// Whether arguments and environment are no longer than `limits.environment_bytes` allows.
+    /// Checks that arguments and environment are no longer than `limits.environment_bytes` allows.
     ///
     /// # Errors
     /// A text with their length and the limit.

@@ -17,7 +17,7 @@ pub struct HostStatus {
     pub neighbours: Vec<Neighbour>,
     /// Each fabric, and whether it can be used there: a device's name, or why not.
     pub fabrics: Vec<(String, String)>,
-    /// Carried programs that are kept, in bytes.
+    /// Received programs in the cache, in bytes.
     pub cache_bytes: u64,
     /// Problems of this host, each with its cure.
     pub troubles: Vec<String>,

@@ -21,7 +21,7 @@ crate::tests![
     a_time_limit_ends_any_program,
 ];
 
-/// `sh -c SCRIPT` on two machines: of this host, or of a rack's two.
+/// Returns the command for `sh -c SCRIPT` on two machines: of this host, or of a rack's two.
 fn script(rack: Option<&Rack>, options: &[&str], script: &str) -> Command {
     let mut command = match rack {
         Some(rack) => rack.launcher("run"),

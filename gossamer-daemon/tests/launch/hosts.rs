@@ -97,14 +97,14 @@ impl Rack {
         self.daemons.insert(name, start(becomes));
     }
 
-    /// `gossamer-launch COMMAND --rack FILE`
+    /// Returns the command `gossamer-launch COMMAND --rack FILE`.
     pub fn launcher(&self, command: &str) -> Command {
         let mut launcher = launcher();
         launcher.args([command, "--rack"]).arg(self.file());
         launcher
     }
 
-    /// This binary in `role` on all hosts.
+    /// Returns the command for this binary in `role` on all hosts.
     pub fn command(&self, options: &[&str], role: &[&str]) -> Command {
         let mut command = self.launcher("run");
         command.args(options).arg(this_program()).arg("machine").args(role);

@@ -190,7 +190,7 @@ fn until_dead(control: &Control, machine: u16) {
     }
 }
 
-/// Exit status 0 for End, as the protocol asks; 65 when the launcher has gone.
+/// Waits for End and exits with status 0, as the protocol asks; with 65 when the launcher has gone.
 fn wait_for_end(control: &Control) -> ! {
     loop {
         match control.receive() {

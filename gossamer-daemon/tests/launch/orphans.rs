@@ -250,7 +250,7 @@ fn who_was_there_before_a_daemon_stays() {
     script.args(["-c", text, "sh"]).env("FIFO", &fifo);
     let mut rack = Rack::prepare(1, LENIENT_MS, "");
     rack.start_daemon_in("a", script);
-    std::fs::write(&fifo, "now\n").unwrap(); // the daemon gets an orphan that it did not have when it started
+    std::fs::write(&fifo, "now\n").unwrap(); // the daemon gets an orphan that it did not have at its start
     until("an orphan", || rack.daemons["a"].has_complained("orphan "));
     rack.run(&[], &["end", "6"]).assert(6, None);
     rack.until_idle();

@@ -166,7 +166,7 @@ impl Drop for Launch {
     }
 }
 
-/// `m1 | pid 123`, `m1@beta | pid 123`, or `pid 123` of a single machine.
+/// Reads `m1 | pid 123`, `m1@beta | pid 123`, or `pid 123` of a single machine.
 pub fn parse_pid(line: &str) -> Option<(u16, u32)> {
     let (machine, text) = match line.split_once(" | ") {
         Some((name, text)) => {

@@ -71,7 +71,7 @@ fn timed_a_daemon_that_hangs() {
     assert_works(&rack);
 }
 
-/// Also before gossamer runs in it, when no other machine can tell.
+/// Also before gossamer runs in it, when no other machine can notice.
 #[test]
 fn timed_a_machine_that_stands_still_at_its_start() {
     let mut rack = Rack::start(2);

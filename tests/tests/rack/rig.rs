@@ -39,7 +39,7 @@ pub fn launcher(machines: u16, options: &[&str], program: &str, args: &[&str]) -
     command
 }
 
-/// `test-roles` in a role: as this many machines, or (0) by itself.
+/// Returns the command for `test-roles` in a role: as this many machines, or (0) by itself.
 pub fn role(machines: u16, role: &str) -> Command {
     if machines == 0 {
         let mut command = Command::new(ROLES);
@@ -120,7 +120,7 @@ fn collect(mut stream: impl Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// Runs to the end.
+/// Runs a command to its end.
 pub fn run(command: Command) -> Ended {
     Running::start(command).end()
 }

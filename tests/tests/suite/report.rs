@@ -54,7 +54,7 @@ impl Report {
         report
     }
 
-    /// Whether this behaviour holds, once that is known.
+    /// Waits for the verdict on this behaviour; an error if it does not hold.
     pub fn verdict(&self, name: &str) -> Result<(), Failed> {
         let state = self.wait_for(|state| state.verdicts.contains_key(name));
         match (state.verdicts.get(name), &state.end) {
@@ -65,7 +65,7 @@ impl Report {
         }
     }
 
-    /// Whether the last program came to its end, with the exit status that belongs to its output, once that is known.
+    /// Waits for the end of the last program; an error unless its exit status matches its output.
     pub fn end(&self) -> Result<(), Failed> {
         let state = self.wait_for(|_| false);
         state.end.clone().unwrap_or(Ok(())).map_err(Failed::from)

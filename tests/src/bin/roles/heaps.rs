@@ -66,7 +66,7 @@ pub fn busy_home() {
         let (small, large, mut moved) = (at(home[0], || Global::new(7u64)), at(home[0], make), at(home[0], make));
         let (enough, told) = (Enough::new(), Shared::new(7u64));
         let ended = Ended(enough);
-        // So that nobody asks for anything once they compute.
+        // Read first, so that no request follows once they compute.
         assert_eq!(*told.read(), 7);
         let computing: Vec<_> =
             home.into_iter().map(|place| gossamer::spawn_on(place, move || enough.compute())).collect();

@@ -5,7 +5,7 @@ use gossamer_array::{Add, Array, Max, Min, Operator};
 
 use crate::suite::ground::{effort, places, remote, spots};
 
-/// By join, at the reader's turn; combined values too.
+/// Changes before a join are seen after it, combined values too.
 pub fn array_what_happened_before_is_seen() {
     let array = Array::new(3000, 0u64).unwrap();
     for round in 1..=effort(100) {

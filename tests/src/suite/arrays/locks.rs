@@ -148,7 +148,7 @@ pub fn array_locks_of_aborted_fibers_are_free() {
     }
 }
 
-/// Where nothing may wait, and beyond the end.
+/// Messages where nothing may wait, and beyond the end.
 pub fn array_locks_say_what_is_wrong() {
     let array = Array::new(100, 0u64).unwrap();
     let local = trust::local_trustee().entrust(());

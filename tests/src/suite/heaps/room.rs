@@ -66,7 +66,7 @@ pub fn heap_unread_copies_go_where_room_is_short() {
     }
     const WORDS: usize = 8 << 10;
     let evicted = heap::stats().evictions;
-    // So that not all copies have room beside it.
+    // Leaves room for some of the copies only.
     let ballast = heap::slice(limit as usize / 2, |_| 1u8);
     let count = limit as usize / 2 / (8 * WORDS);
     let objects: Vec<_> = (0..count).map(|n| at(there, move || heap::slice(WORDS, |i| (i * n) as u64))).collect();
