@@ -1,4 +1,4 @@
-//! What the larger examples are made of, so that it can be tested; the programs themselves are in `src/bin`.
+//! The larger examples as a library, so that they can be tested; the programs themselves are in `src/bin`.
 //!
 //! - `counter`, `table`, `launch`, `accounts`: a tutorial for `trust`, one short program each
 //! - `bank`: transfers that survive `kill -9`, on a durable trust ([`bank`])
@@ -9,10 +9,10 @@
 //! - `pagerank`, `components`: ranks and labels of vertices in arrays over a rack ([`vertices`])
 //! - `array-kv`: a key-value store on two arrays, and a load on it ([`array_kv`])
 //! - `heap-kv`: a key-value store on the heap, with a mutex for each bucket ([`heap_kv`])
-//! - `gemm`: the product of two matrices whose tiles are on the heap ([`gemm`])
-//! - `dataframe`: a table whose columns are on the heap, filtered, grouped and joined ([`dataframe`])
+//! - `gemm`: the product of two matrices with tiles on the heap ([`gemm`])
+//! - `dataframe`: a table with columns on the heap, filtered, grouped and joined ([`dataframe`])
 //! - `social`: a social network of twelve services, which pass owners of objects of the heap ([`social`])
-//! - [`heaps`], [`graphs`], [`machines`], [`progress`]: what several of these share
+//! - [`heaps`], [`graphs`], [`machines`], [`progress`]: shared by several of these
 
 pub mod array_kv;
 pub mod bank;

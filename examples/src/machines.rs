@@ -15,7 +15,7 @@ use gossamer_daemon::supervisor::Policy;
 use crate::program::{Program, is_machine};
 use crate::progress;
 
-/// Arguments that say what a program runs on.
+/// Arguments for the machines of a program.
 #[derive(Clone, Debug, Args)]
 pub struct RackOptions {
     /// How many processes to start on this host, each a machine of the rack; 1 starts none: all in this process
@@ -26,16 +26,16 @@ pub struct RackOptions {
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: Option<u16>,
 
-    /// What carries requests between processes: shm, tcp, verbs or auto
+    /// The fabric between processes: shm, tcp, verbs or auto
     #[arg(long, value_name = "FABRIC", default_value = "auto")]
     pub fabric: FabricChoice,
 
-    /// The terminal for the progress bar: told to machine 0, whose own standard error is a pipe
+    /// The terminal for the progress bar: passed to machine 0, since its own standard error is a pipe
     #[arg(long, hide = true, value_name = "TTY")]
     pub progress_on: Option<PathBuf>,
 }
 
-/// What to start.
+/// The machines to start.
 #[derive(Debug)]
 pub struct Machines {
     /// For messages.
@@ -44,7 +44,7 @@ pub struct Machines {
     pub machines: u16,
     /// Workers in all of them together; without it as many as there are cores.
     pub threads: Option<usize>,
-    /// What carries requests between them.
+    /// The fabric between them.
     pub fabric: FabricChoice,
     /// The arguments of each.
     pub args: Vec<OsString>,

@@ -1,4 +1,4 @@
-//! How the larger examples begin and end: alone or on a rack, what they say, and their exit status.
+//! How the larger examples begin and end: alone or on a rack, their messages, and their exit status.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};

@@ -1,7 +1,7 @@
-//! Progress bars of the larger examples: where they are drawn, if at all. What they show is set by who does the work.
+//! Progress bars of the larger examples: where they are drawn, if at all. The workers set their positions.
 //!
 //! A machine of a rack has a pipe as its standard error, which the launcher passes on line by line, so a bar cannot be
-//! drawn there. Who starts the rack has the terminal and tells machine 0 its name ([`terminal`]).
+//! drawn there. The starter of the rack has the terminal and tells machine 0 its name ([`terminal`]).
 //!
 //! Invariant: without a terminal nothing is drawn, and nothing that fails here stops the work.
 
@@ -16,9 +16,9 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 const DRAWS_A_SECOND: u8 = 10;
 const DRAW_INTERVAL: Duration = Duration::from_millis(100);
-/// What a bar looks like that counts bytes.
+/// Template of a bar that counts bytes.
 pub const BYTES: &str = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {msg}";
-/// What a bar looks like that counts other things.
+/// Template of a bar that counts other things.
 pub const NUMBERS: &str = "{msg} {bar:40} {human_pos}/{human_len} {per_sec}";
 
 /// The terminal behind this process's standard error, if there is one.
@@ -26,7 +26,7 @@ pub fn terminal() -> Option<PathBuf> {
     io::stderr().is_terminal().then(|| fs::read_link("/proc/self/fd/2").ok()).flatten()
 }
 
-/// A bar for so many of what its template counts, on the terminal given, or else on standard error if that is one.
+/// A bar for so many units of its template, on the terminal given, or else on standard error if that is one.
 pub fn bar(all: u64, template: &str, terminal: Option<&Path>) -> ProgressBar {
     let target = match terminal {
         Some(terminal) => open(terminal).unwrap_or_else(|_| ProgressDrawTarget::hidden()),
@@ -83,7 +83,7 @@ impl Meter {
         Meter { count, drawer: (!is_hidden).then(|| gossamer::spawn(draw)) }
     }
 
-    /// What the fibers tell.
+    /// Progress of the fibers.
     pub fn count(&self) -> Trust<Count> {
         self.count.clone()
     }

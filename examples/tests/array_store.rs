@@ -1,5 +1,5 @@
 //! The store on two arrays against a map: values of all lengths, buckets that overflow, blocks that are used again, and
-//! what happens when it is full.
+//! a full store.
 
 use std::collections::HashMap;
 use std::sync::mpsc;

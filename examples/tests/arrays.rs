@@ -1,6 +1,6 @@
 //! `pagerank`, `components` and `array-kv` as a user runs them: over one process and several, by `shm` and `tcp`, they
-//! find what one thread finds, and say so of themselves; graphs come from files, too, and what is wrong with one is
-//! told once.
+//! find the results of one thread, and say so of themselves; graphs come from files, too, and a fault in one is told
+//! once.
 
 use std::fs;
 
@@ -44,7 +44,7 @@ fn components_are_those_of_one_thread_and_of_sssp() {
 fn graphs_come_from_files() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("graph.txt");
-    // A path of 300 vertices, and a star whose middle, 999, all others link to; 1000 to 1999 are its rays.
+    // A path of 300 vertices, and a star around 999, which all others link to; 1000 to 1999 are its rays.
     let links = (0..299).map(|vertex| format!("{vertex} {}\n", vertex + 1));
     let rays = (1000..2000).map(|vertex| format!("{vertex} 999\n"));
     fs::write(&path, links.chain(rays).collect::<String>()).unwrap();

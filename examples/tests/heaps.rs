@@ -1,5 +1,5 @@
-//! The programs on the heap as a user runs them: over one process and several, by `shm` and `tcp`, they find what their
-//! twins in plain Rust find, and say so of themselves.
+//! The programs on the heap as a user runs them: over one process and several, by `shm` and `tcp`, they find the
+//! results of their twins in plain Rust, and say so of themselves.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! The programs over arrays and on the heap as machines of a launcher, by what is under `gossamer-launch run --local`.
-//! Each checks its own answer, and its status tells. One test in a process of its own: the launcher wants its signals.
+//! The programs over arrays and on the heap as machines of a launcher, by the library under `gossamer-launch run
+//! --local`. Each checks its own answer, and its status tells. One test in a process of its own: the launcher wants its
+//! signals.
 
 use gossamer::bootstrap::FabricChoice;
 use gossamer_daemon::launch::{self, LaunchConfig};

@@ -1,5 +1,5 @@
-//! `sssp` as a user runs it: over one process and several, by `shm` and `tcp`, it finds what Dijkstra's algorithm
-//! finds, and says so of itself; graphs come from files, too, and what is wrong with one is told once.
+//! `sssp` as a user runs it: over one process and several, by `shm` and `tcp`, it finds the distances of Dijkstra's
+//! algorithm, and says so of itself; graphs come from files, too, and a fault in one is told once.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ fn report(args: &[&str]) -> Value {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stdout))
 }
 
-/// What must not depend on who searched: root, vertices reached, edges of the component, distances.
+/// Results that must not depend on the searcher: root, vertices reached, edges of the component, distances.
 fn results(report: &Value) -> Vec<Vec<Value>> {
     let searches = report["searches"].as_array().unwrap().iter();
     searches.map(|search| ["root", "reached", "edges", "checksum"].map(|what| search[what].clone()).to_vec()).collect()

@@ -1,6 +1,6 @@
 //! The trees against the standard library's map: random changes, some of them undone, and crashes in between.
 //!
-//! A crash here is a log that was cut anywhere: what is left has to be the state after some transaction. That it is not
+//! A crash here is a log that was cut anywhere: the rest has to be the state after some transaction. That it is not
 //! before the last one that was acknowledged is shown by the tests that kill programs.
 
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use proptest::prelude::*;
 use trust::Threadpool;
 use trust_durable::{Durable, Error};
 
-/// What is done with a key.
+/// The operation on a key.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Insert(u64),
     Remove(u64),
-    /// Inserts it, removes what is less, and is undone.
+    /// Inserts it, removes smaller keys, and is undone.
     Undone(u64),
     Reopen,
 }
@@ -107,7 +107,7 @@ macro_rules! follows_the_standard_map {
                         OpenOptions::new().write(true).open(&log).unwrap().set_len(end).unwrap();
                         let tree = match try_open(&pool, folder.path()) {
                             Ok(tree) => tree,
-                            // An image needs what was cut: it was on the disk before, so no crash leaves this.
+                            // An image needs the part that was cut: it was on the disk before, so no crash leaves this.
                             Err(Error::Truncated { .. }) => break,
                             Err(error) => panic!("{error}"),
                         };

@@ -1,4 +1,4 @@
-//! The programs of the tutorial run to their end (each checks its own results) and say what they did.
+//! The programs of the tutorial run to their end (each checks its own results) and print their results.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! `wordcount` as a user runs it: over 1, 2 and 4 processes it finds what a single thread finds, whatever is in the
-//! folder; and when one process is killed, all end.
+//! `wordcount` as a user runs it: over 1, 2 and 4 processes it finds the counts of a single thread, for any folder; and
+//! when one process is killed, all end.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What a run left behind.
+/// Output of a run.
 struct Ran {
     status: i32,
     stdout: String,
@@ -123,7 +123,7 @@ fn what_is_skipped_is_reported() {
 
 #[test]
 fn a_file_that_cannot_be_read_is_no_failure() {
-    // Opens, but reading fails: also for root, who may read everything else.
+    // Opens, but reading fails: also for root, which may read everything else.
     let ran = run(command(&["--local", "2"], "/proc/self/mem"));
     assert_eq!(ran.status, 0, "{ran}");
     assert!(ran.stderr.contains("/proc/self/mem cannot be read: "), "{ran}");

@@ -2,9 +2,9 @@
 //! is known to be connected with, and labels spread along the edges until none gets smaller.
 //!
 //! 1. [`label`](Shard::label): each vertex by itself
-//! 2. [`spread_labels`](Shard::spread_labels), [`receive_label`](Shard::receive_label): to all vertices here; then what
-//!    others have to know of their vertices, of each only the smallest label since the last time
-//! 3. [`labelling`](Shard::labelling): it is over when nobody has anything to spread and all that was sent was received
+//! 2. [`spread_labels`](Shard::spread_labels), [`receive_label`](Shard::receive_label): to all vertices here; then the
+//!    smallest label since the last time of each vertex of another shard
+//! 3. [`labelling`](Shard::labelling): it is over when no label is left to spread and all messages were received
 //!
 //! Invariant: a label is a vertex of the same component, and never gets larger.
 
@@ -27,14 +27,14 @@ pub struct Label {
     pub label: Vertex,
 }
 
-/// What was found in a shard, to be summed over all shards.
+/// Result of a shard, to be summed over all shards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Components {
     /// Components, but for single vertices without edges: each is counted where its smallest vertex is.
     pub count: u64,
     /// Labels sent to other shards.
     pub sent: u64,
-    /// A sum over all vertices and their labels: equal for equal results, over whatever shards.
+    /// A sum over all vertices and their labels: equal for equal results, for any number of shards.
     pub checksum: u64,
 }
 
@@ -57,7 +57,7 @@ impl Components {
 pub(crate) struct Labels {
     /// By slot, ghosts included.
     labels: Vec<Vertex>,
-    /// Slots whose labels have become smaller: own ones to spread, ghosts to tell of. Each is there once.
+    /// Slots with labels that have become smaller: own ones to spread, ghosts to tell of. Each is there once.
     queue: Vec<u32>,
     ghosts: Vec<u32>,
     is_queued: Vec<bool>,
@@ -88,8 +88,8 @@ impl Shard {
         self.labels = Labels { labels: self.ids.clone(), queue, is_queued, ..Labels::default() };
     }
 
-    /// Spreads labels here, along so many edges or a few more; once that is done, returns what others have to know. And
-    /// whether it has to be called again.
+    /// Spreads labels here, along so many edges or a few more; once that is done, returns the labels for other shards,
+    /// and whether it has to be called again.
     pub fn spread_labels(&mut self, budget: u64) -> (Vec<Label>, bool) {
         let own = self.own_count();
         let mut labels = mem::take(&mut self.labels);
@@ -125,13 +125,13 @@ impl Shard {
         self.labels.lower(told.slot, told.label, own);
     }
 
-    /// What it has to do, with the bucket 0 for anything.
+    /// Pending work, with the bucket 0 for any.
     pub fn labelling(&self) -> Report {
         let next = if self.labels.queue.is_empty() && self.labels.ghosts.is_empty() { u64::MAX } else { 0 };
         Report { next, sent: self.labels.sent, received: self.labels.received, core: 0 }
     }
 
-    /// What was found.
+    /// The result.
     pub fn components(&self) -> Components {
         let mut found = Components { sent: self.labels.sent, ..Components::default() };
         for (slot, (&vertex, &label)) in self.ids[..self.own_count()].iter().zip(&self.labels.labels).enumerate() {

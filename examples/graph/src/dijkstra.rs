@@ -1,5 +1,5 @@
-//! Dijkstra's algorithm on one thread, over a shard that has the whole graph: what the search is compared with, for its
-//! result and for its speed. A binary heap from which outdated entries are not removed but skipped.
+//! Dijkstra's algorithm on one thread, over a shard that has the whole graph: the reference for the search's result and
+//! speed. A binary heap; outdated entries are not removed but skipped.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -28,7 +28,7 @@ impl PartialOrd for Entry {
     }
 }
 
-/// Searches from one root after the other; what it allocates is used again.
+/// Searches from one root after the other; its allocations are used again.
 #[derive(Debug)]
 pub struct Dijkstra<'a> {
     shard: &'a Shard,
@@ -78,7 +78,7 @@ impl<'a> Dijkstra<'a> {
         self.distances[self.shard.slot(vertex) as usize]
     }
 
-    /// What the last search has found.
+    /// Result of the last search.
     pub fn found(&self, relaxed: u64) -> Found {
         let mut found = Found { relaxed, ..Found::default() };
         for (slot, &distance) in self.distances.iter().enumerate().filter(|(_, distance)| distance.is_finite()) {

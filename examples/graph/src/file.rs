@@ -31,7 +31,7 @@ pub enum FileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
     /// A line is not as the format has it.
@@ -41,7 +41,7 @@ pub enum FileError {
         path: PathBuf,
         /// Its line, from 1.
         line: u64,
-        /// What is wrong, and what is expected.
+        /// The fault, and the form expected.
         what: String,
     },
 }
@@ -98,7 +98,7 @@ pub fn read(path: &Path, progress: impl FnMut(u64)) -> Result<Listing, FileError
     reader.finish().map_err(|what| FileError::Line { path: path.to_owned(), line, what })
 }
 
-/// What is known so far.
+/// Facts known so far.
 struct Reader<P> {
     format: Option<Format>,
     progress: P,
@@ -110,7 +110,7 @@ struct Reader<P> {
     has_values: bool,
     highest: Option<Vertex>,
     edges: Vec<Edge>,
-    /// Of a list: whether its first line was seen, and what it may be instead.
+    /// Of a list: whether its first line was seen, and the other formats it may be.
     has_begun: bool,
     metis: Option<Metis>,
 }

@@ -27,7 +27,7 @@ pub struct Kronecker {
 }
 
 impl Kronecker {
-    /// The largest scale whose vertices can be numbered.
+    /// The largest scale with vertices that can be numbered.
     pub const SCALE_MAX: u32 = VERTICES_MAX.ilog2();
 
     /// The number of vertices.

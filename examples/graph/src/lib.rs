@@ -1,4 +1,4 @@
-//! Weighted graphs in shards, and shortest paths in them: what `sssp` and the programs that it is compared with share.
+//! Weighted graphs in shards, and shortest paths in them, shared by `sssp` and the programs that it is compared with.
 //!
 //! A graph is undirected; its vertices are numbered from 0, its weights are `f32`, not negative, and distances are sums
 //! of them in `f64` (exact for generated graphs and for whole weights). Each worker has one [`Shard`]: a range of the
@@ -6,12 +6,12 @@
 //!
 //! 1. [`kronecker`], [`file`](mod@file): where edges come from
 //! 2. [`shard`]: from edges to a shard that can be searched
-//! 3. [`search`]: the search, as far as one shard does it alone; what it wants to have said to others it returns
+//! 3. [`search`]: the search, as far as one shard does it alone; it returns its messages for other shards
 //! 4. [`components`]: another thing to be found in the same shards, with the same messages
 //! 5. [`validate`]: whether a result is right; [`dijkstra`]: the same search the plain way, on one thread
 //!
-//! Here is no thread, message or lock: whoever owns the shards carries what they have to say to one another, by
-//! whatever means (`sssp` by delegation, `benches/mpi` by MPI, the tests by a loop).
+//! Here is no thread, message or lock: the owner of the shards carries their messages (`sssp` by delegation,
+//! `benches/mpi` by MPI, the tests by a loop).
 
 #![forbid(unsafe_code)]
 

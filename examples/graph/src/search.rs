@@ -42,11 +42,11 @@ pub struct Relax {
 pub struct Sent {
     /// The shard.
     pub owner: u16,
-    /// What it is told.
+    /// The message.
     pub relax: Relax,
 }
 
-/// What a shard says of itself, to be put together over all shards.
+/// A shard's state, to be combined over all shards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The first bucket in which it may have something to do; `u64::MAX` if there is none.
@@ -84,7 +84,7 @@ impl Report {
     }
 }
 
-/// What a search has found in a shard, to be summed over all shards.
+/// Result of a search in a shard, to be summed over all shards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     /// Vertices that were reached.
@@ -96,7 +96,7 @@ pub struct Found {
     pub relaxed: u64,
     /// Relaxations sent to other shards.
     pub sent: u64,
-    /// A sum over all vertices and their distances: equal for equal results, over whatever shards.
+    /// A sum over all vertices and their distances: equal for equal results, for any number of shards.
     pub checksum: u64,
 }
 
@@ -142,7 +142,7 @@ pub(crate) struct State {
     bucket: u64,
     /// How many entries of the current bucket were looked at.
     position: usize,
-    /// What was expanded in the current bucket.
+    /// Vertices expanded in the current bucket.
     settled: Vec<u32>,
     /// Vertices with final distances and edges to the core that were not relaxed.
     waiting: Vec<u32>,
@@ -253,8 +253,8 @@ impl Shard {
         self.state.waiting = waiting;
     }
 
-    /// Expands vertices of the current bucket, until there are none or so many edges were relaxed. Returns what other
-    /// shards have to be told, and whether vertices are left; with some left nobody is told anything yet.
+    /// Expands vertices of the current bucket, until there are none or so many edges were relaxed. Returns the messages
+    /// for other shards, and whether vertices are left; with some left there are no messages yet.
     pub fn work(&mut self, budget: u64) -> (Vec<Sent>, bool) {
         let (place, limit) = (self.state.place(self.state.bucket), self.state.limit());
         let end = self.state.relaxed.saturating_add(budget);
@@ -315,7 +315,7 @@ impl Shard {
         self.state.relax(relax.slot, relax.distance, relax.parent);
     }
 
-    /// What all have to know to agree on how to go on.
+    /// The state on which all shards agree before they go on.
     pub fn report(&self) -> Report {
         let state = &self.state;
         let has_entries = |bucket: &u64| {
@@ -348,7 +348,7 @@ impl Shard {
         self.state.settled = settled;
     }
 
-    /// What was found.
+    /// The result.
     pub fn found(&self) -> Found {
         let state = &self.state;
         let mut found = Found { relaxed: state.relaxed, sent: state.sent, ..Found::default() };

@@ -1,12 +1,11 @@
 //! [`Shard`]: a range of the vertices with all their edges, made ready for searches. The search itself is in `search.rs`.
 //!
-//! A shard numbers what it knows by *slots*: first its own vertices, those with most edges first, then its *ghosts*,
-//! the vertices of other shards that edges lead to, those with most edges from here first. So what is touched most lies
-//! together.
+//! A shard numbers its vertices by *slots*: first its own, those with most edges first, then its *ghosts*, the vertices
+//! of other shards that edges lead to, those with most edges from here first. So the most used ones lie together.
 //!
 //! The edges of a vertex stand in two runs, each by weight: to the *core*, the vertices with at least [`CORE_DEGREE`]
-//! edges, and to the rest. In a graph with few vertices of very many edges most edges run inside the core, whose
-//! vertices are all reached early, and need never be looked at once that is so.
+//! edges, and to the rest. In a graph with few vertices of very many edges most edges run inside the core; its vertices
+//! are all reached early, and need never be looked at afterwards.
 //!
 //! Order of calls: [`add`](Shard::add), [`index`](Shard::index), then for each other shard [`wanted`](Shard::wanted)
 //! here, [`answer`](Shard::answer) there and [`learn`](Shard::learn) here, then [`finish`](Shard::finish).
@@ -64,7 +63,7 @@ pub(crate) struct Runs {
     pub all: u32,
 }
 
-/// What a shard says of its edges, to be summed over all shards.
+/// A shard's counts of its edges, to be summed over all shards.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Size {
     /// Vertices with edges.
@@ -83,7 +82,7 @@ impl Size {
     }
 }
 
-/// A range of the vertices of a graph, with their edges and what is known of their distances.
+/// A range of the vertices of a graph, with their edges and known distances.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) ranges: Ranges,
@@ -129,8 +128,8 @@ impl Shard {
         }
     }
 
-    /// Adds edges. Each belongs to the shards of both its ends: a shard takes those whose `from` it has, so each edge
-    /// is added twice, once turned round ([`both_ways`]).
+    /// Adds edges. Each belongs to the shards of both its ends: a shard takes the edges with an own vertex as `from`,
+    /// so each edge is added twice, once turned round ([`both_ways`]).
     ///
     /// # Panics
     /// If `from` is not of this shard.
@@ -142,7 +141,7 @@ impl Shard {
         self.raw.extend_from_slice(edges);
     }
 
-    /// Sorts what was added.
+    /// Sorts the added edges.
     pub fn index(&mut self) -> Size {
         let first = self.ranges.of(self.own).start;
         let count = self.ranges.of(self.own).len();
@@ -209,7 +208,7 @@ impl Shard {
         ids.iter().zip(&self.homes).filter(|(_, home)| usize::from(home.owner) == owner).map(|(&id, _)| id).collect()
     }
 
-    /// What others have to know of own vertices: their slots, doubled, and one more for those of the core.
+    /// The own vertices that other shards have to know: their slots, doubled, and one more for those of the core.
     pub fn answer(&self, wanted: &[Vertex]) -> Vec<u32> {
         let slots = wanted.iter().map(|&vertex| self.slot(vertex));
         slots.map(|slot| slot << 1 | u32::from(slot < self.core)).collect()
@@ -225,8 +224,8 @@ impl Shard {
         }
     }
 
-    /// Makes the shard ready, once it has learned from all others. `all` is what [`index`](Self::index) has returned,
-    /// of all shards together.
+    /// Makes the shard ready, once it has learned from all others. `all` has the results of [`index`](Self::index) of
+    /// all shards together.
     ///
     /// # Panics
     /// If another shard's answers were not learned.

@@ -71,7 +71,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// What a shard knows while it validates.
+/// State of a shard while it validates.
 #[derive(Debug, Default)]
 pub(crate) struct Validation {
     root: Vertex,
@@ -87,14 +87,14 @@ impl Shard {
         wanted.iter().map(|&vertex| self.state.best[self.slot(vertex) as usize]).collect()
     }
 
-    /// Puts another result in the place of that for an own vertex. For tests of what finds wrong results.
+    /// Replaces the result of an own vertex. For tests of the validation.
     pub fn set_result(&mut self, vertex: Vertex, distance: f64, parent: Vertex) {
         let slot = self.slot(vertex) as usize;
         self.state.best[slot] = distance;
         self.state.parents[slot] = parent;
     }
 
-    /// Begins to validate. `ghosts` has, for each other shard, what [`wanted`](Shard::wanted) is there, and its
+    /// Begins to validate. `ghosts` has, for each other shard, the vertices [`wanted`](Shard::wanted) there, and their
     /// distances.
     pub fn validate(&mut self, root: Vertex, ghosts: &[(usize, Vec<f64>)]) {
         let own = self.own_count();
@@ -117,8 +117,8 @@ impl Shard {
         wanted.iter().map(|&vertex| self.validation.grounded[self.slot(vertex) as usize]).collect()
     }
 
-    /// Grounds vertices whose parents are. `ghosts` is as in [`validate`](Self::validate), with what is
-    /// [`grounded`](Self::grounded). Returns how many vertices were grounded.
+    /// Grounds vertices with grounded parents. `ghosts` is as in [`validate`](Self::validate), with the vertices that
+    /// are [`grounded`](Self::grounded). Returns how many vertices were grounded.
     pub fn ground(&mut self, ghosts: &[(usize, Vec<bool>)]) -> u64 {
         let mut validation = mem::take(&mut self.validation);
         let before = count(&validation.grounded[..self.own_count()]);
@@ -142,7 +142,7 @@ impl Shard {
         after - before
     }
 
-    /// Checks the rules, once nothing can be grounded any more, and forgets what only that was needed for.
+    /// Checks the rules, once nothing can be grounded any more, and frees the state of grounding.
     pub fn check(&mut self) -> Verdict {
         let validation = &mem::take(&mut self.validation);
         let mut verdict = Verdict::default();
@@ -194,7 +194,7 @@ impl Shard {
         edges.iter().map(|edge| edge.to).find(|&to| self.ids[to as usize] == vertex)
     }
 
-    /// Puts what shards said of the ghosts that are at home with them where it belongs.
+    /// Stores the answers of other shards about the ghosts at home with them.
     fn spread<T: Copy>(&self, ghosts: &[(usize, Vec<T>)], by_slot: &mut [T]) {
         for (owner, values) in ghosts {
             let slots = self.homes.iter().zip(self.own_count()..);

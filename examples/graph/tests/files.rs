@@ -1,5 +1,4 @@
-//! Graphs from files: each format, plain and gzip; what is wrong in a file is told with the file, the line and what is
-//! expected.
+//! Graphs from files: each format, plain and gzip; an error names the file, the line, the fault and the form expected.
 
 use std::fs;
 use std::io::Write;

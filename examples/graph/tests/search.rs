@@ -1,5 +1,5 @@
-//! The search over one or several shards finds what Dijkstra's algorithm finds, exactly; a right result is valid, and
-//! each kind of wrong one is found.
+//! The search over one or several shards finds exactly the distances of Dijkstra's algorithm; a right result is valid,
+//! and each kind of wrong one is found.
 
 mod team;
 

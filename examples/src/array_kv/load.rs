@@ -1,4 +1,4 @@
-//! Gets and puts of keys by many fibers at all places, as YCSB has them, and whether what the gets find is right.
+//! Gets and puts of keys by many fibers at all places, as YCSB has them, with a check of the values found.
 //!
 //! Each value says which put it is of: the fiber and its how-manieth. A fiber that finds a value of its own must find
 //! the last one that it has put there, and of another fiber none older than it has found there before. The rest of the
@@ -20,7 +20,7 @@ use crate::progress::Count;
 /// Operations between two that are told to the progress bar; others of the worker get their turn.
 const TOLD_AT_ONCE: u64 = 4096;
 
-/// What is to be done.
+/// The load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// How many keys there are.
@@ -37,16 +37,16 @@ pub struct Load {
     pub fibers: usize,
     /// Of the choice of keys.
     pub seed: u64,
-    /// Check what is found.
+    /// Check the values found.
     pub verify: bool,
 }
 
-/// What was done.
+/// Result of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Gets and puts, those that fill the store left out.
     pub operations: u64,
-    /// Gets that found nothing, or what they should not.
+    /// Gets that found nothing, or a wrong value.
     pub wrong: u64,
     /// Puts for which there was no room.
     pub refused: u64,
@@ -191,7 +191,7 @@ fn name(key: u64) -> Vec<u8> {
     format!("user{:016x}", mix(key)).into_bytes()
 }
 
-/// The fiber in the upper 24 bits of the first word, the put in the rest; then what follows from both and the key.
+/// The fiber in the upper 24 bits of the first word, the put in the rest; the other words follow from both and the key.
 fn value(key: u64, version: Version, bytes: usize) -> Vec<u8> {
     let first = version.fiber << 40 | version.number;
     let words = std::iter::successors(Some(first), |word| Some(mix(word ^ key)));

@@ -69,7 +69,7 @@ Exit status:
   with several processes also those of gossamer-launch, when one of them dies";
 
 impl Options {
-    /// What the fibers of so many workers are to do.
+    /// The load of the fibers of so many workers.
     pub fn load(&self, workers: usize) -> Load {
         let fibers = usize::from(self.fibers);
         Load {
@@ -84,7 +84,7 @@ impl Options {
         }
     }
 
-    /// The arguments for a machine: what was asked for, without what concerns the start.
+    /// The arguments for a machine: those of this process, without the ones for the start.
     pub fn machine_args(&self) -> Vec<OsString> {
         let numbers = [
             ("--keys", self.keys),

@@ -1,7 +1,7 @@
 //! [`Slabs`]: which blocks of one place's part of the array are free.
 //!
-//! The part is cut into slabs, as long as a chunk each. A slab has blocks of one class, the next power of two of what
-//! is asked for, so no block lies in two chunks, and a block that is freed has the same length when it is used again.
+//! The part is cut into slabs, as long as a chunk each. A slab has blocks of one class, the next power of two of the
+//! length asked for, so no block lies in two chunks, and a freed block has the same length when it is used again.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ const WORDS_MIN: usize = 8;
 /// See the file's documentation.
 #[derive(Debug)]
 pub struct Slabs {
-    /// What has not been cut yet, in words of the array.
+    /// The rest that is not cut yet, in words of the array.
     rest: Range<usize>,
     slab: usize,
     /// By class: where free blocks begin.

@@ -99,7 +99,7 @@ impl Store {
     }
 }
 
-/// What is known of a key before anything is read.
+/// Facts of a key before anything is read.
 struct Hashed {
     bucket: usize,
     tag: u64,
@@ -115,7 +115,7 @@ enum Slot<T> {
     Overflow(usize),
 }
 
-/// What is in a block.
+/// Contents of a block.
 enum Content {
     Value(Vec<u8>),
     OtherKey,
@@ -238,7 +238,7 @@ impl Client {
         });
     }
 
-    /// Changes a word from what was seen to something else, at its home; false if it is not that any more.
+    /// Changes a word from the value seen to another, at its home; false if it has changed meanwhile.
     fn exchange(&self, at: usize, seen: u64, new: u64) -> bool {
         self.store.entries.update(at, move |word| {
             let is_seen = *word == seen;
@@ -247,7 +247,7 @@ impl Client {
         })
     }
 
-    /// Names another bucket where a bucket was full; whoever comes first does.
+    /// Names another bucket where a bucket was full; the first caller does.
     fn extend(&self, at: usize) -> Result<(), Full> {
         if self.store.entries.get(at) != 0 {
             return Ok(());

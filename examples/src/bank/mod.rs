@@ -5,7 +5,7 @@
 //!
 //! Each client numbers its transfers. The pool keeps, for each client, the number of its last one, and moves the money
 //! in the same transaction; the client prints a number once its result has come. So a pool that is opened again is
-//! right if the sum of all accounts is what it was, and no printed number is above the kept one.
+//! right if the sum of all accounts is unchanged, and no printed number is above the kept one.
 
 mod rack;
 mod torture;
@@ -21,7 +21,7 @@ use trust_durable::{Durable, PVec, Persist};
 
 use crate::program::{Program, is_machine};
 
-/// Transfers between accounts that survive whatever ends the program.
+/// Transfers between accounts that survive any end of the program.
 #[derive(Parser)]
 #[command(name = "bank", version)]
 struct Options {
@@ -44,7 +44,7 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=CLIENTS as i64))]
     machines: u16,
 
-    /// Starts itself so many times, kills it each time after 50 to 500 ms, and checks what is left
+    /// Starts itself so many times, kills it each time after 50 to 500 ms, and checks the rest
     #[arg(long, value_name = "KILLS")]
     torture: Option<u32>,
 
@@ -137,7 +137,7 @@ fn work(options: &Options) -> anyhow::Result<()> {
     report(bank, made, began.elapsed())
 }
 
-/// Closes the bank, and says what was done in it.
+/// Closes the bank, and prints its work.
 fn report(bank: Handle, made: u64, took: Duration) -> anyhow::Result<()> {
     let sum = bank.apply(|bank, _| bank.accounts.iter().sum::<u64>());
     let stats = bank.stats()?;
@@ -167,7 +167,7 @@ fn transfers(bank: &Handle, client: usize, outstanding: u64, end: Instant, tell:
                     made += 1;
                     if tell {
                         let line = format!("{client} {number}\n");
-                        // Whoever reads it was killed with us, or kills us now.
+                        // The reader was killed with us, or kills us now.
                         let _ = std::io::stdout().lock().write_all(line.as_bytes());
                     }
                 }

@@ -1,7 +1,7 @@
-//! The bank on several machines: the pool is at the last one, and each has a client, who uses it by its handle.
+//! The bank on several machines: the pool is at the last one, and each has a client that uses it by its handle.
 //!
-//! Each machine prints its process, so that the torture knows whom to kill; the others end by themselves then, as the
-//! rack promises.
+//! Each machine prints its process id for the torture, which kills one; the others end by themselves then, as the rack
+//! promises.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Handle, Options, PROGRAM, open, report, transfers};
 use crate::machines::{self, Machines};
 
-/// What each machine is to know.
+/// Parameters of each machine.
 #[derive(Clone, Serialize, Deserialize)]
 struct Plan {
     folder: PathBuf,
@@ -70,7 +70,7 @@ fn at<R: Send + gossamer::NoRef + 'static>(
     gossamer::spawn_on(Place::of(machine, 0), f).join().map_err(|_| anyhow::anyhow!("machine {machine} panicked"))
 }
 
-/// What is wrong is told by the panic: a text cannot travel in a result of this kind.
+/// The panic has the fault: a text cannot travel in a result of this kind.
 fn open_here(plan: &Trust<Plan>) -> Handle {
     let Plan { folder, accounts, .. } = plan.apply_with(|plan, ()| plan.clone(), ());
     open(gossamer::local_trustee(), &folder, accounts).unwrap_or_else(|error| panic!("{error}"))

@@ -1,4 +1,4 @@
-//! Starts the bank, kills it (`SIGKILL`) in the middle of its work, opens what is left and checks it; again and again.
+//! Starts the bank, kills it (`SIGKILL`) in the middle of its work, opens its pool and checks it; again and again.
 //! Of several machines one is killed, and the others have to end by themselves.
 
 use std::io::{BufRead, BufReader};
@@ -53,7 +53,7 @@ pub(super) fn run(options: &Options, kills: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a child was told before it was killed.
+/// Acknowledgements that a child got before it was killed.
 struct Died {
     /// For each client the greatest number.
     told: [u64; CLIENTS],
@@ -81,7 +81,7 @@ fn live_and_die(options: &Options, life: Duration, victim: usize) -> anyhow::Res
     thread::sleep(life);
     let killed = victims.and_then(|victims| kill(&mut child, victims[victim % victims.len()]));
     if killed.is_err() {
-        // Whatever was wrong: it is not left behind.
+        // After any error: it is not left behind.
         let _ = child.kill();
     }
     let began = Instant::now();

@@ -44,7 +44,7 @@ struct Options {
 
 const OPENING: i64 = 1000;
 
-/// What one fiber has done.
+/// Work of one fiber.
 #[derive(Default)]
 struct Done {
     transfers: u64,
@@ -57,7 +57,7 @@ fn main() {
     let pool = Threadpool::new(options.workers.into());
 
     // Each account is a property of its own, with one of the workers. Values that several closures want at once lie in
-    // a `Latch`: who has one has it alone.
+    // a `Latch`: its holder has it alone.
     let accounts: Vec<_> = (0..options.accounts).map(|_| pool.entrust(Latch::new(OPENING))).collect();
 
     let fibers: Vec<_> = (0..options.fibers)
@@ -68,7 +68,7 @@ fn main() {
         .collect();
     let done: Vec<Done> = fibers.into_iter().map(|fiber| fiber.join().expect("nothing panics in it")).collect();
 
-    // All of them at once: a sum that is true at one moment, whatever else goes on.
+    // All of them at once: a sum that is true at one moment, beside all other transfers.
     let sum = together(&accounts[..], |balances| balances.iter().map(|balance| **balance).sum::<i64>());
     let total = |count: fn(&Done) -> u64| done.iter().map(count).sum::<u64>();
     let (transfers, refused) = (total(|done| done.transfers), total(|done| done.refused));

@@ -1,4 +1,4 @@
-//! `bank`: transfers between accounts that survive whatever ends the program. See `gossamer_examples::bank`, and `bank
+//! `bank`: transfers between accounts that survive any end of the program. See `gossamer_examples::bank`, and `bank
 //! --help`.
 //!
 //! ```sh

@@ -10,7 +10,7 @@ const FIBERS: u64 = 4;
 const STEPS: u64 = 1000;
 
 fn main() {
-    // Two workers: threads that run fibers, and look after what is entrusted to them.
+    // Two workers: threads that run fibers, and serve the objects entrusted to them.
     let pool = Threadpool::new(2);
 
     // The number goes into the care of one of them, its trustee. We keep a handle, the trust. There is no lock, and no
@@ -37,8 +37,8 @@ fn main() {
     println!("{FIBERS} fibers have counted to {counted}");
     assert_eq!(counted, FIBERS * STEPS);
 
-    // Who does not need the result now need not wait. `apply_then` goes on at once, and calls back with the result on
-    // this thread; what is sent later is done later, so the last `apply` sees all of it.
+    // A caller that does not need the result now need not wait. `apply_then` goes on at once, and calls back with the
+    // result on this thread; a later request is served later, so the last `apply` sees all of it.
     let step = 2; // a closure may capture plain values like this one
     for _ in 0..STEPS {
         counter.apply_then(move |c| *c += step, |()| ());

@@ -1,4 +1,4 @@
-//! `dataframe`: see `gossamer_examples::dataframe` for how it works, and `dataframe --help` for what it can do.
+//! `dataframe`: see `gossamer_examples::dataframe` for how it works, and `dataframe --help` for its options.
 
 fn main() -> std::process::ExitCode {
     gossamer_examples::dataframe::start::main()

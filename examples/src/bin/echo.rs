@@ -1,7 +1,7 @@
 //! Fourth step of the tutorial: a server with one fiber for each connection, written as if it had a thread for each.
 //!
-//! A call on a socket of `trust::net` that would block lets the worker's other fibers run. What the connections share
-//! is entrusted, here a counter of lines.
+//! A call on a socket of `trust::net` that would block lets the worker's other fibers run. State shared by the
+//! connections is entrusted, here a counter of lines.
 //!
 //! ```sh
 //! cargo run -p gossamer-examples --bin echo                      # server and a hundred clients in one program

@@ -4,7 +4,7 @@
 //! cargo run -p gossamer-examples --bin histogram
 //! ```
 //!
-//! This runs it in one process. As four, which exchange nothing but what they have counted:
+//! This runs it in one process. As four, which exchange nothing but their counts:
 //!
 //! ```sh
 //! cargo build -p gossamer-daemon -p gossamer-examples
@@ -26,8 +26,8 @@ fn throw(number: u64) -> usize {
 }
 
 fn gsm_main() {
-    // 1. A number for each sum, all 0 at first. Each place, a worker of some machine, owns a part of the array; whoever
-    //    has the handle uses all of it.
+    // 1. A number for each sum, all 0 at first. Each place, a worker of some machine, owns a part of the array; any
+    //    holder of the handle uses all of it.
     let counts = Array::new(SUMS, 0u64).expect("some hundred bytes");
 
     // 2. A fiber at each place throws its share of the dice. The closure travels to the other machines; a handle may go
@@ -37,16 +37,15 @@ fn gsm_main() {
         let first = gossamer::rack().places().position(|place| place == gossamer::here()).expect("it is here") as u64;
         let mut thrown = 0;
         for number in (first..THROWS).step_by(places as usize) {
-            // 3. No message to the owner: each place counts for itself, and what it has counted is merged at home when
-            //    somebody wants to read it. That is right for whatever can be done in any order: `Add`, `Min`, `Max`,
-            //    ..
+            // 3. No message to the owner: each place counts for itself, and its counts are merged at home when the
+            //    array is read. That is right for all operations that can be done in any order: `Add`, `Min`, `Max`, ..
             table.apply(throw(number), Add, 1);
             thrown += 1;
         }
         thrown
     });
-    // 4. What the fibers return comes back in the order of the places. All have ended, and whoever reads now sees all
-    //    of it.
+    // 4. The results of the fibers come back in the order of the places. All fibers have ended, and later reads see all
+    //    of their work.
     assert_eq!(thrown.iter().sum::<u64>(), THROWS);
 
     // 5. All elements combined into one, each place its own.

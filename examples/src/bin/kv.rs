@@ -1,5 +1,5 @@
 //! `kv`: a key-value store that speaks memcached's text protocol. See `gossamer_examples::kv` for how it works, and
-//! `kv --help` for what it can do.
+//! `kv --help` for its options.
 //!
 //! ```sh
 //! cargo run --release -p gossamer-examples --bin kv                        # listens at 127.0.0.1:11211 until Ctrl-C

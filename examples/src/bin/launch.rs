@@ -28,7 +28,7 @@ impl Store {
 
 type Cache = HashMap<u64, u64>;
 
-/// The square of a number, from the cache; what is not there is fetched from the store.
+/// The square of a number, from the cache; a missing one is fetched from the store.
 fn square(cache: &Trust<Latch<Cache>>, store: &Trust<Store>, number: u64) -> u64 {
     let store = store.clone(); // a closure may capture a trust
     cache.launch(move |cache| {

@@ -1,4 +1,4 @@
-//! `pagerank`: see `gossamer_examples::vertices` for how it works, and `pagerank --help` for what it can do.
+//! `pagerank`: see `gossamer_examples::vertices` for how it works, and `pagerank --help` for its options.
 
 fn main() -> std::process::ExitCode {
     gossamer_examples::vertices::start::pagerank()

@@ -4,7 +4,7 @@
 //! cargo run -p gossamer-examples --bin pipeline
 //! ```
 //!
-//! This runs it in one process. As three, which exchange what the channels carry:
+//! This runs it in one process. As three, which exchange the items of the channels:
 //!
 //! ```sh
 //! cargo build -p gossamer-daemon -p gossamer-examples
@@ -32,9 +32,9 @@ fn factors(mut number: u64) -> String {
 }
 
 fn gsm_main() {
-    // Numbers go in at one end. Not more than 32 wait at a time: who sends faster than the others receive, waits.
+    // Numbers go in at one end. At most 32 wait at a time: a sender that is faster than the receivers waits.
     let (feed, numbers) = bounded::<u64>(32);
-    // What is found comes out at the other; strings travel serialised, by themselves.
+    // The results come out at the other end; strings travel serialised, by themselves.
     let (tell, found) = channel::<(u64, String)>();
     // Nobody begins before everyone is there: a fiber at each place, and this one.
     let everyone = Barrier::new(gossamer::rack().workers() + 1);

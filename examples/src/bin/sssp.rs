@@ -1,4 +1,4 @@
-//! `sssp`: see `gossamer_examples::sssp` for how it works, and `sssp --help` for what it can do.
+//! `sssp`: see `gossamer_examples::sssp` for how it works, and `sssp --help` for its options.
 
 fn main() -> std::process::ExitCode {
     gossamer_examples::sssp::start::main()

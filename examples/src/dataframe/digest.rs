@@ -1,4 +1,4 @@
-//! [`digest`]: a number for what was found about groups, for programs that find them in another order and add their values up in another one. Nothing of the heap
+//! [`digest`]: a number for the groups found, for programs that find them in another order and add their values up in another one. Nothing of the heap
 //! is needed, so that other programs can have the same number with this file.
 
 use graph::random::mix;

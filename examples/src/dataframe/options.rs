@@ -8,8 +8,7 @@ use super::generated::Generated;
 use super::source::Columns;
 use crate::heaps::options::{Common, STATUS_HELP};
 
-/// Filters, groups and joins the rows of a table whose columns are objects of the heap, by all workers of several
-/// processes.
+/// Filters, groups and joins the rows of a table with columns on the heap, by all workers of several processes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "dataframe", version, after_long_help = format!("{HELP}\n\n{STATUS_HELP}"))]
 pub struct Options {
@@ -29,7 +28,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Read the rows from a CSV file, whose first line names its columns; all of it passes through the heap of the
+    /// Read the rows from a CSV file with names of columns in its first line; all of it passes through the heap of the
     /// first process
     #[arg(long, value_name = "FILE", requires = "with", conflicts_with_all = ["rows", "keys", "labels"])]
     pub csv: Option<PathBuf>,
@@ -50,7 +49,7 @@ pub struct Options {
     #[arg(long, value_name = "COLUMN", default_value = "label")]
     pub label: String,
 
-    /// Take only rows whose value is at least so much
+    /// Take only rows with a value of at least so much
     #[arg(long, value_name = "X", default_value_t = 250.0, allow_negative_numbers = true)]
     pub at_least: f64,
 
@@ -58,7 +57,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1 << 16, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     pub chunk: u64,
 
-    /// What all have.
+    /// Options of all programs on the heap.
     #[command(flatten)]
     pub common: Common,
 }

@@ -1,4 +1,4 @@
-//! What is done with a chunk of rows, and with groups. Columns are of whatever [`Memory`] has them.
+//! The work on a chunk of rows, and on groups. Columns are in any [`Memory`].
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::heaps::own::{Own, Slice};
 /// By key: groups of a chunk are dealt to so many parts.
 pub const PARTS: usize = 32;
 
-/// Who owns columns and groups: `Global` or `Box`.
+/// The owner of columns and groups: `Global` or `Box`.
 pub trait Memory: Sized + 'static {
     /// A column of codes.
     type Codes: Slice<u32>;
@@ -45,11 +45,11 @@ pub struct Group {
     pub greatest: f64,
 }
 
-/// What a query makes of a chunk.
+/// Result of a query on a chunk.
 pub struct Partial<M: Memory> {
     /// Rows that passed the filter.
     pub kept: u64,
-    /// Rows of those whose key has a label.
+    /// Rows of those with a label for their key.
     pub joined: u64,
     /// Groups by key.
     pub by_key: M::Parts,
@@ -70,7 +70,7 @@ impl Group {
     }
 }
 
-/// The whole query on one chunk: rows whose value is at least so much, by key; and joined with `labels`, which has one
+/// The whole query on one chunk: rows with a value of at least so much, by key; and joined with `labels`, which has one
 /// for each key, by label.
 pub fn query<M: Memory>(chunk: &Chunk<M>, at_least: f64, labels: &[u32]) -> Partial<M> {
     let kept = filter(chunk, at_least);
@@ -87,7 +87,7 @@ fn list<M: Memory>(groups: &[Group]) -> M::Groups {
     M::Groups::make(groups.len(), |i| groups[i])
 }
 
-/// The rows whose value is at least so much.
+/// The rows with a value of at least so much.
 fn filter<M: Memory>(chunk: &Chunk<M>, at_least: f64) -> Chunk<M> {
     let (keys, values) = (chunk.keys.read(), chunk.values.read());
     let kept: Vec<u32> =
@@ -98,7 +98,7 @@ fn filter<M: Memory>(chunk: &Chunk<M>, at_least: f64) -> Chunk<M> {
     }
 }
 
-/// The rows whose key has a label, with that in the key's place.
+/// The rows with a label for their key, with the label in the key's place.
 fn join<M: Memory>(chunk: &Chunk<M>, labels: &[u32]) -> Chunk<M> {
     let (keys, values) = (chunk.keys.read(), chunk.values.read());
     let label = |key: u32| labels.get(key as usize).copied().unwrap_or(NO_LABEL);
@@ -132,12 +132,12 @@ fn collect(groups: impl Iterator<Item = Group>) -> Vec<Group> {
     groups
 }
 
-/// What a query has found.
+/// Result of a query.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// Rows that passed the filter.
     pub kept: u64,
-    /// Rows of those whose key has a label.
+    /// Rows of those with a label for their key.
     pub joined: u64,
     /// Part by part, each in the order of its keys.
     pub by_key: Vec<Group>,

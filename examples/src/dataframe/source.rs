@@ -46,7 +46,7 @@ impl Codes {
 /// Reads all rows of a file, and hands on so many at a time. Returns the keys.
 ///
 /// # Errors
-/// It cannot be read, is no CSV with a line of headers, or has not what is wanted in a column.
+/// It cannot be read, is no CSV with a line of headers, or has a wrong value in a column.
 pub fn read_rows(
     path: &Path,
     columns: Columns<'_>,

@@ -10,8 +10,7 @@ use anyhow::Context;
 const ROW_MAJOR: c_int = 101;
 const AS_THEY_ARE: c_int = 111;
 
-/// `cblas_dgemm`, with numbers of 32 bits: order, whether either is transposed, rows, columns, terms, and what the
-/// matrices are.
+/// `cblas_dgemm`, with numbers of 32 bits: order, whether either is transposed, rows, columns, terms, and the matrices.
 type Dgemm = unsafe extern "C" fn(
     c_int,
     c_int,
@@ -40,7 +39,7 @@ static DGEMM: OnceLock<Dgemm> = OnceLock::new();
 /// There is no such library, or it has no `cblas_dgemm`.
 pub fn load(library: &OsStr) -> anyhow::Result<()> {
     let name = library.display();
-    // SAFETY: BLAS1: the user says that it is a BLAS, whose constructors may run at any time.
+    // SAFETY: BLAS1: the user says that it is a BLAS; its constructors may run at any time.
     let loaded = unsafe { libloading::Library::new(library) };
     let loaded = Box::leak(Box::new(loaded.with_context(|| format!("--blas {name}: give a BLAS that is installed"))?));
     // SAFETY: BLAS1: the types are those of cblas.h; the library is leaked, so no function outlives it.

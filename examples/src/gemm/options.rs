@@ -7,8 +7,7 @@ use clap::Parser;
 use super::tile::Shape;
 use crate::heaps::options::{Common, STATUS_HELP};
 
-/// Multiplies two square matrices of double precision whose tiles are objects of the heap, by all workers of several
-/// processes.
+/// Multiplies two square matrices of double precision, with tiles on the heap, by all workers of several processes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "gemm", version, after_long_help = format!("{HELP}\n\n{STATUS_HELP}"))]
 pub struct Options {
@@ -28,7 +27,7 @@ pub struct Options {
     #[arg(long, value_name = "LIBRARY")]
     pub blas: Option<OsString>,
 
-    /// What all have.
+    /// Options of all programs on the heap.
     #[command(flatten)]
     pub common: Common,
 }
@@ -50,7 +49,7 @@ What --verify checks:
   The twin multiplies without a library, also where --blas names one.";
 
 impl Options {
-    /// What the matrices are like.
+    /// Shape of the matrices.
     pub fn shape(&self) -> Shape {
         Shape { size: self.size as usize, tile: self.tile as usize, seed: self.seed }
     }

@@ -1,4 +1,4 @@
-//! [`Shape`]: a square matrix in square tiles; what is in them, and how two are multiplied.
+//! [`Shape`]: a square matrix in square tiles; their contents, and how two are multiplied.
 //!
 //! Elements are small whole numbers, so that products are exact and can be compared bit by bit.
 
@@ -8,7 +8,7 @@ use graph::random::mix;
 const ROWS: usize = 4;
 const COLUMNS: usize = 8;
 
-/// What the matrices are like.
+/// Shape of the matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Rows, and columns.
@@ -50,7 +50,7 @@ impl Shape {
         (random % 17) as f64 - 8.0
     }
 
-    /// The tiles of both factors whose products make tile `number`.
+    /// The tiles of both factors that multiply to tile `number`.
     pub fn pairs(self, number: usize) -> impl Iterator<Item = (usize, usize)> {
         let (tiles, row, column) = (self.tiles(), number / self.tiles(), number % self.tiles());
         (0..tiles).map(move |k| (row * tiles + k, k * tiles + column))

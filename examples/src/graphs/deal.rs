@@ -12,8 +12,7 @@ use serde::de::DeserializeOwned;
 use super::team::{Member, Team};
 use crate::progress::{self, Meter};
 
-/// Edges that go to a worker at once. What is sent here is a bulk of data, not requests; larger pieces need fewer
-/// copies.
+/// Edges that go to a worker at once. They are a bulk of data, not requests; larger pieces need fewer copies.
 const EDGES_AT_ONCE: usize = 4096;
 
 /// A property that edges are dealt to.
@@ -69,14 +68,15 @@ pub fn read(path: &Path, terminal: Option<&Path>) -> anyhow::Result<Listing> {
     Ok(listing)
 }
 
-/// Deals these edges; `deal` says to whom each goes.
+/// Deals these edges; `deal` names the worker of each.
 pub fn deal<S: Take>(team: &Team<S>, edges: Vec<Edge>, mut deal: impl FnMut(Edge, &mut Dealer<S>)) {
     let mut dealer = Dealer::new(team.shards.clone());
     edges.into_iter().for_each(|edge| deal(edge, &mut dealer));
     dealer.finish();
 }
 
-/// Each worker makes a part of the edges and deals it; `rule` is called there and makes what says to whom each goes.
+/// Each worker makes a part of the edges and deals it; `rule` is called there and makes the function that names the
+/// worker of each edge.
 ///
 /// # Errors
 /// A worker that did not do its part.

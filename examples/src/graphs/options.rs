@@ -17,7 +17,7 @@ pub struct Source {
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub edgefactor: u32,
 
-    /// Seed of the generated graph, and of what is chosen in it
+    /// Seed of the generated graph, and of choices in it
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 

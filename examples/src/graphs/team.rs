@@ -63,7 +63,7 @@ impl<S> Member<S> {
     }
 }
 
-/// What a fiber panicked with.
+/// The panic of a fiber.
 pub(crate) fn panicked(panic: Box<dyn std::any::Any + Send>) -> anyhow::Error {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

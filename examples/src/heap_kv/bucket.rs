@@ -1,4 +1,4 @@
-//! [`Bucket`]: the keys that have one lock, and who owns their values.
+//! [`Bucket`]: the keys under one lock, and the owner of their values.
 
 use crate::heaps::own::{Own, Slice};
 
@@ -36,7 +36,7 @@ impl<K: Kind> Default for Bucket<K> {
 }
 
 impl<K: Kind> Bucket<K> {
-    /// What `f` says of a key's version and value.
+    /// The result of `f` on a key's version and value.
     pub fn get<R>(&self, key: u64, f: impl FnOnce(u64, &[u64]) -> R) -> Option<R> {
         match self.entries.iter().flatten().find(|entry| entry.key == key) {
             Some(entry) => Some(f(entry.version, &entry.value.read())),

@@ -1,8 +1,8 @@
-//! Gets and puts of keys by many fibers at all places, as YCSB has them, and whether what the gets find is right.
+//! Gets and puts of keys by many fibers at all places, as YCSB has them, with a check of the values found.
 //!
-//! A value follows from its key and its version, which each put raises by one. So it can be told whether a value found
-//! is whole, and none older than one found before; and what is in the store at the end follows from the puts, in
-//! whatever order they were done.
+//! A value follows from its key and its version, which each put raises by one. So a check can tell whether a value
+//! found is whole, and none older than one found before; and the final contents of the store follow from the puts, in
+//! any order.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -22,7 +22,7 @@ use crate::progress::Count;
 /// Operations between two that are told to the progress bar; others of the worker get their turn.
 const TOLD_AT_ONCE: usize = 4096;
 
-/// What is to be done.
+/// The load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
     /// How many keys there are.
@@ -39,13 +39,13 @@ pub struct Load {
     pub fibers: usize,
     /// Of the choice of keys.
     pub seed: u64,
-    /// Check what is found.
+    /// Check the values found.
     pub verify: bool,
 }
 
 /// A store, as the load sees it.
 pub trait Table {
-    /// What `f` says of a key's version and value.
+    /// The result of `f` on a key's version and value.
     fn get<R>(&self, key: u64, f: impl FnOnce(u64, &[u64]) -> R) -> Option<R>;
 
     /// Sets the value of a key to so many words. Word `i` of a version is `word(version, i)`.
@@ -57,7 +57,7 @@ pub fn bucket_of(key: u64, buckets: usize) -> usize {
     ((u128::from(mix(key)) * buckets as u128) >> 64) as usize
 }
 
-/// What is in a store.
+/// Contents of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// How many keys.
@@ -79,8 +79,8 @@ impl Answer {
 }
 
 impl Load {
-    /// Fills the store and does all of it. How many gets found what they should not, and how long it took, filling left
-    /// out.
+    /// Fills the store and does all of it. Returns the number of gets with a wrong result, and the time without the
+    /// filling.
     ///
     /// # Errors
     /// If a fiber panics, as where there is no memory.
@@ -130,14 +130,14 @@ impl Load {
     }
 }
 
-/// What one fiber does, or a thread of the twin in its place.
+/// Work of one fiber, or of a thread of the twin.
 pub struct Stream {
     load: Load,
     /// Keys, and whether they are got.
     picks: Vec<(u64, bool)>,
     /// By key, the last version found.
     last: HashMap<u64, u64>,
-    /// Gets that found nothing, or what they should not.
+    /// Gets that found nothing, or a wrong value.
     pub wrong: u64,
 }
 

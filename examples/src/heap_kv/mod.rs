@@ -1,14 +1,14 @@
 //! A key-value store on the heap: a [`Mutex`](gossamer_heap::Mutex) for each bucket, spread over all places, values as
 //! objects of their own (DRust 7.1).
 //!
-//! Who locks a bucket has it: in place where it is mapped, else it moves there, some hundred bytes. Values do not: a
-//! get reads the value where it lies or, elsewhere, in a copy that its machine keeps until somebody puts another one,
-//! so what is wanted most often is fetched once.
+//! The holder of a bucket's lock has the bucket: in place where it is mapped, else it moves there, some hundred bytes.
+//! Values do not move: a get reads the value in place or, elsewhere, in a copy that its machine keeps until another
+//! value is put, so frequent values are fetched once.
 //!
 //! 1. [`bucket`]: keys and values of a bucket, on the heap or not
 //! 2. [`store`]: the buckets over the places; [`twin`]: the same with `Mutex`, `Box` and `Vec`
 //! 3. [`load`]: gets and puts of keys, checked as they come
-//! 4. [`options`]: what the user asked for; [`start`]: how it runs
+//! 4. [`options`]: the command line; [`start`]: how it runs
 
 pub mod bucket;
 pub mod load;

@@ -43,7 +43,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// What all have.
+    /// Options of all programs on the heap.
     #[command(flatten)]
     pub common: Common,
 }
@@ -63,7 +63,7 @@ What --verify checks:
   checks take time in both, so take no figures of the program alone with it.";
 
 impl Options {
-    /// What the fibers of so many workers are to do.
+    /// The load of the fibers of so many workers.
     pub fn load(&self, workers: usize) -> Load {
         let fibers = usize::from(self.fibers);
         Load {

@@ -56,7 +56,7 @@ impl Client<'_> {
         self.0.get(bucket).lock().unwrap_or_else(|poisoned| panic!("bucket {bucket}: {poisoned}"))
     }
 
-    /// What is in the store.
+    /// Contents of the store.
     pub fn answer(&self) -> Answer {
         let mut answer = Answer::default();
         for bucket in 0..self.0.len() {

@@ -26,7 +26,7 @@ struct Store {
 
 impl Store {
     fn lock(&self, key: u64) -> MutexGuard<'_, Bucket<Boxed>> {
-        // Who panics with a lock ends the twin.
+        // A panic under a lock ends the twin.
         self.buckets[bucket_of(key, self.buckets.len())].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -41,7 +41,7 @@ impl Table for &Store {
     }
 }
 
-/// The whole load on so many threads: what is in the store then, and how long it took.
+/// Runs the whole load on so many threads; returns the contents of the store and the time.
 pub fn run(load: Load, buckets: usize, threads: usize) -> (Answer, Duration) {
     let store = Store { buckets: (0..buckets).map(|_| Mutex::default()).collect() };
     // Each thread has the streams that the fibers of a worker have.

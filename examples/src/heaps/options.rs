@@ -22,7 +22,7 @@ pub struct Common {
     pub rack: RackOptions,
 }
 
-/// What is said at the end of each help.
+/// The end of each help text.
 pub const STATUS_HELP: &str = "\
 Memory:
   The heap of each process may take half of the host's memory divided by the processes there, or what GOSSAMER_HEAP \
@@ -34,10 +34,10 @@ Exit status:
   2  the command line is wrong
   with several processes also those of gossamer-launch, when one of them dies";
 
-/// What only who starts the machines has to know. Each has a value.
+/// Options for the starter of the machines alone. Each has a value.
 const OF_THE_START: [&str; 3] = ["--local", "--threads", "--fabric"];
 
-/// The arguments for a machine: those of this process, without what concerns the start.
+/// The arguments for a machine: those of this process, without the ones for the start.
 pub fn machine_args() -> Vec<OsString> {
     for_machines(std::env::args_os().skip(1))
 }

@@ -1,4 +1,4 @@
-//! [`Own`]: what is the same of a `Global` and a `Box`, for structures that can be made of either.
+//! [`Own`]: the common part of a `Global` and a `Box`, for structures that can be made of either.
 
 use std::ops::{Deref, DerefMut};
 

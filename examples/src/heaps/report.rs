@@ -1,4 +1,4 @@
-//! [`Report`]: what was done and found, as text and as JSON, beside what the twin did. No work here.
+//! [`Report`]: work and result, as text and as JSON, beside those of the twin. No work here.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::program::print;
 /// The result of a run.
 #[derive(Debug)]
 pub struct Report {
-    /// What was done, in lines.
+    /// The work, in lines.
     pub text: String,
-    /// For programs: what was found.
+    /// The result, for programs.
     pub found: Map<String, Value>,
-    /// What is counted, in the plural.
+    /// The unit that is counted, in the plural.
     pub unit: &'static str,
     /// How many.
     pub count: u64,
@@ -22,21 +22,21 @@ pub struct Report {
     pub time: Duration,
     /// Wrong things that the program found by itself.
     pub wrong: Option<String>,
-    /// What the twin did, if that was asked.
+    /// The twin's result, if the twin was asked for.
     pub twin: Option<Twin>,
 }
 
-/// What the twin did.
+/// Result of the twin.
 #[derive(Debug)]
 pub struct Twin {
     /// So long it took.
     pub time: Duration,
-    /// In what its answer differs.
+    /// The difference of its answer.
     pub difference: Option<String>,
 }
 
 impl Twin {
-    /// Compares both answers; `describe` says in what they differ.
+    /// Compares both answers; `describe` names the difference.
     pub fn compared<A: PartialEq>(own: &A, twins: &A, time: Duration, describe: impl FnOnce(&A, &A) -> String) -> Twin {
         Twin { time, difference: (own != twins).then(|| describe(own, twins)) }
     }

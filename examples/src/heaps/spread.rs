@@ -1,4 +1,4 @@
-//! [`Spread`]: a list whose parts lie at the places of the rack, and work on each part where it is.
+//! [`Spread`]: a list with parts at the places of the rack, and work on each part in place.
 
 use std::ops::{Deref, Range};
 

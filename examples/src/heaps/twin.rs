@@ -10,12 +10,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// The cores of this process, before its workers chose theirs.
 static CORES: OnceLock<Option<CpuSet>> = OnceLock::new();
 
-/// To be called before there are workers, whose threads keep to a core each, as all do that they start.
+/// To be called before there are workers: their threads keep to a core each, and so do all threads that they start.
 pub fn note_cores() {
     CORES.get_or_init(|| sched_getaffinity(None).ok());
 }
 
-/// Runs `work` on so many threads, each on what `prepare` has made there for its number. The time is that from the
+/// Runs `work` on so many threads, each on the result of `prepare` there for its number. The time is that from the
 /// first thread that worked to the last.
 ///
 /// # Panics
@@ -59,7 +59,7 @@ pub fn each<R: Send>(threads: usize, count: usize, work: impl Fn(usize) -> R + S
     let next = AtomicUsize::new(0);
     let take = |()| {
         let numbers = std::iter::from_fn(|| {
-            let number = next.fetch_add(1, Ordering::Relaxed); // what is worked on does not depend on it
+            let number = next.fetch_add(1, Ordering::Relaxed); // no work depends on the order
             (number < count).then_some(number)
         });
         numbers.map(|number| (number, work(number))).collect::<Vec<_>>()

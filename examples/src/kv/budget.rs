@@ -1,6 +1,6 @@
-//! Memory of a server's connections beyond what each has for itself: for large values that come, and for replies until
-//! clients read them. It is a part of what the items may have, so that no number of slow clients takes much more than
-//! `--memory` says.
+//! Memory of a server's connections beyond the buffers of each: for large values that arrive, and for replies until
+//! clients read them. It is a part of the items' memory, so that no number of slow clients takes much more than
+//! `--memory`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +21,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// For a server whose items may take so much memory.
+    /// For a server with so much memory for its items.
     pub fn of(memory_bytes: usize) -> Arc<Budget> {
         Arc::new(Budget { bytes: (memory_bytes / PART).max(BYTES_MIN), taken: AtomicUsize::new(0) })
     }
@@ -48,7 +48,7 @@ impl Part {
         Part { budget: Arc::clone(budget), bytes: 0 }
     }
 
-    /// Has it so many bytes now? Gives back what it has beyond.
+    /// Whether it has so many bytes now. Gives back the rest.
     pub fn try_have(&mut self, bytes: usize) -> bool {
         if bytes > self.bytes && !self.budget.try_take(bytes - self.bytes) {
             return false;

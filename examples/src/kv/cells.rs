@@ -85,7 +85,7 @@ pub enum Body {
         /// Those beyond `len` mean nothing.
         bytes: [u8; INLINE_BYTES],
     },
-    /// Longer ones; shared with those who fetch the value.
+    /// Longer ones; shared with the readers of the value.
     Heap {
         /// Bytes of the key.
         key: u8,
@@ -151,7 +151,7 @@ impl Body {
         }
     }
 
-    /// The value as it is, whatever becomes of the item: bytes, and where the value begins in them.
+    /// The value as it is, independent of the item's later fate: bytes, and the start of the value in them.
     pub fn share(&self) -> (Rc<[u8]>, usize) {
         match self {
             Body::Inline { .. } => (Rc::from(self.value()), 0),
@@ -176,7 +176,7 @@ impl Body {
     }
 }
 
-/// Memory for a body: the bytes, two counts before them, and what the allocator needs.
+/// Memory for a body: the bytes, two counts before them, and the allocator's overhead.
 pub fn allocated_bytes(body: &Rc<[u8]>) -> usize {
     (body.len() + 16 + 8).next_multiple_of(16)
 }
@@ -272,8 +272,8 @@ impl Cells {
         (first..first + CHUNK_CELLS as u32).rev().for_each(|cell| self.link_free(cell));
     }
 
-    /// Gives the last chunk back if enough cells are free elsewhere. Calls `moved` with the hash of each item whose
-    /// cell is another one from now on, with the old cell, and with the new one.
+    /// Gives the last chunk back if enough cells are free elsewhere. Calls `moved` for each item that gets another
+    /// cell, with its hash, the old cell, and the new one.
     pub fn shrink(&mut self, mut moved: impl FnMut(u32, u32, u32)) -> bool {
         if self.free_count < SPARE_CELLS {
             return false;

@@ -1,13 +1,13 @@
 //! Time, in whole seconds since 1970, as items have it. 0 stands for never.
 //!
-//! It goes on from what the wall clock said at the start, as memcached's does: a wall clock that is set later lets no
-//! item expire, and keeps none. The same on all machines as far as their clocks agree when they start.
+//! It starts at the wall clock's time, as memcached's does: a wall clock that is set later lets no item expire, and
+//! keeps none. The same on all machines as far as their clocks agree when they start.
 
 use std::sync::OnceLock;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The longest time that counts as from now on, in seconds: 30 days. What is longer is a point in time.
+/// The longest time that counts as from now on, in seconds: 30 days. A longer one is a point in time.
 const RELATIVE_MAX: i32 = 60 * 60 * 24 * 30;
 /// A time that has passed long ago.
 const PAST: u32 = 1;
@@ -45,8 +45,8 @@ fn nanoseconds(clock: ClockId) -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
-/// When an item expires, from what the client says: 0 for never, below 0 for at once, up to 30 days from now on in
-/// seconds, beyond that seconds since 1970.
+/// Expiry of an item, from the client's number: 0 for never, below 0 for at once, up to 30 days from now on in seconds,
+/// beyond that seconds since 1970.
 pub fn expiry(said: i32) -> u32 {
     match said {
         0 => 0,

@@ -1,10 +1,10 @@
-//! One connection, as one fiber sees it: read, run what was read, wait for the answers, send them, and again.
+//! One connection, as one fiber sees it: read, run the commands read, wait for the answers, send them, and again.
 //!
-//! A client may send any number of requests before it reads a reply (pipelining). As many as have come are run one
+//! A client may send any number of requests before it reads a reply (pipelining). All that have arrived are run one
 //! after the other without waiting, and their replies leave in one write. While a client does not read its replies
-//! nothing more is read from it, so what a connection has in memory is bounded: what it has read, a burst of replies,
-//! and one large value. The server's budget has all of that but some KiB: where it is used up bursts are small, and
-//! large values are refused. A client that says nothing for a while has no memory at all.
+//! nothing more is read from it, so the memory of a connection is bounded: its input, a burst of replies, and one large
+//! value. The server's budget has all of that but some KiB: where it is used up bursts are small, and large values are
+//! refused. A client that is silent for a while has no memory at all.
 
 use std::cell::RefCell;
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ use super::request::{self, Line, Request, Words};
 use super::server::{Client, Server, VERSION};
 use super::table::{Command, Large, Op, Table, fits};
 
-/// Memory for what is read from a client that sends no large values.
+/// Read buffer of a client that sends no large values.
 const INPUT_BYTES: usize = 16 << 10;
 /// Requests that are run before their answers are waited for.
 const BURST_REQUESTS: usize = 512;
@@ -39,12 +39,12 @@ const IDLE: Duration = Duration::from_secs(1);
 const STALLED: Duration = Duration::from_secs(30);
 
 /// Bytes of input that a connection has room for. A client that announces much and sends little gets room for twice
-/// what it has sent.
+/// its commands.
 fn room_for(unread: usize, missing: usize) -> usize {
     (unread + missing).min(2 * unread).max(unread + 1).max(INPUT_BYTES)
 }
 
-/// What a connection does next.
+/// The next step of a connection.
 #[derive(PartialEq, Eq)]
 enum Next {
     /// It has to read: so many bytes are known to be missing.
@@ -101,7 +101,7 @@ impl<T: Table> Connection<T> {
         }
     }
 
-    /// Reads what there is, with room for what is known to be missing. False at the end.
+    /// Reads as much as there is, with room for the missing rest of a command. False at the end.
     fn read(&mut self, missing: usize) -> io::Result<bool> {
         let unread = self.end - self.start;
         if self.start > 0 {
@@ -145,8 +145,8 @@ impl<T: Table> Connection<T> {
         }
     }
 
-    /// Is there memory to read what is missing, as far as the client may have room for it now? Waits for others for a
-    /// while.
+    /// Whether there is memory to read the missing bytes, as far as the client may have room for them now. Waits for
+    /// others for a while.
     fn has_room(&mut self, missing: usize) -> bool {
         let room = room_for(self.end - self.start, missing);
         let more = room.max(self.input.len()) - INPUT_BYTES.min(room);
@@ -281,7 +281,7 @@ impl<T: Table> Connection<T> {
         self.table.meta(command, move |answered| awaited.answer_meta(&echo, answered));
     }
 
-    /// A line that is wrong, or whose value is too large.
+    /// A line that is wrong, or with a value that is too large.
     fn refuse_meta(&self, meta: &Meta<'_>) {
         match meta.error {
             Some(error) => self.say(error, false),

@@ -123,8 +123,8 @@ struct Head {
 
 const _: () = assert!(size_of::<Head>() == 16);
 
-/// A closure whose captures have so many bytes together, and so no padding: what lies in padding is anything, and a
-/// closure that holds what looks like the address of a function may not go to another machine.
+/// A closure with captures of so many bytes together, and so no padding: padding may hold any bytes, and a closure with
+/// bytes like the address of a function may not go to another machine.
 #[inline]
 fn dense<F>(bytes: usize, f: F) -> F {
     assert_eq!(size_of::<F>(), bytes, "captures with padding");
@@ -145,7 +145,7 @@ impl Head {
     }
 }
 
-/// What a shard has found.
+/// Result of a shard.
 enum Seen<const R: usize> {
     Nothing,
     Value { flags: u32, unique: u64, value: Small<R> },
@@ -327,7 +327,7 @@ impl Delegated {
         }
     }
 
-    /// Looks for a key of up to `N` bytes, whose value comes back in place if it has up to `R`.
+    /// Looks for a key of up to `N` bytes; its value comes back in place if it has up to `R`.
     fn get_into<const N: usize, const R: usize, H: FnOnce(Given<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
         let (place, hash) = self.parts.place(command.key);
         let key = Small::<N>::new(command.key);

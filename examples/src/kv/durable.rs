@@ -1,5 +1,5 @@
-//! The table that survives (`--durable`): all items in one durable trust, whose closures are transactions on disk. A
-//! change is answered when it is on disk, and so is a `get` of what it has seen; as many commands as come while the
+//! The table that survives (`--durable`): all items in one durable trust with closures that are transactions on disk. A
+//! change is answered when it is on disk, and so is a `get` of values it has seen; the commands that arrive while the
 //! disk is busy share its next write.
 //!
 //! Nothing is evicted: where the memory is full, items are not stored. The pool is at machine 0 of a rack, and all
@@ -43,8 +43,8 @@ struct Item<'p> {
 /// A handle to the items.
 pub type Handle = Durable<Items<'static>>;
 
-/// Opens the items of a folder, or makes them, at a trustee of this machine. `within`: answers come before what they
-/// tell is on disk, as long as that is younger.
+/// Opens the items of a folder, or makes them, at a trustee of this machine. `within`: answers come before their
+/// changes are on disk, as long as these are younger.
 ///
 /// # Errors
 /// Those of [`Durable::open`].
@@ -109,7 +109,7 @@ impl<'p> Items<'p> {
             self.unique = unique;
             return answer;
         }
-        // As memcached has it: what is there is not what the client has now.
+        // As memcached does: the item differs from the one that the client has.
         self.items.remove(command.key);
         Answer::NoMemory
     }
@@ -153,7 +153,7 @@ struct Sent {
     number: u64,
 }
 
-/// What comes back.
+/// The answer.
 #[derive(Serialize, Deserialize)]
 enum Reply {
     Item { flags: u32, unique: u64, value: ByteBuf },

@@ -1,4 +1,4 @@
-//! What a command does to an item, whatever table the item lies in.
+//! The effect of a command on an item, the same for every table.
 
 use super::table::{Answer, Command, Op, fits};
 
@@ -21,7 +21,7 @@ pub struct Found<'a> {
     pub value: &'a [u8],
 }
 
-/// What becomes of an item.
+/// The change of an item.
 #[derive(Debug)]
 pub enum Change<'a> {
     /// It stays as it is, or absent.
@@ -66,8 +66,8 @@ impl Digits {
     }
 }
 
-/// What the command does to the item on its key, and what the client is told. Not for commands that only look
-/// ([`Op::Get`]): these change nothing and are answered with the item.
+/// The command's effect on the item of its key, and the answer. Not for commands that only look ([`Op::Get`]): these
+/// change nothing and are answered with the item.
 pub fn decide<'a>(command: &Command<'a>, found: Option<Found<'a>>) -> (Change<'a>, Answer<'static>) {
     let store = Change::Store { flags: command.flags, expires: command.expires, value: [command.value, &[]] };
     let Some(found) = found else {

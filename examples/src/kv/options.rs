@@ -43,12 +43,13 @@ pub struct Options {
     #[arg(short, long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..))]
     pub connections: u32,
 
-    /// Keep the items in this folder of machine 0: what was answered is on disk, and is there when kv is started again.
-    /// Nothing is evicted: when --memory is full, items are not stored
+    /// Keep the items in this folder of machine 0: answered changes are on disk, and are there when kv is started
+    /// again. Nothing is evicted: when --memory is full, items are not stored
     #[arg(long, value_name = "FOLDER")]
     pub durable: Option<PathBuf>,
 
-    /// With --durable: answer at once what is on disk so many milliseconds later; a crash loses no more than that
+    /// With --durable: answer at once, so many milliseconds before the change is on disk; a crash loses no more than
+    /// that
     #[arg(long, value_name = "MS", requires = "durable", value_parser = clap::value_parser!(u64).range(1..))]
     pub within: Option<u64>,
 }
@@ -83,7 +84,7 @@ Exit status:
   on several machines also those of gossamer-launch, when one of them dies";
 
 impl Options {
-    /// The arguments for a machine: what was asked for, without what concerns the start.
+    /// The arguments for a machine: those of this process, without the ones for the start.
     pub fn machine_args(&self) -> Vec<OsString> {
         let Options { port, listen, memory, threads, dedicated, connections, durable, within, local: _ } = self;
         let values = [

@@ -1,4 +1,4 @@
-//! The replies of one connection, in the order of its requests, whatever the order in which the answers come.
+//! The replies of one connection, in the order of its requests, for answers that come in any order.
 //!
 //! Each answer that is awaited has a place. The answer at the head of the line is written to the output at once; one
 //! that comes earlier is written to the side, and moved over when its turn comes. A value that is too large to come
@@ -16,7 +16,7 @@ use trust::{Promise, promise};
 use super::meta::Echo;
 use super::table::{Answer, Answered, Carried, Large};
 
-/// What a request wants to be told, beside the answer itself.
+/// Form of the reply that a request wants, beside the answer itself.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
     /// A line.
@@ -35,13 +35,13 @@ enum Place<L> {
     Written(Range<usize>),
     /// The reply up to the value lies to the side; the value is to be fetched.
     ToFetch(Range<usize>, L),
-    /// The value is on its way: what comes later stays behind it.
+    /// The value is on its way: later replies stay behind it.
     Fetching,
 }
 
 struct Line<L> {
     output: Vec<u8>,
-    /// Replies whose turn has not come.
+    /// Replies that wait for earlier ones.
     side: Vec<u8>,
     /// The keys of items that are awaited.
     keys: Vec<u8>,
@@ -149,7 +149,7 @@ impl<L: Large> Replies<L> {
         }
     }
 
-    /// The answer in this place has come: what is written, and then a value that is to be fetched.
+    /// The answer in this place has come: the text, and then a value that is to be fetched.
     #[inline]
     fn settle(&self, place: u32, large: Option<L>, write: impl FnOnce(&mut Vec<u8>, Form, &[u8])) {
         let line = &mut *self.0.borrow_mut();
@@ -191,7 +191,7 @@ impl<L: Large> Replies<L> {
         let _ = pending.wait(); // the answer that brings the line to rest keeps it, and each is answered
     }
 
-    /// The value at the head of the line, if there is one to be fetched. What comes before it is in the output.
+    /// The value at the head of the line, if there is one to be fetched. Earlier replies are in the output.
     pub fn to_fetch(&self) -> Option<L> {
         let line = &mut *self.0.borrow_mut();
         let first = line.places.front_mut().filter(|place| matches!(place, Place::ToFetch(..)))?;
@@ -209,12 +209,12 @@ impl<L: Large> Replies<L> {
         line.advance();
     }
 
-    /// Takes what is to be sent. To be given back with [`sent`](Self::sent).
+    /// Takes the output to send. To be given back with [`sent`](Self::sent).
     pub fn output(&self) -> Vec<u8> {
         mem::take(&mut self.0.borrow_mut().output)
     }
 
-    /// Gives the memory of what was sent back.
+    /// Gives back the memory of the sent output.
     pub fn sent(&self, mut output: Vec<u8>) {
         output.clear();
         output.shrink_to(KEPT_BYTES);
@@ -240,7 +240,7 @@ impl<L> Line<L> {
         self.places.pop_front()
     }
 
-    /// Moves what is written to the output, up to the next answer that is awaited.
+    /// Moves finished replies to the output, up to the next answer that is awaited.
     fn advance(&mut self) {
         while let Some(Place::Written(written)) = self.places.front() {
             self.output.extend_from_slice(&self.side[written.clone()]);
@@ -260,7 +260,7 @@ impl<L> Line<L> {
     }
 }
 
-/// Writes a reply; of a value that is to be fetched, what comes before it.
+/// Writes a reply; of a value that is to be fetched, its head.
 fn write<L>(to: &mut Vec<u8>, form: Form, key: &[u8], answer: Option<&Answer<'_, L>>)
 where
     L: Large,

@@ -1,8 +1,8 @@
 //! From bytes to requests: memcached's text protocol, as memcached 1.6 reads it (its `protocol.txt`). Pure: nothing is
 //! done here, and nothing of a request is kept.
 //!
-//! A request is a line; those that store something are followed by a block of data, whose length the line tells. What
-//! is wrong is a request too, with the reply that memcached gives.
+//! A request is a line; those that store something are followed by a block of data of a length that the line gives. A
+//! malformed one is a request too, with the reply that memcached gives.
 
 use memchr::memchr;
 
@@ -18,7 +18,7 @@ const GET_LINE_BYTES_MAX: usize = 1 << 20;
 /// Words that are told apart: more than any command but `get` has.
 const WORDS_MAX: usize = 8;
 
-/// The start of what a client has sent.
+/// The start of a client's input.
 #[derive(Debug)]
 pub enum Line<'a> {
     /// Its first line, without the line's end, and how many bytes that is with it.
@@ -52,7 +52,7 @@ pub fn first_line(bytes: &[u8]) -> Line<'_> {
     }
 }
 
-/// What a client wants.
+/// A client's request.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Request<'a> {
     /// The items on these keys.
@@ -143,7 +143,7 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
-/// What a line asks for.
+/// The request of a line.
 pub fn parse(line: &[u8]) -> Request<'_> {
     let mut rest = Words(line);
     let Some(name) = rest.next().filter(|name| name.len() >= 2) else { return ERROR };
@@ -314,7 +314,7 @@ fn meta(verb: Verb, rest: Words<'_>) -> Request<'_> {
     meta::parse(verb, rest).map_or_else(|reply| Said { reply, quiet: false }, |meta| Request::Meta(Box::new(meta)))
 }
 
-/// A number of 32 bits with a sign. What does not fit loses its upper bits, as with memcached 1.6.18.
+/// A number of 32 bits with a sign. A longer one loses its upper bits, as with memcached 1.6.18.
 pub(super) fn signed(word: &[u8]) -> Option<i32> {
     let number = match word.strip_prefix(b"-") {
         Some(digits) if digits.first().is_some_and(u8::is_ascii_digit) => -i64::try_from(number(digits)?).ok()?,

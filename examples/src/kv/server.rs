@@ -1,5 +1,5 @@
-//! The server on one machine: accepts connections, gives each a fiber, and comes to an end in order. Not here: what is
-//! said on a connection, and which table it is.
+//! The server on one machine: accepts connections, gives each a fiber, and comes to an end in order. Not here: the talk
+//! on a connection, and the table.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -23,8 +23,7 @@ use super::table::{Counts, Table};
 use crate::program::Program;
 
 pub(super) const PROGRAM: Program = Program("kv");
-/// The memcached whose protocol this is: clients look at it to know what they may send, and libmemcached takes no
-/// version 0.
+/// The memcached with this protocol: clients choose their commands by it, and libmemcached takes no version 0.
 pub(super) const VERSION: &str = "1.6.18";
 
 /// How long clients may take to read the last replies when the server stops.
@@ -103,8 +102,7 @@ thread_local! {
 }
 
 impl Server {
-    /// Listens at this address. `threads`: how many workers there are, for `stats`; `memory_bytes`: what items may
-    /// have.
+    /// Listens at this address. `threads`: the number of workers, for `stats`; `memory_bytes`: memory for items.
     ///
     /// # Errors
     /// The system's.
@@ -203,10 +201,10 @@ impl Server {
         }
     }
 
-    /// Accepts no more connections and ends those that there are once they have answered what they have read. Callable
-    /// from any thread.
+    /// Accepts no more connections and ends the existing ones once they have answered the requests they have read.
+    /// Callable from any thread.
     pub fn stop(&self) {
-        // Relaxed: what follows orders more.
+        // Relaxed: the calls that follow order more.
         if self.stopping.swap(true, Ordering::Relaxed) {
             return;
         }
@@ -238,7 +236,7 @@ impl Server {
             pending
         };
         if pending.wait_timeout(END_WAIT).is_none() {
-            self.shutdown_all(Shutdown::Both); // who has not read the last reply by now does without it
+            self.shutdown_all(Shutdown::Both); // a client that has not read the last reply by now does without it
             let _ = pending.wait(); // each connection that ends is taken from the list, and the last one keeps this
         }
     }
@@ -247,7 +245,7 @@ impl Server {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What `stats` prints, with what the table has counted.
+    /// The output of `stats`, with the table's counters.
     pub fn stats(&self, counts: Counts) -> String {
         let own = [
             ("pid", u64::from(std::process::id())),
@@ -282,13 +280,13 @@ impl Server {
         open.ended = [0, 1].map(|index| open.ended[index].wrapping_sub(traffic[index]));
     }
 
-    /// What `stats settings` prints.
+    /// The output of `stats settings`.
     pub fn settings(&self) -> String {
         lines([("maxconns", self.connections_max as u64), ("num_threads", self.threads as u64)])
     }
 }
 
-/// A connection that ends takes itself from the list, whatever became of it.
+/// A connection that ends takes itself from the list, in whatever way it ends.
 struct Ended {
     server: Arc<Server>,
     number: u64,

@@ -7,8 +7,8 @@
 //! moves to the front only if the part of the list before it has grown beyond an eighth of all, so a much-used item
 //! costs no writes to links.
 //!
-//! What counts against the limit: the items; values whose items have gone while somebody was to fetch them; and free
-//! cells, but for some. Free cells are given back before an item goes.
+//! Against the limit count: the items; values without an item that are still to be fetched; and free cells, but for
+//! some. Free cells are given back before an item goes.
 
 mod meta;
 
@@ -24,7 +24,7 @@ use super::clock;
 use super::item::{Change, Found, decide};
 use super::table::{Answer, Command, Counts, Op, VALUE_BYTES_MAX};
 
-/// Memory for an item beside what its cell holds in place: the cell, and its place in the index.
+/// Memory for an item beside the part in its cell: the cell, and its place in the index.
 const ITEM_BYTES: usize = 64 + 16;
 /// An item moves to the front again when this part of all items was stored since.
 const RECENT_PART: u32 = 8;
@@ -39,7 +39,7 @@ struct Place {
     cell: u32,
 }
 
-/// What has happened, in memcached's words.
+/// Counters, in memcached's words.
 #[derive(Default)]
 struct Tally {
     get_hits: u64,
@@ -71,7 +71,7 @@ pub struct Shard {
     unique: u64,
     /// Of the items.
     bytes: usize,
-    /// Of values that are kept, and whose items have gone or have other values.
+    /// Of values that are kept, with items that have gone or have other values.
     orphaned_bytes: usize,
     limit_bytes: usize,
     /// Shards of this machine, this one included.
@@ -141,9 +141,8 @@ impl Shard {
         self.cells[cell].item()
     }
 
-    /// Keeps the value in this cell as it is until it is [taken](Self::take), under this ticket. `None` if values that
-    /// are kept, and whose items have gone, leave no room for it. Other items may go, and the item may be in another
-    /// cell then.
+    /// Keeps the value in this cell as it is until it is [taken](Self::take), under this ticket. `None` if kept values
+    /// without an item leave no room for it. Other items may go, and the item may be in another cell then.
     pub fn keep(&mut self, cell: u32) -> Option<u64> {
         let (body, start) = self.cells[cell].body.share();
         let allocated = allocated_bytes(&body);
@@ -219,7 +218,7 @@ impl Shard {
         answer
     }
 
-    /// False if there is no room for it even alone; what was there is gone then.
+    /// False if there is no room for it even alone; the old item is gone then.
     fn store(&mut self, hash: u32, cell: Option<u32>, flags: u32, expires: u32, body: Body) -> bool {
         let bytes = ITEM_BYTES + body.allocated_bytes();
         let orphaned = cell.map_or(0, |cell| self.cells[cell].body.orphaned_bytes());
@@ -259,7 +258,7 @@ impl Shard {
         self.bytes + self.orphaned_bytes + self.cells.unused_bytes()
     }
 
-    /// Gives up what there is beyond the limit, but not the item in this cell.
+    /// Evicts items down to the limit, but not the item in this cell.
     #[inline]
     fn make_room(&mut self, mut spare: u32) {
         while self.taken_bytes() > self.limit_bytes && (self.shrink(&mut spare) || self.evict(spare)) {}
@@ -386,7 +385,7 @@ impl Shard {
         self.tally = Tally::default();
     }
 
-    /// What it has counted, and what it holds.
+    /// Its counters, and its contents.
     pub fn counts(&mut self) -> Counts {
         self.flush_if_due();
         let tally = &self.tally;

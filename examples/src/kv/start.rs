@@ -57,7 +57,7 @@ fn start(options: Options) -> anyhow::Result<ExitCode> {
     Ok(PROGRAM.on_rack(options.threads, move || run(options)))
 }
 
-/// What each machine is to know.
+/// Parameters of each machine.
 #[derive(Clone, Serialize, Deserialize)]
 struct Plan {
     options: Options,

@@ -1,6 +1,6 @@
-//! What is behind the server: commands, answers, and the [`Table`] that turns one into the other. Not here: the table
-//! that is entrusted to workers (`delegated.rs`), the one that survives (`durable.rs`), and what a command does to an
-//! item (`item.rs`).
+//! The interface behind the server: commands, answers, and the [`Table`] that turns one into the other. Not here: the
+//! table that is entrusted to workers (`delegated.rs`), the one that survives (`durable.rs`), and the effect of a
+//! command on an item (`item.rs`).
 //!
 //! A connection gives commands to the table one after the other, without waiting, and the table calls back with each
 //! answer: at once where it knows it, later where another worker or another machine has it. The connection puts the
@@ -28,7 +28,7 @@ pub fn fits(key_bytes: usize, flags: u32, value_bytes: usize) -> bool {
     head_bytes + key_bytes + value_bytes <= VALUE_BYTES_MAX
 }
 
-/// What is to be done with one key.
+/// The operation on one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Op {
@@ -61,11 +61,11 @@ pub enum Op {
 /// A command on one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Command<'a> {
-    /// What is to be done.
+    /// The operation.
     pub op: Op,
     /// At most [`KEY_BYTES_MAX`] bytes.
     pub key: &'a [u8],
-    /// What to store; at most [`VALUE_BYTES_MAX`] bytes.
+    /// The bytes to store; at most [`VALUE_BYTES_MAX`].
     pub value: &'a [u8],
     /// Kept with the value for the client.
     pub flags: u32,
@@ -82,7 +82,7 @@ impl<'a> Command<'a> {
     }
 }
 
-/// What became of a command.
+/// Outcome of a command.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Answer<'a, L = Infallible> {
     /// The item is there.
@@ -94,13 +94,13 @@ pub enum Answer<'a, L = Infallible> {
         /// The value.
         value: &'a [u8],
     },
-    /// The item is there; its value is larger than what comes with an answer.
+    /// The item is there; its value is too large to come with an answer.
     Large {
         /// As stored.
         flags: u32,
         /// Another one after each change of the item.
         unique: u64,
-        /// The value, for whoever fetches it.
+        /// The value, for the connection that fetches it.
         value: L,
     },
     /// There is no such item.
@@ -162,7 +162,7 @@ pub enum Carried<L> {
     Large(L),
 }
 
-/// What a table counts, as `stats` prints it: name and number, summed over all parts.
+/// A table's counters, as `stats` prints them: name and number, summed over all parts.
 pub type Counts = Vec<(Cow<'static, str>, u64)>;
 
 /// A table behind the server, as the connections of one worker see it: each worker has one of its own, all stand for
@@ -198,7 +198,7 @@ pub trait Table: 'static {
         Vec::new()
     }
 
-    /// What it has counted. Waits.
+    /// Its counters. Waits.
     fn counts(&self) -> Counts;
 
     /// Counts from 0 again. Waits.

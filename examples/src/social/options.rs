@@ -34,7 +34,7 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// What all have.
+    /// Options of all programs on the heap.
     #[command(flatten)]
     pub common: Common,
 }

@@ -1,8 +1,8 @@
 //! The twelve services over the rack.
 //!
-//! A service is called by a fiber at its place, which has the owners that it is asked with, and may wait: for what it
-//! reads, and for other services. What services remember is in trusts at their places; closures on these wait for
-//! nothing, so they take and give owners and read none.
+//! A service is called by a fiber at its place, which has the owners of the request, and may wait: for its reads, and
+//! for other services. The state of services is in trusts at their places; closures on these wait for nothing, so they
+//! take and give owners and read none.
 
 use gossamer::{NoRef, Place, Trust};
 use gossamer_heap::{Global, Shared, slice};
@@ -20,7 +20,7 @@ pub struct Post {
     media: Global<[u64]>,
 }
 
-/// What the text service has found in a text.
+/// Result of the text service.
 struct Text {
     text: Global<str>,
     mentions: Global<[u32]>,

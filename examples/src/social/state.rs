@@ -1,10 +1,10 @@
-//! What services remember. `L` and `P` are lists and posts: `Shared` on the heap, `Arc` in the twin.
+//! State of the services. `L` and `P` are lists and posts: `Shared` on the heap, `Arc` in the twin.
 
 use std::collections::HashMap;
 
 use super::world::{SHOWN, World, name};
 
-/// user: who there is, and how much they have posted.
+/// user: the users, and the number of their posts.
 #[derive(Debug)]
 pub struct Users(Vec<u64>);
 
@@ -32,13 +32,13 @@ impl Names {
         Names((0..world.users).map(|user| (name(user), user)).collect())
     }
 
-    /// Who is called so.
+    /// The user with this name.
     pub fn find(&self, name: &str) -> Option<u32> {
         self.0.get(name).copied()
     }
 }
 
-/// social-graph: who follows a user, by user.
+/// social-graph: the followers of a user, by user.
 #[derive(Debug)]
 pub struct Graph<L>(Vec<L>);
 
@@ -48,7 +48,7 @@ impl<L: Clone> Graph<L> {
         Graph((0..world.users).map(|user| list(world.followers(user))).collect())
     }
 
-    /// Who follows one.
+    /// Followers of a user.
     pub fn followers(&self, user: u32) -> Option<L> {
         self.0.get(user as usize).cloned()
     }

@@ -29,7 +29,7 @@ struct Services {
     home_timeline: Mutex<Timelines>,
 }
 
-/// Who panics with a lock ends the twin.
+/// A panic under a lock ends the twin.
 fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
-//! [`World`]: users and requests, generated, and what is in a post.
+//! [`World`]: users and requests, generated, and the contents of a post.
 
 use graph::random::{Random, mix};
 
-/// Requests of a round. Those that read find what was posted in the rounds before, so that answers do not depend on who
-/// comes first.
+/// Requests of a round. Those that read find the posts of the rounds before, so that answers do not depend on the order
+/// of requests.
 pub const ROUND: u64 = 512;
 /// Posts of a timeline that are read.
 pub const SHOWN: usize = 10;
@@ -15,21 +15,21 @@ pub struct World {
     pub users: u32,
     /// How many follow one, on average.
     pub followers: u32,
-    /// How many requests in a hundred are posts; a third of the others read what one user posted, the rest what those
-    /// posted whom one follows.
+    /// How many requests in a hundred are posts; a third of the others read the posts of one user, the rest those of
+    /// the users that one follows.
     pub posts: u32,
     /// Of all that.
     pub seed: u64,
 }
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// This user posts something.
     Compose(u32),
-    /// What has this user posted?
+    /// The posts of this user
     UserTimeline(u32),
-    /// What have those posted whom this user follows, or who mention them?
+    /// The posts of those whom this user follows, and those that mention the user
     HomeTimeline(u32),
 }
 
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// What is posted by a request: words, some of them names or addresses.
+    /// Text of the post of a request: words, some of them names or addresses.
     pub fn text(self, number: u64) -> String {
         let mut random = self.random(2, number);
         let words = 4 + random.next_u64() % 30;
@@ -68,7 +68,7 @@ impl World {
         (0..random.next_u64() % 4).map(|_| random.next_u64()).collect()
     }
 
-    /// Who follows a user, in order.
+    /// The followers of a user, in order.
     pub fn followers(self, user: u32) -> Vec<u32> {
         let mut random = self.random(4, u64::from(user));
         let count = random.next_u64() % (2 * u64::from(self.followers) + 1);
@@ -110,7 +110,7 @@ pub fn shortened(text: &str, short: &[u64]) -> String {
     text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Who finds a post on the home timeline: followers of its author, and those whom it mentions.
+/// The users with a post on their home timeline: followers of its author, and users that it mentions.
 pub fn readers(followers: &[u32], mentioned: &[u32]) -> Vec<u32> {
     let mut all = [followers, mentioned].concat();
     all.sort_unstable();
@@ -118,16 +118,16 @@ pub fn readers(followers: &[u32], mentioned: &[u32]) -> Vec<u32> {
     all
 }
 
-/// A post, as who reads it has it.
+/// A post, as a reader has it.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// Who posted it.
+    /// Its author.
     pub author: u32,
     /// The number of the request.
     pub time: u64,
     /// With short forms of addresses.
     pub text: &'a str,
-    /// Users whose names are in it.
+    /// Users that it names.
     pub mentions: &'a [u32],
     /// Short forms of its addresses.
     pub addresses: &'a [u64],
@@ -149,14 +149,14 @@ impl View<'_> {
     }
 }
 
-/// What all replies say, in any order.
+/// Sum of all replies, in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// Posts that were made.
     pub posted: u64,
     /// Posts that were read.
     pub read: u64,
-    /// Of all that were read, by whom.
+    /// Of all posts that were read, by reader.
     pub checksum: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The graph into the shards: each edge goes to the shards of both its ends, each shard sorts what it has.
+//! The graph into the shards: each edge goes to the shards of both its ends, and each shard sorts its own.
 
 use std::path::Path;
 

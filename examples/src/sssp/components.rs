@@ -1,5 +1,4 @@
-//! Connected components over all shards, and on one thread: what is sent and agreed on; the work is in the package
-//! `graph`.
+//! Connected components over all shards, and on one thread: messages and agreement; the work is in the package `graph`.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -19,7 +18,7 @@ use super::team::Member;
 /// Edges that labels spread along before other requests to the shard are served.
 const EDGES_PER_TURN: u64 = 1 << 14;
 
-/// What was found, and how long it took.
+/// Result and time.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     workers: usize,

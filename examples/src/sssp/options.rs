@@ -94,7 +94,7 @@ Exit status:
   with several processes also those of gossamer-launch, when one of them dies";
 
 impl Options {
-    /// The arguments for a machine: what was asked for, without what concerns the start.
+    /// The arguments for a machine: those of this process, without the ones for the start.
     pub fn machine_args(&self) -> Vec<OsString> {
         let mut args = self.source.machine_args();
         let mut add = |name: &str, value: String| args.extend([name.into(), value.into()]);

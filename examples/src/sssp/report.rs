@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub struct Search {
     /// From where, numbered as in the file.
     pub root: Vertex,
-    /// What was found, in all shards together.
+    /// Result of all shards together.
     pub found: Found,
     /// From the root to the last distance.
     pub time: Duration,
@@ -21,7 +21,7 @@ pub struct Search {
     pub verdict: Option<Verdict>,
 }
 
-/// What searched.
+/// The program that searched.
 #[derive(Clone, Debug)]
 pub enum Kind {
     /// All workers of a rack.
@@ -48,7 +48,7 @@ pub struct Report {
     pub build_time: Duration,
     /// In order.
     pub searches: Vec<Search>,
-    /// What searched.
+    /// The program that searched.
     pub kind: Kind,
 }
 

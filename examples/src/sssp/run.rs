@@ -35,7 +35,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     Ok(Report { vertices, edges, build_time, searches, kind })
 }
 
-/// The roots that were asked for, or some by seed. The first vertex is called `first` by who asks.
+/// The roots that were asked for, or some by seed. The user calls the first vertex `first`.
 ///
 /// # Errors
 /// A root that is not there; no vertex with an edge.

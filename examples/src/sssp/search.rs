@@ -2,9 +2,9 @@
 //! call to it.
 //!
 //! All workers go through the same buckets of distances together. A worker expands the vertices of its own shard, sends
-//! what others have to know with `apply_then`, and then tells the `Round` how far it is. Who is told that all have
-//! come, and that what was sent has arrived, goes on to the next bucket; everybody comes to the same conclusion from
-//! the same sums. Where a worker panics the round is broken, and the others stop.
+//! the messages for others with `apply_then`, and then tells the `Round` how far it is. A worker that is told that all
+//! have come, and that all messages have arrived, goes on to the next bucket; all come to the same conclusion from the
+//! same sums. Where a worker panics the round is broken, and the others stop.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use super::team::{Member, Team};
 /// Edges that are relaxed before other requests to the shard are served.
 const EDGES_PER_TURN: u64 = 1 << 14;
 
-/// Searches from `root`. Returns what was found, and how long it took.
+/// Searches from `root`. Returns the result and the time.
 ///
 /// # Errors
 /// A worker that did not do its part.
@@ -58,7 +58,7 @@ fn search_here(member: &Member, round: &Trust<Round>, root: Vertex, owner: usize
     Some(())
 }
 
-/// Expands what there is in the current bucket, and tells the others.
+/// Expands the vertices of the current bucket, and tells the others.
 fn relax(member: &Member) {
     let mut is_more = true;
     while is_more {
@@ -72,7 +72,7 @@ fn relax(member: &Member) {
     }
 }
 
-/// Where all workers meet: what they report is summed up, and the sum told to each when the last has come.
+/// The meeting point of all workers: their reports are summed up, and the sum told to each when the last has come.
 pub(super) struct Round {
     sum: Report,
     waiting: Vec<Promise<Report>>,
@@ -107,7 +107,7 @@ impl Drop for Breaker<'_> {
     fn drop(&mut self) {
         let break_up = |round: &mut Round| {
             round.is_broken = true;
-            round.waiting.clear(); // who waits is told that there will be no sum
+            round.waiting.clear(); // the waiters are told that there will be no sum
         };
         self.0.apply_then(break_up, |()| ()); // a fiber that panics cannot wait
     }

@@ -1,4 +1,4 @@
-//! The same by Dijkstra's algorithm, on the thread that asks: what the search is compared with.
+//! The same by Dijkstra's algorithm, on the calling thread, for comparison.
 
 use std::time::Instant;
 
@@ -30,7 +30,7 @@ pub fn run(options: &Options) -> anyhow::Result<Report> {
     Ok(Report { vertices, edges, build_time, searches, kind: Kind::Single })
 }
 
-/// The graph in one shard, with the numbers of its vertices and edges, and what its file calls the first vertex.
+/// The graph in one shard, with the numbers of its vertices and edges, and its file's name for the first vertex.
 ///
 /// # Errors
 /// A file that is no graph.

@@ -39,7 +39,7 @@ pub fn start(options: &Options, command: &[&str]) -> anyhow::Result<ExitCode> {
 
 type Find<R> = fn(&Options) -> anyhow::Result<R>;
 
-/// Finds what was asked for. Whether all is right, once it is printed.
+/// Finds the distances. Returns whether all is right, once it is printed.
 fn found(options: &Options, paths: Find<Report>, components: Find<Components>) -> anyhow::Result<bool> {
     if options.components {
         let found = components(options)?;

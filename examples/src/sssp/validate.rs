@@ -1,11 +1,11 @@
-//! Graph500's five rules over all shards: what has to be known of other shards' vertices is asked for, the rest each
+//! Graph500's five rules over all shards: facts of other shards' vertices are asked for, the rest each
 //! checks alone.
 
 use graph::{Shard, Verdict, Vertex};
 
 use super::team::{Member, Team};
 
-/// Whether what was found from `root` is right.
+/// Whether the result for `root` is right.
 ///
 /// # Errors
 /// A worker that did not do its part.

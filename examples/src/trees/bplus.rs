@@ -1,7 +1,7 @@
-//! `BPlus`: a tree of wide nodes whose values are all in its leaves.
+//! `BPlus`: a tree of wide nodes with all values in its leaves.
 //!
 //! Invariants: all leaves are equally deep; an inner node has one child more than keys, and the keys below child `n`
-//! are less than key `n` and not less than key `n - 1`. What is removed leaves its room in its leaf to the next one;
+//! are less than key `n` and not less than key `n - 1`. A removed entry leaves its room in its leaf to the next one;
 //! nodes are not joined.
 
 use trust_durable::{PBox, Persist, Tx};
@@ -26,7 +26,7 @@ enum Node<'p> {
     Inner { len: u32, keys: [u64; WIDTH], children: [Child<'p>; WIDTH + 1] },
 }
 
-/// What became of an insertion: a node that was split gives the key from which on the new one is.
+/// Outcome of an insertion: a node that was split gives the key from which on the new one is.
 enum Inserted<'p> {
     Replaced(u64),
     Added,

@@ -28,7 +28,7 @@ pub struct Built<T> {
     pub time: Duration,
 }
 
-/// What becomes of an edge.
+/// The use of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ways {
     /// It leads from one vertex to the other, as a link of a page does.

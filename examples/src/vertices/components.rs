@@ -21,7 +21,7 @@ pub struct Labels {
     pub time: Duration,
 }
 
-/// Labels all vertices. What `built` has in its array does not matter.
+/// Labels all vertices. The contents of the array of `built` do not matter.
 ///
 /// # Errors
 /// A worker that did not do its part.
@@ -70,7 +70,7 @@ fn spread(links: &mut Links, all: &Array<Vertex>) -> u64 {
     count
 }
 
-/// What was found, and how many vertices the largest component has.
+/// The result, and the size of the largest component in vertices.
 ///
 /// # Errors
 /// No memory for another array; a worker that did not do its part.

@@ -1,7 +1,7 @@
 //! [`Links`]: the edges from the vertices of one place, sorted by where they lead.
 //!
-//! What several vertices of a place have to say to the same other one is added up before it is told, and the others are
-//! gone through in order: so a round touches each element of an array once, each chunk in one go.
+//! The contributions of several vertices of a place to the same other one are added up before they are sent, and the
+//! others are gone through in order: so a round touches each element of an array once, each chunk in one go.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::graphs::deal::Take;
 /// See the file's documentation.
 #[derive(Debug)]
 pub struct Links {
-    /// What the place owns, in terms of the array.
+    /// The range that the place owns, in terms of the array.
     pub owned: Owned,
     own: Range<usize>,
     /// As they come, each from where to where.
@@ -25,7 +25,7 @@ pub struct Links {
     heads: Vec<(Vertex, usize)>,
     /// Own vertices, less the first of them.
     tails: Vec<u32>,
-    /// By head: what was told there last.
+    /// By head: the last value told there.
     pub(super) told: Vec<Vertex>,
 }
 
@@ -64,7 +64,7 @@ impl Links {
         self.raw.push((to, from));
     }
 
-    /// Sorts what was added.
+    /// Sorts the added edges.
     pub fn sort(&mut self) {
         let mut links = std::mem::take(&mut self.raw);
         links.sort_unstable();

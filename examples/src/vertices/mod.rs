@@ -2,14 +2,15 @@
 //!
 //! An array has a value for each vertex, its rank or its label, and says which place owns which vertices. Each place
 //! keeps the edges of its own vertices to itself ([`links`]). In a round it reads its own part of the array, and
-//! combines what its vertices have to say into the elements of others with [`apply`](gossamer_array::Array::apply):
-//! locally, whoever owns them. When all have done so, each finds the sum, or the minimum, at home.
+//! combines the contributions of its vertices into the elements of others with
+//! [`apply`](gossamer_array::Array::apply): locally, at any place. When all have done so, each finds the sum, or the
+//! minimum, at home.
 //!
-//! 1. [`options`]: what the user asked for
+//! 1. [`options`]: the command line
 //! 2. [`build`]: each edge to the place that owns the vertex where it begins
 //! 3. [`pagerank`], [`components`]: the rounds
 //! 4. [`single`]: the same on one thread, from a plain list of edges, to compare with
-//! 5. [`report`]: what is printed; [`start`]: all of these in order
+//! 5. [`report`]: the output; [`start`]: all of these in order
 
 pub mod build;
 pub mod components;

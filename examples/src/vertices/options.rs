@@ -16,7 +16,7 @@ pub struct PageRank {
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rounds: u32,
 
-    /// What both programs have.
+    /// Options of both programs.
     #[command(flatten)]
     pub common: Common,
 }
@@ -26,7 +26,7 @@ pub struct PageRank {
 #[derive(Clone, Debug, Parser)]
 #[command(name = "components", version, after_long_help = COMPONENTS_HELP)]
 pub struct Components {
-    /// What both programs have.
+    /// Options of both programs.
     #[command(flatten)]
     pub common: Common,
 }
@@ -101,7 +101,7 @@ impl Common {
 }
 
 impl PageRank {
-    /// The arguments for a machine: what was asked for, without what concerns the start.
+    /// The arguments for a machine: those of this process, without the ones for the start.
     pub fn machine_args(&self) -> Vec<OsString> {
         let rounds = ["--rounds".into(), self.rounds.to_string().into()];
         rounds.into_iter().chain(self.common.machine_args()).collect()
@@ -109,7 +109,7 @@ impl PageRank {
 }
 
 impl Components {
-    /// The arguments for a machine: what was asked for, without what concerns the start.
+    /// The arguments for a machine: those of this process, without the ones for the start.
     pub fn machine_args(&self) -> Vec<OsString> {
         self.common.machine_args()
     }

@@ -1,4 +1,5 @@
-//! PageRank: how often somebody is on each page who follows links at random, and now and then starts again anywhere.
+//! PageRank: the part of time on each page of a surfer that follows links at random, and now and then starts again
+//! anywhere.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use indicatif::ProgressBar;
 use super::build::{Built, Places};
 use super::links::Links;
 
-/// The share of those who follow a link, and do not start again anywhere.
+/// The share of surfers that follow a link, and do not start again anywhere.
 pub const DAMPING: f64 = 0.85;
 /// How many of the highest ranks are told.
 pub const TOP: usize = 5;
@@ -46,7 +47,7 @@ fn follow_links(team: &Places, from: &Array<f64>, to: &Array<f64>) -> anyhow::Re
 
 /// The part of one place.
 fn follow(links: &mut Links, from: &Array<f64>, to: &Array<f64>) -> f64 {
-    // What each own page has for each of its links.
+    // The contribution of each own page to each of its links.
     let mut shares = Vec::with_capacity(links.own().len());
     let mut dangling = 0.0;
     for chunk in from.views(links.owned) {
@@ -63,7 +64,7 @@ fn follow(links: &mut Links, from: &Array<f64>, to: &Array<f64>) -> f64 {
     dangling
 }
 
-/// Ends a round: who was on a page without links, and who starts again, is anywhere. `from` is empty for the next
+/// Ends a round: surfers on a page without links, and those that start again, go anywhere. `from` is empty for the next
 /// round.
 fn settle(from: &Array<f64>, to: &Array<f64>, dangling: f64) {
     let pages = to.len() as f64;

@@ -1,4 +1,4 @@
-//! [`Report`]: what was found, as text and as JSON. No work here.
+//! [`Report`]: the result, as text and as JSON. No work here.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,13 +24,13 @@ pub struct Report {
     pub rounds: u32,
     /// Of all rounds.
     pub time: Duration,
-    /// What was found.
+    /// The result.
     pub found: Found,
-    /// How it differs from what one thread has found, if that was asked.
+    /// The difference from the result of one thread, if that was asked.
     pub verdict: Option<Verdict>,
 }
 
-/// What was found.
+/// The result.
 #[derive(Clone, Debug)]
 pub enum Found {
     /// The highest ranks, each with its page as the file numbers it.

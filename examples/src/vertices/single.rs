@@ -1,4 +1,4 @@
-//! The same on one thread, from a plain list of edges: what the results are compared with.
+//! The same on one thread, from a plain list of edges, for comparison.
 
 use graph::{Listing, Vertex};
 
@@ -69,7 +69,7 @@ mod tests {
         let ranks = ranks(3, &[(0, 1), (1, 0), (1, 2)], 100);
         let [a, b, c] = ranks[..] else { panic!("{ranks:?}") };
         assert!((a + b + c - 1.0).abs() < 1e-12 && (a - c).abs() < 1e-12, "{ranks:?}");
-        // What flows into page 1: all of page 0, a third of page 2.
+        // Flow into page 1: all of page 0, a third of page 2.
         let into = 0.05 + DAMPING * (a + c / 3.0);
         assert!((b - into).abs() < 1e-12, "{ranks:?}");
     }

@@ -55,7 +55,7 @@ pub fn rank(options: &PageRank) -> anyhow::Result<Report> {
             for (page, rank) in chunk.indexed() {
                 let difference = (rank - expected[page]).abs();
                 sum += difference;
-                // `max` would drop what is no number.
+                // `max` would drop NaN.
                 let share = difference / expected[page];
                 largest = if share > largest || share.is_nan() { share } else { largest };
             }

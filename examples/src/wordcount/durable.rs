@@ -47,7 +47,7 @@ struct Sum {
 
 type Handle = Durable<Counts<'static>>;
 
-/// What was found in a file.
+/// Result for a file.
 #[derive(Serialize, Deserialize)]
 struct Counted {
     path: Vec<u8>,
@@ -147,7 +147,7 @@ fn read_files(work: &Trust<Work>, counts: &Handle, bar: &ProgressBar) -> anyhow:
     let failed: Rc<RefCell<Option<Error>>> = Rc::default();
     while let Some(job) = work.apply_with(|work, ()| work.take(), ()) {
         let path = job.path.as_bytes().to_vec();
-        // What it has seen may not be on disk, but then nor is what this adds.
+        // The counts it has seen may not be on disk, but then nor are those that this adds.
         let is_there = |counts: &mut Counts<'_>, _: &Tx<'_>, path: Vec<u8>| counts.files.contains_key(path.as_slice());
         if counts.apply_with(is_there, path.clone()) {
             continue;

@@ -2,7 +2,7 @@
 //!
 //! Invariants: each regular file is found once, in the order of the names; symbolic links under the folder are not
 //! followed (so there are no loops); pipes, sockets and devices are never returned, for reading one might wait for
-//! ever; what cannot be listed is reported.
+//! ever; an entry that cannot be listed is reported.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ pub struct File {
 pub struct Problem {
     /// Where.
     pub path: String,
-    /// What, to be read after the path.
+    /// The problem, to be read after the path.
     pub what: String,
 }
 
@@ -41,7 +41,7 @@ impl Problem {
 pub enum Wanted {
     /// All.
     All,
-    /// Those whose names have one of these endings (`md`), in large or small letters.
+    /// Files with one of these endings (`md`), in large or small letters.
     Endings(Vec<String>),
 }
 
@@ -52,14 +52,14 @@ impl Wanted {
     }
 }
 
-/// What is under a folder.
+/// The files under a folder.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// The regular files that are wanted.
     pub files: Vec<File>,
     /// How many others there are.
     pub others: u64,
-    /// What cannot be listed, and what is neither a file nor a folder nor a link.
+    /// Entries that cannot be listed, and those that are neither a file nor a folder nor a link.
     pub problems: Vec<Problem>,
     /// How many symbolic links were not followed.
     pub links: u64,
@@ -69,7 +69,7 @@ pub struct Found {
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {cause}: give a folder or a file that exists and may be read", path.display())]
 pub struct MissingError {
-    /// What was asked for.
+    /// The path that was asked for.
     pub path: PathBuf,
     cause: io::Error, // not a source: it is in the text
 }
@@ -87,7 +87,7 @@ pub fn check(folder: &Path) -> Result<(), MissingError> {
 /// The wanted files under a folder, or the file itself.
 ///
 /// # Errors
-/// As [`check`]. What goes wrong further below is among the problems.
+/// As [`check`]. Errors further below are among the problems.
 pub fn find(folder: &Path, wanted: &Wanted) -> Result<Found, MissingError> {
     check(folder)?;
     let mut found = Found::default();

@@ -16,8 +16,8 @@ pub struct Options {
     /// The folder (or one file); without it the documentation of this project
     pub folder: Option<PathBuf>,
 
-    /// Which files to count, by the endings of their names, large or small; one that is named instead of a folder is
-    /// counted whatever its name
+    /// Which files to count, by the endings of their names, large or small; a file that is named instead of a folder is
+    /// counted with any ending
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_values = ["md", "txt"])]
     pub only: Vec<String>,
 
@@ -49,12 +49,12 @@ pub struct Options {
     #[arg(long)]
     pub verify: bool,
 
-    /// Keep the counts in this folder, as one process: run again after whatever has ended it, each file counts once,
-    /// and the counts are those of all runs
+    /// Keep the counts in this folder, as one process: run again after any end, each file counts once, and the counts
+    /// are those of all runs
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["local", "single"])]
     pub durable: Option<PathBuf>,
 
-    /// The terminal for the progress bar: told to machine 0, whose own standard error is a pipe
+    /// The terminal for the progress bar: passed to machine 0, since its own standard error is a pipe
     #[arg(long, hide = true, value_name = "TTY")]
     pub progress_on: Option<PathBuf>,
 }
@@ -84,7 +84,7 @@ Exit status:
   with several processes also those of gossamer-launch, when one of them dies";
 
 impl Options {
-    /// What to count.
+    /// The files to count.
     pub fn folder(&self) -> PathBuf {
         match (&self.folder, Path::new(env!("CARGO_MANIFEST_DIR")).parent()) {
             (Some(folder), _) => folder.clone(),

@@ -25,7 +25,7 @@ pub struct Delegations {
 /// The result of a count.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Files, bytes, words, and what was not read.
+    /// Files, bytes, words, and skipped files.
     pub totals: Totals,
     /// How many different words there are.
     pub distinct: u64,
@@ -73,7 +73,7 @@ impl Report {
         })
     }
 
-    /// What was skipped, one line each, for standard error.
+    /// Skipped files, one line each, for standard error.
     pub fn complaints(&self) -> Vec<String> {
         let Totals { tally, problems, no_texts, links, others, .. } = &self.totals;
         let lines = problems.iter().map(|problem| format!("{} {}", problem.path, problem.what));
@@ -114,7 +114,7 @@ fn shortened(mut lines: Vec<String>, hint: &str) -> Vec<String> {
     lines
 }
 
-/// Names of files may hold anything: what would steer the terminal is shown instead.
+/// Names of files may hold anything: characters that would steer the terminal are escaped.
 fn visible(line: &str) -> String {
     let show = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     line.chars().map(show).collect()

@@ -62,7 +62,7 @@ fn is_for_rack(options: &Options) -> bool {
     options.local.is_none() && env::var_os("GOSSAMER_RACK").is_some_and(|rack| !rack.is_empty())
 }
 
-/// The arguments for a machine: what was asked for, without what concerns the start.
+/// The arguments for a machine: those of this process, without the ones for the start.
 fn machine_args(options: &Options) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["--top".into(), options.top.to_string().into()];
     args.extend(options.json.then(|| "--json".into()));
@@ -78,7 +78,7 @@ fn machine_args(options: &Options) -> Vec<OsString> {
     args
 }
 
-/// What is to be counted.
+/// The files to count.
 struct Texts {
     found: Found,
     bar: ProgressBar,

@@ -1,6 +1,6 @@
 //! [`Table`]: words and how often each was seen; the property that wordcount entrusts, and the single-threaded count.
 //!
-//! Not here: which table a word belongs to, and who sends it there (`delegated`).
+//! Not here: the choice of the table for a word, and the sending (`delegated`).
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

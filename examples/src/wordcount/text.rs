@@ -1,9 +1,9 @@
-//! From bytes to words: reads a text in pieces and says what its words are.
+//! From bytes to words: reads a text in pieces and finds its words.
 //!
 //! Every count, delegated or not, goes through [`read`]; so two counts can only differ in how they add up. No counting
 //! here, and no files: a text is anything that can be read.
 //!
-//! A *word* is what Unicode calls one (UAX #29: `don't` and `2,5` are one word each), in lower case. A sequence of
+//! A *word* is one of Unicode (UAX #29: `don't` and `2,5` are one word each), in lower case. A sequence of
 //! letters longer than [`WORD_BYTES_MAX`] is not a word but data (base64, a key): it is told apart and not counted.
 //! Bytes that are not UTF-8 are skipped, and end a word.
 //!
@@ -21,7 +21,7 @@ pub const WORD_BYTES_MAX: usize = 256;
 /// How much is read before the words in it are handed out, in bytes.
 pub const PIECE_BYTES: usize = 64 * 1024;
 
-/// What was seen in one text, or in several together.
+/// Counts of one text, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
     /// All bytes that were read.
@@ -30,7 +30,7 @@ pub struct Tally {
     pub words: u64,
     /// Of the bytes, those that are not UTF-8.
     pub bad_bytes: u64,
-    /// What was too long to be a word.
+    /// Sequences too long to be a word.
     pub overlong: u64,
 }
 
@@ -43,7 +43,7 @@ impl AddAssign for Tally {
     }
 }
 
-/// What [`read`] hands out, in the order of the text.
+/// Output of [`read`], in the order of the text.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Part {
     /// The next word, in lower case.
@@ -82,7 +82,7 @@ pub enum TextError {
 /// ```
 ///
 /// # Errors
-/// [`TextError`]. What was handed out before a failed read stays handed out; of a [`TextError::Binary`] nothing was.
+/// [`TextError`]. Words handed out before a failed read stay handed out; of a [`TextError::Binary`] there were none.
 pub fn read(mut text: impl Read, mut part: impl FnMut(Part)) -> Result<Tally, TextError> {
     let mut tally = Tally::default();
     let mut buffer = Vec::with_capacity(PIECE_BYTES);

@@ -1,4 +1,4 @@
-//! [`Work`]: the files that are still to be read, and what became of those that were; a property of machine 0.
+//! [`Work`]: the files that are still to be read, and the results of those that were; a property of machine 0.
 //!
 //! Readers on every machine take one file after the other from it, so none idles while files are left. No reading
 //! here.
@@ -21,12 +21,12 @@ pub struct Job {
     pub path: OsString,
 }
 
-/// What became of a file.
+/// Result for a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
     /// Which file, by its number.
     pub number: usize,
-    /// What was seen in it; when reading failed, up to there.
+    /// Its counts; when reading failed, up to there.
     pub tally: Tally,
     /// How it ended.
     pub end: End,
@@ -43,14 +43,14 @@ pub enum End {
     Failed(String),
 }
 
-/// What came together so far.
+/// Results so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// Files that were read to their end.
     pub files: u64,
-    /// What was seen in all files.
+    /// Counts of all files.
     pub tally: Tally,
-    /// What was not read, or not to its end.
+    /// Files that were not read, or not to their end.
     pub problems: Vec<Problem>,
     /// Files that are no texts: they have zero bytes in them.
     pub no_texts: u64,
@@ -100,7 +100,7 @@ impl Work {
     pub fn finish(&mut self, done: Done) {
         let Some(file) = self.files.get(done.number) else { return }; // not one of ours
         self.totals.tally += done.tally;
-        self.bytes_done += file.bytes.saturating_sub(done.tally.bytes); // what was not read is done, too
+        self.bytes_done += file.bytes.saturating_sub(done.tally.bytes); // bytes that were not read are done, too
         let bad = done.tally.bad_bytes;
         if bad > 0 {
             let what = format!("{bad} bytes are not UTF-8 and were skipped");
@@ -113,7 +113,7 @@ impl Work {
         }
     }
 
-    /// What has come together; to be asked for once, at the end.
+    /// The results; to be asked for once, at the end.
     pub fn totals(&mut self) -> Totals {
         self.is_over = true;
         let mut totals = std::mem::take(&mut self.totals);
@@ -179,7 +179,7 @@ mod tests {
             work.finish(done);
         }
         assert_eq!(words, ["one", "two", "three", "four"]);
-        assert_eq!(work.position(), Some(13 + 12 + 7 + 5 + 12)); // of good and bad: what was read, and the rest
+        assert_eq!(work.position(), Some(13 + 12 + 7 + 5 + 12)); // of good and bad: the bytes read, and the rest
         let totals = work.totals();
         assert_eq!(work.position(), None);
         assert_eq!((totals.files, totals.no_texts, totals.links), (2, 1, 2));

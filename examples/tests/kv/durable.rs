@@ -1,4 +1,4 @@
-//! `--durable`: what was answered is there when kv is started again, however it ended.
+//! `--durable`: answered changes are there when kv is started again, however it ended.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -55,7 +55,7 @@ fn commands_do_what_they_do_without_it_and_last() {
     }
 }
 
-/// Sends sets of a client's keys, many at a time, and gives what was stored of each key, at the least, when the server
+/// Sends sets of a client's keys, many at a time, and returns the least that was stored of each key when the server
 /// dies.
 fn store(mut client: Client, name: u32, from: u64, rounds: u64) -> HashMap<String, u64> {
     let mut stored = HashMap::new();

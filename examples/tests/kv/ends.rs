@@ -1,4 +1,4 @@
-//! How it ends, and what it says when it cannot begin.
+//! How it ends, and its messages when it cannot begin.
 
 use std::net::TcpListener;
 use std::process::Command;

@@ -121,8 +121,8 @@ fn cpu_ticks(pid: u32) -> u64 {
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-/// Connections that store, look and vanish for so long. Each key belongs to one connection, which knows what it has
-/// last stored there. Returns how many requests were answered.
+/// Connections that store, look and vanish for so long. Each key belongs to one connection, which knows its last value.
+/// Returns how many requests were answered.
 fn soak(server: &Server, connections: usize, time: Duration) -> u64 {
     const THREADS: usize = 4;
     let begun = Instant::now();
@@ -151,7 +151,7 @@ fn soak(server: &Server, connections: usize, time: Duration) -> u64 {
     })
 }
 
-/// A client of the soak, and what it knows to be stored.
+/// A client of the soak, and the values that it knows to be stored.
 struct Soaker {
     client: Client,
     number: usize,
@@ -167,7 +167,7 @@ impl Soaker {
 
     fn burst(&mut self, server: &Server, random: &mut StdRng) -> u64 {
         let (mut replies, mut requests) = (Vec::new(), String::new());
-        // What becomes of its last requests nobody knows, so a client that will vanish has keys of which nobody knows.
+        // The outcome of its last requests is unknown, so a client that will vanish has keys with unknown values.
         let vanishes = random.random_bool(0.02);
         for _ in 0..random.random_range(1..16) {
             let place = random.random_range(0..4);
@@ -250,7 +250,7 @@ fn soak_with_a_thousand_connections() {
     println!("after {seconds} s: {} KiB resident, {requests} requests answered since the first minute", late >> 10);
     server.wait_for("curr_connections", |open| open == 1);
     let before = cpu_ticks(server.pid());
-    std::thread::sleep(Duration::from_secs(10)); // nothing to wait for: that nothing happens is what is measured
+    std::thread::sleep(Duration::from_secs(10)); // no condition to wait for: the test is that nothing happens
     let idle = cpu_ticks(server.pid()) - before;
     println!("idle: {idle} ticks of 10 ms in 10 s");
     assert!(late < early + early / 4 + (8 << 20), "memory grows");

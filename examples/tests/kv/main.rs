@@ -1,7 +1,7 @@
-//! `kv` as a client meets it: the replies are those of memcached, byte for byte, on one machine and on two; whatever
-//! clients do, the server goes on; and it ends in order.
+//! `kv` as a client meets it: the replies are those of memcached, byte for byte, on one machine and on two; no client
+//! can stop the server; and it ends in order.
 //!
-//! Where memcached is not installed what would be compared with it is SKIPPED, and says so.
+//! Where memcached is not installed the comparisons with it are SKIPPED, and say so.
 
 mod durable;
 mod ends;

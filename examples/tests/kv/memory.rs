@@ -1,4 +1,4 @@
-//! What is forgotten, and when: expiry, the memory limit, and a table that behaves as a plain map does.
+//! Forgotten items: expiry, the memory limit, and a table that behaves as a plain map does.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -116,7 +116,7 @@ fn values_that_wait_to_be_fetched_count() {
     let (mut shard, limit) = (Shard::new(4 << 20, 1), 4 << 20);
     let value = |step: u32| vec![step as u8; 300_000];
     let mut kept = Vec::new();
-    // One key, whose value is kept and then replaced, until what is kept takes all.
+    // One key with a value that is kept and then replaced, until the kept values take all memory.
     let refused = (0..100).find(|step| {
         assert!(count(&mut shard, "bytes") <= limit, "after {step}");
         let is_stored = shard.change(1, &set(b"k", &value(*step))) == Answer::Stored;
@@ -270,7 +270,7 @@ fn values_under_way_take_little_more_than_the_items_may() {
             scope.spawn(move || client.send(value));
         }
     });
-    // Those that have no room are told when the last byte has come, whatever they have sent; the others are stored.
+    // Those that have no room are told when the last byte has come, even in parts; the others are stored.
     assert_eq!(witness.ask("set small 0 0 1\r\n1"), "STORED");
     let grown = memory(server.pid()).saturating_sub(before);
     assert!(grown < 40 << 20, "{grown} bytes more for 60 MB that came in part");

@@ -1,4 +1,4 @@
-//! What clients send comes in pieces of any size, and is not always what the protocol says.
+//! Clients send in pieces of any size, and not always by the protocol.
 
 use gossamer_examples::kv::request::{Line, Request, first_line, parse};
 use proptest::prelude::*;
@@ -53,7 +53,7 @@ fn a_line_is_whole_or_waited_for_or_unusable() {
     {
         assert!(matches!(first_line(unusable), Line::Unusable));
     }
-    // Requests in the binary protocol, whatever bytes they have.
+    // Requests in the binary protocol, with any bytes.
     for binary in [&b"\x80"[..], b"\x80\0\0\x01k", b"\x80\x01\r\n", b"\x80\0\0\x0a\0\0\0\0\0\0\0\x0a"] {
         assert!(matches!(first_line(binary), Line::Unusable), "{binary:?}");
     }
@@ -65,7 +65,7 @@ fn a_line_is_whole_or_waited_for_or_unusable() {
 fn a_client_of_the_binary_protocol_hears_at_once() {
     let server = Server::kv("--threads 1", 1);
     let get = [&[0x80, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 12], b"k"].concat();
-    // With a key of ten bytes, whose length is the byte of a line's end.
+    // With a key of ten bytes: its length is the byte of a line's end.
     let long = [&[0x80, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 10][..], &[0; 12], b"0123456789"].concat();
     for request in [get, long] {
         let mut client = server.connect(0);

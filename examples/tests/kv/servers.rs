@@ -75,7 +75,7 @@ impl Server {
         Client::to(self.addresses[machine])
     }
 
-    /// What the first machine says to these bytes, up to the end of the connection.
+    /// The first machine's answer to these bytes, up to the end of the connection.
     pub fn say(&self, bytes: &[u8]) -> Vec<u8> {
         self.connect(0).say(bytes)
     }
@@ -133,7 +133,7 @@ pub fn memory(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// A client that says what it likes.
+/// A client that sends anything.
 pub struct Client {
     pub stream: TcpStream,
     reader: BufReader<TcpStream>,

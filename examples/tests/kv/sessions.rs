@@ -251,8 +251,8 @@ fn random_requests_are_answered_as_by_memcached() {
     let seed = std::env::var("GOSSAMER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     println!("GOSSAMER_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
-    // Lines at the end complete what a block of data lacks: with half a request memcached drops replies that wait to be
-    // sent.
+    // Lines at the end complete an unfinished block of data: with half a request memcached drops replies that wait to
+    // be sent.
     let end = b"x\r\n".repeat(40);
     let mut session = || {
         let requests = random.random_range(1..40);
