@@ -1,4 +1,4 @@
-//! What the code names of those parts of the array that no model has, and where chunks lie at home.
+//! Stand-ins for the parts of the array that no model has, and the places of chunks at home.
 
 /// Bulk calls.
 pub(crate) mod bulk {
@@ -22,7 +22,7 @@ pub(crate) mod make {
     pub(crate) struct Root;
 }
 
-/// Memory that others see, whose addresses are the same everywhere.
+/// Memory that others see, at the same addresses everywhere.
 pub(crate) mod room {
     use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The calls of `gossamer-array` for single elements, down to the messages between its parts, over a rack that is only
-//! a model: what loom explores (`model.rs`). `gossamer` does not build with `--cfg loom`, so `rack.rs` stands in for
-//! it, for `trust` and for `comm`.
+//! a model, for loom (`model.rs`). `gossamer` does not build with `--cfg loom`, so `rack.rs` stands in for it, for
+//! `trust` and for `comm`.
 //!
 //! Not here: the code, which is that of `gossamer/array/src`, file by file.
 
@@ -22,7 +22,7 @@ pub(crate) use rack::{
     NoRef, Place, Promise, Share, Trust, TrusteeReference, link, may_wait, promise, rack, spawn_on, yield_now,
 };
 
-/// Has each place of a model have what each thread has.
+/// Gives each place of a model its own thread-locals.
 macro_rules! thread_local {
     ($($(#[$attribute:meta])* static $name:ident: $type:ty = const $init:block;)*) => { $(
         $(#[$attribute])*

@@ -22,12 +22,12 @@ const NAME: Name = Name { slot: 0, generation: 1 };
 /// Elements of a chunk.
 const CHUNK: usize = 2;
 
-/// What a place does.
+/// Work of a place.
 type Script<T> = fn(&Site<T>);
 
 #[derive(Clone, Copy)]
 struct Model {
-    /// Do places copy what they are granted?
+    /// Do places copy granted chunks?
     copies: bool,
     fault: Fault,
 }
@@ -36,7 +36,7 @@ const SENT: Model = Model { copies: false, fault: Fault::None };
 const COPIED: Model = Model { copies: true, fault: Fault::None };
 
 impl Model {
-    /// Explores what places do, the first being the home, and what that does at the end, while the others only answer.
+    /// Explores the work of places, the first being the home, and its work at the end, while the others only answer.
     /// The array has as many chunks as places, and its elements are this.
     fn explore<T: Element + Sync>(self, first: T, scripts: &'static [Script<T>], end: Script<T>) {
         let mut builder = loom::model::Builder::new();
@@ -103,12 +103,12 @@ impl<T: Element> Site<T> {
         Desk::here().note_writes();
     }
 
-    /// Where other fibers run: what is in the inbox by now is handled.
+    /// Where other fibers run: the messages in the inbox are handled.
     fn pause(&self) {
         crate::yield_now();
     }
 
-    /// Where a hit finds an element, if it is one: what a fault keeps.
+    /// Where a hit finds an element, if it is one: kept by a fault.
     fn address(&self, i: usize, wanted: u64) -> Option<*mut T> {
         // SAFETY: as where hits do so.
         #[allow(unsafe_code)]
@@ -251,7 +251,7 @@ fn loom_array_a_store_after_the_answer_is_found() {
     SENT.explore(0, &[stores::<0>, keeps], |_| ());
 }
 
-/// `apply` by all, while the home reads, which has what was combined merged.
+/// `apply` by all, while the home reads, which merges the combined values.
 #[test]
 fn loom_array_apply_against_recall() {
     fn applies(site: &Site<u64>) {
@@ -271,7 +271,7 @@ fn loom_array_apply_against_recall() {
         assert_eq!(home.get(0), 3);
     }
     SENT.explore(0, &[applies_and_reads, applies], ends);
-    // Who reads and then combines reads no more from when it asks.
+    // A place that reads and then combines reads no more from when it asks.
     fn reads_and_applies(site: &Site<u64>) {
         let read = site.get(0);
         applies(site);
@@ -296,7 +296,7 @@ fn has_written(home: &Site<u64>) {
     assert_eq!(home.get(0), 2);
 }
 
-/// Within a host who is granted a chunk copies it: after what was written there, and before what will be.
+/// Within a host the place that is granted a chunk copies it: after earlier writes there, and before later ones.
 #[test]
 fn loom_array_copies_from_home() {
     COPIED.explore(0, &[writes_and_reads, reads], has_written);

@@ -1,9 +1,11 @@
 //! A rack as a loom model: each place is a thread, and has one fiber; messages lie in its inbox, in order, until it
-//! looks there. What the code of the array takes from `gossamer`, `trust` and `comm` is here, as far as it is called.
+//! looks there. The items that the array's code takes from `gossamer`, `trust` and `comm` are here, as far as it uses
+//! them.
 //!
 //! Elements are plain memory, which loom does not see. So each chunk has a cell that loom does see ([`World::chunks`]):
-//! who copies a chunk from its home reads the cell, and a home that finds its elements changed ([`Desk::note_writes`])
-//! has written it. Loom then says whether one happened before the other, whatever the order in which it ran them.
+//! a place that copies a chunk from its home reads the cell, and a home that finds its elements changed
+//! ([`Desk::note_writes`]) has written it. Loom then says whether one happened before the other, in any order in which
+//! it ran them.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +23,7 @@ use loom::sync::{Condvar, Mutex};
 
 use crate::frame::{Frame, HEADER_BYTES, frame_bytes};
 
-/// What a planted fault does.
+/// Effect of a planted fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -39,13 +41,13 @@ struct Inbox {
     come: Condvar,
 }
 
-/// What all places of a model share.
+/// State shared by all places of a model.
 pub(crate) struct World {
     inboxes: Vec<Inbox>,
-    /// By chunk what loom sees of its elements at home.
+    /// By chunk, loom's view of its elements at home.
     chunks: Vec<UnsafeCell<()>>,
     chunk_bytes: usize,
-    /// Do places copy what they are granted? Else it comes in messages.
+    /// Do places copy granted chunks? Else the elements come in messages.
     pub(crate) copies: bool,
     fault: Fault,
 }
@@ -75,14 +77,14 @@ loom::thread_local! {
 pub(crate) struct Desk {
     pub(crate) world: Arc<World>,
     pub(crate) place: usize,
-    /// Its elements, and what it knows them to be.
+    /// Its elements, and their known values.
     pub(crate) home: Cell<(usize, usize)>,
     known: RefCell<Vec<Vec<u8>>>,
     /// Delegated closures that run.
     delegated: Cell<u32>,
     /// Chunks that are copied late.
     late: RefCell<Vec<u32>>,
-    /// Other places that have done what they do, or told this one to end.
+    /// Other places that have done their work, or told this one to end.
     pub(crate) told: Cell<usize>,
 }
 
@@ -228,7 +230,7 @@ pub mod link {
         result
     }
 
-    /// Called where a panic would poison the array: it is what the model has found.
+    /// Called where a panic would poison the array: the model has found it.
     pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         panic!("{}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic"))
@@ -245,7 +247,7 @@ pub(crate) fn yield_now() {
     while desk.poll() {}
 }
 
-/// What is kept of it, or that it never will be.
+/// The value that is kept of it, or that it never will be.
 type Kept<T> = Rc<RefCell<Option<Result<T, Dropped>>>>;
 
 #[derive(Debug, Clone, Copy)]
@@ -362,7 +364,7 @@ pub(crate) fn spawn_on<R>(_: &TrusteeReference, _: impl FnOnce() -> R) -> JoinHa
     panic!("each thread of a model is a place, which does its calls itself")
 }
 
-/// What each place has its own of: `thread_local!`. All of a model runs on one thread of the system, where it is kept
+/// Each place's own: `thread_local!`. All of a model runs on one thread of the system, where it is kept
 /// from run to run.
 pub(crate) struct Local<T: 'static>(pub(crate) fn() -> T);
 

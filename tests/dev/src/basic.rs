@@ -25,7 +25,7 @@ pub fn lint(context: &Context) -> anyhow::Result<Verdict> {
     }
     let clippy =
         context.cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]).check()?;
-    // As programs in Rust have it, without what the C API needs, which `trust-ffi` brings in above.
+    // As programs in Rust have it, without the parts for the C API, which `trust-ffi` brings in above.
     let alone =
         context.cargo(&["clippy", "--quiet", "--package", "gossamer-trust", "--all-targets", "--", "-D", "warnings"]);
     let bare = ["clippy", "--quiet", "--package", "gossamer-trust", "--no-default-features", "--all-targets"];
@@ -37,7 +37,7 @@ pub fn lint(context: &Context) -> anyhow::Result<Verdict> {
     Ok(documentation.and(clippy).and(alone.check()?).and(bare).and(context.cargo(&hosts).check()?).and(verbs))
 }
 
-/// Builds what the tests run, but for those in the documentation.
+/// Builds the tests, but for those in the documentation.
 pub fn build(context: &Context) -> anyhow::Result<Verdict> {
     context.cargo(&["test", "--workspace", "--no-run"]).check()
 }

@@ -1,10 +1,10 @@
-//! What `ci` does beside its tiers, in the processor time that they leave: tiers that wait for no clock of this
-//! machine, and what later tiers will run, built ahead. In lanes; one thing after the other in each.
+//! Work that `ci` does beside its tiers, in the processor time that they leave: tiers that wait for no clock of this
+//! machine, and builds for later tiers. In lanes; one thing after the other in each.
 //!
 //! Here: starting them and taking their verdicts. Not here: which they are (`main`).
 //!
 //! Invariants: each is a `cargo dev` of its own of a low priority (`nice`), so the tiers that measure times are hardly
-//! disturbed; what it says is shown when its turn has come, never between the lines of another tier.
+//! disturbed; its output is shown when its turn has come, never between the lines of another tier.
 
 use crate::What;
 use crate::command::Context;
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 /// How long one command of these may take at least, in seconds: it may get no processor for as long as there are tiers.
 const LIMIT_S: u64 = 10_800;
 
-/// What runs beside the tiers.
+/// The lanes beside the tiers.
 pub struct Beside {
     waiting: Vec<(What, Receiver<anyhow::Result<Done>>)>,
 }
 
-/// What they run behind: this priority.
+/// The command in front of theirs: this priority.
 pub type Behind = [&'static str; 3];
 
 /// The lowest.
@@ -38,13 +38,13 @@ pub const LATER: Behind = ["nice", "-n", "10"];
 pub struct Done {
     /// How.
     pub verdict: Verdict,
-    /// What it said.
+    /// Its output.
     pub said: String,
     /// How long it took, beside the tiers.
     pub taken: Duration,
 }
 
-/// Where they leave what they say, and how long one command may take.
+/// The folder of their output, and the time limit of one command.
 struct Lane {
     folder: PathBuf,
     limit_s: u64,
@@ -81,7 +81,7 @@ impl Beside {
     }
 }
 
-/// What one would type after `cargo dev`.
+/// The words after `cargo dev`.
 fn typed(what: &What) -> Vec<&'static str> {
     [what.name()].into_iter().chain(what.arguments().iter().copied()).collect()
 }
@@ -93,7 +93,7 @@ impl Lane {
         let mut options = fs::File::options();
         let mut output = options.create_new(true).read(true).append(true).open(&log);
         let output = output.as_mut().map_err(|error| anyhow::anyhow!("creating {}: {error}", log.display()))?;
-        // A build may replace this program's file meanwhile; this name leads to what runs.
+        // A build may replace this program's file meanwhile; this name leads to the running one.
         let this = format!("/proc/{}/exe", std::process::id());
         let limit = self.limit_s.to_string();
         let mut words: Vec<&str> = behind.to_vec();

@@ -1,13 +1,13 @@
 //! Clients of memcached that others wrote, each with its own tests, against `kv`.
 //!
-//! Here: where each suite comes from, how it is run, and what of it is left out and why. Not here: `kv`'s own tests
+//! Here: the origin of each suite, how it is run, and the tests that are left out and why. Not here: `kv`'s own tests
 //! (`examples/tests/kv`).
 //!
 //! Invariant: a suite that cannot be had is SKIPPED with the reason, and the tier with it; one that runs no test has
 //! failed.
 //!
-//! Suites are of fixed versions and kept in `target/clients`. Nothing is installed on the host: what a suite needs of
-//! it is for whoever runs this (`.ci/run`) to install.
+//! Suites are of fixed versions and kept in `target/clients`. Nothing is installed on the host: the packages that a
+//! suite needs are for the administrator (`.ci/run`) to install.
 
 use crate::command::Context;
 use crate::count::Counts;
@@ -16,14 +16,14 @@ use anyhow::Context as _;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-/// A client's own tests. Both scripts run in `target/clients`; what they print is kept.
+/// A client's own tests. Both scripts run in `target/clients`; their output is kept.
 struct Suite {
     client: &'static str,
-    /// Gets what is missing. Where it fails its last line says why.
+    /// Gets the missing parts. Where it fails its last line says why.
     prepare: &'static str,
     /// Runs all against `127.0.0.1:$PORT`. It may be run again.
     run: &'static str,
-    /// How many tests ran, by what was printed.
+    /// The number of tests that ran, by the output.
     count: fn(&str) -> Option<usize>,
 }
 
@@ -59,8 +59,8 @@ const SUITES: [Suite; 5] = [
         prepare: "[ -d pymemcache-4.0.0 ] || { venv/bin/pip install -q pymemcache==4.0.0 && \
             venv/bin/pip download -q --no-deps --no-binary :all: pymemcache==4.0.0 && tar xzf pymemcache-4.0.0.tar.gz; \
             }",
-        // Items that live for a second may be gone on a busy machine before they are touched: what fails is run once
-        // more.
+        // Items that live for a second may be gone on a busy machine before they are touched: a failed suite is run
+        // once more.
         run: "cd pymemcache-4.0.0/pymemcache/test; run() { ../../../venv/bin/python -m pytest -q -c /dev/null \
               --rootdir . -W ignore test_integration.py --server 127.0.0.1 --port $PORT \"$@\"; }; run || run \
               --last-failed",

@@ -1,9 +1,9 @@
 //! Running a program: said aloud first, its output shown and kept, with a time limit where nobody watches.
 //!
-//! Here: `Context` (where the workspace is) and `Command`. Not here: which programs, or what their end means.
+//! Here: `Context` (where the workspace is) and `Command`. Not here: which programs, or the meaning of their end.
 //!
 //! Invariant: every program runs in the workspace root, and without the variables `cargo run` gave to
-//! this one (package name, manifest path), so that a tier sees what the same command typed by hand sees.
+//! this one (package name, manifest path), so that a tier sees the same as a command typed by hand.
 
 use crate::count;
 use crate::tier::Verdict;
@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 
-/// How long one command may take when no terminal is attached, in seconds: nine times what the longest takes on a
+/// Time limit of one command when no terminal is attached, in seconds: nine times the time of the longest on a
 /// machine of two cores with nothing beside it. Tests that hang end sooner, each by itself.
 pub const LIMIT_S: u64 = 7200;
 
@@ -75,16 +75,16 @@ pub struct Command<'a> {
     limit_s: Option<u64>,
 }
 
-/// What became of a program.
+/// End of a program.
 #[derive(Debug)]
 pub struct Done {
     /// Whether its exit status was 0.
     pub success: bool,
     /// The exit status in words.
     pub status: String,
-    /// What it wrote to standard output.
+    /// Its standard output.
     pub stdout: String,
-    /// What it wrote to standard error; empty where that was shown instead of kept.
+    /// Its standard error; empty where that was shown instead of kept.
     pub stderr: String,
 }
 
@@ -238,7 +238,7 @@ impl Command<'_> {
         Ok(verdict_on_selection(&done, &command.failure(&done), parts))
     }
 
-    /// Builds what a command that runs tests would run. That is no pass.
+    /// Builds the tests that a command would run. That is no pass.
     ///
     /// # Errors
     /// If it cannot be started.

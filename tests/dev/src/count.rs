@@ -1,6 +1,6 @@
 //! Counting libtest's output: how many tests passed, failed and were ignored, and which failed.
 //!
-//! Here: text in, numbers out. Not here: running anything, or what the numbers mean for a tier.
+//! Here: text in, numbers out. Not here: running anything, or the meaning of the numbers for a tier.
 //!
 //! Invariant: lines that are not a whole `test result:` line count nothing, wherever they come from.
 

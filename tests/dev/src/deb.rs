@@ -1,7 +1,7 @@
 //! The Debian package of daemon and launcher: built, installed on a copy of this system, used, removed.
 //!
-//! Here: whether this machine can. Not here: what the package holds (`gossamer-daemon/Cargo.toml`), and what is looked
-//! at (`deb.sh`).
+//! Here: whether this machine can. Not here: the contents of the package (`gossamer-daemon/Cargo.toml`), and the checks
+//! (`deb.sh`).
 //!
 //! Invariant: nothing of this system changes: the copy is an overlay in memory, in a mount namespace of its own.
 
@@ -54,7 +54,7 @@ pub fn check(context: &Context, deb: Deb) -> anyhow::Result<Verdict> {
     Ok(verdict_on_steps(&done))
 }
 
-/// What came of the steps, in their own words.
+/// Results of the steps, in their own words.
 fn verdict_on_steps(done: &Done) -> Verdict {
     let said = |word: &str| done.stdout.lines().find_map(|line| line.strip_prefix(word)).map(str::trim);
     if let Some(why) = said("FAILED:") {

@@ -1,4 +1,4 @@
-//! The tier that kills a program with a durable trust again and again and checks what is left.
+//! The tier that kills a program with a durable trust again and again and checks its pool.
 //!
 //! Here: which folders. Not here: the killing and the checks (`examples/src/bank/torture.rs`).
 //!

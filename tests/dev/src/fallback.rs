@@ -1,10 +1,10 @@
-//! The build without language features: `trust` falls back to `Send + 'static`, with and without what the C API needs
-//! and without any of its features; `gossamer` refuses.
+//! The build without language features: `trust` falls back to `Send + 'static`, with and without the parts for the C
+//! API and without any of its features; `gossamer` refuses.
 //!
 //! Here: both builds and the proof that each is the one it claims to be. Not here: the choice itself
 //! (trust's build script, which sets the cfg `noref_auto`).
 //!
-//! Invariant: the cfg is read from what cargo says the build script printed, in both builds; a tier that
+//! Invariant: the cfg is read from cargo's report of the build script's output, in both builds; a tier that
 //! silently tested the strict build twice would fail.
 
 use crate::command::{Command, Context, Done};
@@ -19,7 +19,7 @@ const NO_FEATURES: (&str, &str) = ("RUSTC_BOOTSTRAP", "-1");
 /// The cfg of the strict build.
 const STRICT: &str = "noref_auto";
 
-/// Tests `trust` without features, and that `gossamer` says what it lacks; or builds what that needs, alone.
+/// Tests `trust` without features, and that `gossamer` names the missing ones; or only builds for that.
 pub fn check(context: &Context, no_run: bool) -> anyhow::Result<Verdict> {
     let folder = context.target.join("fallback").to_string_lossy().into_owned();
     let probe = || context.cargo(&["check", "--quiet", "--package", "gossamer-trust", "--message-format", "json"]);

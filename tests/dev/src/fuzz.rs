@@ -1,4 +1,4 @@
-//! The fuzzer over whatever takes bytes from a network, another process or a file.
+//! The fuzzer over all code that takes bytes from a network, another process or a file.
 //!
 //! Here: whether it can run on this machine, and its command. Not here: the targets (`tests/fuzz`).
 //!
@@ -14,7 +14,7 @@ const TARGETS: [&str; 6] =
 /// How long each target runs, in seconds.
 const SECONDS: &str = "60";
 
-/// Each target, one after the other, for `FUZZ_SECONDS`. What was found out about the code is kept in
+/// Each target, one after the other, for `FUZZ_SECONDS`. Inputs that cover new code are kept in
 /// `tests/fuzz/corpus`, input that breaks something in `tests/fuzz/artifacts`.
 pub fn targets(context: &Context) -> anyhow::Result<Verdict> {
     if !context.command("cargo", &["fuzz", "--version"]).capture()?.success {
@@ -29,7 +29,7 @@ pub fn targets(context: &Context) -> anyhow::Result<Verdict> {
                 "cargo",
                 &["fuzz", "run", "--fuzz-dir", "tests/fuzz", "--target-dir", &target_dir.to_string_lossy(), target],
             )
-            // What cargo-fuzz asks of the compiler needs a nightly, or this.
+            // The compiler flags of cargo-fuzz need a nightly, or this.
             .env("RUSTC_BOOTSTRAP", "1")
             .args(&[
                 "--",

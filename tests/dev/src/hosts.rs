@@ -50,7 +50,7 @@ pub fn lacks(context: &Context) -> anyhow::Result<Option<&'static str>> {
     Ok((!is_made).then_some(refused))
 }
 
-/// Whether who runs this is root.
+/// Whether the user is root.
 pub fn is_root(context: &Context) -> anyhow::Result<bool> {
     Ok(context.command("id", &["-u"]).capture()?.stdout.trim() == "0")
 }

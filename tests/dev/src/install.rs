@@ -1,13 +1,13 @@
 //! `cargo dev install`: the C API's header, libraries, pkg-config file and suppressions for valgrind, in a folder of
-//! their own; with `--region` also what threaded C programs run on several machines with.
+//! their own; with `--region` also the launcher and library for threaded C programs on several machines.
 //!
-//! Here: what is built and where it goes. Not here: the library (`trust/ffi`), or whether C programs work with it
+//! Here: the parts and their places. Not here: the library (`trust/ffi`), or whether C programs work with it
 //! (`trust/ffi/tests/programs.rs`).
 //!
 //! The shared library is linked here, by the C compiler from the static one: rustc gives its shared libraries a version
 //! script of its own, and linkers take one only, while ours names the versions of symbols.
 //!
-//! Invariant: what is installed refers to nothing in this workspace, and may be moved as a whole.
+//! Invariant: an installation refers to nothing in this workspace, and may be moved as a whole.
 
 use crate::command::Context;
 use crate::tier::{State, Verdict};
@@ -16,7 +16,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-/// What to install where.
+/// Destination and parts of an installation.
 #[derive(clap::Args, Clone, PartialEq, Eq, Debug)]
 pub struct Install {
     /// The folder that gets include/, lib/ and share/
@@ -25,12 +25,12 @@ pub struct Install {
     /// Builds without optimisation
     #[arg(long)]
     debug: bool,
-    /// Also gossamer-launch, and what it has threaded C programs load (gossamer_region.h)
+    /// Also gossamer-launch, and the library that it has threaded C programs load (gossamer_region.h)
     #[arg(long)]
     region: bool,
 }
 
-/// What a program that takes in the static library needs besides (`rustc --print native-static-libs`).
+/// Libraries that a program with the static library needs besides (`rustc --print native-static-libs`).
 const PRIVATE_LIBRARIES: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 
 /// Headers, under `trust/include`.

@@ -25,7 +25,7 @@ pub fn models(context: &Context) -> anyhow::Result<Verdict> {
     Ok(verdict)
 }
 
-/// The command, which builds in the profile `release`, with what models need.
+/// The command, which builds in the profile `release`, with the settings for models.
 pub fn modelled(command: Command<'_>) -> Command<'_> {
     command
         .rustflag("--cfg loom")
@@ -50,7 +50,7 @@ pub fn stress(context: &Context) -> anyhow::Result<Verdict> {
         .tests_named(&["stress_"])
 }
 
-/// A variable of the environment, or what it is by default.
+/// A variable of the environment, or its default.
 fn variable(name: &str, default: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| default.to_owned())
 }

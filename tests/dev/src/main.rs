@@ -1,9 +1,9 @@
-//! `cargo dev <what>`: the one way to run any check of this project; CI runs the same.
+//! `cargo dev <tier>`: the one way to run any check of this project; CI runs the same.
 //!
-//! Here: the command line, and the order in which `ci` runs the tiers. Not here: what a tier does (`basic`, `clients`,
-//! `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `starters`, `timed`, `rdma`, `book`,
-//! `house`, `imports`, `install`, `view`), how a program is run (`command`), how libtest's output is counted (`count`),
-//! what runs beside the tiers (`beside`), how verdicts are reported (`tier`).
+//! Here: the command line, and the order in which `ci` runs the tiers. Not here: the work of a tier (`basic`,
+//! `clients`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `starters`, `timed`,
+//! `rdma`, `book`, `house`, `imports`, `install`, `view`), how a program is run (`command`), how libtest's output is
+//! counted (`count`), the lanes beside the tiers (`beside`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
 //! passed; with `--require` a skipped tier is a failed one.
@@ -64,7 +64,7 @@ struct Cli {
     what: What,
 }
 
-/// What can be run.
+/// A tier.
 #[derive(Subcommand, Clone, PartialEq, Eq, Debug)]
 enum What {
     /// Every tier that CI runs, in order, with a table at the end; a failing tier does not stop the rest
@@ -108,16 +108,16 @@ enum What {
     Stress,
     /// A program with a durable trust, killed again and again (DURABLE_KILLS, default 200; DURABLE_SEED)
     Durable(Torture),
-    /// The fuzzer over whatever takes bytes from others (cargo-fuzz; FUZZ_SECONDS for each target; default: 60)
+    /// The fuzzer over code that takes bytes from others (cargo-fuzz; FUZZ_SECONDS for each target; default: 60)
     Fuzz,
     /// Single-line changes of the core that no test notices (cargo-mutants; hours; before a release)
     Mutants(Mutants),
     /// House rules that no lint has: prose, Release beside Acquire, file sizes, opening lines, unfinished marks,
     /// documents
     Tidy,
-    /// Imports of `trust`: folders import only what docs/ARCHITECTURE.md says, and only downwards
+    /// Imports of `trust`: folders import only as docs/ARCHITECTURE.md says, and only downwards
     Imports,
-    /// What goes to the registry: manifests, contents, the build of each package, programs that depend on them
+    /// Packages for the registry: manifests, contents, the build of each package, programs that depend on them
     Publish(Publish),
     /// The Debian package of daemon and launcher: built, installed, removed (cargo-deb, dpkg, root)
     Deb(Deb),
@@ -125,7 +125,7 @@ enum What {
     Size,
     /// The C API: header, libraries and pkg-config file
     Install(Install),
-    /// Adds what the tiers need to the toolchain (rustfmt, clippy; miri where a nightly is), cargo-mutants and
+    /// Adds components for the tiers to the toolchain (rustfmt, clippy; miri where a nightly is), cargo-mutants and
     /// cargo-deb
     InstallTools,
 }
@@ -133,7 +133,7 @@ enum What {
 /// How much of a tier that has a build of its own.
 #[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
 struct Build {
-    /// Builds what it would test with, and tests nothing: the tier counts as skipped
+    /// Builds the tests only: the tier counts as skipped
     #[arg(long)]
     no_run: bool,
 }
@@ -141,16 +141,16 @@ struct Build {
 /// The whole tier.
 const RUN: Build = Build { no_run: false };
 
-/// What `ci` does beside the tiers, in this order: see `beside`.
+/// Tiers that `ci` runs beside the others, in this order: see `beside`.
 const BESIDE: [What; 4] =
     [What::Fallback(Build { no_run: true }), What::Asan(Build { no_run: true }), What::Loom, What::Miri];
 
-/// What it does beside the tests and what comes after them: machines of its own, whose clocks bear to be slow, and
+/// Tiers that it runs beside the tests and later tiers: machines of their own with clocks that bear to be slow, and
 /// tests that have run as they are, once more in other builds.
 const BESIDE_TESTS: [What; 3] = [What::Rdma { only: None }, What::Fallback(RUN), What::Asan(RUN)];
 
-/// The tiers of `ci`: the quick ones first, those that are run beside them after the others, and when these are over,
-/// what judges times.
+/// The tiers of `ci`: the quick ones first, those that are run beside them after the others, and at last, when these
+/// are over, the tests that judge times.
 const CI: [What; 17] = [
     What::Fmt,
     What::Tidy,
@@ -204,7 +204,7 @@ impl What {
         }
     }
 
-    /// What is typed after the name.
+    /// The words after the name.
     fn arguments(&self) -> &'static [&'static str] {
         match self {
             What::Fallback(Build { no_run: true }) | What::Asan(Build { no_run: true }) => &["--no-run"],
@@ -279,7 +279,7 @@ fn ci(context: &Context, report: &mut Report, limit_s: u64) -> anyhow::Result<()
     let mut lanes = vec![Beside::start(context, &BESIDE, beside::LAST, limit_s)?];
     for what in CI {
         if what == What::Test {
-            // By itself, and first: who builds keeps all others from building in the same folder.
+            // By itself, and first: a build keeps all others from building in the same folder.
             report.run("build", || basic::build(context));
             lanes.push(Beside::start(context, &BESIDE_TESTS, beside::LATER, limit_s)?);
         }

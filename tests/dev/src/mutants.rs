@@ -1,7 +1,7 @@
 //! Single-line changes of the code that no test notices: cargo-mutants over the files that everything else relies on.
 //!
-//! Here: which files, by which tests, and what a survivor means. Not here: which survivors are explained, and why
-//! (`.cargo/mutants.toml`); what was found so (`docs/mutants.md`).
+//! Here: which files, by which tests, and the meaning of a survivor. Not here: explained survivors, and why
+//! (`.cargo/mutants.toml`); findings (`docs/mutants.md`).
 //!
 //! Invariants: a change counts as noticed if any pass of its group fails or hangs; one that none notices fails the
 //! tier, and so do a group without changes and an explanation of nothing.
@@ -20,8 +20,8 @@ const LIMIT_S: u64 = 6 * 3600;
 /// How long the tests of one change may take at least before they count as hung, in seconds. Else it is five times as
 /// long as they take without a change.
 const HANGS_S: &str = "20";
-/// What makes a build of a changed tree quick. Backtraces and line numbers of tests that are meant to fail only take
-/// time, and so does what is optimised anew for one line.
+/// Settings for quick builds of a changed tree. Backtraces and line numbers of tests that are meant to fail only take
+/// time, and so does optimising anew for one line.
 const QUICK_BUILDS: [(&str, &str); 5] = [
     ("RUST_BACKTRACE", "0"),
     ("CARGO_PROFILE_DEV_DEBUG", "0"),
@@ -32,7 +32,7 @@ const QUICK_BUILDS: [(&str, &str); 5] = [
 /// The survivors that are explained.
 const EXPLAINED: &str = ".cargo/mutants.toml";
 
-/// What can be run alone.
+/// Groups that can be run alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Group {
     /// Keys, handshake, sealed frames, secure streams
@@ -62,7 +62,7 @@ pub struct Mutants {
     jobs: usize,
 }
 
-/// What a group's changes are tried with.
+/// Tests for a group's changes.
 enum Tests {
     /// The unit tests of a package with one of these parts in their names, all if there is none.
     Unit(&'static [&'static str]),
@@ -73,8 +73,8 @@ enum Tests {
 }
 
 impl Tests {
-    /// The command with these tests. What is to be built goes behind `--cargo-arg`: else all tests of the package would
-    /// be, for each change.
+    /// The command with these tests. Targets to build go behind `--cargo-arg`: else all tests of the package would be
+    /// built, for each change.
     fn added_to<'a>(&self, command: Command<'a>) -> Command<'a> {
         match self {
             Tests::Unit(parts) => command.args(&["--cargo-arg=--lib", "--", "--"]).args(parts),
@@ -88,8 +88,8 @@ impl Tests {
     }
 }
 
-/// Files of one package, and the passes that their changes go through, the quick ones first: each tries what those
-/// before it did not notice.
+/// Files of one package, and the passes that their changes go through, the quick ones first: each tries the changes
+/// that those before it did not notice.
 struct Files {
     package: &'static str,
     files: &'static [&'static str],
@@ -200,7 +200,7 @@ fn explanations(context: &Context, explained: &str) -> anyhow::Result<Verdict> {
         if reason.is_empty() {
             verdict = verdict.and(Verdict::failed(format!("{EXPLAINED}: no reason above '{pattern}'")));
         }
-        // Not by `--re`, which some kinds of changes pass whatever they are called.
+        // Not by `--re`, which some kinds of changes pass under any name.
         if list(&["--exclude-re", pattern])? == all {
             verdict = verdict.and(Verdict::failed(format!("{EXPLAINED}: no change is called '{pattern}' any more")));
         }
@@ -277,7 +277,7 @@ fn build_folder(context: &Context) -> PathBuf {
     context.target.join("mutants/build")
 }
 
-/// What cargo-mutants has found out about a group's changes, by their names.
+/// Findings of cargo-mutants about a group's changes, by their names.
 #[derive(Default)]
 struct Tried {
     caught: BTreeSet<String>,
@@ -288,7 +288,7 @@ struct Tried {
 }
 
 impl Tried {
-    /// Adds what one pass has left in this folder. It has tried again what hung before.
+    /// Adds the results of one pass from this folder. It has tried again the changes that hung before.
     fn take_in(&mut self, folder: &Path) -> anyhow::Result<()> {
         let lines = |name: &str| -> anyhow::Result<BTreeSet<String>> {
             let file = folder.join(name);
@@ -385,7 +385,7 @@ mod tests {
         left(["a\nb\n", "c\nd\n", "u\n", "e\nf\n\n"]);
         tried.take_in(folder.path()).expect("is there");
         assert_eq!((tried.caught.len(), tried.hung.len(), tried.unviable.len(), tried.missed.len()), (2, 2, 1, 2));
-        // What hung is tried again, by tests that need not be those that hung.
+        // A change that hung is tried again, by tests that need not be those that hung.
         left(["c\ne\n", "", "", "d\nf\n"]);
         tried.take_in(folder.path()).expect("is there");
         assert_eq!((tried.caught.len(), tried.hung.len(), tried.unviable.len(), tried.missed.len()), (4, 1, 1, 1));

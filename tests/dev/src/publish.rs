@@ -1,5 +1,4 @@
-//! What goes to the registry: packages that hold what they need and nothing else, and that work for who depends on
-//! them.
+//! Packages for the registry: they hold their needed files and nothing else, and work for programs that depend on them.
 //!
 //! Here: the manifests, the contents of the packages, and two programs that depend on them as a user's would. Not here:
 //! the upload, and the tests of the code.
@@ -22,9 +21,9 @@ pub struct Publish {
     pub contents: bool,
 }
 
-/// What every package has to hold.
+/// Files that every package has to hold.
 const NEEDED: [&str; 5] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE", "src/lib.rs"];
-/// What a package may hold besides, and what cargo adds.
+/// Other files that a package may hold, and those that cargo adds.
 const ALLOWED: [&str; 5] = ["src/", "build.rs", "Cargo.lock", "Cargo.toml.orig", ".cargo_vcs_info.json"];
 /// How large a package may be, compressed. The registry takes ten times as much.
 const PACKAGE_BYTES: u64 = 1 << 20;
@@ -49,7 +48,7 @@ impl Package {
     }
 }
 
-/// Checks what would be published; unless told otherwise also that it builds, by itself and for programs of others.
+/// Checks the packages; unless told otherwise also that each builds, by itself and for programs of others.
 pub fn check(context: &Context, publish: Publish) -> anyhow::Result<Verdict> {
     let metadata = context.cargo(&["metadata", "--no-deps", "--format-version", "1"]).capture()?;
     anyhow::ensure!(metadata.success, "cargo metadata: {}", metadata.stderr.trim());
@@ -102,7 +101,7 @@ fn published(metadata: &Value) -> Vec<Package> {
     .collect()
 }
 
-/// What a manifest does not say, or says so that the registry refuses it.
+/// Entries that a manifest lacks, or that the registry refuses.
 fn manifest_lacks(manifest: &Value) -> Vec<String> {
     let said = |field: &str| manifest[field].as_str().is_some_and(|text| !text.is_empty());
     let fields = ["description", "license", "repository", "readme", "rust_version"];
@@ -122,7 +121,7 @@ fn manifest_lacks(manifest: &Value) -> Vec<String> {
     lacks
 }
 
-/// What is missing in a package that was made, or too much.
+/// Files that are missing in a package, or too many.
 fn contents_lack(context: &Context, package: &Package) -> anyhow::Result<Vec<String>> {
     let file = context.target.join("package").join(format!("{}.crate", package.file()));
     let bytes = fs::metadata(&file).with_context(|| format!("no package {}", file.display()))?.len();
@@ -151,7 +150,7 @@ fn entries(listed: &str, folder: &str) -> Vec<Entry> {
     listed.lines().filter_map(line).collect()
 }
 
-/// What the files of a package lack, and which should not be among them.
+/// Missing files of a package, and files that should not be among them.
 fn objections(entries: &[Entry]) -> Vec<String> {
     let has = |needed: &str| entries.iter().any(|(path, bytes)| path == needed && *bytes > 0);
     let missing = NEEDED.iter().filter(|needed| !has(needed)).map(|needed| format!("lacks {needed}"));
@@ -163,15 +162,15 @@ fn objections(entries: &[Entry]) -> Vec<String> {
     missing.chain(more).collect()
 }
 
-/// What a project writes to allow the language features of the strict `NoRef`, as README says.
+/// A project's setting that allows the language features of the strict `NoRef`, as README says.
 const STRICT: &str = "[env]\nRUSTC_BOOTSTRAP = \"trust,gossamer\"\n";
 
-/// A program of somebody who depends on the packages, and what comes of it.
+/// A program that depends on the packages, and its expected result.
 struct Program {
     name: &'static str,
     dependency: &'static str,
     main: &'static str,
-    /// What the program says on a stable compiler with nothing set; or what the compiler does.
+    /// The program's output on a stable compiler with nothing set; or the compiler's error.
     by_default: Result<&'static str, &'static str>,
     /// Likewise with [`STRICT`].
     strict: Result<&'static str, &'static str>,
@@ -250,7 +249,7 @@ fn used_in(context: &Context, packages: &[Package], place: &Path) -> anyhow::Res
     Ok(verdict)
 }
 
-/// A build folder for each way: what is built one way is not for the other.
+/// A build folder for each way: a build of one way does not serve the other.
 fn folder_of(config: &str) -> &'static str {
     if config.is_empty() { "fallback" } else { "strict" }
 }
@@ -274,7 +273,7 @@ fn written(context: &Context, place: &Path, program: &Program, patches: &str, co
     Ok(folder)
 }
 
-/// Whether the program said what it should, or was refused in these words.
+/// Whether the program printed the expected text, or was refused in these words.
 fn verdict_on_use(what: &str, done: &Done, expected: &Result<&str, &str>) -> Verdict {
     let as_expected = match expected {
         Ok(said) => done.success && done.stdout.trim() == *said,

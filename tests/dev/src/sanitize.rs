@@ -14,8 +14,8 @@ use std::path::Path;
 /// The target named outright, so that build scripts and procedural macros stay without the sanitizer.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Of durable memory: lines, rooms, transactions that are undone, persistent types. Not what random input drives, nor
-/// files and threads.
+/// Of durable memory: lines, rooms, transactions that are undone, persistent types. Not the tests with random input,
+/// nor files and threads.
 const MIRI_DURABLE_TESTS: [&str; 7] =
     ["memory::", "transactions::trap", "transactions::c7", "types::c11", "types::c12", "types::c13", "types::c15"];
 
@@ -32,9 +32,9 @@ const NOT_UNDER_ASAN: [(&str, &str); 6] = [
     ("a_value_comes_where_there_is_no_memory_for_a_fiber", "the sanitizer itself dies without memory"),
 ];
 
-/// What the sanitizer has to leave to `trust`: faults and the signal stack (it reports the overflow of a
-/// fiber's stack), and no leak check, which knows the stacks of threads alone and would count as lost what
-/// only a fiber's own stack holds.
+/// Settings that leave to `trust` its own: faults and the signal stack (it reports the overflow of a fiber's stack),
+/// and no leak check, which knows the stacks of threads alone and would count as lost all that only a fiber's own stack
+/// holds.
 const ASAN_OPTIONS: &str = "detect_leaks=0:handle_segv=0:handle_sigbus=0:use_sigaltstack=0";
 
 /// A read of freed memory; with the argument `sound` it leaves that out.

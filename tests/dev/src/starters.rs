@@ -1,6 +1,6 @@
 //! Programs under starters that are not ours: Slurm, `mpirun`, hydra, containers as a Kubernetes Job has them.
 //!
-//! Here: which there are, and what their checks came to. Not here: the checks (`tests/starters/*.sh`).
+//! Here: the list, and the results of the checks. Not here: the checks (`tests/starters/*.sh`).
 //!
 //! Invariant: a starter that cannot be had is SKIPPED with the reason, and the tier with it; one that checks nothing
 //! has failed.
@@ -15,7 +15,7 @@ const STARTERS: [&str; 4] = ["hydra", "mpirun", "slurm", "containers"];
 /// How long the checks of one may take: about half a minute where nothing hangs.
 const LIMIT_S: &str = "1200";
 
-/// All of them at a time: most of what each does is to wait.
+/// All of them at a time: each mostly waits.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     // Of the workspace, as the tier `test` builds it.
     let built = context.cargo(&["build", "--quiet", "--workspace", "--bins"]).check()?;
@@ -35,7 +35,7 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     })
 }
 
-/// What the checks of one have said, and what they came to.
+/// Output and result of the checks of one.
 fn run(context: &Context, starter: &str) -> anyhow::Result<(String, Verdict)> {
     let folder = context.target.join("starters").join(starter);
     let _ = std::fs::remove_dir_all(&folder); // of an earlier run
@@ -48,7 +48,7 @@ fn run(context: &Context, starter: &str) -> anyhow::Result<(String, Verdict)> {
     Ok((done.stdout, judged))
 }
 
-/// What a script came to, by what it printed.
+/// The result of a script, by its output.
 fn judge(starter: &str, said: &str, is_success: bool, complaints: &str) -> Verdict {
     let of = |word| said.lines().filter(|line| line.starts_with(word)).count();
     let tests = Counts { passed: of("ok "), failed: of("FAILED"), ..Counts::default() };

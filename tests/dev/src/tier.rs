@@ -20,20 +20,20 @@ const WHY_CHARACTERS: usize = 120;
 pub enum State {
     /// It ran and everything held.
     Passed,
-    /// Something did not hold, and what.
+    /// A check failed, and which.
     Failed(String),
     /// It cannot run here, and why.
     Skipped(String),
 }
 
-/// What a tier returns: its end and the tests it counted.
+/// Result of a tier: its end and the tests it counted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     /// How it ended.
     pub state: State,
     /// The tests it ran; all zero for a tier that is one check.
     pub tests: Counts,
-    /// What failed at first and passed when it was run again, alone.
+    /// Tests that failed at first and passed when they were run again, alone.
     pub flaky: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ impl Verdict {
         Verdict::new(State::Skipped(why.into()))
     }
 
-    /// Adds the tests of a part to what this tier counted.
+    /// Adds the tests of a part to those of this tier.
     pub fn with_tests(mut self, tests: Counts) -> Verdict {
         self.tests = self.tests + tests;
         self
@@ -94,7 +94,7 @@ impl Verdict {
         Ok(Verdict { tests, flaky: vec![name], ..Verdict::passed() })
     }
 
-    /// Of tests whose times are judged: those that failed are run again, all of them, and have failed if they fail
+    /// Of tests with judged times: those that failed are run again, all of them, and have failed if they fail
     /// again. The others are named as flaky.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Verdict {
         Ok(Verdict { state, tests, flaky })
     }
 
-    /// What this tier adds to the last line of the summary.
+    /// This tier's part of the last line of the summary.
     fn counted(&self) -> Counts {
         let mut counts = self.tests;
         match self.state {

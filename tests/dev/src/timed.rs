@@ -1,7 +1,7 @@
 //! The tests named `timed_…`: of times that are required, such as how soon a program ends after one of its machines.
 //! Load stretches them, so they run one at a time, and `ci` runs them when nothing runs beside the tiers any more.
 //!
-//! Here: their commands. Not here: the tests; what they do where others run beside them (`limits`).
+//! Here: their commands. Not here: the tests; their limits where others run beside them (`limits`).
 //!
 //! Invariant: a test that fails is run once more, and has failed if it fails again.
 
@@ -9,7 +9,7 @@ use crate::command::Context;
 use crate::hosts;
 use crate::tier::Verdict;
 
-/// What such tests have in their names.
+/// Part of the names of such tests.
 pub const NAMES: &str = "timed_";
 
 /// All of them; those on a rack of hosts where this machine can make hosts.

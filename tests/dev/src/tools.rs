@@ -1,8 +1,8 @@
 //! The toolchain components and the cargo commands that the tiers need, and which toolchains there are.
 //!
-//! Here: what rustup and `cargo install` are asked for. Not here: anything else.
+//! Here: the requests to rustup and `cargo install`. Not here: anything else.
 //!
-//! Invariant: what cannot be had is said, and only rustfmt and clippy are required.
+//! Invariant: a component that cannot be had is named, and only rustfmt and clippy are required.
 
 use crate::command::Context;
 use crate::tier::Verdict;

@@ -1,12 +1,12 @@
 //! The view of running programs, as others see it: Prometheus scrapes it, promtool and PyPI's parser of OpenMetrics
-//! accept it, Chromium draws it, `gossamer-launch top` names a worker that is stuck and what keeps it, traces are read
-//! (`view/trace.rs`), and a request costs the same instructions whether anybody looks or not (`view/instructions.rs`).
+//! accept it, Chromium draws it, `gossamer-launch top` names a stuck worker and the cause, traces are read
+//! (`view/trace.rs`), and a request costs the same instructions with and without a watcher (`view/instructions.rs`).
 //!
-//! Here: what is run and looked at. Not here: who may look, and limits (unit tests of `gossamer`), ways over daemons
+//! Here: the programs and the looks. Not here: authorization and limits (unit tests of `gossamer`), ways over daemons
 //! (tests of `gossamer-daemon`).
 //!
-//! Invariant: what is missing on this machine is SKIPPED with the reason, and so is the tier then. Screenshots and what
-//! was said stay in `target/view`.
+//! Invariant: a program that is missing on this machine is SKIPPED with the reason, and so is the tier then.
+//! Screenshots and output stay in `target/view`.
 
 mod instructions;
 mod record;
@@ -102,7 +102,7 @@ impl All {
             let line = line?;
             if let Some((_, url)) = line.split_once("view at ") {
                 let url = url.to_owned();
-                std::thread::spawn(move || lines.for_each(drop)); // it must not wait for who reads
+                std::thread::spawn(move || lines.for_each(drop)); // it must not wait for its reader
                 return Ok((running, url));
             }
             println!("{line}");
@@ -151,7 +151,7 @@ impl All {
         }
     }
 
-    /// O15: both formats are accepted by who made them, and Prometheus finds what it scrapes.
+    /// Both formats are accepted by their makers' tools, and Prometheus finds the values it scrapes.
     fn metrics(&self, python: &Path) -> anyhow::Result<()> {
         let hostile = self.folder.join(HOSTILE);
         fs::copy(self.programs.join("watched"), &hostile)?;
@@ -172,7 +172,7 @@ impl All {
         ensure!((20..=40).contains(&of_worker), "{of_worker} series a worker");
         self.prometheus(&url)?;
 
-        // A record of what there was to see, for the pictures.
+        // A record of the view, for the pictures.
         let mut lines = String::new();
         for _ in 0..4 {
             lines += &get(&url, "sample.json", "*/*")?;
@@ -270,7 +270,7 @@ impl All {
         Ok(())
     }
 
-    /// Draws a page; what it became, if Chromium was asked for that. Nothing may be said on the console.
+    /// Draws a page; returns the drawn document, if Chromium was asked for that. The console must stay empty.
     fn chromium(&self, args: &[&str]) -> anyhow::Result<String> {
         let profile = self.folder.join("profile");
         let output = Command::new("timeout")
@@ -294,7 +294,7 @@ fn parts(url: &str) -> anyhow::Result<(&str, &str)> {
     Ok((host, path.trim_end_matches('/')))
 }
 
-/// What is there.
+/// The text of the page.
 fn get(url: &str, what: &str, accept: &str) -> anyhow::Result<String> {
     let (host, path) = parts(url)?;
     let slash = if path.is_empty() { "" } else { "/" };

@@ -1,5 +1,5 @@
-//! What a machine and its launcher say to each other: any packet is a message or refused, and what was understood is
-//! said again in the same way.
+//! Messages between a machine and its launcher: any packet is a message or refused, and a message that was read is
+//! written again in the same way.
 #![no_main]
 
 use gossamer::control::Message;

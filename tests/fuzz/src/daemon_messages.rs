@@ -1,5 +1,5 @@
-//! What launchers, daemons and parts say to each other: any bytes are a message or refused, and what was understood is
-//! said again in the same way.
+//! Messages between launchers, daemons and parts: any bytes are a message or refused, and a message that was read is
+//! written again in the same way.
 #![no_main]
 
 use gossamer_daemon::wire::{FromPart, Hello, Reply, Request, Setup, ToPart, Wire};

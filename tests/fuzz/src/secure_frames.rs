@@ -1,4 +1,4 @@
-//! Sealed frames of secure connections: changed on the way, and nonsense of those who have the key.
+//! Sealed frames of secure connections: changed on the way, and nonsense of peers that have the key.
 #![no_main]
 
 use std::cell::RefCell;

@@ -1,6 +1,6 @@
-//! The parts of `gossamer-heap` that need nothing of a rack, built by themselves: what loom explores (the map of
-//! copies, `model.rs`) and what miri can run (that, and the block of a bunch). `gossamer` does not build with `--cfg
-//! loom`, and miri knows neither its stacks nor its shared memory.
+//! The parts of `gossamer-heap` that need nothing of a rack, built by themselves, for loom (the map of copies,
+//! `model.rs`) and for miri (that, and the block of a bunch). `gossamer` does not build with `--cfg loom`, and miri
+//! knows neither its stacks nor its shared memory.
 //!
 //! Not here: the code, which is that of `gossamer/heap/src`, file by file.
 

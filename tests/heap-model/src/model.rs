@@ -2,9 +2,9 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p heap-model --release --lib loom_`.
 //!
 //! The real [`Shelf`] runs here, under a lock, in the loop of `get` (`gossamer/heap/src/copies/mod.rs`). Blocks are
-//! counted as `Arc` counts, and are written to when they are freed, so that loom finds who reads one then. The memory
-//! of the home is one word that a read may find in any state; owners go from thread to thread as messages do, which
-//! order what was stored before.
+//! counted as `Arc` counts, and are written to when they are freed, so that loom finds a reader of a freed one. The
+//! memory of the home is one word that a read may find in any state; owners go from thread to thread as messages do,
+//! which order earlier stores.
 
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,7 @@ impl Drop for Waiter {
 }
 
 impl Told {
-    /// Without a time: who is never told is a deadlock, which loom reports.
+    /// Without a time: a waiter that is never told is a deadlock, which loom reports.
     fn wait(self) {
         let mut is_told = self.0.0.lock().unwrap();
         while !*is_told {
@@ -160,7 +160,7 @@ impl Machine {
     }
 }
 
-/// Trap 3: one reads and unpins, one evicts, one reads: nobody reads what was freed, and all read what is there.
+/// One reads and unpins, one evicts, one reads: no reader sees freed memory, and all find the object.
 #[test]
 fn loom_eviction_takes_nothing_from_readers() {
     let now = Instant::now();
@@ -187,7 +187,7 @@ fn loom_reads_that_fail_hold_up_nobody() {
             let machine = Machine::new(now, 7);
             let fails = Arc::clone(&machine);
             let failing = thread::spawn(move || {
-                // It may find what the other one has read.
+                // It may find the other one's copy.
                 assert!(fails.get(name(1), limit, false).is_none_or(|block| block.read() == 7));
             });
             assert_eq!(machine.get(name(1), limit, true).unwrap().read(), 7);
@@ -199,7 +199,7 @@ fn loom_reads_that_fail_hold_up_nobody() {
 }
 
 /// Traps 2 and 13: an object is prefetched, then it ends, and its address is used again, all while that read is under
-/// way: who has the new name reads the new object, and nobody is left waiting.
+/// way: the holder of the new name reads the new object, and no waiter is left.
 #[test]
 fn loom_an_address_that_is_used_again_has_no_old_copy() {
     let now = Instant::now();

@@ -1,15 +1,15 @@
-//! A library that does what `comm::verbs` asks of libibverbs, without a device: a write goes straight into the memory
-//! of the peer's process, on the same host, by the kernel (`/proc/PID/mem`).
+//! A library with the functions that `comm::verbs` takes from libibverbs, without a device: a write goes straight into
+//! the memory of the peer's process, on the same host, by the kernel (`/proc/PID/mem`).
 //!
-//! For two things. `cargo dev rdma counts` counts what the fabric itself executes, and leaves out what happens in here;
-//! and tests say what a host lacks by variables: `VERBS_STUB_DEVICES=0`, `VERBS_STUB_LOCKABLE` (bytes that can be
-//! registered at a time), `VERBS_STUB_COMPLETIONS` and `VERBS_STUB_QUEUE_PAIRS` (the device's limits),
+//! It has two uses. `cargo dev rdma counts` counts the instructions of the fabric itself, and leaves out those of this
+//! library; and tests name a host's limits by variables: `VERBS_STUB_DEVICES=0`, `VERBS_STUB_LOCKABLE` (bytes that can
+//! be registered at a time), `VERBS_STUB_COMPLETIONS` and `VERBS_STUB_QUEUE_PAIRS` (the device's limits),
 //! `VERBS_STUB_STATE` (of the port), `VERBS_STUB_IN_ORDER` (whether it says that it places bytes in order, which it
 //! does).
 //!
-//! Here: the functions that `comm` looks up. Not here: queues and what is posted (`queue`). The key of memory is the
+//! Here: the functions that `comm` looks up. Not here: queues and their requests (`queue`). The key of memory is the
 //! number of its process, so nothing has to be looked up between processes. Nothing is checked: the caller is trusted
-//! to be `comm`, whose layouts (`layout`) are the very same file.
+//! to be `comm`, which has the layouts (`layout`) by the very same file.
 
 #![allow(unsafe_code, reason = "its callers are C or speak like it")]
 
@@ -24,14 +24,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 
-/// What a test wants to be different from a good device.
+/// Differences from a good device that a test wants.
 fn knob(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
 /// # Safety
 /// As its namesake in libibverbs, in this and all functions below.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_fork_init() -> c_int {
     0
@@ -42,7 +42,7 @@ static DEVICE: u64 = 0;
 
 /// # Safety
 /// `count` can be written.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut Device {
     let devices = knob("VERBS_STUB_DEVICES", 1).min(1);
@@ -54,7 +54,7 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut Device 
 
 /// # Safety
 /// `list` is one of `ibv_get_device_list`.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_free_device_list(list: *mut *mut Device) {
     // SAFETY: made there, freed once.
@@ -63,7 +63,7 @@ unsafe extern "C" fn ibv_free_device_list(list: *mut *mut Device) {
 
 /// # Safety
 /// None is needed.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_name(_device: *mut Device) -> *const c_char {
     c"stub0".as_ptr()
@@ -71,7 +71,7 @@ unsafe extern "C" fn ibv_get_device_name(_device: *mut Device) -> *const c_char 
 
 /// # Safety
 /// None is needed.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_open_device(device: *mut Device) -> *mut Context {
     // Readable when the other end writes, which it never does.
@@ -90,7 +90,7 @@ unsafe extern "C" fn ibv_open_device(device: *mut Device) -> *mut Context {
 
 /// # Safety
 /// `context` is open, and nothing of it is left.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_close_device(context: *mut Context) -> c_int {
     // SAFETY: made by `ibv_open_device`, closed once.
@@ -100,7 +100,7 @@ unsafe extern "C" fn ibv_close_device(context: *mut Context) -> c_int {
 
 /// # Safety
 /// `attr` can be written.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_device(_context: *mut Context, attr: *mut DeviceAttr) -> c_int {
     let mut limits = DeviceAttr::EMPTY;
@@ -116,12 +116,12 @@ unsafe extern "C" fn ibv_query_device(_context: *mut Context, attr: *mut DeviceA
 
 /// # Safety
 /// `attr` can be written.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_port(_context: *mut Context, _port: u8, attr: *mut PortAttr) -> c_int {
     let mut port = PortAttr::EMPTY;
     port.state = knob("VERBS_STUB_STATE", u64::from(layout::PORT_ACTIVE)) as u32;
-    // InfiniBand, whose address is a number, so no table of addresses is looked for.
+    // InfiniBand, with a number as address, so no table of addresses is looked for.
     (port.link_layer, port.lid) = (1, 1);
     (port.active_mtu, port.max_msg_sz) = (layout::MTU_4096, 1 << 30);
     // SAFETY: the caller's promise.
@@ -131,7 +131,7 @@ unsafe extern "C" fn ibv_query_port(_context: *mut Context, _port: u8, attr: *mu
 
 /// # Safety
 /// None is needed.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_alloc_pd(context: *mut Context) -> *mut Pd {
     context.cast()
@@ -139,7 +139,7 @@ unsafe extern "C" fn ibv_alloc_pd(context: *mut Context) -> *mut Pd {
 
 /// # Safety
 /// None is needed.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dealloc_pd(_pd: *mut Pd) -> c_int {
     0
@@ -147,11 +147,11 @@ unsafe extern "C" fn ibv_dealloc_pd(_pd: *mut Pd) -> c_int {
 
 /// # Safety
 /// `pd` is one of `ibv_alloc_pd`.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, _access: c_int) -> *mut Mr {
     if length as u64 > knob("VERBS_STUB_LOCKABLE", u64::MAX) {
-        return null_mut(); // the error number is whatever was there
+        return null_mut(); // the error number is the one before
     }
     queue::note(|| format!("registered {length}"));
     Box::into_raw(Box::new(Mr { context: pd.cast(), pd, addr, length, handle: 0, lkey: 0, rkey: std::process::id() }))
@@ -159,7 +159,7 @@ unsafe extern "C" fn ibv_reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, _
 
 /// # Safety
 /// `memory` is one of `ibv_reg_mr`, given up once.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(memory: *mut Mr) -> c_int {
     // SAFETY: the caller's promise.

@@ -1,8 +1,8 @@
 //! Completion channel, completion queues, queue pairs.
 //!
-//! Here: what is posted is done at once, in the order of the chain, so its completion can be polled when the post
-//! returns. The last word of a write is stored after the rest. A message without bytes (a wake message) is a datagram
-//! to the socket that the peer's process has as its completion channel; each process has one, with one queue.
+//! Here: a request is done at once, in the order of the chain, so its completion can be polled when the post returns.
+//! The last word of a write is stored after the rest. A message without bytes (a wake message) is a datagram to the
+//! socket that the peer's process has as its completion channel; each process has one, with one queue.
 
 use super::knob;
 use super::layout::{
@@ -69,7 +69,7 @@ fn send(process: u32, queue_pair: u32, immediate: u32) -> io::Result<()> {
 
 /// # Safety
 /// As its namesake in libibverbs, in this and all functions below.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_comp_channel(context: *mut Context) -> *mut CompChannel {
     let socket = address(std::process::id()).and_then(|address| UnixDatagram::bind_addr(&address));
@@ -80,7 +80,7 @@ unsafe extern "C" fn ibv_create_comp_channel(context: *mut Context) -> *mut Comp
 
 /// # Safety
 /// `channel` is one of `ibv_create_comp_channel`, given up once.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut CompChannel) -> c_int {
     // SAFETY: the caller's promise.
@@ -90,7 +90,7 @@ unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut CompChannel) -> c_in
 
 /// # Safety
 /// `channel` lives.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_cq(
     context: *mut Context,
@@ -111,7 +111,7 @@ unsafe extern "C" fn ibv_create_cq(
 
 /// # Safety
 /// `queue` is one of `ibv_create_cq`, given up once.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_cq(queue: *mut Cq) -> c_int {
     // SAFETY: the caller's promise.
@@ -121,7 +121,7 @@ unsafe extern "C" fn ibv_destroy_cq(queue: *mut Cq) -> c_int {
 
 /// # Safety
 /// `channel` lives, and the pointers can be written.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_cq_event(channel: *mut CompChannel, queue: *mut *mut Cq, user: *mut *mut c_void) -> c_int {
     // SAFETY: the caller's promise.
@@ -145,13 +145,13 @@ unsafe extern "C" fn ibv_get_cq_event(channel: *mut CompChannel, queue: *mut *mu
 
 /// # Safety
 /// None is needed.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_cq_events(_queue: *mut Cq, _count: c_uint) {}
 
 /// # Safety
 /// None is needed: there are none.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_async_event(_context: *mut Context, _event: *mut c_void) -> c_int {
     -1
@@ -159,13 +159,13 @@ unsafe extern "C" fn ibv_get_async_event(_context: *mut Context, _event: *mut c_
 
 /// # Safety
 /// None is needed.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_async_event(_event: *mut c_void) {}
 
 /// # Safety
 /// `init` can be read.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_qp(pd: *mut Pd, init: *mut QpInitAttr) -> *mut Qp {
     static NEXT: AtomicU32 = AtomicU32::new(1);
@@ -193,7 +193,7 @@ unsafe extern "C" fn ibv_create_qp(pd: *mut Pd, init: *mut QpInitAttr) -> *mut Q
 
 /// # Safety
 /// `pair` lives, `attr` can be read.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_qp(pair: *mut Qp, attr: *mut QpAttr, mask: c_int) -> c_int {
     if mask & MASK_DEST_QPN != 0 {
@@ -205,7 +205,7 @@ unsafe extern "C" fn ibv_modify_qp(pair: *mut Qp, attr: *mut QpAttr, mask: c_int
 
 /// # Safety
 /// `pair` is one of `ibv_create_qp`, given up once.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_qp(pair: *mut Qp) -> c_int {
     // SAFETY: the caller's promise.
@@ -215,7 +215,7 @@ unsafe extern "C" fn ibv_destroy_qp(pair: *mut Qp) -> c_int {
 
 /// # Safety
 /// None is needed.
-// SAFETY: a name of libibverbs, in whose place this is loaded.
+// SAFETY: a name of libibverbs; this is loaded in its place.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_qp_data_in_order(_pair: *mut Qp, _opcode: c_uint, _flags: u32) -> c_int {
     knob("VERBS_STUB_IN_ORDER", 0) as c_int
@@ -276,7 +276,7 @@ pub(super) unsafe extern "C" fn post_send(pair: *mut Qp, first: *mut SendWr, _ba
     0
 }
 
-/// What was in a chain.
+/// A request of a chain.
 #[derive(Default)]
 struct Post {
     writes: u64,

@@ -1,4 +1,4 @@
-//! The document: what stands between a pair of markers is generated, the rest is written by hand.
+//! The document: text between a pair of markers is generated, the rest is written by hand.
 //!
 //! ```text
 //! <!-- figures: NAME -->
@@ -31,7 +31,7 @@ pub fn written(text: &str, folder: &Path) -> anyhow::Result<String> {
     with_tables(text, |table| table.markdown(folder))
 }
 
-/// What is not as the files have it, as one line.
+/// A difference from the files, as one line.
 pub fn stale(root: &Path) -> Option<String> {
     let text = fs::read_to_string(root.join(PATH)).unwrap_or_default();
     match written(&text, &root.join("docs/benchmarks")) {

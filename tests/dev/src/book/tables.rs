@@ -15,7 +15,7 @@ pub struct Table {
     pub name: &'static str,
     /// The measurement it comes from.
     pub file: &'static str,
-    /// What its cells are.
+    /// The unit of its cells.
     what: &'static str,
     /// Pictures of the same, where they are there.
     pictures: &'static [&'static str],
@@ -26,11 +26,11 @@ enum Content {
     Series {
         /// Where the list is.
         list: &'static str,
-        /// What the fields of a series have to be.
+        /// Required values of fields of a series.
         only: &'static [(&'static str, &'static str)],
         row: &'static str,
         column: &'static str,
-        /// Where several series have the same row and column, the one counts whose first cell is largest.
+        /// Of several series with the same row and column the one with the largest first cell counts.
         cells: &'static [Cell],
     },
     Targets,
@@ -305,7 +305,7 @@ fn has_picture(folder: &Path, name: &str) -> bool {
     folder.join(format!("{name}.svg")).exists()
 }
 
-/// On what, when and by which command it was measured.
+/// Machine, time and command of the measurement.
 fn origin(file: &Value) -> String {
     let machine = |field: &str| text(&file["machine"][field]);
     let line: Vec<String> = file["command_line"].as_array().into_iter().flatten().map(text).collect();
@@ -387,7 +387,7 @@ fn rounded(value: f64, up: bool) -> String {
     }
     let decimals = (2 - value.abs().log10().floor() as i32).max(0);
     let scale = 10f64.powi(decimals);
-    // What binary fractions add to a decimal one is no reason to go to the next.
+    // The difference of a binary fraction from a decimal one is no reason to go to the next.
     let scaled = value * scale;
     let whole = if (scaled - scaled.round()).abs() < 1e-6 {
         scaled.round()

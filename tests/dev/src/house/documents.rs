@@ -1,7 +1,7 @@
 //! Documents that have to agree with the code: the README with CI, the list of dependencies with cargo, the tables of
 //! benchmarks.md with the files they come from.
 //!
-//! Here: the first two comparisons (the third is `book`'s). Not here: what the documents say otherwise.
+//! Here: the first two comparisons (the third is `book`'s). Not here: other contents of the documents.
 //!
 //! Invariant: a document that is missing is an offence, like one that disagrees.
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// What does not agree, each as one line.
+/// Disagreements, each as one line.
 pub fn check(context: &Context) -> anyhow::Result<Vec<String>> {
     let text = |name: &str| fs::read_to_string(context.root.join(name)).unwrap_or_default();
     let metadata = context.cargo(&["metadata", "--no-deps", "--format-version", "1"]).capture()?;

@@ -134,7 +134,7 @@ pub fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     files_of(folder, ".rs")
 }
 
-/// The same with files whose names end so.
+/// The same for files with names that end so.
 fn files_of(folder: &Path, ending: &str) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];

@@ -1,7 +1,7 @@
 //! The rules of the house, each a function from the lines of one file to its offences.
 //!
-//! Here: what is demanded and no lint checks (clippy sees to SAFETY comments and macros of unfinished code). Not here:
-//! finding files (`mod.rs`) and taking them apart (`text`).
+//! Here: rules that no lint checks (clippy sees to SAFETY comments and macros of unfinished code). Not here: finding
+//! files (`mod.rs`) and taking them apart (`text`).
 //!
 //! Invariant: a rule looks only at code and comments, never into strings.
 
@@ -21,7 +21,7 @@ const LABEL_REACH: usize = 3;
 pub struct Offence {
     /// Its number, from 1.
     pub line: usize,
-    /// What is wrong and what to do.
+    /// The fault and the cure.
     pub what: String,
 }
 
@@ -32,7 +32,7 @@ impl Offence {
     }
 }
 
-/// Every file opens with `//!`: what lives here, what does not, which invariants hold.
+/// Every file opens with `//!`: its contents, neighbouring things that are elsewhere, and invariants.
 pub fn opening(source: &str) -> Vec<Offence> {
     if source.starts_with("//!") {
         Vec::new()

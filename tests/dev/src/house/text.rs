@@ -4,7 +4,7 @@
 //! strings and comments apart from code. Not here: any rule.
 //!
 //! Invariant: code columns keep their order, strings keep their quotes and lose their contents, so braces
-//! balance whatever a string holds.
+//! balance for any contents of a string.
 
 /// One line, taken apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,7 +74,7 @@ fn split(source: &str) -> Vec<Line> {
     lines
 }
 
-/// Reads what stands at the start of `rest`; returns how many characters that were.
+/// Reads the token at the start of `rest`; returns its length in characters.
 fn step(rest: &[char], at: &mut At, line: &mut Line) -> usize {
     let next = rest.get(1).copied();
     match *at {
@@ -204,7 +204,7 @@ fn needs_test(predicate: &str) -> bool {
     }
 }
 
-/// What stands between commas, up to the parenthesis that closes the list.
+/// The text between commas, up to the parenthesis that closes the list.
 fn members(list: &str) -> Vec<&str> {
     let (mut members, mut start, mut depth) = (Vec::new(), 0, 0);
     for (at, character) in list.char_indices() {

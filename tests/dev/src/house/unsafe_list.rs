@@ -1,7 +1,7 @@
 //! The table *Where* of docs/UNSAFE.md against the sources: each file that holds `unsafe` and is no test has its row,
 //! and each path in the table is one that holds some.
 //!
-//! Here: reading the table, and the comparison. Not here: whether a block says what it relies on (clippy sees to that).
+//! Here: reading the table, and the comparison. Not here: the comment on each block (clippy sees to that).
 //!
 //! Invariant: a path counts from the repository's root, or from the `src` folder of the last path of its row that does.
 
@@ -16,7 +16,7 @@ struct Entry {
     path: String,
 }
 
-/// What does not agree, each as one line. `files` are those that hold `unsafe`, from the root, and
+/// Disagreements, each as one line. `files` are those that hold `unsafe`, from the root, and
 /// whether they are tests, which may be in the table.
 pub fn disagreements(document: &str, root: &Path, files: &[(String, bool)]) -> Vec<String> {
     let entries = entries(document, |path| root.join(path).exists());
@@ -32,7 +32,7 @@ pub fn disagreements(document: &str, root: &Path, files: &[(String, bool)]) -> V
     out
 }
 
-/// Whether a path of the table stands for a file: itself, a folder above it, or the module whose folder it is in.
+/// Whether a path of the table stands for a file: itself, a folder above it, or the module of its folder.
 fn covers(path: &str, file: &str) -> bool {
     let folder = path.strip_suffix(".rs").unwrap_or(path).trim_end_matches('/');
     path == file || file.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))

@@ -1,8 +1,8 @@
 //! Which file of a crate imports which: found in `use` declarations and in paths, by the names of modules.
 //!
-//! Here: the modules of a crate, by where their files lie; the paths in their code; what a path leads to, also by way
-//! of a name that another module passes on (`pub use`). Not here: which imports there may be. What macros make is not
-//! seen, nor are methods: whoever calls one has the type from somewhere, and that import is seen.
+//! Here: the modules of a crate, by the places of their files; the paths in their code; the target of a path, also by
+//! way of a name that another module passes on (`pub use`). Not here: which imports there may be. Code made by macros
+//! is not seen, nor are methods: a caller of one has the type from somewhere, and that import is seen.
 //!
 //! Invariant: lines under `#[cfg(test)]`, and files that are declared so, have no imports.
 
@@ -18,7 +18,7 @@ type Names = Vec<String>;
 /// That a file uses another one: where it does so first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
-    /// The file that imports, and the one that has what it imports, by their numbers.
+    /// The importing file, and the file of the imported item, by their numbers.
     pub from: usize,
     pub to: usize,
     /// From 1.
@@ -27,7 +27,7 @@ pub struct Import {
     pub what: String,
 }
 
-/// The files of a crate, and what they import.
+/// The files of a crate, and their imports.
 pub struct Graph {
     /// Of each file its name below the root, and its module.
     files: Vec<(PathBuf, Names)>,
@@ -154,7 +154,7 @@ struct Mention {
     alias: Option<(String, bool)>,
 }
 
-/// What a file mentions.
+/// Names that a file mentions.
 #[derive(Default)]
 struct Source {
     mentions: Vec<Mention>,
@@ -201,7 +201,7 @@ impl Tokens {
         self.peek(0).starts_with(|c: char| c.is_alphabetic() || c == '_')
     }
 
-    /// Reads `a::b::c`, up to what is no name.
+    /// Reads `a::b::c`, up to the first token that is no name.
     fn path(&mut self) -> Names {
         let mut names = vec![self.peek(0).to_owned()];
         self.at += 1;
@@ -296,11 +296,11 @@ impl Source {
     }
 }
 
-/// Finds what paths lead to.
+/// Finds the targets of paths.
 struct Resolver<'a> {
     modules: Vec<&'a Names>,
     numbers: HashMap<&'a [String], usize>,
-    /// What a module passes on, by name; and what it calls modules of others.
+    /// Names that a module passes on; and its names for modules of others.
     passed_on: HashMap<(usize, &'a str), Names>,
     called: HashMap<(usize, &'a str), Names>,
 }

@@ -1,12 +1,12 @@
 //! Imports of `trust` point down: `cargo dev imports`.
 //!
 //! docs/ARCHITECTURE.md has a table of the folders of `trust/src`, from the top down, and for each the folders that it
-//! imports. Here: what is demanded of that table and of the imports. Not here: how imports are found in the sources
+//! imports. Here: the rules for that table and for the imports. Not here: how imports are found in the sources
 //! (`graph`).
 //!
-//! Demanded: each folder has a row; a row names folders of rows below it only (so there is no cycle of folders); the
-//! code imports what its folder's row names, and all of that; files at the root of `trust/src` import no folder; and no
-//! files import each other in a circle, but a parent and its children. Tests may import what they like.
+//! The rules: each folder has a row; a row names folders of rows below it only (so there is no cycle of folders); the
+//! code imports exactly the folders that its folder's row names; files at the root of `trust/src` import no folder; and
+//! no files import each other in a circle, but a parent and its children. Tests may import anything.
 
 mod graph;
 
@@ -17,7 +17,7 @@ use graph::{Graph, Import};
 use std::collections::BTreeSet;
 use std::fs;
 
-/// The crate whose folders are looked at, and the page that has their table.
+/// The crate with the folders, and the page with their table.
 const SOURCES: &str = "trust/src";
 const PAGE: &str = "docs/ARCHITECTURE.md";
 /// The heading above the table.
@@ -47,7 +47,8 @@ struct Row {
     imports: Vec<String>,
 }
 
-/// The rows, from the top down: those whose first cell is a folder, such as `` `slot/` ``. The last cell lists folders.
+/// The rows, from the top down: those with a folder in the first cell, such as `` `slot/` ``. The last cell lists
+/// folders.
 fn rows(page: &str) -> Vec<Row> {
     let lines = page.lines().enumerate().skip_while(|(_, line)| *line != HEADING).skip(1);
     let table = lines.take_while(|(_, line)| !line.starts_with("## "));
@@ -74,7 +75,7 @@ fn offences_of(graph: &Graph, page: &str) -> Vec<String> {
     offences
 }
 
-/// What is wrong with the table itself.
+/// Faults of the table itself.
 fn table(graph: &Graph, rows: &[Row]) -> Vec<String> {
     let mut offences = Vec::new();
     let has_row = |folder: &str| rows.iter().any(|row| row.folder == folder);
@@ -107,7 +108,7 @@ fn table(graph: &Graph, rows: &[Row]) -> Vec<String> {
     offences
 }
 
-/// What is wrong with one import, by its folders.
+/// The fault of one import, by its folders.
 fn arrow(graph: &Graph, rows: &[Row], import: &Import) -> Option<String> {
     let to = graph.folder(import.to)?;
     let at = format!("{SOURCES}/{}:{}", graph.name(import.from).display(), import.line);

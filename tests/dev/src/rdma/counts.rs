@@ -1,6 +1,6 @@
-//! What a request to another machine costs over `verbs`, counted: instructions, beside those over `shm`, and writes,
-//! posts, bytes and completions. Two machines on this host; a stub stands for libibverbs (`tests/verbs-stub`), and
-//! what happens in it is left out, as what a card and its driver do would be.
+//! The cost of a request to another machine over `verbs`, counted: instructions, beside those over `shm`, and writes,
+//! posts, bytes and completions. Two machines on this host; a stub stands for libibverbs (`tests/verbs-stub`), and its
+//! work is left out, as that of a card and its driver would be.
 //!
 //! Here: which programs, the table, the bounds. Not here: counting (`steps`), the program (`traced` of `test-roles`).
 
@@ -18,12 +18,12 @@ use std::process::{Command, Stdio};
 /// Requests between the marks, and after how many of them the client lets others run.
 const REQUESTS: u64 = 1000;
 const BATCH: u64 = 25;
-/// What the path over `verbs` may cost of that over `shm`.
+/// Limit of the cost of `verbs` over that of `shm`.
 const RATIO_MAX: f64 = 1.3;
-/// How long a program may take, in seconds: ten times what it takes on a quiet machine.
+/// Time limit of a program, in seconds: ten times that on a quiet machine.
 const LIMIT_S: &str = "1200";
 
-/// A fabric, and what its stub is told.
+/// A fabric, and the variables of its stub.
 struct Variant {
     name: &'static str,
     fabric: &'static str,
@@ -36,7 +36,7 @@ const VARIANTS: [Variant; 3] = [
     Variant { name: "verbs, flag in a second write", fabric: "verbs", is_in_order: "0" },
 ];
 
-/// What one end has done for the requests between the marks.
+/// Work of one end for the requests between the marks.
 struct Counted {
     steps: Steps,
     batches: u64,
@@ -90,7 +90,7 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         if ratio > RATIO_MAX {
             failures.push(format!("{}: {ratio:.2} times the instructions of shm", variant.name));
         }
-        // One more than what is asked for: the request that waits for the others.
+        // One more than was asked for: the request that waits for the others.
         if (client.batches - 1) * BATCH > REQUESTS {
             failures.push(format!("{}: {} batches for {REQUESTS} requests", variant.name, client.batches));
         }
@@ -190,8 +190,7 @@ fn follow(output: &mut impl BufRead, log: &Path, folder: &Path, name: &str) -> a
     Ok(counted)
 }
 
-/// Leaves how often each address was executed, for whoever wants to know where (`addr2line`, less the address of the
-/// mapping).
+/// Leaves how often each address was executed, for a closer look (`addr2line`, less the address of the mapping).
 fn profile(steps: &Steps, path: &PathBuf) -> anyhow::Result<()> {
     let mut addresses: Vec<_> = steps.at.iter().collect();
     addresses.sort();

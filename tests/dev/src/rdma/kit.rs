@@ -1,4 +1,4 @@
-//! The kit of the virtual machines: a kernel, a few of its modules, and what the host lacks of qemu and
+//! The kit of the virtual machines: a kernel, a few of its modules, and the host's missing parts of qemu and
 //! the RDMA libraries. All of it are Debian packages, downloaded and unpacked once, never installed.
 //!
 //! Here: getting the kit. Not here: starting machines with it (`machine`).
@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The version of what is in a kit, and the name of the file that says that it is whole.
+/// The version of a kit's contents, and the name of the file that says that it is whole.
 const STAMP: &str = "gossamer-rdma-kit-1";
 
 /// Modules in the order of loading, each needing only those before it; with the folder below the kernel's.
@@ -97,7 +97,7 @@ impl Kit {
     }
 }
 
-/// The folder for what can be made again.
+/// The folder for files that can be made again.
 fn cache() -> anyhow::Result<PathBuf> {
     if let Some(cache) = std::env::var_os("XDG_CACHE_HOME").filter(|cache| !cache.is_empty()) {
         return Ok(PathBuf::from(cache));
@@ -137,7 +137,7 @@ fn make(context: &Context, folder: &Path) -> anyhow::Result<()> {
     let mut files = fs::read_dir(&packages)?.map(|file| Ok(file?.path())).collect::<anyhow::Result<Vec<_>>>()?;
     let is_kernel =
         |file: &Path| file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("linux-image"));
-    // The kernel last: what takes it apart is in another package.
+    // The kernel last: the tool that unpacks it is in another package.
     files.sort_by_key(|file| is_kernel(file));
     for package in files {
         if is_kernel(&package) {
@@ -158,7 +158,7 @@ fn kernel_package(context: &Context) -> anyhow::Result<Option<String>> {
     Ok(names.map(str::trim).find(|name| name.starts_with("linux-image-")).map(str::to_owned))
 }
 
-/// A package and what it needs, as far as it is not installed.
+/// A package and its dependencies, as far as they are not installed.
 fn missing(context: &Context, package: &str) -> anyhow::Result<Vec<String>> {
     let plan = context.command("apt-get", &["install", "-s", "--no-install-recommends", package]).capture()?;
     ensure!(plan.success, "apt-get has no {package}: {}", plan.stderr.trim());

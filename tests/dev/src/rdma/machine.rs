@@ -15,14 +15,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The first program.
 const INIT: &str = include_str!("init.sh");
-/// What makes a boot quick under emulation: no self-tests, no mitigations, no searching for devices.
+/// Settings for a quick boot under emulation: no self-tests, no mitigations, no searching for devices.
 const BOOT: &str = "console=ttyS0 quiet panic=-1 cryptomgr.notests=1 mitigations=off tsc=reliable no_timer_check \
                     init_on_alloc=0 random.trust_cpu=on rcupdate.rcu_expedited=1 audit=0 nokaslr lsm=capability \
                     initcall_blacklist=init_kprobe_trace,crypto_kdf108_init";
 
 /// A machine to start.
 pub struct Plan<'a> {
-    /// What it is called in messages, and its folder.
+    /// Its name in messages, and its folder.
     pub name: &'a str,
     /// A folder of its own, which it sees as /run/work.
     pub work: PathBuf,
@@ -48,9 +48,9 @@ pub struct Machine {
 pub struct Ended {
     /// The command's exit status, if the machine lived to tell.
     pub status: Option<i32>,
-    /// What the command said.
+    /// Output of the command.
     pub output: String,
-    /// What the machine itself said.
+    /// Output of the machine itself.
     pub console: String,
     /// Whether its time was over.
     pub is_overdue: bool,

@@ -1,8 +1,8 @@
 //! The verbs fabric on real queue pairs: soft-RoCE devices in virtual machines, so that any x86-64 Debian
 //! can run these tests, without a network card for RDMA, without root, without changing the host.
 //!
-//! Here: which parts there are, what the output of a machine means. Not here: what a part builds and runs (`parts`),
-//! what the machines are made of (`kit`), and how one is started (`machine`).
+//! Here: the list of parts, the meaning of a machine's output. Not here: builds and commands of a part (`parts`), the
+//! contents of the machines (`kit`), and how one is started (`machine`).
 //!
 //! Invariant: a machine that does not say how its tests ended has failed.
 
@@ -24,12 +24,12 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// How long one machine may take, in seconds of an idle host: four times what it takes on two busy cores.
+/// Time limit of one machine, in seconds of an idle host: four times its time on two busy cores.
 const LIMIT: Duration = Duration::from_secs(800);
 /// The same for the suite, where behaviours may hang and the others go on.
 const SUITE_LIMIT: Duration = Duration::from_secs(2400);
 
-/// What can be run alone.
+/// Parts that can be run alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Part {
     /// `comm` in one machine with two devices: conformance, faults, counts
@@ -43,7 +43,7 @@ pub enum Part {
     /// A rack of two machines with daemons: `wordcount`, all fabrics in one program, a machine killed, a host switched
     /// off
     Rack,
-    /// Only by its name, and without a machine: what a request costs over `verbs` and over `shm`, counted
+    /// Only by its name, and without a machine: the cost of a request over `verbs` and over `shm`, counted
     Counts,
 }
 
@@ -101,7 +101,7 @@ fn show(plan: &Plan, ended: &Ended, start: Instant) {
     print!("{}", ended.output);
 }
 
-/// What the output of a machine means.
+/// The meaning of a machine's output.
 fn verdict_on(plan: &Plan, ended: &Ended) -> Verdict {
     let name = plan.name;
     let tests = count::results(&ended.output);

@@ -1,6 +1,6 @@
-//! The parts of the tier: what each builds, which machines run it, with which network and command.
+//! The parts of the tier: builds, machines, network and command of each.
 //!
-//! Here: the parts. Not here: what their output means (`mod`).
+//! Here: the parts. Not here: the meaning of their output (`mod`).
 
 use super::kit::Kit;
 use super::machine::{Machine, Plan};
@@ -12,13 +12,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The networks of the machines, and what runs in them, as shell scripts.
+/// The networks of the machines, and their commands, as shell scripts.
 const PAIR: &str = include_str!("pair.sh");
 const HOST: &str = include_str!("host.sh");
 const PROGRAMS: &str = include_str!("programs.sh");
 const RACK: &str = include_str!("rack.sh");
 
-/// Where machines find what their command needs, inside.
+/// The folder inside a machine with the files for its command.
 const INSIDE: &str = "\
 export PATH=/run/kit/host/usr/sbin:/run/kit/host/usr/bin:/run/kit/host/sbin:/run/kit/host/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export LD_LIBRARY_PATH=/run/kit/host/usr/lib/x86_64-linux-gnu:/run/kit/host/lib/x86_64-linux-gnu

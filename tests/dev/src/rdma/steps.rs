@@ -1,9 +1,9 @@
-//! Counts what a thread executes, instruction by instruction, by stepping through it as a debugger does. Slow (about
-//! 10,000 a second on a virtual machine), but exact, and it needs neither counters of the processor nor valgrind, whose
-//! version in Debian 12 does not know `pidfd_open`, which the fabric `shm` needs.
+//! Counts the instructions of a thread by stepping through it as a debugger does. Slow (about 10,000 a second on a
+//! virtual machine), but exact, and it needs neither counters of the processor nor valgrind, which in Debian 12 does
+//! not know `pidfd_open`; the fabric `shm` needs that.
 //!
-//! Here: one thread, between two executions of one breakpoint instruction of its own. What it calls in a library that
-//! is named is left out, with all that is called from there. Not here: which programs (`counts`).
+//! Here: one thread, between two executions of one breakpoint instruction of its own. Its calls into the named
+//! libraries are left out, with all calls from there. Not here: which programs (`counts`).
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 
-/// What was executed between the marks.
+/// Instructions between the marks.
 pub struct Steps {
     /// How often each address was: a repeated string instruction is one.
     pub at: HashMap<u64, u64>,
@@ -85,7 +85,7 @@ fn mapping(thread: i32, library: &str) -> anyhow::Result<Range<u64>> {
 impl Traced {
     fn seize(thread: libc::pid_t) -> anyhow::Result<Traced> {
         let none = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: takes numbers only; what is done to another process is what a debugger may do.
+        // SAFETY: takes numbers only; the effects on another process are those of a debugger.
         let done = unsafe { libc::ptrace(libc::PTRACE_SEIZE, thread, none, none) };
         ensure!(done == 0, "thread {thread} cannot be traced: {}", io::Error::last_os_error());
         Ok(Traced { thread })

@@ -1,7 +1,7 @@
-//! What a request costs while the view is off, served, and looked at: callgrind counts the same instructions.
+//! The cost of a request while the view is off, served, and looked at: callgrind counts the same instructions.
 //!
-//! Counted is what sends a request, serves its batch and takes the answer (`FUNCTIONS`), of two workers of one process;
-//! not the turns of workers that find nothing, whose number is the system's to decide. Unoptimised programs are
+//! Counted are the functions that send a request, serve its batch and take the answer (`FUNCTIONS`), of two workers of
+//! one process; not the turns of idle workers, whose number is the system's to decide. Unoptimised programs are
 //! counted, as these functions are calls of their own there: one instruction more a request is more, not fewer, of
 //! them.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-/// Requests of a longer and of a shorter run, whose difference has nothing of start and end.
+/// Requests of a longer and of a shorter run; their difference has nothing of start and end.
 const REQUESTS: [u64; 2] = [20_000, 10_000];
 const FUNCTIONS: [&str; 3] =
     ["trust::api::plain::*apply_then", "trust::local::trustee::serve_batch*", "*Outgoing*::resume"];
@@ -79,7 +79,7 @@ fn count(programs: &Path, folder: &Path, view: View, requests: u64) -> anyhow::R
     collected.with_context(|| format!("callgrind has counted nothing:\n{said}"))
 }
 
-/// Who looks at a view until it is told to end.
+/// A viewer that looks until it is told to end.
 struct Looker {
     end: mpsc::Sender<()>,
     thread: std::thread::JoinHandle<u64>,

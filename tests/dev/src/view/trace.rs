@@ -1,4 +1,4 @@
-//! A trace of a running program, as who reads it takes it: JSON by the letter, events of Chrome's format, and
+//! A trace of a running program, as its readers take it: JSON by the letter, events of Chrome's format, and
 //! Perfetto's own importer where that can be had.
 
 use super::{All, LIMIT};
