@@ -33,7 +33,8 @@ impl Rack {
         let (id, first) = (std::process::id(), 2 * RACKS.fetch_add(1, Ordering::Relaxed) + 1);
         // 127.0.0.0/8 belongs to this host: an address for each process and rack.
         let network = [(id >> 8) % 100 + 128, id % 256].map(|part| part as u8);
-        let mut text = format!("key_file: rack.key\nuser: {user}timeouts: {{connect_ms: 60000, silence_ms: 60000}}\nhosts:\n");
+        let mut text =
+            format!("key_file: rack.key\nuser: {user}timeouts: {{connect_ms: 60000, silence_ms: 60000}}\nhosts:\n");
         for (last, name) in (first as u8..).zip(HOSTS) {
             text += &format!("  - {{name: {name}, address: {}}}\n", Ipv4Addr::new(127, network[0], network[1], last));
         }
