@@ -15,8 +15,8 @@ mod absent;
 mod model;
 mod rack;
 
-pub(crate) use absent::{bulk, lock, make, room};
-pub(crate) use code::{array, element, frame, keeper, operator, part, post, replies, settings, shape, stats};
+pub(crate) use absent::{held, lock, make, memory, room};
+pub(crate) use code::{array, element, frame, keeper, operator, part, post, replies, settings, shape, stats, waits};
 pub(crate) use error::Error;
 pub(crate) use rack::{
     NoRef, Place, Promise, Share, Trust, TrusteeReference, link, may_wait, promise, rack, spawn_on, yield_now,
@@ -46,5 +46,6 @@ mod code {
     pub(crate) mod settings;
     pub(crate) mod shape;
     pub(crate) mod stats;
+    pub(crate) mod waits;
 }
 use code::error;
