@@ -261,8 +261,8 @@ impl Group {
         let Some(index) = self.machines.iter().position(|member| member.number == machine) else { return };
         let member = &mut self.machines[index];
         // A machine that does not read gets no further questions: their watcher hears that it has not answered.
-        let is_in_vain = matches!(message, Message::Look { .. }) && member.unsent.len() >= UNSENT_MAX;
-        if member.control.is_some() && !is_in_vain {
+        let is_refused = matches!(message, Message::Look { .. }) && member.unsent.len() >= UNSENT_MAX;
+        if member.control.is_some() && !is_refused {
             member.unsent.push_back(message);
             self.send_unsent(index);
         }

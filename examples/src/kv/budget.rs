@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const PART: usize = 4;
 const BYTES_MIN: usize = 8 << 20;
 /// How long a connection waits for others to give some back.
-const PATIENCE: Duration = Duration::from_secs(1);
+const WAIT_LIMIT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// See the file's documentation.
@@ -66,7 +66,7 @@ impl Part {
             return true;
         }
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < WAIT_LIMIT {
             trust::sleep(PAUSE);
             if self.try_have(bytes) {
                 return true;
