@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_bytes::ByteBuf;
 
@@ -21,6 +21,7 @@ use super::replies::{Form, Replies};
 use super::request::{self, Line, Request, Words};
 use super::server::{Client, Server, VERSION};
 use super::table::{Command, Large, Op, Table, fits};
+use crate::memory;
 
 /// Read buffer of a client that sends no large values.
 const INPUT_BYTES: usize = 16 << 10;
@@ -137,11 +138,20 @@ impl<T: Table> Connection<T> {
     fn wait_without_memory(&mut self) -> io::Result<bool> {
         self.input = Vec::new();
         self.replies.shrink();
-        self.client.stream.set_read_timeout(None)?;
-        match self.client.stream.peek(&mut [0]) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
-            Err(error) => Err(error),
+        let freed = Instant::now();
+        self.client.stream.set_read_timeout(Some(IDLE))?;
+        loop {
+            match self.client.stream.peek(&mut [0]) {
+                Ok(_) => return Ok(true),
+                // The first of the clients that became idle in the meantime does it for all.
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    if memory::give_back_since(freed) {
+                        self.client.stream.set_read_timeout(None)?;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(false),
+                Err(error) => return Err(error),
+            }
         }
     }
 
