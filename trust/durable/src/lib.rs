@@ -16,6 +16,9 @@
 //! `docs/durable.md` of the repository explains what is durable when, and which failures are not covered. The design
 //! follows Corundum (M. Hoseinzadeh, S. Swanson, ASPLOS 2021).
 
+// `Instant + Duration` panics where limits are large: sums saturate (`trust::link::later`), in all code except tests.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 mod builder;
 mod error;
 mod files;

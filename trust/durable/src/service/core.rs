@@ -199,7 +199,7 @@ impl Core {
             let now = Instant::now();
             let oldest = *self.oldest.get_or_insert(now);
             self.open_since.get_or_insert(now);
-            if now - oldest < within {
+            if now.saturating_duration_since(oldest) < within {
                 return 0;
             }
         }
@@ -383,10 +383,10 @@ impl Core {
                 self.stats.log_bytes = log_bytes;
                 self.stats.written_bytes += bytes;
                 if group > 0 {
-                    let took = ended - began;
+                    let took = ended.saturating_duration_since(began);
                     self.stats.sync_ns += took.as_nanos() as u64;
                     self.stats.sync_ns_max = self.stats.sync_ns_max.max(took.as_nanos() as u64);
-                    self.writing_takes = (self.writing_takes * 7 + took) / 8;
+                    self.writing_takes = self.writing_takes.saturating_mul(7).saturating_add(took) / 8;
                     // Start of the next group, if it was queued.
                     self.writing_since = ended;
                 }

@@ -14,6 +14,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use trust::link::deadline_after;
+
 use crate::error::{Error, Result};
 use crate::files::folder::{Folder, Id, Made};
 
@@ -59,7 +61,7 @@ impl Lock {
     /// Takes the lock; `None` if it is held elsewhere. Waits for a pool that is being closed.
     fn take(folder: &Folder) -> io::Result<Option<Lock>> {
         let (file, id) = (folder.file(), folder.id());
-        let end = Instant::now() + NOTICED;
+        let end = deadline_after(NOTICED);
         let mut open = pools();
         loop {
             match file.try_lock() {
