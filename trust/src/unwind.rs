@@ -5,6 +5,9 @@ use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+#[cfg(feature = "net")]
+use crate::error::panic_text;
+
 /// Runs `f`. A panic ends here, as does one of its payload's destructor; the panic hook has reported it.
 pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(f)) {
@@ -14,6 +17,14 @@ pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> Option<R> {
             None
         }
     }
+}
+
+/// Runs the body of a thread that others wait for, and that none of them can miss: a panic ends the process.
+#[cfg(feature = "net")]
+pub(crate) fn or_give_up<R>(thread: &str, body: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
+        give_up(format_args!("{thread} has panicked: {}", panic_text(&*payload)));
+    })
 }
 
 /// Drops the payload of a panic, and leaks the payload if its destructor panics in turn.

@@ -14,6 +14,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 
 use crate::registry::Shared;
+use crate::unwind::or_give_up;
 
 struct PollThread {
     registry: Registry,
@@ -39,20 +40,27 @@ fn poll_thread() -> io::Result<&'static PollThread> {
     }
     let mut poll = mio::Poll::new()?;
     let registry = poll.registry().try_clone()?;
-    std::thread::Builder::new().name("trust-poll".to_owned()).spawn(move || {
-        let mut events = mio::Events::with_capacity(64);
-        loop {
-            if let Err(error) = poll.poll(&mut events, None)
-                && error.kind() != io::ErrorKind::Interrupted
-            {
-                panic!("the poller of the poll thread failed: {error}");
-            }
-            if let Some(poll_thread) = POLL_THREAD.get() {
-                events.iter().for_each(|event| poll_thread.wake(event.token()));
-            }
-        }
-    })?;
+    // Workers that sleep would never learn that this thread has gone.
+    let run = move || or_give_up("the thread that watches the sockets of sleeping workers", || watch(&mut poll));
+    std::thread::Builder::new().name("trust-poll".to_owned()).spawn(run)?;
     Ok(POLL_THREAD.get_or_init(|| PollThread { registry, watched: Mutex::default() }))
+}
+
+/// Body of the thread.
+fn watch(poll: &mut mio::Poll) {
+    let mut events = mio::Events::with_capacity(64);
+    loop {
+        if let Err(error) = poll.poll(&mut events, None)
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            panic!("its poller failed: {error}");
+        }
+        #[cfg(test)]
+        assert!(!tests::IS_PLANTED.load(std::sync::atomic::Ordering::Relaxed), "planted");
+        if let Some(poll_thread) = POLL_THREAD.get() {
+            events.iter().for_each(|event| poll_thread.wake(event.token()));
+        }
+    }
 }
 
 impl PollThread {
@@ -111,5 +119,81 @@ impl Drop for Place {
         {
             poll_thread.disarm(&mut watched);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::sync::Condvar;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::fiber::stack::child::in_child;
+    use crate::park::Waker;
+
+    /// Makes the poll thread panic at its next event.
+    pub(super) static IS_PLANTED: AtomicBool = AtomicBool::new(false);
+
+    /// Sleeps out of reach of the poller for sockets, as the workers of a rack program do.
+    #[derive(Default)]
+    struct Elsewhere {
+        is_woken: Mutex<bool>,
+        woken: Condvar,
+    }
+
+    // SAFETY: neither function calls the library.
+    #[allow(unsafe_code)]
+    unsafe impl Waker for Elsewhere {
+        fn park(&self, _: Option<Duration>, is_idle: &mut dyn FnMut() -> bool) {
+            let mut is_woken = self.is_woken.lock().unwrap();
+            if !*is_woken && is_idle() {
+                is_woken = self.woken.wait_while(is_woken, |is_woken| !*is_woken).unwrap();
+            }
+            *is_woken = false;
+        }
+
+        fn wake(&self) {
+            *self.is_woken.lock().unwrap() = true;
+            self.woken.notify_one();
+        }
+    }
+
+    /// Waits for a socket on a worker that sleeps elsewhere. The byte comes while it sleeps.
+    fn wait_for_a_byte() {
+        let pool = crate::Threadpool::builder().workers(1).pin(false).spin(Duration::ZERO).build();
+        pool.spawn(|| crate::link::attach(None, Some(Box::<Elsewhere>::default()))).join().unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let server = crate::net::TcpStream::from_std(listener.accept().unwrap().0).unwrap();
+        let (ready, at_last) = std::sync::mpsc::channel();
+        let waits = pool.spawn(move || {
+            let mut bytes = [0];
+            (&server).read_exact(&mut bytes).unwrap();
+            ready.send(()).unwrap();
+            (&server).read_exact(&mut bytes)
+        });
+        client.write_all(&[1]).unwrap();
+        at_last.recv().unwrap();
+        let is_armed = || POLL_THREAD.get().is_some_and(|it| it.watched().iter().flatten().any(|place| place.armed));
+        limits::wait_until("the worker sleeps", is_armed);
+        IS_PLANTED.store(true, Ordering::Relaxed);
+        client.write_all(&[2]).unwrap();
+        let start = Instant::now();
+        while !waits.is_finished() && start.elapsed() < limits::HANG {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
+    fn a_panic_of_the_thread_ends_the_process_and_is_named() {
+        const SELF: &str = concat!(module_path!(), "::a_panic_of_the_thread_ends_the_process_and_is_named");
+        let output = in_child(SELF, wait_for_a_byte);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(libc::SIGABRT), "{said}");
+        let expected =
+            "the thread that watches the sockets of sleeping workers has panicked: planted; the process ends";
+        assert!(said.contains(expected), "{said}");
     }
 }
