@@ -7,12 +7,13 @@
 //! launcher ends the others at any time; a peer that takes this for a death reports it to the launcher, which knows
 //! better.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use trust::link::deadline_after;
+use trust::link::{deadline_after, panic_text};
 
 use comm::secure::Key;
 use comm::{Fabric, Loss, MachineId};
@@ -55,12 +56,43 @@ pub(crate) fn end(cause: &str) -> ! {
         report_loss(peer, &reason.unwrap_or_else(|| cause.to_owned()));
     }
     complain(format_args!("{cause}"));
+    report_failure(cause);
+    std::process::exit(FAILURE_STATUS)
+}
+
+/// Ends the process by SIGABRT, with this cause, and with it the program. No exit handlers run: these may wait for a
+/// thread that waits for the caller.
+pub(crate) fn abort(cause: &str) -> ! {
+    complain(format_args!("{cause}"));
+    report_failure(cause);
+    std::process::abort()
+}
+
+/// Reports to the launcher, if there is one, that this machine cannot go on.
+fn report_failure(cause: &str) {
     if let Some(sharing) = FATE_SHARING.get() {
         // If the launcher has gone there is no receiver.
         let _ = sharing.control.send(&Message::Failed { reason: cause.to_owned() });
         meet::last_words();
     }
-    std::process::exit(FAILURE_STATUS)
+}
+
+/// Runs work that other threads wait for, and whose loss none of them would notice: a panic ends the process, and with
+/// it the program, with the panic as the cause.
+pub(crate) fn or_end<R>(whose: &str, work: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        // A fiber that is ended does not lose anything that others wait for.
+        if panic.is::<trust::Aborted>() {
+            resume_unwind(panic);
+        }
+        abort(&format!("{whose} has panicked: {}", panic_text(&*panic)))
+    })
+}
+
+/// Starts a thread that others wait for: a panic ends the process, as in [`or_end`].
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    let whose = format!("the thread `{name}`");
+    thread::Builder::new().name(name.to_owned()).spawn(move || or_end(&whose, body))
 }
 
 /// Ends a process that could not start for this reason.
@@ -81,7 +113,7 @@ pub(crate) fn share(control: Control) -> std::io::Result<(Arc<Control>, Receiver
     }
     let listener = Arc::clone(&control);
     let (tell, news) = mpsc::channel();
-    thread::Builder::new().name("gossamer-control".to_owned()).spawn(move || listen(&listener, &tell))?;
+    spawn("gossamer-control", move || listen(&listener, &tell))?;
     Ok((control, news))
 }
 
@@ -105,8 +137,7 @@ pub(crate) fn watch(fabric: &Arc<dyn Fabric>) -> std::io::Result<Watch> {
         }
         Err(error) => end(&format!("the other machines cannot be watched: {error}")),
     };
-    let thread = thread::Builder::new().name("gossamer-watch".to_owned()).spawn(keep_watch)?;
-    Ok(Watch { thread })
+    Ok(Watch { thread: spawn("gossamer-watch", keep_watch)? })
 }
 
 /// Reports that the program is over, with this exit status: to the peers by leaving the fabric, which nothing else on
@@ -182,6 +213,51 @@ fn listen(control: &Arc<Control>, news: &Sender<News>) {
         Err(cause) => {
             complain(format_args!("{cause}"));
             std::process::exit(FAILURE_STATUS)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Set in a child of the test: kind of work that panics there.
+    const PANICS: &str = "GOSSAMER_FATE_TEST_PANICS";
+
+    /// Waits for work that panics, of a thread or of the caller's own.
+    fn wait_for(kind: &str) {
+        let (tell, told) = mpsc::channel::<()>();
+        let work = move || {
+            let _tell = tell;
+            panic!("planted in {kind}", kind = std::env::var(PANICS).unwrap());
+        };
+        let keep = match kind {
+            "a thread" => spawn("gossamer-planted", work).unwrap(),
+            _ => thread::spawn(|| or_end("the planted work", work)),
+        };
+        let _ = told.recv_timeout(limits::HANG);
+        // The waiters of such threads have no end of a channel that tells them.
+        thread::sleep(limits::HANG);
+        drop(keep);
+        std::process::exit(0);
+    }
+
+    #[test]
+    fn a_panic_that_waiters_would_not_notice_ends_the_process_and_is_named() {
+        if let Ok(kind) = std::env::var(PANICS) {
+            return wait_for(&kind);
+        }
+        const SELF: &str = "fate::tests::a_panic_that_waiters_would_not_notice_ends_the_process_and_is_named";
+        for (kind, whose) in [("a thread", "the thread `gossamer-planted`"), ("a worker", "the planted work")] {
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", SELF, "--nocapture"])
+                .env(PANICS, kind)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&child.stderr);
+            let signal = std::os::unix::process::ExitStatusExt::signal(&child.status);
+            assert_eq!(signal, Some(libc::SIGABRT), "{said}");
+            assert!(said.contains(&format!("gossamer: {whose} has panicked: planted in {kind}\n")), "{said}");
         }
     }
 }

@@ -91,6 +91,18 @@ pub fn end(cause: &str) -> ! {
     crate::fate::end(cause)
 }
 
+/// Ends the program with this cause, and this process by SIGABRT. No exit handlers run: these may wait for a thread that
+/// waits for the caller.
+pub fn abort(cause: &str) -> ! {
+    crate::fate::abort(cause)
+}
+
+/// Runs work that other threads wait for, and whose loss none of them would notice: a panic ends the program, with the
+/// name of its thread and the panic as the cause.
+pub fn or_end<R>(whose: &str, work: impl FnOnce() -> R) -> R {
+    crate::fate::or_end(whose, work)
+}
+
 /// Opens a share of this machine: so many bytes of addresses, none of them committed.
 ///
 /// # Errors

@@ -26,6 +26,7 @@ use super::{BEAT_INTERVAL, Exchange, Joint, Limit, MeetError, Place, SILENCE, TE
 use crate::bootstrap::{Bootstrap, Plan};
 use crate::complain::complain;
 use crate::control::{Control, Message};
+use crate::fate;
 
 /// Time after which a machine that does not read its messages counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_millis(500);
@@ -301,7 +302,8 @@ fn hear(machine: u16, mut reader: SecureReader, news: Sender<News>) -> Result<()
         let _ = news.send(News::Gone { machine, is_silent }); // as above
     };
     let thread = std::thread::Builder::new().name(format!("gossamer-hear-{machine}")).stack_size(128 * 1024);
-    thread.spawn(hear).map(drop).map_err(MeetError::system("start a thread"))
+    let whose = format!("the thread that hears machine {machine}");
+    thread.spawn(move || fate::or_end(&whose, hear)).map(drop).map_err(MeetError::system("start a thread"))
 }
 
 /// Makes the control channel of this machine: its end and ours.

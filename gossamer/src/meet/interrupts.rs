@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use super::starter::Starter;
 use super::{LAST_WORDS, MeetError};
 use crate::complain::complain;
+use crate::fate;
 use crate::supervise::signals::Signals;
 
 /// Handling of the signals to this process.
@@ -43,7 +44,9 @@ impl Interrupts {
             }
         };
         let thread = std::thread::Builder::new().name("gossamer-signals".to_owned()).stack_size(128 * 1024);
-        thread.spawn(hear).map_err(MeetError::system("start a thread"))?;
+        thread
+            .spawn(move || fate::or_end("the thread that takes signals", hear))
+            .map_err(MeetError::system("start a thread"))?;
         Ok(Interrupts { state })
     }
 

@@ -14,7 +14,7 @@ use super::starter::Starter;
 use super::wire::{Down, Gathered, Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode, encode};
 use super::{
     BEAT_INTERVAL, Exchange, FAILURE_STATUS, Interrupts, Joint, Keeper, LAST_WORDS, Limit, MeetError, Place, SILENCE,
-    interrupts, memory, plan,
+    interrupts, memory, plan, spawn,
 };
 use crate::bootstrap::{Bootstrap, Plan};
 use crate::complain::complain;
@@ -150,11 +150,6 @@ fn wait_for_plan(reader: &mut SecureReader) -> Result<Gathered, MeetError> {
 
 fn send(writer: &Writer, message: &Up) -> Result<(), comm::Error> {
     writer.lock().unwrap_or_else(PoisonError::into_inner).send(&encode(message))
-}
-
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MeetError> {
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
-    thread.map(drop).map_err(MeetError::system("start a thread"))
 }
 
 /// Sends heartbeats to machine 0, until one fails.

@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 use super::wire::{MemoryTokens, to_hex};
-use super::{Limit, MeetError};
+use super::{Limit, MeetError, spawn};
 
 /// The kernel takes 253 at once.
 const DESCRIPTORS_AT_ONCE: usize = 128;
@@ -40,8 +40,7 @@ pub(super) fn share(own: u16, group: &[u16], tokens: MemoryTokens, limit: &Limit
     let theirs = theirs.map_err(MeetError::Comm)?.fds;
     let (others, deadline) = (group.len() - 1, Limit { start: limit.start, timeout: limit.timeout });
     let serve = move || pass_on(&listener, &theirs, tokens, others, &deadline);
-    let thread = std::thread::Builder::new().name("gossamer-memory".to_owned()).spawn(serve);
-    thread.map_err(MeetError::system("start a thread"))?;
+    spawn("gossamer-memory", serve)?;
     Ok(own)
 }
 

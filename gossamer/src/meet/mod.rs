@@ -37,6 +37,7 @@ use comm::secure::Key;
 use crate::bootstrap::Bootstrap;
 use crate::complain::complain;
 use crate::control::Control;
+use crate::fate;
 use crate::remote::Image;
 use detect::Way;
 pub(crate) use error::MeetError;
@@ -175,6 +176,11 @@ fn meet(joint: &Joint, place: Place, name: String, limit: &Limit) -> Result<Star
             std::process::exit(error.status().into());
         }
     }
+}
+
+/// Starts a thread that the program needs to its end: a panic of it ends the process.
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MeetError> {
+    fate::spawn(name, body).map(drop).map_err(MeetError::system("start a thread"))
 }
 
 /// Control bridge: end of this machine's control channel, until the end of the program.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use comm::secure::{Key, SecureStream, Unauthenticated};
 
-use super::MeetError;
 use super::hub::News;
 use super::wire::{Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode};
+use super::{MeetError, spawn};
 use crate::complain::complain;
 
 /// Time in which a connection must show the key and join.
@@ -81,9 +81,7 @@ pub(super) fn listen(listener: TcpListener, key: Key, news: Sender<News>) -> Res
             }
         }
     };
-    let thread = std::thread::Builder::new().name("gossamer-port".to_owned());
-    thread.spawn(accept).map_err(MeetError::system("start a thread"))?;
-    Ok(())
+    spawn("gossamer-port", accept)
 }
 
 fn hear(tcp: TcpStream, key: &Key) -> Result<Newcomer, comm::Error> {

@@ -11,6 +11,7 @@ use super::pmi::Pmi;
 use super::pmix::Pmix;
 use super::{FAILURE_STATUS, Limit, MeetError};
 use crate::complain::complain;
+use crate::fate;
 
 /// Launcher of this process.
 pub(super) enum Starter {
@@ -46,6 +47,7 @@ impl Starter {
                 let starter = Arc::clone(self);
                 let watch = move || starter.end_with_socket();
                 let thread = std::thread::Builder::new().name("gossamer-pmi".to_owned()).stack_size(128 * 1024);
+                let watch = move || fate::or_end("the thread that watches the process manager", watch);
                 thread.spawn(watch).map(drop).map_err(MeetError::system("start a thread"))
             }
             Starter::Pmix(pmix) => {

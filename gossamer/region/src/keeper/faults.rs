@@ -57,12 +57,13 @@ pub(super) fn start() -> Result<(), Failure> {
     NEVER_FAULTS[0].store(own_thread(), Ordering::Relaxed);
     set_linger(LINGER);
     let thread = std::thread::Builder::new().name("gossamer-faults".to_owned());
-    let started = thread.spawn(move || pass_faults_on(uffd));
+    // Threads that wait for pages would wait for ever.
+    let started = thread.spawn(move || link::or_end("the thread that reads page faults", || pass_faults_on(uffd)));
     started.map(drop).map_err(|error| Failure::System(Doing::Thread, error.raw_os_error().unwrap_or(0)))
 }
 
 /// Body of the thread that reads faults.
-fn pass_faults_on(uffd: &'static Uffd) -> ! {
+fn pass_faults_on(uffd: &'static Uffd) {
     // Relaxed: only this thread reads it, and the page server's was stored before this thread started.
     NEVER_FAULTS[1].store(own_thread(), Ordering::Relaxed);
     let keeper = link::keeper(gossamer::rack().machine());
@@ -70,24 +71,28 @@ fn pass_faults_on(uffd: &'static Uffd) -> ! {
     let mut since = Instant::now();
     loop {
         if let Err(errno) = uffd.read(&mut faults) {
-            link::end(&format!("page faults cannot be read: {errno}"));
+            link::abort(&format!("page faults cannot be read: {errno}"));
         }
         if faults.is_empty() {
             if !linger(since, LINGER)
                 && let Err(errno) = uffd.wait()
             {
-                link::end(&format!("page faults cannot be waited for: {errno}"));
+                link::abort(&format!("page faults cannot be waited for: {errno}"));
             }
             continue;
         }
         since = Instant::now();
+        #[cfg(test)]
+        super::planted::panic_on("faults");
         // Acquire: with the Release of `end`.
         if HAS_ENDED.load(Ordering::Acquire) {
             tell_of_the_end(faults[0].address);
         }
         for Fault { address, write, thread } in faults.drain(..) {
             if NEVER_FAULTS.iter().any(|never| never.load(Ordering::Relaxed) == thread) {
-                link::end(&format!("the keeper has touched a region, at {address:#x}: nobody could answer its fault"));
+                link::abort(&format!(
+                    "the keeper has touched a region, at {address:#x}: nobody could answer its fault"
+                ));
             }
             bytes.extend_from_slice(&address.to_ne_bytes());
             bytes.push(u8::from(write));
@@ -125,6 +130,8 @@ const FAULT_BYTES: usize = size_of::<usize>() + 1;
 
 fn faulted(bytes: &[u8]) {
     with(|keeper, errands| {
+        #[cfg(test)]
+        super::planted::panic_on("server");
         for fault in bytes.chunks_exact(FAULT_BYTES) {
             let address = usize::from_ne_bytes(*fault.first_chunk().unwrap_or(&[0; size_of::<usize>()]));
             keeper.fault(address, fault[FAULT_BYTES - 1] != 0, errands);

@@ -12,6 +12,9 @@ use std::sync::{Mutex, PoisonError};
 use gossamer::{NoRef, link};
 use trust::link::post;
 
+/// A panic would leave threads at a barrier for ever: it ends the program.
+const WHOSE: &str = "the page server";
+
 /// Callback with the number of threads released, and whether they were the last to arrive.
 type Then = Box<dyn FnOnce(u32, bool) + Send>;
 
@@ -36,7 +39,8 @@ where
     if gossamer::rack().machines().len() == 1 {
         return come(key, count, arrived, Box::new(then));
     }
-    post(link::keeper(own), move |_| hand_on(home, own, key, count, arrived, then), &[]);
+    let here = move |_: &[u8]| link::or_end(WHOSE, || hand_on(home, own, key, count, arrived, then));
+    post(link::keeper(own), here, &[]);
 }
 
 /// On the page server of the arriving threads' machine.
@@ -48,8 +52,10 @@ where
         return come(key, count, arrived, Box::new(then));
     }
     let at_home = move |_: &[u8]| {
-        let tell = move |released, is_last| post(link::keeper(own), move |_| then(released, is_last), &[]);
-        come(key, count, arrived, Box::new(tell));
+        let tell = move |released, is_last| {
+            post(link::keeper(own), move |_| link::or_end(WHOSE, || then(released, is_last)), &[]);
+        };
+        link::or_end(WHOSE, || come(key, count, arrived, Box::new(tell)));
     };
     post(link::keeper(home), at_home, &[]);
 }

@@ -10,6 +10,8 @@
 mod faults;
 mod knobs;
 pub(crate) mod meet;
+#[cfg(test)]
+mod planted;
 mod slow;
 
 use std::cell::RefCell;
@@ -91,7 +93,8 @@ impl Errands {
             post(link::keeper(to), received, &bytes);
         }
         for (region, run, from, state) in self.read {
-            drop(trust::spawn(move || read(region, run, from, state)));
+            let read = move || read(region, run, from, state);
+            drop(trust::spawn(move || link::or_end("the page server", read)));
         }
         for (time, from, region, message) in self.later {
             drop(trust::spawn(move || {
@@ -102,11 +105,14 @@ impl Errands {
     }
 }
 
+/// Runs `f` on the page server's state. A panic ends the program: threads would wait for the pages for ever.
 fn with<R>(f: impl FnOnce(&mut Keeper, &mut Errands) -> R) -> R {
-    let mut errands = Errands::default();
-    let result = KEEPER.with(|keeper| f(&mut keeper.borrow_mut(), &mut errands));
-    errands.run();
-    result
+    link::or_end("the page server", || {
+        let mut errands = Errands::default();
+        let result = KEEPER.with(|keeper| f(&mut keeper.borrow_mut(), &mut errands));
+        errands.run();
+        result
+    })
 }
 
 /// Handles a message of another page server.

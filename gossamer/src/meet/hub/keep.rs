@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use comm::secure::Key;
 
-use super::super::Keeper;
 use super::super::starter::Starter;
+use super::super::{Keeper, spawn};
 use super::*;
 use crate::supervise::gather::Gather;
 use crate::supervise::outcome::{Cause, Outcome};
@@ -61,11 +61,6 @@ pub(super) fn begin(hub: Hub, plan: &Plan, key: Key, starter: Arc<Starter>) -> R
     let keep = Keep { hub, gather, supervisor, looks, control, starter, is_killed: false };
     spawn("gossamer-hub", move || keep.run())?;
     Ok(theirs)
-}
-
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MeetError> {
-    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
-    thread.map(drop).map_err(MeetError::system("start a thread"))
 }
 
 impl Keep {
