@@ -81,6 +81,8 @@ mod liveness;
 mod memory;
 #[cfg(all(target_os = "linux", not(loom)))]
 pub mod mixed;
+#[cfg(all(target_os = "linux", not(loom)))]
+mod panics;
 #[cfg(target_os = "linux")]
 mod park;
 #[cfg(not(loom))]

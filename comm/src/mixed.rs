@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::liveness::Liveness;
 use crate::memory::Region;
+use crate::panics::or_report;
 use crate::park;
 use crate::share::{Share, ShareId};
 use std::fmt;
@@ -112,11 +113,12 @@ fn routes(parts: &[Part]) -> Result<Vec<Option<usize>>, Error> {
 /// Body of a watcher: waits until a peer of this part dies, or the watch ends. A reported death ends the
 /// program, so the watcher looks for no second one.
 fn watch(part: &dyn Fabric, deaths: &Liveness) {
-    match part.watch(Duration::MAX) {
+    let watch = || match part.watch(Duration::MAX) {
         Ok(Some(peer)) => deaths.mark_lost(peer, Loss::Died, part.cause(peer).unwrap_or_default()),
         Ok(None) => {}
         Err(error) => deaths.fail(error),
-    }
+    };
+    or_report(watch, |panic| deaths.fail(Error::system("watching the peers")(std::io::Error::other(panic))));
 }
 
 impl Fabric for MixedFabric {

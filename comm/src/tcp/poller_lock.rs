@@ -15,6 +15,7 @@ use super::shared::TcpShared;
 use crate::deadline::deadline_after;
 use crate::error::Error;
 use crate::fabric::Wake;
+use crate::panics::or_report;
 use crate::park;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -72,17 +73,9 @@ impl PollerLock {
 
     /// Body of the I/O thread. Any end but the graceful one is the death of all peers for this machine.
     pub(super) fn run(&self) {
-        struct Guard<'a>(&'a PollerLock);
-        impl Drop for Guard<'_> {
-            fn drop(&mut self) {
-                self.0.shared.fail("the thread that receives has panicked".to_owned());
-            }
-        }
-        let guard = Guard(self);
-        if let Err(error) = self.watch() {
+        if let Some(Err(error)) = or_report(|| self.watch(), |panic| self.shared.fail(panic)) {
             self.shared.fail(format!("this machine cannot receive any more: {error}"));
         }
-        std::mem::forget(guard);
         // The peers see at once that this machine no longer reads.
         self.poller.lock().unwrap_or_else(PoisonError::into_inner).close();
     }

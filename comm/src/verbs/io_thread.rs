@@ -10,6 +10,7 @@ use super::raw::{self, Completion, CompletionChannel, CompletionQueue, Event, Qu
 use crate::deadline::{deadline_after, later};
 use crate::error::Error;
 use crate::fabric::MachineId;
+use crate::panics::or_report;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -63,7 +64,14 @@ pub(super) struct IoThread {
 
 impl IoThread {
     /// Runs until the machine leaves.
-    pub(super) fn run(mut self) {
+    pub(super) fn run(self) {
+        let core = Arc::clone(&self.core);
+        let peers: Vec<MachineId> = self.beats.iter().map(|beat| beat.peer).collect();
+        let lose = |panic: String| peers.iter().for_each(|peer| core.liveness.mark_lost(*peer, &panic));
+        or_report(move || self.serve(), lose);
+    }
+
+    fn serve(mut self) {
         let mut next_beat = Instant::now();
         loop {
             if let Err(error) = self.take() {
