@@ -1,5 +1,6 @@
 //! The one error type of this crate. Each error names the machine it concerns and the cure.
 
+use crate::descriptors::cure;
 use crate::fabric::{MachineId, WorkerId};
 use crate::share::ShareId;
 
@@ -279,7 +280,7 @@ pub enum Error {
         machine: MachineId,
     },
     /// The operating system refused.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {source}{}", cure(.source))]
     System {
         /// The operation that failed.
         doing: String,

@@ -72,6 +72,8 @@ pub mod conformance;
 mod connected_pairs;
 #[doc(hidden)]
 pub mod deadline;
+#[doc(hidden)]
+pub mod descriptors;
 mod error;
 mod fabric;
 #[cfg(all(not(loom), any(test, feature = "fuzz")))]

@@ -10,8 +10,8 @@
 //!   touch it, and each claim has at most [`SAME_CLAIM_MAX`] of them, so recordings do not add up;
 //! - a peer that was evicted connects again (`mod.rs`), with a new place in the order.
 
-use super::descriptors;
 use super::greeting::{Claim, IncomingHandshake, Progress, Use};
+use crate::descriptors;
 use crate::fabric::MachineId;
 use crate::secure::{Key, Unauthenticated};
 use rustix::event::epoll;

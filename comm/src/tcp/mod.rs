@@ -27,7 +27,6 @@
 //! is taken.
 
 mod control;
-mod descriptors;
 mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;
@@ -45,6 +44,7 @@ mod tests;
 
 use crate::connected_pairs::ConnectedPairs;
 use crate::deadline::Deadline;
+use crate::descriptors;
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, WorkerId};
 use crate::memory::{Region, WORD_BYTES};
@@ -266,9 +266,7 @@ impl TcpFabric {
         let timeout = timeout.max(Duration::from_millis(1));
         let stream = match descriptors::with_room(|| TcpStream::connect_timeout(&address, timeout)) {
             Err(error) if is_ours(&error) => {
-                let doing =
-                    format!("making a connection to {machine} (see `ulimit -n` for how many this process may have)");
-                return Err(Error::system(doing)(error));
+                return Err(Error::system(format!("making a connection to {machine}"))(error));
             }
             made => made.map_err(unreachable)?,
         };
