@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use comm::descriptors::cure;
 use rustix::process::Signal;
 
 use super::{FAILURE_STATUS, interrupts};
@@ -44,6 +45,8 @@ pub(crate) enum MeetError {
     NotCome { missing: String, count: u16, waited: Duration },
     #[error("machine 0 could not be reached at {at} within {waited:?}: {cause}")]
     Unreachable { at: String, waited: Duration, cause: String },
+    #[error("{0} while the machines met")]
+    NotOurs(String),
     #[error("{0}")]
     Wrong(String),
     #[error("the program was ended by {} while it started", describe(.0.as_raw()))]
@@ -52,7 +55,7 @@ pub(crate) enum MeetError {
     HubGone,
     #[error("{0} while the machines met")]
     Comm(#[source] comm::Error),
-    #[error("cannot {doing}: {source}")]
+    #[error("cannot {doing}: {source}{}", cure(.source))]
     System { doing: &'static str, source: std::io::Error },
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use trust::link::deadline_after;
 
+use comm::descriptors::cure;
 use comm::secure::{Key, SecureReader, SecureStream, SecureWriter};
 
 use super::host::{self, HostIdentity};
@@ -21,8 +22,10 @@ use crate::complain::complain;
 use crate::control::{Control, Message};
 use crate::supervise::signals::describe;
 
-/// Time in which one address must answer.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time in which one address must answer. No test judges by it.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 2 });
+/// Least time for one of several addresses, however little the others have left.
+const LEAST_TIME: Duration = Duration::from_millis(100);
 /// Wait before all addresses are tried again.
 const RETRY: Duration = Duration::from_millis(100);
 /// Time for this process to end by itself.
@@ -101,33 +104,84 @@ fn connect(
     key: &Key,
     limit: &Limit,
 ) -> Result<SecureStream, MeetError> {
+    let (mut failures, mut is_told) = (Failures::default(), false);
     loop {
-        let mut cause = String::new();
         match resolve() {
             Ok(all) => {
-                let several = all.len() > 1;
+                let (mut is_final, mut another) = (!all.is_empty(), None);
                 for address in all {
-                    match connect_to(address, key, limit) {
+                    let error = match connect_to(address, key, limit) {
                         Ok(stream) => return Ok(stream),
-                        // The listener is not this program's: that will not change.
-                        Err(error @ (comm::Error::WrongKey { .. } | comm::Error::OtherPurpose { .. })) if !several => {
-                            return Err(MeetError::Comm(error));
-                        }
-                        Err(error) => cause = error.to_string(),
+                        Err(error) => error,
+                    };
+                    match is_of_another(&error) {
+                        true => another = Some(error.to_string()),
+                        false => is_final = false,
                     }
+                    failures.add(rank(&error), error.to_string());
+                }
+                // The listeners are not this program's, at any of its addresses: that will not change.
+                if is_final {
+                    return Err(MeetError::NotOurs(failures.text()));
+                }
+                if let Some(text) = another.filter(|_| !std::mem::replace(&mut is_told, true)) {
+                    let timeout = limit.timeout;
+                    complain(format_args!("{text}; other addresses of {name} are tried, for {timeout:?} in all"));
                 }
             }
-            Err(error) => cause = error.to_string(), // a service's name may come later
+            // A service's name may come later.
+            Err(error) => failures.add(0, format!("looking up {name}: {error}{}", cure(&error))),
         }
         if limit.left().is_zero() {
-            return Err(MeetError::Unreachable { at: name.to_owned(), waited: limit.timeout, cause });
+            return Err(MeetError::Unreachable { at: name.to_owned(), waited: limit.timeout, cause: failures.text() });
         }
         std::thread::sleep(RETRY.min(limit.left()));
     }
 }
 
+/// The most telling failure of all attempts so far, and the last one.
+#[derive(Default)]
+struct Failures {
+    telling: Option<(u8, String)>,
+    last: String,
+}
+
+impl Failures {
+    /// Adds a failure; of equals the later one is kept.
+    fn add(&mut self, rank: u8, text: String) {
+        if self.telling.as_ref().is_none_or(|(before, _)| *before <= rank) {
+            self.telling = Some((rank, text.clone()));
+        }
+        self.last = text;
+    }
+
+    fn text(self) -> String {
+        match self.telling {
+            Some((_, text)) if text != self.last => format!("{text} (the last attempt: {})", self.last),
+            _ => self.last,
+        }
+    }
+}
+
+/// Returns whether the listener belongs to another program, or has another key.
+fn is_of_another(error: &comm::Error) -> bool {
+    matches!(error, comm::Error::WrongKey { .. } | comm::Error::OtherPurpose { .. })
+}
+
+/// Returns the rank of a failure among those of several attempts: the connection that came furthest tells most, and a
+/// lack on this side more than any.
+fn rank(error: &comm::Error) -> u8 {
+    match error {
+        error if is_of_another(error) => 3,
+        comm::Error::System { source, .. } if !cure(source).is_empty() => 4,
+        comm::Error::System { .. } => 0,
+        comm::Error::Closed { .. } | comm::Error::TimedOut { .. } | comm::Error::NotGossamer { .. } => 1,
+        _ => 2,
+    }
+}
+
 fn connect_to(address: SocketAddr, key: &Key, limit: &Limit) -> Result<SecureStream, comm::Error> {
-    let timeout = CONNECT_TIMEOUT.min(limit.left()).max(Duration::from_millis(1));
+    let timeout = CONNECT_TIMEOUT.min(limit.left()).max(LEAST_TIME);
     let tcp = TcpStream::connect_timeout(&address, timeout);
     let tcp = tcp.map_err(|source| comm::Error::System { doing: format!("connecting to {address}"), source })?;
     SecureStream::connect(tcp, key, PURPOSE, CONNECT_TIMEOUT)
@@ -240,4 +294,85 @@ fn leave(end: &Message, writer: &Writer, ours: &Control, starter: &Starter) -> !
     let _ = ours.send(end); // the receiver exits
     std::thread::sleep(LAST_WORDS);
     std::process::exit(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Listens at an address of the loopback network, with another key, for so many connections.
+    fn other(address: [u8; 4], connections: usize) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::from(address), 0)).unwrap();
+        let (at, key) = (listener.local_addr().unwrap(), Key::generate().unwrap());
+        std::thread::spawn(move || {
+            for _ in 0..connections {
+                let tcp = listener.accept().unwrap().0;
+                drop(SecureStream::accept(tcp, &key, PURPOSE, limits::HANG));
+            }
+        });
+        at
+    }
+
+    fn refused(address: [u8; 4]) -> SocketAddr {
+        TcpListener::bind((Ipv4Addr::from(address), 0)).unwrap().local_addr().unwrap()
+    }
+
+    fn fails(all: &[SocketAddr], timeout: Duration) -> MeetError {
+        let limit = Limit { start: Instant::now(), timeout };
+        let connected = connect(&|| Ok(all.to_vec()), "meethere:7399", &Key::generate().unwrap(), &limit);
+        connected.err().expect("nobody has this key")
+    }
+
+    #[test]
+    fn another_key_is_told_whatever_the_other_addresses_of_the_name_do() {
+        let short = Duration::from_millis(300);
+        let (wrong, closed) = (other([127, 0, 0, 2], usize::MAX), refused([127, 0, 0, 3]));
+        for all in [[wrong, closed], [closed, wrong]] {
+            let text = fails(&all, short).to_string();
+            let expected =
+                format!("machine 0 could not be reached at meethere:7399 within {short:?}: {wrong} has another key");
+            assert!(text.starts_with(&expected), "{text}");
+        }
+        // It has gone since, as machine 0 that has given up.
+        let gone = other([127, 0, 0, 2], 1);
+        let text = fails(&[gone, closed], short).to_string();
+        assert!(text.contains(&format!("{gone} has another key")) && text.contains("(the last attempt: "), "{text}");
+        // Nobody is there at all.
+        let text = fails(&[closed, refused([127, 0, 0, 4])], short).to_string();
+        assert!(text.contains("refused") && !text.contains("key"), "{text}");
+    }
+
+    #[test]
+    fn another_key_at_all_addresses_of_a_name_is_final() {
+        let all = [other([127, 0, 0, 2], usize::MAX), other([127, 0, 0, 3], usize::MAX)];
+        for all in [&all[..1], &all[..]] {
+            let error = fails(all, 10 * limits::HANG);
+            assert!(matches!(error, MeetError::NotOurs(_)) && error.to_string().contains("has another key"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_failure_that_tells_more_is_kept() {
+        let system = |kind: i32| comm::Error::System {
+            doing: "connecting".into(),
+            source: std::io::Error::from_raw_os_error(kind),
+        };
+        let peer = || "somebody".to_owned();
+        let rising = [
+            system(libc::ECONNREFUSED),
+            comm::Error::Closed { peer: peer(), doing: "before it had said who it is" },
+            comm::Error::Unwanted { peer: peer() },
+            comm::Error::WrongKey { peer: peer() },
+            system(libc::EMFILE),
+        ];
+        let texts: Vec<String> = rising.iter().map(ToString::to_string).collect();
+        for order in [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 3, 1]] {
+            let mut failures = Failures::default();
+            order.iter().for_each(|at: &usize| failures.add(rank(&rising[*at]), texts[*at].clone()));
+            let text = failures.text();
+            assert!(text.starts_with(&texts[4]) && text.contains("`ulimit -n`"), "{text}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
 
+use comm::descriptors::cure;
 use comm::{MachineId, shm};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
@@ -15,7 +16,7 @@ use rustix::net::{
 };
 
 use super::wire::{MemoryTokens, to_hex};
-use super::{Limit, MeetError, spawn};
+use super::{Limit, MeetError, complain, spawn};
 
 /// The kernel takes 253 at once.
 const DESCRIPTORS_AT_ONCE: usize = 128;
@@ -46,7 +47,7 @@ pub(super) fn share(own: u16, group: &[u16], tokens: MemoryTokens, limit: &Limit
 
 /// Serves the descriptors until all others have them; a machine that does not get them reports it.
 fn pass_on(listener: &UnixListener, fds: &[OwnedFd], tokens: MemoryTokens, others: usize, limit: &Limit) {
-    let mut served = 0;
+    let (mut served, mut is_told) = (0, false);
     while served < others {
         let mut ready = [PollFd::new(listener, PollFlags::IN)];
         let left = limit.left();
@@ -57,7 +58,15 @@ fn pass_on(listener: &UnixListener, fds: &[OwnedFd], tokens: MemoryTokens, other
         match listener.accept() {
             Ok((stream, _)) => served += usize::from(pass_to(&stream, fds, tokens).is_ok()),
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => return,
+            Err(error) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    complain(format_args!(
+                        "the memory of this host cannot be passed on to its other machines: {error}{}",
+                        cure(&error)
+                    ));
+                }
+                std::thread::sleep(RETRY.min(limit.left())); // descriptors may become free
+            }
         }
     }
 }

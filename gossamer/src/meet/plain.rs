@@ -1,7 +1,7 @@
 //! Way without a process manager: variables for the meeting point, the number of machines, this machine's index, and
 //! the key's file. Kubernetes' Indexed Jobs set the index by themselves.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use comm::secure::Key;
@@ -106,7 +106,7 @@ impl Target {
 
     /// Returns the addresses that the name stands for now.
     pub(super) fn resolve(&self) -> std::io::Result<Vec<SocketAddr>> {
-        Ok((self.host.as_str(), self.port).to_socket_addrs()?.collect())
+        comm::descriptors::resolve(&self.host, self.port)
     }
 }
 

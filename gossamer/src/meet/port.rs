@@ -7,6 +7,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use comm::descriptors::cure;
 use comm::secure::{Key, SecureStream, Unauthenticated};
 
 use super::hub::News;
@@ -16,6 +17,8 @@ use crate::complain::complain;
 
 /// Time in which a connection must show the key and join.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause where no connection, or no thread for one, can be had.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Most connections without the key.
 const UNAUTHENTICATED_MAX: usize = 256;
 
@@ -45,12 +48,9 @@ pub(super) fn listen(listener: TcpListener, key: Key, news: Sender<News>) -> Res
                 Ok(come) => come,
                 Err(error) => {
                     if !std::mem::replace(&mut is_told, true) {
-                        complain(format_args!(
-                            "machine 0 cannot take a connection: {error}; where it has too many files open, raise the \
-                             limit with `ulimit -n`"
-                        ));
+                        complain(format_args!("machine 0 cannot take a connection: {error}{}", cure(&error)));
                     }
-                    std::thread::sleep(Duration::from_millis(50));
+                    std::thread::sleep(PAUSE);
                     continue;
                 }
             };
@@ -63,13 +63,10 @@ pub(super) fn listen(listener: TcpListener, key: Key, news: Sender<News>) -> Res
                 let _ = stream.shutdown(Shutdown::Both); // it may have gone
             }
             drop(all);
-            let (key, news, waiting) = (key.clone(), news.clone(), Arc::clone(&waiting));
+            let (key, news, shared) = (key.clone(), news.clone(), Arc::clone(&waiting));
             let hear = move || {
                 let heard = hear(tcp, &key);
-                let mut all = waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                all.all.remove(number);
-                all.streams.remove(&number);
-                drop(all);
+                forget(&shared, number);
                 let _ = news.send(match heard {
                     Ok(newcomer) => News::Came(Box::new(newcomer)),
                     Err(error) => News::Stranger(error),
@@ -77,11 +74,18 @@ pub(super) fn listen(listener: TcpListener, key: Key, news: Sender<News>) -> Res
             };
             let thread = std::thread::Builder::new().name("gossamer-hello".to_owned()).stack_size(128 * 1024);
             if thread.spawn(hear).is_err() {
-                std::thread::sleep(Duration::from_millis(50));
+                forget(&waiting, number); // the other side sees the end, and comes again
+                std::thread::sleep(PAUSE);
             }
         }
     };
     spawn("gossamer-port", accept)
+}
+
+fn forget(waiting: &Mutex<Waiting>, number: u64) {
+    let mut all = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    all.all.remove(number);
+    all.streams.remove(&number);
 }
 
 fn hear(tcp: TcpStream, key: &Key) -> Result<Newcomer, comm::Error> {
