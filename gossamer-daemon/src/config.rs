@@ -4,7 +4,7 @@
 //! hosts. The effect of the values is not here. Invariant: a [`RackConfig`] from [`RackConfig::read`] has passed
 //! `RackConfig::check`; every error names the file, where possible the line, the field and a valid value.
 
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -336,7 +336,7 @@ impl RackConfig {
     /// As for [`address_of`](Self::address_of).
     pub fn addresses_of(&self, host: &Host) -> std::io::Result<Vec<SocketAddr>> {
         let mut addresses: Vec<SocketAddr> = Vec::new();
-        for address in (bare(&host.address), self.port_of(host)).to_socket_addrs()? {
+        for address in comm::descriptors::resolve(bare(&host.address), self.port_of(host))? {
             if !addresses.contains(&address) {
                 addresses.push(address);
             }

@@ -2,6 +2,7 @@
 //! comes from a file, a variable or standard input; a token given in the arguments is removed from them.
 
 use comm::deadline::deadline_after;
+use comm::descriptors::cure;
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -94,12 +95,10 @@ impl Address {
     /// Fetches `what` from the view.
     pub(super) fn get(&self, what: &str, limit: Duration) -> Result<Vec<u8>, String> {
         let host = &self.host;
-        let failed = |error: io::Error| format!("{host}: {error}");
+        let failed = |error: io::Error| format!("{host}: {error}{}", cure(&error));
         let with_port =
             if host.parse::<SocketAddr>().is_ok() || host.contains(':') { host.clone() } else { format!("{host}:80") };
-        let place =
-            with_port.to_socket_addrs().map_err(failed)?.next().ok_or_else(|| format!("{host} has no address"))?;
-        let mut stream = TcpStream::connect_timeout(&place, LIMIT).map_err(failed)?;
+        let mut stream = connect(&with_port).map_err(failed)?;
         stream.set_write_timeout(Some(LIMIT)).map_err(failed)?;
         let request = format!("GET {}{what} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", self.path);
         stream.write_all(request.as_bytes()).map_err(failed)?;
@@ -127,6 +126,18 @@ impl Address {
             status => Err(format!("{host} answers {}", status.unwrap_or("nothing that is HTTP"))),
         }
     }
+}
+
+/// Connects to the first address of a name at which somebody listens.
+fn connect(host: &str) -> io::Result<TcpStream> {
+    let mut failed = None;
+    for address in host.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, LIMIT) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| io::Error::other("it has no address")))
 }
 
 /// Returns the token from outside the address, if there is one.

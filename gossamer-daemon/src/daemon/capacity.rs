@@ -69,14 +69,28 @@ pub fn trouble() -> Option<String> {
     }
 }
 
+/// Returns the message for a connection that could not be accepted or kept.
+pub fn in_words_of_connections(error: &io::Error) -> String {
+    of_files(error).unwrap_or_else(|| error.to_string())
+}
+
+/// Returns the message for an error that comes of too many open files, with the limit and the cure; `None` for others.
+fn of_files(error: &io::Error) -> Option<String> {
+    match error.raw_os_error()? {
+        libc::EMFILE => {
+            let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+            let most = most.map_or_else(String::new, |most| format!(", which may have {most}"));
+            Some(format!("{error}: of the daemon's process{most}; raise LimitNOFILE= of the unit, or ulimit -n"))
+        }
+        libc::ENFILE => Some(format!("{error}: of this host; raise fs.file-max")),
+        _ => None,
+    }
+}
+
 /// Returns the message for a failed start of a thread or a process.
 pub fn in_words(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(libc::EMFILE) => {
-            return format!("{error}: of the daemon's process; raise LimitNOFILE= of the unit, or ulimit -n");
-        }
-        Some(libc::ENFILE) => return format!("{error}: of this host; raise fs.file-max"),
-        _ => {}
+    if let Some(text) = of_files(error) {
+        return text;
     }
     let limits = limits();
     let limits = if limits.is_empty() { String::new() } else { format!(" ({})", limits.join(", ")) };

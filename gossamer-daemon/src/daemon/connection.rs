@@ -27,7 +27,7 @@ pub fn accept_all(daemon: &Arc<Daemon>, listener: &TcpListener) {
         match listener.accept() {
             Ok((tcp, peer)) => take(daemon, tcp, peer),
             Err(error) => {
-                complain(daemon, "a connection could not be accepted", "?", &error.to_string());
+                complain(daemon, "a connection could not be accepted", "?", &capacity::in_words_of_connections(&error));
                 std::thread::sleep(PAUSE);
             }
         }
@@ -44,7 +44,10 @@ fn complain(daemon: &Daemon, what: &'static str, peer: &str, trouble: &str) {
 fn take(daemon: &Arc<Daemon>, tcp: TcpStream, peer: SocketAddr) {
     let (admitted, gone) = match daemon.admission.admit(&tcp, peer, daemon.connections().0) {
         Ok(admitted) => admitted,
-        Err(error) => return complain(daemon, "a connection was closed", &peer.to_string(), &error.to_string()),
+        Err(error) => {
+            let trouble = capacity::in_words_of_connections(&error);
+            return complain(daemon, "a connection was closed", &peer.to_string(), &trouble);
+        }
     };
     if let Some(gone) = gone {
         let trouble = "too many have not shown the key yet, and it has the most: limits.connections of rack.yaml";

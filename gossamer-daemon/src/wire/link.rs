@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime};
 
 use comm::deadline::deadline_after;
+use comm::descriptors;
 use comm::secure::{Key, SecureReader, SecureStream, SecureWriter};
 
 use super::message::{Hello, MAX_MESSAGE_BYTES};
@@ -38,7 +39,7 @@ pub struct Link {
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
     /// Its address does not resolve.
-    #[error("its address {address:?} is unknown: {source}; see `address` in {rack}")]
+    #[error("its address {address:?} is unknown: {source}{}; see `address` in {rack}", descriptors::cure(source))]
     Address {
         /// The address in `rack.yaml`.
         address: String,
@@ -85,7 +86,7 @@ fn cure(error: &io::Error) -> &'static str {
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
             "; is the address right, and the link up?"
         }
-        _ => "",
+        _ => descriptors::cure(error),
     }
 }
 
@@ -182,8 +183,13 @@ impl LinkError {
     /// Returns the rank of the error among those of several addresses: the connection that came furthest tells most.
     fn rank(&self) -> u8 {
         match self {
-            LinkError::Wire(WireError::Secure(comm::Error::NotGossamer { .. })) => 1,
-            LinkError::Wire(_) | LinkError::Name { .. } => 2,
+            // Not of the host at all.
+            LinkError::Connect { source, .. } if !descriptors::cure(source).is_empty() => 4,
+            LinkError::Wire(WireError::Secure(comm::Error::WrongKey { .. } | comm::Error::OtherPurpose { .. })) => 3,
+            LinkError::Name { .. } => 3,
+            LinkError::Wire(error) if was_evicted(error) => 1,
+            LinkError::Wire(WireError::Secure(comm::Error::NotGossamer { .. } | comm::Error::TimedOut { .. })) => 1,
+            LinkError::Wire(_) => 2,
             LinkError::Address { .. } | LinkError::CutOff(_) | LinkError::Connect { .. } => 0,
         }
     }
