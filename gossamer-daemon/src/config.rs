@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gossamer::bootstrap::{FabricChoice, HeapBytes, VerbsSettings};
+use gossamer::bootstrap::{FabricChoice, HeapBytes, PortRange, VerbsSettings};
 use serde::{Deserialize, Serialize};
 
 mod cores;
@@ -95,6 +95,9 @@ pub struct Host {
     /// Heap limit for a program's machines on this host together, where it differs from the rack's.
     #[serde(default)]
     pub heap: Option<HeapBytes>,
+    /// Ports of the machines of programs, where they differ from the rack's.
+    #[serde(default)]
+    pub ports: Option<PortRange>,
 }
 
 /// Limits on a program, and on the clients of a daemon.
@@ -194,6 +197,9 @@ pub struct RackConfig {
     /// Heap limit for a program's machines on one host together (`gossamer-heap`); default: half of the host's memory.
     #[serde(default)]
     pub heap: Option<HeapBytes>,
+    /// TCP ports at which the machines of programs listen; default: any that are free.
+    #[serde(default)]
+    pub ports: Option<PortRange>,
     /// The hosts.
     pub hosts: Vec<Host>,
     /// Limits on programs and clients.
@@ -267,6 +273,11 @@ impl RackConfig {
             if host.address.is_empty() || host.port == Some(0) || host.workers == Some(0) {
                 return fail(name, format!("host {name}: address, port and workers must not be empty or 0"));
             }
+            if let Some((ports, port)) = self.ports_of(host).map(|ports| (ports, self.port_of(host)))
+                && ports.contains(port)
+            {
+                return fail("ports", format!("ports: {ports} has {port} in it, the port of the daemon of {name}"));
+            }
             if let Some(mtu) = host.rdma.as_ref().and_then(|rdma| rdma.mtu_bytes)
                 && ![256, 512, 1024, 2048, 4096].contains(&mtu)
             {
@@ -306,6 +317,12 @@ impl RackConfig {
     #[must_use]
     pub fn port_of(&self, host: &Host) -> u16 {
         host.port.unwrap_or(self.port)
+    }
+
+    /// Returns the ports of programs' machines on a host; `None`: any that are free.
+    #[must_use]
+    pub fn ports_of(&self, host: &Host) -> Option<PortRange> {
+        host.ports.or(self.ports)
     }
 
     /// Returns the key file; its path depends on the working directory only where the path of `rack.yaml` does.

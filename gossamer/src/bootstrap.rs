@@ -27,6 +27,7 @@
 mod heap_bytes;
 mod inherit;
 mod plan;
+mod port_range;
 
 use std::ffi::OsString;
 use std::io;
@@ -43,6 +44,7 @@ use crate::control::{Control, PROTOCOL_VERSION};
 pub use heap_bytes::HeapBytes;
 use inherit::{Inherited, Presence};
 pub use plan::{FabricChoice, HostPlan, MACHINES_MAX, MachinePlan, Plan, SILENCE_MS, START_TIMEOUT_MS, VerbsSettings};
+pub use port_range::PortRange;
 
 /// Name of the variable that holds the protocol's version and the launcher's process id.
 pub const LAUNCHER: &str = "GOSSAMER_LAUNCHER";

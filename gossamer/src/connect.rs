@@ -9,7 +9,7 @@
 //!
 //! Invariant: all machines compute workers and layout from the same plan and the same endpoints; the hellos verify it.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -23,7 +23,7 @@ use comm::tcp::{Limits, Listener, TcpFabric};
 use comm::{Fabric, MachineId, Region};
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{FabricChoice, Plan};
+use crate::bootstrap::{FabricChoice, HostPlan, Plan, PortRange};
 use crate::control::{Control, MAX_ENDPOINT_BYTES, Message};
 use crate::error::StartError;
 use crate::fate::News;
@@ -171,13 +171,22 @@ fn transport(plan: &Plan, own: u16, peer: u16) -> Transport {
 
 /// Opens the listener to which machines of other hosts, or those of this one by TCP, will connect.
 fn listen(own: u16, plan: &Plan) -> Result<Listener, StartError> {
-    let listener = Listener::bind(SocketAddr::new(plan.host_of(own).bind, 0));
-    let listener = listener.map_err(|error| StartError::fabric(error, plan))?;
+    let HostPlan { name, bind, ports, .. } = plan.host_of(own);
+    let listener = PortRange::bind(*ports, |port| Listener::bind(SocketAddr::new(*bind, port)), is_taken);
+    let listener = listener.map_err(|error| match ports {
+        Some(ports) if is_taken(&error) => StartError::NoPort { machine: own, host: name.clone(), ports: *ports },
+        _ => StartError::fabric(error, plan),
+    })?;
     let silence = Duration::from_millis(plan.silence_ms);
     // The clock is checked at each heartbeat, and traffic heard in between counts from that check. So with the limit of
     // 3 s silence is reported 2.5 to 3.25 s after it began, as a launcher reports that of a host.
     let heartbeat = silence / 12;
     Ok(listener.with_limits(Limits { heartbeat, silence: silence.saturating_sub(heartbeat) }))
+}
+
+/// Returns whether a listener failed because others have its port.
+fn is_taken(error: &comm::Error) -> bool {
+    matches!(error, comm::Error::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse)
 }
 
 /// Inputs from which the fabrics of this machine are made.
@@ -289,6 +298,19 @@ mod tests {
     }
 
     const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn machines_of_one_host_listen_at_ports_of_the_range_until_it_is_used_up() {
+        let mut plan = Plan::local(3, FabricChoice::Tcp, None);
+        plan.hosts[0].bind = [127, 77, 12, 34].into(); // this test's own
+        plan.hosts[0].ports = "7200-7201".parse().ok();
+        let all = [listen(0, &plan).unwrap(), listen(1, &plan).unwrap()];
+        assert_eq!(all.each_ref().map(|listener| listener.address().port()), [7200, 7201]);
+        let refused = listen(2, &plan).unwrap_err().to_string();
+        assert!(refused.contains("all ports of 7200-7201 are taken") && refused.contains("widen `ports`"), "{refused}");
+        plan.hosts[0].ports = None;
+        assert!(![0, 7200, 7201].contains(&listen(2, &plan).unwrap().address().port()));
+    }
 
     #[test]
     fn endpoints_survive_and_damaged_ones_are_refused() {

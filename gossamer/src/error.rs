@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::bootstrap::{BootstrapError, Plan};
+use crate::bootstrap::{BootstrapError, Plan, PortRange};
 use crate::connect::name;
 use crate::meet::MeetError;
 
@@ -19,6 +19,12 @@ pub(crate) enum StartError {
         /// Host of the machine concerned, where there are several hosts.
         place: String,
     },
+    #[error(
+        "machine {machine} on {host} cannot listen: all ports of {ports} are taken there; each machine takes one while \
+         it runs, and two where it has an RDMA device: widen `ports` in rack.yaml, on all hosts, or GOSSAMER_PORTS, or \
+         end other programs"
+    )]
+    NoPort { machine: u16, host: String, ports: PortRange },
     #[error(
         "no word came from {missing} within {waited_ms} ms: see whether it was started, what it printed, and whether \
          it calls gossamer::main"

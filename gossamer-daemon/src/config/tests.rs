@@ -98,6 +98,18 @@ fn heaps_have_sizes() {
 }
 
 #[test]
+fn programs_have_a_range_of_ports() {
+    let config = parse(&format!("{SMALL}ports: 7200-7299\n")).unwrap();
+    assert_eq!(config.ports_of(&config.hosts[0]).unwrap().to_string(), "7200-7299");
+    let config = parse(&SMALL.replace("10.0.0.1}", "10.0.0.1, ports: 7300}")).unwrap();
+    assert_eq!(config.ports_of(&config.hosts[0]).unwrap().to_string(), "7300-7300");
+    assert_eq!(config.ports_of(&config.hosts[1]), None);
+    refused(&format!("{SMALL}ports: 7299-7200\n"), &[":5", "ports: \"7299-7200\" is no range", "as in 7200-7299"]);
+    refused(&format!("{SMALL}ports: [1]\n"), &[":5", "ports: a range of ports, such as 7200-7299"]);
+    refused(&format!("{SMALL}ports: 7100-7199\n"), &[":5", "7100-7199 has 7117 in it, the port of the daemon of a"]);
+}
+
+#[test]
 fn cores_have_three_forms() {
     for (text, cores) in [("3", vec![3]), ("'0,2, 4-6'", vec![0, 2, 4, 5, 6]), ("[1, 0, 1]", vec![0, 1])] {
         let config = parse(&SMALL.replace("10.0.0.1}", &format!("10.0.0.1, cores: {text}}}"))).unwrap();

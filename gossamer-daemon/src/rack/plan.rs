@@ -95,6 +95,7 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
             verbs: host.rdma.clone(),
             is_tcp_only: run.fabric.is_none() && host.fabric.unwrap_or(run.rack.fabric) == FabricChoice::Tcp,
             heap: host.heap.or(run.rack.heap),
+            ports: run.rack.ports_of(host),
         });
         for machine in 0..each {
             // Unset values are the program's to choose, or follow from the cores that its machines find.
@@ -306,11 +307,14 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_told_how_much_their_heaps_may_take() {
+    fn hosts_are_told_what_their_heaps_may_take_and_which_ports() {
         let mut run = run(&[]);
         run.rack.heap = "8G".parse().ok();
         run.rack.hosts[1].heap = "2G".parse().ok();
+        (run.rack.ports, run.rack.hosts[1].ports) = ("7200-7299".parse().ok(), "7300-7399".parse().ok());
         let plan = make(&run, &choose(&run.rack, &run.hosts).unwrap()).unwrap();
+        let ports: Vec<_> = plan.hosts.iter().map(|host| host.ports.map(|ports| ports.first())).collect();
+        assert_eq!(ports, [Some(7200), Some(7300), Some(7200)]);
         let heaps: Vec<_> = plan.hosts.iter().map(|host| host.heap.map(|heap| heap.get() >> 30)).collect();
         assert_eq!(heaps, [Some(8), Some(2), Some(8)]);
     }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BootstrapError, HeapBytes};
+use super::{BootstrapError, HeapBytes, PortRange};
 
 /// Most machines that a program may have.
 pub const MACHINES_MAX: usize = 1024;
@@ -103,6 +103,9 @@ pub struct HostPlan {
     /// Limit of its machines' heaps together (`gossamer-heap`); `None`: half of its memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heap: Option<HeapBytes>,
+    /// Ports at which its machines listen; `None`: any that are free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<PortRange>,
 }
 
 /// Machine of the program.
@@ -154,7 +157,7 @@ impl Plan {
     pub fn local(machines: u16, fabric: FabricChoice, threads: Option<u32>) -> Plan {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let bind = Ipv4Addr::LOCALHOST.into();
-        let host = HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false, heap: None };
+        let host = HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false, heap: None, ports: None };
         Plan {
             fabric,
             threads,

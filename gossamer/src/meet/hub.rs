@@ -7,6 +7,7 @@
 mod keep;
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -23,7 +24,7 @@ use super::port::{self, Newcomer};
 use super::process::{Process, ProcessIdentity};
 use super::wire::{Down, Gathered, Join, MESSAGE_BYTES_MAX, Up, decode, encode};
 use super::{BEAT_INTERVAL, Exchange, Joint, Limit, MeetError, Place, SILENCE, TELL_INTERVAL, memory, plain};
-use crate::bootstrap::{Bootstrap, Plan};
+use crate::bootstrap::{Bootstrap, Plan, PortRange};
 use crate::complain::complain;
 use crate::control::{Control, Message};
 use crate::fate;
@@ -88,11 +89,16 @@ struct Hub {
 pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstrap, MeetError> {
     let (tell, news) = mpsc::channel();
     let wanted = host::wanted_address()?;
-    let listening = "listen for the other machines (GOSSAMER_MEET, GOSSAMER_ADDRESS)";
+    let listening = "listen for the other machines (GOSSAMER_MEET, GOSSAMER_ADDRESS, GOSSAMER_PORTS)";
     let listener = match (&joint.exchange, wanted) {
         (Exchange::Known(target), _) => target.listen(),
-        (Exchange::Starter, Some(address)) => std::net::TcpListener::bind((address, 0)),
-        (Exchange::Starter, None) => plain::listen_everywhere(0),
+        (Exchange::Starter, wanted) => {
+            let bind = |port| match wanted {
+                Some(address) => std::net::TcpListener::bind((address, port)),
+                None => plain::listen_everywhere(port),
+            };
+            PortRange::bind(plan::ports()?, bind, |error| error.kind() == ErrorKind::AddrInUse)
+        }
     };
     let listener = listener.map_err(MeetError::system(listening))?;
     let port = listener.local_addr().map_err(MeetError::system(listening))?.port();

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use super::wire::{Join, MemoryTokens};
 use super::{MeetError, SILENCE};
-use crate::bootstrap::{FabricChoice, HostPlan, MachinePlan, Plan};
+use crate::bootstrap::{FabricChoice, HostPlan, MachinePlan, Plan, PortRange};
 
 /// Fabric to use; machine 0's setting counts.
 const FABRIC: &str = "GOSSAMER_FABRIC";
+/// Ports at which machines listen; machine 0's setting counts.
+const PORTS: &str = "GOSSAMER_PORTS";
 
 /// Machine that has come.
 pub(super) struct Known {
@@ -30,11 +32,12 @@ pub(super) fn plan(all: &[Known], start_timeout: Duration) -> Result<Plan, MeetE
         });
         machines.push(MachinePlan { host: host as u16, workers: None });
     }
+    let ports = ports()?;
     let of = |host: usize| all.iter().zip(&machines).filter(move |(_, plan)| usize::from(plan.host) == host);
     let host_plan = |host: usize| {
         let name = all[hosts[host]].join.host.name.clone();
         let bind = if host == 0 { address_of_machine_0(all, &machines) } else { all[hosts[host]].join.address };
-        HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false, heap: None }
+        HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false, heap: None, ports }
     };
     let plan = Plan {
         fabric: fabric()?,
@@ -55,6 +58,13 @@ fn fabric() -> Result<FabricChoice, MeetError> {
     };
     let wrong = |value| MeetError::Variable { name: FABRIC, value, expected: "one of auto, shm, tcp, verbs" };
     value.parse().map_err(|_| wrong(value))
+}
+
+/// Returns the ports at which all machines are to listen, if the user has set them.
+pub(super) fn ports() -> Result<Option<PortRange>, MeetError> {
+    let Some(value) = std::env::var(PORTS).ok().filter(|value| !value.is_empty()) else { return Ok(None) };
+    let expected = "the first and the last port, as in 7200-7299";
+    value.parse().map(Some).map_err(|_| MeetError::Variable { name: PORTS, value, expected })
 }
 
 /// Returns the address of the first host: the wanted one, or that by which another host has met it, or any of its own.
