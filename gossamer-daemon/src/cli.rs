@@ -2,6 +2,7 @@
 
 mod address;
 mod ask;
+mod check;
 mod console;
 pub mod daemon;
 mod detach;
@@ -89,7 +90,7 @@ pub fn main() -> ExitCode {
         Command::Ps(ask) => ask.show(ask::Ask::ps),
         Command::Kill(kill) => kill.main(),
         Command::Status(ask) => ask.show(ask::Ask::status),
-        Command::Check(ask) => ask.show(ask::Ask::check),
+        Command::Check(ask) => check::main(&ask),
         Command::Logs(logs) => logs.main(),
         Command::Top(top) => top.main(),
         Command::Dump(dump) => dump.main(),

@@ -1,4 +1,4 @@
-//! `gossamer-launch ps`, `kill`, `status`, `check`, `logs` and `keygen`: requests to the daemons, and the display of
+//! `gossamer-launch ps`, `kill`, `status`, `logs` and `keygen`: requests to the daemons, and the display of
 //! their answers. With `--json` each prints one JSON object on one line.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use super::console::{plain, print};
 use super::{complain, output, size};
 use crate::config::{Host, RackConfig};
 use crate::outcome::FAILURE_STATUS;
-use crate::rack::ask::{Answer, ask, remarks};
+use crate::rack::ask::{Answer, ask};
 use crate::rack::plan::{choose, owner};
 use crate::signals;
 use crate::wire::{Hello, HostStatus, ProgramId, Reply, Request};
@@ -99,7 +99,7 @@ impl Ask {
         Ok((rack, key, hosts))
     }
 
-    /// Asks for the status, and lets `ps`, `status` or `check` print it.
+    /// Asks for the status, and lets `ps` or `status` print it.
     pub(super) fn show(&self, how: fn(&Self, &RackConfig, &[Status]) -> io::Result<ExitCode>) -> io::Result<ExitCode> {
         match self.all(&Request::Status) {
             Ok((rack, answers)) => how(self, &rack, &answers.into_iter().map(Status::of).collect::<Vec<_>>()),
@@ -147,48 +147,6 @@ impl Ask {
             }
         }
         Ok(code(statuses.iter().all(|status| status.host.is_ok())))
-    }
-
-    pub(super) fn check(&self, rack: &RackConfig, statuses: &[Status]) -> io::Result<ExitCode> {
-        let mut is_well = true;
-        let mut hosts = Vec::new();
-        let width = column(statuses);
-        if !self.json {
-            print(&format!("{}: valid, {} hosts", rack.path.display(), rack.hosts.len()))?;
-        }
-        for status in statuses {
-            let remarks = match &status.host {
-                Ok((hello, host)) => remarks(rack, hello, status.clocks_apart, host),
-                Err(error) => vec![error.reason.clone()],
-            };
-            is_well &= remarks.is_empty();
-            if self.json {
-                let mut host = status.to_json();
-                host["remarks"] = json!(remarks);
-                hosts.push(host);
-                continue;
-            }
-            let address = &status.address;
-            match &status.host {
-                Ok((hello, host)) => print(&format!(
-                    "{:<width$}{:<8}{address}, {} cores, {:.1} ms, programs run as {}, {}",
-                    status.name,
-                    if remarks.is_empty() { "ok" } else { "WARNING" },
-                    hello.cores,
-                    status.took_ms,
-                    plain(&host.user),
-                    plain(&fabrics(host))
-                ))?,
-                Err(_) => print(&format!("{:<width$}FAILED  {address}", status.name))?,
-            }
-            for remark in remarks {
-                print(&format!("{:<width$}        {}", "", plain(&remark)))?;
-            }
-        }
-        if self.json {
-            print(&json!({"rack": rack.name, "ok": is_well, "hosts": hosts}).to_string())?;
-        }
-        Ok(code(is_well))
     }
 }
 
@@ -295,15 +253,15 @@ fn next_steps(file: &Path) -> String {
 
 /// A host and its state.
 pub(super) struct Status {
-    name: String,
-    address: String,
-    took_ms: f64,
-    clocks_apart: Duration,
-    host: Result<(Hello, HostStatus), crate::rack::ask::Unanswered>,
+    pub(super) name: String,
+    pub(super) address: String,
+    pub(super) took_ms: f64,
+    pub(super) clocks_apart: Duration,
+    pub(super) host: Result<(Hello, HostStatus), crate::rack::ask::Unanswered>,
 }
 
 impl Status {
-    fn of(answer: Answer) -> Status {
+    pub(super) fn of(answer: Answer) -> Status {
         let Answer { host: name, address, outcome, clocks_apart, took } = answer;
         let host = outcome.and_then(|(hello, reply)| match reply {
             Reply::Status(status) => Ok((hello, *status)),
@@ -315,7 +273,7 @@ impl Status {
         Status { name, address, took_ms: took.as_secs_f64() * 1000.0, clocks_apart, host }
     }
 
-    fn to_json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         match &self.host {
             Ok((hello, host)) => json!({
                 "name": self.name, "address": self.address, "up": true, "release": hello.release, "cores": hello.cores,
@@ -371,11 +329,11 @@ impl Status {
 }
 
 /// Returns the width of the column of host names, with a space after the longest.
-fn column(statuses: &[Status]) -> usize {
-    statuses.iter().map(|status| status.name.len() + 1).max().unwrap_or(0).max(12)
+pub(super) fn column<'a>(statuses: impl IntoIterator<Item = &'a Status>) -> usize {
+    statuses.into_iter().map(|status| status.name.len() + 1).max().unwrap_or(0).max(12)
 }
 
-fn fabrics(host: &HostStatus) -> String {
+pub(super) fn fabrics(host: &HostStatus) -> String {
     let each = host.fabrics.iter().map(|(name, trouble)| match trouble.as_str() {
         "" => name.clone(),
         trouble => format!("no {name} ({trouble})"),
@@ -393,6 +351,6 @@ fn complain_of_unreachable(statuses: &[Status]) {
     }
 }
 
-fn code(is_well: bool) -> ExitCode {
+pub(super) fn code(is_well: bool) -> ExitCode {
     if is_well { ExitCode::SUCCESS } else { ExitCode::from(NOT_WELL) }
 }

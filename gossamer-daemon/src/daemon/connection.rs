@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::admission::Admitted;
 use super::capacity::{self, Turned};
 use super::kept::News;
-use super::{Daemon, STACK_BYTES, looks, neighbours, session};
+use super::{Daemon, STACK_BYTES, looks, neighbours, paths, session};
 use crate::wire::link::{self, Link};
 use crate::wire::{BEAT_MS, ProgramId, Receiver, Reply, Request, Sender, ToPart, WireError};
 
@@ -112,7 +112,9 @@ fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut admitted: Admitted, need: Opt
         other => other?,
     };
     match (request, need) {
-        (Request::Run(_) | Request::Neighbour, Some(why)) => answer(link, &Reply::Refused(why))?,
+        (Request::Run(_) | Request::Neighbour | Request::Paths { .. } | Request::Probe { .. }, Some(why)) => {
+            answer(link, &Reply::Refused(why))?
+        }
         (request, _) => serve_request(daemon, link, request)?,
     }
     Ok(())
@@ -152,6 +154,8 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
         }
         Request::Look { program, look, limit_ms } => looks::serve(daemon, link, program, look, limit_ms)?,
         Request::Output { program, follow } => tell_output(daemon, link, program, follow)?,
+        Request::Paths { to } => paths::serve(daemon, link, &to)?,
+        Request::Probe { is_last } => paths::open(daemon, link, is_last)?,
         Request::Chunk(_) | Request::Go | Request::Beat => answer(link, &Reply::Refused("nothing was asked".into()))?,
     }
     Ok(())

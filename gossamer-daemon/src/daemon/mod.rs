@@ -15,6 +15,7 @@ mod kept;
 pub mod log;
 mod looks;
 mod neighbours;
+mod paths;
 mod programs;
 mod session;
 mod user;
@@ -131,6 +132,8 @@ pub struct Settings {
 pub struct Daemon {
     rack: RackConfig,
     host: Host,
+    /// Address at which it listens.
+    address: SocketAddr,
     key: Key,
     run_as: RunAs,
     cache: Cache,
@@ -173,11 +176,13 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
     }
     let listener = found.and_then(TcpListener::bind);
     let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
+    let address = listener.local_addr().map_err(system("listen"))?;
     let (made, for_reserve) = mpsc::channel();
     let reserve = Reserve::start(for_reserve).map_err(system("start a thread"))?;
     let daemon = Arc::new(Daemon {
         rack,
         host,
+        address,
         key,
         run_as,
         cache,
@@ -193,8 +198,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
         since: Instant::now(),
     });
     let _ = made.send(Arc::clone(&daemon)); // the thread waits for it
-    let address = listener.local_addr().map_err(system("listen"))?;
-    announce(&daemon, address);
+    announce(&daemon);
     start_threads(&daemon, listener).map_err(system("start a thread"))?;
     let signal = signals.wait().map_err(system("wait for signals"))?.as_raw();
     let programs = daemon.programs.end_all("gossamer-daemon was told to end");
@@ -207,11 +211,11 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
     Ok(())
 }
 
-fn announce(daemon: &Daemon, address: SocketAddr) {
+fn announce(daemon: &Daemon) {
     let (rack, host, user) = (&daemon.rack.name, &daemon.host.name, &daemon.run_as.name);
     let (file, hosts) = (daemon.rack.path.display().to_string(), daemon.rack.hosts.len());
     let cgroups = daemon.cgroups.to_string();
-    tracing::info!(%address, rack, host, user, hosts, file, cgroups, pid = std::process::id(), "listening");
+    tracing::info!(address = %daemon.address, rack, host, user, hosts, file, cgroups, pid = std::process::id(), "listening");
     if let Err(trouble) = daemon.cache.try_out(daemon.run_as.ids) {
         tracing::warn!(trouble, "programs that this host lacks cannot be taken");
     }

@@ -29,6 +29,12 @@ impl Neighbours {
         trouble.iter().map(neighbour).collect()
     }
 
+    /// Returns whether this host is known to be out of reach.
+    pub fn has_trouble(&self, name: &str) -> bool {
+        let all = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(name).is_some_and(|trouble| !trouble.is_empty())
+    }
+
     /// Notes the trouble; true when it is news.
     fn note(&self, name: &str, trouble: String) -> bool {
         let mut all = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);

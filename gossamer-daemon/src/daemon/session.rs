@@ -197,7 +197,7 @@ pub const OWN_NAMES: [&[u8]; 5] = [b"HOME", b"USER", b"LOGNAME", b"SHELL", b"GOS
 
 /// Runs work that may take longer than the launcher waits for a silent host: the launcher gets the messages of `work`,
 /// or else signs of life.
-fn while_beating<R>(
+pub(super) fn while_beating<R>(
     sender: &mut SecureWriter,
     work: impl FnOnce(&mpsc::Sender<Reply>) -> Result<R, String>,
 ) -> Result<R, String> {

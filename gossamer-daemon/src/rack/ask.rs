@@ -2,14 +2,18 @@
 
 use std::time::{Duration, Instant};
 
+use comm::deadline::deadline_after;
 use comm::secure::Key;
 
 use crate::config::{Host, RackConfig};
 use crate::wire::link::{self, Link, LinkError};
-use crate::wire::{Hello, HostStatus, MessageError, Receiver, Reply, Request, Sender, WireError};
+use crate::wire::{Hello, HostStatus, MessageError, Path, Receiver, Reply, Request, Sender, WireError};
 
 /// Clocks that differ by more make logs hard to compare.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(2);
+
+/// Time for a host to try its paths to all others: longer than its own limit.
+const PATHS_LIMIT: Duration = Duration::from_secs(60);
 
 /// Answer of a host.
 pub struct Answer {
@@ -84,6 +88,30 @@ fn ask_one(
         Ok(Reply::Refused(reason)) => Err(Unanswered { kind: "busy", reason }),
         Ok(reply) => Ok((theirs, reply, clocks_apart)),
         Err(error) => Err(Unanswered { kind: "silent", reason: error.to_string() }),
+    }
+}
+
+/// Lets each of these hosts try its paths to the others; returns them by name, or why a host did not try.
+#[must_use]
+pub fn paths(rack: &RackConfig, hosts: &[Host], key: &Key) -> Vec<(String, Result<Vec<Path>, String>)> {
+    let to: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
+    let request = Request::Paths { to };
+    let of_host = |_, host: &Host| (host.name.clone(), paths_of(rack, host, key, &request));
+    of_all(hosts, of_host).into_iter().flatten().collect()
+}
+
+fn paths_of(rack: &RackConfig, host: &Host, key: &Key, request: &Request) -> Result<Vec<Path>, String> {
+    let mut link = link::connect(rack, host, key).map_err(|error| error.to_string())?;
+    let deadline = deadline_after(PATHS_LIMIT);
+    link.sender.send_message(request).map_err(|error| error.to_string())?;
+    loop {
+        match link.receiver.receive_message().map_err(|error| error.to_string())? {
+            Reply::Beat if Instant::now() < deadline => {}
+            Reply::Beat => return Err("it does not come to an end".into()),
+            Reply::Paths(paths) => return Ok(paths),
+            Reply::Refused(reason) => return Err(reason),
+            _ => return Err("it answers what was not asked".into()),
+        }
     }
 }
 

@@ -17,10 +17,10 @@ use bincode::{Decode, Encode};
 
 pub use crate::outcome::Stream;
 
-use super::status::HostStatus;
+use super::status::{HostStatus, Path};
 
 /// Version of everything in this file. Both sides must have the same.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// Longest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// Longest piece of a program that is being sent, in bytes.
@@ -213,6 +213,16 @@ pub enum Request {
     Beat,
     /// From another daemon: only to know that both are there. Both send `Beat` from now on.
     Neighbour,
+    /// Try the paths to these hosts at the ports of programs. `Paths` answers; `Beat`s come before it.
+    Paths {
+        /// Names of the hosts.
+        to: Vec<String>,
+    },
+    /// From another daemon: open a port of those of programs, and answer there. `Probing` comes when it is open.
+    Probe {
+        /// The last port of the range, not the first that is free; `Unknown` answers where it is taken.
+        is_last: bool,
+    },
 }
 
 /// Answer of a daemon.
@@ -270,6 +280,15 @@ pub enum Reply {
     Unknown,
     /// A sign of life.
     Beat,
+    /// See [`Request::Paths`].
+    Paths(Vec<Path>),
+    /// See [`Request::Probe`].
+    Probing {
+        /// The port.
+        port: u16,
+        /// Bytes that the connection begins with.
+        token: [u8; 16],
+    },
 }
 
 /// Program for a host to start.

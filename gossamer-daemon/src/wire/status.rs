@@ -62,3 +62,14 @@ pub struct Neighbour {
     /// Empty when it is up; else the cause.
     pub trouble: String,
 }
+
+/// Path from a host to another at a port of those of programs.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+pub struct Path {
+    /// Name of the other host.
+    pub to: String,
+    /// Address with the port that was tried last; empty: none was.
+    pub address: String,
+    /// Empty when all is well; else the problem and the cure.
+    pub trouble: String,
+}

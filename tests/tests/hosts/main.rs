@@ -8,6 +8,7 @@ mod faults;
 mod flows;
 mod network;
 mod newcomer;
+mod ports;
 mod process;
 mod rack;
 mod refusals;

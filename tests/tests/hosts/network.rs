@@ -44,6 +44,8 @@ pub enum Filter {
     Flow([u16; 2]),
     /// TCP packets of more bytes.
     LongerThan(u16),
+    /// New connections to other ports than these, in the packet filter's form.
+    OtherPorts(&'static str),
 }
 
 impl Namespace {
@@ -139,6 +141,7 @@ impl Network {
         let rule = match filter {
             Filter::Flow([a, b]) => format!("tcp sport {{ {a}, {b} }} tcp dport {{ {a}, {b} }} drop"),
             Filter::LongerThan(bytes) => format!("meta l4proto tcp meta length gt {bytes} drop"),
+            Filter::OtherPorts(ports) => format!("tcp flags & (syn | ack) == syn tcp dport != {{ {ports} }} drop"),
         };
         let chain = "add chain ip test input { type filter hook input priority 0; }";
         let rules = format!("add table ip test\n{chain}\nadd rule ip test input {rule}\n");

@@ -65,6 +65,19 @@ impl Rack {
         fs::write(self.path(name), text).unwrap();
     }
 
+    /// Starts hosts whose `rack.yaml` has these lines too; returns when all of them reach one another.
+    pub fn start_with(hosts: u8, lines: &str) -> Rack {
+        let mut rack = Rack::without_daemons(hosts);
+        let yaml = fs::read_to_string(rack.path("rack.yaml")).unwrap();
+        fs::write(rack.path("rack.yaml"), yaml + lines).unwrap();
+        (0..usize::from(hosts)).for_each(|host| rack.start_daemon(host));
+        let start = Instant::now();
+        while !rack.launcher(&["check"]).end().status.success() {
+            assert!(start.elapsed() < TIME_LIMIT, "{:#?}", rack.launcher(&["check"]).end());
+        }
+        rack
+    }
+
     /// Starts a daemon, and returns when it listens.
     pub fn start_daemon(&mut self, host: usize) {
         let daemon = self.daemon_of(host, "rack.yaml");

@@ -51,6 +51,7 @@ fn traffic() -> Vec<Vec<u8>> {
         Reply::Logs(vec!["a".into(), "b".into()]),
         Reply::Accepted,
         Reply::Queued { before: 3, most: 2 },
+        Reply::Probing { port: 7200, token: [3; 16] },
     ];
     let mut all = vec![hello().pack(), hello().to_bytes(), setup.to_bytes()];
     all.extend(requests.iter().map(Wire::to_bytes));
@@ -59,6 +60,10 @@ fn traffic() -> Vec<Vec<u8>> {
     all.extend(replies.iter().map(Wire::to_bytes));
     let written = Written { machine: 3, stream: Stream::Err, bytes: vec![b'y'; 100] };
     all.push(Reply::Output { pieces: vec![written; 3], is_cut: true }.to_bytes());
+    let path = Path { to: "beta".into(), address: "192.0.2.2:7200".into(), trouble: String::new() };
+    all.push(Reply::Paths(vec![path; 3]).to_bytes());
+    all.push(Request::Paths { to: vec!["beta".into()] }.to_bytes());
+    all.push(Request::Probe { is_last: true }.to_bytes());
     all.push(Reply::OutputEnd(vec![(3, 256)]).to_bytes());
     all.push(Request::Output { program: ProgramId(7), follow: true }.to_bytes());
     all
