@@ -33,7 +33,12 @@ enum Content {
         /// Of several series with the same row and column the one with the largest first cell counts.
         cells: &'static [Cell],
     },
+    /// All targets of a file.
     Targets,
+    /// How many targets of a file are met, and the others.
+    Missed,
+    /// Pictures alone.
+    Plots,
 }
 
 /// A field of a series as it is shown.
@@ -55,16 +60,22 @@ const fn targets(name: &'static str, file: &'static str) -> Table {
     Table { name, file, what: "Targets", pictures: &[], content: Content::Targets }
 }
 
+const fn missed(name: &'static str, file: &'static str) -> Table {
+    Table { name, file, what: "Targets", pictures: &[], content: Content::Missed }
+}
+
+const fn plots(name: &'static str, file: &'static str, what: &'static str, pictures: &'static [&'static str]) -> Table {
+    Table { name, file, what, pictures, content: Content::Plots }
+}
+
 const MOPS: &[Cell] = &[rate("/median_mops")];
 const KOPS: &[Cell] = &[rate("/median_kops")];
 const COUNTERS: &str = "Million operations a second over the number of objects";
-const MEANS: &str =
-    "Completed (million a second) / mean (µs) / 99.9th percentile (µs) over the load offered (million a second)";
+const MEANS: &str = "Mean time over the load offered";
 const TABLES: &str = "The tables alone: million operations a second";
 const SERVERS: &str = "Servers: thousand operations a second";
 const MEMCACHED: &str =
     "Thousand operations a second / for each second of the server's CPU time, over the number of keys";
-const PER_CPU: &str = "The same servers: thousand operations for each second of the server's CPU time";
 
 const fn fetch_add(
     name: &'static str,
@@ -74,16 +85,6 @@ const fn fetch_add(
 ) -> Table {
     let content = Content::Series { list: "", only, row: "/contender", column: "/objects", cells: MOPS };
     Table { name, file, what: COUNTERS, pictures, content }
-}
-
-const fn latency(
-    name: &'static str,
-    only: &'static [(&'static str, &'static str)],
-    pictures: &'static [&'static str],
-) -> Table {
-    const CELLS: &[Cell] = &[rate("/achieved_mops"), time("/latency/mean_ns", 1e-3), time("/latency/p999_ns", 1e-3)];
-    let content = Content::Series { list: "", only, row: "/contender", column: "/offered_mops", cells: CELLS };
-    Table { name, file: "latency", what: MEANS, pictures, content }
 }
 
 const fn kv(
@@ -123,10 +124,10 @@ const fn array(
     by_contender("array", name, "Million elements, edges or operations a second", only, column, MOPS, pictures)
 }
 
-const fn memcached(name: &'static str, only: &'static [(&'static str, &'static str)]) -> Table {
+const fn memcached(name: &'static str, file: &'static str, only: &'static [(&'static str, &'static str)]) -> Table {
     const CELLS: &[Cell] = &[rate("/median_kops"), rate("/median_kops_per_cpu_second")];
     let content = Content::Series { list: "/series", only, row: "/server", column: "/keys", cells: CELLS };
-    Table { name, file: "memcached", what: MEMCACHED, pictures: &[], content }
+    Table { name, file, what: MEMCACHED, pictures: &[], content }
 }
 
 const UNIFORM: &[(&str, &str)] = &[("/dist", "uniform")];
@@ -156,17 +157,14 @@ pub const ALL: &[Table] = &[
         content: Content::Targets,
     },
     fetch_add("figure 6", "fetch-add-pause", UNIFORM, &[]),
-    fetch_add("figure 6, empty section", "fetch-add", UNIFORM, &[]),
-    fetch_add("figure 7", "fetch-add-pause", ZIPF, &["fetch-add-pause-zipf-2-threads"]),
-    fetch_add("figure 7, empty section", "fetch-add", ZIPF, &["fetch-add-zipf-2-threads"]),
-    latency("figure 8", &[("/objects", "64")], &["latency-64-uniform-mean"]),
-    latency("figure 9", &[("/objects", "1000000")], &["latency-1000000-zipf-mean"]),
+    fetch_add("figure 6, 16 cores", "16-cores/fetch-add", &[("/dist", "uniform"), ("/threads", "16")], &[]),
+    plots("figure 7", "fetch-add-pause", COUNTERS, &["fetch-add-pause-zipf-2-threads"]),
+    plots("figure 7, empty section", "fetch-add", COUNTERS, &["fetch-add-zipf-2-threads"]),
+    plots("figures 8 and 9", "latency", MEANS, &["latency-64-uniform-mean", "latency-1000000-zipf-mean"]),
     kv("figure 10", "kv-servers-keys", SERVERS, UNIFORM, "/keys", &[]),
-    kv("figure 10, tables", "kv-tables", TABLES, UNIFORM, "/objects", &[]),
-    kv("figure 11", "kv-servers-keys", SERVERS, ZIPF, "/keys", &["kv-servers-keys-zipf-5"]),
+    plots("figure 11", "kv-servers-keys", SERVERS, &["kv-servers-keys-zipf-5"]),
     kv("figure 11, tables", "kv-tables", TABLES, ZIPF, "/objects", &[]),
     kv("figure 12", "kv-servers-writes", SERVERS, &[], "/mix", &[]),
-    kv("figure 12, tables", "kv-tables-writes", TABLES, &[], "/writes", &[]),
     kv("figure 13", "kv-servers-many-writes", SERVERS, &[], "/mix", &["kv-servers-many-writes-zipf-10000000-keys"]),
     kv(
         "figure 13, tables",
@@ -176,45 +174,16 @@ pub const ALL: &[Table] = &[
         "/writes",
         &["kv-tables-many-writes-zipf-10000000-keys"],
     ),
-    memcached("figure 14", &[("/dist", "uniform"), ("/writes", "1")]),
-    memcached("figure 14, 5% writes", &[("/dist", "uniform"), ("/writes", "5")]),
-    memcached("figure 14, 10% writes", &[("/dist", "uniform"), ("/writes", "10")]),
-    memcached("figure 15", &[("/dist", "zipf"), ("/writes", "1")]),
-    memcached("figure 15, 5% writes", &[("/dist", "zipf"), ("/writes", "5")]),
-    memcached("figure 15, 10% writes", &[("/dist", "zipf"), ("/writes", "10")]),
-    targets("targets of memcached", "memcached"),
     targets("targets of tables", "kv-tables"),
     targets("targets of servers", "kv-servers"),
-    Table {
-        name: "servers by CPU time",
-        file: "kv-servers",
-        what: PER_CPU,
-        pictures: &[],
-        content: Content::Series {
-            list: "/servers/series",
-            only: &[("/mix", "5"), ("/keys", "1000")],
-            row: "/server",
-            column: "/dist",
-            cells: &[rate("/median_kops_per_cpu_second")],
-        },
-    },
-    by_contender(
-        "echo",
-        "figure 22",
-        "Million requests a second over the processes, 32 bytes, each at its best number of outstanding requests",
-        &[("/bytes", "32")],
-        "/processes",
-        MOPS,
-        &["echo-32-bytes-over-processes"],
-    ),
-    by_contender(
-        "echo",
+    memcached("figure 14, 5% writes", "memcached", &[("/dist", "uniform"), ("/writes", "5")]),
+    memcached("figure 15, 5% writes", "memcached", &[("/dist", "zipf"), ("/writes", "5")]),
+    memcached("figure 15, 50% writes, 16 cores", "16-cores/memcached", &[("/dist", "zipf"), ("/writes", "50")]),
+    targets("targets of memcached", "memcached"),
+    plots(
         "figure 23",
-        "Million requests a second over the bytes each way, 2 processes, each at its best number of outstanding \
-         requests",
-        &[("/processes", "2")],
-        "/bytes",
-        MOPS,
+        "echo",
+        "Million requests a second over the bytes each way, 2 processes",
         &["echo-2-processes-over-bytes"],
     ),
     by_contender(
@@ -227,15 +196,7 @@ pub const ALL: &[Table] = &[
         &["echo-2-processes-32-bytes-p999-over-rate"],
     ),
     targets("targets of echo", "echo"),
-    by_contender(
-        "sssp",
-        "figure 25",
-        "Milliseconds a search over the workers, scale 20",
-        &[("/scale", "20")],
-        "/workers",
-        &[time("/median_time_s", 1e3)],
-        &["sssp-workers"],
-    ),
+    plots("figure 25", "sssp", "Time over the workers", &["sssp-workers"]),
     by_contender(
         "sssp",
         "figure 26",
@@ -245,29 +206,21 @@ pub const ALL: &[Table] = &[
         &[rate("/median_mteps"), time("/median_time_s", 1e3)],
         &["sssp-teps"],
     ),
-    by_contender(
-        "sssp",
-        "figure 26, one thread",
-        "The same with one worker",
-        &[("/workers", "1")],
-        "/scale",
-        &[rate("/median_mteps"), time("/median_time_s", 1e3)],
-        &[],
-    ),
     targets("targets of shortest paths", "sssp"),
     kv("figure 27", "kv-ycsb", SERVERS, &[("/mix", "C"), ("/dist", "zipf")], "/keys", &[]),
     kv("figure 28", "kv-ycsb", SERVERS, &[("/mix", "D"), ("/dist", "zipf")], "/keys", &[]),
-    busy("busy, apply", &[("/work", "apply")], "/condition", BUSY),
-    busy("busy, apply of 64 fibers", &[("/work", "apply-64-fibers")], "/condition", &[]),
-    busy("busy, apply_then", &[("/work", "apply_then-16")], "/condition", &[]),
-    busy("busy, tables", &[("/work", "tables-zipf")], "/condition", &[]),
-    busy("busy, plain threads", &[("/condition", "std-threads")], "/work", &[]),
-    targets("targets of busy", "busy"),
-    array("array, one process", &[("/table", "one process")], "/group", &[]),
+    busy("busy, apply_then", &[("/work", "apply_then-16")], "/condition", BUSY),
+    missed("targets of busy", "busy"),
     array("array, two processes", &[("/table", "two processes")], "/group", &[]),
     array("array, programs", &[("/table", "programs")], "/group", &[]),
-    array("array, densities", &[("/table", "densities")], "/per_chunk", &["array-dense"]),
+    plots("array, densities", "array", "Combining and delegating over the operations of a chunk", &["array-dense"]),
     targets("targets of the array", "array"),
+    targets("targets of regions", "region"),
+    targets("targets of the heap", "heap"),
+    targets("targets of durable trusts", "durable"),
+    targets("targets of several objects", "transfers"),
+    targets("targets of async programs", "async"),
+    targets("targets of starters and the view", "operations"),
 ];
 
 impl Table {
@@ -278,7 +231,7 @@ impl Table {
     pub fn markdown(&self, folder: &Path) -> anyhow::Result<String> {
         let path = folder.join(format!("{}.json", self.file));
         if !path.exists() {
-            return Ok(format!("\n{}: Not measured yet: `cargo dev bench-book --only {}`\n\n", self.what, self.file));
+            return Ok(format!("\n{}: Not measured yet: `{}`\n\n", self.what, super::command(self.file)));
         }
         let text = fs::read_to_string(&path).with_context(|| format!("{} cannot be read", path.display()))?;
         let file: Value =
@@ -293,10 +246,18 @@ impl Table {
                 let all = file["results"].pointer(list).and_then(Value::as_array).cloned().unwrap_or_default();
                 series(&all, only, (row, column), cells)
             }
-            Content::Targets => verdicts(&file["results"]["targets"]),
+            Content::Targets => verdicts(&file["results"]["targets"], |_| true),
+            Content::Missed => {
+                let targets = &file["results"]["targets"];
+                format!("{}\n\n{}", met_of(targets), verdicts(targets, |target| target["met"] != true))
+            }
+            Content::Plots => String::new(),
         };
         let end = if out.ends_with(')') { "." } else { "" };
-        let _ = writeln!(out, "{end}\n{}\n\n{rows}\n", origin(&file));
+        let _ = writeln!(out, "{end}\n{}\n", origin(&file));
+        if !rows.is_empty() {
+            let _ = writeln!(out, "{rows}\n");
+        }
         Ok(out)
     }
 }
@@ -313,13 +274,11 @@ fn origin(file: &Value) -> String {
     let command = line.split(" --json").next().unwrap_or_default();
     let rounds = ["/options/rounds", "/options/common/rounds"].into_iter().find_map(|at| file.pointer(at));
     format!(
-        "`gossamer-bench {command}`, medians of {} rounds, {}, {} cores, load {}, commit {}, {}{}.",
+        "`gossamer-bench {command}`, {} rounds, {}, {} cores, commit {}{}.",
         rounds.map_or("?".to_owned(), text),
         machine("cpu"),
         machine("cores"),
-        machine("load_average"),
         machine("commit"),
-        machine("rustc").split(" (").next().unwrap_or_default(),
         if machine("profile") == "release" { "" } else { ", **a debug build: no figures**" }
     )
 }
@@ -366,16 +325,24 @@ fn shown(series: &Value, cells: &[Cell]) -> String {
     cells.collect::<Vec<_>>().join(" / ")
 }
 
-fn verdicts(targets: &Value) -> String {
-    let mut out = "| target | wanted | reached | |\n|---|---|---|---|".to_owned();
-    for target in targets.as_array().into_iter().flatten() {
+/// How many targets are met, in words.
+fn met_of(targets: &Value) -> String {
+    let all = targets.as_array().map_or(&[][..], Vec::as_slice);
+    let met = all.iter().filter(|target| target["met"] == true).count();
+    format!("{met} of {} are met, all but:", all.len())
+}
+
+/// The targets that are `shown`; a missed one is bold.
+fn verdicts(targets: &Value, shown: impl Fn(&Value) -> bool) -> String {
+    let mut out = "| target | wanted | reached |\n|---|---|---|".to_owned();
+    for target in targets.as_array().into_iter().flatten().filter(|target| shown(target)) {
         let at_most = target["bound"] == "at most";
         let reached = target["reached"].as_f64().map_or("not measured".to_owned(), |value| rounded(value, at_most));
-        let met = target["met"].as_bool().map_or("", |met| if met { "met" } else { "**missed**" });
+        let reached = if target["met"] == false { format!("**{reached}**") } else { reached };
         let wanted = target["wanted"].as_f64().unwrap_or_default();
         let wanted = if wanted.fract() == 0.0 { wanted.to_string() } else { rounded(wanted, !at_most) };
-        let (name, bound) = (text(&target["target"]), text(&target["bound"]));
-        let _ = write!(out, "\n| {name} | {bound} {wanted} | {reached} | {met} |");
+        let bound = if at_most { '≤' } else { '≥' };
+        let _ = write!(out, "\n| {} | {bound}{wanted} | {reached} |", text(&target["target"]));
     }
     out
 }
@@ -470,20 +437,19 @@ mod tests {
             target("at most", Some(1.991), Some(true)),
             target("at least", None, None)
         ]);
-        let expected = "| target | wanted | reached | |\n|---|---|---|---|\n| t | at least 2 | 1.99 | **missed** |\n\
-                        | t | at most 2 | 2.00 | met |\n| t | at least 2 | not measured |  |";
-        assert_eq!(verdicts(&targets), expected);
+        let head = "| target | wanted | reached |\n|---|---|---|\n";
+        let (missed, met, none) = ("| t | ≥2 | **1.99** |", "| t | ≤2 | 2.00 |", "| t | ≥2 | not measured |");
+        assert_eq!(verdicts(&targets, |_| true), format!("{head}{missed}\n{met}\n{none}"));
+        assert_eq!(verdicts(&targets, |target| target["met"] != true), format!("{head}{missed}\n{none}"));
+        assert_eq!(met_of(&targets), "1 of 3 are met, all but:");
     }
 
     #[test]
     fn a_file_is_said_with_its_command_and_machine() {
         let file = json!({"command_line": ["kv", "--mix", "5", "--json", "x"], "options": {"common": {"rounds": 3}}, "machine": {
-            "cpu": "C", "cores": 2, "load_average": "0.1", "commit": "abc", "rustc": "rustc 1.95.0 \
-                (x)", "profile": "debug"}});
+            "cpu": "C", "cores": 2, "commit": "abc", "profile": "debug"}});
         let origin = origin(&file);
-        assert!(origin.starts_with(
-            "`gossamer-bench kv --mix 5`, medians of 3 rounds, C, 2 cores, load 0.1, commit abc, rustc 1.95.0"
-        ));
+        assert!(origin.starts_with("`gossamer-bench kv --mix 5`, 3 rounds, C, 2 cores, commit abc"), "{origin}");
         assert!(origin.contains("debug build"));
     }
 }
