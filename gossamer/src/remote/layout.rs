@@ -34,7 +34,7 @@ const _: () = assert!(HELLO_BYTES.is_multiple_of(128));
 /// Slots for the writes of one thread to another, in each direction.
 ///
 /// Their number is the number of batches in flight: the time of a round trip is hidden if together they hold the bytes
-/// sent in it. Measured (docs/performance.md): more than 4 slots of 8 KiB do nothing for shared memory, 16 double the
+/// sent in it. Measured: more than 4 slots of 8 KiB do nothing for shared memory, 16 double the
 /// throughput of TCP on loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slots {
