@@ -7,6 +7,7 @@
 //! a run that found no file has failed.
 
 mod documents;
+mod names;
 mod prose;
 mod rules;
 pub mod text;
