@@ -46,3 +46,13 @@ pub fn build(context: &Context) -> anyhow::Result<Verdict> {
 pub fn test(context: &Context) -> anyhow::Result<Verdict> {
     context.cargo(&["test", "--workspace", "--no-fail-fast"]).tests()
 }
+
+/// Racks of the suite in [`quick_test`]: one process, two on each fabric that needs no device.
+const QUICK_RACKS: &str = "alone,shm2,tcp2";
+
+/// The unit tests, the suite on few racks, and the examples of the documentation.
+pub fn quick_test(context: &Context) -> anyhow::Result<Verdict> {
+    let unit = ["test", "--workspace", "--lib", "--bins", "--test", "suite", "--no-fail-fast"];
+    let unit = context.cargo(&unit).env("SUITE_WAYS", QUICK_RACKS).tests()?;
+    Ok(unit.and(context.cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]).tests()?))
+}

@@ -69,6 +69,9 @@ struct Cli {
 enum What {
     /// Every tier that CI runs, in order, with a table at the end; a failing tier does not stop the rest
     Ci,
+    /// Formatting, house rules, imports, lints, unit tests, documentation tests, and the suite on few racks: minutes,
+    /// before a commit
+    Quick,
     /// Formatting: cargo fmt --check
     Fmt,
     /// Clippy over all targets of the workspace, then the documentation; warnings are errors
@@ -171,11 +174,15 @@ const CI: [What; 17] = [
     What::Timed,
 ];
 
+/// The tiers of `quick`, before its tests.
+const QUICK: [What; 4] = [What::Fmt, What::Tidy, What::Imports, What::Lint];
+
 impl What {
     /// The name typed on the command line.
     fn name(&self) -> &'static str {
         match self {
             What::Ci => "ci",
+            What::Quick => "quick",
             What::Fmt => "fmt",
             What::Lint => "lint",
             What::Test => "test",
@@ -214,10 +221,10 @@ impl What {
         }
     }
 
-    /// Runs one tier. `Ci` is no tier: its tiers are run one by one by `main`.
+    /// Runs one tier. `Ci` and `Quick` are no tiers: `main` runs theirs one by one.
     fn run(&self, context: &Context) -> anyhow::Result<Verdict> {
         match self {
-            What::Ci => anyhow::bail!("ci is a list of tiers"),
+            What::Ci | What::Quick => anyhow::bail!("{} is a list of tiers", self.name()),
             What::Fmt => basic::fmt(context),
             What::Lint => basic::lint(context),
             What::Test => basic::test(context),
@@ -263,6 +270,10 @@ fn main() -> ExitCode {
                 eprintln!("error: {error:#}");
                 return ExitCode::from(2);
             }
+        }
+        What::Quick => {
+            QUICK.into_iter().for_each(|tier| report.run(tier.name(), || tier.run(&context)));
+            report.run("test", || basic::quick_test(&context));
         }
         one => report.run(one.name(), || one.run(&context)),
     }
