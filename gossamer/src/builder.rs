@@ -10,8 +10,8 @@ const STACK_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) stack_bytes: usize,
-    /// Whether each machine has a page server's worker (`keeper.rs`).
-    pub(crate) has_keepers: bool,
+    /// Whether each machine has a page server's worker (`page_server.rs`).
+    pub(crate) has_page_servers: bool,
 }
 
 /// Returns a start with the default settings; [`Builder::main`] starts the program.
@@ -25,7 +25,7 @@ pub struct Builder {
 /// gossamer::builder().stack_bytes(8 << 20).main(gsm_main, 2);
 /// ```
 pub fn builder() -> Builder {
-    Builder { stack_bytes: STACK_BYTES, has_keepers: false }
+    Builder { stack_bytes: STACK_BYTES, has_page_servers: false }
 }
 
 impl Builder {

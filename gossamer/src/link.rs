@@ -1,5 +1,5 @@
 //! Interface for the crates above (`gossamer-heap`, `gossamer-region`, `gossamer-array`): shares, memory that other
-//! machines read one-sidedly; page servers' workers (`keeper.rs`); the end of the program. Not for programs.
+//! machines read one-sidedly; page servers' workers (`page_server.rs`); the end of the program. Not for programs.
 //!
 //! A share is opened once a machine, by number; the numbers of the crates are defined here, from [`HEAP`] on. Machines
 //! of one host map each other's shares ([`mapped`]). A worker reads shares of other hosts over its own connection
@@ -66,8 +66,8 @@ fn alone() -> Result<ShmFabric, Error> {
 }
 
 /// Returns a builder with a page server's worker on each machine, if there are several machines.
-pub fn with_keepers(builder: Builder) -> Builder {
-    Builder { has_keepers: true, ..builder }
+pub fn with_page_servers(builder: Builder) -> Builder {
+    Builder { has_page_servers: true, ..builder }
 }
 
 /// Runs the program as [`Builder::main`] does, but `gsm_main` returns the program's exit status. The program ends then
@@ -77,13 +77,13 @@ pub fn main_with_status<F: FnOnce() -> u8 + Send + 'static>(builder: Builder, gs
 }
 
 /// Returns whether this machine has a page server's worker.
-pub fn has_keepers() -> bool {
-    crate::keeper::is_started()
+pub fn has_page_servers() -> bool {
+    crate::page_server::is_started()
 }
 
 /// Returns the page server's worker of a machine, where the program was started with them and has several machines.
-pub fn keeper(machine: u16) -> TrusteeReference {
-    crate::rack().keeper(machine)
+pub fn page_server(machine: u16) -> TrusteeReference {
+    crate::rack().page_server(machine)
 }
 
 /// Ends the program, which cannot go on, with this cause.
@@ -186,10 +186,10 @@ mod tests {
     /// Functions that safe code may call at any time: they change no memory in which a crate above has its values.
     const SAFE: [&str; 11] = [
         "heap_bytes",
-        "with_keepers",
+        "with_page_servers",
         "main_with_status",
-        "has_keepers",
-        "keeper",
+        "has_page_servers",
+        "page_server",
         "end",
         "open_share",
         "commit",

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use trust::{TrusteeId, TrusteeReference};
 
-use crate::{keeper, service};
+use crate::{page_server, service};
 
 /// Worker of the rack.
 ///
@@ -196,9 +196,9 @@ impl Rack {
         TrusteeReference::from_id(place.trustee_id())
     }
 
-    /// Returns the page server's worker of a machine (`keeper.rs`).
-    pub(crate) fn keeper(&self, machine: u16) -> TrusteeReference {
-        let place = keeper::place(machine, self.machines[usize::from(machine)].workers);
+    /// Returns the page server's worker of a machine (`page_server.rs`).
+    pub(crate) fn page_server(&self, machine: u16) -> TrusteeReference {
+        let place = page_server::place(machine, self.machines[usize::from(machine)].workers);
         TrusteeReference::from_id(place.trustee_id())
     }
 

@@ -26,7 +26,7 @@ use crate::meet::{self, Start};
 use crate::rack::{Machine, Program, Rack, Transport};
 use crate::remote::{Image, Layout, Slots, Wiring};
 use crate::workers::Asked;
-use crate::{Place, keeper, service, stuck, view, workers};
+use crate::{Place, page_server, service, stuck, view, workers};
 
 /// Value of [`Rack::starter`] if our launcher has started the program.
 const LAUNCHER: &str = "gossamer-launch";
@@ -107,7 +107,7 @@ where
     let machine = Machine { workers, host: host(), address, process, slots_bytes, transport: Transport::Here };
     begin(Rack { machine: 0, machines: vec![machine], starter: "alone".to_owned() }, &pool);
     view::serve_if_wanted(Arc::new(view::source::Here));
-    Ok(run_first_fiber(Threads { workers: pool, service: None, keeper: None }, gsm_main))
+    Ok(run_first_fiber(Threads { workers: pool, service: None, page_server: None }, gsm_main))
 }
 
 /// Runs the program as one machine of several. Returns its exit status, on machine 0.
@@ -124,7 +124,7 @@ where
     let Bootstrap { machine: own, plan, memory, control } = bootstrap;
     let (control, news) = fate::share(control).map_err(StartError::Thread)?;
     let image = Image::of_program().map_err(StartError::Image)?;
-    let hidden = if settings.has_keepers { keeper::WITH_SERVICE } else { service::ALONE };
+    let hidden = if settings.has_page_servers { page_server::WITH_SERVICE } else { service::ALONE };
     let connected = connect(own, &plan, memory, &control, &news, Asked { threads, hidden }, image)?;
     drop(news);
     let Connected { fabric, layout, hellos, transports } = connected;
@@ -136,7 +136,7 @@ where
     let threads = Threads {
         workers: workers::start_pool(settings, &plan, layout.workers(), own)?,
         service: if layout.machines() > 1 { Some(service::start(settings, &plan, own)?) } else { None },
-        keeper: if layout.has_keepers() { Some(keeper::start(settings, &plan, own)?) } else { None },
+        page_server: if layout.has_page_servers() { Some(page_server::start(settings, &plan, own)?) } else { None },
     };
     let machines = hellos.into_iter().zip(transports).map(|(hello, transport)| Machine {
         workers: hello.workers,
@@ -172,7 +172,7 @@ fn begin(rack: Rack, pool: &Threadpool) {
 /// worker has served them, and the service thread sends the last counts of all others.
 struct Threads {
     workers: Threadpool,
-    keeper: Option<Threadpool>,
+    page_server: Option<Threadpool>,
     service: Option<Threadpool>,
 }
 
@@ -182,11 +182,12 @@ impl Threads {
         let workers = self.workers.trustees();
         let count = workers.len() as u16;
         let service = self.service.iter().map(|service| (service::place(own, count), service.trustees()[0]));
-        let keeper = self.keeper.iter().map(|keeper| (keeper::place(own, count), keeper.trustees()[0]));
+        let page_server =
+            self.page_server.iter().map(|threads| (page_server::place(own, count), threads.trustees()[0]));
         let workers = (0..).map(|worker| Place::of(own, worker)).zip(workers.iter().copied());
         // The service thread first: a worker that is attached may at once have a trust that a thread without links
         // counts.
-        for (place, trustee) in service.chain(keeper).chain(workers) {
+        for (place, trustee) in service.chain(page_server).chain(workers) {
             if trustee.id() != place.trustee_id() {
                 return Err(StartError::TooLate(1));
             }

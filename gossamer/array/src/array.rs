@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use gossamer::{Place, Trust};
 
+use crate::directory::Right;
 use crate::element::Element;
-use crate::keeper::Right;
 use crate::make::Root;
 use crate::operator::Operator;
 use crate::part::Name;

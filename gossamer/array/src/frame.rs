@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 
 use memmap2::{Advice, MmapMut};
 
-use crate::keeper::Right;
+use crate::directory::Right;
 use crate::operator::Op;
 use crate::room::{Mapping, Room};
 use crate::shape::OwnedChunks;

@@ -27,7 +27,7 @@
 //!
 //! How it works inside, in reading order:
 //!
-//! 1. `keeper.rs`: the directory entry of a chunk, with the rights of places to it; pure, and searched exhaustively by
+//! 1. `directory.rs`: the directory entry of a chunk, with the rights of places to it; pure, and searched exhaustively by
 //!    its tests
 //! 2. `part/`: the part of an array at one place, which belongs to that place's worker; `frame.rs`: the memory of a
 //!    chunk; `room.rs`: chunk memory that other machines of the host map
@@ -50,11 +50,11 @@
 mod array;
 mod builder;
 mod bulk;
+mod directory;
 mod element;
 mod error;
 mod frame;
 mod held;
-mod keeper;
 mod local;
 mod lock;
 mod make;

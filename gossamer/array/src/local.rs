@@ -16,9 +16,9 @@ use std::rc::Rc;
 use trust::link::without_waiting;
 
 use crate::array::Array;
+use crate::directory::Right;
 use crate::element::Element;
 use crate::frame::Frame;
-use crate::keeper::Right;
 use crate::operator::{Op, Operator, checked_combine};
 use crate::part::{Part, READS, WRITES};
 use crate::post;

@@ -1,6 +1,6 @@
 //! Messages between the parts of an array: each is a function that sends, and a method of the receiving part. All use
 //! `trust::link::post`, so messages between two places arrive in the order in which they were sent; the directory entry
-//! of a chunk (`keeper.rs`) relies on that.
+//! of a chunk (`directory.rs`) relies on that.
 //!
 //! ```text
 //! to home      want        read, write, or combine with an operator
@@ -24,8 +24,8 @@ use std::rc::Rc;
 use gossamer::NoRef;
 use trust::link;
 
+use crate::directory::Right;
 use crate::element::Element;
-use crate::keeper::Right;
 use crate::operator::{Op, Operator};
 use crate::part::{Content, Elements, Name, Part};
 

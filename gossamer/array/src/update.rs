@@ -9,9 +9,9 @@ use gossamer::NoRef;
 use trust::link::panic_text;
 
 use crate::array::{Array, at_place};
+use crate::directory::Right;
 use crate::element::Element;
 use crate::frame::Frame;
-use crate::keeper::Right;
 use crate::part::{Name, Part};
 use crate::post;
 use crate::waits;

@@ -8,9 +8,9 @@ use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use crate::array::{Array, at_place};
+use crate::directory::Right;
 use crate::element::Element;
 use crate::frame::Frame;
-use crate::keeper::Right;
 use crate::operator::{Op, Operator, checked_combine};
 use crate::part::Part;
 use crate::shape::Owned;

@@ -7,8 +7,8 @@ use rustix::io::Errno;
 #[non_exhaustive]
 pub enum Error {
     /// The program has several machines and was not started with page servers.
-    #[error("this program has no keepers: start it with `gossamer_region::main` in the place of `gossamer::main`")]
-    NoKeepers,
+    #[error("this program has no page servers: start it with `gossamer_region::main` in the place of `gossamer::main`")]
+    NoPageServers,
     /// The kernel is built without userfaultfd, or the container hides it.
     #[error(
         "machine {machine} has no userfaultfd, which pages travel by: run on Linux 5.19 or later with \

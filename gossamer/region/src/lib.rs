@@ -26,7 +26,7 @@
 //! 2. `home.rs`: directory of the holders of each page; `holder.rs`: the pages of one machine; both without I/O, and
 //!    `search.rs` tries every order of messages
 //! 3. `uffd.rs`: page faults by userfaultfd; `view.rs`: the memory of a region
-//! 4. `keeper/`: the page server, the thread of a machine that drives all of that; `linger.rs`: adaptive spinning
+//! 4. `page_server/`: the page server, the thread of a machine that drives all of that; `linger.rs`: adaptive spinning
 //!    before sleep
 //! 5. `region.rs`, `span.rs`, `plain.rs`: the API
 //!
@@ -38,12 +38,12 @@
 mod error;
 mod holder;
 mod home;
-mod keeper;
 mod linger;
 #[doc(hidden)]
 pub mod link;
 mod message;
 mod page;
+mod page_server;
 mod plain;
 mod region;
 #[cfg(test)]
@@ -56,8 +56,8 @@ mod uffd;
 mod view;
 
 pub use error::Error;
-pub use keeper::HOLD;
 pub use page::Homes;
+pub use page_server::HOLD;
 pub use plain::Plain;
 pub use region::Region;
 pub use span::{NotAdjacent, SharedSpan, Span};
@@ -83,5 +83,5 @@ pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
 /// settings.main(|| assert!(gossamer_region::Region::new(1).is_ok()), 1);
 /// ```
 pub fn with(settings: gossamer::Builder) -> gossamer::Builder {
-    gossamer::link::with_keepers(settings)
+    gossamer::link::with_page_servers(settings)
 }

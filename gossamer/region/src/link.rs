@@ -5,17 +5,17 @@
 use std::ops::Range;
 
 use crate::error::Error;
-use crate::keeper;
+use crate::page_server;
 use crate::region::Region;
 
-pub use crate::keeper::meet::arrive;
 pub use crate::linger::linger;
+pub use crate::page_server::meet::arrive;
 
 /// From any thread: requests the pages at these addresses that are not here, to read them. Does not wait; a thread that
 /// touches them does.
 pub fn prefetch(addresses: Range<usize>) {
-    let keeper = gossamer::link::keeper(gossamer::rack().machine());
-    trust::link::post(keeper, move |_| keeper::prefetch_at(&addresses), &[]);
+    let server = gossamer::link::page_server(gossamer::rack().machine());
+    trust::link::post(server, move |_| page_server::prefetch_at(&addresses), &[]);
 }
 
 /// Returns the address at which a region begins, on all machines.

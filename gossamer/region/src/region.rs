@@ -9,8 +9,8 @@ use trust::link::{call, post};
 
 use crate::error::{Error, Failure};
 use crate::home::MACHINES_MAX;
-use crate::keeper::{self, BYTES_MAX, HOTTEST_MAX};
 use crate::page::{Homes, PAGE_BYTES};
+use crate::page_server::{self, BYTES_MAX, HOTTEST_MAX};
 use crate::plain::Plain;
 use crate::span::Span;
 use crate::stats::Stats;
@@ -108,7 +108,7 @@ impl Region {
         let bytes_given = bytes.next_multiple_of(SHARE_UNIT_BYTES);
         let (number, address) = match machines {
             1 => Region::make_alone(bytes_given),
-            _ if !link::has_keepers() => return Err(Error::NoKeepers),
+            _ if !link::has_page_servers() => return Err(Error::NoPageServers),
             _ => Region::make(bytes_given, homes, machines as u16),
         }
         .map_err(|error| match error {
@@ -128,7 +128,7 @@ impl Region {
                 place.reserve().and_then(Reserved::map_alone).map_err(|failure| failure.of(0, bytes, address, 1))?;
                 return Ok(Region { number: 0, address, bytes, used: gossamer::entrust(bytes) });
             }
-            _ if !link::has_keepers() => return Err(Error::NoKeepers),
+            _ if !link::has_page_servers() => return Err(Error::NoPageServers),
             _ => Region::give(bytes)?,
         };
         Region::map(number, offset, machines, &Place::Instead(pages), Homes::default())
@@ -175,12 +175,12 @@ impl Region {
                 break;
             }
         }
-        Err(failed.map_or(Error::NoKeepers, |(_, error)| error))
+        Err(failed.map_or(Error::NoPageServers, |(_, error)| error))
     }
 
     /// Returns a number for a region, and its offset in the shares.
     fn give(bytes: usize) -> Result<(u32, usize), Error> {
-        let given = on(0, move || keeper::give(bytes.next_multiple_of(SHARE_UNIT_BYTES)));
+        let given = on(0, move || page_server::give(bytes.next_multiple_of(SHARE_UNIT_BYTES)));
         given.map_err(|taken| Error::Bytes { bytes, taken, most: BYTES_MAX })
     }
 
@@ -189,13 +189,13 @@ impl Region {
         let bytes = place.range().len();
         for machine in 0..machines {
             let place = place.clone();
-            if let Err(failure) = on(machine, move || keeper::reserve(number, &place)) {
-                (0..machine).for_each(|machine| on(machine, move || keeper::unreserve(number)));
+            if let Err(failure) = on(machine, move || page_server::reserve(number, &place)) {
+                (0..machine).for_each(|machine| on(machine, move || page_server::unreserve(number)));
                 return Err((machine, failure));
             }
         }
         (0..machines).try_for_each(|machine| {
-            on(machine, move || keeper::map(number, bytes, offset, homes)).map_err(|failure| (machine, failure))
+            on(machine, move || page_server::map(number, bytes, offset, homes)).map_err(|failure| (machine, failure))
         })
     }
 
@@ -269,7 +269,11 @@ impl Region {
         let end = bytes.end.min(self.bytes).div_ceil(PAGE_BYTES) as u32;
         let (number, first) = (self.number, (bytes.start / PAGE_BYTES).min(end as usize) as u32);
         if gossamer::rack().machines().len() > 1 && first < end {
-            post(link::keeper(gossamer::rack().machine()), move |_| keeper::prefetch(number, first, end), &[]);
+            post(
+                link::page_server(gossamer::rack().machine()),
+                move |_| page_server::prefetch(number, first, end),
+                &[],
+            );
         }
     }
 
@@ -310,7 +314,7 @@ impl Region {
         let mut all = vec![];
         if machines > 1 {
             for machine in 0..machines as u16 {
-                let (pages, count) = on(machine, move || keeper::hottest(number));
+                let (pages, count) = on(machine, move || page_server::hottest(number));
                 all.extend(pages[..count].iter().map(|(page, asks)| (*page as usize * PAGE_BYTES, *asks)));
             }
         }
@@ -326,6 +330,6 @@ where
     R: gossamer::NoRef + Send + 'static,
     F: FnOnce() -> R + gossamer::NoRef + Send + 'static,
 {
-    call(link::keeper(machine), f)
-        .unwrap_or_else(|error| panic!("the keeper of machine {machine} does not answer: {error}"))
+    call(link::page_server(machine), f)
+        .unwrap_or_else(|error| panic!("the page server of machine {machine} does not answer: {error}"))
 }

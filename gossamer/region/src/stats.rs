@@ -60,7 +60,7 @@ pub(crate) static COUNTERS: Counters = Counters {
 ///         let region = gossamer_region::Region::new(1 << 20).unwrap();
 ///         region.span::<u8>(1 << 20).fill(1);
 ///         let stats = region.stats();
-///         assert_eq!(stats.reads + stats.writes, 0, "one process has no faults that a keeper sees");
+///         assert_eq!(stats.reads + stats.writes, 0, "one process has no faults that a page server sees");
 ///         println!("{stats}");
 ///     },
 ///     1,

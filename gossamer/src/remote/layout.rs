@@ -21,7 +21,7 @@ use std::fmt;
 use super::hello::HELLO_BYTES;
 use super::slot::TRAILER_BYTES;
 use crate::bootstrap::Plan;
-use crate::{Place, keeper, service};
+use crate::{Place, page_server, service};
 
 /// Bytes of a park word with its own cache lines.
 const PARK_BYTES: usize = 128;
@@ -128,8 +128,8 @@ impl Layout {
         service::place(machine, self.workers[usize::from(machine)])
     }
 
-    pub(crate) fn has_keepers(&self) -> bool {
-        self.machines() > 1 && self.hidden == keeper::WITH_SERVICE
+    pub(crate) fn has_page_servers(&self) -> bool {
+        self.machines() > 1 && self.hidden == page_server::WITH_SERVICE
     }
 
     /// Returns the threads of each machine behind its workers, if there are other machines.

@@ -16,7 +16,7 @@ mod model;
 mod rack;
 
 pub(crate) use absent::{held, lock, make, memory, room};
-pub(crate) use code::{array, element, frame, keeper, operator, part, post, replies, settings, shape, stats, waits};
+pub(crate) use code::{array, directory, element, frame, operator, part, post, replies, settings, shape, stats, waits};
 pub(crate) use error::Error;
 pub(crate) use rack::{
     NoRef, Place, Promise, Share, Trust, TrusteeReference, link, may_wait, promise, rack, spawn_on, yield_now,
@@ -34,10 +34,10 @@ macro_rules! thread_local {
 #[path = "../../../gossamer/array/src"]
 mod code {
     pub(crate) mod array;
+    pub(crate) mod directory;
     pub(crate) mod element;
     pub(crate) mod error;
     pub(crate) mod frame;
-    pub(crate) mod keeper;
     mod local;
     pub(crate) mod operator;
     pub(crate) mod part;

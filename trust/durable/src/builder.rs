@@ -17,7 +17,7 @@ use crate::memory::{LIMIT_MAX, ROOT_BYTES_MAX};
 use crate::persist::Persist;
 use crate::property::{Outcome, Service};
 use crate::service::core::{self, Core};
-use crate::service::keeper::{self, Request};
+use crate::service::disk_thread::{self, Request};
 use crate::tx::Tx;
 use crate::walk::Walk;
 
@@ -88,7 +88,7 @@ impl<T: Persist + 'static> Builder<T> {
             trustee,
             number,
         };
-        keeper::start(request, Arc::clone(&slot), keeps)?;
+        disk_thread::start(request, Arc::clone(&slot), keeps)?;
         opened.wait().map_err(|_| Error::Gone)?;
         let started = Mutex::lock(&slot).unwrap_or_else(PoisonError::into_inner).take();
         let started = started.unwrap_or(Err(Error::Gone))?;

@@ -3,8 +3,8 @@
 #![allow(unsafe_code)]
 
 use crate::array::Array;
+use crate::directory::Right;
 use crate::element::Element;
-use crate::keeper::Right;
 use crate::operator::{Op, Operator, checked_combine};
 
 /// Operation of a packet on each of its elements. It is a type parameter of the closure that carries the packet.

@@ -1,8 +1,8 @@
 //! A part as the holder of other places' chunks: grants, recalls, and eviction.
 
 use super::{Elements, Part};
+use crate::directory::Right;
 use crate::frame::Frame;
-use crate::keeper::Right;
 use crate::operator::Op;
 use crate::post;
 

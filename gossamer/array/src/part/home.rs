@@ -1,13 +1,13 @@
 //! A part as the home of its chunks: their directory entries, and the actions after a change of one.
 //!
-//! Each message changes one directory entry (`keeper.rs`), and the resulting steps are executed in order. A step that
+//! Each message changes one directory entry (`directory.rs`), and the resulting steps are executed in order. A step that
 //! causes more steps only appends them to the list, so that no recall overtakes a grant. Handlers validate messages of
 //! peers before they act on them.
 
 use std::cell::Cell;
 
 use super::Part;
-use crate::keeper::{Keeper, Right, Step, Who};
+use crate::directory::{Entry, Right, Step, Who};
 use crate::operator::Op;
 use crate::post;
 
@@ -30,16 +30,16 @@ pub(crate) enum Elements<'a> {
 
 impl Part {
     /// Changes the directory entry of an own chunk, and executes the resulting steps.
-    pub(super) fn keep(&self, chunk: u32, change: impl FnOnce(&mut Keeper<Op>, &mut Vec<Step<Op>>)) {
+    pub(super) fn keep(&self, chunk: u32, change: impl FnOnce(&mut Entry<Op>, &mut Vec<Step<Op>>)) {
         let mut steps = self.fresh.take();
-        let mut keepers = self.keepers.borrow_mut();
-        let keeper = keepers.entry(chunk).or_insert_with(Keeper::new);
-        change(keeper, &mut steps);
-        let right = keeper.right_of_home();
-        if keeper.is_at_rest() {
-            keepers.remove(&chunk);
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.entry(chunk).or_insert_with(Entry::new);
+        change(entry, &mut steps);
+        let right = entry.right_of_home();
+        if entry.is_at_rest() {
+            entries.remove(&chunk);
         }
-        drop(keepers);
+        drop(entries);
         self.steps.borrow_mut().extend(steps.drain(..).map(|step| (chunk, step)));
         self.fresh.set(steps);
         if let Some(frame) = self.frame(chunk) {
@@ -93,7 +93,7 @@ impl Part {
         if copies {
             self.copies[by].set(true);
         }
-        self.keep(chunk, |keeper, steps| keeper.want(Who::Place(by as u32), right, steps));
+        self.keep(chunk, |entry, steps| entry.want(Who::Place(by as u32), right, steps));
     }
 
     /// Handles a right to an own chunk that another place gives back.
@@ -116,8 +116,8 @@ impl Part {
                 self.work(frame, |part, _| post::guarded(part, "an operator", merge));
             }
         }
-        self.keep(chunk, |keeper, steps| {
-            let known = keeper.back(from as u32, number, reads, steps);
+        self.keep(chunk, |entry, steps| {
+            let known = entry.back(from as u32, number, reads, steps);
             assert!(known.is_ok(), "place {from} gave back a right to chunk {chunk} that it had not");
         });
     }

@@ -6,8 +6,8 @@ use std::ops::Range;
 use trust::link::without_waiting;
 
 use super::{Job, Part};
+use crate::directory::{Right, Who};
 use crate::frame::Frame;
-use crate::keeper::{Right, Who};
 use crate::operator::Op;
 use crate::post;
 
@@ -68,7 +68,7 @@ impl Part {
     fn ask(&self, chunk: u32, right: Right<Op>) {
         let home = self.shape.home(chunk);
         if home == self.own {
-            return self.keep(chunk, |keeper, steps| keeper.want(Who::Home, right, steps));
+            return self.keep(chunk, |entry, steps| entry.want(Who::Home, right, steps));
         }
         self.make_room();
         match right {

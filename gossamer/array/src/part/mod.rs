@@ -3,7 +3,7 @@
 //!
 //! The path of a call: `local.rs` looks into the table; if the chunk's word allows the access it is a hit. Otherwise
 //! [`Part::access`] queues the call for its chunk and requests the right from the home, by a message, or directly if
-//! that is this place. The home's directory entry of the chunk (`keeper.rs`) determines the recalls and the grant. When
+//! that is this place. The home's directory entry of the chunk (`directory.rs`) determines the recalls and the grant. When
 //! the grant arrives, all queued calls that it allows run at once, in the message's handler, before any recall can
 //! arrive. So one grant satisfies a call, however many others want the chunk.
 //!
@@ -33,9 +33,9 @@ use trust::TrusteeReference;
 
 use self::chunks::Chunks;
 use self::line::Line;
+use crate::directory::{Entry, Right, Step};
 use crate::frame::{Cache, Frame, Home, Slab};
 use crate::held::Held;
-use crate::keeper::{Keeper, Right, Step};
 use crate::lock::Locks;
 use crate::make::Root;
 use crate::memory;
@@ -87,7 +87,7 @@ pub(crate) struct Part {
     /// Position of the search for a frame to evict.
     hand: Cell<usize>,
     /// The directory entries of own chunks; one in its initial state is left out.
-    keepers: RefCell<Chunks<Keeper<Op>>>,
+    entries: RefCell<Chunks<Entry<Op>>>,
     /// Steps from the directory, still to be executed.
     steps: RefCell<VecDeque<(u32, Step<Op>)>>,
     /// An empty list, kept for its memory.
@@ -164,7 +164,7 @@ impl Part {
             home,
             cached: RefCell::default(),
             hand: Cell::new(0),
-            keepers: RefCell::default(),
+            entries: RefCell::default(),
             steps: RefCell::default(),
             fresh: Cell::default(),
             is_stepping: Cell::new(false),

@@ -97,7 +97,7 @@ pub(crate) fn forget(key: usize) {
     side::outside(move || {
         side::without_signals(|| forget_here(key));
         for machine in (0..side::machines()).filter(|machine| *machine != side::own_machine()) {
-            post(link::keeper(machine), move |_| forget_here(key), &[]);
+            post(link::page_server(machine), move |_| forget_here(key), &[]);
         }
     });
 }

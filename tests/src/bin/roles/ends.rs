@@ -111,7 +111,7 @@ pub fn touch_after(thread: &str) {
     }
 }
 
-/// Touches a page of a machine whose keeper is busy until the file named by the second argument exists.
+/// Touches a page of a machine whose page server is busy until the file named by the second argument exists.
 pub fn region_stuck() {
     let path = std::env::args().nth(2).unwrap();
     let region = Region::new(1 << 16).unwrap();
@@ -128,7 +128,7 @@ pub fn region_stuck() {
             std::thread::yield_now();
         }
     };
-    trust::link::post(gossamer::link::keeper(remote().machine), until_there, path.as_bytes());
+    trust::link::post(gossamer::link::page_server(remote().machine), until_there, path.as_bytes());
     while !std::path::Path::new(&format!("{path}.stuck")).exists() {
         trust::yield_now();
     }

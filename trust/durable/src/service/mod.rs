@@ -2,7 +2,7 @@
 //!
 //! One transaction, in order. `handle/` sends the closure. `core.rs` runs it and answers with the group that its result
 //! depends on. `client.rs` holds the result. The core closes the group when the disk is free (`core.rs`). The disk
-//! thread makes the group durable (`keeper.rs`) and reports it to the core. The core notifies each client that waits
+//! thread makes the group durable (`disk_thread.rs`) and reports it to the core. The core notifies each client that waits
 //! (`told.rs`), and the client delivers its held results.
 
 mod awaited;
@@ -10,10 +10,10 @@ pub(crate) mod client;
 pub(crate) mod closers;
 mod copying;
 pub(crate) mod core;
+pub(crate) mod disk_thread;
 pub(crate) mod future;
 mod held;
 pub(crate) mod jobs;
-pub(crate) mod keeper;
 pub(crate) mod lock;
 #[cfg(all(test, loom))]
 mod model;

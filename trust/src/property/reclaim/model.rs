@@ -1,7 +1,7 @@
 //! The stand-ins of the loom models of counting and reclamation; the models are in `scenarios.rs`. How to run them:
 //! `slot/model.rs`.
 //!
-//! The real [`PropertyTable`], [`Header`] and slots run here. The worker is replaced by [`Keeper`], a trustee that
+//! The real [`PropertyTable`], [`Header`] and slots run here. The worker is replaced by [`Owner`], a trustee that
 //! takes a bounded number of turns while its clients run and drains the rest when they are done; the clients by
 //! [`Member`], whose requests are single digits, packed into the number that a batch is. Trusts move from thread to
 //! thread with `spawn`.
@@ -270,7 +270,7 @@ enum Rule {
 }
 
 /// The trustee: `worker/mod.rs` in small.
-struct Keeper {
+struct Owner {
     rule: Rule,
     property_table: PropertyTable<Local, PeerClient>,
     clients: RefCell<Vec<Rc<Local>>>,
@@ -280,7 +280,7 @@ struct Keeper {
     tally: Arc<Tally>,
 }
 
-impl Trustee<Local, PeerClient> for Keeper {
+impl Trustee<Local, PeerClient> for Owner {
     fn read_messages(&self) {
         if self.rule != Rule::InboxUnread {
             self.read_messages();
@@ -304,10 +304,10 @@ impl Trustee<Local, PeerClient> for Keeper {
     }
 }
 
-impl Keeper {
+impl Owner {
     /// The trustee of the property of this trust.
-    fn new(rule: Rule, trust: &Held) -> Keeper {
-        Keeper {
+    fn new(rule: Rule, trust: &Held) -> Owner {
+        Owner {
             rule,
             property_table: PropertyTable::default(),
             clients: RefCell::default(),

@@ -43,7 +43,7 @@ impl Client for Played {
 }
 
 /// A trustee with clients on this machine alone. Counts that have come by the inbox are counted when it is read.
-struct Keeper {
+struct Owner {
     property_table: PropertyTable<Played, PeerClient>,
     clients: RefCell<Vec<Rc<Played>>>,
     inbox: RefCell<Vec<(*mut Header, i32)>>,
@@ -52,7 +52,7 @@ struct Keeper {
     destroyed: RefCell<Vec<*mut Header>>,
 }
 
-impl Trustee<Played, PeerClient> for Keeper {
+impl Trustee<Played, PeerClient> for Owner {
     fn read_messages(&self) {
         self.begun.set(self.begun.get() + 1);
         for (property, delta) in self.inbox.take() {
@@ -78,15 +78,15 @@ impl Trustee<Played, PeerClient> for Keeper {
     }
 }
 
-impl Keeper {
-    fn new(clients: usize) -> Keeper {
+impl Owner {
+    fn new(clients: usize) -> Owner {
         let client = || {
             let pair = Pair::new();
             let side = ClientSide::new(Arc::clone(&pair));
             let (served, batches, has_left) = (Cell::new(0), Cell::new(0), Cell::new(false));
             Rc::new(Played { side, pair, served, batches, has_left })
         };
-        Keeper {
+        Owner {
             property_table: PropertyTable::default(),
             clients: RefCell::new((0..clients).map(|_| client()).collect()),
             inbox: RefCell::default(),
@@ -119,87 +119,87 @@ impl Keeper {
 
 #[test]
 fn what_nobody_can_ask_is_reclaimed_at_once() {
-    let keeper = Keeper::new(2);
-    assert_eq!((keeper.reclaim(&[]), keeper.property_table.has_unreferenced()), (vec![], false));
-    let (one, two) = (keeper.entrust(), keeper.entrust());
-    keeper.count(one, 1);
-    keeper.count(one, -1);
-    assert!(!keeper.property_table.has_unreferenced());
-    keeper.count(one, -1);
-    assert!(keeper.property_table.has_unreferenced());
-    assert_eq!(keeper.reclaim(&[one, two]), [true, false]);
-    assert!(!keeper.property_table.has_unreferenced() && !keeper.property_table.is_empty());
-    keeper.count(two, -1);
-    assert_eq!(keeper.reclaim(&[one, two]), [false, true]);
-    assert!(keeper.property_table.is_empty());
+    let owner = Owner::new(2);
+    assert_eq!((owner.reclaim(&[]), owner.property_table.has_unreferenced()), (vec![], false));
+    let (one, two) = (owner.entrust(), owner.entrust());
+    owner.count(one, 1);
+    owner.count(one, -1);
+    assert!(!owner.property_table.has_unreferenced());
+    owner.count(one, -1);
+    assert!(owner.property_table.has_unreferenced());
+    assert_eq!(owner.reclaim(&[one, two]), [true, false]);
+    assert!(!owner.property_table.has_unreferenced() && !owner.property_table.is_empty());
+    owner.count(two, -1);
+    assert_eq!(owner.reclaim(&[one, two]), [false, true]);
+    assert!(owner.property_table.is_empty());
 }
 
 #[test]
 fn a_reclamation_waits_until_what_was_published_is_served() {
-    let keeper = Keeper::new(3);
-    keeper.client(0).side.note_published(5);
-    keeper.client(0).served.set(3);
-    keeper.client(1).side.note_published(2);
-    keeper.client(1).served.set(2);
-    keeper.client(2).side.note_published(1);
-    let property = keeper.entrust();
-    keeper.count(property, -1);
-    assert_eq!(keeper.reclaim(&[property]), [false]);
+    let owner = Owner::new(3);
+    owner.client(0).side.note_published(5);
+    owner.client(0).served.set(3);
+    owner.client(1).side.note_published(2);
+    owner.client(1).served.set(2);
+    owner.client(2).side.note_published(1);
+    let property = owner.entrust();
+    owner.count(property, -1);
+    assert_eq!(owner.reclaim(&[property]), [false]);
     // Later requests do not matter.
-    keeper.client(0).side.note_published(9);
-    keeper.client(1).side.note_published(9);
-    keeper.client(0).served.set(4);
-    assert_eq!(keeper.reclaim(&[property]), [false]);
-    keeper.client(0).served.set(5);
-    assert_eq!(keeper.reclaim(&[property]), [false], "one is behind");
-    assert!(keeper.property_table.has_unreferenced());
+    owner.client(0).side.note_published(9);
+    owner.client(1).side.note_published(9);
+    owner.client(0).served.set(4);
+    assert_eq!(owner.reclaim(&[property]), [false]);
+    owner.client(0).served.set(5);
+    assert_eq!(owner.reclaim(&[property]), [false], "one is behind");
+    assert!(owner.property_table.has_unreferenced());
     // It will not be served any more.
-    keeper.client(2).has_left.set(true);
-    assert_eq!(keeper.reclaim(&[property]), [true]);
-    assert!(!keeper.property_table.has_unreferenced());
+    owner.client(2).has_left.set(true);
+    assert_eq!(owner.reclaim(&[property]), [true]);
+    assert!(!owner.property_table.has_unreferenced());
 }
 
 #[test]
 fn a_property_whose_count_changed_meanwhile_lives_or_begins_anew() {
-    let keeper = Keeper::new(1);
-    let client = keeper.client(0);
-    let (alive, anew) = (keeper.entrust(), keeper.entrust());
+    let owner = Owner::new(1);
+    let client = owner.client(0);
+    let (alive, anew) = (owner.entrust(), owner.entrust());
     client.side.note_published(1);
-    keeper.count(alive, -1);
-    keeper.count(anew, -1);
-    assert_eq!(keeper.reclaim(&[alive, anew]), [false, false]);
-    keeper.count(alive, 1);
-    keeper.count(anew, 1);
-    keeper.count(anew, -1);
+    owner.count(alive, -1);
+    owner.count(anew, -1);
+    assert_eq!(owner.reclaim(&[alive, anew]), [false, false]);
+    owner.count(alive, 1);
+    owner.count(anew, 1);
+    owner.count(anew, -1);
     // The second reclamation waits for this.
     client.side.note_published(2);
     client.served.set(1);
-    assert_eq!(keeper.reclaim(&[alive, anew]), [false, false]);
+    assert_eq!(owner.reclaim(&[alive, anew]), [false, false]);
     client.served.set(2);
-    assert_eq!(keeper.reclaim(&[alive, anew]), [false, true]);
-    assert!(!keeper.property_table.has_unreferenced());
-    keeper.count(alive, -1);
-    assert_eq!(keeper.reclaim(&[alive, anew]), [true, false]);
+    assert_eq!(owner.reclaim(&[alive, anew]), [false, true]);
+    assert!(!owner.property_table.has_unreferenced());
+    owner.count(alive, -1);
+    assert_eq!(owner.reclaim(&[alive, anew]), [true, false]);
 }
 
 #[test]
 fn a_reclamation_begins_with_what_has_come_by_the_inbox() {
-    let keeper = Keeper::new(0);
-    let property = keeper.entrust();
-    keeper.count(property, -1);
-    keeper.inbox.borrow_mut().push((property, 1));
-    assert_eq!(keeper.reclaim(&[property]), [false]);
-    assert!(!keeper.property_table.has_unreferenced());
-    keeper.count(property, -1);
-    assert_eq!(keeper.reclaim(&[property]), [true]);
+    let owner = Owner::new(0);
+    let property = owner.entrust();
+    owner.count(property, -1);
+    owner.inbox.borrow_mut().push((property, 1));
+    assert_eq!(owner.reclaim(&[property]), [false]);
+    assert!(!owner.property_table.has_unreferenced());
+    owner.count(property, -1);
+    assert_eq!(owner.reclaim(&[property]), [true]);
 }
 
 /// A mark in an open batch, or in one that is not served, sets its property aside, and no other.
 #[test]
 fn a_property_is_aside_until_the_batch_that_marks_it_is_served() {
-    let keeper = Keeper::new(2);
-    let (client, other) = (keeper.client(0), keeper.client(1));
-    let properties: Vec<_> = (0..4).map(|_| keeper.entrust()).collect();
+    let owner = Owner::new(2);
+    let (client, other) = (owner.client(0), owner.client(1));
+    let properties: Vec<_> = (0..4).map(|_| owner.entrust()).collect();
     // SAFETY: a place of few requests.
     let mark = |client: &Played, place, property: *mut Header| unsafe { client.side.mark(place, property.addr()) };
     mark(&client, 0, properties[2]);
@@ -207,62 +207,62 @@ fn a_property_is_aside_until_the_batch_that_marks_it_is_served() {
     client.side.publish();
     mark(&client, 0, properties[2]);
     mark(&other, 0, properties[2]);
-    properties.iter().for_each(|&property| keeper.count(property, -1));
-    assert_eq!(keeper.reclaim(&properties), [false, true, false, true]);
-    let begun = keeper.begun.get();
-    assert_eq!(keeper.reclaim(&properties), [false; 4], "nothing has been served");
-    assert_eq!(keeper.begun.get(), begun, "nobody looks at marks that must be the same");
-    assert!(keeper.property_table.has_unreferenced());
+    properties.iter().for_each(|&property| owner.count(property, -1));
+    assert_eq!(owner.reclaim(&properties), [false, true, false, true]);
+    let begun = owner.begun.get();
+    assert_eq!(owner.reclaim(&properties), [false; 4], "nothing has been served");
+    assert_eq!(owner.begun.get(), begun, "nobody looks at marks that must be the same");
+    assert!(owner.property_table.has_unreferenced());
     client.batches.set(1);
-    assert_eq!(keeper.reclaim(&properties), [true, false, false, false], "one is in the open batch");
+    assert_eq!(owner.reclaim(&properties), [true, false, false, false], "one is in the open batch");
     other.batches.set(1);
-    assert_eq!(keeper.reclaim(&properties), [false; 4], "of the first client");
+    assert_eq!(owner.reclaim(&properties), [false; 4], "of the first client");
     client.batches.set(2);
-    assert_eq!(keeper.reclaim(&properties), [false, false, true, false]);
-    assert!(!keeper.property_table.has_unreferenced());
+    assert_eq!(owner.reclaim(&properties), [false, false, true, false]);
+    assert!(!owner.property_table.has_unreferenced());
 }
 
 #[test]
 fn a_property_is_aside_while_a_request_for_it_is_queued() {
-    let keeper = Keeper::new(1);
-    let client = keeper.client(0);
-    let (queued, other) = (keeper.entrust(), keeper.entrust());
+    let owner = Owner::new(1);
+    let client = owner.client(0);
+    let (queued, other) = (owner.entrust(), owner.entrust());
     (0..SLOTS).for_each(|_| client.side.publish());
     client.side.note_queued(queued.addr());
-    keeper.count(queued, -1);
-    keeper.count(other, -1);
-    assert_eq!(keeper.reclaim(&[queued, other]), [false, true]);
+    owner.count(queued, -1);
+    owner.count(other, -1);
+    assert_eq!(owner.reclaim(&[queued, other]), [false, true]);
     client.batches.set(1);
-    assert_eq!(keeper.reclaim(&[queued, other]), [false, false], "it is still queued");
+    assert_eq!(owner.reclaim(&[queued, other]), [false, false], "it is still queued");
     client.side.note_drained();
     client.batches.set(2);
-    assert_eq!(keeper.reclaim(&[queued, other]), [true, false]);
+    assert_eq!(owner.reclaim(&[queued, other]), [true, false]);
 }
 
 #[test]
 fn a_client_that_left_holds_nothing_up() {
-    let keeper = Keeper::new(1);
-    let client = keeper.client(0);
-    let property = keeper.entrust();
+    let owner = Owner::new(1);
+    let client = owner.client(0);
+    let property = owner.entrust();
     // SAFETY: a place of few requests.
     unsafe { client.side.mark(0, property.addr()) };
-    keeper.count(property, -1);
-    assert_eq!(keeper.reclaim(&[property]), [false]);
+    owner.count(property, -1);
+    assert_eq!(owner.reclaim(&[property]), [false]);
     client.has_left.set(true);
     // Its mark does not matter once it is off the list.
-    keeper.clients.borrow_mut().clear();
-    assert_eq!(keeper.reclaim(&[property]), [true]);
+    owner.clients.borrow_mut().clear();
+    assert_eq!(owner.reclaim(&[property]), [true]);
 }
 
 #[test]
 fn many_properties_are_spread_over_more_memory_than_a_cache() {
-    let keeper = Keeper::new(0);
-    let properties: Vec<_> = (0..SPREAD_FROM).map(|_| keeper.entrust()).collect();
-    assert!(keeper.property_table.is_large());
-    keeper.count(properties[0], -1);
-    assert!(keeper.reclaim(&properties)[0] && !keeper.property_table.is_large());
-    properties[1..].iter().for_each(|&property| keeper.count(property, -1));
-    assert_eq!(keeper.reclaim(&properties).into_iter().filter(|gone| *gone).count(), SPREAD_FROM - 1);
+    let owner = Owner::new(0);
+    let properties: Vec<_> = (0..SPREAD_FROM).map(|_| owner.entrust()).collect();
+    assert!(owner.property_table.is_large());
+    owner.count(properties[0], -1);
+    assert!(owner.reclaim(&properties)[0] && !owner.property_table.is_large());
+    properties[1..].iter().for_each(|&property| owner.count(property, -1));
+    assert_eq!(owner.reclaim(&properties).into_iter().filter(|gone| *gone).count(), SPREAD_FROM - 1);
 }
 
 /// The numbers that a real client's half reports.

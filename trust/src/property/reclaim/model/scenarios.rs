@@ -3,23 +3,23 @@
 
 use std::sync::Arc;
 
-use super::{Digit, Held, Keeper, Member, Message, Next, Rule};
+use super::{Digit, Held, Member, Message, Next, Owner, Rule};
 use crate::request::Pair;
 use crate::slot::model::{explore, spawn};
 
 /// A trustee, and a property of it with one trust.
-fn keeper(rule: Rule) -> (Keeper, Held) {
+fn owner(rule: Rule) -> (Owner, Held) {
     let trust = Held::first();
-    let keeper = Keeper::new(rule, &trust);
-    keeper.property_table.adopt(trust.property);
-    (keeper, trust)
+    let owner = Owner::new(rule, &trust);
+    owner.property_table.adopt(trust.property);
+    (owner, trust)
 }
 
 /// The original is dropped on a second thread while its clone's +1 has not been sent.
 fn original_dropped_elsewhere(rule: Rule) {
     explore(move || {
-        let (keeper, trust) = keeper(rule);
-        let (a, b) = (keeper.member(), keeper.member());
+        let (owner, trust) = owner(rule);
+        let (a, b) = (owner.member(), owner.member());
         let thread = spawn(move || {
             let clone = a.clone_of(&trust);
             let other = spawn(move || {
@@ -33,7 +33,7 @@ fn original_dropped_elsewhere(rule: Rule) {
             a.flush();
             Next(Some(other))
         });
-        keeper.run(3, thread);
+        owner.run(3, thread);
     });
 }
 
@@ -51,8 +51,8 @@ fn loom_count_without_reclamation_a_living_trust_loses_its_property() {
 /// A request waits to be sent while the trust that it was made through is dropped on a second thread.
 fn request_outlives_its_trust(rule: Rule) {
     explore(move || {
-        let (keeper, trust) = keeper(rule);
-        let (a, b) = (keeper.member(), keeper.member());
+        let (owner, trust) = owner(rule);
+        let (a, b) = (owner.member(), owner.member());
         let thread = spawn(move || {
             a.apply(&trust);
             a.flush();
@@ -65,7 +65,7 @@ fn request_outlives_its_trust(rule: Rule) {
             a.flush();
             Next(Some(other))
         });
-        keeper.run(3, thread);
+        owner.run(3, thread);
     });
 }
 
@@ -85,8 +85,8 @@ fn loom_count_without_reclamation_a_request_loses_its_property() {
 #[test]
 fn loom_count_changes_while_it_waits() {
     explore(|| {
-        let (keeper, trust) = keeper(Rule::Reclamation);
-        let (a, b, c) = (keeper.member(), keeper.member(), keeper.member());
+        let (owner, trust) = owner(Rule::Reclamation);
+        let (a, b, c) = (owner.member(), owner.member(), owner.member());
         let thread = spawn(move || {
             let second = a.clone_of(&trust);
             let other = spawn(move || {
@@ -105,7 +105,7 @@ fn loom_count_changes_while_it_waits() {
             a.flush();
             Next(Some(other))
         });
-        keeper.run(2, thread);
+        owner.run(2, thread);
     });
 }
 
@@ -113,8 +113,8 @@ fn loom_count_changes_while_it_waits() {
 #[test]
 fn loom_count_chain_of_clones() {
     explore(|| {
-        let (keeper, trust) = keeper(Rule::Reclamation);
-        let (a, b, c) = (keeper.member(), keeper.member(), keeper.member());
+        let (owner, trust) = owner(Rule::Reclamation);
+        let (a, b, c) = (owner.member(), owner.member(), owner.member());
         let thread = spawn(move || {
             let second = a.clone_of(&trust);
             let other = spawn(move || {
@@ -133,7 +133,7 @@ fn loom_count_chain_of_clones() {
             a.flush();
             Next(Some(other))
         });
-        keeper.run(3, thread);
+        owner.run(3, thread);
     });
 }
 
@@ -141,9 +141,9 @@ fn loom_count_chain_of_clones() {
 #[test]
 fn loom_count_dropped_by_the_trustee_itself() {
     explore(|| {
-        let (keeper, trust) = keeper(Rule::Reclamation);
-        let (a, b) = (keeper.member(), keeper.member());
-        let second = keeper.clone_of(&trust);
+        let (owner, trust) = owner(Rule::Reclamation);
+        let (a, b) = (owner.member(), owner.member());
+        let second = owner.clone_of(&trust);
         let thread = spawn(move || {
             let third = a.clone_of(&second);
             let other = spawn(move || {
@@ -156,9 +156,9 @@ fn loom_count_dropped_by_the_trustee_itself() {
             a.flush();
             Next(Some(other))
         });
-        keeper.turn();
-        keeper.let_go(trust);
-        keeper.run(2, thread);
+        owner.turn();
+        owner.let_go(trust);
+        owner.run(2, thread);
     });
 }
 
@@ -170,8 +170,8 @@ fn loom_count_entrusted_from_another_thread() {
         let pairs = [Pair::new(), Pair::new()];
         let (a, b) = (Member::new(Arc::clone(&pairs[0])), Member::new(Arc::clone(&pairs[1])));
         let trust = a.entrust();
-        let keeper = Keeper::new(Rule::Reclamation, &trust);
-        pairs.into_iter().for_each(|pair| keeper.accept(pair));
+        let owner = Owner::new(Rule::Reclamation, &trust);
+        pairs.into_iter().for_each(|pair| owner.accept(pair));
         let thread = spawn(move || {
             let other = spawn(move || {
                 b.let_go(trust);
@@ -181,7 +181,7 @@ fn loom_count_entrusted_from_another_thread() {
             a.flush();
             Next(Some(other))
         });
-        keeper.run(3, thread);
+        owner.run(3, thread);
     });
 }
 
@@ -190,8 +190,8 @@ fn loom_count_entrusted_from_another_thread() {
 #[test]
 fn loom_count_added_up_in_the_inbox() {
     explore(|| {
-        let (keeper, trust) = keeper(Rule::Reclamation);
-        let (inbox, b) = (Arc::clone(&keeper.inbox), keeper.member());
+        let (owner, trust) = owner(Rule::Reclamation);
+        let (inbox, b) = (Arc::clone(&owner.inbox), owner.member());
         let thread = spawn(move || {
             let second = inbox.clone_of(&trust);
             let other = spawn(move || {
@@ -202,7 +202,7 @@ fn loom_count_added_up_in_the_inbox() {
             inbox.let_go(trust);
             Next(Some(other))
         });
-        keeper.run(3, thread);
+        owner.run(3, thread);
     });
 }
 
@@ -210,15 +210,15 @@ fn loom_count_added_up_in_the_inbox() {
 #[test]
 fn loom_count_drop_overtakes_a_request() {
     explore(|| {
-        let (keeper, trust) = keeper(Rule::Reclamation);
-        let (inbox, a) = (Arc::clone(&keeper.inbox), keeper.member());
+        let (owner, trust) = owner(Rule::Reclamation);
+        let (inbox, a) = (Arc::clone(&owner.inbox), owner.member());
         let thread = spawn(move || {
             a.apply(&trust);
             inbox.let_go(trust);
             a.flush();
             Next(None)
         });
-        keeper.run(3, thread);
+        owner.run(3, thread);
     });
 }
 
@@ -226,8 +226,8 @@ fn loom_count_drop_overtakes_a_request() {
 #[test]
 fn loom_count_queued() {
     explore(|| {
-        let (keeper, trust) = keeper(Rule::Reclamation);
-        let (a, b) = (keeper.member(), keeper.member());
+        let (owner, trust) = owner(Rule::Reclamation);
+        let (a, b) = (owner.member(), owner.member());
         let thread = spawn(move || {
             a.apply(&trust);
             a.flush();
@@ -243,7 +243,7 @@ fn loom_count_queued() {
             a.flush();
             Next(Some(other))
         });
-        keeper.run(3, thread);
+        owner.run(3, thread);
     });
 }
 
@@ -251,8 +251,8 @@ fn loom_count_queued() {
 #[test]
 fn loom_count_mark_overwritten() {
     explore(|| {
-        let (keeper, trust) = keeper(Rule::Reclamation);
-        let (a, b) = (keeper.member(), keeper.member());
+        let (owner, trust) = owner(Rule::Reclamation);
+        let (a, b) = (owner.member(), owner.member());
         let thread = spawn(move || {
             let clone = a.clone_of(&trust);
             let other = spawn(move || {
@@ -267,7 +267,7 @@ fn loom_count_mark_overwritten() {
             a.flush();
             Next(Some(other))
         });
-        keeper.run(3, thread);
+        owner.run(3, thread);
     });
 }
 
@@ -275,15 +275,15 @@ fn loom_count_mark_overwritten() {
 #[test]
 fn loom_count_waits_for_nobody_else() {
     explore(|| {
-        let (keeper, trust) = keeper(Rule::Reclamation);
-        let (a, b) = (keeper.member(), keeper.member());
+        let (owner, trust) = owner(Rule::Reclamation);
+        let (a, b) = (owner.member(), owner.member());
         a.apply_to_another();
         let thread = spawn(move || {
             b.let_go(trust);
             b.flush();
             Next(None)
         });
-        keeper.run(2, thread);
+        owner.run(2, thread);
         drop(a);
     });
 }
@@ -291,9 +291,9 @@ fn loom_count_waits_for_nobody_else() {
 /// A client of which the trustee first hears by its inbox clones; a thread that has no slots drops.
 fn newcomers(rule: Rule) {
     explore(move || {
-        let (keeper, trust) = keeper(rule);
-        let (inbox, inbox_too) = (Arc::clone(&keeper.inbox), Arc::clone(&keeper.inbox));
-        let b = keeper.member();
+        let (owner, trust) = owner(rule);
+        let (inbox, inbox_too) = (Arc::clone(&owner.inbox), Arc::clone(&owner.inbox));
+        let b = owner.member();
         let thread = spawn(move || {
             let pair = Pair::new();
             let a = Member::new(Arc::clone(&pair));
@@ -308,7 +308,7 @@ fn newcomers(rule: Rule) {
             a.flush();
             Next(Some(other))
         });
-        keeper.run(3, thread);
+        owner.run(3, thread);
     });
 }
 
@@ -327,8 +327,8 @@ fn loom_count_with_messages_unread_a_newcomer_is_overlooked() {
 #[test]
 fn loom_count_client_leaves() {
     explore(|| {
-        let (keeper, trust) = keeper(Rule::Reclamation);
-        let (a, b) = (keeper.member(), keeper.member());
+        let (owner, trust) = owner(Rule::Reclamation);
+        let (a, b) = (owner.member(), owner.member());
         let thread = spawn(move || {
             let second = a.clone_of(&trust);
             a.apply(&second);
@@ -343,7 +343,7 @@ fn loom_count_client_leaves() {
             a.try_leave();
             Next(Some(other))
         });
-        keeper.run(3, thread);
+        owner.run(3, thread);
     });
 }
 
@@ -351,8 +351,8 @@ fn loom_count_client_leaves() {
 /// of its own, which is dropped when it has come back.
 fn forwarded(has_trust: bool) {
     explore(move || {
-        let (keeper, trust) = keeper(Rule::Reclamation);
-        let (caller, forwarder, teller) = (keeper.member(), keeper.member(), keeper.member());
+        let (owner, trust) = owner(Rule::Reclamation);
+        let (caller, forwarder, teller) = (owner.member(), owner.member(), owner.member());
         let thread = spawn(move || {
             let own = if has_trust {
                 caller.clone_of(&trust)
@@ -375,7 +375,7 @@ fn forwarded(has_trust: bool) {
             caller.flush();
             Next(Some(forwards))
         });
-        keeper.run(2, thread);
+        owner.run(2, thread);
     });
 }
 

@@ -66,7 +66,7 @@ pub(super) fn start() -> Result<(), Failure> {
 fn pass_faults_on(uffd: &'static Uffd) {
     // Relaxed: only this thread reads it, and the page server's was stored before this thread started.
     NEVER_FAULTS[1].store(own_thread(), Ordering::Relaxed);
-    let keeper = link::keeper(gossamer::rack().machine());
+    let server = link::page_server(gossamer::rack().machine());
     let (mut faults, mut bytes) = (vec![], vec![]);
     let mut since = Instant::now();
     loop {
@@ -91,13 +91,13 @@ fn pass_faults_on(uffd: &'static Uffd) {
         for Fault { address, write, thread } in faults.drain(..) {
             if NEVER_FAULTS.iter().any(|never| never.load(Ordering::Relaxed) == thread) {
                 link::abort(&format!(
-                    "the keeper has touched a region, at {address:#x}: nobody could answer its fault"
+                    "the page server has touched a region, at {address:#x}: nobody could answer its fault"
                 ));
             }
             bytes.extend_from_slice(&address.to_ne_bytes());
             bytes.push(u8::from(write));
         }
-        post(keeper, faulted, &bytes);
+        post(server, faulted, &bytes);
         bytes.clear();
     }
 }
@@ -129,12 +129,12 @@ fn tell_of_the_end(address: usize) -> ! {
 const FAULT_BYTES: usize = size_of::<usize>() + 1;
 
 fn faulted(bytes: &[u8]) {
-    with(|keeper, errands| {
+    with(|server, errands| {
         #[cfg(test)]
         super::planted::panic_on("server");
         for fault in bytes.chunks_exact(FAULT_BYTES) {
             let address = usize::from_ne_bytes(*fault.first_chunk().unwrap_or(&[0; size_of::<usize>()]));
-            keeper.fault(address, fault[FAULT_BYTES - 1] != 0, errands);
+            server.fault(address, fault[FAULT_BYTES - 1] != 0, errands);
         }
     });
 }

@@ -70,7 +70,7 @@ enum State<O> {
 
 /// Directory entry of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Keeper<O> {
+pub(crate) struct Entry<O> {
     state: State<O>,
     line: VecDeque<(Who, Right<O>)>,
     /// Places that have not answered the recall of this round.
@@ -79,9 +79,9 @@ pub(crate) struct Keeper<O> {
     number: u64,
 }
 
-impl<O: Copy + Eq> Keeper<O> {
+impl<O: Copy + Eq> Entry<O> {
     pub(crate) fn new() -> Self {
-        Keeper { state: State::Unshared, line: VecDeque::new(), awaited: Vec::new(), number: 0 }
+        Entry { state: State::Unshared, line: VecDeque::new(), awaited: Vec::new(), number: 0 }
     }
 
     /// Returns the home's own right now.

@@ -40,7 +40,7 @@ where
         return come(key, count, arrived, Box::new(then));
     }
     let here = move |_: &[u8]| link::or_end(WHOSE, || hand_on(home, own, key, count, arrived, then));
-    post(link::keeper(own), here, &[]);
+    post(link::page_server(own), here, &[]);
 }
 
 /// On the page server of the arriving threads' machine.
@@ -53,11 +53,11 @@ where
     }
     let at_home = move |_: &[u8]| {
         let tell = move |released, is_last| {
-            post(link::keeper(own), move |_| link::or_end(WHOSE, || then(released, is_last)), &[]);
+            post(link::page_server(own), move |_| link::or_end(WHOSE, || then(released, is_last)), &[]);
         };
         link::or_end(WHOSE, || come(key, count, arrived, Box::new(tell)));
     };
-    post(link::keeper(home), at_home, &[]);
+    post(link::page_server(home), at_home, &[]);
 }
 
 /// At the home. Arrivals beyond the meeting's count join the next one.

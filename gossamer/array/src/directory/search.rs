@@ -31,7 +31,7 @@ fn normal(mut model: Model) -> Model {
         *value = if value.version == truth.version { Value { version: 0, operands } } else { old };
     };
     relative(&mut model.home);
-    let round = std::mem::replace(&mut model.keeper.number, ROUND);
+    let round = std::mem::replace(&mut model.entry.number, ROUND);
     for place in &mut model.places {
         place.copy.iter_mut().for_each(relative);
         for message in &mut place.to_home {
@@ -52,19 +52,19 @@ fn normal(mut model: Model) -> Model {
 
 /// Renumbers the places so that states that differ only in the numbering become equal.
 fn in_order(mut model: Model) -> Model {
-    let keeper = &mut model.keeper;
-    let held = |number| match &keeper.state {
+    let entry = &mut model.entry;
+    let held = |number| match &entry.state {
         State::Unshared => false,
         State::Dirty(place) => *place == number,
         State::Shared(places) | State::Operated(_, places) => places.contains(&number),
     };
     let mut order: Vec<_> = (0..).zip(std::mem::take(&mut model.places)).collect();
     order.sort_by_cached_key(|(number, place)| {
-        let in_line = keeper.line.iter().position(|(who, _)| *who == Who::Place(*number));
-        hash(&(place, held(*number), in_line, keeper.awaited.contains(number)))
+        let in_line = entry.line.iter().position(|(who, _)| *who == Who::Place(*number));
+        hash(&(place, held(*number), in_line, entry.awaited.contains(number)))
     });
     let renumber = |old: &mut u32| *old = (0..).zip(&order).find(|(_, (number, _))| number == old).expect("is there").0;
-    match &mut keeper.state {
+    match &mut entry.state {
         State::Unshared => {}
         State::Dirty(place) => renumber(place),
         State::Shared(places) | State::Operated(_, places) => {
@@ -72,9 +72,9 @@ fn in_order(mut model: Model) -> Model {
             places.sort_unstable();
         }
     }
-    keeper.awaited.iter_mut().for_each(renumber);
-    keeper.awaited.sort_unstable();
-    for (who, _) in &mut keeper.line {
+    entry.awaited.iter_mut().for_each(renumber);
+    entry.awaited.sort_unstable();
+    for (who, _) in &mut entry.line {
         if let Who::Place(number) = who {
             renumber(number);
         }

@@ -82,9 +82,9 @@ pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Resu
         let Some((stage, lock)) = opened_files else { return };
         // The files, then the lock are released before the waiters for the lock are notified.
         let _lock = lock;
-        let mut keeper = Keeper { stage, trustee, number, pause, layout: request.layout, looked: Instant::now() };
-        keeper.serve_to_the_end(&queue);
-        end.set(keeper.lost());
+        let mut disk = DiskThread { stage, trustee, number, pause, layout: request.layout, looked: Instant::now() };
+        disk.serve_to_the_end(&queue);
+        end.set(disk.lost());
     };
     match thread::Builder::new().name(name).spawn(run) {
         Ok(_) => Ok(()),
@@ -155,7 +155,7 @@ fn panicked(panic: Box<dyn Any + Send>) -> String {
     cause
 }
 
-struct Keeper {
+struct DiskThread {
     stage: Stage,
     trustee: TrusteeReference,
     number: u64,
@@ -165,7 +165,7 @@ struct Keeper {
     looked: Instant,
 }
 
-impl Keeper {
+impl DiskThread {
     /// Returns the cause of a loss, if there was one.
     fn lost(&self) -> Option<String> {
         match &self.stage {
@@ -350,9 +350,9 @@ mod tests {
     use super::*;
     use crate::files::sim::Sim;
 
-    fn keeper(sim: Sim) -> Keeper {
+    fn disk_thread(sim: Sim) -> DiskThread {
         let (stage, layout) = (Stage::New(Files::of(sim)), Layout::of::<u64>());
-        Keeper { stage, trustee: trust::local_trustee(), number: 0, pause: None, layout, looked: Instant::now() }
+        DiskThread { stage, trustee: trust::local_trustee(), number: 0, pause: None, layout, looked: Instant::now() }
     }
 
     const CREATE: Job = Job::Create { bytes: Vec::new(), seed: 0 };
@@ -362,9 +362,9 @@ mod tests {
         let sim = Sim::default();
         // This poisons its mutex, so that each operation panics.
         assert!(catch_unwind(AssertUnwindSafe(|| sim.edit("no such file", |_| ()))).is_err());
-        let mut keeper = keeper(sim);
-        assert!(matches!(keeper.work(CREATE), Report::Lost(_)));
-        assert!(matches!(keeper.work(Job::Slice(Vec::new())), Report::Lost(_)), "and is the last word");
+        let mut disk = disk_thread(sim);
+        assert!(matches!(disk.work(CREATE), Report::Lost(_)));
+        assert!(matches!(disk.work(Job::Slice(Vec::new())), Report::Lost(_)), "and is the last word");
     }
 
     #[test]
@@ -393,16 +393,16 @@ mod tests {
     #[test]
     fn a_full_disk_is_told_with_file_offset_and_cure_and_stays_the_cause() {
         let whole = Sim::default();
-        assert!(matches!(keeper(whole.clone()).work(CREATE), Report::Durable { .. }));
+        assert!(matches!(disk_thread(whole.clone()).work(CREATE), Report::Durable { .. }));
         let mut seen = std::collections::BTreeSet::new();
         for operation in 1..=whole.done() {
             let sim = Sim::default();
             sim.full_at(operation);
-            let mut keeper = keeper(sim);
-            let Report::Lost(cause) = keeper.work(CREATE) else { panic!("operation {operation} failed") };
+            let mut disk = disk_thread(sim);
+            let Report::Lost(cause) = disk.work(CREATE) else { panic!("operation {operation} failed") };
             assert!(cause.starts_with("sim") && cause.contains("make room"), "{cause}");
             assert!(!cause.contains("write to it") || cause.contains(", offset "), "{cause}");
-            let Report::Lost(again) = keeper.work(Job::Slice(Vec::new())) else { panic!("it was lost") };
+            let Report::Lost(again) = disk.work(Job::Slice(Vec::new())) else { panic!("it was lost") };
             assert_eq!(again, cause);
             seen.extend(cause.split(": ").nth(1).map(str::to_owned));
         }

@@ -10,7 +10,7 @@
 //! - the data at home changed between the sending of a grant and its arrival;
 //! - requests were granted in another order than they came in, or one took more than one round.
 
-use super::{Keeper, PlaceNumber, Right, Step, Who};
+use super::{Entry, PlaceNumber, Right, Step, Who};
 use std::collections::VecDeque;
 
 /// Index of one of two operators, which do not commute with each other.
@@ -64,7 +64,7 @@ pub(super) enum Action {
 /// State of the chunk at home, at all places and in flight.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Model {
-    pub(super) keeper: Keeper<Op>,
+    pub(super) entry: Entry<Op>,
     pub(super) places: Vec<Place>,
     pub(super) home: Value,
     pub(super) home_wants: Option<Right<Op>>,
@@ -82,7 +82,7 @@ impl Model {
     pub(super) fn new(places: usize) -> Self {
         let zero = Value::default();
         let places = vec![Place::default(); places];
-        Model { keeper: Keeper::new(), places, home: zero, home_wants: None, truth: zero }
+        Model { entry: Entry::new(), places, home: zero, home_wants: None, truth: zero }
     }
 
     fn place(&mut self, number: PlaceNumber) -> &mut Place {
@@ -101,7 +101,7 @@ impl Model {
             actions.extend(new.map(|wanted| Action::Wants(who, *wanted)));
         };
         if self.home_wants.is_none() {
-            wants(Who::Home, self.keeper.right_of_home());
+            wants(Who::Home, self.entry.right_of_home());
         }
         let idle = || self.numbers().zip(&self.places).filter(|(_, place)| place.wants.is_none());
         idle().for_each(|(number, place)| wants(Who::Place(number), place.right));
@@ -140,7 +140,7 @@ impl Model {
                 ToHome::Back { number: round, reads, data, operands } => {
                     self.home = data.unwrap_or(self.home);
                     (0..2).for_each(|op| self.home.operands[op] += operands[op]);
-                    self.at_keeper(None, |keeper, steps| keeper.back(number, round, reads, steps).is_ok())?;
+                    self.at_home(None, |entry, steps| entry.back(number, round, reads, steps).is_ok())?;
                 }
             },
             Action::AtPlace(number) => match self.place(number).to_place.pop_front().expect("a message") {
@@ -152,22 +152,22 @@ impl Model {
     }
 
     fn want(&mut self, who: Who, right: Right<Op>) -> Result<(), String> {
-        self.at_keeper(Some((who, right)), |keeper, steps| {
-            keeper.want(who, right, steps);
+        self.at_home(Some((who, right)), |entry, steps| {
+            entry.want(who, right, steps);
             true
         })
     }
 
     /// Calls the directory, and executes its steps.
-    fn at_keeper(
+    fn at_home(
         &mut self,
         new: Option<(Who, Right<Op>)>,
-        act: impl FnOnce(&mut Keeper<Op>, &mut Vec<Step<Op>>) -> bool,
+        act: impl FnOnce(&mut Entry<Op>, &mut Vec<Step<Op>>) -> bool,
     ) -> Result<(), String> {
-        let line: Vec<_> = self.keeper.line.iter().copied().chain(new).collect();
-        let (round, is_in_round) = (self.keeper.number, !self.keeper.awaited.is_empty());
+        let line: Vec<_> = self.entry.line.iter().copied().chain(new).collect();
+        let (round, is_in_round) = (self.entry.number, !self.entry.awaited.is_empty());
         let mut steps = Vec::new();
-        must!(act(&mut self.keeper, &mut steps), "this is no nonsense");
+        must!(act(&mut self.entry, &mut steps), "this is no nonsense");
         let mut granted = Vec::new();
         for step in steps {
             match step {
@@ -180,8 +180,8 @@ impl Model {
                 }
             }
         }
-        must!(!is_in_round || round == self.keeper.number || !granted.is_empty(), "a round for nothing");
-        let after: Vec<_> = granted.into_iter().chain(self.keeper.line.iter().copied()).collect();
+        must!(!is_in_round || round == self.entry.number || !granted.is_empty(), "a round for nothing");
+        let after: Vec<_> = granted.into_iter().chain(self.entry.line.iter().copied()).collect();
         must!(after == line, "{line:?} was in line, but served is {after:?}");
         Ok(())
     }
@@ -261,7 +261,7 @@ impl Model {
 
     /// Checks the invariants.
     fn check(&self) -> Result<(), String> {
-        if let Some(right) = self.keeper.right_of_home() {
+        if let Some(right) = self.entry.right_of_home() {
             let fits = self.fits(Who::Home, right) || right == Right::Write && self.others(Who::Home).next().is_none();
             must!(fits, "home may {right:?} beside others");
             must!(!right.covers(Right::Read) || self.home == self.truth, "home reads what is not true");
@@ -303,7 +303,7 @@ impl Model {
                 self.step(Action::AtHome(number))?;
             }
         }
-        must!(self.keeper.is_at_rest() && self.home == self.truth, "not at rest");
+        must!(self.entry.is_at_rest() && self.home == self.truth, "not at rest");
         must!(self.deliveries().is_empty(), "a message to nobody");
         Ok(())
     }

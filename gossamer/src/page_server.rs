@@ -2,7 +2,7 @@
 //! crate above uses it to serve requests on which the machine's threads are blocked (`gossamer-region`: their page
 //! faults), so its work must finish without any of them.
 //!
-//! Only a program that was started with such workers has them ([`with_keepers`](crate::link::with_keepers)), and only
+//! Only a program that was started with such workers has them ([`with_page_servers`](crate::link::with_page_servers)), and only
 //! if it has other machines.
 
 use std::sync::OnceLock;
@@ -35,6 +35,6 @@ pub(crate) fn place(machine: u16, workers: u16) -> Place {
 pub(crate) fn start(settings: &Builder, plan: &Plan, own: u16) -> Result<Threadpool, StartError> {
     let builder = workers::builder(settings, 1, own);
     let _ = STARTED.set(()); // a process runs one program
-    let builder = builder.name(&format!("m{own}-keeper")).pin(false).spin(Duration::ZERO);
+    let builder = builder.name(&format!("m{own}-pages")).pin(false).spin(Duration::ZERO);
     workers::build_on(&workers::cores(plan.host_of(own))?, builder)
 }

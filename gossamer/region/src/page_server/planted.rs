@@ -8,7 +8,7 @@ use crate::Region;
 
 /// Set in the machines that the test starts: the thread whose next fault panics.
 const PLANTED: &str = "GOSSAMER_REGION_TEST_PLANTED";
-const SELF: &str = "keeper::planted::a_panic_that_leaves_a_page_unserved_ends_the_program_and_is_named";
+const SELF: &str = "page_server::planted::a_panic_that_leaves_a_page_unserved_ends_the_program_and_is_named";
 const SKIPPED: &str = "SKIPPED: regions";
 
 /// Panics in a machine of the test, if this is the thread that shall.

@@ -16,11 +16,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Makes the page server look later. By a thread of its own: the end of the program waits for fibers, but not for
 /// threads.
 pub(super) fn look_later() {
-    let keeper = link::keeper(gossamer::rack().machine());
+    let server = link::page_server(gossamer::rack().machine());
     let thread = std::thread::Builder::new().name("gossamer-slow".to_owned());
     let started = thread.spawn(move || {
         std::thread::sleep(LOOK_EVERY);
-        post(keeper, |_| look(), &[]);
+        post(server, |_| look(), &[]);
     });
     if let Err(error) = started {
         say(format_args!("gossamer: faults that take long will not be told: no thread can be started: {error}"));
@@ -30,8 +30,8 @@ pub(super) fn look_later() {
 /// Reports slow faults, here and at the page's home, which knows why. Looks again later if threads wait.
 fn look() {
     let (mut slow, own) = (vec![], gossamer::rack().machine());
-    let waits = with(|keeper, _| {
-        for (region, kept) in (0u32..).zip(&mut keeper.regions) {
+    let waits = with(|server, _| {
+        for (region, kept) in (0u32..).zip(&mut server.regions) {
             let Some(kept) = kept else { continue };
             for (page, (since, is_told)) in &mut kept.waiting {
                 if since.elapsed() >= SLOW && !std::mem::replace(is_told, true) {
@@ -39,8 +39,8 @@ fn look() {
                 }
             }
         }
-        keeper.looks = keeper.regions.iter().flatten().any(|kept| !kept.waiting.is_empty());
-        keeper.looks
+        server.looks = server.regions.iter().flatten().any(|kept| !kept.waiting.is_empty());
+        server.looks
     });
     for (region, page, time, state) in slow {
         let offset = page as usize * PAGE_BYTES;
@@ -49,11 +49,11 @@ fn look() {
              from its start, which is {state:?} here",
             time.as_secs()
         ));
-        let home = with(|keeper, _| keeper.kept(region).holder.home(page));
+        let home = with(|server, _| server.kept(region).holder.home(page));
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&region.to_ne_bytes());
         bytes[4..].copy_from_slice(&page.to_ne_bytes());
-        post(link::keeper(home), tell, &bytes);
+        post(link::page_server(home), tell, &bytes);
     }
     if waits {
         look_later();
@@ -68,7 +68,7 @@ fn tell(bytes: &[u8]) {
     else {
         return;
     };
-    let text = with(|keeper, _| keeper.kept(region).home.describe(page));
+    let text = with(|server, _| server.kept(region).home.describe(page));
     say(format_args!(
         "gossamer: the home of that page, {} bytes from the start of region {region}, says: {text}",
         page as usize * PAGE_BYTES

@@ -42,11 +42,11 @@ const NAP: Duration = Duration::from_micros(50);
 pub(crate) const HOTTEST_MAX: usize = 32;
 
 thread_local! {
-    static KEEPER: RefCell<Keeper> = RefCell::new(Keeper::default());
+    static SERVER: RefCell<PageServer> = RefCell::new(PageServer::default());
 }
 
 #[derive(Default)]
-struct Keeper {
+struct PageServer {
     /// Regions by number.
     regions: Vec<Option<Kept>>,
     reserved: HashMap<u32, Reserved>,
@@ -56,7 +56,7 @@ struct Keeper {
 }
 
 /// Runs when the page server's thread ends.
-impl Drop for Keeper {
+impl Drop for PageServer {
     fn drop(&mut self) {
         faults::end(self.regions.iter().flatten().map(|kept| kept.view.addresses()));
     }
@@ -90,7 +90,7 @@ impl Errands {
             let mut bytes = [0; MESSAGE_BYTES + 2];
             bytes[..MESSAGE_BYTES].copy_from_slice(&message.encode(region));
             bytes[MESSAGE_BYTES..].copy_from_slice(&own.to_ne_bytes());
-            post(link::keeper(to), received, &bytes);
+            post(link::page_server(to), received, &bytes);
         }
         for (region, run, from, state) in self.read {
             let read = move || read(region, run, from, state);
@@ -99,17 +99,17 @@ impl Errands {
         for (time, from, region, message) in self.later {
             drop(trust::spawn(move || {
                 trust::sleep(time);
-                with(|keeper, errands| keeper.take(from, region, message, errands));
+                with(|server, errands| server.take(from, region, message, errands));
             }));
         }
     }
 }
 
 /// Runs `f` on the page server's state. A panic ends the program: threads would wait for the pages for ever.
-fn with<R>(f: impl FnOnce(&mut Keeper, &mut Errands) -> R) -> R {
+fn with<R>(f: impl FnOnce(&mut PageServer, &mut Errands) -> R) -> R {
     link::or_end("the page server", || {
         let mut errands = Errands::default();
-        let result = KEEPER.with(|keeper| f(&mut keeper.borrow_mut(), &mut errands));
+        let result = SERVER.with(|server| f(&mut server.borrow_mut(), &mut errands));
         errands.run();
         result
     })
@@ -121,16 +121,16 @@ fn received(bytes: &[u8]) {
         Message::decode(message).map(|(region, message)| (u16::from_ne_bytes(*from), region, message))
     });
     let Some((from, region, message)) = decoded else {
-        link::end(&format!("a keeper has sent {} bytes that are no message", bytes.len()))
+        link::end(&format!("a page server has sent {} bytes that are no message", bytes.len()))
     };
-    with(|keeper, errands| keeper.receive(from, region, message, errands));
+    with(|server, errands| server.receive(from, region, message, errands));
 }
 
-impl Keeper {
+impl PageServer {
     fn kept(&mut self, region: u32) -> &mut Kept {
         match self.regions.get_mut(region as usize) {
             Some(Some(kept)) => kept,
-            _ => link::end(&format!("a keeper has sent a message about region {region}, which there is not")),
+            _ => link::end(&format!("a page server has sent a message about region {region}, which there is not")),
         }
     }
 
@@ -278,7 +278,7 @@ impl Kept {
 
 /// In a fiber: reads pages of another host, and resumes when they are here.
 fn read(region: u32, run: Run, from: u16, state: State) {
-    let range = with(|keeper, _| keeper.kept(region).view.offsets_of(run));
+    let range = with(|server, _| server.kept(region).view.offsets_of(run));
     let mut bytes = vec![0; range.len()];
     let lost = |error: comm::Error| -> ! { link::end(&format!("pages of machine {from} cannot be read: {error}")) };
     let ticket = link::read(from, link::REGION, range.start, range.len()).unwrap_or_else(|error| lost(error));
@@ -290,8 +290,8 @@ fn read(region: u32, run: Run, from: u16, state: State) {
             trust::sleep(NAP);
         }
     }
-    with(|keeper, errands| {
-        keeper.begin(region, errands, |kept, out| {
+    with(|server, errands| {
+        server.begin(region, errands, |kept, out| {
             kept.view.put(run, &bytes);
             kept.holder.fetched(run, state, &mut kept.view, out);
             kept.note_what_came(out);
@@ -302,12 +302,12 @@ fn read(region: u32, run: Run, from: u16, state: State) {
 /// Begins a region on machine 0: its number, and its offset in the shares. The error is the number of bytes other
 /// regions have.
 pub(crate) fn give(bytes: usize) -> Result<(u32, usize), usize> {
-    with(|keeper, _| {
-        let (number, taken) = keeper.given;
+    with(|server, _| {
+        let (number, taken) = server.given;
         if bytes > BYTES_MAX - taken {
             return Err(taken);
         }
-        keeper.given = (number + 1, taken + bytes);
+        server.given = (number + 1, taken + bytes);
         Ok((number, taken))
     })
 }
@@ -316,21 +316,21 @@ pub(crate) fn give(bytes: usize) -> Result<(u32, usize), usize> {
 pub(crate) fn reserve(region: u32, place: &Place) -> Result<(), Failure> {
     faults::start()?;
     let reserved = place.reserve()?;
-    with(|keeper, _| drop(keeper.reserved.insert(region, reserved)));
+    with(|server, _| drop(server.reserved.insert(region, reserved)));
     Ok(())
 }
 
 /// Releases them, because another machine could not reserve them.
 pub(crate) fn unreserve(region: u32) {
-    with(|keeper, _| drop(keeper.reserved.remove(&region)));
+    with(|server, _| drop(server.reserved.remove(&region)));
 }
 
 /// Maps a region at the reserved addresses.
 pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Result<(), Failure> {
     let uffd = faults::uffd().ok_or(Failure::NotAllowed)?;
     let store = Store::find(knobs::copies())?;
-    with(|keeper, _| {
-        let reserved = keeper.reserved.remove(&region).ok_or(Failure::Taken)?;
+    with(|server, _| {
+        let reserved = server.reserved.remove(&region).ok_or(Failure::Taken)?;
         let machines = gossamer::rack().machines().len() as u16;
         let pages = (bytes / PAGE_BYTES) as u32;
         let kept = Kept {
@@ -342,26 +342,26 @@ pub(crate) fn map(region: u32, bytes: usize, offset: usize, homes: Homes) -> Res
             recent: VecDeque::new(),
         };
         let number = region as usize;
-        if keeper.regions.len() <= number {
-            keeper.regions.resize_with(number + 1, || None);
+        if server.regions.len() <= number {
+            server.regions.resize_with(number + 1, || None);
         }
-        keeper.regions[number] = Some(kept);
+        server.regions[number] = Some(kept);
         Ok(())
     })
 }
 
 /// Requests these pages of this machine, to read.
 pub(crate) fn prefetch(region: u32, first: u32, end: u32) {
-    with(|keeper, errands| keeper.begin(region, errands, |kept, out| kept.holder.prefetch(first..end, out)));
+    with(|server, errands| server.begin(region, errands, |kept, out| kept.holder.prefetch(first..end, out)));
 }
 
 /// Requests the pages at these addresses of this machine, to read, as far as they belong to regions.
 pub(crate) fn prefetch_at(addresses: &Range<usize>) {
-    with(|keeper, errands| {
-        for region in 0..keeper.regions.len() {
-            let pages = keeper.regions[region].as_ref().map_or(0..0, |kept| kept.view.pages_at(addresses));
+    with(|server, errands| {
+        for region in 0..server.regions.len() {
+            let pages = server.regions[region].as_ref().map_or(0..0, |kept| kept.view.pages_at(addresses));
             if !pages.is_empty() {
-                keeper.begin(region as u32, errands, |kept, out| kept.holder.prefetch(pages, out));
+                server.begin(region as u32, errands, |kept, out| kept.holder.prefetch(pages, out));
             }
         }
     });
@@ -370,7 +370,7 @@ pub(crate) fn prefetch_at(addresses: &Range<usize>) {
 /// Returns the most requested pages of this home with their counts, and how many there are.
 pub(crate) fn hottest(region: u32) -> ([(u32, u64); HOTTEST_MAX], usize) {
     let mut asks: Vec<(u32, u64)> =
-        with(|keeper, _| keeper.kept(region).asks.iter().map(|(page, asks)| (*page, *asks)).collect());
+        with(|server, _| server.kept(region).asks.iter().map(|(page, asks)| (*page, *asks)).collect());
     asks.sort_unstable_by_key(|(page, asks)| (std::cmp::Reverse(*asks), *page));
     let mut hottest = [(0, 0); HOTTEST_MAX];
     let count = asks.len().min(HOTTEST_MAX);
