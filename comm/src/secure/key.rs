@@ -3,6 +3,7 @@
 //!
 //! Invariant: a key is never printed (`Debug` hides it), and dropping it overwrites its memory.
 
+use crate::descriptors::cure;
 use crate::error::Error;
 use rustix::fs::{Mode, OFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -134,7 +135,10 @@ impl Key {
                 );
                 return Err(refuse(format!("{whose} {}, who runs this: {}", name_of(own), own_copy(own))));
             }
-            Err(error) => return Err(refuse(format!("it cannot be opened: {}", std::io::Error::from(error)))),
+            Err(error) => {
+                let error = std::io::Error::from(error);
+                return Err(refuse(format!("it cannot be opened: {error}{}", cure(&error))));
+            }
         };
         // Checks the opened file, since the name may refer to another file by now.
         let metadata = file.metadata().map_err(|error| refuse(format!("it cannot be looked at: {error}")))?;

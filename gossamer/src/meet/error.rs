@@ -45,7 +45,7 @@ pub(crate) enum MeetError {
     NotCome { missing: String, count: u16, waited: Duration },
     #[error("machine 0 could not be reached at {at} within {waited:?}: {cause}")]
     Unreachable { at: String, waited: Duration, cause: String },
-    #[error("{0} while the machines met")]
+    #[error("while the machines met: {0}")]
     NotOurs(String),
     #[error("{0}")]
     Wrong(String),
@@ -53,7 +53,7 @@ pub(crate) enum MeetError {
     Interrupted(Signal),
     #[error("machine 0 has gone while the program started: see what it printed")]
     HubGone,
-    #[error("{0} while the machines met")]
+    #[error("while the machines met: {0}")]
     Comm(#[source] comm::Error),
     #[error("cannot {doing}: {source}{}", cure(.source))]
     System { doing: &'static str, source: std::io::Error },

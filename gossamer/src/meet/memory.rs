@@ -11,8 +11,10 @@ use std::time::Duration;
 use comm::descriptors::cure;
 use comm::{MachineId, shm};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 
 use super::wire::{MemoryTokens, to_hex};
@@ -99,7 +101,8 @@ fn receive(address: &SocketAddr, tokens: MemoryTokens, count: usize, limit: &Lim
         let fds = UnixStream::connect_addr(address).and_then(|stream| receive_from(&stream, tokens, count));
         match fds {
             Ok(fds) => return Ok(fds),
-            Err(error) if limit.left().is_zero() => {
+            // A lack on this side does not pass, and the other side counts this one as served.
+            Err(error) if limit.left().is_zero() || !cure(&error).is_empty() => {
                 return Err(MeetError::system("get the memory of this host from the machine that makes it")(error));
             }
             Err(_) => std::thread::sleep(RETRY), // not there yet
@@ -125,6 +128,10 @@ fn receive_from(mut stream: &UnixStream, tokens: MemoryTokens, count: usize) -> 
         let read = rustix::net::recvmsg(stream, &mut into, &mut control, RecvFlags::CMSG_CLOEXEC)?;
         if read.bytes == 0 {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        // The space is large enough, so this process could not take all: it has too many open files.
+        if read.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(Errno::MFILE.into());
         }
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(received) = message {

@@ -124,18 +124,40 @@ fn what_a_machine_starts_with_other_variables_is_no_less_a_machine() {
     assert_eq!(all[0].stdout, wanted, "{all:#?}");
 }
 
+/// The same command with a limit of open files.
+fn with_files(limit: u32, bare: &Command) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {limit} && exec \"$@\""), "sh"]);
+    command.arg(bare.get_program()).args(bare.get_args());
+    command.envs(bare.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command
+}
+
+/// Whatever it cannot open first: signals, the key, a connection, the memory.
+#[test]
+fn a_machine_with_too_many_open_files_names_the_limit() {
+    for few in [0, 1] {
+        for limit in [8, 12, 13, 14, 16, 18] {
+            let meeting = Meeting::new();
+            let [one, other] = [few, 1 - few].map(|index| {
+                let mut command = meeting.command(index, 2, ROLES, &["starter"]);
+                // A name is looked up, in files.
+                command.env("GOSSAMER_MEET", format!("localhost:{}", meeting.port));
+                command
+            });
+            let (one, _other) = (Process::start(with_files(limit, &one)), Process::start(other));
+            one.wait_for("Too many open files (os error 24)");
+            one.wait_for("`ulimit -n`");
+        }
+    }
+}
+
 /// Its limit of open files is too small for the memory of all machines.
 #[test]
 fn a_machine_0_that_cannot_make_the_memory_ends_all_with_the_reason() {
     const COUNT: u16 = 12;
     let meeting = Meeting::new();
-    let mut all = vec![Process::start({
-        let bare = meeting.command(0, COUNT, ROLES, &["starter"]);
-        let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -n 48 && exec \"$@\"", "sh"]).arg(bare.get_program()).args(bare.get_args());
-        command.envs(bare.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        command
-    })];
+    let mut all = vec![Process::start(with_files(48, &meeting.command(0, COUNT, ROLES, &["starter"])))];
     all.extend((1..COUNT).map(|index| Process::start(meeting.command(index, COUNT, ROLES, &["starter"]))));
     let all = end(all);
     assert!(all.iter().all(|ended| ended.status.code() == Some(70)), "{all:#?}");
