@@ -23,7 +23,7 @@ pub struct Answer {
     pub address: String,
     /// Greeting of its daemon, and its reply.
     pub outcome: Result<(Hello, Reply), Unanswered>,
-    /// Difference between its clock and this host's when it greeted.
+    /// Least difference between its clock and this host's when it greeted.
     pub clocks_apart: Duration,
     /// Time until the answer.
     pub took: Duration,
@@ -141,7 +141,7 @@ pub fn remarks(rack: &RackConfig, theirs: &Hello, apart: Duration, status: &Host
         remarks.push(format!("its rack.yaml says something else than {file} here: copy it, and restart the daemon"));
     }
     if apart > CLOCKS_DIFFER {
-        remarks.push(format!("its clock is {} s off: logs will be hard to compare (NTP?)", apart.as_secs()));
+        remarks.push(format!("its clock is {} s or more off: logs will be hard to compare (NTP?)", apart.as_secs()));
     }
     remarks.extend(status.troubles.iter().cloned());
     for neighbour in status.neighbours.iter().filter(|neighbour| !neighbour.trouble.is_empty()) {

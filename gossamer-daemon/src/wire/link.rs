@@ -29,7 +29,7 @@ pub struct Link {
     pub sender: SecureWriter,
     /// Greeting of the other side.
     pub theirs: Hello,
-    /// Difference between the other side's clock and this one's when its greeting came.
+    /// Least difference between the other side's clock and this one's: how long its greeting was on the way is not known.
     pub clocks_apart: Duration,
     /// Its address.
     pub peer: SocketAddr,
@@ -82,7 +82,9 @@ pub enum LinkError {
 fn cure(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "; is gossamer-daemon running there, on that port?",
-        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "; is the host up, and no firewall in between?",
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+            "; is the host up, and no firewall in between? A slow network needs a longer timeouts.connect_ms"
+        }
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
             "; is the address right, and the link up?"
         }
@@ -161,10 +163,11 @@ fn connect_at(
     let own = greeting(rack, &host.name, 0);
     let mut pauses = EVICTED_PAUSES_MS.into_iter().map(Duration::from_millis);
     let link = loop {
+        let began = Instant::now();
         let tcp = TcpStream::connect_timeout(&address, left);
         let tcp = tcp.map_err(|source| LinkError::Connect { address, source, rack: file_of(rack) })?;
         let linked = SecureStream::connect(tcp, key, PURPOSE, timeout).map_err(WireError::from);
-        match linked.and_then(|stream| greet(stream, &own, address, timeout)) {
+        match linked.and_then(|stream| greet(stream, &own, address, timeout, began)) {
             Ok(link) => break link,
             Err(error) => match pauses.next().filter(|_| was_evicted(&error)) {
                 Some(pause) => std::thread::sleep(pause),
@@ -200,20 +203,32 @@ impl LinkError {
 /// # Errors
 /// [`WireError`]: the peer has no key, or is no gossamer program.
 pub fn accept(tcp: TcpStream, key: &Key, own: &Hello, timeout: Duration) -> Result<Link, WireError> {
-    let peer = tcp.peer_addr()?;
-    greet(SecureStream::accept(tcp, key, PURPOSE, timeout)?, own, peer, timeout)
+    let (peer, began) = (tcp.peer_addr()?, Instant::now());
+    greet(SecureStream::accept(tcp, key, PURPOSE, timeout)?, own, peer, timeout, began)
 }
 
-/// Greets: both sides send before they receive, so each learns the other's version, also a different one.
-fn greet(mut stream: SecureStream, own: &Hello, peer: SocketAddr, timeout: Duration) -> Result<Link, WireError> {
+/// Greets: both sides send before they receive, so each learns the other's version, also a different one. The
+/// connection `began` at that time.
+fn greet(
+    mut stream: SecureStream,
+    own: &Hello,
+    peer: SocketAddr,
+    timeout: Duration,
+    began: Instant,
+) -> Result<Link, WireError> {
     stream.set_timeout(Some(timeout))?;
     stream.send(&own.pack())?;
     let bytes = stream.receive(MAX_MESSAGE_BYTES)?.ok_or(WireError::Closed)?;
     let theirs = Hello::unpack(&bytes)?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let clocks_apart = now.abs_diff(Duration::from_millis(theirs.clock_ms));
+    let clocks_apart = apart(now.saturating_sub(began.elapsed()), now, Duration::from_millis(theirs.clock_ms));
     let (receiver, sender) = stream.split();
     Ok(Link { receiver, sender, theirs, clocks_apart, peer })
+}
+
+/// Returns how far another clock's time is from these two of this one, between which it was read; zero within them.
+fn apart(from: Duration, to: Duration, theirs: Duration) -> Duration {
+    from.saturating_sub(theirs).max(theirs.saturating_sub(to))
 }
 
 impl Link {
@@ -224,5 +239,55 @@ impl Link {
     pub fn set_timeout(&mut self, timeout: Duration) -> Result<(), WireError> {
         self.receiver.set_timeout(Some(timeout))?;
         Ok(self.sender.set_timeout(Some(timeout))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_network_is_not_a_wrong_clock() {
+        let seconds = Duration::from_secs_f64;
+        // It takes each message 12.5 s: the greeting is written when the first has come, or any time later.
+        let (began, now) = (seconds(1000.0), seconds(1050.0));
+        for written in [1012.5, 1025.0, 1037.5, 1000.0, 1050.0] {
+            assert_eq!(apart(began, now, seconds(written)), Duration::ZERO, "{written}");
+        }
+        // Clocks that differ for sure.
+        assert_eq!(apart(began, now, seconds(970.0)), seconds(30.0));
+        assert_eq!(apart(began, now, seconds(1080.0)), seconds(30.0));
+        assert_eq!(apart(seconds(1000.0), seconds(1000.1), seconds(0.0)), seconds(1000.0));
+    }
+
+    #[test]
+    fn of_several_addresses_the_connection_that_came_furthest_is_told() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 7117));
+        let connect = |number: i32| LinkError::Connect {
+            address,
+            source: io::Error::from_raw_os_error(number),
+            rack: "rack.yaml".into(),
+        };
+        let peer = || "somebody".to_owned();
+        let secure = |error| LinkError::Wire(WireError::Secure(error));
+        let rising = [
+            vec![connect(libc::ECONNREFUSED), connect(libc::ETIMEDOUT), connect(libc::EHOSTUNREACH)],
+            vec![
+                secure(comm::Error::NotGossamer { peer: peer() }),
+                secure(comm::Error::Closed { peer: peer(), doing: "while it was waited for" }),
+                LinkError::Wire(WireError::Closed),
+            ],
+            vec![secure(comm::Error::Unwanted { peer: peer() })],
+            vec![
+                secure(comm::Error::WrongKey { peer: peer() }),
+                LinkError::Name { address, theirs: "b".into(), rack: "r".into() },
+            ],
+            vec![connect(libc::EMFILE), connect(libc::ENFILE)],
+        ];
+        for (rank, errors) in (0..).zip(&rising) {
+            errors.iter().for_each(|error| assert_eq!(error.rank(), rank, "{error}"));
+        }
+        let text = connect(libc::EMFILE).to_string();
+        assert!(text.contains("`ulimit -n`"), "{text}");
     }
 }

@@ -14,6 +14,7 @@ crate::tests![
     blocked_signals_end_a_daemon_in_order,
     programs_start_with_no_signal_blocked,
     a_host_without_descriptors_is_named_as_the_cause,
+    a_daemon_that_cannot_accept_names_its_limit_and_lives,
     a_launcher_without_descriptors_names_them,
 ];
 
@@ -145,6 +146,40 @@ fn a_host_without_descriptors_is_named_as_the_cause() {
     assert!(named > 0, "there were enough");
     assert!(Command::new("prlimit").args(["--pid", &daemon, "--nofile=1000:"]).status().unwrap().success());
     rack.run(&[], &["end", "3"]).assert(3, None);
+}
+
+/// Connections wait, and are taken once there is room.
+fn a_daemon_that_cannot_accept_names_its_limit_and_lives() {
+    let rack = Rack::start(1, LENIENT_MS, "");
+    let daemon = rack.pid("a");
+    let open: std::collections::BTreeSet<u64> = std::fs::read_dir(format!("/proc/{daemon}/fd"))
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
+        .collect();
+    let room = (0..).find(|number| !open.contains(number)).unwrap();
+    let set = |limit: u64| {
+        let status =
+            Command::new("prlimit").args(["--pid", &daemon.to_string(), &format!("--nofile={limit}:")]).status();
+        assert!(status.unwrap().success());
+    };
+    set(room);
+    let launch = start(rack.command(&[], &["end", "3"]));
+    let told = format!("of the daemon's process, which may have {room}; raise LimitNOFILE= of the unit, or ulimit -n");
+    until("the log to say so", || rack.daemons["a"].has_complained(&told));
+    // It looks again after a pause, so it takes next to no processor time.
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{daemon}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        let [user, system]: [u64; 2] = [fields[11], fields[12]].map(|field| field.parse().unwrap());
+        (user + system, std::time::Instant::now())
+    };
+    let (before, began) = ticks();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let (after, ended) = ticks();
+    let took = std::time::Duration::from_millis(10 * (after - before));
+    assert!(2 * took < ended - began, "{took:?} of processor time in {:?}", ended - began);
+    set(1000);
+    launch.end().assert(3, None);
 }
 
 fn a_launcher_without_descriptors_names_them() {
