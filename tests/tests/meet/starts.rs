@@ -133,7 +133,7 @@ fn with_files(limit: u32, bare: &Command) -> Command {
     command
 }
 
-/// Whatever it cannot open first: signals, the key, a connection, the memory.
+/// The first that it cannot open is a pipe for signals, the key, a connection, or the memory.
 #[test]
 fn a_machine_with_too_many_open_files_names_the_limit() {
     for few in [0, 1] {
