@@ -1,10 +1,13 @@
 //! Way without a process manager: variables for the meeting point, the number of machines, this machine's index, and
 //! the key's file. Kubernetes' Indexed Jobs set the index by themselves.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener};
 use std::path::PathBuf;
 
 use comm::secure::Key;
+use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 
 use super::MeetError;
 use super::detect::{Get, number, text};
@@ -15,6 +18,9 @@ const COUNT: &str = "GOSSAMER_COUNT";
 const INDEX: &str = "GOSSAMER_INDEX";
 const JOB_INDEX: &str = "JOB_COMPLETION_INDEX";
 const KEY_FILE: &str = "GOSSAMER_KEY_FILE";
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
 
 /// Values of the variables.
 #[derive(Debug)]
@@ -99,8 +105,8 @@ impl Target {
     /// known yet.
     pub(super) fn listen(&self) -> std::io::Result<TcpListener> {
         match self.host.parse::<IpAddr>() {
-            Ok(address) => TcpListener::bind((address, self.port)),
-            Err(_) => listen_everywhere(self.port),
+            Ok(address) if address != Ipv6Addr::UNSPECIFIED => TcpListener::bind((address, self.port)),
+            _ => listen_everywhere(self.port),
         }
     }
 
@@ -112,7 +118,20 @@ impl Target {
 
 /// Listens at all addresses, of both families if there are both.
 pub(super) fn listen_everywhere(port: u16) -> std::io::Result<TcpListener> {
-    TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
+    match listen_by_both(port) {
+        Err(error) if error.kind() != ErrorKind::AddrInUse => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)),
+        listener => listener,
+    }
+}
+
+/// Makes one listener for both families, whatever `net.ipv6.bindv6only` says.
+fn listen_by_both(port: u16) -> std::io::Result<TcpListener> {
+    let socket = socket_with(AddressFamily::INET6, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_ipv6_v6only(&socket, false)?;
+    set_socket_reuseaddr(&socket, true)?; // as the standard library does
+    bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+    listen(&socket, BACKLOG)?;
+    Ok(TcpListener::from(socket))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 mod ends;
 mod faults;
 mod flows;
+mod meetings;
 mod network;
 mod newcomer;
 mod ports;

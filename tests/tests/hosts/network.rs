@@ -125,6 +125,11 @@ impl Network {
         Network { bridge, hosts }
     }
 
+    /// Has a host make listeners of IPv6 for IPv6 alone, where they do not choose.
+    pub fn separate_families(&self, host: usize) {
+        self.hosts[host].namespace.run("sysctl", "-q -w net.ipv6.bindv6only=1");
+    }
+
     /// Cuts a host off: its packets in both directions are dropped, as by a pulled cable.
     pub fn cut(&self, host: usize) {
         self.bridge.ip(&format!("link set {} down", self.hosts[host].port));

@@ -110,6 +110,15 @@ impl Rack {
         self.daemons[host] = None;
     }
 
+    /// Starts `test-roles` on a host, as machine of a meeting of all hosts, with these variables.
+    pub fn meet(&self, host: usize, role: &str, variables: &[(&str, &str)]) -> Process {
+        let mut command = Command::new(ROLES);
+        command.arg(role).env("GOSSAMER_KEY_FILE", self.path("rack.key"));
+        command.env("GOSSAMER_COUNT", self.network.hosts.len().to_string()).env("GOSSAMER_INDEX", host.to_string());
+        command.envs(variables.iter().copied()).current_dir("/");
+        Process::start(&self.network.hosts[host], command)
+    }
+
     /// Takes a port on a host.
     pub fn listen(&self, host: usize) -> TcpListener {
         let host = &self.network.hosts[host];

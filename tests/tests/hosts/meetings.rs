@@ -1,0 +1,39 @@
+//! Programs on several hosts without a launcher: the families of addresses, and ports that a firewall lets through.
+
+use crate::network::Filter;
+use crate::process::Process;
+use crate::rack::Rack;
+
+/// A name for the resolver that is no address for the program: it listens at all addresses, as for a service's name.
+const NAME: &str = "10.77.1:7399";
+
+/// Starts a program of a machine on each host, and checks that it succeeds.
+#[track_caller]
+fn assert_meets(rack: &Rack, variables: &[(&str, &str)]) {
+    let all: Vec<Process> = (0..2).map(|host| rack.meet(host, "calls", variables)).collect();
+    for machine in all {
+        let ended = machine.end();
+        assert!(ended.status.success(), "{variables:?}: {ended:#?}");
+    }
+    rack.assert_nothing_is_left();
+}
+
+#[test]
+fn a_name_is_listened_at_by_both_families_whatever_the_host_does_by_default() {
+    let rack = Rack::without_daemons(2);
+    assert_meets(&rack, &[("GOSSAMER_MEET", NAME)]);
+    rack.network.separate_families(0);
+    assert_meets(&rack, &[("GOSSAMER_MEET", NAME)]);
+}
+
+#[test]
+fn machines_of_a_meeting_keep_to_the_range_of_ports() {
+    let rack = Rack::without_daemons(2);
+    (0..2).for_each(|host| rack.network.filter(host, Filter::OtherPorts("7399, 7200-7201")));
+    assert_meets(&rack, &[("GOSSAMER_MEET", NAME), ("GOSSAMER_PORTS", "7200-7201")]);
+    let wrong = rack.meet(0, "calls", &[("GOSSAMER_MEET", NAME), ("GOSSAMER_COUNT", "1"), ("GOSSAMER_PORTS", "7")]);
+    assert!(wrong.end().status.success(), "a single port is a range");
+    let wrong = rack.meet(0, "calls", &[("GOSSAMER_MEET", NAME), ("GOSSAMER_COUNT", "1"), ("GOSSAMER_PORTS", "7-")]);
+    let ended = wrong.end();
+    assert!(ended.stderr.contains("GOSSAMER_PORTS has the value \"7-\""), "{ended:#?}");
+}
