@@ -75,7 +75,8 @@ fn list(paths: &[PathBuf]) -> String {
 pub struct Host {
     /// Shown before each line of output and in messages.
     pub name: String,
-    /// Address for the other hosts: an IP address or a name. Its daemon listens there and nowhere else.
+    /// Address for the other hosts: an IP address or a name. Its daemon listens there and nowhere else. In the file it
+    /// may have brackets and a port.
     pub address: String,
     /// TCP port of its daemon, where it differs from the rack's.
     #[serde(default)]
@@ -240,6 +241,7 @@ impl RackConfig {
             ConfigError::Invalid { path: path.to_owned(), place, what: plain(&error) }
         })?;
         config.path = path.to_owned();
+        config.hosts.iter_mut().for_each(Host::split_address);
         config.check().map_err(|(field, what)| {
             let place = field_line(text, &field).map_or_else(String::new, |line| format!(":{line}"));
             ConfigError::Invalid { path: path.to_owned(), place, what }
@@ -267,8 +269,12 @@ impl RackConfig {
             }
             let same = |other: &&Host| other.address == host.address && self.port_of(other) == self.port_of(host);
             if let Some(other) = self.hosts[..index].iter().find(same) {
-                let (a, b, address, port) = (&other.name, name, &host.address, self.port_of(host));
-                return fail(name, format!("hosts: {a} and {b} have the same address and port, {address}:{port}"));
+                let (a, b, place) = (&other.name, name, self.place_of(host));
+                return fail(name, format!("hosts: {a} and {b} have the same address and port, {place}"));
+            }
+            if host.address.contains(['[', ']']) || host.address.matches(':').count() == 1 {
+                let forms = "write ADDRESS or ADDRESS:PORT, an address of IPv6 in brackets: [fd00::1]:7117";
+                return fail(name, format!("host {name}: {:?} is no address: {forms}", host.address));
             }
             if host.address.is_empty() || host.port == Some(0) || host.workers == Some(0) {
                 return fail(name, format!("host {name}: address, port and workers must not be empty or 0"));
@@ -319,6 +325,13 @@ impl RackConfig {
         host.port.unwrap_or(self.port)
     }
 
+    /// Returns address and port of a host's daemon as one text; an address of IPv6 is in brackets.
+    #[must_use]
+    pub fn place_of(&self, host: &Host) -> String {
+        let (address, port) = (&host.address, self.port_of(host));
+        if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+    }
+
     /// Returns the ports of programs' machines on a host; `None`: any that are free.
     #[must_use]
     pub fn ports_of(&self, host: &Host) -> Option<PortRange> {
@@ -347,13 +360,13 @@ impl RackConfig {
     }
 
     /// Returns all addresses that a host's daemon may listen at: those that other hosts may know come first, else in
-    /// the order of the resolver. An IPv6 address may have brackets, and a scope (`[fe80::1%eth0]`).
+    /// the order of the resolver. An IPv6 address may have a scope (`fe80::1%eth0`).
     ///
     /// # Errors
     /// As for [`address_of`](Self::address_of).
     pub fn addresses_of(&self, host: &Host) -> std::io::Result<Vec<SocketAddr>> {
         let mut addresses: Vec<SocketAddr> = Vec::new();
-        for address in comm::descriptors::resolve(bare(&host.address), self.port_of(host))? {
+        for address in comm::descriptors::resolve(&host.address, self.port_of(host))? {
             if !addresses.contains(&address) {
                 addresses.push(address);
             }
@@ -366,7 +379,7 @@ impl RackConfig {
     /// A rack with all hosts on the loopback network is on one host on purpose.
     #[must_use]
     pub fn is_cut_off_at(&self, host: &Host, address: SocketAddr) -> Option<String> {
-        let says_loopback = |host: &Host| match bare(&host.address).parse::<IpAddr>() {
+        let says_loopback = |host: &Host| match host.address.parse::<IpAddr>() {
             Ok(address) => address.to_canonical().is_loopback(),
             Err(_) => host.address == "localhost" || host.address.ends_with(".localhost"),
         };
@@ -422,9 +435,22 @@ impl RackConfig {
     }
 }
 
-/// Returns an address without the brackets of IPv6.
-fn bare(address: &str) -> &str {
-    address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address)
+impl Host {
+    /// Takes brackets and port off the address, where it has them and the port is not set otherwise; an address that is
+    /// none stays as it is.
+    fn split_address(&mut self) {
+        let (address, port) = match self.address.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((address, rest)) => (address, rest),
+            None => match self.address.split_once(':') {
+                Some((address, port)) if !port.contains(':') => self.address.split_at(address.len()),
+                _ => return, // of IPv6, or a name
+            },
+        };
+        let number = port.strip_prefix(':').and_then(|port| port.parse::<u16>().ok());
+        if port.is_empty() || number.is_some_and(|number| self.port.is_none_or(|port| port == number)) {
+            (self.address, self.port) = (address.to_owned(), number.or(self.port));
+        }
+    }
 }
 
 /// Returns whether an address belongs to this host; only then can a process listen on it.

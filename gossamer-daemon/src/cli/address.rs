@@ -5,7 +5,7 @@ use comm::deadline::deadline_after;
 use comm::descriptors::cure;
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -96,9 +96,7 @@ impl Address {
     pub(super) fn get(&self, what: &str, limit: Duration) -> Result<Vec<u8>, String> {
         let host = &self.host;
         let failed = |error: io::Error| format!("{host}: {error}{}", cure(&error));
-        let with_port =
-            if host.parse::<SocketAddr>().is_ok() || host.contains(':') { host.clone() } else { format!("{host}:80") };
-        let mut stream = connect(&with_port).map_err(failed)?;
+        let mut stream = connect(host).map_err(failed)?;
         stream.set_write_timeout(Some(LIMIT)).map_err(failed)?;
         let request = format!("GET {}{what} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n", self.path);
         stream.write_all(request.as_bytes()).map_err(failed)?;
@@ -131,13 +129,23 @@ impl Address {
 /// Connects to the first address of a name at which somebody listens.
 fn connect(host: &str) -> io::Result<TcpStream> {
     let mut failed = None;
-    for address in host.to_socket_addrs()? {
+    for address in resolve(host)? {
         match TcpStream::connect_timeout(&address, LIMIT) {
             Ok(stream) => return Ok(stream),
             Err(error) => failed = Some(error),
         }
     }
     Err(failed.unwrap_or_else(|| io::Error::other("it has no address")))
+}
+
+/// Looks up a host with or without a port; an address of IPv6 is in brackets, and may have the name of an interface.
+fn resolve(host: &str) -> io::Result<Vec<SocketAddr>> {
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port.parse().map_err(io::Error::other)?),
+        _ => (host, 80),
+    };
+    let name = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+    comm::descriptors::resolve(name, port)
 }
 
 /// Returns the token from outside the address, if there is one.
@@ -179,6 +187,21 @@ mod tests {
     use super::*;
 
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+    #[test]
+    fn hosts_of_views_may_have_ports_brackets_and_interfaces() {
+        for (host, is) in [
+            ("127.0.0.1", "127.0.0.1:80"),
+            ("127.0.0.1:7118", "127.0.0.1:7118"),
+            ("[::1]", "[::1]:80"),
+            ("[::1]:7118", "[::1]:7118"),
+            ("[fe80::1%lo]:7118", "[fe80::1%1]:7118"),
+        ] {
+            let found: Vec<String> = resolve(host).unwrap().iter().map(|address| address.to_string()).collect();
+            assert_eq!(found, [is], "{host}");
+        }
+        assert!(resolve("127.0.0.1:x").is_err());
+    }
 
     #[test]
     fn addresses_of_views() {

@@ -174,12 +174,31 @@ fn addresses_that_no_other_host_reaches_are_told() {
 }
 
 #[test]
+fn places_are_printed_as_they_are_written() {
+    let both = SMALL.replace("10.0.0.1", "'[fd00::1]:7118'").replace("10.0.0.2", "beta:7119");
+    let rack = parse(&both).unwrap();
+    let places: Vec<_> = rack.hosts.iter().map(|host| rack.place_of(host)).collect();
+    assert_eq!(places, ["[fd00::1]:7118", "beta:7119"]);
+    let same = SMALL.replace("10.0.0.1", "'[fd00::1]'").replace("10.0.0.2", "fd00::1");
+    refused(&same, &["a and b have the same address and port, [fd00::1]:7117"]);
+    for wrong in ["'[fd00::1'", "'[fd00::1]7'", "'[fd00::1]:x'", "beta:x", "beta:70000", "'beta:'", "'beta:1', port: 2"]
+    {
+        refused(&SMALL.replace("10.0.0.1", wrong), &[":3", "host a: ", "is no address: write ADDRESS or ADDRESS:PORT"]);
+    }
+    refused(&SMALL.replace("10.0.0.1", "beta:0"), &[":3", "must not be empty or 0"]);
+}
+
+#[test]
 fn addresses_of_ipv6_may_have_brackets_and_scopes() {
     for (written, found) in [
         ("::1", "[::1]:7117"),
         ("'[::1]'", "[::1]:7117"),
         ("'[fe80::1%lo]'", "[fe80::1%1]:7117"),
         ("127.0.0.9", "127.0.0.9:7117"),
+        ("127.0.0.9:7118", "127.0.0.9:7118"),
+        ("'[::1]:7118'", "[::1]:7118"),
+        ("'[fe80::1%lo]:7118'", "[fe80::1%1]:7118"),
+        ("127.0.0.9:7118, port: 7118", "127.0.0.9:7118"),
     ] {
         let text = format!("key_file: k\nhosts:\n  - {{name: a, address: {written}}}\n");
         let rack = RackConfig::parse(&text, Path::new("rack.yaml")).unwrap();

@@ -169,7 +169,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
     let folder =
         std::path::absolute(cache.unwrap_or_else(cache_folder)).map_err(system("find the folder for programs"))?;
     let cache = Cache::new(folder, rack.limits.cache_bytes);
-    let address = format!("{}:{}", host.address, rack.port_of(&host));
+    let address = rack.place_of(&host);
     let found = rack.address_of(&host);
     if let Some(trouble) = found.as_ref().ok().and_then(|address| rack.is_cut_off_at(&host, *address)) {
         return Err(DaemonError::CutOff { name: host.name, trouble });

@@ -44,7 +44,7 @@ pub fn ask(rack: &RackConfig, hosts: &[Host], key: &Key, request: &Request) -> V
     let one = |_, host: &Host| {
         let start = Instant::now();
         let answered = ask_one(rack, host, key, request);
-        let address = format!("{}:{}", host.address, rack.port_of(host));
+        let address = rack.place_of(host);
         let clocks_apart = answered.as_ref().map_or(Duration::ZERO, |(.., apart)| *apart);
         let outcome = answered.map(|(theirs, reply, _)| (theirs, reply));
         Answer { host: host.name.clone(), address, outcome, clocks_apart, took: start.elapsed() }
