@@ -3,7 +3,7 @@
 //! [`crate::supervisor`].
 
 use std::ffi::OsString;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -153,10 +153,10 @@ fn plan(config: &LaunchConfig) -> Plan {
         for index in 0..count {
             let (place, every) = (usize::from(index) % cores.len(), usize::from(count).min(cores.len()));
             let own = cores.iter().copied().skip(place).step_by(every).collect();
-            let bind = Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + u32::from(index)).into();
+            let bind = Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + u32::from(index));
             plan.hosts.push(HostPlan {
                 name: format!("{}-{index}", host.name),
-                bind,
+                bind: IpAddr::from(bind).into(),
                 cores: Some(own),
                 ..host.clone()
             });
@@ -305,7 +305,7 @@ mod tests {
             let plan = plan(&config);
             plan.check().unwrap();
             assert_eq!(plan.machines.iter().map(|machine| machine.host).collect::<Vec<_>>(), places);
-            assert_ne!((&plan.hosts[0].name, plan.hosts[0].bind), (&plan.hosts[1].name, plan.hosts[1].bind));
+            assert_ne!((&plan.hosts[0].name, &plan.hosts[0].bind), (&plan.hosts[1].name, &plan.hosts[1].bind));
         }
     }
 }

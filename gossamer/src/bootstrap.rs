@@ -25,6 +25,7 @@
 #![allow(unsafe_code)] // pre_exec
 
 mod heap_bytes;
+mod host_address;
 mod inherit;
 mod plan;
 mod port_range;
@@ -42,6 +43,7 @@ use rustix::process::Pid;
 
 use crate::control::{Control, PROTOCOL_VERSION};
 pub use heap_bytes::HeapBytes;
+pub use host_address::HostAddress;
 use inherit::{Inherited, Presence};
 pub use plan::{FabricChoice, HostPlan, MACHINES_MAX, MachinePlan, Plan, SILENCE_MS, START_TIMEOUT_MS, VerbsSettings};
 pub use port_range::PortRange;

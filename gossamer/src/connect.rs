@@ -84,7 +84,8 @@ pub(crate) fn connect(
     let (tcp, verbs) = (listener.as_ref().map(Listener::address), candidate.as_ref().map(Candidate::offer));
     let endpoint = Endpoint { cores: cores.try_into().unwrap_or(u16::MAX), tcp, verbs };
     control.send(&Message::Endpoint { bytes: endpoint.encode() })?;
-    let (key, endpoints) = gather(own, endpoint, plan, news, &deadline)?;
+    let (key, mut endpoints) = gather(own, endpoint, plan, news, &deadline)?;
+    add_interfaces(plan, &mut endpoints)?;
 
     let cores: Vec<u16> = endpoints.iter().map(|endpoint| endpoint.cores).collect();
     let offers: Vec<Option<Offer>> = endpoints.iter().map(|endpoint| endpoint.verbs.clone()).collect();
@@ -171,8 +172,14 @@ fn transport(plan: &Plan, own: u16, peer: u16) -> Transport {
 
 /// Opens the listener to which machines of other hosts, or those of this one by TCP, will connect.
 fn listen(own: u16, plan: &Plan) -> Result<Listener, StartError> {
-    let HostPlan { name, bind, ports, .. } = plan.host_of(own);
-    let listener = PortRange::bind(*ports, |port| Listener::bind(SocketAddr::new(*bind, port)), is_taken);
+    let host = plan.host_of(own);
+    let HostPlan { name, ports, .. } = host;
+    let mut address = socket_of(host, 0)?;
+    let bind = |port| {
+        address.set_port(port);
+        Listener::bind(address)
+    };
+    let listener = PortRange::bind(*ports, bind, is_taken);
     let listener = listener.map_err(|error| match ports {
         Some(ports) if is_taken(&error) => StartError::NoPort { machine: own, host: name.clone(), ports: *ports },
         _ => StartError::fabric(error, plan),
@@ -182,6 +189,25 @@ fn listen(own: u16, plan: &Plan) -> Result<Listener, StartError> {
     // 3 s silence is reported 2.5 to 3.25 s after it began, as a launcher reports that of a host.
     let heartbeat = silence / 12;
     Ok(listener.with_limits(Limits { heartbeat, silence: silence.saturating_sub(heartbeat) }))
+}
+
+/// Returns the address of a host as this one uses it.
+fn socket_of(host: &HostPlan, port: u16) -> Result<SocketAddr, StartError> {
+    let HostPlan { name, bind, .. } = host;
+    let useless = |source| StartError::Interface { host: name.clone(), address: bind.clone(), source };
+    bind.socket(port).map_err(useless)
+}
+
+/// Gives link-local addresses the interface that reaches them from here: each host has a number of its own for it.
+fn add_interfaces(plan: &Plan, endpoints: &mut [Endpoint]) -> Result<(), StartError> {
+    for (machine, endpoint) in (0u16..).zip(endpoints) {
+        let host = plan.host_of(machine);
+        let mailbox = endpoint.verbs.as_mut().map(|offer| &mut offer.mailbox);
+        for address in endpoint.tcp.iter_mut().chain(mailbox).filter(|_| host.bind.interface().is_some()) {
+            *address = socket_of(host, address.port())?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns whether a listener failed because others have its port.
@@ -302,7 +328,7 @@ mod tests {
     #[test]
     fn machines_of_one_host_listen_at_ports_of_the_range_until_it_is_used_up() {
         let mut plan = Plan::local(3, FabricChoice::Tcp, None);
-        plan.hosts[0].bind = [127, 77, 12, 34].into(); // this test's own
+        plan.hosts[0].bind = "127.77.12.34".parse().unwrap(); // this test's own
         plan.hosts[0].ports = "7200-7201".parse().ok();
         let all = [listen(0, &plan).unwrap(), listen(1, &plan).unwrap()];
         assert_eq!(all.each_ref().map(|listener| listener.address().port()), [7200, 7201]);
@@ -310,6 +336,21 @@ mod tests {
         assert!(refused.contains("all ports of 7200-7201 are taken") && refused.contains("widen `ports`"), "{refused}");
         plan.hosts[0].ports = None;
         assert!(![0, 7200, 7201].contains(&listen(2, &plan).unwrap().address().port()));
+    }
+
+    #[test]
+    fn link_local_addresses_get_the_interface_of_this_host() {
+        let mut plan = Plan::local(2, FabricChoice::Tcp, None);
+        plan.hosts.push(HostPlan { bind: "fe80::1%lo".parse().unwrap(), ..plan.hosts[0].clone() });
+        plan.machines[1].host = 1;
+        let received = Endpoint { tcp: Some("[fe80::1]:4711".parse().unwrap()), ..endpoint(1) };
+        let mut all = [endpoint(1), Endpoint::decode(&received.encode()).unwrap()];
+        add_interfaces(&plan, &mut all).unwrap();
+        let addresses = all.map(|endpoint| endpoint.tcp.unwrap().to_string());
+        assert_eq!(addresses, ["192.0.2.1:4711", "[fe80::1%1]:4711"]);
+        plan.hosts[1].bind = "fe80::1%nowhere0".parse().unwrap();
+        let refused = add_interfaces(&plan, &mut [endpoint(1), received]).unwrap_err().to_string();
+        assert!(refused.starts_with("the address fe80::1%nowhere0 of host "), "{refused}");
     }
 
     #[test]

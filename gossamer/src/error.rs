@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use crate::bootstrap::{BootstrapError, Plan, PortRange};
+use crate::bootstrap::{BootstrapError, HostAddress, Plan, PortRange};
 use crate::connect::name;
 use crate::meet::MeetError;
 
@@ -19,6 +19,8 @@ pub(crate) enum StartError {
         /// Host of the machine concerned, where there are several hosts.
         place: String,
     },
+    #[error("the address {address} of host {host} is of no use here: {source}")]
+    Interface { host: String, address: HostAddress, source: std::io::Error },
     #[error(
         "machine {machine} on {host} cannot listen: all ports of {ports} are taken there; each machine takes one while \
          it runs, and two where it has an RDMA device: widen `ports` in rack.yaml, on all hosts, or GOSSAMER_PORTS, or \

@@ -37,7 +37,7 @@ pub(crate) struct Offer {
     /// InfiniBand, RoCE v1 or v2: only peers of the same kind can talk.
     network: String,
     /// Address of its mailbox.
-    mailbox: SocketAddr,
+    pub(crate) mailbox: SocketAddr,
 }
 
 /// Machine that has an RDMA device, and so may be reached by RDMA.

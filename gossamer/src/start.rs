@@ -141,7 +141,7 @@ where
     let machines = hellos.into_iter().zip(transports).map(|(hello, transport)| Machine {
         workers: hello.workers,
         host: plan.host_of(hello.machine).name.clone(),
-        address: plan.host_of(hello.machine).bind,
+        address: plan.host_of(hello.machine).bind.ip(),
         process: hello.process,
         slots_bytes: layout.slots_bytes(hello.machine),
         transport,

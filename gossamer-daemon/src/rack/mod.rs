@@ -161,7 +161,7 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
     };
     let mut plan = plan::make(run, &chosen)?;
     // Of several addresses of a name, the one where its daemon was met: it listens there.
-    plan.hosts.iter_mut().zip(&links).for_each(|(host, link)| host.bind = link.peer.ip());
+    plan.hosts.iter_mut().zip(&links).for_each(|(host, link)| host.bind = link.peer.into());
     let start = plan::start(run, &plan, &files)?;
     let links = match hosts::start(&dialer, links, &start, &files)? {
         Ok(links) => links,

@@ -90,7 +90,7 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
         })?;
         hosts.push(HostPlan {
             name: host.name.clone(),
-            bind: address.ip(),
+            bind: address.into(),
             cores: host.cores.as_ref().map(|cores| cores.numbers().iter().map(|core| *core as u16).collect()),
             verbs: host.rdma.clone(),
             is_tcp_only: run.fabric.is_none() && host.fabric.unwrap_or(run.rack.fabric) == FabricChoice::Tcp,

@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BootstrapError, HeapBytes, PortRange};
+use super::{BootstrapError, HeapBytes, HostAddress, PortRange};
 
 /// Most machines that a program may have.
 pub const MACHINES_MAX: usize = 1024;
@@ -93,7 +93,7 @@ pub struct HostPlan {
     /// Name in messages.
     pub name: String,
     /// Address on which its machines listen, and where those of other hosts reach them.
-    pub bind: IpAddr,
+    pub bind: HostAddress,
     /// The cores that its machines may use; `None`: those that they are started with.
     pub cores: Option<Vec<u16>>,
     /// RDMA settings for the fabrics `verbs` and `auto`.
@@ -156,7 +156,7 @@ impl Plan {
     #[must_use]
     pub fn local(machines: u16, fabric: FabricChoice, threads: Option<u32>) -> Plan {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let bind = Ipv4Addr::LOCALHOST.into();
+        let bind = IpAddr::from(Ipv4Addr::LOCALHOST).into();
         let host = HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false, heap: None, ports: None };
         Plan {
             fabric,

@@ -7,6 +7,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 
 use super::MeetError;
+use crate::bootstrap::HostAddress;
 
 /// This machine's address for the others, or the network that has it.
 const ADDRESS: &str = "GOSSAMER_ADDRESS";
@@ -55,7 +56,7 @@ pub(super) fn cores() -> Vec<u16> {
 }
 
 /// Returns this machine's address for the others, if the user has set it.
-pub(super) fn wanted_address() -> Result<Option<IpAddr>, MeetError> {
+pub(super) fn wanted_address() -> Result<Option<HostAddress>, MeetError> {
     let Ok(value) = std::env::var(ADDRESS) else { return Ok(None) };
     if value.is_empty() {
         return Ok(None);
@@ -67,7 +68,7 @@ pub(super) fn wanted_address() -> Result<Option<IpAddr>, MeetError> {
     let wrong = |value| MeetError::Variable { name: ADDRESS, value, expected };
     let Some(network) = Network::parse(&value) else { return Err(wrong(value)) };
     let found = addresses().into_iter().find(|address| network.contains(*address));
-    found.map(Some).ok_or_else(|| wrong(value))
+    found.map(|address| Some(address.into())).ok_or_else(|| wrong(value))
 }
 
 /// Network, such as `10.1.0.0/16`.

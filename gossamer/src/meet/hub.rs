@@ -60,6 +60,8 @@ pub(super) enum News {
 #[derive(Serialize, Deserialize)]
 pub(super) struct Card {
     pub(super) addresses: Vec<IpAddr>,
+    /// Interface of a link-local address.
+    pub(super) interface: Option<String>,
     pub(super) port: u16,
     pub(super) key: [u8; 32],
     pub(super) host: HostIdentity,
@@ -90,11 +92,11 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
     let (tell, news) = mpsc::channel();
     let wanted = host::wanted_address()?;
     let listening = "listen for the other machines (GOSSAMER_MEET, GOSSAMER_ADDRESS, GOSSAMER_PORTS)";
-    let listener = match (&joint.exchange, wanted) {
+    let listener = match (&joint.exchange, &wanted) {
         (Exchange::Known(target), _) => target.listen(),
         (Exchange::Starter, wanted) => {
             let bind = |port| match wanted {
-                Some(address) => std::net::TcpListener::bind((address, port)),
+                Some(address) => std::net::TcpListener::bind(address.socket(port)?),
                 None => plain::listen_everywhere(port),
             };
             PortRange::bind(plan::ports()?, bind, |error| error.kind() == ErrorKind::AddrInUse)
@@ -105,9 +107,10 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
     port::listen(listener, place.key.clone(), tell.clone())?;
     let identity = HostIdentity::of_this_process();
     if matches!(joint.exchange, Exchange::Starter) {
-        let mut addresses = wanted.map_or_else(host::addresses, |address| vec![address]);
+        let mut addresses = wanted.as_ref().map_or_else(host::addresses, |address| vec![address.ip()]);
+        let interface = wanted.as_ref().and_then(|address| address.interface()).map(str::to_owned);
         addresses.truncate(ADDRESSES_MAX);
-        let card = Card { addresses, port, key: *place.key.as_bytes(), host: identity.clone() };
+        let card = Card { addresses, interface, port, key: *place.key.as_bytes(), host: identity.clone() };
         joint.starter.publish(Some(&encode(&card)), limit)?;
         joint.starter.watch()?;
     }
@@ -121,8 +124,8 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
         process: ProcessIdentity::of_this_process(),
         image: place.image.clone(),
         cores: host::cores(),
-        address: wanted.unwrap_or(Ipv4Addr::LOCALHOST.into()),
         is_address_wanted: wanted.is_some(),
+        address: wanted.unwrap_or_else(|| IpAddr::from(Ipv4Addr::LOCALHOST).into()),
     };
     let mut members = Vec::new();
     members.resize_with(usize::from(place.count) - 1, || None);
@@ -243,7 +246,7 @@ impl Hub {
     /// Makes the plan, and sends it to all machines.
     fn give_places(&mut self, limit: &Limit) -> Result<(Plan, Option<super::wire::MemoryTokens>), MeetError> {
         let mut all = vec![Known { join: self.own.clone(), met_at: None }];
-        let known = |member: &Member| Known { join: member.known.join.clone(), met_at: member.known.met_at };
+        let known = |member: &Member| Known { join: member.known.join.clone(), met_at: member.known.met_at.clone() };
         all.extend(self.members.iter().flatten().map(known));
         let plan = plan::plan(&all, limit.left())?;
         let tokens = plan::tokens(&plan)?;

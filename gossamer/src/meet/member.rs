@@ -17,7 +17,7 @@ use super::{
     BEAT_INTERVAL, Exchange, FAILURE_STATUS, Interrupts, Joint, Keeper, LAST_WORDS, Limit, MeetError, Place, SILENCE,
     interrupts, memory, plan, spawn,
 };
-use crate::bootstrap::{Bootstrap, Plan};
+use crate::bootstrap::{Bootstrap, HostAddress, Plan};
 use crate::complain::complain;
 use crate::control::{Control, Message};
 use crate::supervise::signals::describe;
@@ -47,7 +47,9 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
             let card: Card = card.and_then(|bytes| decode(&bytes)).ok_or_else(|| {
                 MeetError::Wrong("what machine 0 has published makes no sense: use the same file".into())
             })?;
-            let mut all: Vec<SocketAddr> = card.addresses.iter().map(|ip| SocketAddr::new(*ip, card.port)).collect();
+            let at = |ip: &IpAddr| HostAddress::new(*ip, card.interface.clone()).socket(card.port);
+            let all: Result<Vec<SocketAddr>, _> = card.addresses.iter().map(at).collect();
+            let mut all = all.map_err(MeetError::system("use the address of machine 0 (GOSSAMER_ADDRESS)"))?;
             match card.host.has_network_of(&identity) {
                 true => all.sort_by_key(|address| !address.ip().is_loopback()),
                 false => all.retain(|address| !address.ip().is_loopback()),
@@ -56,8 +58,7 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
         }
     };
     let wanted = host::wanted_address()?;
-    let found =
-        stream.tcp().local_addr().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip().to_canonical());
+    let found = stream.tcp().local_addr().map_or(IpAddr::V4(Ipv4Addr::LOCALHOST).into(), HostAddress::from);
     let join = Join {
         index: place.index,
         count: place.count,
@@ -66,8 +67,8 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
         process: ProcessIdentity::of_this_process(),
         image: place.image,
         cores: host::cores(),
-        address: wanted.unwrap_or(found),
         is_address_wanted: wanted.is_some(),
+        address: wanted.unwrap_or(found),
     };
     let own_host = join.host.clone();
     let (mut reader, mut writer) = stream.split();

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_w
 
 use super::MeetError;
 use super::detect::{Get, number, text};
-use crate::bootstrap::MACHINES_MAX;
+use crate::bootstrap::{HostAddress, MACHINES_MAX};
 
 const MEET: &str = "GOSSAMER_MEET";
 const COUNT: &str = "GOSSAMER_COUNT";
@@ -104,8 +104,10 @@ impl Target {
     /// Listens as machine 0: at that address, or, if it is a name, at all of this host, for a service's name may not be
     /// known yet.
     pub(super) fn listen(&self) -> std::io::Result<TcpListener> {
-        match self.host.parse::<IpAddr>() {
-            Ok(address) if address != Ipv6Addr::UNSPECIFIED => TcpListener::bind((address, self.port)),
+        match self.host.parse::<HostAddress>() {
+            Ok(address) if address.ip() != IpAddr::V6(Ipv6Addr::UNSPECIFIED) => {
+                TcpListener::bind(address.socket(self.port)?)
+            }
             _ => listen_everywhere(self.port),
         }
     }

@@ -1,12 +1,11 @@
 //! Plan of a program, from the joins of its machines.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use super::wire::{Join, MemoryTokens};
 use super::{MeetError, SILENCE};
-use crate::bootstrap::{FabricChoice, HostPlan, MachinePlan, Plan, PortRange};
+use crate::bootstrap::{FabricChoice, HostAddress, HostPlan, MachinePlan, Plan, PortRange};
 
 /// Fabric to use; machine 0's setting counts.
 const FABRIC: &str = "GOSSAMER_FABRIC";
@@ -17,7 +16,7 @@ const PORTS: &str = "GOSSAMER_PORTS";
 pub(super) struct Known {
     pub(super) join: Join,
     /// Address at which it met machine 0.
-    pub(super) met_at: Option<IpAddr>,
+    pub(super) met_at: Option<HostAddress>,
 }
 
 /// Makes the plan for these machines, by index.
@@ -36,7 +35,7 @@ pub(super) fn plan(all: &[Known], start_timeout: Duration) -> Result<Plan, MeetE
     let of = |host: usize| all.iter().zip(&machines).filter(move |(_, plan)| usize::from(plan.host) == host);
     let host_plan = |host: usize| {
         let name = all[hosts[host]].join.host.name.clone();
-        let bind = if host == 0 { address_of_machine_0(all, &machines) } else { all[hosts[host]].join.address };
+        let bind = if host == 0 { address_of_machine_0(all, &machines) } else { all[hosts[host]].join.address.clone() };
         HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false, heap: None, ports }
     };
     let plan = Plan {
@@ -68,16 +67,16 @@ pub(super) fn ports() -> Result<Option<PortRange>, MeetError> {
 }
 
 /// Returns the address of the first host: the wanted one, or that by which another host has met it, or any of its own.
-fn address_of_machine_0(all: &[Known], machines: &[MachinePlan]) -> IpAddr {
+fn address_of_machine_0(all: &[Known], machines: &[MachinePlan]) -> HostAddress {
     let own = &all[0].join;
     if own.is_address_wanted {
-        return own.address;
+        return own.address.clone();
     }
     let met = |elsewhere: bool| {
         let mut found = all.iter().zip(machines).filter(|(_, plan)| (plan.host != 0) == elsewhere);
-        found.find_map(|(known, _)| known.met_at)
+        found.find_map(|(known, _)| known.met_at.clone())
     };
-    met(true).or_else(|| met(false)).unwrap_or(own.address)
+    met(true).or_else(|| met(false)).unwrap_or_else(|| own.address.clone())
 }
 
 /// Returns whether each has cores of its own: the launcher has divided them.
@@ -112,6 +111,8 @@ pub(super) fn random() -> Result<[u8; 16], MeetError> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::super::host::HostIdentity;
     use super::super::process::ProcessIdentity;
     use super::*;
@@ -126,10 +127,10 @@ mod tests {
             process: ProcessIdentity::of_this_process(),
             image: String::new(),
             cores: cores.to_vec(),
-            address: address.into(),
+            address: IpAddr::from(address).into(),
             is_address_wanted: false,
         };
-        Known { join, met_at: met_at.map(IpAddr::from) }
+        Known { join, met_at: met_at.map(|address| IpAddr::from(address).into()) }
     }
 
     #[test]
@@ -142,8 +143,8 @@ mod tests {
         ];
         let plan = plan(&all, Duration::from_secs(9)).unwrap();
         assert_eq!(plan.machines.iter().map(|machine| machine.host).collect::<Vec<_>>(), [0, 1, 0]);
-        assert_eq!(plan.hosts[0].bind, IpAddr::from([10, 0, 0, 1]), "as the other host has met it");
-        assert_eq!(plan.hosts[1].bind, IpAddr::from([10, 0, 0, 2]));
+        assert_eq!(plan.hosts[0].bind.ip(), IpAddr::from([10, 0, 0, 1]), "as the other host has met it");
+        assert_eq!(plan.hosts[1].bind.ip(), IpAddr::from([10, 0, 0, 2]));
         assert_eq!((plan.start_timeout_ms, plan.has_own_cores), (9000, false));
         let tokens = tokens(&plan).unwrap();
         assert!(tokens[0].is_some() && tokens[0] == tokens[2] && tokens[1].is_none());
@@ -155,7 +156,7 @@ mod tests {
         let all = [known("a", [10, 0, 0, 1], &[0], None), known("a", local, &[1], Some(local))];
         let plan = plan(&all, Duration::from_millis(1)).unwrap();
         assert_eq!(plan.hosts.len(), 1);
-        assert_eq!(plan.hosts[0].bind, IpAddr::from(local));
+        assert_eq!(plan.hosts[0].bind.ip(), IpAddr::from(local));
         assert!(plan.has_own_cores && plan.start_timeout_ms == 1000);
     }
 }

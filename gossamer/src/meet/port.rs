@@ -2,7 +2,7 @@
 //! of unauthenticated connections is limited, and the oldest is evicted.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use comm::secure::{Key, SecureStream, Unauthenticated};
 use super::hub::News;
 use super::wire::{Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode};
 use super::{MeetError, spawn};
+use crate::bootstrap::HostAddress;
 use crate::complain::complain;
 
 /// Time in which a connection must show the key and join.
@@ -27,7 +28,7 @@ pub(super) struct Newcomer {
     pub(super) join: Join,
     pub(super) stream: SecureStream,
     /// Address at which it met machine 0.
-    pub(super) met_at: Option<IpAddr>,
+    pub(super) met_at: Option<HostAddress>,
 }
 
 #[derive(Default)]
@@ -89,7 +90,7 @@ fn forget(waiting: &Mutex<Waiting>, number: u64) {
 }
 
 fn hear(tcp: TcpStream, key: &Key) -> Result<Newcomer, comm::Error> {
-    let met_at = tcp.local_addr().ok().map(|address| address.ip().to_canonical());
+    let met_at = tcp.local_addr().ok().map(HostAddress::from);
     let from = tcp.peer_addr().map_or_else(|_| "somebody".to_owned(), |address| address.to_string());
     let mut stream = SecureStream::accept(tcp, key, PURPOSE, HELLO_TIMEOUT)?;
     stream.set_timeout(Some(HELLO_TIMEOUT))?;

@@ -1,16 +1,15 @@
 //! Messages between machine 0 and the others, over one [`comm::secure`] connection each. Messages between a machine and
 //! its launcher ([`crate::control`]) travel inside, as packets.
 
-use std::net::IpAddr;
-
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::host::HostIdentity;
 use super::process::ProcessIdentity;
+use crate::bootstrap::HostAddress;
 
 /// Purpose of the connections, and version of their messages.
-pub(super) const PURPOSE: &str = "gossamer meeting 2";
+pub(super) const PURPOSE: &str = "gossamer meeting 3";
 /// Longest message: a plan of 1024 machines is shorter.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
@@ -28,7 +27,7 @@ pub(super) struct Join {
     /// Cores in its affinity.
     pub(super) cores: Vec<u16>,
     /// Address by which the others reach it.
-    pub(super) address: IpAddr,
+    pub(super) address: HostAddress,
     /// The address is the user's, not a detected one.
     pub(super) is_address_wanted: bool,
 }
@@ -120,7 +119,7 @@ mod tests {
             process: ProcessIdentity::of_this_process(),
             image: "abc/1".into(),
             cores: vec![0, 5],
-            address: [192, 0, 2, 1].into(),
+            address: "fe80::1%eth0".parse().unwrap(),
             is_address_wanted: false,
         };
         let bytes = encode(&Up::Join(Box::new(join)));

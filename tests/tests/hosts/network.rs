@@ -125,6 +125,22 @@ impl Network {
         Network { bridge, hosts }
     }
 
+    /// Gives each host a second link, with the address fe80::77:1, fe80::77:2, … on `eth1`. The number of that interface
+    /// differs from host to host.
+    pub fn add_link_local(&self) {
+        for (index, host) in self.hosts.iter().enumerate() {
+            let (own, fd, number) = (std::process::id(), host.namespace.fd.as_raw_fd(), index + 1);
+            host.namespace.ip(&format!("link add before{index} type veth peer name behind{index}"));
+            (0..index).for_each(|other| {
+                host.namespace.ip(&format!("link add other{other} type veth peer name peer{other}"));
+            });
+            self.bridge.ip(&format!("link add local{index} type veth peer name eth1 netns /proc/{own}/fd/{fd}"));
+            self.bridge.ip(&format!("link set local{index} master br0 up"));
+            host.namespace.ip("link set eth1 up");
+            host.namespace.ip(&format!("addr add fe80::77:{number}/64 dev eth1 nodad"));
+        }
+    }
+
     /// Has a host make listeners of IPv6 for IPv6 alone, where they do not choose.
     pub fn separate_families(&self, host: usize) {
         self.hosts[host].namespace.run("sysctl", "-q -w net.ipv6.bindv6only=1");
