@@ -2,7 +2,7 @@
 //! of the daemons alone, and a path may lose large packets. `paths/trial.rs` tries one connection.
 //!
 //! The host that is asked ([`serve`]) connects to each of the others, which opens a port as a machine of a program does
-//! ([`open`]). All is over within [`LIMIT`].
+//! ([`open`]). All trials begin within [`LIMIT`], and each takes seconds.
 
 mod trial;
 
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use comm::deadline::deadline_after;
 use comm::secure::Key;
 use gossamer::bootstrap::PortRange;
+use rustix::net::{Shutdown, shutdown};
 
 use super::connection::answer;
 use super::session::while_beating;
@@ -25,12 +26,12 @@ use crate::wire::link::{self, Link};
 use crate::wire::{Path, Receiver, Reply, Request, Sender, WireError};
 use trial::{LIMITS, Lost, Token, is_silent};
 
-/// Time for all paths of one host; a path that was not tried by then is reported.
+/// Time for all paths of one host; a path whose trial has not begun by then is reported.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Paths that are tried at the same time: far fewer than `limits.connections`, for all hosts try theirs at once.
 const AT_ONCE: usize = 16;
-/// Time in which a port of the range has to become free: others who try take one for a moment.
-const FREE_LIMIT: Duration = Duration::from_secs(2);
+/// Time in which a port of the range has to become free: others who try take one, for seconds where packets are lost.
+const FREE_LIMIT: Duration = Duration::from_secs(5);
 const FREE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Tries the paths to these hosts, and tells of each.
@@ -159,8 +160,18 @@ pub(super) fn open(daemon: &Daemon, mut link: Link, is_last: bool) -> Result<(),
     };
     let mut token = Token::default();
     token.copy_from_slice(&Key::generate()?.as_bytes()[..size_of::<Token>()]);
+    link.set_timeout(LIMIT)?;
     link.sender.send_message(&Reply::Probing { port, token })?;
-    trial::answer(&listener, &token, &LIMITS);
+    let Link { mut receiver, .. } = link;
+    std::thread::scope(|scope| {
+        // One who cannot connect closes the link: the port is for others then.
+        let watch = || {
+            let _ = receiver.receive_bytes(); // its end
+            let _ = shutdown(&listener, Shutdown::Both); // it listens no more, which `answer` sees
+        };
+        let _ = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, watch); // else it waits longer
+        trial::answer(&listener, &token, &LIMITS);
+    });
     Ok(())
 }
 

@@ -69,7 +69,8 @@ pub fn run(address: SocketAddr, token: &Token, limits: &Limits) -> Result<(), Lo
     exchange(&[0], &mut large, limits.large).map_err(Lost::Back)
 }
 
-/// Answers the first connection with the token, if one comes in time; its other side tells how it ends.
+/// Answers the first connection with the token, if one comes in time and before the listener is shut down; its other
+/// side tells how it ends.
 pub fn answer(listener: &TcpListener, token: &Token, limits: &Limits) {
     let deadline = deadline_after(limits.connect.saturating_add(limits.token));
     if listener.set_nonblocking(true).is_err() {
@@ -78,12 +79,15 @@ pub fn answer(listener: &TcpListener, token: &Token, limits: &Limits) {
     while let Some(left) = left(deadline) {
         let timeout = Timespec::try_from(left).ok();
         let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], timeout.as_ref()); // accept tells
-        if let Ok((mut stream, _)) = listener.accept()
-            && stream.set_nonblocking(false).is_ok()
-            && shows(&mut stream, token, limits)
-        {
-            let _ = exchange(&mut stream, token, limits); // the other side tells
-            return;
+        match listener.accept() {
+            Ok((mut stream, _)) => {
+                if stream.set_nonblocking(false).is_ok() && shows(&mut stream, token, limits) {
+                    let _ = exchange(&mut stream, token, limits); // the other side tells
+                    return;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::InvalidInput => return, // it listens no more
+            Err(_) => {}
         }
     }
 }
@@ -166,6 +170,16 @@ mod tests {
         let (listener, address) = listener();
         drop(listener);
         assert!(matches!(run(address, &TOKEN, &LONG), Err(Lost::Connect(_))));
+    }
+
+    #[test]
+    fn a_listener_that_is_shut_down_is_not_waited_at() {
+        let (listener, _) = listener();
+        std::thread::scope(|scope| {
+            let answering = scope.spawn(|| answer(&listener, &TOKEN, &LONG));
+            rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
+            limits::wait_until("the answering side to end", || answering.is_finished());
+        });
     }
 
     /// Another side that takes the bytes up to a step, and gives none.
