@@ -29,6 +29,8 @@ enum Content {
         /// Required values of fields of a series.
         only: &'static [(&'static str, &'static str)],
         row: &'static str,
+        /// Rows that are shown; none: all.
+        rows: &'static [&'static str],
         column: &'static str,
         /// Of several series with the same row and column the one with the largest first cell counts.
         cells: &'static [Cell],
@@ -71,7 +73,7 @@ const fn plots(name: &'static str, file: &'static str, what: &'static str, pictu
 const MOPS: &[Cell] = &[rate("/median_mops")];
 const KOPS: &[Cell] = &[rate("/median_kops")];
 const COUNTERS: &str = "Million operations a second over the number of objects";
-const MEANS: &str = "Mean time over the load offered";
+const MEANS: &str = "Mean latency in microseconds over the load offered";
 const TABLES: &str = "The tables alone: million operations a second";
 const SERVERS: &str = "Servers: thousand operations a second";
 const MEMCACHED: &str =
@@ -83,7 +85,8 @@ const fn fetch_add(
     only: &'static [(&'static str, &'static str)],
     pictures: &'static [&'static str],
 ) -> Table {
-    let content = Content::Series { list: "", only, row: "/contender", column: "/objects", cells: MOPS };
+    const ROWS: &[&str] = &["std-mutex", "spin", "mcs", "atomic", "channel", "apply", "apply_then", "bare-slots"];
+    let content = Content::Series { list: "", only, row: "/contender", rows: ROWS, column: "/objects", cells: MOPS };
     Table { name, file, what: COUNTERS, pictures, content }
 }
 
@@ -99,7 +102,7 @@ const fn kv(
         b't' => ("/tables", "/contender", MOPS),
         _ => ("/servers/series", "/server", KOPS),
     };
-    Table { name, file, what, pictures, content: Content::Series { list, only, row, column, cells } }
+    Table { name, file, what, pictures, content: Content::Series { list, only, row, rows: &[], column, cells } }
 }
 
 const fn by_contender(
@@ -111,7 +114,7 @@ const fn by_contender(
     cells: &'static [Cell],
     pictures: &'static [&'static str],
 ) -> Table {
-    let content = Content::Series { list: "/series", only, row: "/contender", column, cells };
+    let content = Content::Series { list: "/series", only, row: "/contender", rows: &[], column, cells };
     Table { name, file, what, pictures, content }
 }
 
@@ -126,23 +129,11 @@ const fn array(
 
 const fn memcached(name: &'static str, file: &'static str, only: &'static [(&'static str, &'static str)]) -> Table {
     const CELLS: &[Cell] = &[rate("/median_kops"), rate("/median_kops_per_cpu_second")];
-    let content = Content::Series { list: "/series", only, row: "/server", column: "/keys", cells: CELLS };
+    let content = Content::Series { list: "/series", only, row: "/server", rows: &[], column: "/keys", cells: CELLS };
     Table { name, file, what: MEMCACHED, pictures: &[], content }
 }
 
 const UNIFORM: &[(&str, &str)] = &[("/dist", "uniform")];
-const ZIPF: &[(&str, &str)] = &[("/dist", "zipf")];
-
-/// Rates of each contender, a row for each value of this field.
-const fn busy(
-    name: &'static str,
-    only: &'static [(&'static str, &'static str)],
-    row: &'static str,
-    pictures: &'static [&'static str],
-) -> Table {
-    let content = Content::Series { list: "/series", only, row, column: "/contender", cells: MOPS };
-    Table { name, file: "busy", what: "Million operations a second", pictures, content }
-}
 
 /// All workloads under each condition.
 const BUSY: &[&str] = &["busy-quiet", "busy-half-workers", "busy-hog-pinned", "busy-workers-4x"];
@@ -163,7 +154,6 @@ pub const ALL: &[Table] = &[
     plots("figures 8 and 9", "latency", MEANS, &["latency-64-uniform-mean", "latency-1000000-zipf-mean"]),
     kv("figure 10", "kv-servers-keys", SERVERS, UNIFORM, "/keys", &[]),
     plots("figure 11", "kv-servers-keys", SERVERS, &["kv-servers-keys-zipf-5"]),
-    kv("figure 11, tables", "kv-tables", TABLES, ZIPF, "/objects", &[]),
     kv("figure 13", "kv-servers-many-writes", SERVERS, &[], "/mix", &["kv-servers-many-writes-zipf-10000000-keys"]),
     kv(
         "figure 13, tables",
@@ -195,7 +185,7 @@ pub const ALL: &[Table] = &[
         &["echo-2-processes-32-bytes-p999-over-rate"],
     ),
     targets("targets of echo", "echo"),
-    plots("figure 25", "sssp", "Time over the workers", &["sssp-workers"]),
+    plots("figure 25", "sssp", "Seconds a search over the workers, scale 20", &["sssp-workers"]),
     by_contender(
         "sssp",
         "figure 26",
@@ -206,9 +196,7 @@ pub const ALL: &[Table] = &[
         &["sssp-teps"],
     ),
     targets("targets of shortest paths", "sssp"),
-    kv("figure 27", "kv-ycsb", SERVERS, &[("/mix", "C"), ("/dist", "zipf")], "/keys", &[]),
-    kv("figure 28", "kv-ycsb", SERVERS, &[("/mix", "D"), ("/dist", "zipf")], "/keys", &[]),
-    busy("busy, apply_then", &[("/work", "apply_then-16")], "/condition", BUSY),
+    plots("busy", "busy", "Million operations a second by workload, of each way of waiting and of locks", BUSY),
     missed("targets of busy", "busy"),
     array("array, programs", &[("/table", "programs")], "/group", &[]),
     array("array, densities", &[("/table", "densities")], "/per_chunk", &["array-dense"]),
@@ -240,8 +228,13 @@ impl Table {
                 write!(out, "{}[{picture}](benchmarks/{picture}.svg)", if number == 0 { " Plotted: " } else { ", " });
         }
         let rows = match &self.content {
-            Content::Series { list, only, row, column, cells } => {
+            Content::Series { list, only, row, rows, column, cells } => {
                 let all = file["results"].pointer(list).and_then(Value::as_array).cloned().unwrap_or_default();
+                let is_shown = |series: &Value| {
+                    let name = series.pointer(row).map_or(String::new(), crate::book::tables::text);
+                    rows.is_empty() || rows.contains(&name.as_str())
+                };
+                let all: Vec<Value> = all.into_iter().filter(is_shown).collect();
                 series(&all, only, (row, column), cells)
             }
             Content::Targets => verdicts(&file["results"]["targets"], |_| true),
