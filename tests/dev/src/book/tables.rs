@@ -37,7 +37,7 @@ enum Content {
     },
     /// All targets of a file.
     Targets,
-    /// How many targets of a file are met, and the others.
+    /// How many targets of a file are met, and the missed ones.
     Missed,
     /// Pictures alone.
     Plots,
@@ -240,7 +240,7 @@ impl Table {
             Content::Targets => verdicts(&file["results"]["targets"], |_| true),
             Content::Missed => {
                 let targets = &file["results"]["targets"];
-                format!("{}\n\n{}", met_of(targets), verdicts(targets, |target| target["met"] != true))
+                format!("{}\n\n{}", met_of(targets), verdicts(targets, |target| target["met"] == false))
             }
             Content::Plots => String::new(),
         };
@@ -320,7 +320,9 @@ fn shown(series: &Value, cells: &[Cell]) -> String {
 fn met_of(targets: &Value) -> String {
     let all = targets.as_array().map_or(&[][..], Vec::as_slice);
     let met = all.iter().filter(|target| target["met"] == true).count();
-    format!("{met} of {} are met, all but:", all.len())
+    let unknown = all.iter().filter(|target| target["met"].is_null()).count();
+    let unknown = if unknown == 0 { String::new() } else { format!(", {unknown} not measured") };
+    format!("{met} of {} are met{unknown}; missed are:", all.len())
 }
 
 /// The targets that are `shown`; a missed one is bold.
@@ -431,8 +433,8 @@ mod tests {
         let head = "| target | wanted | reached |\n|---|---|---|\n";
         let (missed, met, none) = ("| t | ≥2 | **1.99** |", "| t | ≤2 | 2.00 |", "| t | ≥2 | not measured |");
         assert_eq!(verdicts(&targets, |_| true), format!("{head}{missed}\n{met}\n{none}"));
-        assert_eq!(verdicts(&targets, |target| target["met"] != true), format!("{head}{missed}\n{none}"));
-        assert_eq!(met_of(&targets), "1 of 3 are met, all but:");
+        assert_eq!(verdicts(&targets, |target| target["met"] == false), format!("{head}{missed}"));
+        assert_eq!(met_of(&targets), "1 of 3 are met, 1 not measured; missed are:");
     }
 
     #[test]
