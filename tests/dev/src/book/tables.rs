@@ -175,13 +175,10 @@ pub const ALL: &[Table] = &[
         "Million requests a second over the bytes each way, 2 processes",
         &["echo-2-processes-over-bytes"],
     ),
-    by_contender(
-        "echo",
+    plots(
         "figure 24",
-        "Million requests a second / 99.9th percentile (µs) over the outstanding requests, 2 processes, 32 bytes",
-        &[("/processes", "2"), ("/bytes", "32")],
-        "/outstanding",
-        &[rate("/median_mops"), time("/p999_ns", 1e-3)],
+        "echo",
+        "99.9th percentile over million requests a second, 2 processes, 32 bytes",
         &["echo-2-processes-32-bytes-p999-over-rate"],
     ),
     targets("targets of echo", "echo"),
