@@ -93,6 +93,15 @@ pub trait Fabric: Send + Sync {
     /// [`Error::NoSuchPeer`] (also for the own machine), [`Error::AlreadyConnected`].
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error>;
 
+    /// Makes the connections of `worker` to all of `peers`, and returns them in the same order: as by
+    /// [`connect`](Fabric::connect), but a fabric whose connections take messages has all of them under way at once.
+    ///
+    /// # Errors
+    /// As for [`connect`](Fabric::connect).
+    fn connect_all(&self, peers: &[MachineId], worker: WorkerId) -> Result<Vec<Box<dyn Connection>>, Error> {
+        peers.iter().map(|peer| self.connect(*peer, worker)).collect()
+    }
+
     /// Puts the calling thread to sleep on the park word at `offset` of the own region until a wake, unless
     /// `is_idle` returns false because there is work. `park` calls `is_idle` after peers can see that this
     /// thread is about to sleep (P1); it must look with `Acquire` at every flag that may bring work.

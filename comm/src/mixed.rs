@@ -142,6 +142,20 @@ impl Fabric for MixedFabric {
         self.part(peer)?.connect(peer, worker)
     }
 
+    fn connect_all(&self, peers: &[MachineId], worker: WorkerId) -> Result<Vec<Box<dyn Connection>>, Error> {
+        peers.iter().try_for_each(|peer| self.part(*peer).map(drop))?;
+        let mut connections: Vec<_> = peers.iter().map(|_| None).collect();
+        for (index, part) in self.parts.iter().enumerate() {
+            let is_here = |peer: &MachineId| self.routes.get(usize::from(peer.0)) == Some(&Some(index));
+            let places: Vec<usize> = (0..peers.len()).filter(|place| is_here(&peers[*place])).collect();
+            let here: Vec<MachineId> = places.iter().map(|place| peers[*place]).collect();
+            for (place, connection) in places.into_iter().zip(part.connect_all(&here, worker)?) {
+                connections[place] = Some(connection);
+            }
+        }
+        Ok(connections.into_iter().flatten().collect())
+    }
+
     fn park(
         &self,
         worker: WorkerId,

@@ -73,7 +73,7 @@ impl<'a> Proving<'a> {
     }
 
     /// Takes the content of message 2; returns the answer, and message 3.
-    fn finish(&self, content: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Refusal> {
+    fn confirm(&self, content: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Refusal> {
         let rest = content.strip_prefix(MAGIC).ok_or(Refusal::NotGossamer)?;
         match rest.first().ok_or(Refusal::NotGossamer)? {
             0 => {}
@@ -85,15 +85,22 @@ impl<'a> Proving<'a> {
         Ok((answer.to_vec(), handshake::framed(&[third.as_bytes()])))
     }
 
-    /// Runs the whole exchange on a blocking connection; returns the answer. Leaves timeouts set on the socket.
+    /// Sends message 1 on a blocking connection. Leaves a timeout set on the socket.
     ///
     /// # Errors
     /// As for [`SecureStream::connect`](super::SecureStream::connect).
-    pub(crate) fn run(self, tcp: &TcpStream, peer: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
+    pub(crate) fn send(&self, tcp: &TcpStream, peer: &str, timeout: Duration) -> Result<(), Error> {
+        write_all(tcp, peer, &self.first, Instant::now().checked_add(timeout))
+    }
+
+    /// Waits for message 2 and sends message 3; returns the answer. Leaves timeouts set on the socket.
+    ///
+    /// # Errors
+    /// As for [`SecureStream::connect`](super::SecureStream::connect).
+    pub(crate) fn finish(self, tcp: &TcpStream, peer: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
         let deadline = Instant::now().checked_add(timeout);
-        write_all(tcp, peer, &self.first, deadline)?;
         let content = read_message(tcp, peer, deadline)?;
-        let (answer, third) = self.finish(&content).map_err(|refusal| refusal.at(peer))?;
+        let (answer, third) = self.confirm(&content).map_err(|refusal| refusal.at(peer))?;
         write_all(tcp, peer, &third, deadline)?;
         Ok(answer)
     }
@@ -147,7 +154,7 @@ mod tests {
         let (second, expected) = answer(keys[1], &first, b"answer").unwrap();
         let mut second = content(&second).to_vec();
         change[1](&mut second);
-        let (answered, third) = proving.finish(&second).map_err(|refusal| (2, refusal))?;
+        let (answered, third) = proving.confirm(&second).map_err(|refusal| (2, refusal))?;
         let mut third = content(&third).to_vec();
         change[2](&mut third);
         Ok((told, answered, is_confirmed(&expected, &third)))
@@ -193,15 +200,15 @@ mod tests {
         let proving = Proving::new(&key, b"claim").unwrap();
         let first = content(&proving.first).to_vec();
         let (second, expected) = answer(&key, &first, b"").unwrap();
-        let third = content(&proving.finish(content(&second)).unwrap().1).to_vec();
+        let third = content(&proving.confirm(content(&second)).unwrap().1).to_vec();
         assert!(is_confirmed(&expected, &third));
         // All that was sent, sent again, to either side.
         let (_, expected) = answer(&key, &first, b"").unwrap();
         assert!(!is_confirmed(&expected, &third));
         let again = Proving::new(&key, b"claim").unwrap();
-        assert_eq!(again.finish(content(&second)), Err(Refusal::WrongKey));
+        assert_eq!(again.confirm(content(&second)), Err(Refusal::WrongKey));
         // No message is valid in place of another.
-        assert!(!is_confirmed(&expected, &first) && again.finish(&first).is_err() && claim(&key, &third).is_err());
+        assert!(!is_confirmed(&expected, &first) && again.confirm(&first).is_err() && claim(&key, &third).is_err());
     }
 
     #[test]
@@ -209,7 +216,7 @@ mod tests {
         let key = Key::generate().unwrap();
         let proving = Proving::new(&key, &[7; CLAIM_BYTES_MAX]).unwrap();
         assert_eq!(claim(&key, content(&proving.first)), Ok(&[7; CLAIM_BYTES_MAX][..]));
-        assert_eq!(proving.finish(content(&Refusal::Unwanted.message())), Err(Refusal::Unwanted));
+        assert_eq!(proving.confirm(content(&Refusal::Unwanted.message())), Err(Refusal::Unwanted));
         assert!(matches!(Proving::new(&key, &[7; CLAIM_BYTES_MAX + 1]), Err(Error::TooLong { .. })));
     }
 }

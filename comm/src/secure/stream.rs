@@ -7,7 +7,10 @@
 use super::frame::{self, Broken, FRAME_BYTES_MAX, Opener, Sealer};
 use super::handshake::{self, Confirming, Initiator, MESSAGE_BYTES_MAX, Refusal, Responder, Session};
 use super::key::Key;
+use crate::deadline::Deadline;
 use crate::error::Error;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
@@ -100,7 +103,9 @@ impl SecureStream {
         timeout: Duration,
     ) -> Result<(SecureStream, Vec<u8>), Error> {
         let peer = name_of(&tcp);
-        let (session, answer) = Initiating::new(key, purpose, claim)?.run(&tcp, &peer, timeout)?;
+        let (initiating, deadline) = (Initiating::new(key, purpose, claim)?, Deadline::after(timeout));
+        initiating.send(&tcp, &peer, timeout)?;
+        let (session, answer) = initiating.finish(&tcp, &peer, deadline.left())?;
         Ok((SecureStream::over(tcp, peer, session)?, answer))
     }
 
@@ -317,13 +322,20 @@ impl Initiating {
         Ok(Initiating { initiator, first })
     }
 
-    /// Runs the handshake on a blocking connection. Leaves timeouts set on the socket.
+    /// Sends message 1 on a blocking connection. Leaves a timeout set on the socket.
     ///
     /// # Errors
     /// As for [`SecureStream::connect`].
-    pub(crate) fn run(self, tcp: &TcpStream, peer: &str, timeout: Duration) -> Result<(Session, Vec<u8>), Error> {
+    pub(crate) fn send(&self, tcp: &TcpStream, peer: &str, timeout: Duration) -> Result<(), Error> {
+        write_all(tcp, peer, &self.first, Instant::now().checked_add(timeout))
+    }
+
+    /// Completes the handshake after message 1. Leaves timeouts set on the socket.
+    ///
+    /// # Errors
+    /// As for [`SecureStream::connect`].
+    pub(crate) fn finish(self, tcp: &TcpStream, peer: &str, timeout: Duration) -> Result<(Session, Vec<u8>), Error> {
         let deadline = Instant::now().checked_add(timeout);
-        write_all(tcp, peer, &self.first, deadline)?;
         let content = read_message(tcp, peer, deadline)?;
         let (session, answer, third) = self.initiator.finish(&content).map_err(|refusal| refusal.at(peer))?;
         write_all(tcp, peer, &third, deadline)?;
@@ -364,6 +376,12 @@ fn read_some(mut tcp: &TcpStream, peer: &str, into: &mut [u8], deadline: Option<
     const DOING: &str = "say anything";
     loop {
         if deadline.is_some() {
+            // Bytes that are there need no timeout.
+            match recv(tcp, &mut *into, RecvFlags::DONTWAIT) {
+                Ok((_, bytes)) => return Ok(bytes),
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Err(explain(error.into(), peer, DOING, "while it was waited for")),
+            }
             let left = left(deadline, peer, DOING)?;
             tcp.set_read_timeout(left).map_err(Error::system("setting a time limit"))?;
         }
@@ -377,6 +395,12 @@ fn read_some(mut tcp: &TcpStream, peer: &str, into: &mut [u8], deadline: Option<
 
 pub(super) fn write_all(mut tcp: &TcpStream, peer: &str, bytes: &[u8], deadline: Option<Instant>) -> Result<(), Error> {
     let left = left(deadline, peer, "take a message")?;
+    // A socket with room for all needs no timeout.
+    let sent = send(tcp, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).unwrap_or(0);
+    let bytes = bytes.get(sent..).unwrap_or_default();
+    if bytes.is_empty() {
+        return Ok(());
+    }
     tcp.set_write_timeout(left).map_err(Error::system("setting a time limit"))?;
     tcp.write_all(bytes).map_err(|error| explain(error, peer, "take a message", "while a message was sent"))
 }

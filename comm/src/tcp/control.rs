@@ -28,12 +28,43 @@ pub(super) struct ControlConnections {
     tokens: HashMap<MachineId, u64>,
     last_beat: Instant,
     /// Number of heartbeat rounds so far.
-    round: usize,
+    round: u64,
+}
+
+/// One round of heartbeats.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Round {
+    pub(super) number: u64,
+    /// Number of rounds in which each connection has one turn.
+    pub(super) turns: u64,
+}
+
+/// Turns of one connection, counted from its last one: while connections come and go, none is passed over.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// Round of the last turn; for a connection that has had none, so chosen that those made at once spread.
+    last: Option<u64>,
+}
+
+impl Turn {
+    /// Returns whether a heartbeat is due. `place` is any number that differs between the connections.
+    pub(super) fn is_due(&mut self, place: usize, round: Round) -> bool {
+        let Round { number, turns } = round;
+        let spread = (place as u64).checked_rem(turns).unwrap_or(0);
+        let last = *self.last.get_or_insert(number.wrapping_sub(spread + 1));
+        number.wrapping_sub(last) >= turns
+    }
+
+    /// Notes the heartbeat.
+    pub(super) fn take(&mut self, round: Round) {
+        self.last = Some(round.number);
+    }
 }
 
 struct ControlConnection {
     peer: MachineId,
     stream: TcpStream,
+    turn: Turn,
     /// Set by received bytes, cleared at each tick.
     was_heard: bool,
     /// Length of the silence, as far as this thread could have noticed (see [`ControlConnections::beat`]).
@@ -72,8 +103,8 @@ impl ControlConnections {
 
     pub(super) fn add(&mut self, token: u64, peer: MachineId, stream: TcpStream) {
         self.tokens.insert(peer, token);
-        self.connections
-            .insert(token, ControlConnection { peer, stream, was_heard: false, silent: Duration::ZERO, beats: 0 });
+        let (turn, silent) = (Turn::default(), Duration::ZERO);
+        self.connections.insert(token, ControlConnection { peer, stream, turn, was_heard: false, silent, beats: 0 });
     }
 
     pub(super) fn has(&self, peer: MachineId) -> bool {
@@ -127,24 +158,24 @@ impl ControlConnections {
         Some(since.min(tick.saturating_add(tick / 2)))
     }
 
-    /// Returns a test for the connections that get a heartbeat in this round: all, or with many connections
-    /// each in its turn.
-    pub(super) fn is_due(&self, connections: usize) -> impl Fn(usize) -> bool + use<> {
+    /// Returns the current round, for so many connections: all get a heartbeat in it, or with many connections
+    /// those whose turn it is.
+    pub(super) fn round(&self, connections: usize) -> Round {
         let rounds_max = (self.limits.silence.as_nanos() / 2 / self.tick().as_nanos().max(1)).max(1);
-        let rounds = connections.div_ceil(BEATS_MAX).clamp(1, usize::try_from(rounds_max).unwrap_or(usize::MAX));
-        let round = self.round;
-        move |number| (number + round).is_multiple_of(rounds)
+        let turns = connections.div_ceil(BEATS_MAX).max(1) as u64;
+        Round { number: self.round, turns: turns.min(u64::try_from(rounds_max).unwrap_or(u64::MAX)) }
     }
 
-    /// Sends heartbeats to the peers for which `is_due`. Returns those that have been silent for too long,
-    /// after `passed` more time.
-    pub(super) fn beat(&mut self, passed: Duration, is_due: impl Fn(usize) -> bool) -> Vec<(MachineId, Duration)> {
+    /// Sends heartbeats to the peers whose turn it is. Returns those that have been silent for too long, after
+    /// `passed` more time.
+    pub(super) fn beat(&mut self, passed: Duration, round: Round) -> Vec<(MachineId, Duration)> {
         for (number, link) in self.connections.values_mut().enumerate() {
             match std::mem::take(&mut link.was_heard) {
                 true => link.silent = Duration::ZERO,
                 false => link.silent = link.silent.saturating_add(passed),
             }
-            if is_due(number) {
+            if link.turn.is_due(number, round) {
+                link.turn.take(round);
                 // A full socket has enough heartbeats in it; a broken one shows when it is read.
                 let _ = send(&link.stream, &[HEARTBEAT], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
             }
@@ -231,29 +262,56 @@ mod tests {
     }
 
     fn beat(control: &mut ControlConnections, now: Instant) -> Vec<(MachineId, Duration)> {
-        control.take_tick(now).map_or_else(Vec::new, |passed| control.beat(passed, |_| true))
+        control.take_tick(now).map_or_else(Vec::new, |passed| control.beat(passed, control.round(1)))
+    }
+
+    fn limits() -> Limits {
+        Limits { heartbeat: Duration::from_millis(250), silence: Duration::from_millis(2750) }
     }
 
     #[test]
     fn each_of_many_connections_has_its_turn_in_time() {
-        let limits = Limits { heartbeat: Duration::from_millis(250), silence: Duration::from_millis(2750) };
         for (connections, rounds) in [(1, 1), (64, 1), (65, 2), (256, 4), (100_000, 5)] {
-            let mut control = ControlConnections::new(limits);
-            let mut turns = vec![0; connections];
+            let mut control = ControlConnections::new(limits());
+            let mut turns: Vec<(Turn, u32)> = (0..connections).map(|_| Default::default()).collect();
             for _ in 0..20 * rounds {
                 control.round += 1;
-                let is_due = control.is_due(connections);
-                turns.iter_mut().enumerate().for_each(|(number, turns)| *turns += usize::from(is_due(number)));
+                let round = control.round(connections);
+                for (place, (turn, count)) in turns.iter_mut().enumerate() {
+                    if turn.is_due(place, round) {
+                        turn.take(round);
+                        *count += 1;
+                    }
+                }
             }
-            assert!(turns.iter().all(|turns| *turns == 20), "{connections} connections");
+            assert!(turns.iter().all(|(_, count)| *count == 20), "{connections} connections");
         }
+    }
+
+    /// The order of a map changes with its growth: no connection loses its turn by that.
+    #[test]
+    fn connections_keep_their_turns_while_others_are_made() {
+        let mut control = ControlConnections::new(limits());
+        let mut all: HashMap<u64, (Turn, u64)> = HashMap::new();
+        for number in 1..200 {
+            control.round += 1;
+            let round = control.round(all.len());
+            for (place, (turn, last)) in all.values_mut().enumerate() {
+                if turn.is_due(place, round) {
+                    turn.take(round);
+                    *last = number;
+                }
+                assert!(number - *last < 5, "a connection without a heartbeat since round {last}, in round {number}");
+            }
+            all.extend((0..7).map(|new| (7 * number + new, (Turn::default(), number))));
+        }
+        assert_eq!(control.round(all.len()).turns, 5);
     }
 
     #[test]
     fn a_silent_peer_is_told_in_time_and_later_by_who_is_late() {
-        let limits = Limits { heartbeat: Duration::from_millis(250), silence: Duration::from_millis(2750) };
         for (between, looks) in [(250, 11), (375, 8), (2000, 8), (60_000, 8)] {
-            let (mut control, _peer) = connected(limits);
+            let (mut control, _peer) = connected(limits());
             let start = control.last_beat;
             let at = |look: u32| start + look * Duration::from_millis(between);
             for look in 1..looks {
@@ -266,8 +324,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_is_heard_begins_anew() {
-        let limits = Limits { heartbeat: Duration::from_millis(250), silence: Duration::from_millis(2750) };
-        let (mut control, mut peer) = connected(limits);
+        let (mut control, mut peer) = connected(limits());
         let start = control.last_beat;
         for look in 1..100 {
             if look % 10 == 0 {

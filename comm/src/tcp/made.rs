@@ -19,6 +19,7 @@
 //!   call there are no heartbeats, and the other end does not expect any, since it has never received one.
 
 use super::Limits;
+use super::control::{Round, Turn};
 use super::frame::{HEAD_BYTES, HEARTBEAT};
 use super::incoming;
 use crate::fabric::MachineId;
@@ -30,7 +31,7 @@ use std::collections::HashMap;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bit that marks the tokens of these connections in the epoll; all other tokens count up from 0.
 const MARK: u64 = 1 << 63;
@@ -121,9 +122,26 @@ impl Line {
     }
 }
 
-/// Data connections that this machine has made. One that its worker has dropped is closed, and ignored.
+/// Data connections that this machine has made. One that its worker has dropped is closed, and ignored. Those of the
+/// thread that starts the machine, which sends a few bytes, are kept for the next worker that needs one to the peer.
 #[derive(Debug, Default)]
-pub(super) struct Made(Mutex<HashMap<u64, Weak<Line>>>);
+pub(super) struct Made {
+    watched: Mutex<HashMap<u64, Watched>>,
+    /// One for each peer at most; none are kept after the end of the fabric.
+    spares: Mutex<Spares>,
+}
+
+#[derive(Debug)]
+struct Watched {
+    line: Weak<Line>,
+    turn: Turn,
+}
+
+#[derive(Debug, Default)]
+struct Spares {
+    lines: HashMap<MachineId, Arc<Line>>,
+    are_over: bool,
+}
 
 /// Returns the peer of the connection of this token; `None` if it is none of these.
 pub(super) fn peer_of(token: u64) -> Option<MachineId> {
@@ -131,6 +149,32 @@ pub(super) fn peer_of(token: u64) -> Option<MachineId> {
 }
 
 impl Made {
+    fn watched(&self) -> MutexGuard<'_, HashMap<u64, Watched>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spares(&self) -> MutexGuard<'_, Spares> {
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a connection that its worker has dropped, with nothing under way on it. It stays watched.
+    pub(super) fn keep_spare(&self, peer: MachineId, line: Arc<Line>) {
+        let mut spares = self.spares();
+        if !spares.are_over {
+            spares.lines.entry(peer).or_insert(line);
+        }
+    }
+
+    /// Returns the kept connection to a peer, if there is one.
+    pub(super) fn take_spare(&self, peer: MachineId) -> Option<Arc<Line>> {
+        self.spares().lines.remove(&peer)
+    }
+
+    /// Closes the kept connections, and keeps no more.
+    pub(super) fn close_spares(&self) {
+        *self.spares() = Spares { lines: HashMap::new(), are_over: true };
+    }
+
     /// Watches the connection of `worker` to `peer`.
     pub(super) fn watch(
         &self,
@@ -139,25 +183,31 @@ impl Made {
         line: &Arc<Line>,
     ) -> Result<(), Errno> {
         let token = MARK | u64::from(peer.0) << 16 | u64::from(worker);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(token, Arc::downgrade(line));
+        self.watched().insert(token, Watched { line: Arc::downgrade(line), turn: Turn::default() });
         incoming::watch_for(epoll, &line.stream, token, EventFlags::empty())
     }
 
     /// Returns the number of connections.
     pub(super) fn count(&self) -> usize {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.watched().len()
     }
 
-    /// Sends heartbeats on unused connections for which `is_due`.
-    pub(super) fn beat(&self, mut is_due: impl FnMut(usize) -> bool) {
+    /// Sends heartbeats on unused connections whose turn it is.
+    pub(super) fn beat(&self, round: Round) {
         let mut lines = Vec::new();
         {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            all.retain(|_, line| line.strong_count() > 0);
-            let due = all.values().enumerate().filter(|(number, _)| is_due(*number));
-            lines.extend(due.filter_map(|(_, line)| line.upgrade()));
+            let mut all = self.watched();
+            all.retain(|_, watched| watched.line.strong_count() > 0);
+            for (place, Watched { line, turn }) in all.values_mut().enumerate() {
+                // The turn of a connection in use passes to the next round.
+                if turn.is_due(place, round)
+                    && let Some(line) = line.upgrade().filter(|line| line.announce())
+                {
+                    turn.take(round);
+                    lines.push(line);
+                }
+            }
         }
-        lines.retain(|line| line.announce());
         if lines.is_empty() {
             return;
         }
@@ -171,7 +221,7 @@ impl Made {
     /// Returns the error of the connection of this token, once; `None` where it has just been closed, or its
     /// worker has already taken the error.
     pub(super) fn take_error(&self, epoll: &OwnedFd, token: u64) -> Option<Errno> {
-        let line = self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&token)?.upgrade()?;
+        let line = self.watched().remove(&token)?.line.upgrade()?;
         // Otherwise epoll would report it again and again.
         let _ = epoll::delete(epoll, &line.stream);
         sockopt::socket_error(&line.stream).ok()?.err()
@@ -214,7 +264,7 @@ mod tests {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let made = Made::default();
         made.watch(&epoll, (MachineId(u16::MAX), 3), &line).unwrap();
-        let tokens: Vec<u64> = made.0.lock().unwrap().keys().copied().collect();
+        let tokens: Vec<u64> = made.watched().keys().copied().collect();
         assert_eq!(tokens.iter().map(|token| peer_of(*token)).collect::<Vec<_>>(), [Some(MachineId(u16::MAX))]);
         assert_eq!(peer_of(u64::from(u32::MAX)), None);
         assert_eq!(made.take_error(&epoll, tokens[0]), None, "nothing has befallen it");
@@ -260,7 +310,7 @@ mod tests {
                     if now == before {
                         std::thread::yield_now();
                     } else {
-                        (0..2).for_each(|_| made.beat(|_| true));
+                        (0..2).for_each(|_| made.beat(Round { number: 0, turns: 0 }));
                         before = now;
                     }
                 }

@@ -1,13 +1,13 @@
 //! `tcp`: the fabric between hosts. A one-sided write is a frame on a TCP connection. The receiving machine
 //! stores it into its region: its *I/O thread* does that, or a worker that is polling.
 //!
-//! Here: opening the fabric, making connections. Beside it: `sender` (the sending end), `frame` (wire format,
+//! Here: opening the fabric, and its connections. Beside it: `reach` (making them), `sender` (the sending end), `frame` (wire format,
 //! and stores into the region), `poller` (the receiving end), `poller_lock` (which thread reads), `serving`
 //! and `reads` (reads of shares, at owner and reader), `incoming` and `greeting` (accepting connections),
 //! `control` (liveness of machines), `made` (liveness of connections), `shared` (their common state).
 //!
 //! Connections: one for each worker and remote machine, which carries that worker's writes to that machine
-//! (thesis 3.2.9), and between each two machines one more for heartbeats and the graceful close. At the start
+//! (thesis 3.2.9; the first worker takes over those of the thread that starts the machine), and between each two machines one more for heartbeats and the graceful close. At the start
 //! of each one both sides prove that they have the program's key, so only the program's machines can write
 //! into a region: the connection between two machines does so by the handshake of [`crate::secure`], the
 //! thousands of connections of workers by keyed hashes. The frames are in clear: an attacker that can change
@@ -35,6 +35,7 @@ mod incoming;
 mod made;
 mod poller;
 mod poller_lock;
+mod reach;
 mod reads;
 mod sender;
 mod serving;
@@ -44,19 +45,18 @@ mod tests;
 
 use crate::connected_pairs::ConnectedPairs;
 use crate::deadline::Deadline;
-use crate::descriptors;
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, WorkerId};
-use crate::memory::{Region, WORD_BYTES};
-use crate::secure::proof::Proving;
-use crate::secure::{Initiating, Key};
-use greeting::{Claim, PURPOSE, Use};
+use crate::memory::Region;
+use crate::secure::Key;
+use greeting::Use;
 use incoming::Crowd;
 use made::Line;
 use poller::Poller;
 use poller_lock::PollerLock;
 use sender::TcpConnection;
 use shared::{Break, Order, TcpShared};
+use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -66,11 +66,8 @@ use std::time::Duration;
 /// Connections that may wait for a machine that does not accept them yet, strangers' among them; the system
 /// may allow fewer (`net.core.somaxconn`).
 const BACKLOG: i32 = 4096;
-/// Timeout of the first attempt to make a connection; it doubles with each further attempt. Where a queue is
-/// full the system retries at growing intervals, so a new attempt gets through sooner.
-const FIRST_ATTEMPT: Duration = Duration::from_millis(500);
-/// Longest pause after an attempt that the other side closed.
-const PAUSE_MAX: Duration = Duration::from_millis(64);
+/// Worker that stands for the thread that starts the machine. Its connections go to the next worker.
+const FIRST_THREAD: WorkerId = WorkerId(u16::MAX);
 
 /// Timing of the detection of silent peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,15 +192,44 @@ impl TcpFabric {
     fn meet_all(&self) -> Result<(), Error> {
         let (deadline, own) = (Deadline::after(self.timeout), self.machine());
         let served = self.shared.served();
-        for peer in served.iter().copied().filter(|peer| *peer > own) {
-            let (stream, region_bytes) = self.reach(peer, Use::Control, deadline.left())?;
+        let higher: Vec<MachineId> = served.iter().copied().filter(|peer| *peer > own).collect();
+        self.reach_all(&higher, Use::Control, self.timeout, |peer, reached| {
+            let (stream, region_bytes) = reached?;
             self.shared.arrived(peer, region_bytes);
             self.shared.order(Order::Control(peer, stream));
-        }
+            Ok(())
+        })?;
         match self.shared.liveness.wait_for_arrivals(&served, deadline) {
             None => Ok(()),
             Some((machine, Some(_))) => Err(Error::PeerLost { machine }),
             Some((machine, None)) => Err(self.missing(machine)),
+        }
+    }
+
+    /// Watches the connection of `worker` to `peer`, if it could be made; `None` for a peer that is gone.
+    fn line(
+        &self,
+        peer: MachineId,
+        worker: WorkerId,
+        reached: Result<(TcpStream, usize), Error>,
+    ) -> Result<Option<Arc<Line>>, Error> {
+        match reached {
+            Ok((stream, _)) => {
+                let line = Arc::new(Line::new(stream));
+                let watched = self.shared.made.watch(self.poller.epoll(), (peer, worker.0), &line);
+                watched.map_err(Error::system(format!("watching the connection to {peer}")))?;
+                Ok(Some(line))
+            }
+            // The peer was there and no longer is: the I/O thread finds out how it ended.
+            Err(Error::Unreachable { source, .. }) => {
+                self.shared.suspect(peer, Break::Told(format!("a connection to it could not be made: {source}")));
+                Ok(None)
+            }
+            Err(error @ (Error::Closed { .. } | Error::TimedOut { .. } | Error::Unwanted { .. })) => {
+                self.shared.suspect(peer, Break::Told(error.to_string()));
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -215,109 +241,6 @@ impl TcpFabric {
             None => Error::PeerMissing { machine, step: "connect", waited_ms },
         }
     }
-
-    /// Makes a connection to a peer, and returns the length of its region. Tries several times: a peer whose
-    /// port strangers flood may have evicted the connection, or not accepted it yet.
-    fn reach(&self, machine: MachineId, purpose: Use, timeout: Duration) -> Result<(TcpStream, usize), Error> {
-        let own = self.machine();
-        let Some(address) = self.addresses.get(usize::from(machine.0)).copied().flatten() else {
-            return Err(Error::NoSuchPeer { machine, own, machines: self.machines() });
-        };
-        let deadline = Deadline::after(timeout);
-        let (mut limit, mut pause) = (FIRST_ATTEMPT, Duration::from_millis(1));
-        let (mut attempts, mut closed) = (0, 0);
-        loop {
-            let left = deadline.left();
-            let is_last = left <= limit;
-            attempts += 1;
-            let error = match self.try_to_reach(machine, address, purpose, left.min(limit)) {
-                Err(error) if is_passing(&error) => error,
-                result => return result,
-            };
-            if matches!(error, Error::Closed { .. }) {
-                closed += 1;
-                std::thread::sleep(pause.min(deadline.left()));
-                pause = (2 * pause).min(PAUSE_MAX);
-            } else if is_last {
-                let waited_ms = timeout.as_millis();
-                return Err(if closed > 0 { Error::NotLetIn { machine, address, attempts, waited_ms } } else { error });
-            } else {
-                limit *= 2;
-            }
-            if !self.shared.is_served(machine) {
-                return Err(error);
-            }
-        }
-    }
-
-    fn try_to_reach(
-        &self,
-        machine: MachineId,
-        address: SocketAddr,
-        purpose: Use,
-        timeout: Duration,
-    ) -> Result<(TcpStream, usize), Error> {
-        let deadline = Deadline::after(timeout);
-        let unreachable = |source| Error::Unreachable { machine, address, source };
-        let (from, machines, region_bytes) = (self.machine(), self.machines(), self.region().bytes() as u64);
-        let claim = Claim { from, to: machine, machines, region_bytes, purpose };
-        let beginning = Beginning::new(&self.key, &claim)?;
-        // A timeout of 0 would be refused.
-        let timeout = timeout.max(Duration::from_millis(1));
-        let stream = match descriptors::with_room(|| TcpStream::connect_timeout(&address, timeout)) {
-            Err(error) if is_ours(&error) => {
-                return Err(Error::system(format!("making a connection to {machine}"))(error));
-            }
-            made => made.map_err(unreachable)?,
-        };
-        let name = format!("{machine} ({address})");
-        let answer = beginning.run(&stream, &name, deadline.left())?;
-        let region_bytes = greeting::parse_answer(&answer).and_then(|bytes| usize::try_from(bytes).ok());
-        let region_bytes = region_bytes.filter(|bytes| bytes.is_multiple_of(WORD_BYTES));
-        let region_bytes = region_bytes.ok_or(Error::NotGossamer { peer: name })?;
-        prepare(&stream, self.limits).map_err(Error::system(format!("setting up the connection to {machine}")))?;
-        Ok((stream, region_bytes))
-    }
-}
-
-/// First messages of a connection, prepared before it is made: the slow computations are done by then.
-enum Beginning<'a> {
-    Handshake(Box<Initiating>),
-    Proof(Proving<'a>),
-}
-
-impl<'a> Beginning<'a> {
-    fn new(key: &'a Key, claim: &Claim) -> Result<Beginning<'a>, Error> {
-        Ok(match claim.purpose {
-            Use::Control => Beginning::Handshake(Box::new(Initiating::new(key, PURPOSE, &claim.to_bytes())?)),
-            Use::Data { .. } => Beginning::Proof(Proving::new(key, &claim.to_bytes())?),
-        })
-    }
-
-    /// Returns the answer to the claim.
-    fn run(self, stream: &TcpStream, peer: &str, timeout: Duration) -> Result<Vec<u8>, Error> {
-        match self {
-            Beginning::Handshake(initiating) => Ok(initiating.run(stream, peer, timeout)?.1),
-            Beginning::Proof(proving) => proving.run(stream, peer, timeout),
-        }
-    }
-}
-
-/// Returns whether another attempt may succeed: the other side is there, and is busy with others.
-fn is_passing(error: &Error) -> bool {
-    match error {
-        Error::Closed { .. } | Error::TimedOut { .. } => true,
-        Error::Unreachable { source, .. } => {
-            matches!(source.kind(), ErrorKind::TimedOut | ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted)
-        }
-        _ => false,
-    }
-}
-
-/// Sets up a socket: sends without delay, and gives up when nothing comes back in time.
-fn prepare(stream: &TcpStream, limits: Limits) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    Ok(made::limit_silence(stream, limits)?)
 }
 
 impl Fabric for TcpFabric {
@@ -338,30 +261,34 @@ impl Fabric for TcpFabric {
     }
 
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
-        let region_bytes = self.shared.region_bytes(peer)?;
-        self.connected.insert(peer, worker)?;
-        let line = match self.shared.lost(peer)? {
-            None => match self.reach(peer, Use::Data { worker: worker.0 }, self.timeout) {
-                Ok((stream, _)) => {
-                    let line = Arc::new(Line::new(stream));
-                    let watched = self.shared.made.watch(self.poller.epoll(), (peer, worker.0), &line);
-                    watched.map_err(Error::system(format!("watching the connection to {peer}")))?;
-                    Some(line)
+        let mut connections = self.connect_all(&[peer], worker)?;
+        connections.pop().ok_or_else(|| Error::bootstrap(format!("no connection to {peer}")))
+    }
+
+    fn connect_all(&self, peers: &[MachineId], worker: WorkerId) -> Result<Vec<Box<dyn Connection>>, Error> {
+        let mut lines = HashMap::new();
+        let mut wanted = Vec::new();
+        for peer in peers {
+            self.shared.region_bytes(*peer)?;
+            self.connected.insert(*peer, worker)?;
+            if self.shared.lost(*peer)?.is_none() {
+                match self.shared.made.take_spare(*peer) {
+                    Some(line) => drop(lines.insert(*peer, line)),
+                    None => wanted.push(*peer),
                 }
-                // The peer was there and no longer is: the I/O thread finds out how it ended.
-                Err(Error::Unreachable { source, .. }) => {
-                    self.shared.suspect(peer, Break::Told(format!("a connection to it could not be made: {source}")));
-                    None
-                }
-                Err(error @ (Error::Closed { .. } | Error::TimedOut { .. } | Error::Unwanted { .. })) => {
-                    self.shared.suspect(peer, Break::Told(error.to_string()));
-                    None
-                }
-                Err(error) => return Err(error),
-            },
-            Some(_) => None,
+            }
+        }
+        self.reach_all(&wanted, Use::Data { worker: worker.0 }, self.timeout, |peer, reached| {
+            lines.extend(self.line(peer, worker, reached)?.map(|line| (peer, line)));
+            Ok(())
+        })?;
+        let connection = |peer: &MachineId| -> Result<Box<dyn Connection>, Error> {
+            let (region_bytes, line) = (self.shared.region_bytes(*peer)?, lines.remove(peer));
+            let mut made = TcpConnection::new(*peer, region_bytes, line, Arc::clone(&self.shared));
+            made.is_passed_on = worker == FIRST_THREAD;
+            Ok(Box::new(made))
         };
-        Ok(Box::new(TcpConnection::new(peer, region_bytes, line, Arc::clone(&self.shared))))
+        peers.iter().map(connection).collect()
     }
 
     fn will_park(&self, _worker: WorkerId) {
@@ -391,13 +318,6 @@ impl Fabric for TcpFabric {
     }
 }
 
-/// Returns whether a connection failed for lack of a local resource.
-fn is_ours(error: &std::io::Error) -> bool {
-    use rustix::io::Errno;
-    let code = error.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::ADDRNOTAVAIL))
-}
-
 impl std::fmt::Debug for TcpFabric {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TcpFabric").field("machine", &self.machine()).field("addresses", &self.addresses).finish()
@@ -406,6 +326,7 @@ impl std::fmt::Debug for TcpFabric {
 
 impl Drop for TcpFabric {
     fn drop(&mut self) {
+        self.shared.made.close_spares();
         self.shared.order(std::mem::replace(&mut self.last_order, Order::Stop));
         if let Some(io_thread) = self.io_thread.take() {
             // It reports a panic of its own (`PollerLock::run`).

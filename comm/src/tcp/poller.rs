@@ -346,14 +346,14 @@ impl Poller {
 
     /// Sends heartbeats on all connections, and looks for silent ones.
     fn beat(&mut self, passed: Duration) {
-        let is_due = self.control.is_due(self.control.count() + self.shared.made.count());
-        for (peer, silence) in self.control.beat(passed, &is_due) {
+        let round = self.control.round(self.control.count() + self.shared.made.count());
+        for (peer, silence) in self.control.beat(passed, round) {
             let silence_s = silence.as_secs_f32();
             let cause =
                 format!("nothing was heard of it for {silence_s:.1} s: its host is cut off, or it stands still");
             self.mark_dead(peer, cause);
         }
-        self.shared.made.beat(is_due);
+        self.shared.made.beat(round);
         for data in self.data.values_mut() {
             if data.is_silent(passed, self.control.beats_of(data.peer), self.shared.silence) {
                 self.shared.suspect(data.peer, Break::Silent);
@@ -467,6 +467,11 @@ impl Poller {
 
 #[cfg(test)]
 impl Poller {
+    /// Returns the number of data connections that were ever accepted.
+    pub(super) fn accepted(&self) -> usize {
+        self.accepted.len()
+    }
+
     /// Returns for each accepted data connection whether it sends without delay.
     pub(super) fn accepted_nodelays(&self) -> Vec<bool> {
         self.data.values().map(|data| data.stream.nodelay().unwrap()).collect()

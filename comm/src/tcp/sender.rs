@@ -52,6 +52,8 @@ pub(super) struct TcpConnection {
     /// State of the peer's shares, once one was used.
     shares: Option<Box<PeerShares>>,
     owed: Owed,
+    /// Whether another worker goes on with the connection when this one is dropped.
+    pub(super) is_passed_on: bool,
 }
 
 /// Start of the time in which answers are owed and none has come.
@@ -103,6 +105,7 @@ impl TcpConnection {
             shared,
             shares: None,
             owed: Owed::default(),
+            is_passed_on: false,
         }
     }
 
@@ -387,8 +390,12 @@ impl Connection for TcpConnection {
 impl Drop for TcpConnection {
     fn drop(&mut self) {
         // Held frames count as written: they arrive as if the connection lived on.
-        let _ = self.flush();
-        let Some(mut shares) = self.shares.take() else { return };
+        let is_flushed = self.flush().is_ok();
+        let Some(mut shares) = self.shares.take() else {
+            // No answers are under way, so another worker may go on with it.
+            let line = self.line.take().filter(|_| is_flushed && self.is_passed_on);
+            return line.into_iter().for_each(|line| self.shared.made.keep_spare(self.peer, line));
+        };
         let PeerShares { reads, buffer, .. } = &mut *shares;
         let deadline = Deadline::after(DRAIN_TIMEOUT);
         while self.line.is_some() && reads.is_waiting() && !deadline.left().is_zero() {

@@ -161,8 +161,8 @@ impl TcpShared {
     /// and they have not left. With the kind of break, and whether others are still under suspicion.
     pub(super) fn dead_suspects(&self, wait: Duration) -> (Vec<(MachineId, Break)>, bool) {
         let (mut dead, mut is_open) = (Vec::new(), false);
-        for (machine, peer) in self.lock().served().filter(|(machine, _)| self.liveness.lost(*machine).is_none()) {
-            match &peer.suspicion {
+        for (machine, peer) in self.lock().served() {
+            match peer.suspicion.as_ref().filter(|_| self.liveness.lost(machine).is_none()) {
                 Some((since, how)) if *how == Break::Silent || since.elapsed() >= wait => {
                     dead.push((machine, how.clone()))
                 }

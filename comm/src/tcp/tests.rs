@@ -5,7 +5,8 @@
 mod strangers;
 
 use super::frame::{Event, Intake, Question};
-use super::greeting::{IncomingHandshake, Progress};
+use super::greeting::{Claim, IncomingHandshake, PURPOSE, Progress};
+use super::reach::Beginning;
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
 use crate::{ShareId, Ticket, Wake};
@@ -456,6 +457,54 @@ fn writing_to_who_leaves_is_no_death() {
     }
 }
 
+/// The thread that starts a machine has its connections first, and leaves them to the next thread.
+#[test]
+fn a_dropped_connection_goes_to_the_next_worker() {
+    const MACHINES: u16 = 5;
+    let fabrics = open_all(MACHINES, 4096, Limits::default());
+    let peers = |own: &TcpFabric| -> Vec<MachineId> {
+        (0..MACHINES).map(MachineId).filter(|peer| *peer != own.machine()).collect()
+    };
+    for (round, worker) in [FIRST_THREAD, WorkerId(1)].into_iter().enumerate() {
+        for own in &fabrics {
+            let offset = 8 * usize::from(own.machine().0);
+            for mut connection in own.connect_all(&peers(own), worker).unwrap() {
+                connection.write(&(round as u64 + 1).to_ne_bytes(), offset).unwrap();
+            }
+        }
+        for other in &fabrics {
+            for peer in peers(other) {
+                wait_for_word(other.region(), 8 * usize::from(peer.0), round as u64 + 1);
+            }
+        }
+    }
+    // One for each two machines and direction, for both threads.
+    assert!(fabrics.iter().all(|fabric| fabric.poller.lock().accepted() == usize::from(MACHINES) - 1));
+    assert!(matches!(fabrics[0].connect(VICTIM, WorkerId(1)), Err(Error::AlreadyConnected { .. })));
+    let _both: Vec<_> = (2..4).map(|worker| fabrics[0].connect(VICTIM, WorkerId(worker)).unwrap()).collect();
+    limits::wait_until("a connection in use is nobody else's", || {
+        fabrics[1].poller.lock().accepted() == usize::from(MACHINES) + 1
+    });
+}
+
+/// A machine on a busy host answers late: it gets no second connection, whose work would be in vain too.
+#[test]
+fn timed_a_late_answer_is_waited_for() {
+    let (fake, fabric, _control) = Fake::with_peer(4096, Limits::default());
+    std::thread::scope(|scope| {
+        let reaching = scope.spawn(|| fabric.reach(VICTIM, Use::Data { worker: 0 }, TIMEOUT).unwrap());
+        let mut late = IncomingHandshake::new(fake.listener.accept().unwrap().0);
+        // The fault itself: the machine stands still for that long.
+        std::thread::sleep(Duration::from_secs(1));
+        limits::wait_until("the handshake ends", || {
+            matches!(late.advance(&fake.key, fake.region_bytes, |_| true), Progress::Authenticated(_))
+        });
+        reaching.join().unwrap();
+    });
+    fake.listener.set_nonblocking(true).unwrap();
+    assert_eq!(fake.listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "there was another attempt");
+}
+
 #[test]
 fn connections_outlive_their_fabric() {
     let mut fabrics = open_all(2, 4096, Limits::default());
@@ -645,7 +694,9 @@ impl Fake {
     /// Connects to a machine as if it were machine `from`.
     fn connect(key: &Key, to: SocketAddr, claim: Claim) -> Result<TcpStream, Error> {
         let stream = TcpStream::connect(to).unwrap();
-        Beginning::new(key, &claim)?.run(&stream, "the tested machine", TIMEOUT)?;
+        let beginning = Beginning::new(key, &claim)?;
+        beginning.send(&stream, "the tested machine", TIMEOUT)?;
+        beginning.finish(&stream, "the tested machine", TIMEOUT)?;
         Ok(stream)
     }
 }

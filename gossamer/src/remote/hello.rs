@@ -120,8 +120,8 @@ pub(crate) fn exchange(
         image: image.clone(),
         host,
     };
-    for peer in (0..layout.machines()).filter(|&peer| peer != own) {
-        let mut connection = fabric.connect(MachineId(peer), START_WORKER)?;
+    let peers: Vec<MachineId> = (0..layout.machines()).filter(|&peer| peer != own).map(MachineId).collect();
+    for mut connection in fabric.connect_all(&peers, START_WORKER)? {
         connection.write(&mine.encode(), layout.hello(own))?;
         connection.wake(layout.start_word())?;
         connection.flush()?;

@@ -37,10 +37,13 @@ impl Wiring {
     pub(super) fn carrier(&self, worker: u16) -> Result<RackCarrier, comm::Error> {
         let own = Place { machine: self.fabric.machine().0, worker };
         let (mut peers, mut services, mut connections) = (Vec::new(), Vec::new(), Vec::new());
-        for machine in (0..self.layout.machines()).filter(|machine| *machine != own.machine) {
+        let others: Vec<MachineId> =
+            (0..self.layout.machines()).filter(|machine| *machine != own.machine).map(MachineId).collect();
+        for (MachineId(machine), made) in others.iter().zip(self.fabric.connect_all(&others, WorkerId(worker))?) {
+            let machine = *machine;
             services.push(self.layout.service(machine).trustee_id());
             let connection = connections.len();
-            let new = Rc::new(Connection::new(self.fabric.connect(MachineId(machine), WorkerId(worker))?));
+            let new = Rc::new(Connection::new(made));
             connections::keep(MachineId(machine), &new);
             connections.push(new);
             for place in (0..self.layout.threads(machine)).map(|worker| Place { machine, worker }) {
