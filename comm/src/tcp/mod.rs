@@ -1,13 +1,15 @@
 //! `tcp`: the fabric between hosts. A one-sided write is a frame on a TCP connection. The receiving machine
 //! stores it into its region: its *I/O thread* does that, or a worker that is polling.
 //!
-//! Here: opening the fabric, and its connections. Beside it: `reach` (making them), `sender` (the sending end), `frame` (wire format,
-//! and stores into the region), `poller` (the receiving end), `poller_lock` (which thread reads), `serving`
-//! and `reads` (reads of shares, at owner and reader), `incoming` and `greeting` (accepting connections),
-//! `control` (liveness of machines), `made` (liveness of connections), `shared` (their common state).
+//! Here: opening the fabric, and its connections. Beside it: `reach` (making them), `sender` (the sending
+//! end), `frame` (wire format, and stores into the region), `poller` (the receiving end), `poller_lock` (which
+//! thread reads), `serving` and `reads` (reads of shares, at owner and reader), `incoming` and `greeting`
+//! (accepting connections), `control` (liveness of machines), `made` (liveness of connections), `shared`
+//! (their common state).
 //!
 //! Connections: one for each worker and remote machine, which carries that worker's writes to that machine
-//! (thesis 3.2.9; the first worker takes over those of the thread that starts the machine), and between each two machines one more for heartbeats and the graceful close. At the start
+//! (thesis 3.2.9; the first worker takes over those of the thread that starts the machine), and between each
+//! two machines one more for heartbeats and the graceful close. At the start
 //! of each one both sides prove that they have the program's key, so only the program's machines can write
 //! into a region: the connection between two machines does so by the handshake of [`crate::secure`], the
 //! thousands of connections of workers by keyed hashes. The frames are in clear: an attacker that can change
