@@ -74,7 +74,7 @@ fn flood(target: SocketAddr, sockets: usize, habit: Habit, is_over: &AtomicBool,
     while !is_over.load(Ordering::Relaxed) {
         while all.len() < sockets && !is_over.load(Ordering::Relaxed) {
             let connect = || TcpStream::connect_timeout(&target, Duration::from_millis(500));
-            let Ok(mut stream) = descriptors::with_room(connect) else { break };
+            let Ok(mut stream) = crate::descriptors::with_room(connect) else { break };
             opened.fetch_add(1, Ordering::Relaxed);
             stream.set_nonblocking(true).unwrap();
             // The other side may have closed it already.
