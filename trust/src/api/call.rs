@@ -1,379 +1,325 @@
-//! Every call in every form: how a closure goes to its property ([`Call`]: the rows of the table in the documentation
-//! of [`Trust`]), and how its result comes back (`calls!`: the columns).
+//! `Trust::call`: a call made of parts, which gives its errors: an argument or none, a closure, a limit of time or none,
+//! and one of three ways to the result.
 //!
-//! Each public method is one line of a row: `calls!` writes its signature and its one statement. Not here: the local
-//! shortcut and the encoding of requests.
+//! Each part is a type, so the compiler knows the whole and nothing is left of the parts. Not here: how a closure is
+//! sent (`delegated.rs`).
 
-use std::any::type_name;
-use std::marker::PhantomData;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::future::IntoFuture;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::apply::Apply;
+use crate::api::delegated::{Closure, ClosureWith, Delegated, Launched, LaunchedWith};
+use crate::api::future::CallFuture;
 use crate::api::trust::Trust;
-use crate::fiber::record::Awaited;
-use crate::fiber::timer::Waiter;
-use crate::ids::TrusteeId;
-use crate::request::{Called, Fault, Host, Then};
-use crate::runtime::worker::{self, Context, Worker};
-use crate::serial;
-use crate::serial::parcel::Parcel;
-use crate::tasks::deliver::call_back;
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::noref::NoRef;
 use crate::tasks::held::Held;
-use crate::tasks::job::{Plain, Serialised};
 use crate::tasks::latch::Latch;
-use crate::tasks::launch::launch;
-use crate::tasks::one_shot::OneShot;
-use crate::tasks::reply::Reply;
 
-/// Closure on its way to a property of type `P`.
-pub(crate) trait Call<P: 'static>: Sized {
-    type Output: 'static;
-
-    /// Whether `send` runs the closure itself when called at the trustee's own worker, rather than starting something
-    /// that may have to wait.
-    const RUNS_HERE: bool;
-    /// Whether the call is refused on a poisoned property.
-    const HEEDS_POISON: bool = true;
-
-    /// Sends the call from this worker, or runs it if this worker is the trustee's. `then` is called on this thread
-    /// with the outcome. Returns the description of the wait, for a fiber that may wait long.
-    fn send(
-        self,
-        trust: &Trust<P>,
-        worker: &Worker,
-        then: impl FnOnce(Result<Self::Output, Fault>) + 'static,
-    ) -> Option<Awaited>;
-
-    /// Does the caller's part of the work for a call that another thread of this machine will send.
-    fn prepare(&mut self, _trustee: TrusteeId) {}
-
-    /// Sends the call, waits for the outcome and turns it into the return value.
-    ///
-    /// The caller location is taken in here: taken in the caller, unoptimised builds would keep one more copy of the
-    /// closure on the fiber's stack.
-    #[inline(always)]
-    #[track_caller]
-    fn wait<R>(
-        self,
-        trust: &Trust<P>,
-        name: &'static str,
-        finish: impl FnOnce(Result<Self::Output, Fault>, Called) -> R,
-    ) -> R {
-        let call = Called::here(name);
-        let outcome = worker::with(|worker| {
-            worker.assert_call_may_wait(call);
-            let reply = Reply::new();
-            match self.send(trust, worker, reply.answer()) {
-                Some(awaited) => worker.scheduler.waiting(awaited, || reply.wait(worker)),
-                None => reply.wait(worker),
-            }
-        });
-        finish(outcome, call)
-    }
-
-    /// Sends the call and waits for the outcome, at most for `time`. A later outcome is dropped.
-    #[track_caller]
-    fn wait_up_to(self, trust: &Trust<P>, name: &'static str, time: Duration) -> Option<Result<Self::Output, Fault>> {
-        let call = Called::here(name);
-        worker::with(|worker| {
-            worker.assert_call_may_wait(call);
-            // No deadline if the clock cannot represent it.
-            let end = Instant::now().checked_add(time);
-            if !Self::RUNS_HERE && !worker.launches.wait_for_place_until(worker, end) {
-                return None;
-            }
-            let slot = Rc::new(OneShot::new(Waiter::default()));
-            let given = Rc::clone(&slot);
-            // If no slot is free the call is queued: waiting for one might exceed `time`.
-            send_from_loop(self, trust, worker, move |outcome| given.set(outcome));
-            worker.settle();
-            let awaited = Awaited::Answer(type_name::<P>());
-            worker.wait_unless_aborted(awaited, end, &slot.waiter, || slot.is_set());
-            worker.heed_abort();
-            slot.take()
-        })
-    }
-
-    /// Sends the call; `then` is called with the outcome.
-    #[inline(always)]
-    fn then(self, trust: &Trust<P>, then: impl FnOnce(Result<Self::Output, Fault>) + 'static) {
-        worker::with(|worker| {
-            self.send(trust, worker, then);
-        });
-    }
-}
-
-/// Call of `apply`.
-pub(crate) struct Closure<F>(pub(crate) F);
-
-impl<T, U, F> Call<T> for Closure<F>
-where
-    T: 'static,
-    U: 'static,
-    F: FnOnce(&mut T) -> U + 'static,
-{
-    type Output = U;
-    const RUNS_HERE: bool = true;
-
-    fn send(self, trust: &Trust<T>, worker: &Worker, then: impl FnOnce(Result<U, Fault>) + 'static) -> Option<Awaited> {
-        if trust.is_at(worker) {
-            trust.post_here(worker, self.0, then);
-        } else {
-            let (property, trustee) = trust.parts();
-            let may_wait = worker.context() == Context::Free;
-            worker.submit(trustee, property, Apply::new(self.0), Then::new(then), may_wait);
-        }
-        None
-    }
-    #[inline(always)]
-    #[track_caller]
-    fn wait<R>(self, trust: &Trust<T>, name: &'static str, finish: impl FnOnce(Result<U, Fault>, Called) -> R) -> R {
-        let call = Called::here(name);
-        trust.request(call, self.0, |outcome| finish(outcome, call))
-    }
-    #[inline(always)]
-    fn then(self, trust: &Trust<T>, then: impl FnOnce(Result<U, Fault>) + 'static) {
-        trust.post(self.0, then);
-    }
-}
-
-/// Call of `apply_with`.
-pub(crate) struct ClosureWith<A, U, F> {
-    f: F,
+/// Call that has no closure yet, from [`Trust::call`]; with an argument after [`with`](Call::with).
+///
+/// The closure is the last argument of [`apply`](Self::apply), [`launch`](Call::launch) or
+/// [`launch_held`](Call::launch_held).
+#[must_use = "a call without a closure does nothing"]
+#[derive(Debug)]
+pub struct Call<'t, T, A = ()> {
+    trust: &'t Trust<T>,
     argument: A,
-    result: PhantomData<fn() -> U>,
 }
 
-impl<A, U, F> ClosureWith<A, U, F> {
-    pub(crate) fn new(f: F, argument: A) -> Self {
-        ClosureWith { f, argument, result: PhantomData }
+/// Argument of a [`Call`], which travels serialised.
+#[derive(Debug)]
+pub struct With<A>(A);
+
+/// Call that can be sent: by [`wait`](ReadyCall::wait), by [`then`](ReadyCall::then), or by `.await`.
+///
+/// # Async programs
+///
+/// `.await` is for async programs: as [`apply_async`](Trust::apply_async), with errors. `into_future` of
+/// [`IntoFuture`] sends the call at once and returns a [`CallFuture`] to be awaited later, anywhere; this value itself
+/// borrows the trust and has sent nothing. Within the process, and for an [`apply`](Call::apply), an argument and its
+/// result pass unserialised.
+///
+/// ```
+/// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+/// let pool = trust::Threadpool::new(1);
+/// let names = pool.entrust(Vec::new());
+/// # runtime.block_on(async {
+/// let first = names.call().with("Ada".to_owned()).apply(|names, name| names.push(name)).into_future();
+/// let count = names.call().apply(|names| names.len()).await;
+/// assert_eq!((first.await, count), (Ok(()), Ok(1)));
+/// # });
+/// ```
+#[must_use = "a call is sent by `wait`, `then` or `await`"]
+#[derive(Debug)]
+pub struct ReadyCall<'t, P, C> {
+    trust: &'t Trust<P>,
+    closure: C,
+}
+
+/// Call whose caller [waits](TimedCall::wait) for a limited time, from [`timeout`](ReadyCall::timeout).
+#[must_use = "a call is sent by `wait`"]
+#[derive(Debug)]
+pub struct TimedCall<'t, P, C> {
+    call: ReadyCall<'t, P, C>,
+    time: Duration,
+}
+
+impl<T: 'static> Trust<T> {
+    /// Begins a call that gives its errors: every combination of an argument or none, the kind of closure, a time limit
+    /// or none, and the way to the result.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn main() -> Result<(), trust::Error> {
+    /// let pool = trust::Threadpool::new(1);
+    /// let names = pool.entrust(vec!["Ada".to_owned()]);
+    /// let find = |names: &mut Vec<String>, name: String| names.iter().position(|n| *n == name).expect("unknown");
+    ///
+    /// assert_eq!(names.call().apply(|names| names.len()).wait()?, 1);
+    /// assert_eq!(names.call().with("Ada".to_owned()).apply(find).timeout(Duration::from_secs(60)).wait()?, 0);
+    /// names.call().with("Bob".to_owned()).apply(find).then(|result| assert!(result.is_err()));
+    /// trust::wait_all();
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn call(&self) -> Call<'_, T> {
+        Call { trust: self, argument: () }
     }
 }
 
-impl<T, A, U, F> Call<T> for ClosureWith<A, U, F>
-where
-    T: 'static,
-    A: Serialize + DeserializeOwned + 'static,
-    U: Serialize + DeserializeOwned + 'static,
-    F: FnOnce(&mut T, A) -> U + 'static,
-{
-    type Output = U;
-    const RUNS_HERE: bool = true;
+impl<'t, T: 'static> Call<'t, T> {
+    /// Gives the call an argument, the closure's second parameter. Argument and result travel serialised: see
+    /// [`apply_with`](Trust::apply_with).
+    ///
+    /// ```
+    /// let names = trust::local_trustee().entrust(Vec::new());
+    /// let count = names.call().with("Ada".to_owned()).apply(|names, name: String| { names.push(name); names.len() });
+    /// assert_eq!(count.wait(), Ok(1));
+    /// ```
+    #[inline]
+    pub fn with<A>(self, argument: A) -> Call<'t, T, With<A>>
+    where
+        A: Serialize + DeserializeOwned + 'static,
+    {
+        Call { trust: self.trust, argument: With(argument) }
+    }
 
-    fn send(self, trust: &Trust<T>, worker: &Worker, then: impl FnOnce(Result<U, Fault>) + 'static) -> Option<Awaited> {
-        let ClosureWith { f, argument, .. } = self;
-        if trust.is_at(worker) {
-            trust.post_here(worker, move |value: &mut T| f(value, argument), then);
-        } else {
-            let (property, trustee) = trust.parts();
-            serial::submit(worker, trustee, property, f, &argument, then);
-        }
-        None
+    /// Gives the call a closure that the trustee runs, as [`Trust::apply`] does.
+    ///
+    /// ```
+    /// let number = trust::local_trustee().entrust(0u32);
+    /// assert!(matches!(number.call().apply(|n| 10 / *n).wait(), Err(trust::Error::Panicked { .. })));
+    /// assert!(matches!(number.call().apply(|n| *n).wait(), Err(trust::Error::Poisoned { .. })));
+    /// number.clear_poison();
+    /// assert_eq!(number.call().apply(|n| *n).wait(), Ok(0));
+    /// ```
+    #[inline]
+    pub fn apply<U, F>(self, f: F) -> ReadyCall<'t, T, impl Delegated<T, Output = U, Value = T> + use<T, U, F>>
+    where
+        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        ReadyCall { trust: self.trust, closure: Closure(f) }
     }
 }
 
-/// Call of `launch` and `launch_held`.
-pub(crate) struct Launched<F>(pub(crate) F);
+impl<'t, T: 'static, A: Serialize + DeserializeOwned + 'static> Call<'t, T, With<A>> {
+    /// Gives the call a closure that the trustee runs with the argument, as [`Trust::apply_with`] does.
+    #[inline]
+    pub fn apply<U, F>(self, f: F) -> ReadyCall<'t, T, impl Delegated<T, Output = U, Value = T> + use<T, A, U, F>>
+    where
+        F: FnOnce(&mut T, A) -> U + NoRef + Send + 'static,
+        U: Serialize + DeserializeOwned + 'static,
+    {
+        ReadyCall { trust: self.trust, closure: ClosureWith::new(f, self.argument.0) }
+    }
+}
 
-impl<T, U, F> Call<Latch<T>> for Launched<F>
-where
-    T: 'static,
-    U: Send + 'static,
-    F: FnOnce(&mut Held<'_, T>) -> U + Send + 'static,
-{
-    type Output = U;
-    const RUNS_HERE: bool = false;
-
-    fn send(
+impl<'t, T: 'static> Call<'t, Latch<T>> {
+    /// Gives the call a closure that runs in a fiber at the trustee and may wait, as [`Trust::launch`] does.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(1);
+    /// let number = pool.entrust(trust::Latch::new(6));
+    /// assert_eq!(number.call().launch(|n| { trust::yield_now(); *n * 7 }).wait(), Ok(42));
+    /// ```
+    #[inline]
+    pub fn launch<U, F>(
         self,
-        trust: &Trust<Latch<T>>,
-        worker: &Worker,
-        then: impl FnOnce(Result<U, Fault>) + 'static,
-    ) -> Option<Awaited> {
-        let (property, trustee) = trust.parts();
-        Some(Awaited::Result(launch(worker, trustee, property, Plain(self.0), Box::new(then))))
-    }
-}
-
-/// Call of `launch_with` and `launch_held_with`.
-pub(crate) struct LaunchedWith<A, U, F> {
-    f: F,
-    argument: Argument<A>,
-    result: PhantomData<fn() -> U>,
-}
-
-/// Argument of a launched closure, serialised here or on the thread that sends it.
-enum Argument<A> {
-    Value(A),
-    Parcel(Result<Parcel, Fault>),
-}
-
-impl<A: Serialize> Argument<A> {
-    fn into_parcel(self, trustee: TrusteeId) -> Result<Parcel, Fault> {
-        match self {
-            Argument::Value(value) => serial::encode(&value, serial::limit_bytes(trustee)),
-            Argument::Parcel(parcel) => parcel,
-        }
-    }
-}
-
-impl<A, U, F> LaunchedWith<A, U, F> {
-    pub(crate) fn new(f: F, argument: A) -> Self {
-        LaunchedWith { f, argument: Argument::Value(argument), result: PhantomData }
-    }
-}
-
-impl<T, A, U, F> Call<Latch<T>> for LaunchedWith<A, U, F>
-where
-    T: 'static,
-    A: Serialize + DeserializeOwned + 'static,
-    U: Serialize + DeserializeOwned + 'static,
-    F: FnOnce(&mut Held<'_, T>, A) -> U + Send + 'static,
-{
-    type Output = U;
-    const RUNS_HERE: bool = false;
-
-    fn prepare(&mut self, trustee: TrusteeId) {
-        if let Argument::Value(value) = &self.argument {
-            self.argument = Argument::Parcel(serial::encode(value, serial::limit_bytes(trustee)));
-        }
+        f: F,
+    ) -> ReadyCall<'t, Latch<T>, impl Delegated<Latch<T>, Output = U, Value = T> + use<T, U, F>>
+    where
+        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        ReadyCall { trust: self.trust, closure: Launched(move |held: &mut Held<'_, T>| f(held)) }
     }
 
-    fn send(
+    /// As [`launch`](Self::launch), but `f` receives the value as a [`Held`], which can give it up for a while
+    /// ([`Held::released`]).
+    ///
+    /// ```
+    /// use trust::{Latch, Threadpool};
+    /// let pool = Threadpool::new(1);
+    /// let stock = pool.entrust(Latch::new(0));
+    /// let seller = stock.clone();
+    /// let sold = pool.spawn(move || seller.call().launch_held(|stock| {
+    ///     while **stock < 3 {
+    ///         stock.released(trust::yield_now); // others may fill it up meanwhile
+    ///     }
+    ///     std::mem::take(&mut **stock)
+    /// }).wait());
+    /// stock.launch(|stock| *stock += 5);
+    /// assert_eq!(sold.join().unwrap(), Ok(5));
+    /// ```
+    #[inline]
+    pub fn launch_held<U, F>(
         self,
-        trust: &Trust<Latch<T>>,
-        worker: &Worker,
-        then: impl FnOnce(Result<U, Fault>) + 'static,
-    ) -> Option<Awaited> {
-        let (property, trustee) = trust.parts();
-        let LaunchedWith { f, argument, .. } = self;
-        match argument.into_parcel(trustee) {
-            Ok(argument) => {
-                let job = Serialised::<A, U, F> { f, argument, types: PhantomData };
-                let then = |outcome: Result<Result<Parcel, Fault>, Fault>| {
-                    then(outcome.and_then(|parcel| parcel.and_then(serial::decode_guarded)));
-                };
-                Some(Awaited::Result(launch::<T, _>(worker, trustee, property, job, Box::new(then))))
-            }
-            Err(fault) => {
-                call_back(worker, || then(Err(fault)));
-                None
-            }
+        f: F,
+    ) -> ReadyCall<'t, Latch<T>, impl Delegated<Latch<T>, Output = U, Value = T> + use<T, U, F>>
+    where
+        F: FnOnce(&mut Held<'_, T>) -> U + NoRef + Send + 'static,
+        U: NoRef + Send + 'static,
+    {
+        ReadyCall { trust: self.trust, closure: Launched(f) }
+    }
+}
+
+impl<'t, T: 'static, A: Serialize + DeserializeOwned + 'static> Call<'t, Latch<T>, With<A>> {
+    /// As [`launch`](Call::launch) of a call without an argument; the closure gets it as its second parameter.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(1);
+    /// let names = pool.entrust(trust::Latch::new(vec!["Ada".to_owned()]));
+    /// let add = |names: &mut Vec<String>, name: String| { trust::yield_now(); names.push(name); names.join(" ") };
+    /// assert_eq!(names.call().with("Byron".to_owned()).launch(add).wait().as_deref(), Ok("Ada Byron"));
+    /// ```
+    #[inline]
+    pub fn launch<U, F>(
+        self,
+        f: F,
+    ) -> ReadyCall<'t, Latch<T>, impl Delegated<Latch<T>, Output = U, Value = T> + use<T, A, U, F>>
+    where
+        F: FnOnce(&mut T, A) -> U + NoRef + Send + 'static,
+        U: Serialize + DeserializeOwned + 'static,
+    {
+        let on_value = move |held: &mut Held<'_, T>, argument: A| f(held, argument);
+        ReadyCall { trust: self.trust, closure: LaunchedWith::new(on_value, self.argument.0) }
+    }
+
+    /// As [`launch_held`](Call::launch_held) of a call without an argument; the closure gets it as its second
+    /// parameter.
+    #[inline]
+    pub fn launch_held<U, F>(
+        self,
+        f: F,
+    ) -> ReadyCall<'t, Latch<T>, impl Delegated<Latch<T>, Output = U, Value = T> + use<T, A, U, F>>
+    where
+        F: FnOnce(&mut Held<'_, T>, A) -> U + NoRef + Send + 'static,
+        U: Serialize + DeserializeOwned + 'static,
+    {
+        ReadyCall { trust: self.trust, closure: LaunchedWith::new(f, self.argument.0) }
+    }
+}
+
+impl<'t, P: 'static, C: Delegated<P>> ReadyCall<'t, P, C> {
+    /// Limits the time that the caller waits. A sent closure cannot be taken back: after [`Error::TimedOut`] it may run
+    /// later, may be running, or has run with its result on the way here, which is then dropped. So a limit fits
+    /// closures where that does no harm, or is detected later: reads, and closures that can be sent twice. A launched
+    /// fiber runs to its end, and has the value until then. A call that timed out uses memory until it is answered.
+    ///
+    /// `time` also bounds the wait for a place in the queue to the trustee. It does not bound an [`apply`](Call::apply)
+    /// whose trustee is this thread, which runs it at once. [`JoinHandle::abort`](crate::JoinHandle::abort) ends the
+    /// wait as well. Futures have the limits of their runtime.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// use std::time::Duration;
+    /// static IS_OVER: AtomicBool = AtomicBool::new(false);
+    /// let pool = trust::Threadpool::new(1);
+    /// let number = pool.entrust(7);
+    /// assert_eq!(number.call().apply(|n| *n).timeout(Duration::from_secs(60)).wait(), Ok(7));
+    /// let slow = |_: &mut i32| while !IS_OVER.load(Ordering::Relaxed) { std::thread::yield_now() };
+    /// let late = number.call().apply(slow).timeout(Duration::from_millis(1)).wait();
+    /// assert!(matches!(late, Err(trust::Error::TimedOut { .. })));
+    /// IS_OVER.store(true, Ordering::Relaxed);
+    /// ```
+    #[inline]
+    pub fn timeout(self, time: Duration) -> TimedCall<'t, P, C> {
+        TimedCall { call: self, time }
+    }
+
+    /// Sends the call and waits for its result. Other fibers run meanwhile; on a thread's own stack the thread serves
+    /// its trustee and runs its fibers meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Panicked`], [`Error::Poisoned`], [`Error::Gone`]; launched closures also give [`Error::Refused`] if the
+    /// trustee has no memory for another fiber, and [`Error::Deadlock`]; those with an argument [`Error::Codec`] and
+    /// [`Error::TooLarge`].
+    ///
+    /// # Panics
+    /// Inside a delegated closure or a callback, where nothing may wait.
+    #[inline]
+    #[track_caller]
+    pub fn wait(self) -> Result<C::Output, Error> {
+        self.closure.wait(self.trust, C::NAME, |outcome, _| outcome.map_err(Fault::into_error::<C::Value>))
+    }
+
+    /// Sends the call and continues at once; `then` is called with the result or the error, as the callback of
+    /// [`Trust::apply_then`] is. Legal everywhere, also inside delegated closures and callbacks.
+    ///
+    /// ```
+    /// # use std::{cell::Cell, rc::Rc};
+    /// let pool = trust::Threadpool::new(1);
+    /// let number = pool.entrust(0u32);
+    /// let failed = Rc::new(Cell::new(false));
+    /// let told = Rc::clone(&failed);
+    /// number.call().apply(|n| 10 / *n).then(move |result| told.set(result.is_err()));
+    /// trust::wait_all();
+    /// assert!(failed.get());
+    /// ```
+    #[inline]
+    pub fn then<H>(self, then: H)
+    where
+        H: FnOnce(Result<C::Output, Error>) + 'static,
+    {
+        self.closure.then(self.trust, move |outcome| then(outcome.map_err(Fault::into_error::<C::Value>)));
+    }
+}
+
+impl<P: 'static, C: Delegated<P>> TimedCall<'_, P, C> {
+    /// Sends the call and waits for its result, at most for the time given.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], and those of [`ReadyCall::wait`].
+    ///
+    /// # Panics
+    /// Inside a delegated closure or a callback, where nothing may wait.
+    #[inline]
+    #[track_caller]
+    pub fn wait(self) -> Result<C::Output, Error> {
+        let ReadyCall { trust, closure } = self.call;
+        match closure.wait_up_to(trust, C::NAME, self.time) {
+            Some(outcome) => outcome.map_err(Fault::into_error::<C::Value>),
+            None => Err(Error::TimedOut { property: std::any::type_name::<C::Value>() }),
         }
     }
 }
 
-/// Sends a call from the loop of a worker that can reach the property; nothing may wait there.
-pub(super) fn send_from_loop<P: 'static, C: Call<P>>(
-    call: C,
-    trust: &Trust<P>,
-    worker: &Worker,
-    then: impl FnOnce(Result<C::Output, Fault>) + 'static,
-) {
-    if C::RUNS_HERE && trust.is_at(worker) {
-        if C::HEEDS_POISON && trust.is_poisoned() {
-            // Drops the captures where the loop must not wait.
-            worker.drop_unrun(call);
-            let fault = Fault::Poisoned(worker.poison_text(trust.parts().0));
-            return call_back(worker, || then(Err(fault)));
-        }
-        call.send(trust, worker, then);
-    } else {
-        // In a callback's context a request is queued instead of waited for.
-        worker.call_back(|| {
-            call.send(trust, worker, then);
-        });
+impl<P: 'static, C> IntoFuture for ReadyCall<'_, P, C>
+where
+    C: Delegated<P, Output: Send> + Send + 'static,
+{
+    type Output = Result<C::Output, Error>;
+    type IntoFuture = CallFuture<C::Output>;
+
+    /// Sends the call, and returns the future of its result.
+    fn into_future(self) -> CallFuture<C::Output> {
+        CallFuture::new(self.trust, self.closure, Fault::into_error::<C::Value>)
     }
 }
-
-/// Methods of one row of the table of calls. First their arguments, the bounds (`async`: the additional bounds of the
-/// futures, which another thread completes) and the [`Call`] they make; then the columns, each with its documentation.
-macro_rules! calls {
-    (
-        $generics:tt $arguments:tt where $bounds:tt async where $more:tt => $call:expr;
-        $($(#[$attribute:meta])* $column:ident $name:ident;)+
-    ) => {
-        $(calls! { @$column $generics $arguments $bounds $more ($call) $name $(#[$attribute])* })+
-    };
-    (@wait [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        #[track_caller]
-        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> U
-        where
-            $($bound)+
-        {
-            $call.wait(self, stringify!($name), |outcome, call| outcome.unwrap_or_else(|fault| fault.resume_call::<T>(call)))
-        }
-    };
-    (@try_wait [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        #[track_caller]
-        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> Result<U, Error>
-        where
-            $($bound)+
-        {
-            $call.wait(self, stringify!($name), |outcome, _| outcome.map_err(Fault::into_error::<T>))
-        }
-    };
-    (@timeout [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        #[track_caller]
-        pub fn $name<$($generic),+>(&self, $($argument: $of,)+ time: Duration) -> Result<U, Error>
-        where
-            $($bound)+
-        {
-            match $call.wait_up_to(self, stringify!($name), time) {
-                Some(outcome) => outcome.map_err(Fault::into_error::<T>),
-                None => Err(Error::TimedOut { property: std::any::type_name::<T>() }),
-            }
-        }
-    };
-    (@then [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        pub fn $name<$($generic,)+ H>(&self, $($argument: $of,)+ then: H)
-        where
-            $($bound)+
-            H: FnOnce(U) + 'static,
-        {
-            $call.then(self, move |outcome: Result<U, Fault>| match outcome {
-                Ok(value) => then(value),
-                Err(fault) => fault.report::<T>(stringify!($name)),
-            });
-        }
-    };
-    (@try_then [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        pub fn $name<$($generic,)+ H>(&self, $($argument: $of,)+ then: H)
-        where
-            $($bound)+
-            H: FnOnce(Result<U, Error>) + 'static,
-        {
-            $call.then(self, move |outcome: Result<U, Fault>| then(outcome.map_err(Fault::into_error::<T>)));
-        }
-    };
-    (@future [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} {$($more:tt)*} ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> ApplyFuture<U>
-        where
-            $($bound)+
-            $($more)*
-        {
-            ApplyFuture::new(self, $call, |fault| fault.resume::<T>())
-        }
-    };
-    (@try_future [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} {$($more:tt)*} ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> TryApplyFuture<U>
-        where
-            $($bound)+
-            $($more)*
-        {
-            TryApplyFuture::new(self, $call, Fault::into_error::<T>)
-        }
-    };
-}
-pub(super) use calls;

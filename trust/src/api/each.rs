@@ -6,7 +6,7 @@ use std::rc::Rc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::call::{Call, Closure, ClosureWith};
+use crate::api::delegated::{Closure, ClosureWith, Delegated};
 use crate::api::trust::Trust;
 use crate::error::Error;
 use crate::fiber::{FiberRef, Waits};
@@ -44,7 +44,7 @@ impl<U> Outcomes<U> {
 }
 
 /// Sends all these calls and waits until all are answered.
-fn ask_each<'a, P: 'static, C: Call<P>>(
+fn ask_each<'a, P: 'static, C: Delegated<P>>(
     name: &str,
     calls: impl Iterator<Item = (&'a Trust<P>, C)>,
 ) -> Vec<Result<C::Output, Fault>> {

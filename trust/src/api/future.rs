@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
 use crate::api::answer::Answer;
-use crate::api::call::{Call, send_from_loop};
+use crate::api::delegated::{Delegated, send_from_loop};
 use crate::api::trust::Trust;
 use crate::config::{ANSWER_SPINS, SPIN_LUCK_MAX, SPIN_PROBE_EVERY};
 use crate::error::Error;
@@ -43,7 +43,7 @@ use crate::unwind::quietly;
 
 /// Call and its outcome.
 #[repr(C)]
-struct Asked<P: 'static, C: Call<P>> {
+struct Asked<P: 'static, C: Delegated<P>> {
     /// First field: the queue knows the call by it.
     head: CallHead,
     property: *mut Header,
@@ -61,11 +61,11 @@ struct Asked<P: 'static, C: Call<P>> {
 // SAFETY: the call and its cells move from the thread that makes it to the thread that runs it: only the holder of the
 // unsent future or of the one `QueuedCall` touches them. `Answer` synchronises itself. Only the trustee dereferences
 // the property.
-unsafe impl<P, C: Call<P, Output: Send> + Send> Send for Asked<P, C> {}
+unsafe impl<P, C: Delegated<P, Output: Send> + Send> Send for Asked<P, C> {}
 // SAFETY: as above.
-unsafe impl<P, C: Call<P, Output: Send> + Send> Sync for Asked<P, C> {}
+unsafe impl<P, C: Delegated<P, Output: Send> + Send> Sync for Asked<P, C> {}
 
-impl<P: 'static, C: Call<P, Output: Send> + Send + 'static> Asked<P, C> {
+impl<P: 'static, C: Delegated<P, Output: Send> + Send + 'static> Asked<P, C> {
     fn new(trust: &Trust<P>, call: C) -> Arc<Self> {
         let (property, trustee) = trust.parts();
         // A worker counts only its own properties.
@@ -111,7 +111,7 @@ impl<P: 'static, C: Call<P, Output: Send> + Send + 'static> Asked<P, C> {
     }
 }
 
-impl<P: 'static, C: Call<P>> Drop for Asked<P, C> {
+impl<P: 'static, C: Delegated<P>> Drop for Asked<P, C> {
     fn drop(&mut self) {
         if self.owns_trust.take() {
             // Never sent.
@@ -143,9 +143,9 @@ impl<P> Drop for MaybeCounted<P> {
 }
 
 /// Duty to complete the call: with an outcome, or as gone when dropped.
-struct Completion<P: 'static, C: Call<P>>(Arc<Asked<P, C>>);
+struct Completion<P: 'static, C: Delegated<P>>(Arc<Asked<P, C>>);
 
-impl<P: 'static, C: Call<P>> Completion<P, C> {
+impl<P: 'static, C: Delegated<P>> Completion<P, C> {
     fn complete(self, outcome: Result<C::Output, Fault>) {
         let this = ManuallyDrop::new(self);
         // SAFETY: read once: `this` is not dropped.
@@ -171,7 +171,7 @@ impl<P: 'static, C: Call<P>> Completion<P, C> {
     }
 }
 
-impl<P: 'static, C: Call<P>> Drop for Completion<P, C> {
+impl<P: 'static, C: Delegated<P>> Drop for Completion<P, C> {
     fn drop(&mut self) {
         Self::give(Arc::clone(&self.0), Err(Fault::Gone));
     }
@@ -187,7 +187,7 @@ trait Awaited<U>: Send + Sync {
     unsafe fn into_call(self: Arc<Self>, via: TrusteeId) -> QueuedCall;
 }
 
-impl<P: 'static, C: Call<P, Output: Send> + Send + 'static> Awaited<C::Output> for Asked<P, C> {
+impl<P: 'static, C: Delegated<P, Output: Send> + Send + 'static> Awaited<C::Output> for Asked<P, C> {
     fn answer(&self) -> &Answer<Result<C::Output, Fault>> {
         &self.answer
     }
@@ -307,7 +307,7 @@ macro_rules! future {
             /// Makes the future of a call with this outcome.
             pub(super) fn new<P: 'static>(
                 trust: &Trust<P>,
-                call: impl Call<P, Output = $U> + Send + 'static,
+                call: impl Delegated<P, Output = $U> + Send + 'static,
                 of_fault: fn(Fault) -> $OfFault,
             ) -> Self {
                 $Future { pending: trust.ask(call), of_fault }
@@ -338,10 +338,10 @@ future! {
 }
 future! {
     /// Future of [`Trust::try_apply_async`] and its variants. Dropping it is as for [`ApplyFuture`].
-    TryApplyFuture<U> -> Result<U, Error>, Error, map_err
+    CallFuture<U> -> Result<U, Error>, Error, map_err
 }
 
-impl<U> TryApplyFuture<U> {
+impl<U> CallFuture<U> {
     /// Polls for the sending alone, for futures built on this one that get the result another way: ready once the call
     /// has been sent, after which this future may be dropped. Until then this future owns the call, and dropping it
     /// takes the call back.
@@ -359,7 +359,7 @@ impl<U> TryApplyFuture<U> {
 
 impl<T: 'static> Trust<T> {
     /// Sends a call, or keeps it if there is no room.
-    pub(super) fn ask<C: Call<T, Output: Send> + Send + 'static>(&self, mut call: C) -> Pending<C::Output> {
+    pub(super) fn ask<C: Delegated<T, Output: Send> + Send + 'static>(&self, mut call: C) -> Pending<C::Output> {
         call.prepare(self.parts().1);
         let asked = Asked::new(self, call);
         let is_here = worker::existing(|worker| self.is_at(worker)).unwrap_or(false);
@@ -373,7 +373,7 @@ impl<T: 'static> Trust<T> {
     }
 
     /// As `ask`, on a thread other than the trustee's. A call that `may_wait` is not sent if there is no room.
-    fn ask_elsewhere<C: Call<T, Output: Send> + Send + 'static>(
+    fn ask_elsewhere<C: Delegated<T, Output: Send> + Send + 'static>(
         &self,
         asked: Arc<Asked<T, C>>,
         may_wait: bool,
@@ -429,8 +429,10 @@ impl<T: 'static> Trust<T> {
 /// `clear_poison` as a call.
 struct ClearPoison;
 
-impl<T: 'static> Call<T> for ClearPoison {
+impl<T: 'static> Delegated<T> for ClearPoison {
     type Output = ();
+    type Value = T;
+    const NAME: &'static str = "clear_poison";
     const RUNS_HERE: bool = true;
     const HEEDS_POISON: bool = false;
 

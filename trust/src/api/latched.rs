@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::call::{Call, Launched, LaunchedWith, calls};
-use crate::api::future::{ApplyFuture, TryApplyFuture};
+use crate::api::delegated::{Delegated, Launched, LaunchedWith, calls};
+use crate::api::future::{ApplyFuture, CallFuture};
 use crate::api::trust::Trust;
 use crate::error::Error;
 use crate::noref::NoRef;

@@ -5,7 +5,8 @@
 
 mod answer;
 mod apply;
-mod call;
+pub(crate) mod call;
+mod delegated;
 pub(crate) mod dump;
 pub(crate) mod each;
 pub(crate) mod future;

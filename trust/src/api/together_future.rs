@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
-use crate::api::call::Call;
+use crate::api::delegated::Delegated;
 use crate::api::future::Pending;
 use crate::api::together::{OnValues, Refs, Several, Told, into_result, lost, refuse_holder, resume, send};
 use crate::api::trust::Trust;
@@ -47,8 +47,10 @@ struct Together<P: Parts, J> {
     job: J,
 }
 
-impl<P: Parts, J: Job> Call<()> for Together<P, J> {
+impl<P: Parts, J: Job> Delegated<()> for Together<P, J> {
     type Output = Told<J::Output>;
+    type Value = ();
+    const NAME: &'static str = "together";
     const RUNS_HERE: bool = false;
 
     fn send(

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use trust::TryApplyFuture;
+use trust::CallFuture;
 
 use super::awaited::Awaited;
 use super::held::Why;
@@ -49,7 +49,7 @@ pub struct DurableFuture<U> {
     number: u64,
     slot: Arc<Awaited<U>>,
     /// The call, until it is sent.
-    unsent: Option<TryApplyFuture<()>>,
+    unsent: Option<CallFuture<()>>,
     /// A trust of the pool, which keeps it alive while the result is awaited.
     kept: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -63,7 +63,7 @@ impl<U> std::fmt::Debug for DurableFuture<U> {
 impl<U: Send + 'static> DurableFuture<U> {
     /// Makes the future of a call. `send` makes the call with a closure that carries its argument and stores the
     /// outcome in the table. `kept` keeps the pool alive.
-    pub(crate) fn new(kept: impl Send + 'static, send: impl FnOnce(Carried) -> TryApplyFuture<()>) -> Self {
+    pub(crate) fn new(kept: impl Send + 'static, send: impl FnOnce(Carried) -> CallFuture<()>) -> Self {
         let number = LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let slot = Arc::new(Awaited::new());
         table().get_or_insert_default().insert(number, Arc::clone(&slot) as Arc<dyn Slot>);

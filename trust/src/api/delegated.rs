@@ -1,0 +1,393 @@
+//! Closures on their way to a property, of all kinds: plain or launched, with an argument or without
+//! ([`Delegated`]), and how results come back (`calls!`).
+//!
+//! Not here: the public builder (`call.rs`), the local shortcut, the encoding of requests.
+
+use std::any::type_name;
+use std::marker::PhantomData;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::apply::Apply;
+use crate::api::trust::Trust;
+use crate::fiber::record::Awaited;
+use crate::fiber::timer::Waiter;
+use crate::ids::TrusteeId;
+use crate::request::{Called, Fault, Host, Then};
+use crate::runtime::worker::{self, Context, Worker};
+use crate::serial;
+use crate::serial::parcel::Parcel;
+use crate::tasks::deliver::call_back;
+use crate::tasks::held::Held;
+use crate::tasks::job::{Plain, Serialised};
+use crate::tasks::latch::Latch;
+use crate::tasks::launch::launch;
+use crate::tasks::one_shot::OneShot;
+use crate::tasks::reply::Reply;
+
+/// Closure on its way to a property of type `P`. Public only because types of the public builder name it.
+#[allow(private_bounds, private_interfaces)] // No other crate can name the trait, so none calls its methods.
+pub trait Delegated<P: 'static>: Sized {
+    /// Result of the closure.
+    type Output: 'static;
+    /// Type that errors name: the property, or the value in its latch.
+    type Value: 'static;
+
+    /// Name of the call in messages.
+    const NAME: &'static str;
+
+    /// Whether `send` runs the closure itself when called at the trustee's own worker, rather than starting something
+    /// that may have to wait.
+    const RUNS_HERE: bool;
+    /// Whether the call is refused on a poisoned property.
+    const HEEDS_POISON: bool = true;
+
+    /// Sends the call from this worker, or runs it if this worker is the trustee's. `then` is called on this thread
+    /// with the outcome. Returns the description of the wait, for a fiber that may wait long.
+    fn send(
+        self,
+        trust: &Trust<P>,
+        worker: &Worker,
+        then: impl FnOnce(Result<Self::Output, Fault>) + 'static,
+    ) -> Option<Awaited>;
+
+    /// Does the caller's part of the work for a call that another thread of this machine will send.
+    fn prepare(&mut self, _trustee: TrusteeId) {}
+
+    /// Sends the call, waits for the outcome and turns it into the return value.
+    ///
+    /// The caller location is taken in here: taken in the caller, unoptimised builds would keep one more copy of the
+    /// closure on the fiber's stack.
+    #[inline(always)]
+    #[track_caller]
+    fn wait<R>(
+        self,
+        trust: &Trust<P>,
+        name: &'static str,
+        finish: impl FnOnce(Result<Self::Output, Fault>, Called) -> R,
+    ) -> R {
+        let call = Called::here(name);
+        let outcome = worker::with(|worker| {
+            worker.assert_call_may_wait(call);
+            let reply = Reply::new();
+            match self.send(trust, worker, reply.answer()) {
+                Some(awaited) => worker.scheduler.waiting(awaited, || reply.wait(worker)),
+                None => reply.wait(worker),
+            }
+        });
+        finish(outcome, call)
+    }
+
+    /// Sends the call and waits for the outcome, at most for `time`. A later outcome is dropped.
+    #[track_caller]
+    fn wait_up_to(self, trust: &Trust<P>, name: &'static str, time: Duration) -> Option<Result<Self::Output, Fault>> {
+        let call = Called::here(name);
+        worker::with(|worker| {
+            worker.assert_call_may_wait(call);
+            // No deadline if the clock cannot represent it.
+            let end = Instant::now().checked_add(time);
+            if !Self::RUNS_HERE && !worker.launches.wait_for_place_until(worker, end) {
+                return None;
+            }
+            let slot = Rc::new(OneShot::new(Waiter::default()));
+            let given = Rc::clone(&slot);
+            // If no slot is free the call is queued: waiting for one might exceed `time`.
+            send_from_loop(self, trust, worker, move |outcome| given.set(outcome));
+            worker.settle();
+            let awaited = Awaited::Answer(type_name::<P>());
+            worker.wait_unless_aborted(awaited, end, &slot.waiter, || slot.is_set());
+            worker.heed_abort();
+            slot.take()
+        })
+    }
+
+    /// Sends the call; `then` is called with the outcome.
+    #[inline(always)]
+    fn then(self, trust: &Trust<P>, then: impl FnOnce(Result<Self::Output, Fault>) + 'static) {
+        worker::with(|worker| {
+            self.send(trust, worker, then);
+        });
+    }
+}
+
+/// Closure of `apply`.
+pub(crate) struct Closure<F>(pub(crate) F);
+
+impl<T, U, F> Delegated<T> for Closure<F>
+where
+    T: 'static,
+    U: 'static,
+    F: FnOnce(&mut T) -> U + 'static,
+{
+    type Output = U;
+    type Value = T;
+    const NAME: &'static str = "apply";
+    const RUNS_HERE: bool = true;
+
+    fn send(self, trust: &Trust<T>, worker: &Worker, then: impl FnOnce(Result<U, Fault>) + 'static) -> Option<Awaited> {
+        if trust.is_at(worker) {
+            trust.post_here(worker, self.0, then);
+        } else {
+            let (property, trustee) = trust.parts();
+            let may_wait = worker.context() == Context::Free;
+            worker.submit(trustee, property, Apply::new(self.0), Then::new(then), may_wait);
+        }
+        None
+    }
+    #[inline(always)]
+    #[track_caller]
+    fn wait<R>(self, trust: &Trust<T>, name: &'static str, finish: impl FnOnce(Result<U, Fault>, Called) -> R) -> R {
+        let call = Called::here(name);
+        trust.request(call, self.0, |outcome| finish(outcome, call))
+    }
+    #[inline(always)]
+    fn then(self, trust: &Trust<T>, then: impl FnOnce(Result<U, Fault>) + 'static) {
+        trust.post(self.0, then);
+    }
+}
+
+/// Closure of `apply_with`.
+pub(crate) struct ClosureWith<A, U, F> {
+    f: F,
+    argument: A,
+    result: PhantomData<fn() -> U>,
+}
+
+impl<A, U, F> ClosureWith<A, U, F> {
+    pub(crate) fn new(f: F, argument: A) -> Self {
+        ClosureWith { f, argument, result: PhantomData }
+    }
+}
+
+impl<T, A, U, F> Delegated<T> for ClosureWith<A, U, F>
+where
+    T: 'static,
+    A: Serialize + DeserializeOwned + 'static,
+    U: Serialize + DeserializeOwned + 'static,
+    F: FnOnce(&mut T, A) -> U + 'static,
+{
+    type Output = U;
+    type Value = T;
+    const NAME: &'static str = "apply";
+    const RUNS_HERE: bool = true;
+
+    fn send(self, trust: &Trust<T>, worker: &Worker, then: impl FnOnce(Result<U, Fault>) + 'static) -> Option<Awaited> {
+        let ClosureWith { f, argument, .. } = self;
+        if trust.is_at(worker) {
+            trust.post_here(worker, move |value: &mut T| f(value, argument), then);
+        } else {
+            let (property, trustee) = trust.parts();
+            serial::submit(worker, trustee, property, f, &argument, then);
+        }
+        None
+    }
+}
+
+/// Closure of `launch` and `launch_held`.
+pub(crate) struct Launched<F>(pub(crate) F);
+
+impl<T, U, F> Delegated<Latch<T>> for Launched<F>
+where
+    T: 'static,
+    U: Send + 'static,
+    F: FnOnce(&mut Held<'_, T>) -> U + Send + 'static,
+{
+    type Output = U;
+    type Value = T;
+    const NAME: &'static str = "launch";
+    const RUNS_HERE: bool = false;
+
+    fn send(
+        self,
+        trust: &Trust<Latch<T>>,
+        worker: &Worker,
+        then: impl FnOnce(Result<U, Fault>) + 'static,
+    ) -> Option<Awaited> {
+        let (property, trustee) = trust.parts();
+        Some(Awaited::Result(launch(worker, trustee, property, Plain(self.0), Box::new(then))))
+    }
+}
+
+/// Closure of `launch` and `launch_held` with an argument.
+pub(crate) struct LaunchedWith<A, U, F> {
+    f: F,
+    argument: Argument<A>,
+    result: PhantomData<fn() -> U>,
+}
+
+/// Argument of a launched closure, serialised here or on the thread that sends it.
+enum Argument<A> {
+    Value(A),
+    Parcel(Result<Parcel, Fault>),
+}
+
+impl<A: Serialize> Argument<A> {
+    fn into_parcel(self, trustee: TrusteeId) -> Result<Parcel, Fault> {
+        match self {
+            Argument::Value(value) => serial::encode(&value, serial::limit_bytes(trustee)),
+            Argument::Parcel(parcel) => parcel,
+        }
+    }
+}
+
+impl<A, U, F> LaunchedWith<A, U, F> {
+    pub(crate) fn new(f: F, argument: A) -> Self {
+        LaunchedWith { f, argument: Argument::Value(argument), result: PhantomData }
+    }
+}
+
+impl<T, A, U, F> Delegated<Latch<T>> for LaunchedWith<A, U, F>
+where
+    T: 'static,
+    A: Serialize + DeserializeOwned + 'static,
+    U: Serialize + DeserializeOwned + 'static,
+    F: FnOnce(&mut Held<'_, T>, A) -> U + Send + 'static,
+{
+    type Output = U;
+    type Value = T;
+    const NAME: &'static str = "launch";
+    const RUNS_HERE: bool = false;
+
+    fn prepare(&mut self, trustee: TrusteeId) {
+        if let Argument::Value(value) = &self.argument {
+            self.argument = Argument::Parcel(serial::encode(value, serial::limit_bytes(trustee)));
+        }
+    }
+
+    fn send(
+        self,
+        trust: &Trust<Latch<T>>,
+        worker: &Worker,
+        then: impl FnOnce(Result<U, Fault>) + 'static,
+    ) -> Option<Awaited> {
+        let (property, trustee) = trust.parts();
+        let LaunchedWith { f, argument, .. } = self;
+        match argument.into_parcel(trustee) {
+            Ok(argument) => {
+                let job = Serialised::<A, U, F> { f, argument, types: PhantomData };
+                let then = |outcome: Result<Result<Parcel, Fault>, Fault>| {
+                    then(outcome.and_then(|parcel| parcel.and_then(serial::decode_guarded)));
+                };
+                Some(Awaited::Result(launch::<T, _>(worker, trustee, property, job, Box::new(then))))
+            }
+            Err(fault) => {
+                call_back(worker, || then(Err(fault)));
+                None
+            }
+        }
+    }
+}
+
+/// Sends a call from the loop of a worker that can reach the property; nothing may wait there.
+pub(super) fn send_from_loop<P: 'static, C: Delegated<P>>(
+    call: C,
+    trust: &Trust<P>,
+    worker: &Worker,
+    then: impl FnOnce(Result<C::Output, Fault>) + 'static,
+) {
+    if C::RUNS_HERE && trust.is_at(worker) {
+        if C::HEEDS_POISON && trust.is_poisoned() {
+            // Drops the captures where the loop must not wait.
+            worker.drop_unrun(call);
+            let fault = Fault::Poisoned(worker.poison_text(trust.parts().0));
+            return call_back(worker, || then(Err(fault)));
+        }
+        call.send(trust, worker, then);
+    } else {
+        // In a callback's context a request is queued instead of waited for.
+        worker.call_back(|| {
+            call.send(trust, worker, then);
+        });
+    }
+}
+
+/// Methods of one row of the table of calls. First their arguments, the bounds (`async`: the additional bounds of the
+/// futures, which another thread completes) and the [`Delegated`] closure they make; then the columns, each with its documentation.
+macro_rules! calls {
+    (
+        $generics:tt $arguments:tt where $bounds:tt async where $more:tt => $call:expr;
+        $($(#[$attribute:meta])* $column:ident $name:ident;)+
+    ) => {
+        $(calls! { @$column $generics $arguments $bounds $more ($call) $name $(#[$attribute])* })+
+    };
+    (@wait [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        #[track_caller]
+        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> U
+        where
+            $($bound)+
+        {
+            $call.wait(self, stringify!($name), |outcome, call| outcome.unwrap_or_else(|fault| fault.resume_call::<T>(call)))
+        }
+    };
+    (@try_wait [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        #[track_caller]
+        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> Result<U, Error>
+        where
+            $($bound)+
+        {
+            $call.wait(self, stringify!($name), |outcome, _| outcome.map_err(Fault::into_error::<T>))
+        }
+    };
+    (@timeout [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        #[track_caller]
+        pub fn $name<$($generic),+>(&self, $($argument: $of,)+ time: Duration) -> Result<U, Error>
+        where
+            $($bound)+
+        {
+            match $call.wait_up_to(self, stringify!($name), time) {
+                Some(outcome) => outcome.map_err(Fault::into_error::<T>),
+                None => Err(Error::TimedOut { property: std::any::type_name::<T>() }),
+            }
+        }
+    };
+    (@then [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub fn $name<$($generic,)+ H>(&self, $($argument: $of,)+ then: H)
+        where
+            $($bound)+
+            H: FnOnce(U) + 'static,
+        {
+            $call.then(self, move |outcome: Result<U, Fault>| match outcome {
+                Ok(value) => then(value),
+                Err(fault) => fault.report::<T>(stringify!($name)),
+            });
+        }
+    };
+    (@try_then [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub fn $name<$($generic,)+ H>(&self, $($argument: $of,)+ then: H)
+        where
+            $($bound)+
+            H: FnOnce(Result<U, Error>) + 'static,
+        {
+            $call.then(self, move |outcome: Result<U, Fault>| then(outcome.map_err(Fault::into_error::<T>)));
+        }
+    };
+    (@future [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} {$($more:tt)*} ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> ApplyFuture<U>
+        where
+            $($bound)+
+            $($more)*
+        {
+            ApplyFuture::new(self, $call, |fault| fault.resume::<T>())
+        }
+    };
+    (@try_future [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} {$($more:tt)*} ($call:expr) $name:ident $(#[$attribute:meta])*) => {
+        $(#[$attribute])*
+        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> CallFuture<U>
+        where
+            $($bound)+
+            $($more)*
+        {
+            CallFuture::new(self, $call, Fault::into_error::<T>)
+        }
+    };
+}
+pub(super) use calls;

@@ -1,0 +1,173 @@
+//! Every combination of a call that gives its errors: the kind of closure, an argument or none, a limit of time, and
+//! the three ways to the result.
+
+mod common;
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use trust::{Error, Latch, Threadpool, Trust, local_trustee};
+
+/// What each combination must give: the closures divide 10 by the value.
+fn judge<U: PartialEq + Debug>(result: Result<U, Error>, expected: &Option<U>) {
+    match (result, expected) {
+        (Ok(value), Some(expected)) => assert_eq!(value, *expected),
+        (Err(Error::Panicked { property, panic }), None) => {
+            assert_eq!(property, "u32");
+            assert!(panic.contains("divide by zero"), "{panic}");
+        }
+        (result, _) => panic!("{result:?} instead of {expected:?}"),
+    }
+}
+
+/// Makes the call in all ways. A panic poisons the property, which `clear` accepts.
+macro_rules! in_all_ways {
+    ($runtime:expr, $clear:expr, $expected:expr, $call:expr) => {{
+        let expected = &$expected;
+        judge($call.wait(), expected);
+        $clear;
+        judge($call.timeout(limits::HANG).wait(), expected);
+        $clear;
+        let told = Rc::new(RefCell::new(Vec::new()));
+        let tell = Rc::clone(&told);
+        $call.then(move |result| tell.borrow_mut().push(result));
+        trust::wait_all();
+        let mut told = told.take();
+        assert_eq!(told.len(), 1);
+        judge(told.remove(0), expected);
+        $clear;
+        judge($runtime.block_on(async { $call.await }), expected);
+        $clear;
+    }};
+}
+
+fn every_combination(plain: &Trust<u32>, latched: &Trust<Latch<u32>>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    for (value, quotient) in [(5, Some(2)), (0, None)] {
+        let text = quotient.map(|quotient: u32| format!("ten: {quotient}"));
+        let set = || plain.apply(move |v| *v = value);
+        set();
+        in_all_ways!(runtime, plain.clear_poison(), quotient, plain.call().apply(|v| 10 / *v));
+        let label = || "ten".to_owned();
+        in_all_ways!(
+            runtime,
+            plain.clear_poison(),
+            text,
+            plain.call().with(label()).apply(|v, label| format!("{label}: {}", 10 / *v))
+        );
+        latched.launch(move |v| *v = value);
+        in_all_ways!(runtime, latched.clear_poison(), quotient, latched.call().launch(|v| 10 / *v));
+        in_all_ways!(runtime, latched.clear_poison(), quotient, latched.call().launch_held(|v| 10 / **v));
+        in_all_ways!(
+            runtime,
+            latched.clear_poison(),
+            text,
+            latched.call().with(label()).launch(|v, label| format!("{label}: {}", 10 / *v))
+        );
+        in_all_ways!(
+            runtime,
+            latched.clear_poison(),
+            text,
+            latched.call().with(label()).launch_held(|v, label| format!("{label}: {}", 10 / **v))
+        );
+    }
+}
+
+#[test]
+fn every_combination_gives_its_result_or_its_error() {
+    let _watch = watchdog!();
+    let pool = Threadpool::builder().workers(1).pin(false).build();
+    every_combination(&pool.entrust(0), &pool.entrust(Latch::new(0)));
+}
+
+#[test]
+fn a_call_to_the_thread_itself_gives_the_same() {
+    let _watch = watchdog!();
+    let plain = local_trustee().entrust(5);
+    assert_eq!(plain.call().apply(|v| 10 / *v).wait(), Ok(2));
+    assert_eq!(plain.call().apply(|v| 10 / *v).timeout(Duration::ZERO).wait(), Ok(2), "it runs at once");
+    assert_eq!(plain.call().with(3).apply(|v, more| *v + more).wait(), Ok(8));
+    let seen = Rc::new(RefCell::new(None));
+    let sees = Rc::clone(&seen);
+    plain.call().apply(|v| *v).then(move |result| *sees.borrow_mut() = Some(result));
+    assert_eq!(seen.take(), Some(Ok(5)));
+}
+
+#[test]
+fn a_limited_wait_of_each_kind_ends() {
+    let _watch = watchdog!();
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+    let pool = Threadpool::builder().workers(1).pin(false).build();
+    let number = pool.entrust(Latch::new(0));
+    let slow = || {
+        while !IS_OVER.load(Ordering::Relaxed) {
+            trust::yield_now()
+        }
+    };
+    let short = Duration::from_millis(1);
+    let late = [
+        number
+            .call()
+            .launch(move |n| {
+                slow();
+                *n += 1
+            })
+            .timeout(short)
+            .wait(),
+        number
+            .call()
+            .launch_held(move |n| {
+                slow();
+                **n += 1
+            })
+            .timeout(short)
+            .wait(),
+        number
+            .call()
+            .with(1)
+            .launch(move |n, more| {
+                slow();
+                *n += more
+            })
+            .timeout(short)
+            .wait(),
+        number
+            .call()
+            .with(1)
+            .launch_held(move |n, more| {
+                slow();
+                **n += more
+            })
+            .timeout(short)
+            .wait(),
+    ];
+    for late in late {
+        assert_eq!(late, Err(Error::TimedOut { property: "i32" }));
+    }
+    IS_OVER.store(true, Ordering::Relaxed);
+    assert_eq!(number.launch(|n| *n), 4, "all of them have run");
+}
+
+#[test]
+fn a_future_is_sent_when_it_is_made_and_a_call_is_not() {
+    let _watch = watchdog!();
+    let pool = Threadpool::builder().workers(1).pin(false).build();
+    let number = pool.entrust(0);
+    drop(number.call().apply(|n| *n += 1));
+    drop(number.call().apply(|n| *n += 10).into_future());
+    limits::wait_until("the dropped future's closure has run", || number.apply(|n| *n) >= 10);
+    assert_eq!(number.apply(|n| *n), 10);
+}
+
+#[test]
+fn a_call_that_waits_inside_a_closure_is_named() {
+    let _watch = watchdog!();
+    let number = local_trustee().entrust(7);
+    let other = number.clone();
+    let refused = number.call().apply(move |_| other.call().apply(|n| *n).wait().is_ok()).wait();
+    let Err(Error::Panicked { panic, .. }) = refused else { panic!("{refused:?}") };
+    assert!(panic.contains("`apply` waits") && panic.contains("calls.rs"), "{panic}");
+}
