@@ -154,6 +154,10 @@ pub enum Error {
     /// The trustee's thread has ended. Calls in flight may or may not be durable.
     #[error("the trustee of the durable trust is gone: keep its pool alive for as long as its handles are used")]
     Gone,
+    /// No result was on disk in time. The call is not withdrawn: the closure may run later, or has run, and its changes
+    /// are committed.
+    #[error("a call on a durable trust has no result in time; its closure may run later, or has run")]
+    TimedOut,
     /// An argument or result could not be serialised or sent.
     #[error("a call on a durable trust failed: {cause}")]
     Call {

@@ -48,6 +48,7 @@ pub mod walk;
 pub use builder::Builder;
 pub use error::Error;
 pub use handle::Durable;
+pub use handle::call::{Call, ReadyCall, TimedCall};
 pub use inspect::{Inspection, inspect};
 pub use persist::{Niche, Persist};
 pub use service::future::DurableFuture;

@@ -19,7 +19,7 @@ use crate::tx::{Ended, Tx};
 
 /// Answer to a request.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Answer<V> {
+pub struct Answer<V> {
     /// The pool's number, independent of the number in the handle.
     pub(crate) pool: u64,
     /// Group that has to be durable before the result is delivered; 0 for none.
@@ -79,7 +79,7 @@ struct Here(Rc<RefCell<Core>>);
 unsafe impl Send for Here {}
 
 /// The property. Its core reaches the trustee in a box; the first closure moves it into place.
-pub(crate) struct Service<T> {
+pub struct Service<T> {
     arriving: Option<Box<Core>>,
     here: Option<Here>,
     root: PhantomData<fn(T)>,

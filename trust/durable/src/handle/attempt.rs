@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trust::NoRef;
 
-use super::{Durable, answer};
+use super::{Durable, request};
 use crate::error::Result;
 use crate::persist::Persist;
 use crate::service::future::DurableFuture;
@@ -65,7 +65,7 @@ impl<T: Persist + 'static> Durable<T> {
         U: NoRef + Send + 'static,
         E: NoRef + Send + 'static,
     {
-        self.wait(move |service, client| service.attempt(client, f))
+        self.call().attempt(f).wait()
     }
 
     /// As [`apply_then`](Self::apply_then), for closures that may fail: if `f` returns `Err` its changes are undone.
@@ -76,7 +76,7 @@ impl<T: Persist + 'static> Durable<T> {
         E: NoRef + Send + 'static,
         H: FnOnce(Outcome<U, E>) + 'static,
     {
-        self.try_attempt_then(f, answer::or_tell("attempt_then", then));
+        self.try_attempt_then(f, request::or_tell("attempt_then", then));
     }
 
     /// As [`attempt_then`](Self::attempt_then), but `then` is also called with the error if there is no result.
@@ -87,7 +87,7 @@ impl<T: Persist + 'static> Durable<T> {
         E: NoRef + Send + 'static,
         H: FnOnce(Result<Outcome<U, E>>) + 'static,
     {
-        self.post(move |service, client| service.attempt(client, f), then);
+        self.call().attempt(f).then(then);
     }
 
     /// As [`attempt`](Self::attempt), with an argument that is serialised, as are the result and the error: `String`,
@@ -133,10 +133,7 @@ impl<T: Persist + 'static> Durable<T> {
         U: Serialize + DeserializeOwned + 'static,
         E: Serialize + DeserializeOwned + 'static,
     {
-        self.wait_with(
-            move |service, client, argument| service.attempt(client, |root, tx| f(root, tx, argument)),
-            argument,
-        )
+        self.call().with(argument).attempt(f).wait().unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`try_attempt_then`](Self::try_attempt_then), with an argument that is serialised, as are the result and the
@@ -151,11 +148,7 @@ impl<T: Persist + 'static> Durable<T> {
         E: Serialize + DeserializeOwned + 'static,
         H: FnOnce(Result<Outcome<U, E>>) + 'static,
     {
-        self.post_with(
-            move |service, client, argument| service.attempt(client, |root, tx| f(root, tx, argument)),
-            argument,
-            then,
-        );
+        self.call().with(argument).attempt(f).then(then);
     }
 
     /// As [`try_attempt`](Self::try_attempt), for async programs, like [`apply_async`](Self::apply_async): returns a
@@ -166,6 +159,6 @@ impl<T: Persist + 'static> Durable<T> {
         U: NoRef + Send + 'static,
         E: NoRef + Send + 'static,
     {
-        self.future(move |service, client| service.attempt(client, f))
+        self.call().attempt(f).into_future()
     }
 }

@@ -1,9 +1,10 @@
 //! `Durable`: the handle, and the transactions that it runs. Transactions that an `Err` undoes: `attempt.rs`. Calls on
-//! the pool as a whole: `pool.rs`. The path of a call and its answer: `answer.rs`.
+//! the pool as a whole: `pool.rs`. The path of a call and its answer: `request.rs`.
 
-mod answer;
 mod attempt;
+pub(crate) mod call;
 mod pool;
+mod request;
 #[cfg(test)]
 mod tests;
 
@@ -137,7 +138,7 @@ impl<T: Persist + 'static> Durable<T> {
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        self.wait(move |service, client| service.apply(client, f))
+        self.call().apply(f).wait()
     }
 
     /// Runs a transaction and commits the changes of `f`, even if it returns `Err`
@@ -154,7 +155,7 @@ impl<T: Persist + 'static> Durable<T> {
         U: NoRef + Send + 'static,
         H: FnOnce(U) + 'static,
     {
-        self.try_apply_then(f, answer::or_tell("apply_then", then));
+        self.try_apply_then(f, request::or_tell("apply_then", then));
     }
 
     /// As [`apply_then`](Self::apply_then), but `then` is also called with the error if there is no result.
@@ -164,7 +165,7 @@ impl<T: Persist + 'static> Durable<T> {
         U: NoRef + Send + 'static,
         H: FnOnce(Result<U>) + 'static,
     {
-        self.post(move |service, client| service.apply(client, f), then);
+        self.call().apply(f).then(then);
     }
 
     /// As [`apply`](Self::apply), with an argument that is serialised, as is the result: `String`, `Vec` and every type
@@ -180,10 +181,7 @@ impl<T: Persist + 'static> Durable<T> {
         A: Serialize + DeserializeOwned + 'static,
         U: Serialize + DeserializeOwned + 'static,
     {
-        self.wait_with(
-            move |service, client, argument| service.apply(client, |root, tx| f(root, tx, argument)),
-            argument,
-        )
+        self.call().with(argument).apply(f).wait().unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// As [`try_apply_then`](Self::try_apply_then), with an argument that is serialised, as is the result. The changes
@@ -198,11 +196,7 @@ impl<T: Persist + 'static> Durable<T> {
         U: Serialize + DeserializeOwned + 'static,
         H: FnOnce(Result<U>) + 'static,
     {
-        self.post_with(
-            move |service, client, argument| service.apply(client, |root, tx| f(root, tx, argument)),
-            argument,
-            then,
-        );
+        self.call().with(argument).apply(f).then(then);
     }
 
     /// As [`try_apply`](Self::try_apply), for async programs of this process: returns a future for any executor. The
@@ -217,7 +211,7 @@ impl<T: Persist + 'static> Durable<T> {
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        self.future(move |service, client| service.apply(client, f))
+        self.call().apply(f).into_future()
     }
 
     /// Reads the root as it is now, without waiting for the disk: the value may include changes that a power cut
@@ -230,7 +224,7 @@ impl<T: Persist + 'static> Durable<T> {
         F: for<'a, 'p> FnOnce(&'a T::At<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        self.wait(move |service, _| service.look(f)).unwrap_or_else(|error| panic!("{error}"))
+        self.call().peek(f).wait().unwrap_or_else(|error| panic!("{error}"))
     }
 }
 

@@ -5,9 +5,10 @@ use std::path::Path;
 use trust::{Pending, promise};
 
 use super::Durable;
-use super::answer::call_error;
+use super::request::{Plain, Request, call_error};
 use crate::error::{Error, Result};
 use crate::persist::Persist;
+use crate::property::Service;
 use crate::service::snapshots;
 use crate::stats::DurableStats;
 
@@ -20,7 +21,7 @@ impl<T: Persist + 'static> Durable<T> {
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
     pub fn sync(&self) -> Result<()> {
-        self.wait(|service, client| service.sync(client))
+        Plain(|service: &mut Service<T>, client| service.sync(client)).wait(self)
     }
 
     /// Makes all changes durable and closes the pool, even if there are other handles: calls on those fail from here

@@ -15,6 +15,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use trust::{Pending, Promise, Trust, local_trustee, promise};
 
@@ -198,8 +199,8 @@ impl Call {
         }
     }
 
-    /// Waits until the group is durable.
-    pub(crate) fn wait(self, mark: u64) -> Verdict {
+    /// Waits until the group is durable, at most until `end`; none if it is not durable by then.
+    pub(crate) fn wait(self, mark: u64, end: Option<Instant>) -> Option<Verdict> {
         let (keeps, settled) = promise::<bool>();
         let outcome = Rc::new(Cell::new(None));
         let sets = Rc::clone(&outcome);
@@ -207,14 +208,20 @@ impl Call {
             sets.set(Some(verdict));
             keeps.keep(true);
         });
-        match outcome.take() {
-            Some(verdict) => verdict,
-            None => {
-                let _ = settled.wait();
-                outcome.take().unwrap_or(Err(Why::Gone))
-            }
+        if let Some(verdict) = outcome.take() {
+            return Some(verdict);
         }
+        match end {
+            None => _ = settled.wait(),
+            Some(end) => _ = settled.wait_timeout(left(end))?,
+        }
+        Some(outcome.take().unwrap_or(Err(Why::Gone)))
     }
+}
+
+/// Returns the time until `end`.
+pub(crate) fn left(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now())
 }
 
 impl Drop for Call {
@@ -352,6 +359,18 @@ mod tests {
         hear(POOL, News::Gone);
         trust::yield_now();
         assert_eq!((told.get(), records()), (HELD_MAX, 0));
+    }
+
+    #[test]
+    fn a_wait_for_a_group_ends_in_time_and_leaves_nothing() {
+        const POOL: u64 = 79;
+        let begin = || Call::begin(POOL, |_, _| ());
+        assert_eq!(begin().wait(1, Some(Instant::now())), None);
+        hear(POOL, News::Durable(1));
+        trust::yield_now();
+        assert_eq!(begin().wait(1, Some(Instant::now())), Some(Ok(())), "it is known already");
+        hear(POOL, News::Gone);
+        assert_eq!(records(), 0);
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use trust::Threadpool;
-use trust_durable::{Durable, Error, PBox, PMap, PString, PVec, Persist};
+use trust_durable::{Durable, Error, PBox, PMap, PString, PVec, Persist, Tx};
 
 use super::{Bank, Transfer, accounts, open};
 
@@ -356,4 +357,31 @@ fn a_future_keeps_its_pool() {
         };
         assert_eq!(value.unwrap(), round);
     }
+}
+
+#[test]
+fn a_limited_wait_ends_and_its_closure_runs_all_the_same() {
+    static IS_OVER: AtomicBool = AtomicBool::new(false);
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let bank = open(&pool, folder.path()).unwrap();
+    let add = |bank: &mut Bank, _: &Tx| bank.accounts[1] += 1;
+    bank.call().apply(add).timeout(limits::HANG).wait().unwrap();
+    pool.entrust(()).apply_then(
+        |_| {
+            while !IS_OVER.load(Ordering::Relaxed) {
+                std::thread::yield_now()
+            }
+        },
+        |()| (),
+    );
+    let short = Duration::from_millis(1);
+    assert!(matches!(bank.call().apply(add).timeout(short).wait(), Err(Error::TimedOut)));
+    let add_more = |bank: &mut Bank, _: &Tx, more: u64| bank.accounts[1] += more;
+    assert!(matches!(bank.call().with(10).apply(add_more).timeout(short).wait(), Err(Error::TimedOut)));
+    IS_OVER.store(true, Ordering::Relaxed);
+    bank.sync().unwrap();
+    assert_eq!(accounts(&bank), (100, 12));
+    let panicked = bank.call().apply(|_, _| assert!(std::hint::black_box(false), "no")).timeout(limits::HANG).wait();
+    assert!(matches!(panicked, Err(Error::Panicked { panic, .. }) if panic == "no"));
 }
