@@ -92,7 +92,7 @@ fn what_needs_names_in_the_format_is_told_so() {
     let pool = Threadpool::new(1);
     let list = pool.entrust(Vec::<Either>::new());
     for either in [Either::Number(1), Either::Text("one".to_owned())] {
-        let error = list.try_apply_with(|list, either: Either| list.push(either), either).unwrap_err();
+        let error = list.call().with(either).apply(|list, either: Either| list.push(either)).wait().unwrap_err();
         assert!(matches!(error, Error::Codec { .. }) && error.to_string().contains("`untagged`"), "{error}");
     }
     assert_eq!(list.apply(|list| list.len()), 0);
@@ -131,13 +131,10 @@ fn a_callback_that_tries_again_on_a_gone_trustee_does_not_recurse() {
         tries.set(tries.get() + 1);
         if tries.get() < 100_000 {
             let next = Rc::clone(&property);
-            property.try_apply_then(
-                |_| (),
-                move |outcome| {
-                    assert!(outcome.is_err());
-                    again(next, tries);
-                },
-            );
+            property.call().apply(|_| ()).then(move |outcome| {
+                assert!(outcome.is_err());
+                again(next, tries);
+            });
         }
     }
     let pool = Threadpool::new(1);
@@ -157,25 +154,19 @@ fn trap_06_trustees_that_follow_each_other_under_one_index_are_kept_apart() {
         old.apply(|value| *value += 1);
         let answered = Rc::new(Cell::new(0));
         let seen = Rc::clone(&answered);
-        old.try_apply_then(
-            |value| *value,
-            move |outcome| {
-                assert_eq!(outcome, Ok(2));
-                seen.set(seen.get() + 1);
-            },
-        );
+        old.call().apply(|value| *value).then(move |outcome| {
+            assert_eq!(outcome, Ok(2));
+            seen.set(seen.get() + 1);
+        });
         drop(first);
         let second = Threadpool::new(1);
         let new = second.entrust(10u64);
         let seen = Rc::clone(&answered);
         let inner = new.clone();
-        old.try_apply_then(
-            |_| (),
-            move |outcome| {
-                assert!(matches!(outcome, Err(Error::Gone { .. })));
-                inner.apply_then(|value| *value += 1, move |()| seen.set(seen.get() + 1));
-            },
-        );
+        old.call().apply(|_| ()).then(move |outcome| {
+            assert!(matches!(outcome, Err(Error::Gone { .. })));
+            inner.apply_then(|value| *value += 1, move |()| seen.set(seen.get() + 1));
+        });
         serve_until(|| answered.get() == 2);
         assert_eq!(new.apply(|value| *value), 11);
     }
@@ -190,7 +181,7 @@ fn a_pool_may_be_dropped_where_nothing_may_wait() {
     let gone = pool.trustees()[0];
     drop(local_trustee().entrust(pool));
     serve_until(|| trust::stats(gone).is_none());
-    assert!(counter.try_apply(|value| *value).is_err());
+    assert!(counter.call().apply(|value| *value).wait().is_err());
 }
 
 #[test]
@@ -222,7 +213,7 @@ fn limits_beyond_the_clock_are_no_limits() {
     for never in [Duration::MAX, Duration::from_secs(i64::MAX as u64), Duration::from_secs(i64::MAX as u64 / 2)] {
         let pool = Threadpool::builder().workers(1).spin(never).build();
         let latch = pool.entrust(Latch::new(1));
-        assert_eq!(latch.launch_timeout(|value| *value, never), Ok(1));
+        assert_eq!(latch.call().launch(|value| *value).timeout(never).wait(), Ok(1));
         let (promise, pending) = trust::promise();
         let waits = spawn(move || (trust::select(&[&pending], Some(never)), pending.wait_timeout(never)));
         let sleeps = spawn(move || trust::sleep(never));

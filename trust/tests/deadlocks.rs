@@ -210,28 +210,32 @@ fn a_circle_by_way_of_released_is_told_and_leaves_no_value_behind() {
     // Has `outer`, and waits for a closure on `inner`, which gives that up meanwhile.
     let first = pool.spawn(move || {
         outer.launch(move |_| {
-            inner.launch_held(move |inner| {
-                let again = panic_of_or_none(|| {
-                    inner.released(|| {
-                        tells.store(1, Ordering::SeqCst);
-                        while tells.load(Ordering::SeqCst) < 2 {
-                            trust::yield_now();
-                        }
-                        // The other is to stand in its line before this one does. If it does not, it is the one that
-                        // gets the error.
-                        trust::sleep(Duration::from_millis(300));
+            inner
+                .call()
+                .launch_held(move |inner| {
+                    let again = panic_of_or_none(|| {
+                        inner.released(|| {
+                            tells.store(1, Ordering::SeqCst);
+                            while tells.load(Ordering::SeqCst) < 2 {
+                                trust::yield_now();
+                            }
+                            // The other is to stand in its line before this one does. If it does not, it is the one that
+                            // gets the error.
+                            trust::sleep(Duration::from_millis(300));
+                        });
                     });
-                });
-                match again {
-                    None => inner.0 += 1,
-                    Some(said) if said.contains("poisoned") => {}
-                    Some(said) => {
-                        assert_tells(&said);
-                        assert!(panic_of(|| inner.0 += 1).contains("no value"));
-                        assert!(panic_of(|| inner.released(|| ())).contains("no value"));
+                    match again {
+                        None => inner.0 += 1,
+                        Some(said) if said.contains("poisoned") => {}
+                        Some(said) => {
+                            assert_tells(&said);
+                            assert!(panic_of(|| inner.0 += 1).contains("no value"));
+                            assert!(panic_of(|| inner.released(|| ())).contains("no value"));
+                        }
                     }
-                }
-            });
+                })
+                .wait()
+                .unwrap();
         });
     });
     // Has `inner`, and waits for `outer`.
@@ -314,10 +318,13 @@ fn waits_without_a_circle_get_no_error() {
                                 if pause {
                                     trust::sleep(Duration::from_millis(30));
                                 }
-                                c.launch_held(|c| {
-                                    c.released(trust::yield_now);
-                                    c.0 += 1;
-                                });
+                                c.call()
+                                    .launch_held(|c| {
+                                        c.released(trust::yield_now);
+                                        c.0 += 1;
+                                    })
+                                    .wait()
+                                    .unwrap();
                                 b.0 += 0;
                             });
                         });

@@ -323,7 +323,7 @@ fn stress_a_client_ends_with_closures_that_found_no_slot() {
                     property.check();
                     count.fetch_add(1, Ordering::SeqCst);
                 };
-                asked.try_apply_then(run, move |outcome| {
+                asked.call().apply(run).then(move |outcome| {
                     assert!(matches!(outcome, Err(Error::Gone { .. })), "{outcome:?}");
                     note.fetch_add(1, Ordering::SeqCst);
                 });

@@ -37,7 +37,7 @@ fn trap_07_a_discarded_result_that_panics_leaves_its_worker_at_work() {
     let asked = pool.entrust(1);
     for _ in 0..3 {
         discard(&pool, || PanicsOnDrop(true));
-        assert_eq!(asked.try_apply(|n| *n), Ok(1));
+        assert_eq!(asked.call().apply(|n| *n).wait(), Ok(1));
     }
     // A panic whose payload panics when it is dropped, and a capture that does.
     discard(&pool, || panic_any(PanicsOnDrop(true)));
@@ -45,7 +45,7 @@ fn trap_07_a_discarded_result_that_panics_leaves_its_worker_at_work() {
     discard(&pool, move || {
         let _used = &bomb;
     });
-    assert_eq!(asked.try_apply(|n| *n), Ok(1));
+    assert_eq!(asked.call().apply(|n| *n).wait(), Ok(1));
     drop(pool);
 }
 
@@ -149,7 +149,7 @@ fn captures_that_panic_do_not_hide_that_a_latch_is_poisoned() {
     let _watch = watchdog!();
     let pool = pool(2);
     let latch = pool.trustees()[0].entrust(Latch::new(0));
-    assert!(latch.try_apply(|_| panic!("poison")).is_err());
+    assert!(latch.call().apply(|_| panic!("poison")).wait().is_err());
     for client in [0, 1] {
         let latch = latch.clone();
         let told = pool.spawn_on(client, move || {
@@ -246,25 +246,28 @@ fn a_waker_that_panics_leaves_the_trustee_at_work() {
     for poisoned in [false, true] {
         let (go, goes) = (Shared::new(AtomicBool::new(false)), Shared::new(AtomicBool::new(false)));
         let (waits, begins) = (go.clone(), goes.clone());
-        asked.try_apply_then(
-            move |_| {
+        asked
+            .call()
+            .apply(move |_| {
                 begins.store(true, Ordering::SeqCst);
                 stand_until(|| waits.load(Ordering::SeqCst));
                 assert!(!poisoned, "poison");
-            },
-            |_| (),
-        );
+            })
+            .then(|_| ());
         serve_until(|| goes.load(Ordering::SeqCst));
         // On a poisoned property the closure is dropped unrun, and its captures panic: so the waker is woken in an
         // unwinding.
         let bomb = PanicsOnDrop(poisoned);
-        let mut future = asked.try_apply_async(move |n| {
-            let _used = &bomb;
-            *n
-        });
+        let mut future = asked
+            .call()
+            .apply(move |n| {
+                let _used = &bomb;
+                *n
+            })
+            .into_future();
         assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
         go.store(true, Ordering::SeqCst);
-        let next = asked.try_apply(|n| *n);
+        let next = asked.call().apply(|n| *n).wait();
         assert!(if poisoned { matches!(next, Err(Error::Poisoned { .. })) } else { next == Ok(1) }, "{next:?}");
         let outcome = loop {
             if let Poll::Ready(outcome) = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -296,7 +299,7 @@ fn send_to_poisoned(to: &Trust<u32>) {
     let never = move |_: &mut u32| {
         let _used = &asks;
     };
-    to.try_apply_then(never, |outcome| assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}"));
+    to.call().apply(never).then(|outcome| assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}"));
 }
 
 /// Where a closure was put off, or came from an async program, its captures are dropped in the loop of a worker: a
@@ -305,13 +308,13 @@ fn send_to_poisoned(to: &Trust<u32>) {
 fn trap_01_captures_of_closures_that_do_not_run_cannot_wait_in_the_loop() {
     let _watch = watchdog!();
     let own = local_trustee().entrust(0);
-    assert!(own.try_apply(|_| panic!("poison")).is_err());
+    assert!(own.call().apply(|_| panic!("poison")).wait().is_err());
     let outer = local_trustee().entrust(own.clone());
     outer.apply(|own| send_to_poisoned(own));
     assert_eq!(ASKS_DROPPED.load(Ordering::SeqCst), 1);
     let pool = pool(1);
     let there = pool.entrust(0);
-    assert!(there.try_apply(|_| panic!("poison")).is_err());
+    assert!(there.call().apply(|_| panic!("poison")).wait().is_err());
     let asks = Asks([0; 1_000]);
     drop(there.apply_async(move |_| {
         let _used = &asks;
@@ -333,14 +336,14 @@ fn trap_07_nor_does_a_panic_of_them_hide_that_the_property_is_poisoned() {
     static TOLD: AtomicUsize = AtomicUsize::new(0);
     let _watch = watchdog!();
     let own = local_trustee().entrust(0);
-    assert!(own.try_apply(|_| panic!("poison")).is_err());
+    assert!(own.call().apply(|_| panic!("poison")).wait().is_err());
     let outer = local_trustee().entrust(own);
     outer.apply(|own: &mut Trust<i32>| {
         let bomb = PanicsOnDrop(true);
         let never = move |_: &mut i32| {
             let _used = &bomb;
         };
-        own.try_apply_then(never, |outcome| {
+        own.call().apply(never).then(|outcome| {
             assert!(matches!(outcome, Err(Error::Poisoned { .. })));
             TOLD.fetch_add(1, Ordering::SeqCst);
         });

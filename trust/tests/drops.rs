@@ -46,7 +46,7 @@ fn a_panic_in_the_drop_of_a_property() {
     .join()
     .unwrap();
     assert_eq!(drops.count(), 23);
-    assert!(kept.1.try_apply(|_| ()).is_err());
+    assert!(kept.1.call().apply(|_| ()).wait().is_err());
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_panic_in_the_drop_of_what_a_closure_captured() {
     for place in places(&pool) {
         let property = place.entrust(0);
         let bomb = PanicsOnDrop(true);
-        let outcome = property.try_apply(move |_| drop(bomb));
+        let outcome = property.call().apply(move |_| drop(bomb)).wait();
         assert!(matches!(outcome, Err(Error::Panicked { .. })));
         // Poisoned: this closure is dropped unrun. Its neighbours in the batch must get their own responses.
         let healthy = place.entrust(0u32);
@@ -71,21 +71,21 @@ fn a_panic_in_the_drop_of_what_a_closure_captured() {
                 }
             };
             let bomb = PanicsOnDrop(round % 2 == 0);
-            healthy.try_apply_then(move |_| round, expect(false, round));
+            healthy.call().apply(move |_| round).then(expect(false, round));
             let call = || {
-                property.try_apply_then(
-                    move |_| {
+                property
+                    .call()
+                    .apply(move |_| {
                         let _bomb = &bomb;
                         0
-                    },
-                    expect(true, 0),
-                );
+                    })
+                    .then(expect(true, 0));
             };
             let _ = catch_unwind(AssertUnwindSafe(call));
-            healthy.try_apply_then(move |_| round + 1, expect(false, round + 1));
-            healthy.try_apply_then(move |_| panic!("own"), expect(true, 0));
+            healthy.call().apply(move |_| round + 1).then(expect(false, round + 1));
+            healthy.call().apply(move |_| panic!("own")).then(expect(true, 0));
             healthy.clear_poison();
-            healthy.try_apply_then(move |_| round + 2, expect(false, round + 2));
+            healthy.call().apply(move |_| round + 2).then(expect(false, round + 2));
         }
         let least = if place.is_local() { 450 } else { 500 };
         serve_until(|| answers.get() >= least);
@@ -118,22 +118,16 @@ fn a_panic_in_the_drop_of_a_serialised_result() {
     let answered = Rc::new(Cell::new(0u32));
     for round in 0..100 {
         let (first, second) = (Rc::clone(&answered), Rc::clone(&answered));
-        property.apply_with_then(
-            |_, n: u32| Bomb { _fuse: Some(Fuse), number: n },
-            round,
-            move |bomb: Bomb| {
-                assert_eq!(bomb.number, round);
-                first.set(first.get() + 1);
-            },
-        );
+        property.call().with(round).apply(|_, n: u32| Bomb { _fuse: Some(Fuse), number: n }).then(move |result| {
+            let bomb: Bomb = result.unwrap();
+            assert_eq!(bomb.number, round);
+            first.set(first.get() + 1);
+        });
         property.clear_poison();
-        property.try_apply_then(
-            move |_| round + 7,
-            move |outcome| {
-                assert_eq!(outcome, Ok(round + 7), "another request's response");
-                second.set(second.get() + 1);
-            },
-        );
+        property.call().apply(move |_| round + 7).then(move |outcome| {
+            assert_eq!(outcome, Ok(round + 7), "another request's response");
+            second.set(second.get() + 1);
+        });
     }
     property.apply(|_| ());
     assert!(answered.get() >= 100);

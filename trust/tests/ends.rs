@@ -28,28 +28,25 @@ fn trap_06_every_call_through_a_trust_of_a_gone_trustee_gives_an_error() {
     let drops = Drops::default();
     let gone = orphan(drops.value(vec![1u8]));
     assert_eq!(drops.count(), 1, "a trustee's properties go with it");
-    assert!(matches!(gone.try_apply(|v| v.value.len()), Err(Error::Gone { .. })));
+    assert!(matches!(gone.call().apply(|v| v.value.len()).wait(), Err(Error::Gone { .. })));
     for text in [panic_of(|| gone.apply(|v| v.value.len())), panic_of(|| gone.apply_with(|_, ()| (), ()))] {
         assert!(text.contains("gone") && text.contains("Vec<u8>"), "{text}");
     }
     let told = Rc::new(Cell::new(0));
     let tell = Rc::clone(&told);
-    gone.try_apply_then(
-        |_| (),
-        move |outcome| {
-            assert!(matches!(outcome, Err(Error::Gone { .. })));
-            tell.set(tell.get() + 1);
-        },
-    );
+    gone.call().apply(|_| ()).then(move |outcome| {
+        assert!(matches!(outcome, Err(Error::Gone { .. })));
+        tell.set(tell.get() + 1);
+    });
     gone.apply_then(|_| (), |()| panic!("there is no result"));
-    gone.apply_with_then(|_, ()| (), (), |()| panic!("there is no result"));
+    gone.call().with(()).apply(|_, ()| ()).then(|result| assert!(matches!(result, Err(Error::Gone { .. }))));
     serve_until(|| told.get() == 1);
     gone.clear_poison();
     drop(gone.clone());
     // Captures are dropped unrun.
     let (captured, canary) = (Drops::default(), Shared::new(Mutex::new(None)));
     *canary.lock().unwrap() = Some(captured.value(()));
-    assert!(gone.try_apply(move |_| drop(canary)).is_err());
+    assert!(gone.call().apply(move |_| drop(canary)).wait().is_err());
     assert_eq!(captured.count(), 1);
     let trustee = gone.trustee();
     drop(gone);
@@ -99,9 +96,9 @@ fn trap_06_requests_to_an_exiting_thread_are_served_or_refused() {
                             Err(other) => panic!("{other}"),
                         };
                         match random.below(4) {
-                            0 => note(property.try_apply(|v| v.0 += 1)),
-                            1 => property.clone().try_apply_then(|v| v.0 += 1, note),
-                            _ => property.try_apply_then(|v| v.0 += 1, note),
+                            0 => note(property.call().apply(|v| v.0 += 1).wait()),
+                            1 => property.clone().call().apply(|v| v.0 += 1).then(note),
+                            _ => property.call().apply(|v| v.0 += 1).then(note),
                         }
                         if asked % 64 == 0 {
                             trust::yield_now();
@@ -148,14 +145,11 @@ fn trap_06_fibers_that_wait_for_room_are_told_when_the_trustee_ends() {
             pool.spawn(move || {
                 for _ in 0..EACH {
                     let answered = answered.clone();
-                    property.try_apply_then(
-                        |v| *v += 1,
-                        move |_| {
-                            answered.fetch_add(1, Ordering::SeqCst);
-                        },
-                    );
+                    property.call().apply(|v| *v += 1).then(move |_| {
+                        answered.fetch_add(1, Ordering::SeqCst);
+                    });
                 }
-                property.try_apply(|_| ()).is_ok()
+                property.call().apply(|_| ()).wait().is_ok()
             })
         })
         .collect();
@@ -218,17 +212,16 @@ fn trap_06_refused_captures_are_dropped_once_and_may_panic() {
             for number in 0..asked {
                 let counted = Shared::new(Mutex::new(captured.1.value(())));
                 let (bomb, told) = (PanicsOnDrop(number % 3 == 0), told.clone());
-                to.try_apply_then(
-                    move |v| {
+                to.call()
+                    .apply(move |v| {
                         let _captured = (&counted, &bomb);
                         *v += 1;
-                    },
-                    move |outcome| {
+                    })
+                    .then(move |outcome| {
                         assert!(matches!(outcome, Err(Error::Gone { .. })));
                         told.fetch_add(1, Ordering::SeqCst);
                         assert!(number % 5 != 0, "callback {number}");
-                    },
-                );
+                    });
             }
         });
         trust::yield_now();
@@ -284,7 +277,7 @@ fn trap_04_an_error_that_is_there_at_once_resumes_nobody() {
     let pool = pool(2);
     let (gone, gone_latch) = (orphan(0u64), orphan(Latch::new(0u64)));
     let poisoned = pool.trustees()[0].entrust(Latch::new(0u64));
-    assert!(poisoned.try_apply(|_| panic!("first")).is_err());
+    assert!(poisoned.call().apply(|_| panic!("first")).wait().is_err());
     let alive = pool.trustees()[1].entrust(0u64);
     let fibers: Vec<_> = (0..20)
         .map(|_| {
@@ -292,7 +285,7 @@ fn trap_04_an_error_that_is_there_at_once_resumes_nobody() {
             let alive = alive.clone();
             pool.spawn_on(0, move || {
                 for _ in 0..50 {
-                    assert!(gone.try_apply(|v| *v).is_err());
+                    assert!(gone.call().apply(|v| *v).wait().is_err());
                     assert!(catch_unwind(AssertUnwindSafe(|| gone_latch.launch(|v| *v))).is_err());
                     assert!(catch_unwind(AssertUnwindSafe(|| poisoned.launch(|v| *v))).is_err());
                     assert!(catch_unwind(AssertUnwindSafe(|| gone.apply_with(|v, ()| *v, ()))).is_err());

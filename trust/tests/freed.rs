@@ -161,15 +161,15 @@ fn trusts_come_back_to_an_ending_trustee_as_captures() {
         for number in 0..200 {
             // Captures trusts of the trustee that refuses it, or runs it.
             let (first, second) = (own[number % 4].clone(), own[(number + 1) % 4].clone());
-            own[number % 3].try_apply_then(
-                move |v| {
+            own[number % 3]
+                .call()
+                .apply(move |v| {
                     v.check();
                     drop(first);
                     second.apply_then(|v| v.check(), |()| ());
                     drop(second);
-                },
-                |_| (),
-            );
+                })
+                .then(|_| ());
             if number % 50 == round % 50 {
                 trust::yield_now();
             }
@@ -190,7 +190,7 @@ fn fibers_wait_while_things_end() {
                 let (property, latch) = (property.clone(), latch.clone());
                 pool.spawn(move || {
                     for turn in 0..20 {
-                        let _ = property.try_apply(|v| *v += 1);
+                        let _ = property.call().apply(|v| *v += 1).wait();
                         latch.launch_then(|v| *v += 1, |()| ());
                         if turn == number {
                             trust::sleep(std::time::Duration::from_micros(1));
@@ -229,13 +229,12 @@ fn trusts_are_cloned_sent_and_dropped_at_random() {
                     3 if !own.is_empty() => drop(own.swap_remove(random.below(own.len()))),
                     4 if !own.is_empty() => {
                         let (one, other) = (own[random.below(own.len())].clone(), own[random.below(own.len())].clone());
-                        one.try_apply_then(
-                            move |v| {
+                        one.call()
+                            .apply(move |v| {
                                 v.check();
-                                other.try_apply_then(|v| v.check(), |_| ());
-                            },
-                            |_| (),
-                        );
+                                other.call().apply(|v| v.check()).then(|_| ());
+                            })
+                            .then(|_| ());
                     }
                     _ => trust::yield_now(),
                 }

@@ -263,7 +263,8 @@ fn futures_that_wait_for_room_hear_that_the_trustee_is_gone() {
     let server = Server::start();
     let property = server.trustee.entrust(0u64);
     let held = Held::hold(&property);
-    let mut futures: Vec<_> = (0..FLOOD / 4).map(|_| Box::pin(property.try_apply_async(|v| *v += 1))).collect();
+    let mut futures: Vec<_> =
+        (0..FLOOD / 4).map(|_| Box::pin(property.call().apply(|v| *v += 1).into_future())).collect();
     let woken = Arc::new(AtomicUsize::new(0));
     struct Count(Arc<AtomicUsize>);
     impl Wake for Count {
@@ -366,25 +367,26 @@ fn panics_poison_and_codec_reach_who_awaits() {
 fn panics_poison_and_codec(property: &Trust<String>) {
     let text = panic_of(|| block_on(property.apply_async(|_| panic!("of the closure"))));
     assert_eq!(text, "of the closure");
-    match block_on(property.try_apply_async(|s| s.len())) {
+    match block_on(property.call().apply(|s| s.len()).into_future()) {
         Err(Error::Poisoned { panic, .. }) => assert_eq!(panic, "of the closure"),
         other => panic!("{other:?}"),
     }
     assert!(panic_of(|| block_on(property.apply_async(|s| s.len()))).contains("poisoned"));
     property.clear_poison();
-    assert_eq!(block_on(property.try_apply_async(|s| s.len())), Ok(5));
-    let failed = block_on(property.try_apply_async(|_| assert_eq!(1, 2, "no")));
+    assert_eq!(block_on(property.call().apply(|s| s.len()).into_future()), Ok(5));
+    let failed = block_on(property.call().apply(|_| assert_eq!(1, 2, "no")).into_future());
     assert!(matches!(failed, Err(Error::Panicked { .. })), "{failed:?}");
     property.clear_poison();
-    let longer = property.apply_with_async(
-        |s, more: String| {
+    let longer = property
+        .call()
+        .with(" and sound".into())
+        .apply(|s, more: String| {
             s.push_str(&more);
             s.clone()
-        },
-        " and sound".into(),
-    );
-    assert_eq!(block_on(longer), "whole and sound");
-    let outcome = property.try_apply_with_async(|s, map: Vec<u32>| map.len() + s.len(), vec![1, 2]);
+        })
+        .into_future();
+    assert_eq!(block_on(longer).as_deref(), Ok("whole and sound"));
+    let outcome = property.call().with(vec![1, 2]).apply(|s, map: Vec<u32>| map.len() + s.len()).into_future();
     assert_eq!(block_on(outcome), Ok(17));
 }
 
@@ -394,13 +396,16 @@ fn a_gone_trustee_is_an_error_and_drops_the_closure() {
     let gone: Trust<u8> = thread::spawn(|| local_trustee().entrust(1)).join().unwrap();
     let (captured, canary) = (Drops::default(), Shared::new(Mutex::new(None)));
     *canary.lock().unwrap() = Some(captured.value(()));
-    let future = gone.try_apply_async(move |v| {
-        drop(canary);
-        *v
-    });
+    let future = gone
+        .call()
+        .apply(move |v| {
+            drop(canary);
+            *v
+        })
+        .into_future();
     assert_eq!(captured.count(), 1);
     assert!(matches!(block_on(future), Err(Error::Gone { .. })));
-    assert!(panic_of(|| block_on(gone.apply_with_async(|v, ()| *v, ()))).contains("gone"));
+    assert!(matches!(block_on(gone.call().with(()).apply(|v, ()| *v).into_future()), Err(Error::Gone { .. })));
 }
 
 /// Each future gets an outcome, and each call that ran did so once.
@@ -419,8 +424,8 @@ fn trap_06_futures_of_a_trustee_that_ends_are_completed() {
                 thread::spawn(move || {
                     let (mut done, mut refused) = (0, 0);
                     while refused < 10 {
-                        let futures =
-                            [0; 4].map(|_| property.try_apply_async(|ran| ran.fetch_add(1, Ordering::SeqCst)));
+                        let futures = [0; 4]
+                            .map(|_| property.call().apply(|ran| ran.fetch_add(1, Ordering::SeqCst)).into_future());
                         for future in futures {
                             match block_on(future) {
                                 Ok(_) => done += 1,
@@ -534,7 +539,7 @@ fn a_future_that_waits_for_room_is_told_that_its_trustee_is_gone() {
     let pool = pool(1);
     let property = pool.entrust(0u64);
     let held = Held::hold(&property);
-    let flood: Vec<_> = (0..WINDOW + 8).map(|_| property.try_apply_async(|v| *v += 1)).collect();
+    let flood: Vec<_> = (0..WINDOW + 8).map(|_| property.call().apply(|v| *v += 1).into_future()).collect();
     let mut waits = flood.into_iter().next_back().expect("there are some");
     assert!(poll_once(&mut waits).is_pending());
     let waiter = thread::spawn(move || block_on(waits));

@@ -32,7 +32,7 @@ fn trap_12_properties_that_use_each_other_in_their_drop_while_the_trustee_ends()
                     },
                     |()| (),
                 );
-                other.try_apply_then(|other| other.value.check(), |_| ());
+                other.call().apply(|other| other.value.check()).then(|_| ());
                 other.clear_poison();
                 assert!(catch_unwind(AssertUnwindSafe(|| other.apply(|_| ()))).is_err());
                 drop(other.clone());
@@ -80,7 +80,7 @@ fn trap_12_a_pool_dropped_by_a_fiber_of_another_pool_and_by_a_property() {
     assert_eq!(kept.apply(|v| v.value), 1);
     outer.spawn(move || drop(inner)).join().unwrap();
     assert_eq!(drops.count(), 1);
-    assert!(kept.try_apply(|v| v.value).is_err());
+    assert!(kept.call().apply(|v| v.value).wait().is_err());
     let owned = pool(1);
     let of_owned = owned.entrust(drops.value(2));
     drop(outer.entrust(owned));

@@ -39,13 +39,17 @@ fn others_have_the_value_while_it_is_released_and_only_then() {
         let log = place.entrust(Latch::new(vec![0u32]));
         let (holder, waits) = (log.clone(), gate.clone());
         let fiber = pool.spawn(move || {
-            holder.launch_held(move |log| {
-                trust::yield_now(); // with the value
-                log.push(1);
-                log.released(|| pass(&waits).wait()).unwrap();
-                log.push(4);
-                log.iter().fold(0, |sum, n| sum * 10 + n)
-            })
+            holder
+                .call()
+                .launch_held(move |log| {
+                    trust::yield_now(); // with the value
+                    log.push(1);
+                    log.released(|| pass(&waits).wait()).unwrap();
+                    log.push(4);
+                    log.iter().fold(0, |sum, n| sum * 10 + n)
+                })
+                .wait()
+                .unwrap()
         });
         serve_until(|| !gate.apply(|gate| gate.is_empty()));
         log.launch(|log| log.push(2));
@@ -66,11 +70,15 @@ fn it_comes_back_behind_those_who_waited_before() {
     let log = pool.trustees()[0].entrust(Latch::new(String::new()));
     let (first, waits) = (log.clone(), gate.clone());
     let first = pool.spawn(move || {
-        first.launch_held(move |log| {
-            log.push('a');
-            log.released(|| pass(&waits).wait()).unwrap();
-            log.push('d');
-        })
+        first
+            .call()
+            .launch_held(move |log| {
+                log.push('a');
+                log.released(|| pass(&waits).wait()).unwrap();
+                log.push('d');
+            })
+            .wait()
+            .unwrap()
     });
     serve_until(|| !gate.apply(|gate| gate.is_empty()));
     let (second, waits) = (log.clone(), gate.clone());
@@ -86,7 +94,7 @@ fn it_comes_back_behind_those_who_waited_before() {
     gate.apply(|gate| gate.remove(0).keep(()));
     first.join().unwrap();
     second.join().unwrap();
-    assert_eq!(log.launch_with(|log, ()| log.clone(), ()), "abcd");
+    assert_eq!(log.call().with(()).launch(|log, ()| log.clone()).wait().unwrap(), "abcd");
 }
 
 #[test]
@@ -95,14 +103,20 @@ fn a_panic_while_it_is_released_finds_the_value_back_in_place() {
     let pool = pool(1);
     for place in places(&pool) {
         let latch = place.entrust(Latch::new(7));
-        let seen = latch.launch_held(|value| {
-            let panic = catch_unwind(AssertUnwindSafe(|| value.released(|| panic!("outside"))));
-            assert!(panic.is_err());
-            **value
-        });
+        let seen = latch
+            .call()
+            .launch_held(|value| {
+                let panic = catch_unwind(AssertUnwindSafe(|| value.released(|| panic!("outside"))));
+                assert!(panic.is_err());
+                **value
+            })
+            .wait()
+            .unwrap();
         assert_eq!(seen, 7);
         let other = latch.clone();
-        let panic = panic_of(move || other.launch_held(|value| value.released(|| -> u8 { panic!("and not caught") })));
+        let panic = panic_of(move || {
+            other.call().launch_held(|value| value.released(|| -> u8 { panic!("and not caught") })).wait().unwrap()
+        });
         assert_eq!(panic, "and not caught");
         let panic = panic_of(|| latch.launch(|value| *value));
         assert!(panic.contains("poisoned") && panic.contains("and not caught"), "{panic}");
@@ -118,14 +132,16 @@ fn poison_meets_who_released_the_value() {
     let gate: Gate = pool.trustees()[1].entrust(Vec::new());
     let latch = pool.trustees()[0].entrust(Latch::new(1));
     let (holder, waits) = (latch.clone(), gate.clone());
-    let fiber = pool.spawn(move || holder.launch_held(move |value| value.released(|| pass(&waits).wait()).is_ok()));
+    let fiber = pool.spawn(move || {
+        holder.call().launch_held(move |value| value.released(|| pass(&waits).wait()).is_ok()).wait().unwrap()
+    });
     serve_until(|| !gate.apply(|gate| gate.is_empty()));
     let other = latch.clone();
     assert_eq!(panic_of(move || other.launch(|_| -> u8 { panic!("the other") })), "the other");
     open(&gate);
     let panic = common::text(&*fiber.join().unwrap_err());
     assert!(panic.contains("poisoned") && panic.contains("the other"), "{panic}");
-    assert!(matches!(latch.try_apply(|_| ()), Err(Error::Poisoned { panic, .. }) if panic == "the other"));
+    assert!(matches!(latch.call().apply(|_| ()).wait(), Err(Error::Poisoned { panic, .. }) if panic == "the other"));
 }
 
 #[test]
@@ -136,10 +152,14 @@ fn a_latch_that_is_replaced_meanwhile_gives_its_new_value() {
     let latch = pool.trustees()[0].entrust(Latch::new(1));
     let (holder, waits) = (latch.clone(), gate.clone());
     let fiber = pool.spawn(move || {
-        holder.launch_held(move |value| {
-            value.released(|| pass(&waits).wait()).unwrap();
-            **value
-        })
+        holder
+            .call()
+            .launch_held(move |value| {
+                value.released(|| pass(&waits).wait()).unwrap();
+                **value
+            })
+            .wait()
+            .unwrap()
     });
     serve_until(|| !gate.apply(|gate| gate.is_empty()));
     latch.apply(|latch| *latch = Latch::new(2));

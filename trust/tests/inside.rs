@@ -49,13 +49,15 @@ fn trusts_travel_inside_arguments_and_results() {
         assert_eq!(there.apply(|kept| kept.len()), count);
     }
     let latch = pool.entrust(Latch::new(0u64));
-    let (sum, again) = latch.launch_with(
-        |sum, trusts: Vec<Trust<u64>>| {
+    let (sum, again) = latch
+        .call()
+        .with(numbers.clone())
+        .launch(|sum, trusts: Vec<Trust<u64>>| {
             *sum = trusts.iter().map(|trust| trust.apply(|n| *n)).sum();
             (*sum, trusts)
-        },
-        numbers.clone(),
-    );
+        })
+        .wait()
+        .unwrap();
     assert_eq!((sum, again.len()), ((0..600).sum(), 600));
 }
 
@@ -75,11 +77,11 @@ fn a_property_ends_after_the_last_trust_inside_a_message_too() {
 
     // The argument is refused, the property being poisoned; or it is not read to the end.
     let poisoned = pool.entrust(());
-    assert!(poisoned.try_apply(|()| panic!("meant")).is_err());
-    poisoned.apply_with_then(|(), _: Trust<Witness>| (), witness(), |()| ());
+    assert!(poisoned.call().apply(|()| panic!("meant")).wait().is_err());
+    poisoned.call().with(witness()).apply(|(), _: Trust<Witness>| ()).then(|result| assert!(result.is_err()));
     ended(2);
     let reader = pool.entrust(());
-    reader.apply_with_then(|(), _: Greedy| (), Greedy(witness()), |()| ());
+    reader.call().with(Greedy(witness())).apply(|(), _: Greedy| ()).then(|result| assert!(result.is_err()));
     ended(3);
 
     // The trustee is gone, or goes with the message unread.
@@ -87,11 +89,11 @@ fn a_property_ends_after_the_last_trust_inside_a_message_too() {
         let other = Threadpool::builder().workers(1).pin(false).build();
         other.entrust(())
     };
-    gone.apply_with_then(|(), _: Trust<Witness>| (), witness(), |()| ());
+    gone.call().with(witness()).apply(|(), _: Trust<Witness>| ()).then(|result| assert!(result.is_err()));
     ended(4);
 
     // The value panics in its own serialisation.
-    there.apply_with_then(|_, _: Fails| (), Fails(witness()), |()| ());
+    there.call().with(Fails(witness())).apply(|_, _: Fails| ()).then(|result| assert!(result.is_err()));
     ended(5);
 }
 
@@ -178,7 +180,11 @@ struct Busy(Trust<u64>);
 impl Serialize for Busy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // Does not wait, and has arguments with trusts of its own: lists are closed in the reverse order.
-        self.0.apply_with_then(|n, other: Trust<u64>| drop((*n += 1, other)), self.0.clone(), |()| ());
+        self.0
+            .call()
+            .with(self.0.clone())
+            .apply(|n, other: Trust<u64>| drop((*n += 1, other)))
+            .then(|result| assert!(result.is_err()));
         self.0.serialize(serializer)
     }
 }
@@ -252,7 +258,7 @@ fn nothing_waits_while_a_value_is_written() {
     assert!(text.contains("nothing may wait inside the serialisation of an argument or result"), "{text}");
     // The worker goes on as before.
     let (other, held) = (pool.entrust(1), Shared::new(5));
-    assert_eq!(other.try_apply(move |n| *n + *held), Ok(6));
-    let outcome: Result<i32, Error> = other.try_apply(|n| *n);
+    assert_eq!(other.call().apply(move |n| *n + *held).wait(), Ok(6));
+    let outcome: Result<i32, Error> = other.call().apply(|n| *n).wait();
     assert_eq!(outcome, Ok(1));
 }

@@ -181,16 +181,19 @@ fn launch_with_carries_what_holds_pointers() {
     let pool = pool(2);
     for place in places(&pool) {
         let latch = place.entrust(Latch::new(String::new()));
-        let got = latch.launch_with(
-            |text, (word, times): (String, usize)| {
+        let got = latch
+            .call()
+            .with(("ab".to_owned(), 3))
+            .launch(|text, (word, times): (String, usize)| {
                 trust::yield_now();
                 text.push_str(&word.repeat(times));
                 text.clone()
-            },
-            ("ab".to_owned(), 3),
-        );
+            })
+            .wait()
+            .unwrap();
         assert_eq!(got, "ababab");
-        let long = latch.launch_with(|text, more: String| text.len() + more.len(), "x".repeat(1 << 20));
+        let long =
+            latch.call().with("x".repeat(1 << 20)).launch(|text, more: String| text.len() + more.len()).wait().unwrap();
         assert_eq!(long, 6 + (1 << 20));
     }
 }

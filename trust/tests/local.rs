@@ -136,11 +136,11 @@ fn waiting_calls(local: Trust<i32>, remote: Trust<i32>, latch: Trust<Latch<i32>>
         }),
         Box::new({
             let t = local.clone();
-            move || drop(t.try_apply(|_| ()))
+            move || drop(t.call().apply(|_| ()).wait())
         }),
         Box::new({
             let t = remote.clone();
-            move || drop(t.try_apply(|_| ()))
+            move || drop(t.call().apply(|_| ()).wait())
         }),
         Box::new({
             let t = local;
@@ -156,7 +156,7 @@ fn waiting_calls(local: Trust<i32>, remote: Trust<i32>, latch: Trust<Latch<i32>>
         }),
         Box::new({
             let t = latch;
-            move || t.launch_with(|_, ()| (), ())
+            move || t.call().with(()).launch(|_, ()| ()).wait().unwrap()
         }),
         Box::new(move || fiber.join().unwrap()),
         Box::new(trust::yield_now),
@@ -215,7 +215,7 @@ fn trap_01_a_nested_apply_that_nobody_catches_reaches_the_client_with_the_reason
     let _watch = watchdog!();
     let local = local_trustee().entrust(0);
     let same = local.clone();
-    let Err(Error::Panicked { panic, .. }) = local.try_apply(move |_| same.apply(|v| *v)) else {
+    let Err(Error::Panicked { panic, .. }) = local.call().apply(move |_| same.apply(|v| *v)).wait() else {
         panic!("two borrows of one property");
     };
     assert!(panic.contains("`apply` waits"), "{panic}");
@@ -239,7 +239,7 @@ fn trap_01_a_local_call_that_does_not_wait_runs_after_the_closure_has_returned()
             },
             |()| (),
         );
-        inner.apply_with_then(|log, number: Vec<u32>| log.extend(number), vec![7], |()| ());
+        inner.call().with(vec![7]).apply(|log, number: Vec<u32>| log.extend(number)).then(|result| result.unwrap());
         assert_eq!(*log, [1], "the queued closures have not run");
         log.push(2);
     });
@@ -348,7 +348,7 @@ fn trap_10_an_id_of_no_trustee_is_refused() {
         assert!(trust::stats(nobody).is_none());
         let trust = nobody.entrust(drops.value(()));
         // Of this machine: gone. Of another: refused, for this program spans one.
-        assert!(matches!(trust.try_apply(|_| ()), Err(Error::Gone { .. } | Error::Refused { .. })));
+        assert!(matches!(trust.call().apply(|_| ()).wait(), Err(Error::Gone { .. } | Error::Refused { .. })));
         assert!(trust::spawn_on(&nobody, || ()).join().is_err());
     }
     assert_eq!(drops.count(), 4);
@@ -364,6 +364,6 @@ fn a_trust_of_a_value_that_nobody_takes_names_nobody() {
         let trust = TrusteeReference::from_id(id).entrust(Arc::clone(&dropped));
         assert_eq!(Arc::strong_count(&dropped), 1, "it is dropped here");
         assert_ne!(trust.trustee().id(), id);
-        assert!(matches!(trust.clone().try_apply(|_| ()), Err(Error::Gone { .. })));
+        assert!(matches!(trust.clone().call().apply(|_| ()).wait(), Err(Error::Gone { .. })));
     }
 }

@@ -96,7 +96,8 @@ fn a_list_that_panics_leaves_nothing_behind() {
     trust::wait_all();
     let changed: Vec<u64> = apply_each(&numbers, |number| *number);
     assert_eq!(changed, [100, 101, 102, 103, 104, 5, 6, 7]);
-    let refused = local_trustee().entrust(numbers).try_apply(|numbers| apply_each(&*numbers, |number| *number).len());
+    let refused =
+        local_trustee().entrust(numbers).call().apply(|numbers| apply_each(&*numbers, |number| *number).len()).wait();
     assert!(refused.unwrap_err().to_string().contains("`apply_each` waits, and nothing may wait inside"));
 }
 
@@ -248,29 +249,31 @@ fn a_call_that_times_out_runs_all_the_same_and_its_result_is_dropped() {
     // Far more than fit the slots: no call waits for a slot longer than for the answer.
     for _ in 0..1000 {
         let value = Shared::new(drops.value(()));
-        let outcome = number.apply_timeout(
-            move |number| {
+        let outcome = number
+            .call()
+            .apply(move |number| {
                 *number += 1;
                 value
-            },
-            Duration::from_micros(1),
-        );
+            })
+            .timeout(Duration::from_micros(1))
+            .wait();
         assert!(matches!(outcome, Err(Error::TimedOut { property: "u64" })), "{:?}", outcome.map(drop));
     }
     let fiber = trust::spawn({
         let number = number.clone();
-        move || number.apply_with_timeout(|number, ()| *number, (), LONG)
+        move || number.call().with(()).apply(|number, ()| *number).timeout(LONG).wait()
     });
     trust::yield_now();
     opens.store(true, Ordering::SeqCst);
     assert_eq!(fiber.join().unwrap(), Ok(1000), "in its turn");
     serve_until(|| drops.count() == 1000);
-    assert_eq!(number.apply_timeout(|number| *number, LONG), Ok(1000));
+    assert_eq!(number.call().apply(|number| *number).timeout(LONG).wait(), Ok(1000));
     let own = local_trustee().entrust(7_u64);
-    assert_eq!(own.apply_timeout(|number| *number, Duration::ZERO), Ok(7), "it runs at once");
-    assert!(matches!(own.apply_timeout(|_| panic!("no"), LONG), Err(Error::Panicked { .. })));
-    assert!(matches!(own.apply_timeout(|_| (), LONG), Err(Error::Poisoned { .. })));
-    let refused = pool.entrust(number).try_apply(|number| number.apply_timeout(|_| (), LONG).is_ok());
+    assert_eq!(own.call().apply(|number| *number).timeout(Duration::ZERO).wait(), Ok(7), "it runs at once");
+    assert!(matches!(own.call().apply(|_| panic!("no")).timeout(LONG).wait(), Err(Error::Panicked { .. })));
+    assert!(matches!(own.call().apply(|_| ()).timeout(LONG).wait(), Err(Error::Poisoned { .. })));
+    let refused =
+        pool.entrust(number).call().apply(|number| number.call().apply(|_| ()).timeout(LONG).wait().is_ok()).wait();
     assert!(refused.unwrap_err().to_string().contains("nothing may wait inside"));
 }
 
@@ -286,15 +289,26 @@ fn launched_closures_that_time_out_go_on_and_keep_the_value() {
         *value += 1;
         PanicsOnDrop(false)
     };
-    assert!(matches!(latch.launch_timeout(slow, short), Err(Error::TimedOut { .. })));
-    assert!(matches!(latch.launch_held_timeout(|value| **value *= 10, short), Err(Error::TimedOut { .. })));
+    assert!(matches!(latch.call().launch(slow).timeout(short).wait(), Err(Error::TimedOut { .. })));
+    assert!(matches!(
+        latch.call().launch_held(|value| **value *= 10).timeout(short).wait(),
+        Err(Error::TimedOut { .. })
+    ));
     let add = |value: &mut u64, text: String| {
         *value += text.len() as u64;
         text
     };
-    assert!(matches!(latch.launch_with_timeout(add, "one".to_owned(), short), Err(Error::TimedOut { .. })));
+    assert!(matches!(
+        latch.call().with("one".to_owned()).launch(add).timeout(short).wait(),
+        Err(Error::TimedOut { .. })
+    ));
     go_on.store(true, Ordering::SeqCst);
-    let text = latch.launch_held_with_timeout(|value, text: String| format!("{text}{}", **value), "=".to_owned(), LONG);
+    let text = latch
+        .call()
+        .with("=".to_owned())
+        .launch_held(|value, text: String| format!("{text}{}", **value))
+        .timeout(LONG)
+        .wait();
     assert_eq!(text.as_deref(), Ok("=23"));
     trust::wait_all();
 }
@@ -303,8 +317,8 @@ fn launched_closures_that_time_out_go_on_and_keep_the_value() {
 fn a_trustee_that_is_gone_is_told_at_once() {
     let _watch = watchdog!();
     let gone = Threadpool::new(1).entrust(Latch::new(1_u64));
-    assert!(matches!(gone.apply_timeout(|_| (), LONG), Err(Error::Gone { .. })));
-    assert!(matches!(gone.launch_timeout(|_| (), LONG), Err(Error::Gone { .. })));
+    assert!(matches!(gone.call().apply(|_| ()).timeout(LONG).wait(), Err(Error::Gone { .. })));
+    assert!(matches!(gone.call().launch(|_| ()).timeout(LONG).wait(), Err(Error::Gone { .. })));
 }
 
 #[test]
@@ -315,7 +329,7 @@ fn a_fiber_that_waits_for_a_time_can_be_aborted() {
     let opens = hold(&number);
     let fiber = trust::spawn({
         let number = number.clone();
-        move || number.apply_timeout(|number| *number += 1, LONG)
+        move || number.call().apply(|number| *number += 1).timeout(LONG).wait()
     });
     trust::yield_now();
     fiber.abort();
@@ -357,7 +371,7 @@ fn launches_that_time_out_are_bounded_and_those_beyond_are_not_sent() {
     let latch = pool.entrust(Latch::new(0_usize));
     let held = hold(&pool.entrust(0));
     for _ in 0..LAUNCHES + 20 {
-        let outcome = latch.launch_timeout(|count| *count += 1, Duration::from_micros(10));
+        let outcome = latch.call().launch(|count| *count += 1).timeout(Duration::from_micros(10)).wait();
         assert!(matches!(outcome, Err(Error::TimedOut { .. })), "{outcome:?}");
     }
     held.store(true, Ordering::SeqCst);

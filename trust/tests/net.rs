@@ -351,7 +351,7 @@ fn trap_01_calls_that_may_wait_panic_in_delegated_closures() {
     let _watch = watchdog!();
     let (one, _other) = connected();
     let property = local_trustee().entrust(one);
-    match property.try_apply(|connection| connection.read(&mut [0; 8]).is_ok()) {
+    match property.call().apply(|connection| connection.read(&mut [0; 8]).is_ok()).wait() {
         Err(Error::Panicked { panic, .. }) => assert!(panic.contains("`read`") && panic.contains("waits"), "{panic}"),
         other => panic!("{other:?}"),
     }

@@ -285,7 +285,7 @@ impl Client {
         let seen = Rc::clone(&self.seen);
         let note = move |outcome| seen.borrow_mut()[place].push(outcome);
         match call {
-            Call::Apply => note(trust.try_apply(move |kept| f(kept, number)).map_err(|error| name(&error))),
+            Call::Apply => note(trust.call().apply(move |kept| f(kept, number)).wait().map_err(|error| name(&error))),
             Call::With => {
                 let text = "x".repeat(usize::from(number));
                 let with = move |kept: &mut Kept, text: String| f(kept, text.len() as u8);
@@ -293,7 +293,10 @@ impl Client {
             }
             // There is no `try_apply_with_then`: its callback would not run where a closure panics.
             Call::Then | Call::WithThen => {
-                trust.try_apply_then(move |kept| f(kept, number), move |outcome| note(outcome.map_err(|e| name(&e))));
+                trust
+                    .call()
+                    .apply(move |kept| f(kept, number))
+                    .then(move |outcome| note(outcome.map_err(|e| name(&e))));
             }
         }
         true
@@ -311,7 +314,7 @@ impl Client {
         };
         match call {
             Call::Apply => note(trust.launch(move |kept| f(kept, number))),
-            Call::With | Call::WithThen => note(trust.launch_with(f, number)),
+            Call::With | Call::WithThen => note(trust.call().with(number).launch(f).wait().unwrap()),
             Call::Then => trust.launch_then(move |kept| f(kept, number), note),
         }
         true

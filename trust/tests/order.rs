@@ -120,14 +120,14 @@ fn mixed_requests(log: &Trust<Vec<u32>>, from: u32, count: u32, seed: u64) {
                 },
                 number,
             )),
-            2 => log.apply_with_then(
-                |log, number: Vec<u32>| {
+            2 => log
+                .call()
+                .with(vec![number])
+                .apply(|log, number: Vec<u32>| {
                     log.extend(number);
                     log.len()
-                },
-                vec![number],
-                then,
-            ),
+                })
+                .then(move |result| then(result.unwrap())),
             3 => {
                 let padding = [number; 60];
                 log.apply_then(

@@ -35,7 +35,7 @@ fn apply_goes_on_with_the_closure_s_own_panic() {
         assert_eq!(own.downcast_ref(), Some(&Own(9)));
         let text = panic_of(|| fresh().apply_with(|_, text: String| -> () { panic!("{text}") }, "carried".to_owned()));
         assert_eq!(text, "carried");
-        let none: Result<(), _> = fresh().try_apply(|_| panic_any(3u8));
+        let none: Result<(), _> = fresh().call().apply(|_| panic_any(3u8)).wait();
         let Err(Error::Panicked { panic, .. }) = none else { panic!("{none:?}") };
         assert!(panic.contains("not text"), "{panic}");
     }
@@ -51,15 +51,18 @@ fn the_property_is_poisoned_and_tells_its_type_and_the_first_panic_until_cleared
     for place in places(&pool) {
         let account = place.entrust(Account { balance: 1 });
         let other = place.entrust(5);
-        let first: Result<(), _> = account.try_apply(|a| {
-            a.balance = 2;
-            panic!("first of all");
-        });
+        let first: Result<(), _> = account
+            .call()
+            .apply(|a| {
+                a.balance = 2;
+                panic!("first of all");
+            })
+            .wait();
         assert!(matches!(&first, Err(Error::Panicked { panic, .. }) if panic == "first of all"), "{first:?}");
         for text in [
             panic_of(|| account.apply(|a| a.balance)),
             panic_of(|| account.apply_with(|a, ()| a.balance, ())),
-            account.try_apply(|a| a.balance).unwrap_err().to_string(),
+            account.call().apply(|a| a.balance).wait().unwrap_err().to_string(),
         ] {
             for word in ["Account", "poisoned", "first of all", "clear_poison"] {
                 assert!(text.contains(word), "no `{word}` in: {text}");
@@ -67,19 +70,16 @@ fn the_property_is_poisoned_and_tells_its_type_and_the_first_panic_until_cleared
         }
         let told = Rc::new(Cell::new(0));
         let (tell, never) = (Rc::clone(&told), Rc::clone(&told));
-        account.try_apply_then(
-            |a| a.balance,
-            move |outcome| {
-                assert!(matches!(outcome, Err(Error::Poisoned { .. })));
-                tell.set(tell.get() + 1);
-            },
-        );
+        account.call().apply(|a| a.balance).then(move |outcome| {
+            assert!(matches!(outcome, Err(Error::Poisoned { .. })));
+            tell.set(tell.get() + 1);
+        });
         account.apply_then(|a| a.balance, move |_| never.set(100));
         assert_eq!(other.apply(|v| *v), 5, "the trustee goes on");
         serve_until(|| told.get() == 1);
         // From another thread too.
         let there = account.clone();
-        assert!(pool.spawn_on(1, move || there.try_apply(|_| ()).is_err()).join().unwrap());
+        assert!(pool.spawn_on(1, move || there.call().apply(|_| ()).wait().is_err()).join().unwrap());
         account.clear_poison();
         assert_eq!(account.apply(|a| a.balance), 2);
         assert_eq!(told.get(), 1);
@@ -93,7 +93,7 @@ fn messages_name_the_call_and_its_place() {
     let pool = pool();
     for place in places(&pool) {
         let number = place.entrust(Latch::new(1));
-        let _: Result<(), _> = number.try_apply(|_| panic!("first"));
+        let _: Result<(), _> = number.call().apply(|_| panic!("first")).wait();
         let other = number.clone();
         for (line, call, text) in [
             (line!(), "apply", panic_of(|| number.apply(|_| ()))),
@@ -119,13 +119,14 @@ fn a_panic_in_the_middle_of_a_batch_concerns_nobody_else() {
             let (good, bad) = (Rc::clone(&good), Rc::clone(&bad));
             let fails = place % 3 == 1 || round % 7 == 3;
             let padding = [round; 12];
-            property.try_apply_then(
-                move |v| {
+            property
+                .call()
+                .apply(move |v| {
                     *v += 1;
                     assert!(!fails, "asked to fail");
                     (padding, *v)
-                },
-                move |outcome| match outcome {
+                })
+                .then(move |outcome| match outcome {
                     Ok((padding, v)) => {
                         assert_eq!((padding, v), ([round; 12], round + 1), "another request's response");
                         good.set(good.get() + 1);
@@ -135,8 +136,7 @@ fn a_panic_in_the_middle_of_a_batch_concerns_nobody_else() {
                         bad.set(bad.get() + 1);
                     }
                     Err(other) => panic!("{other}"),
-                },
-            );
+                });
             property.clear_poison();
         }
     }
@@ -187,7 +187,7 @@ fn a_panic_in_a_callback_leaves_the_thread_as_it_was() {
         // Waiting is legal again: the context is as before.
         assert_eq!(property.apply(|v| *v), 200);
         assert_eq!(ran.get(), 200);
-        assert!(property.try_apply(|_| ()).is_ok(), "a callback's panic poisons nothing");
+        assert!(property.call().apply(|_| ()).wait().is_ok(), "a callback's panic poisons nothing");
     }
 }
 
@@ -200,13 +200,10 @@ fn a_panic_in_the_callback_of_a_request_to_a_gone_trustee_leaves_the_thread_as_i
         let told = Rc::new(Cell::new(false));
         let tell = Rc::clone(&told);
         let _ = catch_unwind(AssertUnwindSafe(|| {
-            gone.try_apply_then(
-                |v| *v,
-                move |outcome| {
-                    tell.set(true);
-                    assert!(outcome.is_ok(), "a callback that did not expect that");
-                },
-            );
+            gone.call().apply(|v| *v).then(move |outcome| {
+                tell.set(true);
+                assert!(outcome.is_ok(), "a callback that did not expect that");
+            });
         }));
         serve_until(|| told.get());
         assert_eq!(here.apply(|v| *v), 1, "waiting is legal here");
@@ -240,13 +237,21 @@ fn a_panic_in_a_launched_closure() {
     for place in places(&pool) {
         let latch = place.entrust(Latch::new(1));
         assert_eq!(panic_of(|| latch.launch(|_| panic!("launched"))), "launched");
-        assert!(panic_of(|| latch.launch_with(|_, _: String| (), String::new())).contains("poisoned"));
-        assert!(latch.try_apply(|_| ()).is_err());
+        assert!(
+            panic_of(|| latch.call().with(String::new()).launch(|_, _: String| ()).wait().unwrap())
+                .contains("poisoned")
+        );
+        assert!(latch.call().apply(|_| ()).wait().is_err());
         latch.clear_poison();
         // The value came back into the latch.
         assert_eq!(latch.launch(|v| *v), 1);
         assert_eq!(
-            panic_of(|| latch.launch_with(|_, text: String| -> () { panic!("{text}") }, "said".to_owned())),
+            panic_of(|| latch
+                .call()
+                .with("said".to_owned())
+                .launch(|_, text: String| -> () { panic!("{text}") })
+                .wait()
+                .unwrap()),
             "said"
         );
         latch.clear_poison();
@@ -334,6 +339,6 @@ fn trap_07_a_fiber_may_wait_in_a_destructor_while_it_unwinds() {
     assert!(!unwinds.is_finished());
     done.store(true, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(common::text(&*unwinds.join().unwrap_err()), "of the first");
-    assert_eq!((latch.launch(|n| *n), own.try_apply(|n| *n)), (2, Ok(2)));
+    assert_eq!((latch.launch(|n| *n), own.call().apply(|n| *n).wait()), (2, Ok(2)));
     assert!(!pool.spawn(thread::panicking).join().unwrap());
 }

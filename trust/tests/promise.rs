@@ -74,8 +74,8 @@ fn a_promise_that_is_dropped_is_an_error() {
     gone(number.wait());
     let (captured, number) = promise::<u8>();
     let poisoned = pool.entrust(0);
-    assert!(poisoned.try_apply(|_| panic!("poisons")).is_err());
-    poisoned.try_apply_then(move |_| captured.keep(1), |outcome| assert!(outcome.is_err()));
+    assert!(poisoned.call().apply(|_| panic!("poisons")).wait().is_err());
+    poisoned.call().apply(move |_| captured.keep(1)).then(|outcome| assert!(outcome.is_err()));
     gone(number.wait());
     let (held, number) = promise::<u8>();
     let fiber = pool.spawn(move || {
@@ -331,7 +331,7 @@ fn as_many_fibers_as_there_is_memory_for_may_wait() {
 fn nothing_waits_inside_closures() {
     let _watch = watchdog!();
     let number = trust::local_trustee().entrust(0);
-    let refused = number.try_apply(|_| promise::<u8>().1.wait().unwrap());
+    let refused = number.call().apply(|_| promise::<u8>().1.wait().unwrap()).wait();
     assert!(matches!(refused, Err(Error::Panicked { panic, .. }) if panic.contains("`Pending::wait` waits")));
 }
 

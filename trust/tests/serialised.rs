@@ -65,18 +65,24 @@ fn an_argument_is_written_once_in_every_form_of_call() {
     for len in lengths() {
         let made = || Once::new(len);
         assert_eq!(plain.apply_with(|_, once: Once| once.len(), made()), len);
-        assert_eq!(plain.try_apply_with(|_, once: Once| once.len(), made()), Ok(len));
-        assert_eq!(latch.launch_with(|_, once: Once| once.len(), made()), len);
-        assert_eq!(latch.try_launch_held_with(|_, once: Once| once.len(), made()), Ok(len));
+        assert_eq!(plain.call().with(made()).apply(|_, once: Once| once.len()).wait(), Ok(len));
+        assert_eq!(latch.call().with(made()).launch(|_, once: Once| once.len()).wait().unwrap(), len);
+        assert_eq!(latch.call().with(made()).launch_held(|_, once: Once| once.len()).wait(), Ok(len));
         let told = std::rc::Rc::new(Cell::new((0, 0)));
         let (one, two) = (std::rc::Rc::clone(&told), std::rc::Rc::clone(&told));
-        plain.apply_with_then(|_, once: Once| once.len(), made(), move |n| one.set((n, one.get().1)));
-        latch.launch_with_then(|_, once: Once| once.len(), made(), move |n| two.set((two.get().0, n)));
+        plain.call().with(made()).apply(|_, once: Once| once.len()).then(move |result| {
+            let n = result.unwrap();
+            one.set((n, one.get().1))
+        });
+        latch.call().with(made()).launch(|_, once: Once| once.len()).then(move |result| {
+            let n = result.unwrap();
+            two.set((two.get().0, n))
+        });
         trust::wait_all();
         assert_eq!(told.get(), (len, len));
         assert_eq!(trust::apply_each_with([(&plain, made())], |_, once: Once| once.len()), [len]);
-        assert_eq!(outcome_of(plain.apply_with_async(|_, once: Once| once.len(), made())), len);
-        assert_eq!(outcome_of(latch.launch_with_async(|_, once: Once| once.len(), made())), len);
+        assert_eq!(outcome_of(plain.call().with(made()).apply(|_, once: Once| once.len()).into_future()), Ok(len));
+        assert_eq!(outcome_of(latch.call().with(made()).launch(|_, once: Once| once.len()).into_future()), Ok(len));
         let (promise, pending) = trust::promise();
         pool.spawn(move || promise.keep_with(Once::new(len))).join().unwrap();
         assert_eq!(pending.wait().map(Once::len), Ok(len));
@@ -90,8 +96,8 @@ fn a_result_is_written_once_in_every_form_of_call() {
     let (plain, latch) = (pool.entrust(0), pool.entrust(Latch::new(0)));
     for len in lengths() {
         assert_eq!(plain.apply_with(|_, len| Once::new(len), len).len(), len);
-        assert_eq!(latch.launch_with(|_, len| Once::new(len), len).len(), len);
-        assert_eq!(latch.launch_held_with(|_, len| Once::new(len), len).len(), len);
+        assert_eq!(latch.call().with(len).launch(|_, len| Once::new(len)).wait().unwrap().len(), len);
+        assert_eq!(latch.call().with(len).launch_held(|_, len| Once::new(len)).wait().unwrap().len(), len);
     }
 }
 
@@ -162,22 +168,26 @@ fn what_goes_wrong_with_a_value_is_told_alike_and_poisons_nothing() {
     let (plain, latch) = (pool.entrust(0), pool.entrust(Latch::new(0)));
     for wrong in [Wrong::WriteFails, Wrong::WritePanics, Wrong::ReadFails, Wrong::ReadPanics] {
         let all = [
-            came_of(|| plain.try_apply_with(|_, _: Bad| (), Bad(wrong))),
-            came_of(|| latch.try_launch_with(|_, _: Bad| (), Bad(wrong))),
-            came_of(|| latch.try_launch_held_with(|_: &mut Held<'_, i32>, _: Bad| (), Bad(wrong))),
+            came_of(|| plain.call().with(Bad(wrong)).apply(|_, _: Bad| ()).wait()),
+            came_of(|| latch.call().with(Bad(wrong)).launch(|_, _: Bad| ()).wait()),
+            came_of(|| latch.call().with(Bad(wrong)).launch_held(|_: &mut Held<'_, i32>, _: Bad| ()).wait()),
         ];
         assert!(all[0] == all[1] && all[0] == all[2] && all[0] != "a value", "argument, {wrong:?}: {all:?}");
         let all = [
-            came_of(|| plain.try_apply_with(|_, wrong| Bad(wrong), wrong)),
-            came_of(|| latch.try_launch_with(|_, wrong| Bad(wrong), wrong)),
-            came_of(|| latch.try_launch_held_with(|_: &mut Held<'_, i32>, wrong| Bad(wrong), wrong)),
+            came_of(|| plain.call().with(wrong).apply(|_, wrong| Bad(wrong)).wait()),
+            came_of(|| latch.call().with(wrong).launch(|_, wrong| Bad(wrong)).wait()),
+            came_of(|| latch.call().with(wrong).launch_held(|_: &mut Held<'_, i32>, wrong| Bad(wrong)).wait()),
         ];
         assert!(all[0] == all[1] && all[0] == all[2] && all[0] != "a value", "result, {wrong:?}: {all:?}");
-        assert_eq!((plain.try_apply(|n| *n), latch.try_launch(|n| *n)), (Ok(0), Ok(0)), "{wrong:?}");
+        assert_eq!(
+            (plain.call().apply(|n| *n).wait(), latch.call().launch(|n| *n).wait()),
+            (Ok(0), Ok(0)),
+            "{wrong:?}"
+        );
     }
     // The closure's own panic does.
-    assert!(latch.try_launch_with(|_, ()| -> u8 { panic!("the closure's") }, ()).is_err());
-    assert!(matches!(latch.try_launch(|n| *n), Err(Error::Poisoned { .. })));
+    assert!(latch.call().with(()).launch(|_, ()| -> u8 { panic!("the closure's") }).wait().is_err());
+    assert!(matches!(latch.call().launch(|n| *n).wait(), Err(Error::Poisoned { .. })));
 }
 
 /// A result whose destructor panics once it was written.
@@ -201,8 +211,8 @@ fn a_result_whose_destructor_panics_poisons_nothing() {
     let _watch = watchdog!();
     let pool = Threadpool::new(1);
     let (plain, latch) = (pool.entrust(0), pool.entrust(Latch::new(0)));
-    let applied = came_of(|| plain.try_apply_with(|_, ()| DropPanics(true), ()));
-    let launched = came_of(|| latch.try_launch_with(|_, ()| DropPanics(true), ()));
+    let applied = came_of(|| plain.call().with(()).apply(|_, ()| DropPanics(true)).wait());
+    let launched = came_of(|| latch.call().with(()).launch(|_, ()| DropPanics(true)).wait());
     assert_eq!((&launched, &applied[..]), (&applied, "panicked there: a panic while it is dropped"));
-    assert_eq!((plain.try_apply(|n| *n), latch.try_launch(|n| *n)), (Ok(0), Ok(0)));
+    assert_eq!((plain.call().apply(|n| *n).wait(), latch.call().launch(|n| *n).wait()), (Ok(0), Ok(0)));
 }

@@ -204,13 +204,10 @@ fn trap_05_what_holds_pointers_travels_serialised_both_ways() {
         assert_eq!(found, None);
         let kept = Rc::new(Cell::new(0));
         let keep = Rc::clone(&kept);
-        table.apply_with_then(
-            |table, key: String| table.remove(&key),
-            "key 7".to_owned(),
-            move |values| {
-                keep.set(values.unwrap().len());
-            },
-        );
+        table.call().with("key 7".to_owned()).apply(|table, key: String| table.remove(&key)).then(move |result| {
+            let values = result.unwrap();
+            keep.set(values.unwrap().len());
+        });
         serve_until(|| kept.get() == 7);
     }
 }
@@ -234,14 +231,11 @@ fn serialised_arguments_and_results_of_every_length() {
             );
             assert_eq!(back, text.clone() + "y");
             let done = Rc::clone(&done);
-            property.apply_with_then(
-                |_, text: String| text.len(),
-                text,
-                move |got| {
-                    assert_eq!(got, len);
-                    done.set(done.get() + 1);
-                },
-            );
+            property.call().with(text).apply(|_, text: String| text.len()).then(move |result| {
+                let got = result.unwrap();
+                assert_eq!(got, len);
+                done.set(done.get() + 1);
+            });
         }
         serve_until(|| done.get() == lengths.len());
         assert_eq!(property.apply(|count| *count), lengths.len() as u64);

@@ -126,7 +126,7 @@ fn act(world: World, mut random: Random) {
             }
             10 => {
                 if let Some(trust) = pick(&mut random, &own) {
-                    let _ = trust.try_apply(|v| v.check());
+                    let _ = trust.call().apply(|v| v.check()).wait();
                 }
             }
             11 => {
@@ -136,7 +136,7 @@ fn act(world: World, mut random: Random) {
                 latch.launch(move |v| {
                     let before = *v;
                     if let Some(next) = next {
-                        let _ = next.try_apply(|v| v.check());
+                        let _ = next.call().apply(|v| v.check()).wait();
                     }
                     assert_eq!(*v, before, "two have the value");
                     *v += 1;
@@ -177,31 +177,31 @@ fn ask(trust: &Trust<Property>, asked: &Rc<Cell<u64>>, answered: &Rc<Cell<u64>>,
     match random.below(8) {
         0 => {
             let padding = [random.next(); 40];
-            trust.try_apply_then(
-                move |v| {
+            trust
+                .call()
+                .apply(move |v| {
                     v.check();
                     padding
-                },
-                move |outcome| {
+                })
+                .then(move |outcome| {
                     assert!(outcome.is_err() || outcome.unwrap() == padding);
                     note();
-                },
-            );
+                });
         }
         1 => {
             let inner = trust.clone();
-            trust.try_apply_then(
-                move |v| {
+            trust
+                .call()
+                .apply(move |v| {
                     v.check();
-                    inner.try_apply_then(|v| v.value += 1, |_| ());
-                },
-                move |_| note(),
-            );
+                    inner.call().apply(|v| v.value += 1).then(|_| ());
+                })
+                .then(move |_| note());
         }
         2 => {
-            trust.try_apply_then(|_| std::panic::resume_unwind(Box::new("quietly")), move |_: Result<(), _>| note());
+            trust.call().apply(|_| std::panic::resume_unwind(Box::new("quietly"))).then(move |_: Result<(), _>| note());
             trust.clear_poison();
         }
-        _ => trust.try_apply_then(|v| v.value += 1, move |_| note()),
+        _ => trust.call().apply(|v| v.value += 1).then(move |_| note()),
     }
 }

@@ -100,7 +100,7 @@ fn a_panic_poisons_all_and_puts_all_back() {
 fn one_poisoned_property_lets_the_others_free() {
     let pool = Threadpool::new(2);
     let (a, b) = (pool.trustees()[0].entrust(Latch::new(1_i64)), pool.trustees()[1].entrust(Latch::new(2_i64)));
-    let _ = b.try_apply(|_| panic!("bad"));
+    let _ = b.call().apply(|_| panic!("bad")).wait();
     assert!(matches!(try_together((&a, &b), |_| ()), Err(Error::Poisoned { .. })));
     assert_eq!(value(&a), 1);
 }
@@ -170,10 +170,14 @@ fn a_fiber_that_holds_a_value_is_refused() {
     let panic = panic.unwrap_err().downcast::<String>().unwrap();
     assert!(panic.contains("name all of them in one call"), "{panic}");
     a.clear_poison();
-    let sum = a.launch_held(move |held| {
-        let sum = held.released(|| together((&b, &c), |(b, c)| *b + *c));
-        **held + sum
-    });
+    let sum = a
+        .call()
+        .launch_held(move |held| {
+            let sum = held.released(|| together((&b, &c), |(b, c)| *b + *c));
+            **held + sum
+        })
+        .wait()
+        .unwrap();
     assert_eq!(sum, 6);
 }
 
@@ -182,7 +186,7 @@ fn nothing_waits_inside_a_closure_but_together_then_may_be_called_there() {
     let pool = Threadpool::new(2);
     let (a, b) = (pool.trustees()[0].entrust(Latch::new(1_i64)), pool.trustees()[1].entrust(Latch::new(2_i64)));
     let at = local_trustee().entrust((a.clone(), b.clone()));
-    let refused = at.try_apply(|(a, b)| together((&*a, &*b), |_| ()));
+    let refused = at.call().apply(|(a, b)| together((&*a, &*b), |_| ())).wait();
     assert!(refused.unwrap_err().to_string().contains("nothing may wait inside"));
     at.clear_poison();
     at.apply(|(a, b)| together_then((&*a, &*b), |(a, b)| *a += *b, |()| ()));
@@ -317,7 +321,7 @@ fn what_a_closure_captures_may_use_the_library_when_it_is_dropped_unrun() {
     let pool = Threadpool::new(2);
     let [a, b] = [0, 1].map(|at| pool.trustees()[at].entrust(Latch::new(1_i64)));
     let own = local_trustee().entrust(Latch::new(10_i64));
-    let _ = b.try_apply(|_| panic!("bad"));
+    let _ = b.call().apply(|_| panic!("bad")).wait();
     let calls = Calls(own.clone(), a.clone());
     assert!(matches!(try_together((&a, &b), move |_| drop(calls)), Err(Error::Poisoned { .. })));
     wait_all();

@@ -73,7 +73,7 @@ fn a_pool_at_rest_is_shut_down_and_one_with_a_fiber_that_waits_is_told_of() {
     assert_eq!(number.launch(|number| *number), 1);
     promise.keep(7);
     assert_eq!(fiber.join().unwrap(), Ok(7));
-    while number.try_apply(|_| ()).is_ok() {
+    while number.call().apply(|_| ()).wait().is_ok() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -481,7 +481,7 @@ fn a_pool_that_had_no_time_to_stop_stops_later() {
     let number = pool.entrust(1);
     std::thread::sleep(Duration::from_millis(50));
     let _ = pool.shutdown_timeout(Duration::ZERO);
-    while number.try_apply(|_| ()).is_ok() {
+    while number.call().apply(|_| ()).wait().is_ok() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -263,7 +263,7 @@ fn faults_reach_who_asked() {
         let seen = Rc::new(RefCell::new(Vec::new()));
         for _ in 0..3 {
             let seen = Rc::clone(&seen);
-            there.try_apply_then(|v| *v, move |outcome| seen.borrow_mut().push(outcome));
+            there.call().apply(|v| *v).then(move |outcome| seen.borrow_mut().push(outcome));
         }
         yield_now();
         let mut answer = Buffer::default();
@@ -285,7 +285,7 @@ fn faults_reach_who_asked() {
 fn who_is_no_peer_is_refused() {
     play(|_, _| {
         let nobody = Trust::<u64>::of(std::ptr::without_provenance_mut(4096), worker_id(7, 1));
-        assert!(matches!(nobody.try_apply(|v| *v), Err(Error::Refused { .. })));
+        assert!(matches!(nobody.call().apply(|v| *v).wait(), Err(Error::Refused { .. })));
     });
 }
 

@@ -24,7 +24,7 @@ use crate::runtime::worker::{self, Worker, poisoned};
 use crate::tasks::latch::Latch;
 use crate::unwind::quietly;
 
-/// Value of a [`Latch`] while a [launched](crate::Trust::launch_held) closure has it exclusively.
+/// Value of a [`Latch`] while a [launched](crate::Call::launch_held) closure has it exclusively.
 ///
 /// ```
 /// use trust::{Latch, Threadpool};
@@ -33,16 +33,17 @@ use crate::unwind::quietly;
 /// let account = pool.entrust(Latch::new(0));
 /// let payer = account.clone();
 /// let taken = pool.spawn(move || {
-///     account.launch_held(|balance| {
+///     let taken = account.call().launch_held(|balance| {
 ///         while **balance < 10 {
 ///             balance.released(trust::yield_now); // others may have it meanwhile
 ///         }
 ///         **balance -= 10;
 ///         **balance
-///     })
+///     });
+///     taken.wait()
 /// });
 /// payer.launch(|balance| *balance += 12);
-/// assert_eq!(taken.join().unwrap(), 2);
+/// assert_eq!(taken.join().unwrap(), Ok(2));
 /// ```
 pub struct Held<'a, T> {
     value: Option<Box<T>>,
@@ -78,11 +79,11 @@ impl<T> Held<'_, T> {
     /// let pool = Threadpool::new(1);
     /// let number = pool.entrust(Latch::new(1));
     /// let other = number.clone();
-    /// let sum = number.launch_held(move |number| {
+    /// let sum = number.call().launch_held(move |number| {
     ///     number.released(move || other.launch(|number| *number += 1)); // else it would wait for itself
     ///     **number
     /// });
-    /// assert_eq!(sum, 2);
+    /// assert_eq!(sum.wait(), Ok(2));
     /// ```
     pub fn released<R>(&mut self, f: impl FnOnce() -> R) -> R {
         // A `Held` lives in the launched fiber, whose count keeps the property; its value came from there.

@@ -113,12 +113,12 @@ fn a_refusal_says_why_and_what_to_do() {
     }
     play(|_, _| {
         let nobody = Trust::<u64>::of(std::ptr::without_provenance_mut(4096), crate::ids::worker_id(7, 1));
-        let why = why(nobody.try_apply(|v| *v));
+        let why = why(nobody.call().apply(|v| *v).wait());
         assert!(why.contains("is not a worker of this rack program"), "{why}");
     });
     let detached = std::thread::spawn(|| {
         let there = Trust::<u64>::of(std::ptr::without_provenance_mut(4096), crate::ids::worker_id(7, 0));
-        let why = why(there.try_apply(|v| *v));
+        let why = why(there.call().apply(|v| *v).wait());
         std::mem::forget(there);
         why
     });

@@ -183,13 +183,10 @@ mod tests {
             for round in 1.. {
                 let (pool, old) = entrusted();
                 // The answer lies there, or there is none: this thread does not look.
-                old.try_apply_then(
-                    |n| *n,
-                    |_| {
-                        assert!(!IS_INSIDE.get());
-                        TOLD.set(TOLD.get() + 1);
-                    },
-                );
+                old.call().apply(|n| *n).then(|_| {
+                    assert!(!IS_INSIDE.get());
+                    TOLD.set(TOLD.get() + 1);
+                });
                 give.send(pool).expect("it is taken");
                 let (_pool, new) = sent.recv().expect("it comes");
                 let is_replaced = old.trustee().id().index() == new.trustee().id().index();
@@ -227,14 +224,14 @@ mod tests {
             // Other tests may take the place in between.
             let rounds = (1..=2000).take_while(|_| {
                 let (pool, next) = entrusted();
-                assert!(matches!(last.try_apply(|n| *n), Err(Error::Gone { .. })));
+                assert!(matches!(last.call().apply(|n| *n).wait(), Err(Error::Gone { .. })));
                 assert_eq!(next.apply(|n| *n), 7);
                 // The first is sent, the second waits in an open batch, which has room.
                 for _ in 0..2 {
                     let answers = Rc::clone(&answers);
                     next.apply_then(|n| *n, move |n| answers.set(answers.get() + n));
                 }
-                assert!(matches!(last.try_apply(|n| *n), Err(Error::Gone { .. })));
+                assert!(matches!(last.call().apply(|n| *n).wait(), Err(Error::Gone { .. })));
                 assert_eq!(next.apply(|n| *n), 7);
                 replaced += usize::from(last.trustee().id().index() == next.trustee().id().index());
                 drop(pool);
