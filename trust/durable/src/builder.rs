@@ -99,7 +99,7 @@ impl<T: Persist + 'static> Builder<T> {
         let trust = trustee.entrust(Service::<T>::new(Core::new(started, number, self.within)));
         let durable = Durable::of(trust.clone(), number);
         if is_new {
-            let made = trust.try_apply(move |service| service.init(init)).map_err(|_| Error::Gone)?;
+            let made = trust.call().apply(move |service| service.init(init)).wait().map_err(|_| Error::Gone)?;
             if let Outcome::Panicked(ticket) = made {
                 return Outcome::<()>::Panicked(ticket).known::<T>(number, None).map(|()| durable);
             }

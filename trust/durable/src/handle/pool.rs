@@ -36,7 +36,11 @@ impl<T: Persist + 'static> Durable<T> {
     pub fn close(self) -> Result<()> {
         let before = self.sync();
         let (keeps, closed) = promise::<Option<String>>();
-        self.trust.try_apply(move |service| service.close(keeps)).map_err(|error| call_error(self.number, error))?;
+        self.trust
+            .call()
+            .apply(move |service| service.close(keeps))
+            .wait()
+            .map_err(|error| call_error(self.number, error))?;
         settled(closed)?;
         before
     }
@@ -59,7 +63,7 @@ impl<T: Persist + 'static> Durable<T> {
         self.sync()?;
         let (keeps, written) = promise::<bool>();
         let awaited = snapshots::leave(keeps.id(), folder.as_ref().to_path_buf());
-        let asked = self.trust.try_apply(move |service| service.snapshot(keeps));
+        let asked = self.trust.call().apply(move |service| service.snapshot(keeps)).wait();
         let outcome = asked.map(|()| written.wait());
         outcome.map_err(|error| call_error(self.number, error))?.map_err(|_| Error::Gone)?;
         awaited.outcome().unwrap_or(Err(Error::Gone))
@@ -73,13 +77,21 @@ impl<T: Persist + 'static> Durable<T> {
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
     pub fn stats(&self) -> Result<DurableStats> {
-        self.trust.try_apply(|service| service.core().borrow().stats()).map_err(|error| call_error(self.number, error))
+        self.trust
+            .call()
+            .apply(|service| service.core().borrow().stats())
+            .wait()
+            .map_err(|error| call_error(self.number, error))
     }
 
     /// Waits until the first files are durable.
     pub(crate) fn created(&self) -> Result<()> {
         let (keeps, made) = promise::<Option<String>>();
-        self.trust.try_apply(move |service| service.created(keeps)).map_err(|error| call_error(self.number, error))?;
+        self.trust
+            .call()
+            .apply(move |service| service.created(keeps))
+            .wait()
+            .map_err(|error| call_error(self.number, error))?;
         settled(made)
     }
 }

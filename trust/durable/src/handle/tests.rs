@@ -76,15 +76,15 @@ fn a_panic_of_the_disk_thread_reaches_all_who_wait() {
             move |outcome| told.borrow_mut().push(outcome)
         };
         number.trust.apply(|service| service.core().borrow_mut().send(Job::Panic));
-        number.try_apply_then(|number, _| *number += 1, tell());
+        number.call().apply(|number, _| *number += 1).then(tell());
         let mut future = std::pin::pin!(number.apply_async(|number, _| *number += 1));
         let cause = |outcome: Result<(), Error>| match outcome {
             Err(Error::Lost { cause }) => assert_eq!(cause, "its disk thread panicked: planted"),
             other => panic!("{other:?}"),
         };
         cause(number.sync());
-        number.try_apply_then(|number, _| *number += 1, tell());
-        cause(number.try_apply(|number, _| *number += 1));
+        number.call().apply(|number, _| *number += 1).then(tell());
+        cause(number.call().apply(|number, _| *number += 1).wait());
         cause(number.snapshot(folder.path().join("copy")));
         let end = Instant::now() + limits::HANG;
         let outcome = loop {
@@ -113,8 +113,8 @@ fn a_handle_with_the_number_of_another_pool_is_told_nothing() {
     // The other pool is far ahead, so every group of the first would seem durable.
     (0..20).for_each(|_| other.apply(|number, _| *number += 1));
     let changed = Durable::<u64>::of(one.trust.clone(), other.number);
-    assert!(matches!(changed.try_apply(|number, _| *number += 1), Err(Error::Call { .. })));
-    changed.try_apply_then(|number, _| *number += 1, |outcome| assert!(matches!(outcome, Err(Error::Call { .. }))));
+    assert!(matches!(changed.call().apply(|number, _| *number += 1).wait(), Err(Error::Call { .. })));
+    changed.call().apply(|number, _| *number += 1).then(|outcome| assert!(matches!(outcome, Err(Error::Call { .. }))));
     assert!(matches!(changed.sync(), Err(Error::Call { .. })));
     assert_eq!((one.apply(|number, _| *number), other.apply(|number, _| *number)), (2, 20));
 }

@@ -31,7 +31,7 @@ fn with_core<R>(number: u64, f: impl FnOnce(&mut Core) -> R) -> Option<R> {
 
 /// Notifies a client's thread. `then` is called with whether that thread still exists.
 pub(super) fn tell_ear(ear: &Trust<Ear>, number: u64, news: News, then: impl FnOnce(Result<(), Error>) + 'static) {
-    ear.try_apply_then(move |_| client::hear(number, news), then);
+    ear.call().apply(move |_| client::hear(number, news)).then(then);
 }
 
 /// Notifies a client's thread of durable groups, and forgets it if it is gone.
@@ -97,11 +97,11 @@ impl Told {
         for (client, ear) in self.ears {
             let (number, durable) = (self.number, self.durable);
             match &self.lost {
-                Some(cause) => {
-                    ear.try_apply_with_then(client::hear_lost, (number, durable, cause.clone()), move |heard| {
-                        forget_gone(number, client, heard)
-                    })
-                }
+                Some(cause) => ear
+                    .call()
+                    .with((number, durable, cause.clone()))
+                    .apply(client::hear_lost)
+                    .then(move |heard| forget_gone(number, client, heard)),
                 None => tell_durable(number, durable, client, &ear),
             }
         }

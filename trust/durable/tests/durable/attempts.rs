@@ -74,7 +74,7 @@ fn each_form_of_attempt_undoes_what_returns_an_error_and_commits_the_rest() {
         assert_eq!(outcome, if is_to_bob { Ok(95) } else { Err(b'E') });
     });
     each("try_attempt", &|is_to_bob| {
-        let outcome = accounts.try_attempt(move |accounts, tx| transfer_plainly(accounts, tx, is_to_bob, 5));
+        let outcome = accounts.call().attempt(move |accounts, tx| transfer_plainly(accounts, tx, is_to_bob, 5)).wait();
         assert_eq!(outcome.unwrap().is_ok(), is_to_bob);
     });
     each("attempt_then", &|is_to_bob| {
@@ -86,28 +86,31 @@ fn each_form_of_attempt_undoes_what_returns_an_error_and_commits_the_rest() {
     });
     each("try_attempt_then", &|is_to_bob| {
         let then = see("try_attempt_then");
-        accounts.try_attempt_then(
-            move |accounts, tx| transfer_plainly(accounts, tx, is_to_bob, 5),
-            move |outcome| then(format!("{:?}", outcome.unwrap())),
-        );
+        accounts
+            .call()
+            .attempt(move |accounts, tx| transfer_plainly(accounts, tx, is_to_bob, 5))
+            .then(move |outcome| then(format!("{:?}", outcome.unwrap())));
     });
     each("attempt_with", &|is_to_bob| {
-        let outcome = accounts.attempt_with(
-            |accounts, tx, to: String| transfer(accounts, tx, &to, 5),
-            if is_to_bob { "Bob" } else { "Eve" }.to_owned(),
-        );
+        let outcome = accounts
+            .call()
+            .with(if is_to_bob { "Bob" } else { "Eve" }.to_owned())
+            .attempt(|accounts, tx, to: String| transfer(accounts, tx, &to, 5))
+            .wait()
+            .unwrap();
         assert_eq!(outcome.err(), (!is_to_bob).then(|| "Eve has no account".to_owned()));
     });
     each("try_attempt_with_then", &|is_to_bob| {
         let then = see("try_attempt_with_then");
-        accounts.try_attempt_with_then(
-            |accounts, tx, to: String| transfer(accounts, tx, &to, 5),
-            if is_to_bob { "Bob" } else { "Eve" }.to_owned(),
-            move |outcome| then(format!("{:?}", outcome.unwrap())),
-        );
+        accounts
+            .call()
+            .with(if is_to_bob { "Bob" } else { "Eve" }.to_owned())
+            .attempt(|accounts, tx, to: String| transfer(accounts, tx, &to, 5))
+            .then(move |outcome| then(format!("{:?}", outcome.unwrap())));
     });
     each("attempt_async", &|is_to_bob| {
-        let call = accounts.attempt_async(move |accounts, tx| transfer_plainly(accounts, tx, is_to_bob, 5));
+        let call =
+            accounts.call().attempt(move |accounts, tx| transfer_plainly(accounts, tx, is_to_bob, 5)).into_future();
         assert_eq!(runtime.block_on(call).unwrap().is_ok(), is_to_bob);
     });
     assert_eq!(forms, 7);
@@ -140,18 +143,18 @@ fn each_form_of_apply_commits_what_returns_an_error() {
         Err::<(), u8>(1)
     };
     assert!(accounts.apply(move |accounts, _| f(accounts)).is_err());
-    assert!(accounts.try_apply(move |accounts, _| f(accounts)).unwrap().is_err());
+    assert!(accounts.call().apply(move |accounts, _| f(accounts)).wait().unwrap().is_err());
     assert!(accounts.apply_with(move |accounts, _, ()| f(accounts), ()).is_err());
     let then = tell();
     accounts.apply_then(move |accounts, _| f(accounts), move |outcome| then(outcome.is_err()));
     let then = tell();
-    accounts.try_apply_then(move |accounts, _| f(accounts), move |outcome| then(outcome.unwrap().is_err()));
+    accounts.call().apply(move |accounts, _| f(accounts)).then(move |outcome| then(outcome.unwrap().is_err()));
     let then = tell();
-    accounts.try_apply_with_then(
-        move |accounts, _, ()| f(accounts),
-        (),
-        move |outcome| then(outcome.unwrap().is_err()),
-    );
+    accounts
+        .call()
+        .with(())
+        .apply(move |accounts, _, ()| f(accounts))
+        .then(move |outcome| then(outcome.unwrap().is_err()));
     accounts.sync().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     assert!(runtime.block_on(accounts.apply_async(move |accounts, _| f(accounts))).unwrap().is_err());
@@ -172,10 +175,10 @@ fn attempts_that_panic_or_find_no_pool_say_so() {
     assert!(matches!(outcome, Err(Error::Panicked { panic, .. }) if panic == "no transfers today"));
     assert_eq!(balances(&accounts).0, Some(100));
     accounts.clone().close().unwrap();
-    assert!(matches!(accounts.try_attempt(|_, _| Err::<(), u8>(1)), Err(Error::Closed)));
+    assert!(matches!(accounts.call().attempt(|_, _| Err::<(), u8>(1)).wait(), Err(Error::Closed)));
     let told = Rc::new(RefCell::new(None));
     let tell = Rc::clone(&told);
-    accounts.try_attempt_then(|_, _| Err::<(), u8>(1), move |outcome| *tell.borrow_mut() = Some(outcome));
+    accounts.call().attempt(|_, _| Err::<(), u8>(1)).then(move |outcome| *tell.borrow_mut() = Some(outcome));
     accounts.sync().unwrap_err();
     assert!(matches!(told.borrow_mut().take(), Some(Err(Error::Closed))));
 }

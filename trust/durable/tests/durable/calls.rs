@@ -23,10 +23,13 @@ fn the_example_of_the_design() {
         bank.accounts[0]
     });
     assert_eq!(left, 70);
-    let no = bank.try_apply(|bank, _| {
-        bank.accounts[0] = 0;
-        assert!(bank.accounts[1] > 99, "too poor");
-    });
+    let no = bank
+        .call()
+        .apply(|bank, _| {
+            bank.accounts[0] = 0;
+            assert!(bank.accounts[1] > 99, "too poor");
+        })
+        .wait();
     assert!(matches!(no, Err(Error::Panicked { panic, .. }) if panic.contains("too poor")), "C7: the text is told");
     assert_eq!(accounts(&bank), (70, 30), "undone, not poisoned");
     let refused = bank.attempt(|bank, _| {
@@ -121,7 +124,7 @@ fn waiting_or_nesting_is_refused() {
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
     let inner = bank.clone();
-    let nested = bank.try_apply(move |_, _| inner.apply(|bank, _| bank.accounts[0]));
+    let nested = bank.call().apply(move |_, _| inner.apply(|bank, _| bank.accounts[0])).wait();
     assert!(matches!(nested, Err(Error::Panicked { .. })));
     // A call posted from inside runs afterwards.
     let inner = bank.clone();

@@ -67,11 +67,11 @@ fn threads_and_pools_end_in_any_order() {
     let told = Rc::new(Cell::new(0));
     for _ in 0..100 {
         let told = Rc::clone(&told);
-        bank.try_apply_then(|bank, _| bank.accounts[1] += 1, move |_| told.set(told.get() + 1));
+        bank.call().apply(|bank, _| bank.accounts[1] += 1).then(move |_| told.set(told.get() + 1));
     }
     drop(pool);
     assert!(matches!(bank.sync(), Err(Error::Gone)));
-    assert!(matches!(bank.try_apply(|_, _| ()), Err(Error::Gone)));
+    assert!(matches!(bank.call().apply(|_, _| ()).wait(), Err(Error::Gone)));
     trust::yield_now();
     assert_eq!(told.get(), 100, "each is told, one way or the other");
     drop(bank);
@@ -110,7 +110,7 @@ fn calls_on_a_closed_pool_say_so() {
     let bank = open(&pool, folder.path()).unwrap();
     let other = bank.clone();
     bank.close().unwrap();
-    assert!(matches!(other.try_apply(|_, _| ()), Err(Error::Closed)));
+    assert!(matches!(other.call().apply(|_, _| ()).wait(), Err(Error::Closed)));
     assert!(matches!(other.sync(), Err(Error::Closed)));
     assert!(other.close().is_err());
 }
@@ -132,8 +132,8 @@ fn calls_whose_trustee_is_gone_give_errors() {
         }
     };
     assert!(matches!(outcome, Ok(()) | Err(Error::Gone)), "not lost: {outcome:?}");
-    assert!(matches!(bank.try_apply(|_, _| ()), Err(Error::Gone)));
-    assert!(matches!(bank.try_apply(|_, _| panic!("not run")), Err(Error::Gone)));
+    assert!(matches!(bank.call().apply(|_, _| ()).wait(), Err(Error::Gone)));
+    assert!(matches!(bank.call().apply(|_, _| panic!("not run")).wait(), Err(Error::Gone)));
     assert!(matches!(bank.sync(), Err(Error::Gone)));
     assert!(matches!(bank.stats(), Err(Error::Gone)));
     assert!(matches!(bank.snapshot(folder.path().join("copy")), Err(Error::Gone)));

@@ -61,11 +61,14 @@ fn limit_files(bytes: Option<u64>) {
 fn fill(numbers: &Numbers) -> (usize, String) {
     let mut acknowledged = 0;
     loop {
-        let added = numbers.try_apply(|numbers, tx| {
-            let len = numbers.len() as u64;
-            numbers.extend(len..len + 5000, tx);
-            numbers.len()
-        });
+        let added = numbers
+            .call()
+            .apply(|numbers, tx| {
+                let len = numbers.len() as u64;
+                numbers.extend(len..len + 5000, tx);
+                numbers.len()
+            })
+            .wait();
         match added {
             Ok(len) => acknowledged = len,
             Err(Error::Lost { cause }) => return (acknowledged, cause),
@@ -82,8 +85,8 @@ fn causes(numbers: &Numbers) -> Vec<String> {
     };
     let told = Rc::new(RefCell::new(None));
     let tell = Rc::clone(&told);
-    numbers.try_apply_then(|_, _| (), move |outcome| *tell.borrow_mut() = Some(outcome));
-    let mut causes = vec![cause(numbers.try_apply(|_, _| ())), cause(numbers.sync())];
+    numbers.call().apply(|_, _| ()).then(move |outcome| *tell.borrow_mut() = Some(outcome));
+    let mut causes = vec![cause(numbers.call().apply(|_, _| ()).wait()), cause(numbers.sync())];
     causes.push(cause(told.borrow_mut().take().expect("in order before `sync`")));
     let mut future = std::pin::pin!(numbers.apply_async(|_, _| ()));
     let outcome = loop {
@@ -173,7 +176,10 @@ fn where_no_fiber_can_be_started() {
         numbers.apply(|numbers, tx| numbers.push(1, tx));
         numbers.apply_then(|numbers, tx| numbers.push(2, tx), |()| ());
         numbers.sync().unwrap();
-        assert_eq!(numbers.try_attempt(|numbers, _| Err::<(), usize>(numbers.len())).unwrap(), Err(before + 2));
+        assert_eq!(
+            numbers.call().attempt(|numbers, _| Err::<(), usize>(numbers.len())).wait().unwrap(),
+            Err(before + 2)
+        );
         numbers.snapshot(folder.join(format!("copy-{before}"))).unwrap();
         numbers.apply_then(|numbers, tx| numbers.push(3, tx), |()| ());
         numbers.close().unwrap();
@@ -388,7 +394,7 @@ fn memory_that_is_not_given_leaves_the_pool_as_it_was() {
     // Private writable memory: 64 MiB more than in use, and less than the call requests.
     let (limit, maximum) = ((kibibytes("VmData") + (64 << 10)) << 10, getrlimit(Resource::Data).maximum);
     setrlimit(Resource::Data, Rlimit { current: Some(limit), maximum }).expect("a lower limit may be set");
-    let full = numbers.try_apply(|numbers, tx| numbers.reserve(1 << 24, tx));
+    let full = numbers.call().apply(|numbers, tx| numbers.reserve(1 << 24, tx)).wait();
     assert!(matches!(full, Err(Error::Panicked { panic, .. }) if panic.contains("the pool is full")));
     numbers.apply(|numbers, tx| numbers.push(1000, tx));
     setrlimit(Resource::Data, Rlimit { current: maximum, maximum }).expect("it was allowed before");

@@ -72,9 +72,9 @@ fn nothing_is_acknowledged_in_a_folder_that_is_gone() {
     fill(&first, 0);
     fs::remove_dir_all(&path).unwrap();
     let second = open(&pool, &path);
-    is_removed(first.try_apply(|numbers, tx| numbers.push(1, tx)));
+    is_removed(first.call().apply(|numbers, tx| numbers.push(1, tx)).wait());
     fill(&second, 7);
-    is_removed(first.try_apply(|numbers, _| numbers.len()));
+    is_removed(first.call().apply(|numbers, _| numbers.len()).wait());
     let in_second = count(&second, 7);
     second.close().unwrap();
     is_removed(first.close());
@@ -96,7 +96,7 @@ fn files_that_are_taken_from_a_pool_are_told_by_name() {
             fs::copy(&file, path.join("copy")).unwrap();
             fs::rename(path.join("copy"), &file).unwrap();
         }
-        let lost = numbers.try_apply(|numbers, tx| numbers.push(100, tx)).unwrap_err().to_string();
+        let lost = numbers.call().apply(|numbers, tx| numbers.push(100, tx)).wait().unwrap_err().to_string();
         assert!(lost.contains(name), "{lost}");
         is_removed(numbers.close());
         if is_moved {

@@ -110,7 +110,7 @@ fn a_limit_is_a_limit() {
     let open =
         |limit| Durable::<PVec<u64>>::builder().limit(limit).open(pool.trustees()[0], folder.path(), |_| PVec::new());
     let vec = open(1 << 20).unwrap();
-    let full = vec.try_apply(|vec, tx| vec.extend(0..1_000_000, tx));
+    let full = vec.call().apply(|vec, tx| vec.extend(0..1_000_000, tx)).wait();
     assert!(matches!(full, Err(Error::Panicked { panic, .. }) if panic.contains("the pool is full")));
     vec.apply(|vec, tx| vec.extend(0..50_000, tx));
     let stats = vec.stats().unwrap();
