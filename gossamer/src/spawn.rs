@@ -111,7 +111,7 @@ where
         let there = trust::link::entrust_remote(trustee, || Latch::new(()));
         // Releases the value, so that a wait inside `f` blocks nobody else.
         let run = move |held: &mut trust::Held<'_, ()>, argument: A| held.released(|| f(argument));
-        value_of(there.and_then(|there| there.try_launch_held_with(run, argument)), place)
+        value_of(there.and_then(|there| there.call().with(argument).launch_held(run).wait()), place)
     })
 }
 

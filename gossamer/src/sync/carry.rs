@@ -51,7 +51,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Sealed<T> for Serialised {
         P: 'static,
         F: FnOnce(&mut P, T) + NoRef + Send + 'static,
     {
-        to.apply_with_then(f, value, |()| {});
+        to.call().with(value).apply(f).then(|result| result.unwrap_or_else(|error| panic!("{error}")));
     }
 
     fn get<P, F>(from: &Trust<P>, f: F) -> Answer<T>

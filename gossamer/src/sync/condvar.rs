@@ -7,7 +7,7 @@ use trust::{Error, Held, Promise, PromiseId, Trust, promise};
 
 use crate::rack::{Place, program};
 
-/// Condition variable for closures that were [launched](Trust::launch_held) on a latched value: they wait until others
+/// Condition variable for closures that were [launched](trust::Call::launch_held) on a latched value: they wait until others
 /// have changed it.
 ///
 /// A waiting closure gives the value up meanwhile. It has registered before, so the next holder of the value that
@@ -22,17 +22,18 @@ use crate::rack::{Place, program};
 ///         let (account, paid) = (gossamer::entrust(Latch::new(0u64)), Condvar::new());
 ///         let (other, told) = (account.clone(), paid.clone());
 ///         let fiber = gossamer::spawn(move || {
-///             other.launch_held(move |balance| {
+///             let paid_out = other.call().launch_held(move |balance| {
 ///                 told.wait_while(balance, |balance| *balance < 10);
 ///                 **balance -= 10;
 ///                 **balance
-///             })
+///             });
+///             paid_out.wait()
 ///         });
 ///         for _ in 0..12 {
 ///             account.launch(|balance| *balance += 1);
 ///             paid.notify_one();
 ///         }
-///         assert!(fiber.join().unwrap() <= 2);
+///         assert!(fiber.join().unwrap().unwrap() <= 2);
 ///     },
 ///     2,
 /// );
@@ -92,15 +93,16 @@ impl Condvar {
     ///         let (gate, opened) = (gossamer::entrust(Latch::new(false)), Condvar::new());
     ///         let (other, told) = (gate.clone(), opened.clone());
     ///         let fiber = gossamer::spawn(move || {
-    ///             other.launch_held(move |open| {
+    ///             let opened = other.call().launch_held(move |open| {
     ///                 while !**open {
     ///                     told.wait(open);
     ///                 }
     ///             });
+    ///             opened.wait()
     ///         });
     ///         gate.launch(|open| *open = true);
     ///         opened.notify_one();
-    ///         fiber.join().unwrap();
+    ///         fiber.join().unwrap().unwrap();
     ///     },
     ///     2,
     /// );
@@ -135,8 +137,8 @@ impl Condvar {
     ///         use gossamer::{Latch, sync::Condvar};
     ///         use std::time::Duration;
     ///         let (account, paid) = (gossamer::entrust(Latch::new(0)), Condvar::new());
-    ///         let notified = account.launch_held(move |balance| paid.wait_timeout(balance, Duration::from_millis(5)));
-    ///         assert!(!notified);
+    ///         let notified = move |balance: &mut _| paid.wait_timeout(balance, Duration::from_millis(5));
+    ///         assert_eq!(account.call().launch_held(notified).wait(), Ok(false));
     ///     },
     ///     2,
     /// );
@@ -177,7 +179,10 @@ impl Condvar {
     ///         let waiting: Vec<_> = (0..3)
     ///             .map(|_| {
     ///                 let (gate, opened) = (gate.clone(), opened.clone());
-    ///                 gossamer::spawn(move || gate.launch_held(move |open| opened.wait_while(open, |open| !*open)))
+    ///                 gossamer::spawn(move || {
+    ///                     let waits = gate.call().launch_held(move |open| opened.wait_while(open, |open| !*open));
+    ///                     waits.wait().unwrap();
+    ///                 })
     ///             })
     ///             .collect();
     ///         gate.launch(|open| *open = true);

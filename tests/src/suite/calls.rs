@@ -19,7 +19,7 @@ pub fn apply_gives_the_result() {
             }),
             22
         );
-        assert_eq!(number.try_apply(|n| *n), Ok(22));
+        assert_eq!(number.call().apply(|n| *n).wait(), Ok(22));
     }
 }
 
@@ -123,10 +123,13 @@ pub fn shared_values_stay_on_their_machine() {
     for place in places() {
         let number = gossamer::entrust_on(place, 0usize);
         let these = words.clone();
-        let seen = number.try_apply(move |n| {
-            *n += these.len();
-            *n
-        });
+        let seen = number
+            .call()
+            .apply(move |n| {
+                *n += these.len();
+                *n
+            })
+            .wait();
         if place.machine == gossamer::here().machine {
             assert_eq!(seen, Ok(2));
         } else {

@@ -19,22 +19,22 @@ pub fn nothing_waits_inside_closures() {
         for target in spots() {
             let (outer, inner) = (gossamer::entrust_on(place, 1u64), gossamer::entrust_on(target, 2u64));
             let captured = inner.clone();
-            is_refused(outer.try_apply(move |_| captured.apply(|n| *n)), "apply");
+            is_refused(outer.call().apply(move |_| captured.apply(|n| *n)).wait(), "apply");
             outer.clear_poison();
             let captured = inner.clone();
-            is_refused(outer.try_apply(move |_| captured.apply_with(|n, ()| *n, ())), "apply_with");
+            is_refused(outer.call().apply(move |_| captured.apply_with(|n, ()| *n, ())).wait(), "apply_with");
             outer.clear_poison();
             let itself = outer.clone();
-            is_refused(outer.try_apply(move |_| itself.apply(|n| *n)), "apply");
+            is_refused(outer.call().apply(move |_| itself.apply(|n| *n)).wait(), "apply");
             outer.clear_poison();
             assert_eq!((outer.apply(|n| *n), inner.apply(|n| *n)), (1, 2));
         }
         let outer = gossamer::entrust_on(place, 1u64);
-        is_refused(outer.try_apply(|_| gossamer::yield_now()), "yield_now");
+        is_refused(outer.call().apply(|_| gossamer::yield_now()).wait(), "yield_now");
         outer.clear_poison();
-        is_refused(outer.try_apply(|_| gossamer::wait_all()), "wait_all");
+        is_refused(outer.call().apply(|_| gossamer::wait_all()).wait(), "wait_all");
         outer.clear_poison();
-        is_refused(outer.try_apply(|_| gossamer::sleep(std::time::Duration::ZERO)), "sleep");
+        is_refused(outer.call().apply(|_| gossamer::sleep(std::time::Duration::ZERO)).wait(), "sleep");
     }
 }
 

@@ -72,7 +72,7 @@ fn launch_in_a_ring(at: &[Place]) {
             let (told, gate) = (told.clone(), gate.clone());
             let cross = move |mine: &mut u64| {
                 gate.pass();
-                *mine + told.note(next.try_launch(|next| *next))
+                *mine + told.note(next.call().launch(|next| *next).wait())
             };
             gossamer::spawn_on(at[(index + 1) % at.len()], move || mine.launch(cross))
         })
@@ -106,13 +106,14 @@ pub fn a_launch_that_comes_round_by_other_machines_is_told() {
     fn on(round: Vec<Values>, told: Told) -> u64 {
         let next = round[0].clone();
         let travels = (round, told);
-        let outcome = next.try_launch_with(
-            |value, (mut round, told): (Vec<Values>, Trust<Vec<String>>)| {
+        let outcome = next
+            .call()
+            .with((travels.0, travels.1.0.clone()))
+            .launch(|value, (mut round, told): (Vec<Values>, Trust<Vec<String>>)| {
                 round.remove(0);
                 *value + if round.is_empty() { 0 } else { on(round, Told(told)) }
-            },
-            (travels.0, travels.1.0.clone()),
-        );
+            })
+            .wait();
         travels.1.note(outcome)
     }
     let at = apart();
@@ -130,7 +131,7 @@ pub fn joins_in_a_circle_are_told() {
     let (again, tell) = (values.clone(), told.clone());
     let there = remote();
     let outcome = values.launch(move |_| {
-        let fiber = gossamer::spawn_on(there, move || tell.note(again.try_launch(|value| *value)));
+        let fiber = gossamer::spawn_on(there, move || tell.note(again.call().launch(|value| *value).wait()));
         // The one with the error may be the joiner.
         fiber.join().map_err(|payload| matches!(payload.downcast_ref(), Some(Error::Deadlock { .. })))
     });
@@ -156,18 +157,31 @@ pub fn launches_in_one_order_are_no_deadlock() {
             gossamer::spawn_on(place, move || {
                 (0..times).for_each(|_| {
                     let ([one, two, three], within, innermost) = (all.clone(), told.clone(), told.clone());
-                    told.note(one.try_launch(move |one| {
-                        *one += 1;
-                        let (more, three) = (innermost, three);
-                        within.note(two.try_launch(move |two| {
-                            *two += 1;
-                            gossamer::sleep(Duration::from_millis(15));
-                            more.note(three.try_launch(|three| {
-                                *three += 1;
-                                *three
-                            }))
-                        }))
-                    }));
+                    told.note(
+                        one.call()
+                            .launch(move |one| {
+                                *one += 1;
+                                let (more, three) = (innermost, three);
+                                within.note(
+                                    two.call()
+                                        .launch(move |two| {
+                                            *two += 1;
+                                            gossamer::sleep(Duration::from_millis(15));
+                                            more.note(
+                                                three
+                                                    .call()
+                                                    .launch(|three| {
+                                                        *three += 1;
+                                                        *three
+                                                    })
+                                                    .wait(),
+                                            )
+                                        })
+                                        .wait(),
+                                )
+                            })
+                            .wait(),
+                    );
                 });
             })
         })

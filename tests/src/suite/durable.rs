@@ -50,10 +50,13 @@ pub fn a_durable_trust_serves_every_machine() {
                     // Posted and held back here, written before `sync` returns.
                     bank.apply_then(|accounts, _| accounts.swap(0, 1), |()| ());
                     bank.sync().unwrap();
-                    let panicked = bank.try_apply(|accounts, _| {
-                        accounts[0] = 0;
-                        panic!("no bank for this")
-                    });
+                    let panicked = bank
+                        .call()
+                        .apply(|accounts, _| {
+                            accounts[0] = 0;
+                            panic!("no bank for this")
+                        })
+                        .wait();
                     match panicked {
                         Err(Error::Panicked { panic, .. }) => assert!(panic.contains("no bank for this"), "{panic}"),
                         Ok(()) => panic!("it panicked"),

@@ -93,8 +93,11 @@ pub fn launches_carry_what_holds_pointers() {
             words.extend(more);
             words.join(" ")
         };
-        assert_eq!(words.launch_with(add, vec!["it".to_owned(), "goes".to_owned()]), "so it goes");
-        let long = words.launch_with(|_, len: usize| "x".repeat(len), 100_000);
+        assert_eq!(
+            words.call().with(vec!["it".to_owned(), "goes".to_owned()]).launch(add).wait().unwrap(),
+            "so it goes"
+        );
+        let long = words.call().with(100_000).launch(|_, len: usize| "x".repeat(len)).wait().unwrap();
         assert!(long.len() == 100_000 && long.bytes().all(|byte| byte == b'x'));
     }
 }
@@ -123,11 +126,15 @@ pub fn held_values_are_released() {
         let log = gossamer::entrust_with(place, || Latch::new(vec![1u64]));
         let (first, waits) = (log.clone(), gate.clone());
         let fiber = gossamer::spawn_on(remote(), move || {
-            first.launch_held(move |log| {
-                log.released(|| waits.pass());
-                log.push(3);
-                log.iter().fold(0, |sum, n| sum * 10 + n)
-            })
+            first
+                .call()
+                .launch_held(move |log| {
+                    log.released(|| waits.pass());
+                    log.push(3);
+                    log.iter().fold(0, |sum, n| sum * 10 + n)
+                })
+                .wait()
+                .unwrap()
         });
         gate.gather(1);
         log.launch(|log| log.push(2));

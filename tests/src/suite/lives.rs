@@ -237,13 +237,15 @@ pub fn captures_are_dropped_once() {
         there.apply(move |_| drop(a));
         assert!(
             there
-                .try_apply(move |_| if b.0.trustee().id().index() < 70_000 {
+                .call()
+                .apply(move |_| if b.0.trustee().id().index() < 70_000 {
                     panic!("with its captures")
                 })
+                .wait()
                 .is_err()
         );
-        assert!(there.try_apply(move |_| drop(c)).is_err(), "poisoned: it does not run");
-        there.try_apply_then(|_| {}, move |outcome| drop((outcome, d)));
+        assert!(there.call().apply(move |_| drop(c)).wait().is_err(), "poisoned: it does not run");
+        there.call().apply(|_| {}).then(move |outcome| drop((outcome, d)));
         there.clear_poison();
         let waits = gate.clone();
         let fiber = gossamer::spawn_on(place, move || {

@@ -149,12 +149,12 @@ impl Program {
             ledger.sum
         };
         if self.random.random() {
-            assert_eq!(outcome(trust.try_apply(add)), expected);
+            assert_eq!(outcome(trust.call().apply(add).wait()), expected);
         } else {
             // Earlier requests of this thread come first.
-            let _ = trust.try_apply(|_| ());
+            let _ = trust.call().apply(|_| ()).wait();
             let place = self.places[self.random.random_range(0..self.places.len())];
-            let found = gossamer::spawn_on(place, move || trust.try_apply(add).ok()).join();
+            let found = gossamer::spawn_on(place, move || trust.call().apply(add).wait().ok()).join();
             assert_eq!(found.expect("errors are values here"), expected.ok());
         }
     }
@@ -165,13 +165,13 @@ impl Program {
         let Some((seen, all)) = self.seen.get_mut(&self.accounts[chosen].id) else { unreachable!("made with it") };
         all.push((number, expected));
         let seen = Rc::clone(seen);
-        trust.try_apply_then(
-            move |ledger| {
+        trust
+            .call()
+            .apply(move |ledger| {
                 ledger.sum = ledger.sum.wrapping_mul(31).wrapping_add(number);
                 ledger.sum
-            },
-            move |sum| seen.borrow_mut().push((number, outcome(sum))),
-        );
+            })
+            .then(move |sum| seen.borrow_mut().push((number, outcome(sum))));
     }
 
     fn apply_with(&mut self, chosen: usize) {
@@ -219,7 +219,7 @@ impl Program {
             None => format!("panicked: {panic}"),
         };
         self.accounts[chosen].poisoned.get_or_insert(panic);
-        assert_eq!(outcome(trust.try_apply(move |_| -> u64 { panic!("at step {step}") })), Err(expected));
+        assert_eq!(outcome(trust.call().apply(move |_| -> u64 { panic!("at step {step}") }).wait()), Err(expected));
     }
 
     fn clear(&mut self, chosen: usize) {

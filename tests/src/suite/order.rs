@@ -70,7 +70,8 @@ pub fn wait_all_waits_for_every_callback() {
                                 *log += 1;
                                 text + "!"
                             };
-                            log.apply_with_then(longer, text, move |text| {
+                            log.call().with(text).apply(longer).then(move |result| {
+                                let text = result.unwrap();
                                 seen.set(seen.get() + u64::from(text.ends_with('!')))
                             });
                         }
@@ -120,7 +121,9 @@ pub fn requests_of_every_size_keep_their_order() {
             push::<8>(&log);
             push::<300>(&log);
             let text = "x".repeat(20_000);
-            log.apply_with_then(|log, text: String| log.push(text.len()), text, |()| {});
+            log.call().with(text).apply(|log, text: String| log.push(text.len())).then(|result| {
+                result.unwrap();
+            });
             push::<16>(&log);
         }
         let expected = [0, 5000, 8, 300, 20_000, 16].repeat(20);

@@ -10,7 +10,7 @@ use super::ground::{panic_of, spots, text, until};
 pub fn a_panic_reaches_the_caller() {
     for place in spots() {
         let number = gossamer::entrust_on(place, 1u64);
-        match number.try_apply(|_| -> u64 { panic!("the {}th wheel", 5) }) {
+        match number.call().apply(|_| -> u64 { panic!("the {}th wheel", 5) }).wait() {
             Err(Error::Panicked { panic, property }) => assert_eq!((&*panic, property), ("the 5th wheel", "u64")),
             other => panic!("{other:?}"),
         }
@@ -32,16 +32,18 @@ pub fn poison_tells_the_first_panic_until_cleared() {
         let (number, beside) = (gossamer::entrust_on(place, 1u64), gossamer::entrust_on(place, 2u64));
         assert!(
             number
-                .try_apply(|n| {
+                .call()
+                .apply(|n| {
                     *n = 7;
                     if *n == 7 {
                         panic!("half way")
                     }
                 })
+                .wait()
                 .is_err()
         );
         for _ in 0..2 {
-            match number.try_apply(|n| *n) {
+            match number.call().apply(|n| *n).wait() {
                 Err(Error::Poisoned { panic, .. }) => assert_eq!(panic, "half way"),
                 other => panic!("{other:?}"),
             }
@@ -58,7 +60,7 @@ pub fn poison_tells_the_first_panic_until_cleared() {
         })
         .join()
         .unwrap();
-        assert_eq!(number.try_apply(|n| *n), Ok(7));
+        assert_eq!(number.call().apply(|n| *n).wait(), Ok(7));
     }
 }
 
@@ -68,13 +70,12 @@ pub fn a_panic_in_a_batch_concerns_nobody_else() {
         for round in 0..200u64 {
             let outcomes = Rc::clone(&outcomes);
             let each = gossamer::entrust_on(place, round);
-            each.try_apply_then(
-                move |value| {
+            each.call()
+                .apply(move |value| {
                     assert!(round % 3 != 0, "round {round}");
                     *value
-                },
-                move |outcome| outcomes.borrow_mut().push((round, outcome)),
-            );
+                })
+                .then(move |outcome| outcomes.borrow_mut().push((round, outcome)));
         }
         until(|| outcomes.borrow().len() == 200);
         for (round, outcome) in &*outcomes.borrow() {
@@ -94,7 +95,7 @@ pub fn a_panic_for_which_nobody_waits_harms_nobody() {
         number.apply_then(|_| -> u64 { panic!("nobody listens") }, move |_| call.set(true));
         beside.apply_then(|n| *n += 1, |()| {});
         assert_eq!(beside.apply(|n| *n), 3);
-        assert!(matches!(number.try_apply(|n| *n), Err(Error::Poisoned { .. })));
+        assert!(matches!(number.call().apply(|n| *n).wait(), Err(Error::Poisoned { .. })));
         assert!(!called.get() && Rc::strong_count(&called) == 1, "the callback did not run, and is gone");
     }
 }
@@ -129,7 +130,7 @@ pub fn launched_closures_may_panic() {
             })
         });
         assert_eq!(panic, "with 3 in hand");
-        assert!(matches!(latch.try_apply(|_| ()), Err(Error::Poisoned { .. })));
+        assert!(matches!(latch.call().apply(|_| ()).wait(), Err(Error::Poisoned { .. })));
         let launched = latch.clone();
         assert!(panic_of(move || launched.launch(|value| *value)).contains("with 3 in hand"));
         latch.clear_poison();

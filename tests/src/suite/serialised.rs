@@ -45,7 +45,9 @@ pub fn serialised_requests_keep_their_order() {
             let word = format!("{round} ").repeat(round as usize % 40);
             expected.push_str(&word);
             expected.push('.');
-            log.apply_with_then(|log, word: String| log.push_str(&word), word, |()| {});
+            log.call().with(word).apply(|log, word: String| log.push_str(&word)).then(|result| {
+                result.unwrap();
+            });
             log.apply_then(|log| log.push('.'), |()| {});
         }
         assert!(log.apply_with(|log, ()| log.clone(), ()) == expected, "{place}");

@@ -319,11 +319,15 @@ pub fn condition_variables_wake_who_waits() {
             fibers.push(gossamer::spawn_on(from, move || {
                 for n in 0..EACH {
                     let (full, empty) = (full.clone(), empty.clone());
-                    source.launch_held(move |buffer| {
-                        empty.wait_while(buffer, |buffer| buffer.len() >= ROOM);
-                        buffer.push_back(n);
-                        full.notify_one();
-                    });
+                    source
+                        .call()
+                        .launch_held(move |buffer| {
+                            empty.wait_while(buffer, |buffer| buffer.len() >= ROOM);
+                            buffer.push_back(n);
+                            full.notify_one();
+                        })
+                        .wait()
+                        .unwrap();
                 }
                 0
             }));
@@ -331,12 +335,16 @@ pub fn condition_variables_wake_who_waits() {
                 let mut sum = 0;
                 for _ in 0..EACH {
                     let (filled, emptied) = (filled.clone(), emptied.clone());
-                    sum += buffer.launch_held(move |buffer| {
-                        filled.wait_while(buffer, |buffer| buffer.is_empty());
-                        assert!(buffer.len() <= ROOM);
-                        emptied.notify_one();
-                        buffer.pop_front().expect("it is not empty")
-                    });
+                    sum += buffer
+                        .call()
+                        .launch_held(move |buffer| {
+                            filled.wait_while(buffer, |buffer| buffer.is_empty());
+                            assert!(buffer.len() <= ROOM);
+                            emptied.notify_one();
+                            buffer.pop_front().expect("it is not empty")
+                        })
+                        .wait()
+                        .unwrap();
                 }
                 sum
             }));
@@ -351,7 +359,11 @@ pub fn condition_variables_time_out_and_wake_all() {
         let started = gossamer::entrust_with(place, || Latch::new((0usize, false)));
         let start = Condvar::at(place);
         let unheard = start.clone();
-        let notified = started.launch_held(move |held| unheard.wait_timeout(held, Duration::from_millis(2)));
+        let notified = started
+            .call()
+            .launch_held(move |held| unheard.wait_timeout(held, Duration::from_millis(2)))
+            .wait()
+            .unwrap();
         assert!(!notified);
         start.notify_all(); // nobody waits: it is not kept for later
         started.apply(|_| ()); // and it is over by now
@@ -360,15 +372,19 @@ pub fn condition_variables_time_out_and_wake_all() {
             .map(|from| {
                 let (started, start) = (started.clone(), start.clone());
                 gossamer::spawn_on(from, move || {
-                    started.launch_held(move |held| {
-                        held.0 += 1;
-                        let mut waits = 0;
-                        while !held.1 {
-                            assert!(start.wait_timeout(held, LONG), "it is notified long before");
-                            waits += 1;
-                        }
-                        waits
-                    })
+                    started
+                        .call()
+                        .launch_held(move |held| {
+                            held.0 += 1;
+                            let mut waits = 0;
+                            while !held.1 {
+                                assert!(start.wait_timeout(held, LONG), "it is notified long before");
+                                waits += 1;
+                            }
+                            waits
+                        })
+                        .wait()
+                        .unwrap()
                 })
             })
             .collect();

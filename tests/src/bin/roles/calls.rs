@@ -93,7 +93,9 @@ pub fn large() {
     // Small requests before and after a large one keep their order.
     let text = vec![1u8; 100_000];
     there.apply_then(|bytes| bytes.clear(), |()| {});
-    there.apply_with_then(|bytes, text: Vec<u8>| bytes.extend(text), text, |()| {});
+    there.call().with(text).apply(|bytes, text: Vec<u8>| bytes.extend(text)).then(|result| {
+        result.unwrap();
+    });
     there.apply_then(|bytes| bytes.push(9), |()| {});
     assert_eq!(there.apply(|bytes| (bytes.len(), bytes.last().copied())), (100_001, Some(9)));
 }
@@ -115,10 +117,12 @@ pub fn launch() {
         assert_eq!(left, 100 - (1..=round).sum::<u64>());
     }
     assert_eq!((home.apply(|sum| *sum), balance.apply(|sum| *sum)), (55, 55));
-    let answer = account.launch_with(
-        |account, words: Vec<String>| format!("{} {account}", words.join(" ")),
-        vec!["left".to_owned(), "is".to_owned()],
-    );
+    let answer = account
+        .call()
+        .with(vec!["left".to_owned(), "is".to_owned()])
+        .launch(|account, words: Vec<String>| format!("{} {account}", words.join(" ")))
+        .wait()
+        .unwrap();
     assert_eq!(answer, "left is 45");
 }
 
@@ -126,11 +130,11 @@ pub fn launch() {
 pub fn panics() {
     let there = gossamer::entrust_on(remote(), 1u64);
     let beside = gossamer::entrust_on(remote(), 1u64);
-    match there.try_apply(|_| -> u64 { panic!("the {}th wheel", 5) }) {
+    match there.call().apply(|_| -> u64 { panic!("the {}th wheel", 5) }).wait() {
         Err(Error::Panicked { panic, .. }) => assert_eq!(panic, "the 5th wheel"),
         other => panic!("{other:?}"),
     }
-    match there.try_apply(|value| *value) {
+    match there.call().apply(|value| *value).wait() {
         Err(Error::Poisoned { panic, .. }) => assert_eq!(panic, "the 5th wheel"),
         other => panic!("{other:?}"),
     }
@@ -143,13 +147,12 @@ pub fn panics() {
     for round in 0..300u32 {
         let outcomes = std::rc::Rc::clone(&outcomes);
         let each = gossamer::entrust_on(remote(), u64::from(round));
-        each.try_apply_then(
-            move |value| {
+        each.call()
+            .apply(move |value| {
                 assert!(round % 3 != 0, "round {round}");
                 *value
-            },
-            move |outcome| outcomes.borrow_mut().push((round, outcome)),
-        );
+            })
+            .then(move |outcome| outcomes.borrow_mut().push((round, outcome)));
     }
     gossamer::wait_all();
     assert_eq!(outcomes.borrow().len(), 300);

@@ -119,7 +119,7 @@ pub fn waiting() {
                 gossamer::spawn(gossamer::yield_now).join().unwrap();
                 let clone = kept.clone();
                 gossamer::spawn_on(idle, move || drop(kept)).join().unwrap();
-                (compute(), clone.try_apply(|_| ()).is_ok())
+                (compute(), clone.call().apply(|_| ()).wait().is_ok())
             });
             until_computing(Place::of(0, 0));
             until_computing(idle);
@@ -164,7 +164,7 @@ pub fn linkless() {
             });
             let clone = clone.join().unwrap();
             assert_eq!(DROPPED.load(Ordering::SeqCst), before, "a trust is left at {idle}");
-            assert!(clone.try_apply(|_| ()).is_ok());
+            assert!(clone.call().apply(|_| ()).wait().is_ok());
             drop(clone);
             release(idle);
             assert!(fiber.join().unwrap());

@@ -246,7 +246,7 @@ pub fn waits_in_vain() {
         "condition" => {
             let (gate, opened) = (gossamer::entrust(gossamer::Latch::new(false)), gossamer::sync::Condvar::new());
             gossamer::spawn_on(remote(), missing);
-            gate.launch_held(move |open| opened.wait_while(open, |open| !*open));
+            gate.call().launch_held(move |open| opened.wait_while(open, |open| !*open)).wait().unwrap();
         }
         // A fiber that was aborted while it waited.
         "abort" => {

@@ -72,13 +72,15 @@ fn travel_inside_values(dropped: &Trust<u64>, before: u64) {
     assert_eq!(list.apply(|list| list.len()), 2 * numbers.len());
     // As an argument of a launched closure, used there.
     let latch = gossamer::entrust_with(remote(), || gossamer::Latch::new(0u64));
-    let total = latch.launch_with(
-        |total, numbers: Vec<Trust<u64>>| {
+    let total = latch
+        .call()
+        .with(numbers)
+        .launch(|total, numbers: Vec<Trust<u64>>| {
             *total = numbers.iter().map(|number| number.apply(|n| *n)).sum();
             (*total, numbers)
-        },
-        numbers,
-    );
+        })
+        .wait()
+        .unwrap();
     assert_eq!(total.0, sum);
     drop((list, total));
     // Neither lost nor kept on the way.

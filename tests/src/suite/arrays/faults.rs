@@ -23,14 +23,17 @@ pub fn array_misses_panic_where_nothing_may_wait() {
     assert_eq!(local.apply(move |()| own.get(here)), 4);
     for call in 0..4 {
         let own = array.clone();
-        let refused = local.try_apply(move |()| match call {
-            0 => {
-                own.get(there);
-            }
-            1 => own.set(there, 1),
-            2 => own.apply(there, Add, 1),
-            _ => own.modify(there..there + 1, |_, _| ()),
-        });
+        let refused = local
+            .call()
+            .apply(move |()| match call {
+                0 => {
+                    own.get(there);
+                }
+                1 => own.set(there, 1),
+                2 => own.apply(there, Add, 1),
+                _ => own.modify(there..there + 1, |_, _| ()),
+            })
+            .wait();
         local.clear_poison();
         if places().len() > 1 {
             assert!(refused.unwrap_err().to_string().contains("nothing may wait here"));
@@ -38,7 +41,7 @@ pub fn array_misses_panic_where_nothing_may_wait() {
     }
     // A call that has not begun has changed nothing.
     let own = array.clone();
-    let refused = local.try_apply(move |()| own.fill(5));
+    let refused = local.call().apply(move |()| own.fill(5)).wait();
     local.clear_poison();
     assert!(refused.unwrap_err().to_string().contains("nothing may wait here"));
     let own = array.clone();

@@ -154,12 +154,15 @@ pub fn array_locks_say_what_is_wrong() {
     let local = trust::local_trustee().entrust(());
     for call in 0..4 {
         let own = array.clone();
-        let refused = local.try_apply(move |()| match call {
-            0 => drop(own.read_lock(1)),
-            1 => drop(own.write_lock(1)),
-            2 => drop(own.try_read_lock(1)),
-            _ => drop(own.try_write_lock(1)),
-        });
+        let refused = local
+            .call()
+            .apply(move |()| match call {
+                0 => drop(own.read_lock(1)),
+                1 => drop(own.write_lock(1)),
+                2 => drop(own.try_read_lock(1)),
+                _ => drop(own.try_write_lock(1)),
+            })
+            .wait();
         local.clear_poison();
         let why = refused.unwrap_err().to_string();
         assert!(why.contains("_lock` of an array waits") && why.contains("`launch` the closure"), "{why}");

@@ -13,7 +13,7 @@ pub fn heap_nothing_waits_in_closures() {
         if is_far(place) {
             assert!(property.apply(|object| object.try_read().is_none()));
             assert!(property.apply(|object| object.try_write_now().is_none()));
-            let refused = property.try_apply(|object| *object.read());
+            let refused = property.call().apply(|object| *object.read()).wait();
             let refused = refused.unwrap_err().to_string();
             assert!(refused.contains("nothing may wait here") && refused.contains("prefetch"), "{refused}");
             property.clear_poison();
