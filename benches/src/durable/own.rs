@@ -37,7 +37,7 @@ fn put(map: &Map, clients: u64, client: u64, end: Instant) -> Result<u64, trust_
     while Instant::now() < end {
         let number = puts + 1;
         let (key, value) = (key(clients, client, number), value(number));
-        map.try_apply(move |map, tx| _ = map.insert(key, value, tx))?;
+        map.call().apply(move |map, tx| _ = map.insert(key, value, tx)).wait()?;
         puts = number;
     }
     Ok(puts)
@@ -67,20 +67,17 @@ impl Callers {
         let clients = self.puts.borrow().len() as u64;
         let (key, value) = (key(clients, client, number), value(number));
         let callers = Rc::clone(self);
-        self.map.try_apply_then(
-            move |map, tx| _ = map.insert(key, value, tx),
-            move |outcome| {
-                match outcome {
-                    Ok(()) => callers.puts.borrow_mut()[client as usize] = number,
-                    Err(error) => _ = callers.error.borrow_mut().replace(error),
-                }
-                if callers.error.borrow().is_none() && Instant::now() < callers.end {
-                    callers.put(client, number + 1);
-                } else {
-                    callers.under_way.set(callers.under_way.get() - 1);
-                }
-            },
-        );
+        self.map.call().apply(move |map, tx| _ = map.insert(key, value, tx)).then(move |outcome| {
+            match outcome {
+                Ok(()) => callers.puts.borrow_mut()[client as usize] = number,
+                Err(error) => _ = callers.error.borrow_mut().replace(error),
+            }
+            if callers.error.borrow().is_none() && Instant::now() < callers.end {
+                callers.put(client, number + 1);
+            } else {
+                callers.under_way.set(callers.under_way.get() - 1);
+            }
+        });
     }
 }
 

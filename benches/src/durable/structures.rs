@@ -194,7 +194,7 @@ fn adds_durable(folder: &Path, time: Duration) -> Result<f64> {
     })?;
     let handle = counters.clone();
     let (made, rate) =
-        adds(time, move |index| Ok(handle.try_apply(move |counters, _| counters[index as usize] += 1)?))?;
+        adds(time, move |index| Ok(handle.call().apply(move |counters, _| counters[index as usize] += 1).wait()?))?;
     let sum = counters.apply(|counters, _| counters.iter().sum::<u64>());
     counters.close()?;
     ensure!(sum == made, "{made} adds come to {sum}");

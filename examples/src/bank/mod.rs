@@ -163,7 +163,7 @@ fn transfers(bank: &Handle, client: usize, outstanding: u64, end: Instant, tell:
             trust::spawn(move || -> Result<u64, trust_durable::Error> {
                 let mut made = 0;
                 while Instant::now() < end {
-                    let number = bank.try_apply(move |bank, _| transfer(bank, client))?;
+                    let number = bank.call().apply(move |bank, _| transfer(bank, client)).wait()?;
                     made += 1;
                     if tell {
                         let line = format!("{client} {number}\n");

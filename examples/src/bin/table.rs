@@ -38,7 +38,7 @@ impl Ages {
     /// Does not wait: `then` gets the previous age, a little later, on this thread.
     fn insert_then(&self, name: &str, age: u32, then: impl FnOnce(Option<u32>) + 'static) {
         let insert = |part: &mut HashMap<String, u32>, (name, age)| part.insert(name, age);
-        self.part(name).apply_with_then(insert, (name.to_owned(), age), then);
+        self.part(name).call().with((name.to_owned(), age)).apply(insert).then(move |result| then(result.unwrap()));
     }
 }
 

@@ -46,7 +46,11 @@ impl<S: Take> Dealer<S> {
 
     fn send(&mut self, owner: usize) {
         let pile = mem::replace(&mut self.piles[owner], Vec::with_capacity(EDGES_AT_ONCE));
-        self.shards[owner].apply_with_then(|shard, edges: Vec<S::Edge>| shard.take(edges), pile, |()| ());
+        self.shards[owner]
+            .call()
+            .with(pile)
+            .apply(|shard, edges: Vec<S::Edge>| shard.take(edges))
+            .then(|result| result.unwrap());
     }
 
     /// Returns when all edges are where they belong.

@@ -255,7 +255,8 @@ impl Table for Delegated {
         let (place, hash) = self.parts.place(&command.key);
         let parts = Rc::clone(&self.parts);
         let run = dense(4, move |shard: &mut Shard, command: meta::Command| shard.meta(hash, &command));
-        self.parts.shards[place].apply_with_then(run, command, move |reply: Reply| {
+        self.parts.shards[place].call().with(command).apply(run).then(move |result| {
+            let reply: Reply = result.unwrap();
             let Reply { status, seen, value } = reply;
             let value = value.map(|value| match value {
                 Value::Here(value) => Carried::Here(value.into_vec()),
@@ -391,7 +392,10 @@ impl Delegated {
         let (head, number) = (Head::of(command, hash), command.number);
         let run = dense(16 + 8, move |shard: &mut Shard, item: ByteBuf| head.run(shard, &item, number));
         let item = ByteBuf::from([command.key, command.value].concat());
-        self.parts.shards[shard].apply_with_then(run, item, |verdict| then(verdict.answer(0)));
+        self.parts.shards[shard].call().with(item).apply(run).then(|result| {
+            let verdict = result.unwrap();
+            then(verdict.answer(0))
+        });
     }
 }
 

@@ -178,23 +178,23 @@ impl Table for Surviving {
     fn run<H: FnOnce(Answer<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
         let Command { op, key, value, flags, expires, number } = *command;
         let sent = Sent { op, key: ByteBuf::from(key), value: ByteBuf::from(value), flags, expires, number };
-        self.items.try_apply_with_then(
-            |items, tx, sent: Sent| {
+        self.items
+            .call()
+            .with(sent)
+            .apply(|items, tx, sent: Sent| {
                 let Sent { op, key, value, flags, expires, number } = sent;
                 items.run(&Command { op, key: &key, value: &value, flags, expires, number }, tx)
-            },
-            sent,
-            |reply| match reply {
+            })
+            .then(|reply| match reply {
                 Ok(Reply::Item { flags, unique, value }) => then(Answer::Value { flags, unique, value: &value }),
                 Ok(Reply::Verdict((verdict, number))) => then(verdict.answer(number)),
                 // Dropped, `then` tells the client that there is no answer.
                 Err(error) => PROGRAM.complain(format_args!("a command has no answer: {error}")),
-            },
-        );
+            });
     }
 
     fn flush(&self, at: u32) {
-        let flushed = self.items.try_apply(move |items, _| items.flush(at));
+        let flushed = self.items.call().apply(move |items, _| items.flush(at)).wait();
         flushed.unwrap_or_else(|error| PROGRAM.complain(format_args!("the items were not forgotten: {error}")));
     }
 
@@ -202,7 +202,7 @@ impl Table for Surviving {
     fn limit_memory(&self, _bytes: usize) {}
 
     fn counts(&self) -> Counts {
-        let items = self.items.try_apply(|items, _| items.items.len() as u64).unwrap_or(0);
+        let items = self.items.call().apply(|items, _| items.items.len() as u64).wait().unwrap_or(0);
         let stats = self.items.stats().unwrap_or_default();
         [
             ("curr_items", items),

@@ -1,9 +1,9 @@
 //! The count across the rack: a table of counts in the care of every worker, and readers that send each word to the
 //! one that has it. The only file of wordcount that knows `gossamer`.
 //!
-//! Nothing is locked and no message is designed: a reader says `table.apply_with_then(Table::add, word, ..)` and it is
-//! the same line whether the table's worker is its own, another of this process or one in another process. One word is
-//! one delegation; that they travel in batches is `gossamer`'s business.
+//! Nothing is locked and no message is designed: a reader says `table.call().with(word).apply(Table::add).then(..)` and
+//! it is the same line whether the table's worker is its own, another of this process or one in another process. One
+//! word is one delegation; that they travel in batches is `gossamer`'s business.
 //!
 //! Invariant: when a reader has ended, all that it sent was done (see the end of `read_files`).
 
@@ -87,14 +87,14 @@ fn read_files(work: &Trust<Work>, directory: &Directory) {
         let done = work::read(job, |part| match part {
             Part::Word(word) => {
                 let table = &tables[table_of(&word, tables.len())];
-                table.apply_with_then(Table::add, word, |()| ()); // does not wait
+                table.call().with(word).apply(Table::add).then(|result| result.unwrap()); // does not wait
             }
             Part::Piece { bytes } => {
                 work.apply_then(move |work| work.advance(bytes), |()| ());
                 gossamer::yield_now(); // this worker has a table to serve, too
             }
         });
-        work.apply_with_then(Work::finish, done, |()| ());
+        work.call().with(done).apply(Work::finish).then(|result| result.unwrap());
     }
     gossamer::wait_all(); // until every word is in its table
 }

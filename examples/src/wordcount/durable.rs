@@ -108,7 +108,7 @@ pub fn count(
         files: PMap::new(),
         tally: Sum::default(),
     })?;
-    let before = counts.try_apply(|counts, _| counts.files.len())?;
+    let before = counts.call().apply(|counts, _| counts.files.len()).wait()?;
     let work = pool.entrust(Work::new(found));
     thread::scope(|scope| {
         let read = || scope.spawn(|| read_files(&work, &counts, bar));
@@ -169,15 +169,15 @@ fn read_files(work: &Trust<Work>, counts: &Handle, bar: &ProgressBar) -> anyhow:
         };
         work.apply_with(Work::finish, done);
         let failed = Rc::clone(&failed);
-        counts.try_apply_with_then(
-            |counts, tx, counted: Counted| counts.add(&counted, tx),
-            Counted { path, words, tally, is_text },
-            move |added| {
+        counts
+            .call()
+            .with(Counted { path, words, tally, is_text })
+            .apply(|counts, tx, counted: Counted| counts.add(&counted, tx))
+            .then(move |added| {
                 if let Err(error) = added {
                     failed.borrow_mut().get_or_insert(error);
                 }
-            },
-        );
+            });
     }
     counts.sync().context("not all counts are on disk")?;
     failed.take().map_or(Ok(()), |error| Err(error.into()))
