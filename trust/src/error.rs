@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::fmt;
 
-/// Reason why a request has no result. Returned by `try_apply` and its variants; `apply` panics with its text.
+/// Reason why a request has no result. [`Trust::call`](crate::Trust::call) gives it; `apply` panics with its
+/// text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -76,7 +77,7 @@ impl fmt::Display for Error {
             Error::Poisoned { property, panic } => write!(
                 f,
                 "the property of type `{property}` is poisoned: a closure panicked while it held it ({panic}); \
-                 use the call's `try_` form to handle this, `clear_poison` to accept the property as it is"
+                 make it with `call()` to handle this, use `clear_poison` to accept the property as it is"
             ),
             Error::Panicked { property, panic } => {
                 write!(f, "a closure delegated to a property of type `{property}` panicked: {panic}")

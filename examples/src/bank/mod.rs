@@ -103,8 +103,7 @@ fn ends(client: usize, number: u64, accounts: u64) -> (usize, usize) {
 /// One transfer: of one, if it is there. Gives its number.
 ///
 /// All that it does stands, so it looks before it changes anything but the number. A transfer that finds out later that
-/// it cannot be returns `Err`, and is run by `Durable::attempt` or `attempt_with`, which undo it then; `apply` would
-/// commit it.
+/// it cannot be returns `Err`, and is run by `attempt`, which undoes it then; `apply` would commit it.
 fn transfer(bank: &mut Bank<'_>, client: usize) -> u64 {
     bank.done[client] += 1;
     let number = bank.done[client];

@@ -35,53 +35,61 @@ fn called_back<U: 'static>(call: impl FnOnce(Box<dyn FnOnce(U)>)) -> Option<U> {
     given.take()
 }
 
-/// One row: a closure that divides a hundred by the value, in all its forms.
+/// One row: a closure that divides a hundred by the value, in all ways that give errors, and in those of the forms that
+/// panic which there are: with a wait, with a callback, with a future.
 macro_rules! row {
-    ($test:ident, $property:expr, $reset:expr, ($($call:expr),+):
-        $plain:ident $attempt:ident $timeout:ident $then:ident $try_then:ident $future:ident $try_future:ident) => {
+    (
+        $test:ident, $property:expr, $reset:expr, $number:ident: $call:expr
+        $(, wait $wait:expr)? $(, then $then:ident $callback:expr)? $(, future $future:expr)?
+    ) => {
         pub fn $test() {
             for place in spots() {
-                let number = gossamer::entrust_with(place, || $property);
-                assert_eq!(number.$plain($($call),+), 25, "{place}");
-                assert_eq!(number.$attempt($($call),+), Ok(25));
-                assert_eq!(number.$timeout($($call,)+ LONG), Ok(25));
-                assert_eq!(called_back(|then| number.$then($($call,)+ then)), Some(25));
-                assert_eq!(called_back(|then| number.$try_then($($call,)+ then)), Some(Ok(25)));
-                assert_eq!(wait(number.$future($($call),+)), 25);
-                assert_eq!(wait(number.$try_future($($call),+)), Ok(25));
+                let $number = gossamer::entrust_with(place, || $property);
+                assert_eq!($call.wait(), Ok(25), "{place}");
+                assert_eq!($call.timeout(LONG).wait(), Ok(25));
+                assert_eq!(called_back(|then| $call.then(then)), Some(Ok(25)));
+                assert_eq!(wait($call.into_future()), Ok(25));
+                $(assert_eq!($wait, 25, "{place}");)?
+                $(assert_eq!(called_back(|$then| $callback), Some(25));)?
+                $(assert_eq!(wait($future), 25);)?
 
                 let reset = |to: u64| {
-                    number.clear_poison();
-                    number.apply($reset(to));
+                    $number.clear_poison();
+                    $number.apply($reset(to));
                 };
-                let panicked = |error: &Error| matches!(error, Error::Panicked { .. });
+                let panicked = |outcome: Result<u64, Error>| matches!(outcome, Err(Error::Panicked { .. }));
                 reset(0);
-                assert!(panic_of(|| number.$plain($($call),+)).contains("divide by zero"), "{place}");
+                assert!(panicked($call.wait()), "{place}");
                 reset(0);
-                assert!(number.$attempt($($call),+).is_err_and(|error| panicked(&error)));
+                assert!(panicked($call.timeout(LONG).wait()));
                 reset(0);
-                assert!(number.$timeout($($call,)+ LONG).is_err_and(|error| panicked(&error)));
+                assert!(called_back(|then| $call.then(then)).is_some_and(panicked));
                 reset(0);
-                assert_eq!(called_back(|then| number.$then($($call,)+ then)), None);
-                reset(0);
-                let outcome = called_back(|then| number.$try_then($($call,)+ then));
-                assert!(outcome.is_some_and(|outcome| outcome.is_err_and(|error| panicked(&error))));
-                reset(0);
-                assert!(panic_of(|| wait(number.$future($($call),+))).contains("divide by zero"), "{place}");
-                reset(0);
-                assert!(wait(number.$try_future($($call),+)).is_err_and(|error| panicked(&error)), "{place}");
+                assert!(panicked(wait($call.into_future())), "{place}");
+                $(
+                    reset(0);
+                    assert!(panic_of(|| $wait).contains("divide by zero"), "{place}");
+                )?
+                $(
+                    reset(0);
+                    assert_eq!(called_back(|$then| $callback), None);
+                )?
+                $(
+                    reset(0);
+                    assert!(panic_of(|| wait($future)).contains("divide by zero"), "{place}");
+                )?
 
                 let poisoned = |outcome: Result<u64, Error>| matches!(outcome, Err(Error::Poisoned { .. }));
-                assert!(panic_of(|| number.$plain($($call),+)).contains("divide by zero"), "{place}");
-                assert!(poisoned(number.$attempt($($call),+)));
-                assert!(poisoned(number.$timeout($($call,)+ LONG)));
-                assert_eq!(called_back(|then| number.$then($($call,)+ then)), None);
-                assert!(called_back(|then| number.$try_then($($call,)+ then)).is_some_and(poisoned));
-                assert!(panic_of(|| wait(number.$future($($call),+))).contains("divide by zero"), "{place}");
-                assert!(poisoned(wait(number.$try_future($($call),+))), "{place}");
+                assert!(poisoned($call.wait()));
+                assert!(poisoned($call.timeout(LONG).wait()));
+                assert!(called_back(|then| $call.then(then)).is_some_and(poisoned));
+                assert!(poisoned(wait($call.into_future())), "{place}");
+                $(assert!(panic_of(|| $wait).contains("divide by zero"), "{place}");)?
+                $(assert_eq!(called_back(|$then| $callback), None);)?
+                $(assert!(panic_of(|| wait($future)).contains("divide by zero"), "{place}");)?
 
                 reset(4);
-                assert_eq!(number.$plain($($call),+), 25);
+                assert_eq!($call.wait(), Ok(25));
             }
         }
     };
@@ -100,18 +108,25 @@ fn parse(text: &str) -> u64 {
     text.parse().expect("a number")
 }
 
-row!(apply_in_each_form, 4u64, plain, (|n| 100 / *n):
-    apply try_apply apply_timeout apply_then try_apply_then apply_async try_apply_async);
-row!(apply_with_in_each_form, 4u64, plain, (|n, text: String| parse(&text) / *n, "100".to_owned()):
-    apply_with try_apply_with apply_with_timeout apply_with_then try_apply_with_then apply_with_async try_apply_with_async);
-row!(launch_in_each_form, Latch::new(4u64), latched, (|n| { gossamer::yield_now(); 100 / *n }):
-    launch try_launch launch_timeout launch_then try_launch_then launch_async try_launch_async);
-row!(launch_with_in_each_form, Latch::new(4u64), latched,
-    (|n, text: String| { gossamer::yield_now(); parse(&text) / *n }, "100".to_owned()):
-    launch_with try_launch_with launch_with_timeout launch_with_then try_launch_with_then launch_with_async try_launch_with_async);
-row!(launch_held_in_each_form, Latch::new(4u64), latched, (|n| { n.released(gossamer::yield_now); 100 / **n }):
-    launch_held try_launch_held launch_held_timeout launch_held_then try_launch_held_then launch_held_async try_launch_held_async);
-row!(launch_held_with_in_each_form, Latch::new(4u64), latched,
-    (|n, text: String| { n.released(gossamer::yield_now); parse(&text) / **n }, "100".to_owned()):
-    launch_held_with try_launch_held_with launch_held_with_timeout launch_held_with_then try_launch_held_with_then launch_held_with_async
-    try_launch_held_with_async);
+/// The text that travels along.
+fn hundred() -> String {
+    "100".to_owned()
+}
+
+row!(apply_in_each_form, 4u64, plain, number: number.call().apply(|n| 100 / *n),
+    wait number.apply(|n| 100 / *n),
+    then then number.apply_then(|n| 100 / *n, then),
+    future number.apply_async(|n| 100 / *n));
+row!(apply_with_in_each_form, 4u64, plain, number:
+    number.call().with(hundred()).apply(|n, text| parse(&text) / *n),
+    wait number.apply_with(|n, text: String| parse(&text) / *n, hundred()));
+row!(launch_in_each_form, Latch::new(4u64), latched, number:
+    number.call().launch(|n| { gossamer::yield_now(); 100 / *n }),
+    wait number.launch(|n| { gossamer::yield_now(); 100 / *n }),
+    then then number.launch_then(|n| { gossamer::yield_now(); 100 / *n }, then));
+row!(launch_with_in_each_form, Latch::new(4u64), latched, number:
+    number.call().with(hundred()).launch(|n, text| { gossamer::yield_now(); parse(&text) / *n }));
+row!(launch_held_in_each_form, Latch::new(4u64), latched, number:
+    number.call().launch_held(|n| { n.released(gossamer::yield_now); 100 / **n }));
+row!(launch_held_with_in_each_form, Latch::new(4u64), latched, number:
+    number.call().with(hundred()).launch_held(|n, text| { n.released(gossamer::yield_now); parse(&text) / **n }));

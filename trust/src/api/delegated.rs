@@ -1,5 +1,5 @@
 //! Closures on their way to a property, of all kinds: plain or launched, with an argument or without
-//! ([`Delegated`]), and how results come back (`calls!`).
+//! ([`Delegated`]), and how results come back without errors.
 //!
 //! Not here: the public builder (`call.rs`), the local shortcut, the encoding of requests.
 
@@ -304,90 +304,20 @@ pub(super) fn send_from_loop<P: 'static, C: Delegated<P>>(
     }
 }
 
-/// Methods of one row of the table of calls. First their arguments, the bounds (`async`: the additional bounds of the
-/// futures, which another thread completes) and the [`Delegated`] closure they make; then the columns, each with its documentation.
-macro_rules! calls {
-    (
-        $generics:tt $arguments:tt where $bounds:tt async where $more:tt => $call:expr;
-        $($(#[$attribute:meta])* $column:ident $name:ident;)+
-    ) => {
-        $(calls! { @$column $generics $arguments $bounds $more ($call) $name $(#[$attribute])* })+
-    };
-    (@wait [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        #[track_caller]
-        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> U
-        where
-            $($bound)+
-        {
-            $call.wait(self, stringify!($name), |outcome, call| outcome.unwrap_or_else(|fault| fault.resume_call::<T>(call)))
-        }
-    };
-    (@try_wait [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        #[track_caller]
-        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> Result<U, Error>
-        where
-            $($bound)+
-        {
-            $call.wait(self, stringify!($name), |outcome, _| outcome.map_err(Fault::into_error::<T>))
-        }
-    };
-    (@timeout [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        #[track_caller]
-        pub fn $name<$($generic),+>(&self, $($argument: $of,)+ time: Duration) -> Result<U, Error>
-        where
-            $($bound)+
-        {
-            match $call.wait_up_to(self, stringify!($name), time) {
-                Some(outcome) => outcome.map_err(Fault::into_error::<T>),
-                None => Err(Error::TimedOut { property: std::any::type_name::<T>() }),
-            }
-        }
-    };
-    (@then [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        pub fn $name<$($generic,)+ H>(&self, $($argument: $of,)+ then: H)
-        where
-            $($bound)+
-            H: FnOnce(U) + 'static,
-        {
-            $call.then(self, move |outcome: Result<U, Fault>| match outcome {
-                Ok(value) => then(value),
-                Err(fault) => fault.report::<T>(stringify!($name)),
-            });
-        }
-    };
-    (@try_then [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} $more:tt ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        pub fn $name<$($generic,)+ H>(&self, $($argument: $of,)+ then: H)
-        where
-            $($bound)+
-            H: FnOnce(Result<U, Error>) + 'static,
-        {
-            $call.then(self, move |outcome: Result<U, Fault>| then(outcome.map_err(Fault::into_error::<T>)));
-        }
-    };
-    (@future [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} {$($more:tt)*} ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> ApplyFuture<U>
-        where
-            $($bound)+
-            $($more)*
-        {
-            ApplyFuture::new(self, $call, |fault| fault.resume::<T>())
-        }
-    };
-    (@try_future [$($generic:ident)+] ($($argument:ident: $of:ty),+) {$($bound:tt)+} {$($more:tt)*} ($call:expr) $name:ident $(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        pub fn $name<$($generic),+>(&self, $($argument: $of),+) -> CallFuture<U>
-        where
-            $($bound)+
-            $($more)*
-        {
-            CallFuture::new(self, $call, Fault::into_error::<T>)
-        }
-    };
+/// Returns the result of a waiting call, or resumes the panic or fault in the caller.
+#[inline(always)]
+pub(super) fn resumed<T, U>(outcome: Result<U, Fault>, call: Called) -> U {
+    outcome.unwrap_or_else(|fault| fault.resume_call::<T>(call))
 }
-pub(super) use calls;
+
+/// Wraps a callback to be called with a result only: a fault is reported on standard error.
+#[inline(always)]
+pub(super) fn told<T, U>(
+    name: &'static str,
+    then: impl FnOnce(U) + 'static,
+) -> impl FnOnce(Result<U, Fault>) + 'static {
+    move |outcome| match outcome {
+        Ok(value) => then(value),
+        Err(fault) => fault.report::<T>(name),
+    }
+}

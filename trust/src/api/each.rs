@@ -118,7 +118,7 @@ where
 /// As [`apply_each`], for callers that handle errors, for each property by itself.
 ///
 /// # Errors
-/// In the place of each call that fails: as [`Trust::try_apply`].
+/// In the place of each call that fails: as [`ReadyCall::wait`](crate::ReadyCall::wait).
 ///
 /// ```
 /// let pool = trust::Threadpool::new(2);
@@ -167,7 +167,7 @@ where
 /// As [`apply_each_with`], for callers that handle errors, for each property by itself.
 ///
 /// # Errors
-/// In the place of each call that fails: as [`Trust::try_apply_with`].
+/// In the place of each call that fails: as [`ReadyCall::wait`](crate::ReadyCall::wait).
 ///
 /// ```
 /// let pool = trust::Threadpool::new(2);

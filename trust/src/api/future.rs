@@ -332,12 +332,12 @@ macro_rules! future {
 }
 
 future! {
-    /// Future of [`Trust::apply_async`] and its variants. Dropping it discards the result; the closure still runs,
+    /// Future of [`Trust::apply_async`]. Dropping it discards the result; the closure still runs,
     /// unless there was no room to send it yet.
     ApplyFuture<U> -> U, U, unwrap_or_else
 }
 future! {
-    /// Future of [`Trust::try_apply_async`] and its variants. Dropping it is as for [`ApplyFuture`].
+    /// Future of a [`ReadyCall`](crate::ReadyCall). Dropping it is as for [`ApplyFuture`].
     CallFuture<U> -> Result<U, Error>, Error, map_err
 }
 

@@ -2,7 +2,7 @@
 //!
 //! There are two entry points: `request` waits for the outcome, `post` hands it to a callback. Each takes the local
 //! shortcut if the trustee is this thread, else submits one request (its format: `request/mod.rs`; its route:
-//! `client.rs`). Public calls: `plain.rs`, `latched.rs`, in the forms of `call.rs`.
+//! `client.rs`). Public calls: `plain.rs`, `latched.rs`, `call.rs`.
 
 #![allow(unsafe_code)]
 
@@ -37,23 +37,20 @@ use crate::unwind::quietly;
 ///
 /// # Calls
 ///
-/// A row gives the argument of the closure and where it runs, a column how its result comes back. All calls reach
-/// properties of this process and, on a rack, of other machines.
+/// [`apply`](Trust::apply) waits for the closure's result; [`apply_then`](Trust::apply_then) calls a callback with it,
+/// [`apply_async`](Trust::apply_async) returns a future of it, [`apply_with`](Trust::apply_with) takes an argument.
+/// [`launch`](Trust::launch) and [`launch_then`](Trust::launch_then) are for a [`Latch`](crate::Latch): the closure runs
+/// in a fiber of the trustee and may wait with the value in hand. These panic, or tell standard error, if there is no
+/// result. [`call`](Trust::call) gives the error, in every combination:
 ///
-/// | the caller waits | `try_`: for an error too | `_timeout`: so long | `_then`: a callback | and with errors | `_async`: a future | and with errors |
-/// |---|---|---|---|---|---|---|
-/// | [`apply`](Trust::apply) | [`try_apply`](Trust::try_apply) | [`apply_timeout`](Trust::apply_timeout) | [`apply_then`](Trust::apply_then) | [`try_apply_then`](Trust::try_apply_then) | [`apply_async`](Trust::apply_async) | [`try_apply_async`](Trust::try_apply_async) |
-/// | [`apply_with`](Trust::apply_with) | [`try_apply_with`](Trust::try_apply_with) | [`apply_with_timeout`](Trust::apply_with_timeout) | [`apply_with_then`](Trust::apply_with_then) | [`try_apply_with_then`](Trust::try_apply_with_then) | [`apply_with_async`](Trust::apply_with_async) | [`try_apply_with_async`](Trust::try_apply_with_async) |
-/// | [`launch`](Trust::launch) | [`try_launch`](Trust::try_launch) | [`launch_timeout`](Trust::launch_timeout) | [`launch_then`](Trust::launch_then) | [`try_launch_then`](Trust::try_launch_then) | [`launch_async`](Trust::launch_async) | [`try_launch_async`](Trust::try_launch_async) |
-/// | [`launch_with`](Trust::launch_with) | [`try_launch_with`](Trust::try_launch_with) | [`launch_with_timeout`](Trust::launch_with_timeout) | [`launch_with_then`](Trust::launch_with_then) | [`try_launch_with_then`](Trust::try_launch_with_then) | [`launch_with_async`](Trust::launch_with_async) | [`try_launch_with_async`](Trust::try_launch_with_async) |
-/// | [`launch_held`](Trust::launch_held) | [`try_launch_held`](Trust::try_launch_held) | [`launch_held_timeout`](Trust::launch_held_timeout) | [`launch_held_then`](Trust::launch_held_then) | [`try_launch_held_then`](Trust::try_launch_held_then) | [`launch_held_async`](Trust::launch_held_async) | [`try_launch_held_async`](Trust::try_launch_held_async) |
-/// | [`launch_held_with`](Trust::launch_held_with) | [`try_launch_held_with`](Trust::try_launch_held_with) | [`launch_held_with_timeout`](Trust::launch_held_with_timeout) | [`launch_held_with_then`](Trust::launch_held_with_then) | [`try_launch_held_with_then`](Trust::try_launch_held_with_then) | [`launch_held_with_async`](Trust::launch_held_with_async) | [`try_launch_held_with_async`](Trust::try_launch_held_with_async) |
+/// | begin | argument | closure | limit | way to the result |
+/// |---|---|---|---|---|
+/// | [`.call()`](Trust::call) | none, or [`.with(argument)`](crate::Call::with), serialised | [`.apply(..)`](crate::Call::apply), [`.launch(..)`](crate::Call::launch), [`.launch_held(..)`](crate::Call::launch_held) | none, or [`.timeout(time)`](crate::ReadyCall::timeout) | [`.wait()`](crate::ReadyCall::wait), [`.then(callback)`](crate::ReadyCall::then), `.await` |
 ///
-/// - `apply`: the closure runs at the trustee, where it may not wait; its captures and its result travel as they lie in
-///   memory.
-/// - `launch`: on a [`Latch`](crate::Latch), in a fiber of the trustee, where it may wait with the value in hand.
-///   `launch_held`: it may also give the value up for a while ([`Held`](crate::Held)).
-/// - `_with`: with one more argument; argument and result travel serialised, so values that hold pointers may pass.
+/// - All calls reach properties of this process and, on a rack, of other machines. The captures of a closure and the
+///   result of one without an argument travel as they lie in memory; an argument and its result travel serialised, so
+///   values that hold pointers may pass.
+/// - [`launch_held`](crate::Call::launch_held) may give the value up for a while ([`Held`](crate::Held)).
 /// - On several latched values at once: [`together`](crate::together), in forms of its own. One closure on each of many
 ///   properties: [`apply_each`](crate::apply_each).
 ///
@@ -95,7 +92,7 @@ impl<T: 'static> Trust<T> {
     ///
     /// ```
     /// let number = trust::local_trustee().entrust(7);
-    /// assert!(number.try_apply(|n| assert!(*n > 9)).is_err());
+    /// assert!(number.call().apply(|n| assert!(*n > 9)).wait().is_err());
     /// number.clear_poison();
     /// assert_eq!(number.apply(|n| *n), 7);
     /// ```

@@ -45,7 +45,7 @@ pub trait Borrowed<T: ?Sized> {}
     message = "`{T}` holds a pointer, so no closure can carry it to a trustee: send it along with `apply_with`",
     label = "captured or returned by a delegated closure",
     note = "as an argument: `trust.apply_with(|property, value| .., value)`; as a result: `trust.apply_with(|property, \
-            ()| .., ())`; `launch_with` for `launch`"
+            ()| .., ())`; with errors, or for `launch`: `trust.call().with(value).launch(..)`"
 )]
 pub trait Serialised<T: ?Sized> {}
 

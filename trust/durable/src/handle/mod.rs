@@ -1,5 +1,5 @@
-//! `Durable`: the handle, and the transactions that it runs. Transactions that an `Err` undoes: `attempt.rs`. Calls on
-//! the pool as a whole: `pool.rs`. The path of a call and its answer: `request.rs`.
+//! `Durable`: the handle, and the transactions that it runs. Transactions that an `Err` undoes: `attempt.rs`. Calls
+//! that give errors: `call.rs`. Calls on the pool as a whole: `pool.rs`. The path of a call and its answer: `request.rs`.
 
 mod attempt;
 pub(crate) mod call;
@@ -18,7 +18,6 @@ use crate::builder::Builder;
 use crate::error::Result;
 use crate::persist::Persist;
 use crate::property::Service;
-use crate::service::future::DurableFuture;
 use crate::tx::Tx;
 
 /// A handle to a value that outlives the program: a [`Trust`] whose closures are transactions on disk.
@@ -62,11 +61,11 @@ use crate::tx::Tx;
 ///     bank.accounts[0]
 /// });
 /// assert_eq!(left, 70); // on disk
-/// let no = bank.try_apply(|bank, _| {
+/// let no = bank.call().apply(|bank, _| {
 ///     bank.accounts[0] = 0;
 ///     assert!(bank.accounts[1] > 99);
 /// });
-/// assert!(no.is_err()); // and undone
+/// assert!(no.wait().is_err()); // and undone
 /// assert_eq!(bank.peek(|bank| bank.accounts[0]), left);
 /// bank.close()?;
 /// # std::fs::remove_dir_all(folder).unwrap();
@@ -121,24 +120,7 @@ impl<T: Persist + 'static> Durable<T> {
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        self.try_apply(f).unwrap_or_else(|error| panic!("{error}"))
-    }
-
-    /// As [`apply`](Self::apply), for callers that handle errors. The changes of `f` are committed, even if it returns
-    /// `Err`: see [`try_attempt`](Self::try_attempt).
-    ///
-    /// # Errors
-    /// [`Error::Panicked`](crate::Error::Panicked), [`Error::Lost`](crate::Error::Lost),
-    /// [`Error::Closed`](crate::Error::Closed), [`Error::Gone`](crate::Error::Gone).
-    ///
-    /// # Panics
-    /// In delegated context and in callbacks, where nothing may wait.
-    pub fn try_apply<U, F>(&self, f: F) -> Result<U>
-    where
-        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
-        U: NoRef + Send + 'static,
-    {
-        self.call().apply(f).wait()
+        self.call().apply(f).wait().unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Runs a transaction and commits the changes of `f`, even if it returns `Err`
@@ -155,22 +137,12 @@ impl<T: Persist + 'static> Durable<T> {
         U: NoRef + Send + 'static,
         H: FnOnce(U) + 'static,
     {
-        self.try_apply_then(f, request::or_tell("apply_then", then));
-    }
-
-    /// As [`apply_then`](Self::apply_then), but `then` is also called with the error if there is no result.
-    pub fn try_apply_then<U, F, H>(&self, f: F, then: H)
-    where
-        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
-        U: NoRef + Send + 'static,
-        H: FnOnce(Result<U>) + 'static,
-    {
-        self.call().apply(f).then(then);
+        self.call().apply(f).then(request::or_tell("apply_then", then));
     }
 
     /// As [`apply`](Self::apply), with an argument that is serialised, as is the result: `String`, `Vec` and every type
     /// that serde knows may be used. The changes of `f` are committed, even if it returns `Err`: see
-    /// [`attempt_with`](Self::attempt_with).
+    /// [`call`](Self::call).
     ///
     /// # Panics
     /// Those of [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than
@@ -184,34 +156,23 @@ impl<T: Persist + 'static> Durable<T> {
         self.call().with(argument).apply(f).wait().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`try_apply_then`](Self::try_apply_then), with an argument that is serialised, as is the result. The changes
-    /// of `f` are committed, even if it returns `Err`: see [`try_attempt_with_then`](Self::try_attempt_with_then).
-    ///
-    /// If the argument or result does not serialise or the trustee is gone, standard error reports it and `then` is
-    /// dropped.
-    pub fn try_apply_with_then<A, U, F, H>(&self, f: F, argument: A, then: H)
-    where
-        F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>, A) -> U + NoRef + Send + 'static,
-        A: Serialize + DeserializeOwned + 'static,
-        U: Serialize + DeserializeOwned + 'static,
-        H: FnOnce(Result<U>) + 'static,
-    {
-        self.call().with(argument).apply(f).then(then);
-    }
-
-    /// As [`try_apply`](Self::try_apply), for async programs of this process: returns a future for any executor. The
-    /// calling thread does not become a trustee. The changes of `f` are committed, even if it returns `Err`: see
-    /// [`attempt_async`](Self::attempt_async).
+    /// As [`apply`](Self::apply), for async programs of this process: returns a future for any executor. The calling
+    /// thread does not become a trustee. `call().apply(f).await` gives errors, `call().attempt(f)` undoes what returns
+    /// `Err`.
     ///
     /// The call is sent at once, unless 1,024 calls of async programs at the trustee are in flight. Then the future
     /// waits for space when it is polled, and sends the call. Dropping the future discards the result; the closure
     /// still runs, unless there was no space for it yet.
-    pub fn apply_async<U, F>(&self, f: F) -> DurableFuture<U>
+    ///
+    /// # Panics
+    /// When awaited, with the text of the error if there is no result.
+    pub fn apply_async<U, F>(&self, f: F) -> impl Future<Output = U> + Send + use<T, U, F>
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        self.call().apply(f).into_future()
+        let sent = self.call().apply(f).into_future();
+        async move { sent.await.unwrap_or_else(|error| panic!("{error}")) }
     }
 
     /// Reads the root as it is now, without waiting for the disk: the value may include changes that a power cut

@@ -77,7 +77,7 @@ fn a_panic_of_the_disk_thread_reaches_all_who_wait() {
         };
         number.trust.apply(|service| service.core().borrow_mut().send(Job::Panic));
         number.call().apply(|number, _| *number += 1).then(tell());
-        let mut future = std::pin::pin!(number.apply_async(|number, _| *number += 1));
+        let mut future = std::pin::pin!(number.call().apply(|number, _| *number += 1).into_future());
         let cause = |outcome: Result<(), Error>| match outcome {
             Err(Error::Lost { cause }) => assert_eq!(cause, "its disk thread panicked: planted"),
             other => panic!("{other:?}"),

@@ -73,7 +73,7 @@ fn each_form_of_attempt_undoes_what_returns_an_error_and_commits_the_rest() {
         let outcome = accounts.attempt(move |accounts, tx| transfer_plainly(accounts, tx, is_to_bob, 5));
         assert_eq!(outcome, if is_to_bob { Ok(95) } else { Err(b'E') });
     });
-    each("try_attempt", &|is_to_bob| {
+    each("call, attempt", &|is_to_bob| {
         let outcome = accounts.call().attempt(move |accounts, tx| transfer_plainly(accounts, tx, is_to_bob, 5)).wait();
         assert_eq!(outcome.unwrap().is_ok(), is_to_bob);
     });
@@ -84,14 +84,14 @@ fn each_form_of_attempt_undoes_what_returns_an_error_and_commits_the_rest() {
             move |outcome| then(format!("{outcome:?}")),
         );
     });
-    each("try_attempt_then", &|is_to_bob| {
-        let then = see("try_attempt_then");
+    each("call, attempt, then", &|is_to_bob| {
+        let then = see("call, attempt, then");
         accounts
             .call()
             .attempt(move |accounts, tx| transfer_plainly(accounts, tx, is_to_bob, 5))
             .then(move |outcome| then(format!("{:?}", outcome.unwrap())));
     });
-    each("attempt_with", &|is_to_bob| {
+    each("call, with, attempt", &|is_to_bob| {
         let outcome = accounts
             .call()
             .with(if is_to_bob { "Bob" } else { "Eve" }.to_owned())
@@ -100,15 +100,15 @@ fn each_form_of_attempt_undoes_what_returns_an_error_and_commits_the_rest() {
             .unwrap();
         assert_eq!(outcome.err(), (!is_to_bob).then(|| "Eve has no account".to_owned()));
     });
-    each("try_attempt_with_then", &|is_to_bob| {
-        let then = see("try_attempt_with_then");
+    each("call, with, attempt, then", &|is_to_bob| {
+        let then = see("call, with, attempt, then");
         accounts
             .call()
             .with(if is_to_bob { "Bob" } else { "Eve" }.to_owned())
             .attempt(|accounts, tx, to: String| transfer(accounts, tx, &to, 5))
             .then(move |outcome| then(format!("{:?}", outcome.unwrap())));
     });
-    each("attempt_async", &|is_to_bob| {
+    each("call, attempt, async", &|is_to_bob| {
         let call =
             accounts.call().attempt(move |accounts, tx| transfer_plainly(accounts, tx, is_to_bob, 5)).into_future();
         assert_eq!(runtime.block_on(call).unwrap().is_ok(), is_to_bob);
@@ -117,10 +117,10 @@ fn each_form_of_attempt_undoes_what_returns_an_error_and_commits_the_rest() {
     let expected = [
         ("attempt_then", "Err(69)"),
         ("attempt_then", "Ok(85)"),
-        ("try_attempt_then", "Err(69)"),
-        ("try_attempt_then", "Ok(80)"),
-        ("try_attempt_with_then", "Err(\"Eve has no account\")"),
-        ("try_attempt_with_then", "Ok(70)"),
+        ("call, attempt, then", "Err(69)"),
+        ("call, attempt, then", "Ok(80)"),
+        ("call, with, attempt, then", "Err(\"Eve has no account\")"),
+        ("call, with, attempt, then", "Ok(70)"),
     ];
     assert!(seen.borrow().iter().map(|(form, outcome)| (*form, &**outcome)).eq(expected), "{seen:?}");
     assert_eq!(accounts.stats().unwrap().undone, 7);
@@ -157,7 +157,7 @@ fn each_form_of_apply_commits_what_returns_an_error() {
         .then(move |outcome| then(outcome.unwrap().is_err()));
     accounts.sync().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    assert!(runtime.block_on(accounts.apply_async(move |accounts, _| f(accounts))).unwrap().is_err());
+    assert!(runtime.block_on(accounts.call().apply(move |accounts, _| f(accounts)).into_future()).unwrap().is_err());
     assert_eq!(*told.borrow(), 3);
     accounts.close().unwrap();
     assert_eq!(balances(&open(&pool, folder.path())).0, Some(100 - 7 * 5));
@@ -168,11 +168,11 @@ fn attempts_that_panic_or_find_no_pool_say_so() {
     let folder = tempfile::tempdir().unwrap();
     let pool = Threadpool::new(1);
     let accounts = open(&pool, folder.path());
-    let outcome = accounts.try_attempt(|accounts, _| -> Result<(), u8> {
+    let outcome = accounts.call().attempt(|accounts, _| -> Result<(), u8> {
         *accounts.get_mut("Ada").unwrap() = 7;
         panic!("no transfers today")
     });
-    assert!(matches!(outcome, Err(Error::Panicked { panic, .. }) if panic == "no transfers today"));
+    assert!(matches!(outcome.wait(), Err(Error::Panicked { panic, .. }) if panic == "no transfers today"));
     assert_eq!(balances(&accounts).0, Some(100));
     accounts.clone().close().unwrap();
     assert!(matches!(accounts.call().attempt(|_, _| Err::<(), u8>(1)).wait(), Err(Error::Closed)));

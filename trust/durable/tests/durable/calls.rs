@@ -192,19 +192,21 @@ async fn futures() {
     .unwrap();
     let mut futures: Vec<_> = (0..100)
         .map(|_| {
-            bank.apply_async(|bank, _| {
-                bank.accounts[1] += 1;
-                bank.accounts[1]
-            })
+            bank.call()
+                .apply(|bank, _| {
+                    bank.accounts[1] += 1;
+                    bank.accounts[1]
+                })
+                .into_future()
         })
         .collect();
     for (n, future) in futures.drain(..).enumerate() {
         assert_eq!(future.await.unwrap(), n as u64 + 1);
     }
-    let panicked = bank.apply_async(|_, _| assert!(std::hint::black_box(false), "no")).await;
+    let panicked = bank.call().apply(|_, _| assert!(std::hint::black_box(false), "no")).await;
     assert!(matches!(panicked, Err(Error::Panicked { panic, .. }) if panic == "no"));
-    drop(bank.apply_async(|bank, _| bank.accounts[1] = 7));
-    assert_eq!(bank.apply_async(|bank, _| bank.accounts[1]).await.unwrap(), 7);
+    drop(bank.call().apply(|bank, _| bank.accounts[1] = 7).into_future());
+    assert_eq!(bank.call().apply(|bank, _| bank.accounts[1]).await.unwrap(), 7);
     tokio::task::spawn_blocking(move || drop((bank, pool))).await.unwrap();
 }
 
@@ -345,10 +347,13 @@ fn a_future_keeps_its_pool() {
     let pool = Threadpool::new(1);
     for round in 1..=20 {
         let bank = open(&pool, folder.path()).unwrap();
-        let future = bank.apply_async(|bank, _| {
-            bank.accounts[1] += 1;
-            bank.accounts[1]
-        });
+        let future = bank
+            .call()
+            .apply(|bank, _| {
+                bank.accounts[1] += 1;
+                bank.accounts[1]
+            })
+            .into_future();
         drop(bank);
         let mut future = std::pin::pin!(future);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());

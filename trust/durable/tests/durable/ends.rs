@@ -121,7 +121,7 @@ fn calls_whose_trustee_is_gone_give_errors() {
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
     // A result that is held while the trustee ends.
-    let future = bank.apply_async(|bank, _| bank.accounts[1] += 1);
+    let future = bank.call().apply(|bank, _| bank.accounts[1] += 1).into_future();
     bank.peek(|_| ());
     drop(pool);
     let mut future = std::pin::pin!(future);

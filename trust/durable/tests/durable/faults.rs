@@ -88,7 +88,7 @@ fn causes(numbers: &Numbers) -> Vec<String> {
     numbers.call().apply(|_, _| ()).then(move |outcome| *tell.borrow_mut() = Some(outcome));
     let mut causes = vec![cause(numbers.call().apply(|_, _| ()).wait()), cause(numbers.sync())];
     causes.push(cause(told.borrow_mut().take().expect("in order before `sync`")));
-    let mut future = std::pin::pin!(numbers.apply_async(|_, _| ()));
+    let mut future = std::pin::pin!(numbers.call().apply(|_, _| ()).into_future());
     let outcome = loop {
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(outcome) => break outcome,

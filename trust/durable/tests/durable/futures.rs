@@ -65,10 +65,13 @@ impl Standing {
     fn new(counter: &Durable<u64>) -> Self {
         let (is_open, is_in) = (Shared::new(AtomicBool::new(false)), Shared::new(AtomicBool::new(false)));
         let (opens, enters) = (is_open.clone(), is_in.clone());
-        let first = counter.apply_async(move |_, _| {
-            enters.store(true, Ordering::SeqCst);
-            stand_until(|| opens.load(Ordering::SeqCst));
-        });
+        let first = counter
+            .call()
+            .apply(move |_, _| {
+                enters.store(true, Ordering::SeqCst);
+                stand_until(|| opens.load(Ordering::SeqCst));
+            })
+            .into_future();
         stand_until(|| is_in.load(Ordering::SeqCst));
         Standing { is_open, first }
     }
@@ -80,10 +83,13 @@ impl Standing {
 }
 
 fn add(counter: &Durable<u64>) -> DurableFuture<u64> {
-    counter.apply_async(|counter, _| {
-        *counter += 1;
-        *counter
-    })
+    counter
+        .call()
+        .apply(|counter, _| {
+            *counter += 1;
+            *counter
+        })
+        .into_future()
 }
 
 #[test]
@@ -144,10 +150,13 @@ fn futures_that_are_dropped_take_back_what_was_not_sent_and_nothing_else() {
         let dropped = Shared::new(AtomicU64::new(0));
         for _ in 0..FLOOD {
             let captured = Captured(dropped.clone());
-            let mut future = counter.apply_async(move |counter, _| {
-                *counter += 1;
-                drop(captured);
-            });
+            let mut future = counter
+                .call()
+                .apply(move |counter, _| {
+                    *counter += 1;
+                    drop(captured);
+                })
+                .into_future();
             if polls_first {
                 assert!(poll_once(&mut future).is_pending());
             }
@@ -268,10 +277,13 @@ fn a_result_that_nobody_wants_and_panics_spoils_nothing() {
     let dropped = Shared::new(AtomicU64::new(0));
     let bomb = || {
         let dropped = dropped.clone();
-        counter.apply_async(move |counter, _| {
-            *counter += 1;
-            Bomb(dropped)
-        })
+        counter
+            .call()
+            .apply(move |counter, _| {
+                *counter += 1;
+                Bomb(dropped)
+            })
+            .into_future()
     };
     let standing = Standing::new(&counter);
     drop(bomb());

@@ -47,19 +47,19 @@ macro_rules! add {
 /// Calls that add 1.
 const ADDING: [(&str, Form); 14] = [
     ("apply", |it| it.apply(add!())),
-    ("try_apply", |it| it.call().apply(add!()).wait().unwrap()),
+    ("call, apply", |it| it.call().apply(add!()).wait().unwrap()),
     ("attempt", |it| it.attempt(add!(ok)).unwrap()),
-    ("try_attempt", |it| it.call().attempt(add!(ok)).wait().unwrap().unwrap()),
+    ("call, attempt", |it| it.call().attempt(add!(ok)).wait().unwrap().unwrap()),
     ("apply_then", |it| it.apply_then(add!(), |()| ())),
-    ("try_apply_then", |it| it.call().apply(add!()).then(|_| ())),
+    ("call, apply, then", |it| it.call().apply(add!()).then(|_| ())),
     ("attempt_then", |it| it.attempt_then(add!(ok), |_| ())),
-    ("try_attempt_then", |it| it.call().attempt(add!(ok)).then(|_| ())),
+    ("call, attempt, then", |it| it.call().attempt(add!(ok)).then(|_| ())),
     ("apply_with", |it| it.apply_with(add!(with), 1)),
-    ("attempt_with", |it| it.call().with(1).attempt(add!(ok with)).wait().unwrap().unwrap()),
-    ("try_apply_with_then", |it| it.call().with(1).apply(add!(with)).then(|_| ())),
-    ("try_attempt_with_then", |it| it.call().with(1).attempt(add!(ok with)).then(|_| ())),
-    ("apply_async", |it| block_on(it.apply_async(add!())).unwrap()),
-    ("attempt_async", |it| block_on(it.call().attempt(add!(ok)).into_future()).unwrap().unwrap()),
+    ("call, with, attempt", |it| it.call().with(1).attempt(add!(ok with)).wait().unwrap().unwrap()),
+    ("call, with, apply, then", |it| it.call().with(1).apply(add!(with)).then(|_| ())),
+    ("call, with, attempt, then", |it| it.call().with(1).attempt(add!(ok with)).then(|_| ())),
+    ("apply_async", |it| block_on(it.apply_async(add!()))),
+    ("call, attempt, async", |it| block_on(it.call().attempt(add!(ok)).into_future()).unwrap().unwrap()),
 ];
 
 /// Calls that leave the value as it is.
