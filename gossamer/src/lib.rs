@@ -45,16 +45,19 @@ compile_error!(
      `RUSTC_BOOTSTRAP = \"trust,gossamer\"` under `[env]` in `.cargo/config.toml`"
 );
 
+#[doc(hidden)]
 pub mod bootstrap;
 mod builder;
 mod complain;
 mod connect;
+#[doc(hidden)]
 pub mod control;
 mod controller;
 mod entrust;
 mod error;
 mod fate;
 pub mod file;
+#[doc(hidden)]
 pub mod link;
 mod meet;
 mod over_verbs;
@@ -66,8 +69,10 @@ mod spawn;
 mod start;
 mod stats;
 mod stuck;
+#[doc(hidden)]
 pub mod supervise;
 pub mod sync;
+#[doc(hidden)]
 pub mod view;
 mod workers;
 
