@@ -7,8 +7,8 @@ use trust::{Error, Held, Promise, PromiseId, Trust, promise};
 
 use crate::rack::{Place, program};
 
-/// Condition variable for closures that were [launched](trust::Call::launch_held) on a latched value: they wait until others
-/// have changed it.
+/// Condition variable for closures that were [launched](trust::Call::launch_held) on a latched value: they wait until
+/// others have changed it.
 ///
 /// A waiting closure gives the value up meanwhile. It has registered before, so the next holder of the value that
 /// notifies will wake it. As with any condition variable, check again after waiting ([`wait_while`](Self::wait_while)
