@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use trust::{Error, Latch, Threadpool, Trust, local_trustee};
 
-/// What each combination must give: the closures divide 10 by the value.
+/// Checks an outcome: the closures divide 10 by the value.
 fn judge<U: PartialEq + Debug>(result: Result<U, Error>, expected: &Option<U>) {
     match (result, expected) {
         (Ok(value), Some(expected)) => assert_eq!(value, *expected),

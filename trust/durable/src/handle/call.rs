@@ -3,6 +3,8 @@
 //!
 //! Not here: how a request goes to the pool and its answer comes back (`request.rs`).
 
+#![allow(clippy::type_complexity, reason = "what a closure becomes has no name")]
+
 use std::future::IntoFuture;
 use std::result::Result as Outcome;
 use std::time::Duration;

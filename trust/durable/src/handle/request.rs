@@ -1,5 +1,5 @@
-//! From a call to the caller's result: one function for each way of waiting, for any operation at the pool. What the
-//! caller writes: `call.rs`.
+//! From a call to the caller's result: one function for each way of waiting, for any operation at the pool. The
+//! builder: `call.rs`.
 
 use std::time::{Duration, Instant};
 

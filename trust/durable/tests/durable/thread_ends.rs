@@ -59,7 +59,7 @@ const ADDING: [(&str, Form); 14] = [
     ("call, with, apply, then", |it| it.call().with(1).apply(add!(with)).then(|_| ())),
     ("call, with, attempt, then", |it| it.call().with(1).attempt(add!(ok with)).then(|_| ())),
     ("apply_async", |it| block_on(it.apply_async(add!()))),
-    ("call, attempt, async", |it| block_on(it.call().attempt(add!(ok)).into_future()).unwrap().unwrap()),
+    ("call, attempt_async", |it| block_on(it.call().attempt(add!(ok)).into_future()).unwrap().unwrap()),
 ];
 
 /// Calls that leave the value as it is.
