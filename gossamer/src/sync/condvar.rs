@@ -137,8 +137,9 @@ impl Condvar {
     ///         use gossamer::{Latch, sync::Condvar};
     ///         use std::time::Duration;
     ///         let (account, paid) = (gossamer::entrust(Latch::new(0)), Condvar::new());
-    ///         let notified = move |balance: &mut _| paid.wait_timeout(balance, Duration::from_millis(5));
-    ///         assert_eq!(account.call().launch_held(notified).wait(), Ok(false));
+    ///         let time = Duration::from_millis(5);
+    ///         let call = account.call().launch_held(move |balance| paid.wait_timeout(balance, time));
+    ///         assert_eq!(call.wait(), Ok(false));
     ///     },
     ///     2,
     /// );
