@@ -3,7 +3,7 @@
 //!
 //! Not here: the latch (`latch.rs`), the trustee's side (`launch.rs`).
 
-use crate::api::delegated::{Delegated, Launched, resumed, told};
+use crate::api::delegated::{Delegated, Launched, result_or_report, resumed};
 use crate::api::trust::Trust;
 use crate::noref::NoRef;
 use crate::tasks::held::Held;
@@ -55,6 +55,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: NoRef + Send + 'static,
         H: FnOnce(U) + 'static,
     {
-        Launched(move |held: &mut Held<'_, T>| f(held)).then(self, told::<T, U>("launch_then", then));
+        Launched(move |held: &mut Held<'_, T>| f(held))
+            .then(self, move |outcome| result_or_report::<T, U>("launch_then", outcome, then));
     }
 }

@@ -4,7 +4,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::delegated::{Closure, ClosureWith, Delegated, resumed, told};
+use crate::api::delegated::{Closure, ClosureWith, Delegated, result_or_report, resumed};
 use crate::api::future::ApplyFuture;
 use crate::api::trust::Trust;
 use crate::fault::Fault;
@@ -69,7 +69,7 @@ impl<T: 'static> Trust<T> {
         U: NoRef + Send + 'static,
         H: FnOnce(U) + 'static,
     {
-        Closure(f).then(self, told::<T, U>("apply_then", then));
+        Closure(f).then(self, move |outcome| result_or_report::<T, U>("apply_then", outcome, then));
     }
 
     /// As [`apply`](Trust::apply), for async programs: returns a future of the result, on any executor. The closure
