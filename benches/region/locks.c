@@ -96,7 +96,8 @@ static void *walker(void *number) {
         atomic_store(own, round);
         meet();
         for (int other = 0; other < MACHINES * OF_MACHINE; other++) {
-            must(has_come(other % MACHINES, other / MACHINES, round) ? 0 : EPROTO, "a thread passed before all had come");
+            must(has_come(other % MACHINES, other / MACHINES, round) ? 0 : EPROTO,
+                 "a thread passed before all had come");
         }
     }
     meet();

@@ -12,11 +12,11 @@ void openblas_set_num_threads(int threads);
 void Cblacs_get(int context, int what, int *value);
 void Cblacs_gridinit(int *context, const char *order, int rows, int columns);
 void Cblacs_gridexit(int context);
-void descinit_(int *descriptor, const int *rows, const int *columns, const int *block_rows, const int *block_columns, const int *first_row,
-               const int *first_column, const int *context, const int *leading, int *info);
-void pdgemm_(const char *, const char *, const int *m, const int *n, const int *k, const double *alpha, const double *a, const int *ia, const int *ja,
-             const int *of_a, const double *b, const int *ib, const int *jb, const int *of_b, const double *beta, double *c, const int *ic, const int *jc,
-             const int *of_c);
+void descinit_(int *descriptor, const int *rows, const int *columns, const int *block_rows, const int *block_columns,
+               const int *first_row, const int *first_column, const int *context, const int *leading, int *info);
+void pdgemm_(const char *, const char *, const int *m, const int *n, const int *k, const double *alpha, const double *a,
+             const int *ia, const int *ja, const int *of_a, const double *b, const int *ib, const int *jb,
+             const int *of_b, const double *beta, double *c, const int *ic, const int *jc, const int *of_c);
 
 static int rank, ranks, size, tile, block;
 static uint64_t seed;
@@ -65,7 +65,9 @@ static double *make(uint64_t factor, int columns) {
 static double *gather(const double *product, int columns) {
     double *all = NULL;
     if (rank != 0) {
-        for (int own = 0; own < columns; own++) MPI_Send(product + (size_t)own * size, size, MPI_DOUBLE, 0, 0, MPI_COMM_WORLD);
+        for (int own = 0; own < columns; own++) {
+            MPI_Send(product + (size_t)own * size, size, MPI_DOUBLE, 0, 0, MPI_COMM_WORLD);
+        }
         return NULL;
     }
     all = malloc((size_t)size * size * sizeof *all);
@@ -112,14 +114,15 @@ int main(int argc, char **argv) {
     double *left = make(1, columns), *right = make(2, columns), *product = make(0, columns);
     MPI_Barrier(MPI_COMM_WORLD);
     double began = MPI_Wtime();
-    pdgemm_("N", "N", &size, &size, &size, &one, left, &first, &first, descriptor, right, &first, &first, descriptor, &none, product, &first, &first,
-            descriptor);
+    pdgemm_("N", "N", &size, &size, &size, &one, left, &first, &first, descriptor, right, &first, &first, descriptor,
+            &none, product, &first, &first, descriptor);
     MPI_Barrier(MPI_COMM_WORLD);
     double seconds = MPI_Wtime() - began;
     double *all = gather(product, columns);
     if (rank == 0) {
         double operations = 2.0 * size * size * size;
-        printf("{\"checksum\": \"%016" PRIx64 "\", \"time_s\": %.9f, \"a_second\": %.3f}\n", checksum(all), seconds, operations / seconds);
+        printf("{\"checksum\": \"%016" PRIx64 "\", \"time_s\": %.9f, \"a_second\": %.3f}\n", checksum(all), seconds,
+               operations / seconds);
     }
     free(all), free(left), free(right), free(product);
     Cblacs_gridexit(context);

@@ -201,7 +201,8 @@ static void send_replies(struct connection *connection) {
         if (connection->made == 0) {
             return watch(connection, 0);
         }
-        ssize_t sent = send(connection->socket, connection->out + connection->written, connection->made - connection->written, MSG_NOSIGNAL);
+        ssize_t sent = send(connection->socket, connection->out + connection->written,
+                            connection->made - connection->written, MSG_NOSIGNAL);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
             return watch(connection, 1);
         }
@@ -338,8 +339,10 @@ static void *serve(void *argument) {
     check(trust_local_trustee(&here), "trust_local_trustee");
     check(trust_entrust(here, shard, destroy, &shards[number]), "trust_entrust");
 
-    struct epoll_event library = {.events = EPOLLIN, .data.ptr = &shards}, accepts = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.ptr = &listener};
-    if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &library) != 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &accepts) != 0) {
+    struct epoll_event library = {.events = EPOLLIN, .data.ptr = &shards};
+    struct epoll_event accepts = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.ptr = &listener};
+    if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &library) != 0 ||
+        epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &accepts) != 0) {
         fail("epoll");
     }
     pthread_barrier_wait(&barrier);
@@ -382,7 +385,8 @@ enum { CLIENTS = 4, ROUNDS = 60, BATCH = 40 };
 static uint16_t port;
 
 static int dial(void) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (socket_ < 0 || connect(socket_, (struct sockaddr *)&address, sizeof address) != 0) {
         fail("connect");
@@ -393,7 +397,8 @@ static int dial(void) {
 static size_t write_batch(char *batch, int number, int round) {
     size_t length = 0;
     for (int i = 0; i < BATCH; i++) {
-        length += (size_t)sprintf(batch + length, "set %d.%d %0*d\nget %d.%d\n", number, i, 1 + i * 7, round, number, i);
+        length +=
+            (size_t)sprintf(batch + length, "set %d.%d %0*d\nget %d.%d\n", number, i, 1 + i * 7, round, number, i);
     }
     return length;
 }

@@ -1,13 +1,14 @@
 /*
  * Requests to the shards of the cache, and their responses.
  *
- * Each worker thread is attached, which makes it a trustee, and entrusts its shard: the thread-local variables of assoc.c,
- * items.c and slabs.c, which only this thread can name. A delegated function runs on the thread of its shard, so those
- * variables are the right ones there, and memcached's own functions (do_item_get, do_store_item and the rest) need no change.
+ * Each worker thread is attached, which makes it a trustee, and entrusts its shard: the thread-local variables of
+ * assoc.c, items.c and slabs.c, which only this thread can name. A delegated function runs on the thread of its shard,
+ * so those variables are the right ones there, and memcached's own functions (do_item_get, do_store_item and the rest)
+ * need no change.
  *
- * A connection's state machine sends requests and goes on with the next command (delegate_get, delegate_store); before it
- * transmits, it waits for what is outstanding, so replies leave in the order of the commands. Commands that are rare
- * run on the shard as a whole while the connection waits (delegate_meta).
+ * A connection's state machine sends requests and goes on with the next command (delegate_get, delegate_store). Before
+ * it transmits, it waits for the outstanding responses, so replies leave in the order of the commands. Commands that
+ * are rare run on the shard as a whole while the connection waits (delegate_meta).
  *
  * Who owns what: an item is part of one shard, or private to the thread that has it (ITEM_PRIVATE, from malloc). What
  * travels from shard to shard is a private copy.
@@ -182,8 +183,9 @@ bool delegate_must_wait(conn *c) {
     if (c->delegated == 0 && !c->delegated_ready)
         return false;
     /*
-     * Driven by an event while it waits: its socket has news that it cannot take yet. Until then it is not watched, or the
-     * loop would never sleep. On the list it is driven from there and nowhere else: a close from here would leave it there.
+     * An event drives the connection while it waits: it cannot handle the event of its socket yet. Until it can, the
+     * socket is not watched, or the loop would never sleep. A connection on the list is driven from there alone: a
+     * close from here would leave it on the list.
      */
     if ((c->delegated_wait || c->delegated_ready) && !c->delegated_deaf) {
         c->delegated_deaf = true;
@@ -240,7 +242,7 @@ static item *private_item(const char *key, size_t nkey, uint32_t flags, rel_time
     return it;
 }
 
-/* An item with the key, flags, times and length of another, private or of this shard; the value is still to be copied. */
+/* An item with the key, flags, times and length of another, private or of this shard. The caller copies the value. */
 static item *item_like(item *from, bool private) {
     uint32_t flags;
     FLAGS_CONV(from, flags);
@@ -351,7 +353,8 @@ void delegate_get(conn *c, const char *key, size_t nkey, rel_time_t exptime, boo
     struct get get = {.hv = hv, .exptime = exptime, .sfd = c->sfd, .touch = touch, .nkey = nkey};
     memcpy(get.key, key, nkey);
     request_goes(c);
-    must(trust_apply_then(shards[shard_of(hv)], run_get, &get, offsetof(struct get, key) + nkey, get_came, got), "a get");
+    must(trust_apply_then(shards[shard_of(hv)], run_get, &get, offsetof(struct get, key) + nkey, get_came, got),
+         "a get");
 }
 
 /* ---- store ---- */
@@ -434,7 +437,8 @@ static void store_came(void *context, trust_status status, const void *result, s
 }
 
 /* Both come from the thread's cache of this type. */
-_Static_assert(sizeof(struct got) <= sizeof(io_pending_t) && sizeof(struct storing) <= sizeof(io_pending_t), "too large");
+_Static_assert(sizeof(struct got) <= sizeof(io_pending_t) && sizeof(struct storing) <= sizeof(io_pending_t),
+               "too large");
 
 void delegate_store(conn *c, item *it, int comm) {
     uint32_t hv = hash(ITEM_key(it), it->nkey);
@@ -567,7 +571,8 @@ struct delta_call {
 
 static void run_delta(void *argument) {
     struct delta_call *d = argument;
-    d->result = do_add_delta(&shard_conn, d->key, d->nkey, d->incr, d->delta, d->buf, d->cas, hash(d->key, d->nkey), NULL);
+    d->result = do_add_delta(&shard_conn, d->key, d->nkey, d->incr, d->delta, d->buf, d->cas, hash(d->key, d->nkey),
+                             NULL);
 }
 
 enum delta_result_type add_delta(conn *c, const char *key, const size_t nkey, bool incr, const int64_t delta, char *buf,

@@ -20,7 +20,7 @@ pub fn give_back_what_is_freed() {
 }
 
 /// Gives freed pages between blocks in use back to the system, unless that was done after `freed`: the limits above do
-/// nothing for small blocks that lie between those of others. Returns whether it is done; if not, another thread is at it.
+/// nothing for small blocks that lie between those of others. Returns false where another thread is doing it.
 pub fn give_back_since(freed: Instant) -> bool {
     let Ok(mut last) = GIVEN_BACK.try_lock() else { return false };
     if last.is_none_or(|last| last < freed) {

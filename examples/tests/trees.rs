@@ -65,7 +65,10 @@ macro_rules! follows_the_standard_map {
                 #![proptest_config(ProptestConfig { cases: 6, failure_persistence: None, ..ProptestConfig::default() })]
 
                 #[test]
-                fn through_crashes(steps in prop::collection::vec(step(), 100..600), cuts in prop::collection::vec(0.0..1.0, 8)) {
+                fn through_crashes(
+                    steps in prop::collection::vec(step(), 100..600),
+                    cuts in prop::collection::vec(0.0..1.0, 8),
+                ) {
                     let folder = tempfile::tempdir().unwrap();
                     let pool = Threadpool::new(1);
                     let mut tree = open(&pool, folder.path());
@@ -101,7 +104,8 @@ macro_rules! follows_the_standard_map {
                     let mut longest = history.len();
                     let log = folder.path().join(newest_log(folder.path()));
                     let end = used(&fs::read(&log).unwrap()).max(4096);
-                    let mut ends: Vec<u64> = cuts.into_iter().map(|part| 4096 + ((end - 4096) as f64 * part) as u64).collect();
+                    let mut ends: Vec<u64> =
+                        cuts.into_iter().map(|part| 4096 + ((end - 4096) as f64 * part) as u64).collect();
                     ends.sort_unstable_by(|a, b| b.cmp(a));
                     for end in ends {
                         OpenOptions::new().write(true).open(&log).unwrap().set_len(end).unwrap();

@@ -18,7 +18,10 @@ pub struct Builder {
 ///
 /// ```
 /// fn gsm_main() {
-///     let deep = gossamer::spawn(|| std::hint::black_box([1u8; 2 << 20]).iter().map(|one| u64::from(*one)).sum::<u64>());
+///     let deep = gossamer::spawn(|| {
+///         let large = std::hint::black_box([1u8; 2 << 20]);
+///         large.iter().map(|one| u64::from(*one)).sum::<u64>()
+///     });
 ///     assert_eq!(deep.join().unwrap(), 2 << 20);
 /// }
 ///

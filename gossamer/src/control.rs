@@ -19,7 +19,7 @@
 //!
 //! ```text
 //! machine -> launcher   Failed(reason)            this machine cannot go on, and why
-//! machine -> launcher   Lost(machine, reason)     it has lost another machine, which may be news to the launcher or not
+//! machine -> launcher   Lost(machine, reason)     it has lost another machine, which the launcher may know already
 //! ```
 //!
 //! and while the program is watched (`view`), once it runs:

@@ -91,8 +91,8 @@ pub fn end(cause: &str) -> ! {
     crate::fate::end(cause)
 }
 
-/// Ends the program with this cause, and this process by SIGABRT. No exit handlers run: these may wait for a thread that
-/// waits for the caller.
+/// Ends the program with this cause, and this process by SIGABRT. No exit handlers run: these may wait for a thread
+/// that waits for the caller.
 pub fn abort(cause: &str) -> ! {
     crate::fate::abort(cause)
 }

@@ -2,8 +2,8 @@
 //! crate above uses it to serve requests on which the machine's threads are blocked (`gossamer-region`: their page
 //! faults), so its work must finish without any of them.
 //!
-//! Only a program that was started with such workers has them ([`with_page_servers`](crate::link::with_page_servers)), and only
-//! if it has other machines.
+//! Only a program that was started with such workers has them
+//! ([`with_page_servers`](crate::link::with_page_servers)), and only if it has other machines.
 
 use std::sync::OnceLock;
 use std::time::Duration;

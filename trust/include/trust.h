@@ -1,10 +1,11 @@
 /* trust.h: delegation instead of locks, for C. Made from the sources of trust/ffi by its test `header`; do not edit.
  *
- * Put an object into the care of a thread, its trustee, and keep a trust_t to it. To touch the object, send the trustee a
- * function. docs/c-api.md has the rules: which thread may call what, where functions run, who owns which bytes.
+ * Put an object into the care of a thread, its trustee, and keep a trust_t to it. To touch the object, send the trustee
+ * a function. docs/c-api.md has the rules: which thread may call what, where functions run, who owns which bytes.
  *
- * Functions that are delegated and callbacks must return: longjmp, C++ exceptions, pthread_exit and cancellation that leave them
- * are undefined behaviour. A process that forks has no library in the child, until it executes another program.
+ * Functions that are delegated and callbacks must return: longjmp, C++ exceptions, pthread_exit and cancellation that
+ * leave them are undefined behaviour. A process that forks has no library in the child, until it executes another
+ * program.
  */
 
 

@@ -219,8 +219,8 @@ fn a_circle_by_way_of_released_is_told_and_leaves_no_value_behind() {
                             while tells.load(Ordering::SeqCst) < 2 {
                                 trust::yield_now();
                             }
-                            // The other is to stand in its line before this one does. If it does not, it is the one that
-                            // gets the error.
+                            // The other call is to stand in its line before this one does. If it does not, it gets
+                            // the error.
                             trust::sleep(Duration::from_millis(300));
                         });
                     });

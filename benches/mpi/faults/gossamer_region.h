@@ -45,7 +45,8 @@ static inline void faults_bring(struct faults_range *range, size_t page, int is_
     size_t offset = page * FAULTS_PAGE;
     pthread_mutex_lock(&faults_mutex);
     if (*state == FAULTS_ABSENT) {
-        MPI_Get(range->alias + offset, FAULTS_PAGE, MPI_BYTE, 0, (MPI_Aint)offset, FAULTS_PAGE, MPI_BYTE, range->window);
+        MPI_Get(range->alias + offset, FAULTS_PAGE, MPI_BYTE, 0, (MPI_Aint)offset, FAULTS_PAGE, MPI_BYTE,
+                range->window);
         MPI_Win_flush(0, range->window);
     }
     if (*state < wanted) {
@@ -139,7 +140,8 @@ static inline int gsm_region_share(void *at, size_t bytes) {
 }
 
 /* Both processes come here in the same order. */
-static inline int faults_create(pthread_t *id, const pthread_attr_t *attributes, void *(*body)(void *), void *argument) {
+static inline int faults_create(pthread_t *id, const pthread_attr_t *attributes, void *(*body)(void *),
+                                void *argument) {
     int is_here = faults_created++ % FAULTS_PROCESSES == faults_rank;
     *id = 0;
     return is_here ? pthread_create(id, attributes, body, argument) : 0;

@@ -53,7 +53,8 @@ struct options {
     int sized;
 };
 
-static inline uint64_t parse_number(struct argp_state *state, const char *name, const char *text, uint64_t least, uint64_t most) {
+static inline uint64_t parse_number(struct argp_state *state, const char *name, const char *text, uint64_t least,
+                                    uint64_t most) {
     char *end;
     errno = 0;
     unsigned long long number = strtoull(text, &end, 10);
@@ -91,7 +92,8 @@ static inline error_t parse_option(int key, char *text, struct argp_state *state
 static inline void read_options(struct options *options, int argc, char **argv) {
     char size[128], doc[512];
     snprintf(size, sizeof size, "Generate N %s (default %zu)", options->unit, options->size);
-    snprintf(doc, sizeof doc, "%s%s%s", options->what, options->file ? "\vFILE: " : "", options->file ? options->file : "");
+    snprintf(doc, sizeof doc, "%s%s%s", options->what, options->file ? "\vFILE: " : "",
+             options->file ? options->file : "");
     const struct argp_option list[] = {
         {.name = "threads", .key = 't', .arg = "N", .doc = "Number of threads (default: one for each processor)"},
         {.name = "size", .key = 'n', .arg = "N", .doc = size},

@@ -61,7 +61,8 @@ static uint32_t little_endian(const unsigned char *at, int bytes) {
 static size_t read_bitmap(const char *path) {
     size_t bytes;
     picture = map_file(path, 54, &bytes);
-    if (picture[0] != 'B' || picture[1] != 'M' || little_endian(picture + 28, 2) != 24 || little_endian(picture + 30, 4) != 0) {
+    if (picture[0] != 'B' || picture[1] != 'M' || little_endian(picture + 28, 2) != 24 ||
+        little_endian(picture + 30, 4) != 0) {
         refuse_file(path, "not an uncompressed bitmap of 24 bits a pixel");
     }
     start = little_endian(picture + 10, 4);

@@ -150,7 +150,8 @@ int main(int argc, char **argv) {
 
     uint64_t checksum = FNV_BEGIN;
     for (int thread = 0; thread < options.threads; thread++) {
-        size_t count = part_begin(options.size, options.threads, thread + 1) - part_begin(options.size, options.threads, thread);
+        size_t count =
+            part_begin(options.size, options.threads, thread + 1) - part_begin(options.size, options.threads, thread);
         for (size_t i = 0; i < count; i++) {
             checksum = fnv(checksum, owners[(size_t)thread * owner_stride + i]);
         }

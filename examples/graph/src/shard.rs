@@ -1,4 +1,4 @@
-//! [`Shard`]: a range of the vertices with all their edges, made ready for searches. The search itself is in `search.rs`.
+//! [`Shard`]: a range of the vertices with all their edges, laid out for searches. The search itself is in `search.rs`.
 //!
 //! A shard numbers its vertices by *slots*: first its own, those with most edges first, then its *ghosts*, the vertices
 //! of other shards that edges lead to, those with most edges from here first. So the most used ones lie together.

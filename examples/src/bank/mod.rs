@@ -29,7 +29,8 @@ struct Options {
     folder: PathBuf,
 
     /// Accounts, of a new bank
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(2..10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(2..10_000_000))]
     accounts: u64,
 
     /// Transfers that each of the clients has under way
@@ -41,7 +42,8 @@ struct Options {
     seconds: u64,
 
     /// Processes, each a machine of a rack on this host: the pool is at the last one, a client at each
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=CLIENTS as i64))]
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=CLIENTS as i64))]
     machines: u16,
 
     /// Starts itself so many times, kills it each time after 50 to 500 ms, and checks the rest

@@ -1,5 +1,6 @@
-//! [`digest`]: a number for the groups found, for programs that find them in another order and add their values up in another one. Nothing of the heap
-//! is needed, so that other programs can have the same number with this file.
+//! [`digest`]: a number for the groups found. It is the same for programs that find them in another order and add up
+//! their values in another one. The file needs nothing of the heap, so that other programs can compute the same number
+//! with it.
 
 use graph::random::mix;
 

@@ -1,4 +1,5 @@
-//! [`Generated`]: the rows of a table that is generated. Nothing of the heap is needed, so that other programs can make the same table with this file.
+//! [`Generated`]: the rows of a table that is generated. The file needs nothing of the heap, so that other programs can
+//! generate the same table with it.
 
 use graph::random::mix;
 

@@ -13,7 +13,8 @@ use crate::heaps::options::{Common, STATUS_HELP};
 #[command(name = "dataframe", version, after_long_help = format!("{HELP}\n\n{STATUS_HELP}"))]
 pub struct Options {
     /// The table is generated and has so many rows
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(0..=1 << 40))]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(value_parser = clap::value_parser!(u64).range(0..=1 << 40))]
     pub rows: u64,
 
     /// Keys of the generated table
@@ -54,7 +55,8 @@ pub struct Options {
     pub at_least: f64,
 
     /// Rows of a chunk
-    #[arg(long, value_name = "N", default_value_t = 1 << 16, value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    #[arg(long, value_name = "N", default_value_t = 1 << 16)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     pub chunk: u64,
 
     /// Options of all programs on the heap.

@@ -23,8 +23,8 @@ use super::table::{Counts, Table};
 use crate::program::Program;
 
 pub(super) const PROGRAM: Program = Program("kv");
-/// The version that clients are told, by which they choose their commands: libmemcached takes no version 0, and from 1.6
-/// on its tests expect `version` with further words to be answered as `version`, which is an error here.
+/// Version that the server reports, by which clients choose their commands: libmemcached refuses version 0, and from
+/// 1.6 on its tests expect `version` with further words to be answered as `version`, which is an error here.
 pub(super) const VERSION: &str = "1.5.22";
 
 /// How long clients may take to read the last replies when the server stops.

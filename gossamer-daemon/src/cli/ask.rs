@@ -122,9 +122,12 @@ impl Ask {
             }
         }
         if self.json {
-            let program = |(id, (path, owner, seconds, machines)): (&String, &(String, String, u64, Vec<Value>))| json!({"id": id, "path": path, "owner": owner, "seconds": seconds, "machines": machines});
-            let programs: Vec<Value> = programs.iter().map(program).collect();
-            print(&json!({"programs": programs, "unreachable": unreachable_hosts(statuses)}).to_string())?;
+            let mut listed = Vec::new();
+            for (id, (path, owner, seconds, machines)) in &programs {
+                let program = json!({"id": id, "path": path, "owner": owner, "seconds": seconds, "machines": machines});
+                listed.push(program);
+            }
+            print(&json!({"programs": listed, "unreachable": unreachable_hosts(statuses)}).to_string())?;
         } else {
             print(&format!("{:<10}{:<10}{:<10}{:<20}PATH", "PROGRAM", "MACHINES", "TIME", "OWNER"))?;
             for (id, (path, owner, seconds, machines)) in &programs {

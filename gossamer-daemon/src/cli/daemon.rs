@@ -94,7 +94,8 @@ pub fn main() -> ExitCode {
 }
 
 fn fail(what: std::fmt::Arguments<'_>) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "gossamer-daemon: {what}"); // nobody reads it: the status still reports the error
+    // Where nobody reads standard error, the status still reports the error.
+    let _ = writeln!(std::io::stderr(), "gossamer-daemon: {what}");
     ExitCode::from(FAILURE_STATUS)
 }
 

@@ -57,15 +57,18 @@ pub(super) struct Run {
     fabric: Option<FabricChoice>,
 
     /// With --local: act as if the machines were on H hosts without shared memory, to try `auto` as on a rack
-    #[arg(long, value_name = "H", default_value_t = 1, requires = "local", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "H", default_value_t = 1, requires = "local")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pretend_hosts: u16,
 
     /// With --local: seconds for the machines to find one another
-    #[arg(long, value_name = "S", default_value_t = 30, requires = "local", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "S", default_value_t = 30, requires = "local")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     start_timeout: u32,
 
     /// With --local: seconds without a sign of life after which a machine that is reached by TCP counts as dead
-    #[arg(long, value_name = "S", default_value_t = 3, requires = "local", value_parser = clap::value_parser!(u32).range(2..=86_400))]
+    #[arg(long, value_name = "S", default_value_t = 3, requires = "local")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=86_400))]
     silence: u32,
 
     /// Run the file at PROGRAM's path on each host, instead of sending the program where it differs
@@ -113,8 +116,8 @@ pub(super) struct Run {
     region: Option<Way>,
 
     /// With --region: report at the end which pages travelled, and name the N most requested [default N: 10]
-    #[arg(long, value_name = "N", requires = "region", require_equals = true, num_args = 0..=1, default_missing_value = "10",
-          value_parser = clap::value_parser!(u32).range(1..=32))]
+    #[arg(long, value_name = "N", requires = "region", require_equals = true, num_args = 0..=1)]
+    #[arg(default_missing_value = "10", value_parser = clap::value_parser!(u32).range(1..=32))]
     region_stats: Option<u32>,
 
     /// With --region: number of consecutive threads of the program to start on machine 0, on machine 1, and so on, then

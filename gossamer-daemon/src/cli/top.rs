@@ -76,9 +76,10 @@ impl Top {
 
 fn object(now: &Snapshot, workers: &[Rates]) -> serde_json::Value {
     let machine = |seen: &gossamer::view::snapshot::Seen| {
-        json!({"machine": seen.sample.machine, "host": seen.sample.host, "pid": seen.sample.pid, "answers": seen.answers,
-               "age_ms": seen.age_ms, "up_ms": seen.sample.up_ms, "resident_bytes": seen.sample.resident_bytes,
-               "shared_bytes": seen.sample.shared_bytes, "sent": seen.sample.sent})
+        json!({"machine": seen.sample.machine, "host": seen.sample.host, "pid": seen.sample.pid,
+               "answers": seen.answers, "age_ms": seen.age_ms, "up_ms": seen.sample.up_ms,
+               "resident_bytes": seen.sample.resident_bytes, "shared_bytes": seen.sample.shared_bytes,
+               "sent": seen.sample.sent})
     };
     let machines: Vec<_> = now.machines.iter().map(machine).collect();
     json!({"program": now.program(), "alerts": now.alerts, "machines": machines, "workers": workers})

@@ -215,7 +215,8 @@ fn announce(daemon: &Daemon) {
     let (rack, host, user) = (&daemon.rack.name, &daemon.host.name, &daemon.run_as.name);
     let (file, hosts) = (daemon.rack.path.display().to_string(), daemon.rack.hosts.len());
     let cgroups = daemon.cgroups.to_string();
-    tracing::info!(address = %daemon.address, rack, host, user, hosts, file, cgroups, pid = std::process::id(), "listening");
+    let (address, pid) = (&daemon.address, std::process::id());
+    tracing::info!(%address, rack, host, user, hosts, file, cgroups, pid, "listening");
     if let Err(trouble) = daemon.cache.try_out(daemon.run_as.ids) {
         tracing::warn!(trouble, "programs that this host lacks cannot be taken");
     }

@@ -29,7 +29,7 @@ pub struct Link {
     pub sender: SecureWriter,
     /// Greeting of the other side.
     pub theirs: Hello,
-    /// Least difference between the other side's clock and this one's: how long its greeting was on the way is not known.
+    /// Least difference between the other side's clock and this one's: its greeting travelled for an unknown time.
     pub clocks_apart: Duration,
     /// Its address.
     pub peer: SocketAddr,

@@ -27,8 +27,8 @@
 //!
 //! How it works inside, in reading order:
 //!
-//! 1. `directory.rs`: the directory entry of a chunk, with the rights of places to it; pure, and searched exhaustively by
-//!    its tests
+//! 1. `directory.rs`: the directory entry of a chunk, with the rights of places to it; pure, and searched exhaustively
+//!    by its tests
 //! 2. `part/`: the part of an array at one place, which belongs to that place's worker; `frame.rs`: the memory of a
 //!    chunk; `room.rs`: chunk memory that other machines of the host map
 //! 3. `post.rs`: the messages between parts, by `trust::link::post`

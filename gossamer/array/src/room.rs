@@ -6,8 +6,8 @@
 //! they are not requested again for ranges of that length or more.
 //!
 //! No synchronisation is needed: from a grant until its place answers a recall, or gives the chunk back, the elements
-//! at home do not change (`directory/model.rs` checks this for each order of messages), and they were written before the
-//! message was sent.
+//! at home do not change (`directory/model.rs` checks this for each order of messages), and they were written before
+//! the message was sent.
 //!
 //! A range of the share belongs to one array's part. When that part ends, a grant without a waiter may still be in
 //! flight, because all handles are gone. Its receiver finds that the range no longer exists, or copies bytes that are

@@ -1,7 +1,8 @@
 //! Machine 0: accepts all others, gives each its place, and supervises the program to its end (`hub/keep.rs`).
 //!
 //! ```text
-//! Joining  -Join->  all have come  -Plan->  Endpoint, Secret, Peer, Ready  ->  Running  -Beat, Lost, Failed->  End  -Left->
+//! Joining  -Join->  all have come  -Plan->  Endpoint, Secret, Peer, Ready  ->  Running
+//! Running  -Beat, Lost, Failed->  End  -Left->
 //! ```
 
 mod keep;

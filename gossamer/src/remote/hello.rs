@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! magic u64 | version u16 | machine u16 | machines u16 | workers u16 | slot bytes u32 | process u32 | shape u64
-//! | slots of a pair u16 | hidden u16 | length u8, build id (32 bytes) | length u8, host name (up to 70 bytes) | .. | flag u64
+//! | slots of a pair u16 | hidden u16 | length u8, build id (32 bytes) | length u8, host name (up to 70 bytes) | ..
+//! | flag u64
 //! ```
 //!
 //! Invariant: a hello is read from a copy and checked before it is used. The same bytes stand at the same place in

@@ -282,7 +282,8 @@ mod tests {
                 for own in threads().filter(|thread| thread.machine == machine) {
                     parts.push((layout.park_word(own.worker), PARK_BYTES));
                     for other in threads().filter(|thread| thread.machine != machine) {
-                        let is_of_workers = [own, other].iter().all(|thread| thread.worker < workers[usize::from(thread.machine)]);
+                        let is_worker = |thread: &Place| thread.worker < workers[usize::from(thread.machine)];
+                        let is_of_workers = [own, other].iter().all(is_worker);
                         let ring = if is_of_workers { usize::from(per_pair) } else { 1 } * (1024 + 64);
                         prop_assert_eq!(usize::from(layout.slots_of(own, other).per_pair) * slots.stride_bytes(), ring);
                         parts.push((layout.request_slots(own, other), ring));

@@ -194,7 +194,8 @@ mod tests {
         ) {
             let start = (from * 8).min(data.len() / 8 * 8);
             let len = (words * 8).min(data.len() - start);
-            let kind = if len == data.len() { Kind::Whole } else if start + len == data.len() { Kind::Last } else { Kind::Piece };
+            let is_last = start + len == data.len();
+            let kind = if len == data.len() { Kind::Whole } else if is_last { Kind::Last } else { Kind::Piece };
             prop_assume!(len > 0 || kind != Kind::Piece);
             let trailer = Trailer { consumed, len: len as u32, kind, total: data.len() as u64, note };
             let mut frame = buffer(&data);
@@ -209,7 +210,11 @@ mod tests {
 
         /// For every trailer, the bytes read as data lie in the slot.
         #[test]
-        fn any_trailer_is_an_error_or_in_range(mut bytes in any::<[u8; TRAILER_BYTES]>(), kind in 0u8..5, small in any::<bool>()) {
+        fn any_trailer_is_an_error_or_in_range(
+            mut bytes in any::<[u8; TRAILER_BYTES]>(),
+            kind in 0u8..5,
+            small in any::<bool>(),
+        ) {
             bytes[12] = kind;
             if small {
                 bytes[13..16].fill(0);

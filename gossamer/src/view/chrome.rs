@@ -133,7 +133,8 @@ pub fn to_json(machines: &[MachineTrace]) -> String {
                 let ts_ns = u128::from(machine.began_us - begin) * 1000 + u128::from(start_ns);
                 let _ = writeln!(
                     json,
-                    "{{\"name\":\"{name}\",\"ph\":\"X\",\"pid\":{pid},\"tid\":{tid},\"ts\":{}.{:03},\"dur\":{}.{:03},\"args\":{{\"{counted}\":{count}}}}},",
+                    "{{\"name\":\"{name}\",\"ph\":\"X\",\"pid\":{pid},\"tid\":{tid},\"ts\":{}.{:03},\"dur\":{}.{:03},\
+                     \"args\":{{\"{counted}\":{count}}}}},",
                     ts_ns / 1000,
                     ts_ns % 1000,
                     ns / 1000,

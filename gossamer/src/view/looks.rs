@@ -36,9 +36,10 @@ pub struct Looks {
 /// Makes both sides, for a program of so many machines. `wake` makes that thread call [`Looks::questions`].
 ///
 /// ```
-/// use gossamer::view::{looks, Source};
+/// use gossamer::view::{Look, Source, looks};
+/// use std::time::Duration;
 /// let (looker, mut looks) = looks::channel(1, || ());
-/// let asking = std::thread::spawn(move || looker.look(gossamer::view::Look::Dump, std::time::Duration::from_secs(60)));
+/// let asking = std::thread::spawn(move || looker.look(Look::Dump, Duration::from_secs(60)));
 /// let (ask, _) = loop {
 ///     match looks.questions().pop() {
 ///         Some(question) => break question,

@@ -245,7 +245,8 @@ mod tests {
         let snapshot = Snapshot::new(vec![Seen { answers: true, sample, ..Seen::default() }], &[]);
         let open = render(&snapshot, Format::OpenMetrics);
         assert!(open.ends_with("# EOF\n"));
-        let line = "gossamer_parked_seconds_total{program=\"a\\\"b\\\\c\\nd\",machine=\"0\",host=\"alpha\",worker=\"0\"} 0.003";
+        let line = "gossamer_parked_seconds_total\
+                    {program=\"a\\\"b\\\\c\\nd\",machine=\"0\",host=\"alpha\",worker=\"0\"} 0.003";
         assert!(open.lines().any(|it| it == line), "{open}");
         assert!(open.contains("le=\"+Inf\"} 11\n"));
         let old = render(&snapshot, Format::Text004);

@@ -193,7 +193,8 @@ impl All {
         let file = self.folder.join("prometheus.yml");
         fs::write(&file, config)?;
         let data = self.folder.join(format!("prometheus-{}", std::process::id()));
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(); // free now, and hardly taken by others before it is used
+        // The port is free now, and another program hardly binds it before Prometheus does.
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let log = fs::File::create(self.folder.join("prometheus.log"))?;
         let child = Command::new("prometheus")
             .arg(format!("--config.file={}", file.display()))

@@ -125,8 +125,8 @@ impl Network {
         Network { bridge, hosts }
     }
 
-    /// Gives each host a second link, with the address fe80::77:1, fe80::77:2, … on `eth1`. The number of that interface
-    /// differs from host to host.
+    /// Gives each host a second link, with the address fe80::77:1, fe80::77:2, … on `eth1`. The number of that
+    /// interface differs from host to host.
     pub fn add_link_local(&self) {
         for (index, host) in self.hosts.iter().enumerate() {
             let (own, fd, number) = (std::process::id(), host.namespace.fd.as_raw_fd(), index + 1);

@@ -7,12 +7,14 @@
 //! | column | Corundum | here |
 //! |---|---|---|
 //! | only persistent objects | static | `always_refused_types`, `always_no_repr`, `always_listing_3_volatile_pointer` |
-//! | pointers between pools | static, dynamic | `always_listing_4_two_pools`; `VWeak` of another pool finds nothing: `a_volatile_pointer_finds_its_object_or_nothing` |
+//! | pointers between pools | static, dynamic | `always_listing_4_two_pools` |
+//! | `VWeak` of another pool | dynamic | finds nothing: `a_volatile_pointer_finds_its_object_or_nothing` |
 //! | from a pool to volatile memory | static | `always_listing_3_volatile_pointer`, `always_refused_types` |
-//! | from volatile memory into a pool | dynamic | static: `always_thread_local`, `fail_capture_value`, `fail_listing_2_result`; `VWeak` dynamic: `a_volatile_pointer_outlives_its_pool_and_finds_nothing` |
+//! | from volatile memory into pools | dynamic | `always_thread_local`, `fail_capture_value`, `fail_listing_2_result` |
+//! | by a `VWeak` into a pool | dynamic | dynamic: `a_volatile_pointer_outlives_its_pool_and_finds_nothing` |
 //! | no races | static | `always_thread` |
 //! | atomicity | static | `always_peek_changes`, `fail_tx_leaves` |
-//! | isolation | static | `fail_listing_2_volatile`, `fail_capture`; one trustee a pool: `waiting_or_nesting_is_refused` |
+//! | isolation | static | `fail_listing_2_volatile`, `fail_capture`, `waiting_or_nesting_is_refused` |
 //! | no leaks | counts | the walk: `long_lists_and_cycles`, `counts_are_set_to_what_the_walk_finds` |
 //!
 //! `ui/fail_*.rs` need the strict `NoRef`, `ui/always_*.rs` do not. With a compiler that words its messages differently

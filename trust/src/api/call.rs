@@ -1,5 +1,5 @@
-//! `Trust::call`: a call made of parts, which gives its errors: an argument or none, a closure, a limit of time or none,
-//! and one of three ways to the result.
+//! `Trust::call`: a call of parts, which gives its errors: an argument or none, a closure, a limit of time or none, and
+//! one of three ways to the result.
 //!
 //! Each part is a type, so the compiler knows the whole and nothing is left of the parts. Not here: how a closure is
 //! sent (`delegated.rs`).

@@ -62,8 +62,11 @@ pub fn attach(carrier: Option<Box<dyn Carrier>>, waker: Option<Box<dyn Waker>>) 
 /// attached.
 ///
 /// ```no_run
-/// let services: Vec<_> = [4, 2].into_iter().zip(0..).map(|(workers, machine)| trust::link::worker_id(machine, workers)).collect();
-/// trust::link::watch_rack(&services.into_iter().map(trust::TrusteeReference::from_id).collect::<Vec<_>>(), 0);
+/// use trust::TrusteeReference;
+/// use trust::link::worker_id;
+///
+/// let services = [4, 2].into_iter().zip(0..).map(|(workers, machine)| worker_id(machine, workers));
+/// trust::link::watch_rack(&services.map(TrusteeReference::from_id).collect::<Vec<_>>(), 0);
 /// ```
 pub fn watch_rack(services: &[TrusteeReference], own: u16) {
     let send = |to: TrusteeId, bytes: &[u8]| post(TrusteeReference::from_id(to), watch::rack::received, bytes);

@@ -152,9 +152,12 @@ macro_rules! lists {
     )+};
 }
 lists! {
-    [const N: usize] [&Trust<Latch<T>>; N], [T; N], [Part; N], |all| std::array::from_fn(|at| part_of::<T>(at, &all[at]));
-    [] &[&Trust<Latch<T>>], Vec<T>, Vec<Part>, |all| all.iter().enumerate().map(|(at, one)| part_of::<T>(at, one)).collect();
-    [] &[Trust<Latch<T>>], Vec<T>, Vec<Part>, |all| all.iter().enumerate().map(|(at, one)| part_of::<T>(at, one)).collect();
+    [const N: usize] [&Trust<Latch<T>>; N], [T; N], [Part; N],
+        |all| std::array::from_fn(|at| part_of::<T>(at, &all[at]));
+    [] &[&Trust<Latch<T>>], Vec<T>, Vec<Part>,
+        |all| all.iter().enumerate().map(|(at, one)| part_of::<T>(at, one)).collect();
+    [] &[Trust<Latch<T>>], Vec<T>, Vec<Part>,
+        |all| all.iter().enumerate().map(|(at, one)| part_of::<T>(at, one)).collect();
 }
 
 /// Most values that are looked up before the trusts are sorted.

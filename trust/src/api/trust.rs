@@ -39,13 +39,21 @@ use crate::unwind::quietly;
 ///
 /// [`apply`](Trust::apply) waits for the closure's result; [`apply_then`](Trust::apply_then) calls a callback with it,
 /// [`apply_async`](Trust::apply_async) returns a future of it, [`apply_with`](Trust::apply_with) takes an argument.
-/// [`launch`](Trust::launch) and [`launch_then`](Trust::launch_then) are for a [`Latch`](crate::Latch): the closure runs
-/// in a fiber of the trustee and may wait with the value in hand. These panic, or tell standard error, if there is no
-/// result. [`call`](Trust::call) gives the error, in every combination:
+/// [`launch`](Trust::launch) and [`launch_then`](Trust::launch_then) are for a [`Latch`](crate::Latch): the closure
+/// runs in a fiber of the trustee and may wait with the value in hand. These panic, or tell standard error, if there is
+/// no result. [`call`](Trust::call) gives the error, in every combination of one from each row:
 ///
-/// | begin | argument | closure | limit | way to the result |
-/// |---|---|---|---|---|
-/// | [`.call()`](Trust::call) | none, or [`.with(argument)`](crate::Call::with), serialised | [`.apply(..)`](crate::Call::apply), [`.launch(..)`](crate::Call::launch), [`.launch_held(..)`](crate::Call::launch_held) | none, or [`.timeout(time)`](crate::ReadyCall::timeout) | [`.wait()`](crate::ReadyCall::wait), [`.then(callback)`](crate::ReadyCall::then), `.await` |
+/// | part | one of |
+/// |---|---|
+/// | begin | [`.call()`](Trust::call) |
+/// | argument | none, or [`.with(argument)`](crate::Call::with), serialised |
+/// | closure | [`.apply(..)`], [`.launch(..)`], [`.launch_held(..)`] |
+/// | limit | none, or [`.timeout(time)`](crate::ReadyCall::timeout) |
+/// | way to the result | [`.wait()`](crate::ReadyCall::wait), [`.then(callback)`](crate::ReadyCall::then), `.await` |
+///
+/// [`.apply(..)`]: crate::Call::apply
+/// [`.launch(..)`]: crate::Call::launch
+/// [`.launch_held(..)`]: crate::Call::launch_held
 ///
 /// - All calls reach properties of this process and, on a rack, of other machines. The captures of a closure and the
 ///   result of one without an argument travel as they lie in memory; an argument and its result travel serialised, so

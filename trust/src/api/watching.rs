@@ -85,7 +85,9 @@ pub fn memory(worker: TrusteeReference) -> Option<Memory> {
 /// let pool = trust::Threadpool::new(1);
 /// let sleeper = pool.spawn(|| while !IS_OVER.load(Ordering::Relaxed) { trust::sleep(Duration::from_millis(1)) });
 /// let trace = || trust::link::trace(&pool.trustees(), Duration::from_millis(20)).unwrap();
-/// let ran_fibers = |traces: Vec<trust::link::Trace>| traces[0].events.iter().any(|event| event.kind == trust::link::TraceKind::Fibers);
+/// let ran_fibers = |traces: Vec<trust::link::Trace>| {
+///     traces[0].events.iter().any(|event| event.kind == trust::link::TraceKind::Fibers)
+/// };
 /// while !ran_fibers(trace()) {} // on a machine that is busy, a worker may do nothing for so long
 /// IS_OVER.store(true, Ordering::Relaxed);
 /// sleeper.join().unwrap();

@@ -66,7 +66,8 @@ fn the_tightest_level_of_version_2_counts() {
 #[test]
 fn version_1_counts_where_it_has_the_controller() {
     let (two, three, five) = (gib(2), gib(3), gib(5));
-    let cgroup = "12:cpu,cpuacct:/a\n4:memory:/system.slice/x.service\n1:name=systemd:/system.slice/x.service\n0::/system.slice/x.service\n";
+    let cgroup = "12:cpu,cpuacct:/a\n4:memory:/system.slice/x.service\n1:name=systemd:/system.slice/x.service\n\
+                  0::/system.slice/x.service\n";
     let mut files = vec![
         ("/proc/self/cgroup", cgroup),
         ("/proc/self/mountinfo", V1_MOUNTS),

@@ -124,9 +124,8 @@ mod tests {
         assert!(matches!(back(Fault::Codec("bad".into())), Fault::Codec(text) if text == "bad"));
         assert!(matches!(back(Fault::Refused("no".into())), Fault::Refused(text) if text == "no"));
         assert!(matches!(back(Fault::Deadlock("a, b".into())), Fault::Deadlock(text) if text == "a, b"));
-        assert!(
-            matches!(back(Fault::TooLarge(1 << 40, 7)), Fault::TooLarge(bytes, REMOTE_MESSAGE_BYTES_MAX) if bytes == 1 << 40)
-        );
+        let too_large = back(Fault::TooLarge(1 << 40, 7));
+        assert!(matches!(too_large, Fault::TooLarge(bytes, REMOTE_MESSAGE_BYTES_MAX) if bytes == 1 << 40));
     }
 
     /// Faults that only a broken peer would send.

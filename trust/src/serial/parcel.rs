@@ -5,7 +5,8 @@
 //! number can only pick, once, a trust that was put into this very message, as a trust of the same type.
 //!
 //! ```text
-//! message:  bytes of the value | property u64, trustee u64, type u128 for each trust | number of trusts u8 or 255 and u32 before
+//! message:  bytes of the value | property u64, trustee u64, type u128 for each trust
+//!           | number of trusts u8 or 255 and u32 before
 //! ```
 //!
 //! A message without bytes and trusts is empty. It owns the trusts inside it: each is counted from when it was written

@@ -25,8 +25,8 @@ pub fn may_wait() -> bool {
 
 /// Waits until all the caller's requests are answered and its callbacks have run: the requests of
 /// [`apply_then`](crate::Trust::apply_then), `launch_then` and [`ReadyCall::then`](crate::ReadyCall::then), to trustees
-/// of this process and of other machines. Suspends the fiber; on a thread's own stack serves its trustee and runs its fibers
-/// meanwhile, and sleeps when there is nothing to do.
+/// of this process and of other machines. Suspends the fiber; on a thread's own stack serves its trustee and runs its
+/// fibers meanwhile, and sleeps when there is nothing to do.
 ///
 /// Only requests sent before the call count: later ones, also of callbacks, are not waited for. It also waits for the
 /// requests that other fibers of the thread had sent by then (but not for their launches), so it can take as long as

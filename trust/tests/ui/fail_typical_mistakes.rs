@@ -1,4 +1,4 @@
-//! What newcomers write, and what they are told: each mistake by its own name, with its cure, in the first lines of its message
+//! Mistakes of newcomers: the compiler names each one, with its cure, in the first lines of its message
 //! (`compile_fail.rs` looks for both).
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, mpsc};

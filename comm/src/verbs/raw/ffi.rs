@@ -53,7 +53,8 @@ table! {{
     dereg_mr = "ibv_dereg_mr": unsafe extern "C" fn(*mut Mr) -> c_int;
     create_channel = "ibv_create_comp_channel": unsafe extern "C" fn(*mut Context) -> *mut CompChannel;
     destroy_channel = "ibv_destroy_comp_channel": unsafe extern "C" fn(*mut CompChannel) -> c_int;
-    create_cq = "ibv_create_cq": unsafe extern "C" fn(*mut Context, c_int, *mut c_void, *mut CompChannel, c_int) -> *mut Cq;
+    create_cq = "ibv_create_cq":
+        unsafe extern "C" fn(*mut Context, c_int, *mut c_void, *mut CompChannel, c_int) -> *mut Cq;
     destroy_cq = "ibv_destroy_cq": unsafe extern "C" fn(*mut Cq) -> c_int;
     get_cq_event = "ibv_get_cq_event": unsafe extern "C" fn(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
     ack_cq_events = "ibv_ack_cq_events": unsafe extern "C" fn(*mut Cq, c_uint);

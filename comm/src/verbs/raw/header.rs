@@ -54,7 +54,9 @@ macro_rules! structs {
 /// Numbers of constants, which have the header's names without `IBV_`.
 macro_rules! constants {
     ($($name:ident)*) => {
-        [$((stringify!($name), i64::from($name))),*].map(|(name, here)| Number { name: name.to_owned(), c: format!("IBV_{name}"), here })
+        [$((stringify!($name), i64::from($name))),*].map(|(name, here)| {
+            Number { name: name.to_owned(), c: format!("IBV_{name}"), here }
+        })
     };
 }
 
@@ -72,27 +74,32 @@ fn numbers() -> Vec<Number> {
         CompChannel = "ibv_comp_channel" { context, fd }
         Mr = "ibv_mr" whole { context, pd, addr, length, handle, lkey, rkey }
         Qp = "ibv_qp" { context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num }
-        DeviceAttr = "ibv_device_attr" whole { max_qp, max_qp_wr, max_cqe, max_qp_rd_atom, max_qp_init_rd_atom, phys_port_cnt }
+        DeviceAttr = "ibv_device_attr" whole {
+            max_qp, max_qp_wr, max_cqe, max_qp_rd_atom, max_qp_init_rd_atom, phys_port_cnt
+        }
         PortAttr = "ibv_port_attr" {
-            state, max_mtu, active_mtu, gid_tbl_len, port_cap_flags, max_msg_sz, bad_pkey_cntr, qkey_viol_cntr, pkey_tbl_len,
-            lid, sm_lid, link_layer, flags, port_cap_flags2
+            state, max_mtu, active_mtu, gid_tbl_len, port_cap_flags, max_msg_sz, bad_pkey_cntr, qkey_viol_cntr,
+            pkey_tbl_len, lid, sm_lid, link_layer, flags, port_cap_flags2
         }
         QpCap = "ibv_qp_cap" whole { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
         QpInitAttr = "ibv_qp_init_attr" whole { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all }
         GlobalRoute = "ibv_global_route" whole { dgid, flow_label, sgid_index, hop_limit, traffic_class }
         AhAttr = "ibv_ah_attr" whole { grh, dlid, sl, src_path_bits, static_rate, is_global, port_num }
         QpAttr = "ibv_qp_attr" whole {
-            qp_state, cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn, sq_psn, dest_qp_num, qp_access_flags, cap, ah_attr,
-            alt_ah_attr, pkey_index, alt_pkey_index, en_sqd_async_notify, sq_draining, max_rd_atomic, max_dest_rd_atomic,
-            min_rnr_timer, port_num, timeout, retry_cnt, rnr_retry, alt_port_num, alt_timeout, rate_limit
+            qp_state, cur_qp_state, path_mtu, path_mig_state, qkey, rq_psn, sq_psn, dest_qp_num, qp_access_flags, cap,
+            ah_attr, alt_ah_attr, pkey_index, alt_pkey_index, en_sqd_async_notify, sq_draining, max_rd_atomic,
+            max_dest_rd_atomic, min_rnr_timer, port_num, timeout, retry_cnt, rnr_retry, alt_port_num, alt_timeout,
+            rate_limit
         }
         Sge = "ibv_sge" whole { addr, length, lkey }
         SendWr = "ibv_send_wr" whole {
-            wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data, remote_addr = "wr.rdma.remote_addr", rkey = "wr.rdma.rkey"
+            wr_id, next, sg_list, num_sge, opcode, send_flags, imm_data, remote_addr = "wr.rdma.remote_addr",
+            rkey = "wr.rdma.rkey"
         }
         RecvWr = "ibv_recv_wr" whole { wr_id, next, sg_list, num_sge }
         Wc = "ibv_wc" whole {
-            wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num, src_qp, wc_flags, pkey_index, slid, sl, dlid_path_bits
+            wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num, src_qp, wc_flags, pkey_index, slid, sl,
+            dlid_path_bits
         }
         AsyncEvent = "ibv_async_event" whole { element, event_type }
     };

@@ -1,8 +1,8 @@
 //! A part as the home of its chunks: their directory entries, and the actions after a change of one.
 //!
-//! Each message changes one directory entry (`directory.rs`), and the resulting steps are executed in order. A step that
-//! causes more steps only appends them to the list, so that no recall overtakes a grant. Handlers validate messages of
-//! peers before they act on them.
+//! Each message changes one directory entry (`directory.rs`), and the resulting steps are executed in order. A step
+//! that causes more steps only appends them to the list, so that no recall overtakes a grant. Handlers validate
+//! messages of peers before they act on them.
 
 use std::cell::Cell;
 

@@ -3,8 +3,8 @@
 //!
 //! The path of a call: `local.rs` looks into the table; if the chunk's word allows the access it is a hit. Otherwise
 //! [`Part::access`] queues the call for its chunk and requests the right from the home, by a message, or directly if
-//! that is this place. The home's directory entry of the chunk (`directory.rs`) determines the recalls and the grant. When
-//! the grant arrives, all queued calls that it allows run at once, in the message's handler, before any recall can
+//! that is this place. The home's directory entry of the chunk (`directory.rs`) determines the recalls and the grant.
+//! When the grant arrives, all queued calls that it allows run at once, in the message's handler, before any recall can
 //! arrive. So one grant satisfies a call, however many others want the chunk.
 //!
 //! Invariants: (P1) code in here runs on the part's thread, and no message is handled meanwhile, as handlers are

@@ -48,7 +48,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_taken_was_there_and_is_no_more(steps in proptest::collection::vec((any::<bool>(), 1usize..20), 1..200)) {
+        fn what_is_taken_was_there_and_is_no_more(
+            steps in proptest::collection::vec((any::<bool>(), 1usize..20), 1..200),
+        ) {
             let mut runs = Runs::default();
             runs.put(0..100);
             let mut free = [true; 100];

@@ -27,7 +27,7 @@
 #include <time.h>
 
 #ifndef PTHREAD_BARRIER_SERIAL_THREAD
-#error "gossamer_region.h needs POSIX threads with barriers: compile with -std=gnu11, or define _GNU_SOURCE or _POSIX_C_SOURCE as 200809L first"
+#error "gossamer_region.h needs pthread barriers: use -std=gnu11, or define _GNU_SOURCE or _POSIX_C_SOURCE 200809L"
 #endif
 
 #ifdef __cplusplus
@@ -73,7 +73,8 @@ static inline const struct gsm_region_calls *gsm_region_calls_(void) {
     if (!__atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
         void *symbol = dlsym(NULL /* RTLD_DEFAULT */, "gossamer_region_calls_2");
         if (!symbol && dlsym(NULL, "gossamer_region_calls_1")) {
-            fprintf(stderr, "gossamer: libgossamer_region_c.so is older than the gossamer_region.h of this program: install both from one release\n");
+            fprintf(stderr, "gossamer: libgossamer_region_c.so is older than the gossamer_region.h of this program: "
+                            "install both from one release\n");
             abort();
         }
         const struct gsm_region_calls *(*calls)(void) = NULL;
@@ -101,8 +102,8 @@ static inline int gsm_region_share(void *at, size_t bytes) {
     }
     if ((uintptr_t)at % 4096 || bytes % 4096 || bytes == 0) {
         fprintf(stderr,
-                "gossamer: gsm_region_share(%p, %zu): whole pages can be shared: make address and length multiples of 4096, and the "
-                "length not 0 (docs/region.md)\n", at, bytes);
+                "gossamer: gsm_region_share(%p, %zu): whole pages can be shared: make address and length multiples of "
+                "4096, and the length not 0 (docs/region.md)\n", at, bytes);
         return EINVAL;
     }
     return 0;

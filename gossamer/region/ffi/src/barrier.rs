@@ -39,7 +39,9 @@ pub unsafe extern "C" fn pthread_barrier_init(
     count: c_uint,
 ) -> c_int {
     let Some(ours) = ours(barrier) else {
-        return real!(pthread_barrier_init: fn(Pointer, *const pthread_barrierattr_t, c_uint) -> c_int, barrier, attr, count);
+        return real!(
+            pthread_barrier_init: fn(Pointer, *const pthread_barrierattr_t, c_uint) -> c_int, barrier, attr, count
+        );
     };
     if count == 0 {
         return libc::EINVAL;

@@ -406,7 +406,9 @@ mod tests {
 
     #[test]
     fn rows_and_columns_are_those_of_the_series() {
-        let point = |contender: &str, keys: u32, writes: u32, mops: f64| json!({"contender": contender, "keys": keys, "mix": {"Writes": writes}, "m": mops});
+        fn point(contender: &str, keys: u32, writes: u32, mops: f64) -> Value {
+            json!({"contender": contender, "keys": keys, "mix": {"Writes": writes}, "m": mops})
+        }
         let all = [
             point("b", 1000, 5, 1.0),
             point("b", 2, 5, 2.0),
@@ -421,7 +423,9 @@ mod tests {
 
     #[test]
     fn targets_that_are_missed_are_said_so() {
-        let target = |bound: &str, reached: Option<f64>, met: Option<bool>| json!({"target": "t", "bound": bound, "wanted": 2.0, "reached": reached, "met": met});
+        fn target(bound: &str, reached: Option<f64>, met: Option<bool>) -> Value {
+            json!({"target": "t", "bound": bound, "wanted": 2.0, "reached": reached, "met": met})
+        }
         let targets = json!([
             target("at least", Some(1.999), Some(false)),
             target("at most", Some(1.991), Some(true)),
@@ -436,8 +440,8 @@ mod tests {
 
     #[test]
     fn a_file_is_said_with_its_command_and_machine() {
-        let file = json!({"command_line": ["kv", "--mix", "5", "--json", "x"], "options": {"common": {"rounds": 3}}, "machine": {
-            "cpu": "C", "cores": 2, "commit": "abc", "profile": "debug"}});
+        let file = json!({"command_line": ["kv", "--mix", "5", "--json", "x"], "options": {"common": {"rounds": 3}},
+            "machine": {"cpu": "C", "cores": 2, "commit": "abc", "profile": "debug"}});
         let origin = origin(&file);
         assert!(origin.starts_with("`gossamer-bench kv --mix 5`, 3 rounds, C, 2 cores, commit abc"), "{origin}");
         assert!(origin.contains("debug build"));

@@ -1,7 +1,8 @@
 //! Documents that have to agree with the code: the README with CI, the list of dependencies with cargo, the tables of
 //! benchmarks.md with the files they come from, names in pages with the tree.
 //!
-//! Here: the first two comparisons (the third is `book`'s, the last that of `names`). Not here: other contents of the documents.
+//! Here: the first two comparisons (the third is `book`'s, the last that of `names`). Not here: other contents of the
+//! documents.
 //!
 //! Invariant: a document that is missing is an offence, like one that disagrees.
 

@@ -3,8 +3,8 @@
 //! Here: which files there are, which of them are tests, and the listing. Not here: the rules (`rules`, `prose`),
 //! how a file is taken apart (`text`), and the documents that have to agree with the code (`documents`).
 //!
-//! Invariant: a file is looked at unless it is a program that compile-fail tests feed to the compiler;
-//! a run that found no file has failed.
+//! Invariant: every file is checked, though of a program that compile-fail tests feed to the compiler, and of a C source,
+//! only the width; a run that found no file has failed.
 
 mod documents;
 mod names;
@@ -26,6 +26,9 @@ const SKIPPED_FOLDERS: [&str; 1] = ["target"];
 /// Folders of programs that are meant not to compile, under a package's `tests`.
 const FIXTURE_FOLDERS: [&str; 4] = ["ui", "compile-fail", "compile_fail", "fixtures"];
 
+/// Endings of sources that are no Rust, of which only the width is checked.
+const C_SOURCES: [&str; 2] = [".c", ".h"];
+
 /// Checks every rule and lists the offenders.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     let mut offences = 0;
@@ -33,22 +36,31 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     let mut with_unsafe = Vec::new();
     for path in rust_files(&context.root)? {
         let name = path.strip_prefix(&context.root).unwrap_or(&path);
-        if is_fixture(name) {
-            continue;
-        }
         let source = read(&path)?;
         files += 1;
+        if is_fixture(name) {
+            offences += list(name, prose::columns(&source));
+            continue;
+        }
         let all_tests = is_test_file(name, &path);
         if holds_unsafe(&source) {
             with_unsafe.push((name.display().to_string(), all_tests));
         }
         let mut found = offences_of(&source, all_tests);
+        found.extend(prose::columns(&source));
         if prose::binds(name) {
             let lines = text::lines(&source);
             found.extend(prose::clauses(&lines));
             found.extend(prose::codes(&lines));
         }
         offences += list(name, found);
+    }
+    for ending in C_SOURCES {
+        for path in files_of(&context.root, ending)? {
+            let name = path.strip_prefix(&context.root).unwrap_or(&path);
+            files += 1;
+            offences += list(name, prose::columns(&read(&path)?));
+        }
     }
     for path in files_of(&context.root, ".md")? {
         let name = path.strip_prefix(&context.root).unwrap_or(&path);

@@ -26,6 +26,16 @@ pub fn binds(name: &Path) -> bool {
     !NOT_REWRITTEN.iter().any(|folder| name.starts_with(folder))
 }
 
+/// Lines of a source that are too long.
+pub fn columns(source: &str) -> Vec<Offence> {
+    let long = source.lines().enumerate().filter(|(_, line)| line.chars().count() > COLUMNS);
+    long.map(|(index, _)| too_long(index)).collect()
+}
+
+fn too_long(index: usize) -> Offence {
+    Offence::at(index, format!("the line has more than {COLUMNS} columns"))
+}
+
 /// Lines of a page that are too long, but for rows of tables and for figures, which are generated.
 pub fn page_columns(page: &str) -> Vec<Offence> {
     let mut is_generated = false;
@@ -34,7 +44,7 @@ pub fn page_columns(page: &str) -> Vec<Offence> {
         !is_generated && line.chars().count() > COLUMNS && !line.trim_start().starts_with('|')
     };
     let long = page.lines().enumerate().filter(|(_, line)| is_long(line));
-    long.map(|(index, _)| Offence::at(index, format!("the line has more than {COLUMNS} columns"))).collect()
+    long.map(|(index, _)| too_long(index)).collect()
 }
 
 /// Sentences of comments that begin with a clause in place of a noun.
@@ -127,6 +137,7 @@ mod tests {
         let fits = "ä".repeat(COLUMNS);
         let figures = format!("<!-- figures: one -->\n{long}\n<!-- end -->\n");
         assert_eq!(page_columns(&format!("{long}\n| {long}\n{fits}\n{figures}{long}\n")).len(), 2);
+        assert_eq!(columns(&format!("{fits}\n// {fits}\n{long}\n| {long}\n")).len(), 3);
     }
 
     #[test]

@@ -20,7 +20,8 @@ const RACK: &str = include_str!("rack.sh");
 
 /// The folder inside a machine with the files for its command.
 const INSIDE: &str = "\
-export PATH=/run/kit/host/usr/sbin:/run/kit/host/usr/bin:/run/kit/host/sbin:/run/kit/host/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export PATH=/run/kit/host/usr/sbin:/run/kit/host/usr/bin:/run/kit/host/sbin:/run/kit/host/bin
+export PATH=$PATH:/usr/sbin:/usr/bin:/sbin:/bin
 export LD_LIBRARY_PATH=/run/kit/host/usr/lib/x86_64-linux-gnu:/run/kit/host/lib/x86_64-linux-gnu
 export IBV_DRIVERS=/run/kit/host/usr/lib/x86_64-linux-gnu/libibverbs/librxe
 export HOME=/root RUST_TEST_THREADS=1

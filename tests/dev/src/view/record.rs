@@ -96,7 +96,8 @@ fn machine_at(
     };
     json!({"age_ms": 10, "answers": true, "sample": {
         "program": "pagerank", "machine": machine, "host": format!("node{machine:02}"), "pid": 4000 + machine,
-        "at_ns": (second + 1) * 1_000_000_000, "clock_ms": 1_795_000_000_000u64 + second * 1000, "up_ms": (UP_S + second) * 1000,
-        "resident_bytes": 3_400_000_000u64, "shared_bytes": 2_100_000_000u64, "names": NAMES,
-        "workers": (0..workers).map(worker).collect::<Vec<_>>(), "sent": (0..machines).map(sent).collect::<Vec<_>>()}})
+        "at_ns": (second + 1) * 1_000_000_000, "clock_ms": 1_795_000_000_000u64 + second * 1000,
+        "up_ms": (UP_S + second) * 1000, "resident_bytes": 3_400_000_000u64, "shared_bytes": 2_100_000_000u64,
+        "names": NAMES, "workers": (0..workers).map(worker).collect::<Vec<_>>(),
+        "sent": (0..machines).map(sent).collect::<Vec<_>>()}})
 }

@@ -86,7 +86,10 @@ impl Target<'_> {
             let Twin { variant, fields, tag, name: twin, names } = twin;
             let members = fields.iter().enumerate().map(|(index, field)| member(index, field));
             quote! {
-                ::core::assert!(::core::mem::size_of::<#name #types>() >= ::core::mem::size_of::<#twin #types>(), #message);
+                ::core::assert!(
+                    ::core::mem::size_of::<#name #types>() >= ::core::mem::size_of::<#twin #types>(),
+                    #message
+                );
                 let mut __value = ::core::mem::MaybeUninit::<#name #types>::zeroed();
                 let __start = (&raw mut __value).cast::<u8>();
                 unsafe { __start.write(#tag) };

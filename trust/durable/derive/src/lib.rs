@@ -119,7 +119,10 @@ impl Target<'_> {
                         (#text.into(), #kind)
                     }
 
-                    fn check(__at: u64, __walk: &mut #krate::walk::Walk<'_>) -> ::core::result::Result<(), #krate::walk::Damage> {
+                    fn check(
+                        __at: u64,
+                        __walk: &mut #krate::walk::Walk<'_>,
+                    ) -> ::core::result::Result<(), #krate::walk::Damage> {
                         #check
                         ::core::result::Result::Ok(())
                     }

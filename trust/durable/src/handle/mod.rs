@@ -1,5 +1,6 @@
 //! `Durable`: the handle, and the transactions that it runs. Transactions that an `Err` undoes: `attempt.rs`. Calls
-//! that give errors: `call.rs`. Calls on the pool as a whole: `pool.rs`. The path of a call and its answer: `request.rs`.
+//! that give errors: `call.rs`. Calls on the pool as a whole: `pool.rs`. The path of a call and its answer:
+//! `request.rs`.
 
 mod attempt;
 pub(crate) mod call;
@@ -53,7 +54,8 @@ use crate::tx::Tx;
 /// }
 ///
 /// let workers = trust::Threadpool::new(2);
-/// let bank = Durable::<Bank>::open(workers.trustees()[0], &folder, |tx| Bank { accounts: PVec::of([100, 0], tx), last: None })?;
+/// let new = |tx| Bank { accounts: PVec::of([100, 0], tx), last: None };
+/// let bank = Durable::<Bank>::open(workers.trustees()[0], &folder, new)?;
 /// let left = bank.apply(|bank, tx| {
 ///     bank.accounts[0] -= 30;
 ///     bank.accounts[1] += 30;

@@ -42,7 +42,8 @@ impl<U: Send + 'static> Slot for Awaited<U> {
     }
 }
 
-/// Future of a durable result, from a [`ReadyCall`](crate::ReadyCall). Dropping it discards the result: the closure still runs, unless there was no space for it yet.
+/// Future of a durable result, from a [`ReadyCall`](crate::ReadyCall). Dropping it discards the result: the closure
+/// still runs, unless there was no space for it yet.
 #[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
 pub struct DurableFuture<U> {
     number: u64,

@@ -2,8 +2,8 @@
 //!
 //! One transaction, in order. `handle/` sends the closure. `core.rs` runs it and answers with the group that its result
 //! depends on. `client.rs` holds the result. The core closes the group when the disk is free (`core.rs`). The disk
-//! thread makes the group durable (`disk_thread.rs`) and reports it to the core. The core notifies each client that waits
-//! (`told.rs`), and the client delivers its held results.
+//! thread makes the group durable (`disk_thread.rs`) and reports it to the core. The core notifies each client that
+//! waits (`told.rs`), and the client delivers its held results.
 
 mod awaited;
 pub(crate) mod client;

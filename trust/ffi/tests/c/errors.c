@@ -1,5 +1,6 @@
-/* errors: each error gives a status and a text, and no argument from C ends the process: no thread, null, the wrong kind,
- * waiting where nothing may, trustees that are gone, results that are too long; and launched functions, fibers and lives of properties. */
+/* errors: each error gives a status and a text, and no argument from C ends the process: no thread, null, the wrong
+ * kind, waiting where nothing may, trustees that are gone, results that are too long. Also launched functions, fibers
+ * and lives of properties. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -239,7 +240,8 @@ int main(void) {
     options = (trust_pool_options){.size = 1};
     EXPECT(trust_pool_start(&options, &pool), TRUST_INVALID);
     EXPECT(trust_pool_stop(NULL), TRUST_OK);
-    options = (trust_pool_options){.size = sizeof options, .workers = 1, .stack_bytes = 64 << 10, .spin_ns = 1, .unpinned = true};
+    options = (trust_pool_options){
+        .size = sizeof options, .workers = 1, .stack_bytes = 64 << 10, .spin_ns = 1, .unpinned = true};
     EXPECT(trust_pool_start(&options, &pool), TRUST_OK);
     REQUIRE(trust_pool_workers(pool) == 1);
     EXPECT(trust_pool_trustee(pool, 0, &worker), TRUST_OK);

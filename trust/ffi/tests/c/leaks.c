@@ -1,4 +1,4 @@
-/* leaks: a delegated function loses memory, and nothing else is wrong. valgrind has to report it, despite its suppressions. */
+/* leaks: a delegated function loses memory, and nothing else is wrong. valgrind reports it, despite suppressions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <trust.h>

@@ -1,5 +1,5 @@
-/* stress: threads that sleep in epoll without a limit of time, each client and trustee of all, with few active requests, so that they
- * fall asleep all the time. A wake-up that is lost is a hang, which the alarm ends.
+/* stress: threads that sleep in epoll without a limit of time, each client and trustee of all, with few active
+ * requests, so that they fall asleep all the time. A lost wake-up is a hang, which the alarm ends.
  *
  *     stress [ROUNDS]
  */
@@ -101,7 +101,8 @@ static void ask(struct thread *thread) {
         thread->sum += words[i];
     }
     thread->asked++;
-    check(trust_apply_then(shards[(thread->random >> 33) % THREADS], add, words, count * sizeof *words, then, thread), "ask");
+    trust_t shard = shards[(thread->random >> 33) % THREADS];
+    check(trust_apply_then(shard, add, words, count * sizeof *words, then, thread), "ask");
 }
 
 static void *run(void *argument) {

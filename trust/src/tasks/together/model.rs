@@ -392,7 +392,10 @@ impl World {
     /// Checks in each state that every call has one owner (J3).
     fn check(&self) {
         for (call, Call { has_begun, is_told, gives_back, .. }) in self.calls.iter().enumerate() {
-            let is_it = |message: &&Message| matches!(message, Message::Arrive(it) | Message::Home(it) | Message::Tell(it) if *it == call);
+            let is_it = |message: &&Message| {
+                let (Message::Arrive(it) | Message::Home(it) | Message::Tell(it)) = message else { return false };
+                *it == call
+            };
             let is_response =
                 |it: &&Response| matches!(it, Response::Returned(it) | Response::Refused(it) if *it == call);
             let places = self.requests.values().flatten().filter(is_it).count()

@@ -42,7 +42,8 @@ static void *count(void *number) {
     CHECK(gsm_barrier_wait_fetch(&barrier, (char *)from_malloc + 8, 0) != EFAULT);
     for (int round = 1; round <= FETCHES; round++) {
         shared[4 + thread][1] = thread * 1000 + round;
-        answer = gsm_barrier_wait_fetch(&barrier, thread % 2 ? shared[4] : NULL, thread % 2 ? (size_t)threads * PAGE : 0);
+        size_t fetched = thread % 2 ? (size_t)threads * PAGE : 0;
+        answer = gsm_barrier_wait_fetch(&barrier, fetched ? shared[4] : NULL, fetched);
         CHECK(answer == 0 || answer == GSM_BARRIER_SERIAL_THREAD);
         for (int i = 0; i < threads; i++) {
             CHECK(shared[4 + i][1] == i * 1000 + round);
