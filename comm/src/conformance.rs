@@ -144,7 +144,7 @@ fn peers(fabric: &dyn Fabric) -> impl Iterator<Item = MachineId> + use<> {
 }
 
 fn load(region: &Region, offset: usize) -> u64 {
-    // Acquire, pairs with the Release of the flag word: pair W of the contract.
+    // Acquire, pairs with the Release of the flag word: [flag-last] of the contract.
     region.word(offset).unwrap().load(Ordering::Acquire)
 }
 
@@ -354,7 +354,7 @@ impl<'a> Machine<'a> {
             (0..stream::mix(round) % 256).for_each(|_| std::hint::spin_loop());
             // The wake of the round before, whose write was seen without it, may come late and end one sleep
             // too early.
-            // Acquire, pairs with the Release of the flag word: pair W of the contract.
+            // Acquire, pairs with the Release of the flag word: [flag-last] of the contract.
             while word.load(Ordering::Acquire) != round {
                 fabric.poll(MAIN).unwrap();
                 // Acquire, pairs with the same Release.

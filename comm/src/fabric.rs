@@ -7,18 +7,18 @@
 //! machines).
 //!
 //! Order, by pair:
-//! - W  The flag (last word) of a write is stored with `Release`; a reader that loads it from its own region
+//! - [flag-last] The flag (last word) of a write is stored with `Release`; a reader that loads it from its own region
 //!   with `Acquire` and finds that value, or the flag of a later write of the same connection, sees that
 //!   whole write and all earlier writes of that connection. Nothing else is ordered: neither writes of two
 //!   connections, nor words whose flag the reader has not seen (thesis 3.2.7: the ready bit stands at the end
 //!   of the slot).
-//! - P  Sleeping: `park` stores "asleep", makes a `SeqCst` fence (P1), then looks for work; `wake` comes
-//!   after the writes, makes a `SeqCst` fence (P2), then looks for "asleep". The side whose fence comes
+//! - Sleeping: `park` stores "asleep", makes a `SeqCst` fence [park-then-poll], then looks for work; `wake` comes
+//!   after the writes, makes a `SeqCst` fence [write-then-wake], then looks for "asleep". The side whose fence comes
 //!   second sees the stores that the other side made before its own fence: the sleeper finds the work, or the
 //!   waker finds the sleeper. No wake-up is lost.
 //!
 //! Beside its region a machine may have *shares*, which peers read as well as write. `share/mod.rs` describes
-//! them and their orders, W, R and C.
+//! them and their orders.
 
 use crate::error::Error;
 use crate::memory::Region;
@@ -104,7 +104,7 @@ pub trait Fabric: Send + Sync {
 
     /// Puts the calling thread to sleep on the park word at `offset` of the own region until a wake, unless
     /// `is_idle` returns false because there is work. `park` calls `is_idle` after peers can see that this
-    /// thread is about to sleep (P1); it must look with `Acquire` at every flag that may bring work.
+    /// thread is about to sleep [park-then-poll]; it must look with `Acquire` at every flag that may bring work.
     ///
     /// A park word is 4 bytes, 0 at first, on a cache line that nothing else uses, and only `park` and `wake`
     /// touch it. Only one thread parks on it: that of `worker`, which has flushed its connections before.
@@ -138,8 +138,8 @@ pub trait Fabric: Send + Sync {
     }
 
     /// Wakes the thread of the own machine that sleeps, or is about to, on the park word at `offset`: for
-    /// threads of this machine that have work for one another. P covers the stores that the caller made
-    /// before.
+    /// threads of this machine that have work for one another. [write-then-wake] covers the stores that the
+    /// caller made before.
     ///
     /// # Errors
     /// As for [`park`](Fabric::park).
@@ -228,8 +228,8 @@ pub trait Fabric: Send + Sync {
 
     /// Makes a range of an own share usable, by this machine and by its peers. New ranges read as 0; so do
     /// [released](Fabric::release) ranges, except for writes that peers make there in spite of the release.
-    /// Committed ranges keep their bytes. Order C: peers that see a message sent after this returned may use
-    /// the range. Takes memory now, and on `verbs` pins it, in chunks of 64 MiB.
+    /// Committed ranges keep their bytes. Order [commit-before-message]: peers that see a message sent after this
+    /// returned may use the range. Takes memory now, and on `verbs` pins it, in chunks of 64 MiB.
     ///
     /// # Errors
     /// [`Error::Misaligned`] (the range is not made of whole units,
@@ -301,7 +301,7 @@ pub trait Connection: Send {
     ///
     /// - Offset and length are multiples of 8; the length is at least 8 and bounded only by the peer's
     ///   region. There is no small and bulk call: a fabric chooses the method by the length.
-    /// - Order is that of pair W. The last word is the flag, and must differ from the peer's present word there.
+    /// - Order is that of [flag-last]. The last word is the flag, and must differ from the peer's present word there.
     /// - The caller may use `source` again as soon as this returns. A fabric whose hardware reads later
     ///   (verbs) copies it into its own registered memory, or into the work request.
     /// - The fabric may hold writes back to send several at once, until the next `flush` at the latest.
@@ -311,7 +311,7 @@ pub trait Connection: Send {
     fn write(&mut self, source: &[u8], remote_offset: usize) -> Result<(), Error>;
 
     /// Wakes the peer's thread that sleeps, or is about to, on the park word at `park_offset` of its region
-    /// (P2). Call it after the last write of a batch meant for that thread; it costs a fence, and a system
+    /// [write-then-wake]. Call it after the last write of a batch meant for that thread; it costs a fence, and a system
     /// call only if the thread sleeps. Like a write, it may be held back, behind the writes before it.
     ///
     /// # Errors
@@ -327,7 +327,7 @@ pub trait Connection: Send {
 
     /// Writes `source` into a share of the peer at `offset`, one-sided as [`write`](Connection::write):
     /// multiples of 8, held back until the next `flush` at the latest, `source` free at once. It has no flag:
-    /// readers learn of it by a message behind it (order W of shares).
+    /// readers learn of it by a message behind it [message-after-writes].
     ///
     /// Where this machine does not know yet that the range is committed, it reads the peer's commit map and
     /// waits for the answer, which needs no worker of the peer. Nothing is written to a peer that is gone.
@@ -337,7 +337,7 @@ pub trait Connection: Send {
     /// was written; [`Error::System`]; [`Error::Share`]: the owner's description of the share is invalid.
     fn write_share(&mut self, share: ShareId, offset: usize, source: &[u8]) -> Result<(), Error>;
 
-    /// Begins to read `bytes` bytes of a share of the peer, from `offset` on (order R of shares): multiples
+    /// Begins to read `bytes` bytes of a share of the peer, from `offset` on [read-after-message]: multiples
     /// of 8. The read sees earlier writes of this connection. It waits only as
     /// [`write_share`](Connection::write_share) does; it may be held back until `take` or `flush`.
     ///

@@ -4,14 +4,14 @@
 //! atomics. Not here: mapping (the fabrics), and the layout (the user of the fabric).
 //!
 //! Invariants
-//! - M1 A region is mapped, readable and writable, at one address, from its construction until it
+//! - [mapping-stays] A region is mapped, readable and writable, at one address, from its construction until it
 //!   is dropped, and its bytes exist (the file behind it cannot shrink), so every access in range
 //!   is valid memory.
-//! - M2 Code of this process makes no Rust reference other than `&AtomicU64`, `&AtomicU32` to bytes of a
+//! - [atomics-only] Code of this process makes no Rust reference other than `&AtomicU64`, `&AtomicU32` to bytes of a
 //!   region, except by the unsafe [`Region::slice`], whose caller answers for it. Memory shared between
 //!   processes has no Rust owner: any value may appear in it at any time, so nothing but integers is ever
 //!   read from it here.
-//! - M3 A byte is used as part of a 64-bit word or of a 32-bit park word, never both: park words
+//! - [one-word-width] A byte is used as part of a 64-bit word or of a 32-bit park word, never both: park words
 //!   have cache lines of their own in the layout.
 
 #![allow(unsafe_code)]
@@ -52,7 +52,7 @@ enum Map {
 #[derive(Debug)]
 struct Base(*mut u8);
 
-// SAFETY: an address of the mapping, which all threads may reach by the rules of M1 to M3.
+// SAFETY: an address of the mapping, which all threads may reach by the rules of [mapping-stays] to [one-word-width].
 unsafe impl Send for Base {}
 // SAFETY: as above.
 unsafe impl Sync for Base {}
@@ -88,7 +88,7 @@ impl Region {
         }
     }
 
-    /// Wraps a mapping of a file that cannot shrink (M1).
+    /// Wraps a mapping of a file that cannot shrink [mapping-stays].
     pub(crate) fn new(map: MmapRaw) -> Region {
         let bytes = map.len();
         Region::part(Map::Whole(map), 0, bytes)
@@ -143,7 +143,7 @@ impl Region {
     }
 
     /// Returns the 64-bit word at `offset`, such as a flag: an `Acquire` load that yields the flag of a write
-    /// makes the whole write visible ([`Connection::write`](crate::Connection::write), pair W).
+    /// makes the whole write visible ([`Connection::write`](crate::Connection::write), [flag-last]).
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`].
@@ -157,12 +157,12 @@ impl Region {
     /// [`Error::OutOfRange`], [`Error::Misaligned`] (also for an empty range).
     pub fn words(&self, offset: usize, bytes: usize) -> Result<&[AtomicU64], Error> {
         let start = self.start_of(offset, bytes, WORD_BYTES)?;
-        // SAFETY: M1 and the check make these bytes valid and 8-aligned for as long as `self` is borrowed; by
-        // M2 and M3 all other accesses to them are atomics of the same width.
+        // SAFETY: [mapping-stays] and the check make these bytes valid and 8-aligned for as long as `self` is borrowed;
+        // by [atomics-only] and [one-word-width] all other accesses to them are atomics of the same width.
         Ok(unsafe { std::slice::from_raw_parts(start.cast::<AtomicU64>(), bytes / WORD_BYTES) })
     }
 
-    /// Returns the 32-bit word at `offset`: a park word, for example (M3).
+    /// Returns the 32-bit word at `offset`: a park word, for example [one-word-width].
     pub(crate) fn word32(&self, offset: usize) -> Result<&AtomicU32, Error> {
         check_park_word(self.bytes(), offset)?;
         let start = self.base().wrapping_add(offset);
@@ -200,7 +200,7 @@ impl Region {
     /// guarantees that: between its flag and its answer, a slot belongs to the reader.
     pub unsafe fn slice(&self, offset: usize, bytes: usize) -> Result<&[u8], Error> {
         let start = self.start_of(offset, bytes, WORD_BYTES)?;
-        // SAFETY: M1 and the check make the bytes valid; the caller promises that no machine writes them.
+        // SAFETY: [mapping-stays] and the check make the bytes valid; the caller promises that no machine writes them.
         Ok(unsafe { std::slice::from_raw_parts(start, bytes) })
     }
 
@@ -211,7 +211,7 @@ impl Region {
         let (source, _) = source.as_chunks::<WORD_BYTES>();
         if let (Some((flag, body)), Some((flag_value, body_values))) = (words.split_last(), source.split_last()) {
             copy_in(body_values, body);
-            // Release of pair W. The Acquire is the reader's load of the flag word, by `Region::word`.
+            // Release of [flag-last]. The Acquire is the reader's load of the flag word, by `Region::word`.
             flag.store(u64::from_ne_bytes(*flag_value), Ordering::Release);
         }
         Ok(())

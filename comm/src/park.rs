@@ -1,13 +1,13 @@
-//! Sleeping and waking between processes: a shared futex on a park word. Pair P of `fabric.rs` lives here,
-//! both halves, for every fabric: a sleeper always sleeps on a word of the own region. Peers that map it wake
-//! it themselves; for others a thread of the fabric does.
+//! Sleeping and waking between processes: a shared futex on a park word. The pair [park-then-poll], [write-then-wake]
+//! of `fabric.rs` lives here, both halves, for every fabric: a sleeper always sleeps on a word of the own region. Peers
+//! that map it wake it themselves; for others a thread of the fabric does.
 //!
 //! A park word is `AWAKE` or `ASLEEP`. Only its sleeper stores `ASLEEP`; the thread that swaps it back to
 //! `AWAKE` before the sleeper does is its waker and owes the futex wake. A late wake, for a sleep that is
 //! over, only makes the next sleep look again at its word.
 //!
-//! `model.rs` of this folder checks it in every interleaving, P1 and P2 included; such a build contains
-//! nothing else of this crate.
+//! `model.rs` of this folder checks it in every interleaving, [park-then-poll] and [write-then-wake] included; such a
+//! build contains nothing else of this crate.
 
 #[cfg(loom)]
 mod model;
@@ -30,14 +30,14 @@ const ASLEEP: u32 = 1;
 pub(crate) fn park(word: &AtomicU32, timeout: Duration, is_idle: &mut dyn FnMut() -> bool) -> Result<Wake, Error> {
     let deadline = Deadline::after(timeout);
     word.store(ASLEEP, Ordering::Relaxed);
-    // P1, with P2 in `wake`.
+    // [park-then-poll], with [write-then-wake] in `wake`.
     fence(Ordering::SeqCst);
     if !is_idle() {
         word.store(AWAKE, Ordering::Relaxed);
         return Ok(Wake::Work);
     }
     let slept = sleep_while_asleep(word, deadline);
-    // Acquire of pair R, with the Release swap in `wake`: also here, where a wake came just at the timeout.
+    // Acquire, with the Release swap in `wake`: also here, where a wake came just at the timeout.
     let was_woken = word.swap(AWAKE, Ordering::Acquire) == AWAKE;
     slept?;
     Ok(if was_woken { Wake::Woken } else { Wake::TimedOut })
@@ -83,7 +83,7 @@ use model::{end_sleep, wait};
 /// Wakes the thread that sleeps, or is about to, on `word`. See `Connection::wake`.
 #[inline]
 pub(crate) fn wake(word: &AtomicU32) -> Result<(), Error> {
-    // P2, with P1 in `park`: the caller's writes come before this look at the word.
+    // [write-then-wake], with [park-then-poll] in `park`: the caller's writes come before this look at the word.
     fence(Ordering::SeqCst);
     if word.load(Ordering::Relaxed) == AWAKE {
         return Ok(());
@@ -94,7 +94,7 @@ pub(crate) fn wake(word: &AtomicU32) -> Result<(), Error> {
 /// Rare half of `wake`: one of several threads wins the swap and pays for the system call.
 #[cold]
 fn wake_sleeper(word: &AtomicU32) -> Result<(), Error> {
-    // Release of pair R, with the Acquire swap in `park`: the woken thread sees the waker's earlier writes.
+    // Release, with the Acquire swap in `park`: the woken thread sees the waker's earlier writes.
     if word.swap(AWAKE, Ordering::Release) == ASLEEP {
         end_sleep(word)?;
     }

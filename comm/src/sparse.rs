@@ -4,8 +4,8 @@
 //! new mapping, and would so allocate the whole file. So this mapping is inaccessible while it is made. Pages
 //! that are touched later are locked then.
 //!
-//! Invariant M1 of `memory.rs` holds for it, as long as the file does not shrink: it is readable and writable from its
-//! construction until it is dropped.
+//! Invariant [mapping-stays] of `memory.rs` holds for it, as long as the file does not shrink: it is readable and
+//! writable from its construction until it is dropped.
 
 #![allow(unsafe_code)]
 
@@ -53,7 +53,7 @@ impl Sparse {
 
 impl Drop for Sparse {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length; every reference into it borrowed from it (M1).
+        // SAFETY: mapped by `new` with this length; every reference into it borrowed from it [mapping-stays].
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

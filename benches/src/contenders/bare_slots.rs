@@ -5,10 +5,10 @@
 //! # Protocol
 //! One client and one trustee share a ring of request and response slots (one of each by default).
 //! The n-th batch of the pair, counted from 1, uses slot n mod ring.
-//! - The client fills a request slot's entries and count, then stores `turn = n` with Release (B1).
-//!   The trustee loads that `turn` with Acquire (pairs with B1), so it sees the entries.
-//! - The trustee fills the response slot's entries, then stores its `turn = n` with Release (B2).
-//!   The client loads that `turn` with Acquire (pairs with B2), so it sees the replies, and may
+//! - The client fills a request slot's entries and count, then stores `turn = n` with Release.
+//!   The trustee loads that `turn` with Acquire, so it sees the entries.
+//! - The trustee fills the response slot's entries, then stores its `turn = n` with Release.
+//!   The client loads that `turn` with Acquire, so it sees the replies, and may
 //!   reuse the request slot: the trustee is through with it.
 //!
 //! Waiting loops have no `pause` instruction: it would add up to 140 cycles to a transfer.
@@ -116,7 +116,7 @@ impl Outbox<'_> {
         if self.filled > 0 {
             let slot = &self.pair.requests[self.publish.index];
             slot.count.store(self.filled as u64, Ordering::Relaxed);
-            slot.turn.store(self.publish.turn, Ordering::Release); // B1
+            slot.turn.store(self.publish.turn, Ordering::Release); // the trustee's Acquire
             self.publish.advance(self.pair.requests.len());
             self.filled = 0;
         }
@@ -162,7 +162,7 @@ impl Inbox<'_> {
             let counter = &mut counters[object.load(Ordering::Relaxed) as usize];
             reply.store(increment::<PAUSE>(counter), Ordering::Relaxed);
         }
-        response.turn.store(self.serve.turn, Ordering::Release); // B2
+        response.turn.store(self.serve.turn, Ordering::Release); // the client's Acquire
         self.serve.advance(self.pair.requests.len());
     }
 }

@@ -37,12 +37,12 @@ impl Direction {
     #[inline(always)]
     fn send(&self, two_lines: bool, turn: u64, value: u64) {
         self.value(two_lines).store(value, Ordering::Relaxed);
-        self.flagged.turn.store(turn, Ordering::Release); // P1
+        self.flagged.turn.store(turn, Ordering::Release); // the Acquire is below
     }
 
     #[inline(always)]
     fn receive(&self, two_lines: bool, turn: u64) -> u64 {
-        // Pairs with P1: the value was stored before the turn.
+        // Pairs with the Release above: the value was stored before the turn.
         while self.flagged.turn.load(Ordering::Acquire) != turn {}
         self.value(two_lines).load(Ordering::Relaxed)
     }

@@ -35,7 +35,7 @@ use crate::{
     mut_arg("millis", |millis| millis.default_value("2000"))
 )]
 pub struct Operations {
-    /// Processes that have to meet (requirement O9).
+    /// Processes that have to meet.
     #[arg(long, default_value_t = 128)]
     pub many: u16,
     /// Options of all timed commands.

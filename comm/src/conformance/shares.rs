@@ -1,4 +1,4 @@
-//! Cases of shares: orders W, R and C, bounds, commit and release, many reads, and the death of either side.
+//! Cases of shares: their orders, bounds, commit and release, many reads, and the death of either side.
 //!
 //! Messages between the cases are barriers: a write to every peer, on the same connections, and a wait for theirs.
 
@@ -185,14 +185,15 @@ impl Machine<'_> {
         assert!(own.is_committed(UNIT, UNIT) && !own.is_committed(UNIT - 8, 16));
     }
 
-    /// Orders C, W and R; a read sees earlier writes of its connection.
+    /// [commit-before-message], [message-after-writes] and [read-after-message]; a read sees earlier writes of its
+    /// connection.
     fn uses_what_was_committed(&mut self) {
         let fabric = self.fabric;
         let (own, previous) = (fabric.machine(), self.previous());
         fabric.commit(SMALL, 0..SMALL_BYTES).unwrap();
         let border = SPARSE_AT / UNIT * UNIT;
         fabric.commit(SPARSE, border..border + 2 * UNIT).unwrap();
-        self.barrier(); // C: the next machine has committed as well
+        self.barrier(); // [commit-before-message]: the next machine has committed as well
         let places = [
             (SMALL, 0, 8),
             (SMALL, 64, 4096),
@@ -210,14 +211,14 @@ impl Machine<'_> {
                 assert!(read == stamped(own, number, bytes), "a read did not see write {number} before it");
             }
         }
-        self.barrier(); // W: the previous machine has written
+        self.barrier(); // [message-after-writes]: the previous machine has written
         for (number, (share, offset, bytes)) in (1..).zip(places) {
             let mut copy = vec![0; bytes];
             self.own(share).data().read(offset, &mut copy).unwrap();
             assert!(copy == stamped(previous, number, bytes), "write {number} of {previous} is not whole");
         }
         self.barrier();
-        // R: the owner's store before its message.
+        // [read-after-message]: the owner's store before its message.
         let word = 3 * UNIT / 8;
         self.own(SMALL).words()[word].store(70 + u64::from(own.0), Ordering::Relaxed);
         self.barrier();
@@ -297,12 +298,12 @@ impl Machine<'_> {
             let (front, back) = copy.split_at(BLOCK_BYTES / 2);
             let is_whole = front == stamped(previous, round, BLOCK_BYTES / 2)
                 && back == stamped(previous, !round, BLOCK_BYTES / 2);
-            assert!(is_whole, "round {round}: a message overtook a write to a share (order W)");
+            assert!(is_whole, "round {round}: a message overtook a write to a share");
             let connection = self.to(previous);
             let ticket = connection.read_share(SMALL, round_at, 8).unwrap();
             let read = take(fabric, connection, ticket, 8, timeout).unwrap();
             let seen = u64::from_ne_bytes(*read.first_chunk().unwrap());
-            assert!(seen >= round, "a read saw {seen} after the message of round {round} (order R)");
+            assert!(seen >= round, "a read saw {seen} after the message of round {round}");
         }
     }
 

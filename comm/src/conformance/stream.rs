@@ -5,7 +5,7 @@
 //! A lane of a region is a ring of slots, then a guard line that must stay 0, then the word in which the
 //! reader of this machine's outgoing lane counts the writes it has consumed. A write ends at the end of its
 //! slot; its flag is its number. Writes come in bursts, and the reader waits only for the flag of the last of
-//! a burst: the others must be there by then, without a look at their flags (pair W). Several bursts, with
+//! a burst: the others must be there by then, without a look at their flags [flag-last]. Several bursts, with
 //! wakes between them, wait for one flush, as in a worker's turn.
 
 use super::{Effort, LANES, LINE_BYTES, PARK_LANE, STREAM, load};

@@ -1,4 +1,4 @@
-//! The futex in loom, and loom models of pair P: `cargo dev loom`, or
+//! The futex in loom, and loom models of `park.rs`: `cargo dev loom`, or
 //! `RUSTFLAGS="--cfg loom" cargo test -p gossamer-comm --release --lib loom_`.
 //!
 //! [`wait`] and [`end_sleep`] keep the promise of the system calls: to a waker, the look at the word and
@@ -157,7 +157,7 @@ mod tests {
         woken_sees(Duration::ZERO);
     }
 
-    /// The models can fail: a wake without P2 is lost.
+    /// The models can fail: a wake without [write-then-wake] is lost.
     #[test]
     #[should_panic(expected = "deadlock")]
     fn loom_park_without_the_fence_loses_a_wake() {

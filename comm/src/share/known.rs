@@ -3,7 +3,7 @@
 //!
 //! The connection reads the peer's commit map where necessary, and caches the answer. A cached bit may be stale when it
 //! is used, if the owner has released the unit without an answer from this peer; then the owner's side ensures that the
-//! access only meets old bytes or zeros (S2). That a unit is not committed is never cached.
+//! access only meets old bytes or zeros [release-by-hole]. That a unit is not committed is never cached.
 
 use super::{SHARE_BYTES_MAX, SHARES_MAX, ShareId, map, memory::units_of};
 use crate::error::Error;

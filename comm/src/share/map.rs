@@ -3,8 +3,8 @@
 //!
 //! Here: setting, clearing, testing. Not here: the place of the words (`share/mod.rs`), and commits (`fabric.rs`).
 //!
-//! Pair C: a bit is set with `Release` after everything is there that a use of the unit needs (its pages, the
-//! device's key), and loaded with `Acquire`. A reader that finds it set may use the unit. A bit is cleared
+//! Pair [bit-after-pages]: a bit is set with `Release` after everything is there that a use of the unit needs (its
+//! pages, the device's key), and loaded with `Acquire`. A reader that finds it set may use the unit. A bit is cleared
 //! before the unit's pages go; a reader that found it set a moment earlier gets old bytes or zeros, for
 //! nothing is unmapped (`share/mod.rs`). `model.rs` of this folder checks it in every interleaving.
 
@@ -35,7 +35,7 @@ fn mask(word: usize, units: &Range<usize>) -> u64 {
 /// Sets the bits of `units`: they may be used from now on.
 pub(crate) fn set(words: &[AtomicU64], units: &Range<usize>) {
     for word in words_of(units) {
-        // Release of pair C, with the Acquire in `covers`.
+        // Release of [bit-after-pages], with the Acquire in `covers`.
         words[word].fetch_or(mask(word, units), Ordering::Release);
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn clear(words: &[AtomicU64], units: &Range<usize>) {
 /// Returns whether all of `units` may be used.
 #[inline]
 pub(crate) fn covers(words: &[AtomicU64], units: &Range<usize>) -> bool {
-    // Acquire of pair C, with the Release in `set`.
+    // Acquire of [bit-after-pages], with the Release in `set`.
     covered(units, |word| words[word].load(Ordering::Acquire))
 }
 

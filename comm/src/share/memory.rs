@@ -182,7 +182,7 @@ pub struct Share {
     data: Arc<Region>,
     map: Arc<Region>,
     file: ShareFile,
-    /// Lock for commits and releases (S3).
+    /// Lock for commits and releases [commit-map-owner].
     changing: Mutex<()>,
     /// Offsets of the chunks that a device has pinned, with their lengths.
     pinned: Mutex<BTreeSet<(usize, usize)>>,
@@ -318,7 +318,7 @@ impl Share {
         self.empty(range)
     }
 
-    /// Zeroes a range, and gives its pages back to the system except those that a device has pinned (S2).
+    /// Zeroes a range, and gives its pages back to the system except those that a device has pinned [release-by-hole].
     fn empty(&self, range: Range<usize>) -> Result<(), Error> {
         let pinned: Vec<(usize, usize)> = lock(&self.pinned).iter().copied().collect();
         let mut at = range.start;
@@ -336,7 +336,7 @@ impl Share {
         self.punch(at..range.end)
     }
 
-    /// Gives pages back to the system (S2).
+    /// Gives pages back to the system [release-by-hole].
     fn punch(&self, range: Range<usize>) -> Result<(), Error> {
         if range.is_empty() {
             return Ok(());

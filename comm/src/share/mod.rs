@@ -12,19 +12,19 @@
 //! used for the first time.
 //!
 //! Orders, in addition to those of `fabric.rs`, all by connection:
-//! - W  A reader that sees a message (a write to a region, by its flag) sees the writes to shares that its
-//!   sender made before it on the same connection. A write to a share has no flag of its own.
-//! - R  A read that begins after a message was seen sees the stores made before that message was sent. A read
-//!   sees earlier writes of its connection; it may also see a write that begins before `take`.
-//! - C  A peer that sees a message sent after `commit` returned may use the range.
+//! - [message-after-writes] A reader that sees a message (a write to a region, by its flag) sees the writes to shares
+//!   that its sender made before it on the same connection. A write to a share has no flag of its own.
+//! - [read-after-message] A read that begins after a message was seen sees the stores made before that message was
+//!   sent. A read sees earlier writes of its connection; it may also see a write that begins before `take`.
+//! - [commit-before-message] A peer that sees a message sent after `commit` returned may use the range.
 //!
 //! Invariants
-//! - S1 A share's mapping is as long as the share, and its file never shrinks (sealed): M1 holds. It is
-//!   unmapped when the last reference to it is dropped, which may be after the fabric is gone.
-//! - S2 A range is released by a hole in the file, never by unmapping: a late access finds old bytes or
+//! - [share-length] A share's mapping is as long as the share, and its file never shrinks (sealed): [mapping-stays]
+//!   holds. It is unmapped when the last reference to it is dropped, which may be after the fabric is gone.
+//! - [release-by-hole] A range is released by a hole in the file, never by unmapping: a late access finds old bytes or
 //!   zeros. Bytes that a device has pinned keep their pages, and are filled with zeros: a hole would separate
 //!   the device from the mapping.
-//! - S3 Only its owner changes a commit map, under a lock.
+//! - [commit-map-owner] Only its owner changes a commit map, under a lock.
 
 #[cfg(all(target_os = "linux", not(loom)))]
 mod known;

@@ -5,7 +5,7 @@
 //! Layout, in bytes: 0 magic (u64) · 8 machines (u64) · 16 changes (u32, a futex) · then seat `i`
 //! at `64 * (1 + i)`: +0 region_bytes (u64) · +8 pid (u64) · +16 step (u32).
 //!
-//! A machine writes only its own seat, and goes up [`Step`] by step. Pair S: a step is stored with `Release`
+//! A machine writes only its own seat, and goes up [`Step`] by step. A step is stored with `Release`
 //! after the state it announces, and loaded with `Acquire`.
 //!
 //! Reason for three steps: a pid may be reused once its process is dead, so a pidfd made from a pid is only
@@ -148,7 +148,7 @@ impl Control {
             .map_err(|_| Error::bootstrap(format!("{machine} was started before")))
     }
 
-    /// Writes the own region's length and pid; visible with the next step (pair S).
+    /// Writes the own region's length and pid; visible with the next step.
     pub(super) fn introduce(&self, machine: MachineId, region_bytes: usize, pid: u32) -> Result<(), Error> {
         self.region.word(self.seat(machine)?)?.store(region_bytes as u64, Ordering::Relaxed);
         self.region.word(self.seat(machine)? + SEAT_PID)?.store(u64::from(pid), Ordering::Relaxed);
@@ -157,10 +157,10 @@ impl Control {
 
     /// Takes a step, and wakes the machines that wait for it.
     pub(super) fn advance(&self, machine: MachineId, to: Step) -> Result<(), Error> {
-        // Release of pair S, with the Acquire in `step`.
+        // Release, with the Acquire in `step`.
         self.region.word32(self.seat(machine)? + SEAT_STEP)?.store(to as u32, Ordering::Release);
         let changes = self.region.word32(CHANGES)?;
-        // Release of pair C, with the Acquire in `changes`: a reader that sees the count sees the step.
+        // Release, with the Acquire in `changes`: a reader that sees the count sees the step.
         changes.fetch_add(1, Ordering::Release);
         futex::wake(changes, futex::Flags::empty(), i32::MAX as u32)
             .map(drop)
@@ -169,7 +169,7 @@ impl Control {
 
     /// Returns the step of `machine`.
     pub(super) fn step(&self, machine: MachineId) -> Result<Step, Error> {
-        // Acquire of pair S, with the Release in `advance`.
+        // Acquire, with the Release in `advance`.
         let value = self.region.word32(self.seat(machine)? + SEAT_STEP)?.load(Ordering::Acquire);
         Step::from_u32(value)
             .ok_or_else(|| Error::bootstrap(format!("the control file says step {value} of {machine}")))
@@ -187,7 +187,7 @@ impl Control {
 
     /// Returns the count of all steps so far: load it, look at the seats, then wait for it to change.
     pub(super) fn changes(&self) -> Result<u32, Error> {
-        // Acquire of pair C, with the Release in `advance`.
+        // Acquire, with the Release in `advance`.
         Ok(self.region.word32(CHANGES)?.load(Ordering::Acquire))
     }
 

@@ -26,7 +26,7 @@ fn conditions(seed: u64, delay_us: u64, silence: Duration) -> Conditions {
 const SHORT: Duration = Duration::from_millis(50);
 
 fn load(fabric: &SimFabric, offset: usize) -> u64 {
-    // Acquire of pair W, with the Release in `Region::publish`.
+    // Acquire of [flag-last], with the Release in `Region::publish`.
     fabric.region().word(offset).unwrap().load(Ordering::Acquire)
 }
 

@@ -16,7 +16,7 @@
 //! queries (`serving.rs`, `reads.rs`).
 //!
 //! Invariants
-//! - A write's last word is stored with `Release`, after all its other words: pair W of `fabric.rs`. A write
+//! - A write's last word is stored with `Release`, after all its other words: [flag-last] of `fabric.rs`. A write
 //!   longer than a frame is split: only the last of its frames has its flag.
 //! - Nothing is stored outside the region or share: a frame that does not fit is a [`Violation`], and nothing
 //!   of such a write is stored. Nothing is stored where a share is not committed either: the sender has
@@ -315,7 +315,7 @@ fn store_part(memory: &Region, offset: usize, part: &[u8], is_last: bool) -> Res
     let bytes = part.len();
     let outside = |_| Violation::Region { offset, bytes, region_bytes: memory.bytes() };
     if is_last {
-        // The last word, the flag, is stored last, with the Release of pair W.
+        // The last word, the flag, is stored last, with the Release of [flag-last].
         return memory.publish(offset, part).map_err(outside);
     }
     let words = memory.words(offset, bytes).map_err(outside)?;

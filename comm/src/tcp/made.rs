@@ -12,9 +12,9 @@
 //!
 //! The stream of frames belongs to the worker, which may be within a frame when a socket has taken only a
 //! part of it. Order, by pair:
-//! - T  The worker sets "sending", and checks for a heartbeat under way; the I/O thread sets "heartbeat under
-//!   way", has all threads pass a barrier, and checks for "sending". One of them sees the other: the I/O
-//!   thread skips the heartbeat, or the worker waits for its end. The barrier is a system call of the I/O
+//! - [sending-or-beating] The worker sets "sending", and checks for a heartbeat under way; the I/O thread sets
+//!   "heartbeat under way", has all threads pass a barrier, and checks for "sending". One of them sees the other: the
+//!   I/O thread skips the heartbeat, or the worker waits for its end. The barrier is a system call of the I/O
 //!   thread (`membarrier`), so all of this costs the worker two stores and a load. Where there is no such
 //!   call there are no heartbeats, and the other end does not expect any, since it has never received one.
 
@@ -57,7 +57,8 @@ impl Line {
     /// Marks the beginning of a send by the worker. Returns the rest of a heartbeat, to be sent first.
     #[inline]
     pub(super) fn begin(&self) -> &'static [u8] {
-        // Relaxed: pair T, by the barrier of `beat`; the fence keeps the compiler from changing the order.
+        // Relaxed: [sending-or-beating], by the barrier of `beat`; the fence keeps the compiler from changing the
+        // order.
         self.is_sending.store(true, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
         // Acquire, pairs with the Release in `beat`: its heartbeat is in the socket before this worker's frame.
@@ -72,7 +73,7 @@ impl Line {
             let left_bytes = self.left_bytes.load(Ordering::Acquire);
             if left_bytes > 0 {
                 self.left_bytes.store(0, Ordering::Relaxed);
-                // Relaxed: the worker continues to send; the I/O thread checks `is_sending` (pair T).
+                // Relaxed: the worker continues to send; the I/O thread checks `is_sending` [sending-or-beating].
                 self.is_beating.store(false, Ordering::Relaxed);
                 return &HEARTBEAT[HEAD_BYTES - left_bytes..];
             }

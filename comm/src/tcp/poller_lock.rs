@@ -88,7 +88,7 @@ impl PollerLock {
         loop {
             events.clear();
             if stands_by {
-                // Relaxed, here and below: pair P of `park.rs` orders the sleep of a worker and of the I/O
+                // Relaxed, here and below: [park-then-poll] of `park.rs` orders the sleep of a worker and of the I/O
                 // thread; everything else is advice.
                 let mut is_idle = || !self.somebody_sleeps.load(Ordering::Relaxed);
                 let is_called = park::park(&self.word, STAND_BY, &mut is_idle)? != Wake::TimedOut;

@@ -89,7 +89,7 @@ fn answer(question: Question, region: &Region, into: &mut Vec<u8>) {
             let bits = share.map_or(&[][..], |share| share.bits_from(first, count));
             into.extend((IS_THERE << NUMBER_SHIFT | (WORD_BYTES * (1 + bits.len())) as u64).to_le_bytes());
             into.extend((share.map_or(0, |share| share.bytes()) as u64).to_le_bytes());
-            // Acquire, pairs with the Release in `share::map::set` (pair C).
+            // Acquire, pairs with the Release in `share::map::set` [bit-after-pages].
             into.extend(bits.iter().flat_map(|word| word.load(Ordering::Acquire).to_le_bytes()));
         }
     }

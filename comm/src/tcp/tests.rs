@@ -69,7 +69,7 @@ fn wait_for_loss(fabric: &TcpFabric, peer: MachineId) -> Loss {
 /// Waits until the word at `offset` is `value`.
 fn wait_for_word(region: &Region, offset: usize, value: u64) {
     let start = Instant::now();
-    // Acquire, pairs with the Release of the flag word: pair W of the contract.
+    // Acquire, pairs with the Release of the flag word: [flag-last] of the contract.
     while region.word(offset).unwrap().load(Ordering::Acquire) != value {
         assert!(start.elapsed() < TIMEOUT, "{value} did not come");
         std::thread::yield_now();
@@ -551,7 +551,7 @@ fn polling_and_sleeping_workers_lose_nothing() {
         let (park_word, ball) = (64 * usize::from(worker), 1024 + 64 * usize::from(worker));
         let mut connection = fabric.connect(MachineId(1 - own), WorkerId(worker)).unwrap();
         let mut random = SmallRng::seed_from_u64(u64::from(2 * own + worker));
-        // Acquire, pairs with the Release of the flag word: pair W of the contract.
+        // Acquire, pairs with the Release of the flag word: [flag-last] of the contract.
         let has = |round| fabric.region().word(ball).unwrap().load(Ordering::Acquire) >= round;
         for round in 1..=ROUNDS {
             for turn in [0, 1] {

@@ -83,7 +83,8 @@ impl Board {
 
     fn word(&self, peer: MachineId, offset: usize) -> u64 {
         let word = self.part(peer).and_then(|part| self.memory.word(part + offset).ok());
-        // Acquire: the peer's earlier writes by the same queue pair are visible (pair W; the Release is the device's).
+        // Acquire: the peer's earlier writes by the same queue pair are visible ([flag-last]; the Release is the
+        // device's).
         word.map_or(0, |word| word.load(Ordering::Acquire))
     }
 

@@ -114,7 +114,7 @@ impl Core {
             }
             give_way(&mut looks);
         }
-        // P1, once more: the peers have the announcement, and look at it after their writes are done.
+        // [park-then-poll], once more: the peers have the announcement, and look at it after their writes are done.
         fence(Ordering::SeqCst);
         Ok(is_idle())
     }

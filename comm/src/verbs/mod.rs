@@ -10,7 +10,7 @@
 //! write is one RDMA WRITE from staged memory. Its flag travels with it where the device promises to place
 //! bytes in the order of their addresses (`ibv_query_qp_data_in_order`), otherwise in a second write behind
 //! it on the same queue pair: writes of one queue pair take effect in order. The reader loads the flag with
-//! `Acquire` (pair W); the `Release` is the device's.
+//! `Acquire` [flag-last]; the `Release` is the device's.
 //!
 //! A machine has an endpoint before it knows its peers: `VerbsFabric::prepare`, exchange of endpoints,
 //! `Prepared::open`; or, to find out which peers can be reached, `Prepared::connect`, `Connected::greet` and

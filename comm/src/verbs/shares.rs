@@ -11,7 +11,7 @@
 //! in the link.
 //!
 //! Order: one queue pair executes writes and reads in the order they were posted, and a read's completion is
-//! its end. So a read sees earlier writes (order R); a later write may overtake it.
+//! its end. So a read sees earlier writes [read-after-message]; a later write may overtake it.
 
 use super::core::Core;
 use super::endpoint::Remote;
@@ -93,7 +93,7 @@ impl Directory {
             share.pin(start, bytes);
             let entry = [memory.address(), u64::from(memory.remote_key())];
             for (word, value) in own.keys.words(chunk * ENTRY_BYTES, ENTRY_BYTES)?.iter().zip(entry) {
-                // Relaxed: the bits of the map are set after it, with the Release of pair C.
+                // Relaxed: the bits of the map are set after it, with the Release of [bit-after-pages].
                 word.store(value, Ordering::Relaxed);
             }
             own.chunks.insert(chunk, memory);

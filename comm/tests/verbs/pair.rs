@@ -122,7 +122,7 @@ fn workers_may_differ_in_number() {
 /// Parks until the word has this value.
 fn wait_for(fabric: &VerbsFabric, value: u64) {
     let word = fabric.region().word(WORD).unwrap();
-    // Acquire, pairs with the Release of the flag word: pair W of the contract.
+    // Acquire, pairs with the Release of the flag word: [flag-last] of the contract.
     let mut is_idle = || word.load(Ordering::Acquire) != value;
     while is_idle() {
         let woke = fabric.park(MAIN, PARK, TIMEOUT, &mut is_idle).unwrap();
@@ -174,7 +174,7 @@ fn a_sleeper_is_sent_a_message_and_who_is_awake_is_not() {
     }
     let word = fabrics[1].region().word(WORD).unwrap();
     let deadline = Instant::now() + TIMEOUT;
-    // Acquire, pairs with the Release of the flag word: pair W of the contract.
+    // Acquire, pairs with the Release of the flag word: [flag-last] of the contract.
     while word.load(Ordering::Acquire) != ROUNDS {
         assert!(Instant::now() < deadline, "the writes did not come");
         std::thread::yield_now();
@@ -275,7 +275,7 @@ fn no_sleeper_waits_for_the_look_twice_a_second() {
             }
             send(&mut *connection, burst);
             let deadline = Instant::now() + TIMEOUT;
-            // Acquire, pairs with the Release of the flag word: pair W of the contract.
+            // Acquire, pairs with the Release of the flag word: [flag-last] of the contract.
             while answer.load(Ordering::Acquire) != burst {
                 fabrics[0].poll(MAIN).unwrap();
                 assert!(Instant::now() < deadline, "no answer to burst {burst}");

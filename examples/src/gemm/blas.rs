@@ -39,15 +39,15 @@ static DGEMM: OnceLock<Dgemm> = OnceLock::new();
 /// There is no such library, or it has no `cblas_dgemm`.
 pub fn load(library: &OsStr) -> anyhow::Result<()> {
     let name = library.display();
-    // SAFETY: BLAS1: the user says that it is a BLAS; its constructors may run at any time.
+    // SAFETY: [blas-interface]: the user says that it is a BLAS; its constructors may run at any time.
     let loaded = unsafe { libloading::Library::new(library) };
     let loaded = Box::leak(Box::new(loaded.with_context(|| format!("--blas {name}: give a BLAS that is installed"))?));
-    // SAFETY: BLAS1: the types are those of cblas.h; the library is leaked, so no function outlives it.
+    // SAFETY: [blas-interface]: the types are those of cblas.h; the library is leaked, so no function outlives it.
     let dgemm = unsafe { loaded.get::<Dgemm>(b"cblas_dgemm\0") };
     let dgemm = *dgemm.with_context(|| format!("--blas {name}: it has no `cblas_dgemm`"))?;
-    // SAFETY: BLAS1, likewise.
+    // SAFETY: [blas-interface], likewise.
     if let Ok(set_threads) = unsafe { loaded.get::<SetThreads>(b"openblas_set_num_threads\0") } {
-        // SAFETY: BLAS1: it takes any number from 1 on.
+        // SAFETY: [blas-interface]: it takes any number from 1 on.
         unsafe { set_threads(1) };
     }
     DGEMM.get_or_init(|| dgemm);
@@ -62,7 +62,7 @@ pub fn multiply_add(tile: usize, sum: &mut [f64], left: &[f64], right: &[f64]) -
     let Some(dgemm) = DGEMM.get() else { return false };
     assert!([sum.len(), left.len(), right.len()].iter().all(|len| *len >= tile * tile), "a tile is too short");
     let (n, left, right) = (tile as c_int, left.as_ptr(), right.as_ptr());
-    // SAFETY: BLAS1: n x n elements are read of both and written of `sum`, which nobody else has.
+    // SAFETY: [blas-interface]: n x n elements are read of both and written of `sum`, which nobody else has.
     unsafe {
         dgemm(ROW_MAJOR, AS_THEY_ARE, AS_THEY_ARE, n, n, n, 1.0, left, n, right, n, 1.0, sum.as_mut_ptr(), n);
     }

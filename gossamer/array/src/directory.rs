@@ -12,13 +12,13 @@
 //! meanwhile, and after the last answer the queue is served in order.
 //!
 //! Guarantees for a place, if messages arrive in order from home to place and from place to home:
-//! - (K1) A place has at most one request in flight, and does not drop the chunk of its own accord before it is
+//! - A place has at most one request in flight, and does not drop the chunk of its own accord before it is
 //!   granted.
-//! - (K2) Each recall is answered once, with its number, also by a place that has dropped the chunk meanwhile. (It had
+//! - Each recall is answered once, with its number, also by a place that has dropped the chunk meanwhile. (It had
 //!   announced that earlier, with number 0.)
-//! - (K3) A grant says whether data comes with it: none does if the place still reads, or for combining.
-//! - (K4) A place that reads and wants to combine stops reading when it sends the request: others may combine before it
-//!   receives its grant. One that wants to write continues to read.
+//! - A grant says whether data comes with it: none does if the place still reads, or for combining.
+//! - [combiner-stops-reading] A place that reads and wants to combine stops reading when it sends the request: others
+//!   may combine before it receives its grant. One that wants to write continues to read.
 
 use std::collections::VecDeque;
 

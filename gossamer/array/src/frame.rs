@@ -4,10 +4,12 @@
 //! one thread: no other thread ever touches it, so its fields are plain cells and its elements plain memory. (Another
 //! process may read the elements at home meanwhile, while nothing changes them: `room.rs`.)
 //!
-//! Invariants: (A1) a [`Frame`] lies in an arena of its part and is used only on that part's thread, while the part
-//! exists, which each view keeps alive. (A2) While `pins` is above 0 the elements do not change and the frame is not
-//! reused: a writer makes a copy first. (A3) While a user's closure has the elements (`busy`), nothing else touches
-//! them.
+//! Invariants:
+//! - [frame-one-thread] A [`Frame`] lies in an arena of its part and is used only on that part's thread, while the part
+//!   exists, which each view keeps alive.
+//! - [pinned-unchanged] While `pins` is above 0 the elements do not change and the frame is not reused: a writer makes
+//!   a copy first.
+//! - [busy-exclusive] While a user's closure has the elements (`busy`), nothing else touches them.
 
 #![allow(unsafe_code)]
 
@@ -53,7 +55,7 @@ impl Frame {
     /// Returns the frame with its elements at this address.
     ///
     /// # Safety
-    /// They are a frame's elements (A1).
+    /// They are a frame's elements [frame-one-thread].
     #[inline(always)]
     pub(crate) unsafe fn of_elements(elements: *mut u8) -> Frame {
         // SAFETY: the header lies before the elements.
@@ -63,13 +65,13 @@ impl Frame {
     /// Returns the address of its first element.
     #[inline(always)]
     pub(crate) fn elements(self) -> *mut u8 {
-        // SAFETY: (A1) the elements lie behind the header.
+        // SAFETY: [frame-one-thread] the elements lie behind the header.
         unsafe { self.0.as_ptr().cast::<u8>().add(HEADER_BYTES) }
     }
 
     #[inline(always)]
     fn header<'a>(self) -> &'a Header {
-        // SAFETY: (A1); all fields are cells.
+        // SAFETY: [frame-one-thread]; all fields are cells.
         unsafe { self.0.as_ref() }
     }
 
@@ -130,7 +132,7 @@ impl Frame {
             is_home: Cell::new(is_home),
             is_orphan: Cell::new(false),
         };
-        // SAFETY: (A1); no view of it exists, and no header reference is held across this.
+        // SAFETY: [frame-one-thread]; no view of it exists, and no header reference is held across this.
         unsafe { self.0.as_ptr().write(header) }
     }
 }
@@ -316,7 +318,7 @@ impl Cache {
 
     /// Takes a frame back, also one of the home's memory, as all have the same size.
     pub(crate) fn give_back(&self, frame: Frame) {
-        debug_assert!(!frame.is_pinned() && !frame.is_busy(), "A2, A3");
+        debug_assert!(!frame.is_pinned() && !frame.is_busy(), "neither pinned nor lent to a closure");
         self.used.set(self.used.get().saturating_sub(1));
         self.free.borrow_mut().push(frame);
     }
@@ -340,7 +342,7 @@ mod tests {
         let before = faults();
         for chunk in 0..frames {
             let frame = cache.take(chunk, false);
-            // SAFETY: (A1) a frame has a chunk's bytes.
+            // SAFETY: [frame-one-thread] a frame has a chunk's bytes.
             unsafe { frame.elements().write_bytes(7, CHUNK_BYTES) };
         }
         faults() - before

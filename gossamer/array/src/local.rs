@@ -150,8 +150,8 @@ impl<T: Element> Array<T> {
 
     /// Returns those elements for reading.
     pub(crate) fn slice(&self, frame: Frame, piece: &Range<usize>) -> &[T] {
-        // SAFETY: (A1) they lie there; any bytes are a `T`; nothing writes them while the frame is busy or pinned (A2,
-        // A3), and it is one of both in every caller.
+        // SAFETY: [frame-one-thread] they lie there; any bytes are a `T`; nothing writes them while the frame is busy
+        // or pinned ([pinned-unchanged], [busy-exclusive]), and it is one of both in every caller.
         unsafe { std::slice::from_raw_parts(self.elements(frame, piece), piece.len()) }
     }
 

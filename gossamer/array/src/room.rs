@@ -80,7 +80,7 @@ fn open() -> Option<Arc<Share>> {
     // More than that cannot be filled.
     let bytes = usize::try_from(trust::memory::limit()?).ok()? / HUGE_BYTES * HUGE_BYTES;
     link::open_share(link::ARRAY, bytes).ok()?;
-    // SAFETY: the share of arrays. Their chunks are its only use (A1, A2).
+    // SAFETY: the share of arrays. Their chunks are its only use [frame-one-thread], [pinned-unchanged].
     let share = unsafe { link::mapped(rack.machine(), link::ARRAY) }.ok()??;
     free().give(0..bytes);
     Some(share)
@@ -107,8 +107,8 @@ impl Room {
         let unit = if is_long { HUGE_BYTES } else { SHARE_UNIT_BYTES };
         let room = Room(free().take(bytes.max(1).checked_next_multiple_of(unit)?, unit)?);
         let (file, start) = share.file();
-        // SAFETY: the file cannot shrink (comm, S1). This process has the range to itself; other processes read it as
-        // words that may change.
+        // SAFETY: the file cannot shrink (comm, [share-length]). This process has the range to itself; other processes
+        // read it as words that may change.
         let memory = unsafe { Mapping::new(file, start + room.0.start as u64, room.0.len(), unit) }.ok()?;
         for first in (0..memory.len()).step_by(PIECE_BYTES) {
             let piece = first..(first + PIECE_BYTES).min(memory.len());

@@ -90,7 +90,8 @@ impl<T> Deref for View<'_, T> {
     #[inline]
     fn deref(&self) -> &[T] {
         match &self.elements {
-            // SAFETY: the frame is pinned, so its elements lie there and do not change (A2), and its part is kept.
+            // SAFETY: the frame is pinned, so its elements lie there and do not change [pinned-unchanged], and its part
+            // is kept.
             Elements::Pinned(elements, _) => unsafe { &**elements },
             Elements::Copied(elements) => elements,
         }

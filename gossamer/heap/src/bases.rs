@@ -2,11 +2,11 @@
 //! machines of its host.
 //!
 //! Invariants
-//! - B1 A base that is not null belongs to a mapping which stays until the process ends: a forgotten guard holds a
-//!   reference for ever.
-//! - B2 A base is not where the partition begins, but less by the place's number where that stands in the shifted name,
-//!   so that the sum of both is the address. It is never null: the lower 48 bits are those of an address.
-//! - B3 All machines reckon the same for each: so many bytes for each partition, in the order of the workers.
+//! - [base-stays] A base that is not null belongs to a mapping which stays until the process ends: a forgotten guard
+//!   holds a reference for ever.
+//! - [shifted-base] A base is not where the partition begins, but less by the place's number where that stands in the
+//!   shifted name, so that the sum of both is the address. It is never null: the lower 48 bits are those of an address.
+//! - All machines reckon the same for each: so many bytes for each partition, in the order of the workers.
 
 #![allow(unsafe_code)] // the share of the heap is asked for
 
@@ -63,7 +63,7 @@ pub(crate) fn offset_in_share(at: At) -> usize {
 pub(crate) fn known(at: At) -> Option<*mut u8> {
     // Acquire, pairs with the Release in `find`: the mapping is there.
     let base = BASES[at.place() as usize & (PLACES_MAX - 1)].load(Ordering::Acquire);
-    if base.is_null() { None } else { Some(base.wrapping_add(at.shifted())) } // B2
+    if base.is_null() { None } else { Some(base.wrapping_add(at.shifted())) } // [shifted-base]
 }
 
 /// As `known`, mapping the partition if that can be done.
@@ -78,7 +78,8 @@ pub(crate) fn find(at: At) -> Option<*mut u8> {
         None => of_share(place)?,
     };
     let start = start.wrapping_add(offset);
-    BASES[at.place() as usize].store(start.wrapping_sub(At::new(at.place(), 0).shifted()), Ordering::Release); // B2
+    // [shifted-base]
+    BASES[at.place() as usize].store(start.wrapping_sub(At::new(at.place(), 0).shifted()), Ordering::Release);
     known(at)
 }
 
@@ -95,6 +96,6 @@ fn of_share(place: Place) -> Option<*mut u8> {
     };
     let start = share.words().as_ptr().cast::<u8>().cast_mut();
     memory::ask_for_huge_pages(start, share.bytes());
-    std::mem::forget(share); // B1
+    std::mem::forget(share); // [base-stays]
     Some(start)
 }

@@ -2,10 +2,11 @@
 //! messages and calls of [`Pages`] out.
 //!
 //! Invariants
-//! - S1 The bytes of a page are announced to another machine only after this machine's threads can no longer write it,
-//!   or no longer have it.
-//! - S2 At most one request is under way for a page. Threads that fault on it meanwhile are woken when it arrives.
-//! - S3 Each fault leads to a request whose answer wakes its thread, or wakes it at once.
+//! - [protect-then-announce] The bytes of a page are announced to another machine only after this machine's threads can
+//!   no longer write it, or no longer have it.
+//! - [one-page-request] At most one request is under way for a page. Threads that fault on it meanwhile are woken when
+//!   it arrives.
+//! - Each fault leads to a request whose answer wakes its thread, or wakes it at once.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -137,7 +138,7 @@ impl Holder {
             return;
         }
         if self.is_asked(page) {
-            return; // S2
+            return; // [one-page-request]
         }
         let stream = self.stream(page, write);
         let count = self.streams[stream].count;

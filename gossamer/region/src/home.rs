@@ -1,10 +1,10 @@
 //! Directory of pages: the holders of each, and their states. A state machine without I/O: messages in, messages out.
 //!
 //! Invariants
-//! - H1 A page is Modified on one machine and Invalid on all others, or Shared on some, or untouched.
-//! - H2 A requested page is busy until the requester says `Done`; later requests wait in order. So at most one change
-//!   is under way for a page, and the directory entry is true whenever the page is not busy.
-//! - H3 Bytes come from a holder that was told to yield, after all others have confirmed that they dropped the page.
+//! - [single-writer] A page is Modified on one machine and Invalid on all others, or Shared on some, or untouched.
+//! - [busy-until-done] A requested page is busy until the requester says `Done`; later requests wait in order. So at
+//!   most one change is under way for a page, and the directory entry is true whenever the page is not busy.
+//! - Bytes come from a holder that was told to yield, after all others have confirmed that they dropped the page.
 //!
 //! `search.rs` tries all orders of messages.
 

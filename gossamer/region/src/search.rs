@@ -1,8 +1,8 @@
 //! Search through all orders in which messages, faults and fetches of a few machines can come: the real `home` and
 //! `holder`, over pages that remember which bytes they hold.
 //!
-//! Checked: a page that one machine may write is on no other (H1); a reader sees the last bytes written; every fault
-//! ends.
+//! Checked: a page that one machine may write is on no other [single-writer]; a reader sees the last bytes written;
+//! every fault ends.
 //!
 //! Not here: more pages and accesses than all orders can cover, over a network with delays (`simulated.rs`).
 

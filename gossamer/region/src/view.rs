@@ -7,9 +7,10 @@
 //! and bytes are copied from the holder's.
 //!
 //! Invariants
-//! - V1 The page server never touches the view.
-//! - V2 A page is accessible in the view only as `holder.rs` says; a touch of any other page stops the thread.
-//! - V3 The view stays mapped until the process ends.
+//! - [server-off-view] The page server never touches the view.
+//! - [access-by-protocol] A page is accessible in the view only as `holder.rs` says; a touch of any other page stops
+//!   the thread.
+//! - [view-stays] The view stays mapped until the process ends.
 
 #![allow(unsafe_code)]
 
@@ -88,7 +89,7 @@ impl Reserved {
         let mapped = unsafe { mmap_anonymous(start, bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
         let start = mapped.map_err(|errno| Failure::system(Doing::Map, errno))?;
         leave_out_of_dumps(start, bytes);
-        std::mem::forget(self); // V3
+        std::mem::forget(self); // [view-stays]
         Ok(())
     }
 }
@@ -119,7 +120,7 @@ impl Store {
     /// With `copies` it is never common.
     pub(crate) fn find(copies: bool) -> Result<Store, Failure> {
         let rack = gossamer::rack();
-        // SAFETY: the share of regions, whose pages are used as the protocol says (S1).
+        // SAFETY: the share of regions, whose pages are used as the protocol says [protect-then-announce].
         let mapped = |machine| unsafe { link::mapped(machine, link::REGION) };
         let mapped = |machine| mapped(machine).map_err(|_| Failure::System(Doing::Share, 0));
         let is_here = |machine: &Machine| matches!(machine.transport, Transport::Here | Transport::Shm);
@@ -169,9 +170,10 @@ impl View {
         advise(Advice::LinuxDontFork)?;
         leave_out_of_dumps(start, addresses.len());
         let _ = advise(Advice::LinuxNoHugepage); // a kernel without huge pages lacks this advice
-        // SAFETY: a mapping of a memory file that stays (V3); pages come through this crate alone (V2).
+        // SAFETY: a mapping of a memory file that stays [view-stays]; pages come through this crate alone
+        // [access-by-protocol].
         unsafe { uffd.register(&addresses) }.map_err(|errno| Failure::system(Doing::Register, errno))?;
-        std::mem::forget(reserved); // V3
+        std::mem::forget(reserved); // [view-stays]
         Ok(View { addresses, offset, store, uffd, to_read: vec![] })
     }
 
@@ -312,8 +314,9 @@ impl Pages for View {
         match unsafe { link::mapped(from, link::REGION) } {
             Ok(Some(theirs)) => {
                 let Range { start, end } = self.offsets_of(run);
-                // SAFETY: these bytes of the holder's share do not change: its threads cannot write the pages (S1), and
-                // it gets them again only after this machine has said `Done` (H2).
+                // SAFETY: these bytes of the holder's share do not change: its threads cannot write the pages
+                // [protect-then-announce], and it gets them again only after this machine has said `Done`
+                // [busy-until-done].
                 let bytes = unsafe {
                     std::slice::from_raw_parts(theirs.words()[start / 8..end / 8].as_ptr().cast::<u8>(), end - start)
                 };

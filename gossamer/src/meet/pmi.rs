@@ -48,7 +48,7 @@ pub(super) fn is_handed_over(fd: i32) -> bool {
     if flags < 0 || fd < 3 || flags & libc::FD_CLOEXEC != 0 {
         return false;
     }
-    // SAFETY: PMI1: it is open, and nothing in this process closes the descriptor that PMI_FD names.
+    // SAFETY: [pmi-descriptor]: it is open, and nothing in this process closes the descriptor that PMI_FD names.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     rustix::net::sockopt::socket_type(file).is_ok()
 }
@@ -60,8 +60,9 @@ impl Pmi {
         if !is_handed_over(fd) {
             return Err(MeetError::PmiClosed { fd });
         }
-        // SAFETY: PMI1: the process manager left this descriptor open for this process (it is open, inherited and none
-        // of the standard streams), and `gossamer::main`, which calls this once, is the only user of PMI_FD.
+        // SAFETY: [pmi-descriptor]: the process manager left this descriptor open for this process (it is open,
+        // inherited and none of the standard streams), and `gossamer::main`, which calls this once, is the only user of
+        // PMI_FD.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC).map_err(MeetError::system("take over PMI_FD"))?;
         let mut pmi = Pmi::over(fd.into(), variables.rank, limit)?;

@@ -96,7 +96,8 @@ unsafe extern "C" fn on_lost_connection(
     }
     if let Some(handled) = handled {
         let none = std::ptr::null_mut();
-        // SAFETY: PMIX1: the library waits for this call, with the data that it passed, and takes no results.
+        // SAFETY: [pmix-interface]: the library waits for this call, with the data that it passed, and takes no
+        // results.
         unsafe { handled(EVENT_ACTION_COMPLETE, none, 0, std::ptr::null(), none, data) };
     }
 }
@@ -124,9 +125,11 @@ impl Pmix {
     pub(super) fn connect() -> Result<(Pmix, u16, u16), MeetError> {
         let cure = "install it (Debian: libpmix2), or use `srun --mpi=pmi2` or MPICH's mpiexec";
         let missing = |error: libloading::Error| MeetError::Pmix(format!("{LIBRARY}: {error}; {cure}"));
-        // SAFETY: PMIX1: the file of this name is the library of that interface; its constructors may run at any time.
+        // SAFETY: [pmix-interface]: the file of this name is the library of that interface; its constructors may run at
+        // any time.
         let library = Box::leak(Box::new(unsafe { libloading::Library::new(LIBRARY) }.map_err(missing)?));
-        // SAFETY: PMIX1: the types are those of its header; the library is leaked, so no function outlives it.
+        // SAFETY: [pmix-interface]: the types are those of its header; the library is leaked, so no function outlives
+        // it.
         let (init, functions) = unsafe {
             let functions = Functions {
                 finalize: *library.get::<Finalize>(b"PMIx_Finalize\0").map_err(missing)?,
@@ -140,11 +143,11 @@ impl Pmix {
             (*library.get::<Init>(b"PMIx_Init\0").map_err(missing)?, functions)
         };
         let mut own = Process { space: [0; SPACE_BYTES], rank: 0 };
-        // SAFETY: PMIX1: it fills in the process, and is given no further information.
+        // SAFETY: [pmix-interface]: it fills in the process, and is given no further information.
         well(unsafe { init(&raw mut own, std::ptr::null_mut(), 0) }, "PMIx_Init")?;
         let pmix = Pmix { functions, own };
         let value = pmix.get(RANK_WILDCARD, JOB_SIZE)?;
-        // SAFETY: PMIX1: the kind says that the number was written.
+        // SAFETY: [pmix-interface]: the kind says that the number was written.
         let size = if value.kind == UINT32 { unsafe { value.data.number } } else { 0 };
         let in_range = |number: u32| u16::try_from(number).map_err(|_| MeetError::Pmix(format!("{number} processes")));
         if size == 0 {
@@ -157,14 +160,14 @@ impl Pmix {
     fn get(&self, rank: u32, key: &CStr) -> Result<Value, MeetError> {
         let from = Process { rank, ..self.own };
         let mut value: *mut Value = std::ptr::null_mut();
-        // SAFETY: PMIX1: process, key and the place for the pointer live through the call.
+        // SAFETY: [pmix-interface]: process, key and the place for the pointer live through the call.
         let code = unsafe { (self.functions.get)(&raw const from, key.as_ptr(), std::ptr::null(), 0, &raw mut value) };
         well(code, "PMIx_Get")?;
         if value.is_null() {
             return Err(MeetError::Pmix("PMIx_Get gives nothing".to_owned()));
         }
-        // SAFETY: PMIX1: it succeeded, so this is a value of the library's, at least kind and the first 8 bytes of
-        // data. It is never freed: twice a process, a few bytes.
+        // SAFETY: [pmix-interface]: it succeeded, so this is a value of the library's, at least kind and the first 8
+        // bytes of data. It is never freed: twice a process, a few bytes.
         unsafe {
             let kind = std::ptr::read(value.cast::<u16>());
             let first = std::ptr::read(value.cast::<u64>().add(1));
@@ -179,9 +182,9 @@ impl Pmix {
             let text = CString::new(to_hex(value)).expect("no zero in it");
             let mut value = Value { kind: STRING, data: Data { _room: [0; 6] } };
             value.data.string = text.as_ptr();
-            // SAFETY: PMIX1: key and value live through the call, which copies them.
+            // SAFETY: [pmix-interface]: key and value live through the call, which copies them.
             well(unsafe { (self.functions.put)(GLOBAL, key.as_ptr(), &raw mut value) }, "PMIx_Put")?;
-            // SAFETY: PMIX1: it takes nothing.
+            // SAFETY: [pmix-interface]: it takes nothing.
             well(unsafe { (self.functions.commit)() }, "PMIx_Commit")?;
         }
         self.fence(limit)?;
@@ -189,7 +192,7 @@ impl Pmix {
             return Ok(None);
         }
         let found = self.get(0, &key)?;
-        // SAFETY: PMIX1: the kind says that it is a C string, which is never freed.
+        // SAFETY: [pmix-interface]: the kind says that it is a C string, which is never freed.
         let text = (found.kind == STRING).then(|| unsafe { CStr::from_ptr(found.data.string) });
         let value = text.and_then(|text| from_hex(text.to_str().ok()?));
         value.map(Some).ok_or_else(|| MeetError::Pmix("machine 0 has not said where it is".to_owned()))
@@ -200,7 +203,7 @@ impl Pmix {
         let (say, heard) = mpsc::channel();
         let (fence, all) = (self.functions.fence, Process { rank: RANK_WILDCARD, ..self.own });
         let wait = move || {
-            // SAFETY: PMIX1: the process lives through the call.
+            // SAFETY: [pmix-interface]: the process lives through the call.
             let code = unsafe { fence(&raw const all, 1, std::ptr::null(), 0) };
             let _ = say.send(code); // the receiver may have stopped waiting
         };
@@ -225,8 +228,9 @@ impl Pmix {
     /// From here on this process ends when the process manager of its host has gone.
     pub(super) fn watch(&self) {
         let (codes, none) = (LOST_CONNECTION, std::ptr::null_mut());
-        // SAFETY: PMIX1: the codes are copied, the handler is a function of this program, and without a callback the
-        // library registers it before it returns. Before version 4 it returns nothing, so its result is not read.
+        // SAFETY: [pmix-interface]: the codes are copied, the handler is a function of this program, and without a
+        // callback the library registers it before it returns. Before version 4 it returns nothing, so its result is
+        // not read.
         let _ = unsafe {
             (self.functions.register)(
                 codes.as_ptr(),
@@ -243,14 +247,14 @@ impl Pmix {
     /// Says goodbye: this process is about to end in order.
     pub(super) fn finalize(&self) {
         *IS_FINALIZED.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        // SAFETY: PMIX1: it is given no further information. Its answer changes nothing: the process ends.
+        // SAFETY: [pmix-interface]: it is given no further information. Its answer changes nothing: the process ends.
         let _ = unsafe { (self.functions.finalize)(std::ptr::null(), 0) };
     }
 
     /// Asks the process manager to end all processes.
     pub(super) fn abort(&self, status: u8, why: &str) {
         let why = CString::new(why.replace('\0', " ")).unwrap_or_default();
-        // SAFETY: PMIX1: the text lives through the call; no processes are named, which means all.
+        // SAFETY: [pmix-interface]: the text lives through the call; no processes are named, which means all.
         let _ = unsafe { (self.functions.abort)(status.into(), why.as_ptr(), std::ptr::null(), 0) };
     }
 }

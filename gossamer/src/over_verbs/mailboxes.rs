@@ -125,7 +125,7 @@ impl Mailboxes {
     /// Waits until `peer` has written this word.
     fn wait(&self, peer: MachineId, offset: usize, start: Instant, deadline: Instant) -> Result<u64, Error> {
         let flag = self.fabric.region().word(offset)?;
-        // Acquire of pair W (`comm::fabric`), with the Release of the peer's `Connection::write`.
+        // Acquire of [flag-last] (`comm::fabric`), with the Release of the peer's `Connection::write`.
         let is_idle = || flag.load(Ordering::Acquire) == 0;
         while is_idle() {
             if self.fabric.lost(peer)?.is_some() && is_idle() {

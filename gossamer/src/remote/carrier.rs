@@ -163,8 +163,8 @@ impl RackCarrier {
         // A region is a whole number of words.
         let words = region.words(0, region.bytes()).unwrap_or_default();
         let changed = |watch: &Watch| {
-            // Acquire of pair W (`comm::fabric`), as in `FrameStream::receive`; a peer's `Connection::write` is the
-            // Release.
+            // Acquire of [flag-last] (`comm::fabric`), as in `FrameStream::receive`; a peer's `Connection::write` is
+            // the Release.
             words.get(watch.word).is_none_or(|word| word.load(Ordering::Acquire) != watch.before)
         };
         let rest = watched.get(from..)?;
@@ -173,7 +173,7 @@ impl RackCarrier {
 }
 
 // SAFETY: the handshake refuses a peer with another image (`hello`), so positions name the same operations on both
-// sides; frames come as they were sent, in order and once: each write is seen whole when its number shows (pair W),
+// sides; frames come as they were sent, in order and once: each write is seen whole when its number shows [flag-last],
 // and pieces are put together in the order of their numbers (`stream`). A peer with the program's key that breaks
 // this could write into the region as well.
 unsafe impl Carrier for RackCarrier {

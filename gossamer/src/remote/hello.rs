@@ -146,7 +146,7 @@ pub(crate) fn exchange(
 
 fn wait_for(fabric: &dyn Fabric, layout: &Layout, machine: u16, deadline: Instant) -> Result<(), StartError> {
     let flag = fabric.region().word(layout.hello(machine) + FLAG)?;
-    // Acquire of pair W (`comm::fabric`): with the flag, the whole hello is visible. The Release is the peer's
+    // Acquire of [flag-last] (`comm::fabric`): with the flag, the whole hello is visible. The Release is the peer's
     // `Connection::write`.
     let is_there = || flag.load(Ordering::Acquire) != 0;
     while !is_there() {

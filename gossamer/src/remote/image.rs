@@ -4,8 +4,8 @@
 //! machines may load the program at different addresses (ASLR). That requires the very same program on all of them:
 //! [`ImageId`] identifies it.
 //!
-//! Invariant I1: `constants` are mapped, readable and never change from before `main` until the process ends: the
-//! program's read-only segments, and those that the dynamic linker makes read-only after relocation (RELRO).
+//! Invariant [image-unchanging]: `constants` are mapped, readable and never change from before `main` until the process
+//! ends: the program's read-only segments, and those that the dynamic linker makes read-only after relocation (RELRO).
 
 #![allow(unsafe_code)]
 
@@ -109,7 +109,7 @@ impl Image {
         let wrong = || Violation::new(format!("{position:#x} is not the position of a closure"));
         let address = usize::try_from(position).ok().and_then(|position| self.base.checked_add(position));
         let address = address.filter(|&address| self.is_constant(address)).ok_or_else(wrong)?;
-        // SAFETY: aligned and inside the constants (`is_constant`), which stay as they are (I1).
+        // SAFETY: aligned and inside the constants (`is_constant`), which stay as they are [image-unchanging].
         unsafe { Operation::at(address) }.ok_or_else(wrong)
     }
 

@@ -116,8 +116,8 @@ impl FrameStream {
     /// its own that has come and is not consumed yet. That write matters: a trustee with an answer on its way takes no
     /// request, and the client's count may be in one.
     fn heard(&self, region: &Region) -> Result<u64, Violation> {
-        // Acquire of pair W (`comm::fabric`), here and below: the peer had consumed the data before. The Release is its
-        // `Connection::write`.
+        // Acquire of [flag-last] (`comm::fabric`), here and below: the peer had consumed the data before. The Release
+        // is its `Connection::write`.
         let mut heard = region.word(self.offsets.ack_from)?.load(Ordering::Acquire);
         for number in self.consumed + 1..=self.consumed + u64::from(self.slots.per_pair) {
             let slot = self.slot(self.offsets.from, number);
@@ -225,7 +225,7 @@ impl FrameStream {
         loop {
             let (offset, before) = self.next_flag();
             let number = self.consumed + 1;
-            // Acquire of pair W (`comm::fabric`): with the number, the whole write is visible. The Release is the
+            // Acquire of [flag-last] (`comm::fabric`): with the number, the whole write is visible. The Release is the
             // peer's `Connection::write`.
             let flag = region.word(offset)?.load(Ordering::Acquire);
             if flag != number {

@@ -4,9 +4,11 @@
 //! A waiter at several channels at once ([`select`](super::select)) leaves a promise here, which is kept when there may
 //! be a value, and then asks: it stands in no line.
 //!
-//! Invariants: (Q1) while a receiver waits there is no value, neither queued nor of a waiting sender; (Q2) while a
-//! sender waits the queue is full; (Q3) a promise that is taken out is kept, or discarded if its maker learns the
-//! result from the answer; (Q4) while a watcher waits there is nothing to receive, and not all senders are gone.
+//! Invariants:
+//! - While a receiver waits there is no value, neither queued nor of a waiting sender.
+//! - While a sender waits the queue is full.
+//! - A promise that is taken out is kept, or discarded if its maker learns the result from the answer.
+//! - While a watcher waits there is nothing to receive, and not all senders are gone.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -122,7 +122,7 @@ impl All {
         self.serve(command)
     }
 
-    /// O14, O17: `top` names a worker in a closure that does not end within two seconds.
+    /// `top` names a worker in a closure that does not end within two seconds.
     fn stuck_workers_are_named(&self) -> anyhow::Result<()> {
         let (_running, url) = self.program("2", "4", &self.programs.join("watched"), &["stuck"])?;
         let end = Instant::now() + LIMIT;
@@ -226,7 +226,7 @@ impl All {
         Ok(())
     }
 
-    /// O16, O20: the page at 2, 16 and 1,024 workers, with no word on the console; a hostile name is text.
+    /// The page at 2, 16 and 1,024 workers, with no word on the console; a hostile name is text.
     fn pictures(&self) -> anyhow::Result<()> {
         fs::write(self.folder.join("2.json"), record::of(2, 1, None))?;
         fs::write(self.folder.join("1024.json"), record::of(16, 64, Some((11, 17))))?;

@@ -211,7 +211,7 @@ fn loom_an_address_that_is_used_again_has_no_old_copy() {
         let (give, given): (Sender<Name>, Receiver<Name>) = channel();
         let home = Arc::clone(&machine);
         let partition = thread::spawn(move || {
-            // H1: it learns the last version with the room, and all that is made later has a higher one.
+            // [version-grows]: it learns the last version with the room, and all that is made later has a higher one.
             let last = freed.recv().unwrap();
             home.home.store(20, Ordering::Relaxed);
             give.send(Name { version: last.saturating_add(1), ..name(1) }).unwrap();

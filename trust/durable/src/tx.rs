@@ -1,9 +1,10 @@
 //! Entering a pool: the memory that the calling thread works on, and whether it runs a transaction or a read.
 //!
 //! Invariants:
-//! - B1: a value with the brand `'p` exists only while the pool of `'p` is entered on this thread. Closures are generic
-//!   over every `'p`, so no brand can be named outside; no type with a brand is `Send`, `NoRef` or `'static`.
-//! - B2: a thread is in one pool at a time.
+//! - [brand-entered] A value with the brand `'p` exists only while the pool of `'p` is entered on this thread.
+//!   Closures are generic over every `'p`, so no brand can be named outside; no type with a brand is `Send`, `NoRef` or
+//!   `'static`.
+//! - A thread is in one pool at a time.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +34,7 @@ const NOWHERE: *mut u8 = ptr::without_provenance_mut(64);
 /// Returns the address of offset `at` in the pool that this thread has entered.
 #[inline(always)]
 pub(crate) fn place(at: u64) -> *mut u8 {
-    // The offset of a live value (B1), so it is within the heap.
+    // The offset of a live value [brand-entered], so it is within the heap.
     BASE.get().wrapping_add(at as usize)
 }
 
@@ -161,7 +162,8 @@ impl Memory {
         T: Persist + 'static,
     {
         self.transact(size_of::<T::At<'static>>(), |tx| {
-            // SAFETY: the caller's promise; the root's lines were touched; no other reference to it is in use (D1).
+            // SAFETY: the caller's promise; the root's lines were touched; no other reference to it is in use
+            // [closures-take-turns].
             f(unsafe { &mut *self.at(ROOT_AT).cast::<T::At<'_>>() }, tx)
         })
     }

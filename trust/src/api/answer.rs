@@ -6,9 +6,10 @@
 //!   └──────────────┴──────────────┴── outcome ──> DONE ──task──> TAKEN
 //! ```
 //!
-//! The value is written before `DONE` (swap, R) and read after `DONE` was seen (A). The waker is written before
-//! `WAITING` (R) and taken by the thread that swaps `WAITING` for `DONE` (A). If that swap finds `BUSY`, the task needs
-//! no wake: its own exchange fails and it then sees `DONE`. Checked by loom: `answer/model.rs`.
+//! The value is written before `DONE` (a swap with Release) and read after `DONE` was seen (Acquire). The waker is
+//! written before `WAITING` (Release) and taken by the thread that swaps `WAITING` for `DONE` (Acquire). If that swap
+//! finds `BUSY`, the task needs no wake: its own exchange fails and it then sees `DONE`. Checked by loom:
+//! `answer/model.rs`.
 
 #![allow(unsafe_code)]
 

@@ -31,14 +31,15 @@ impl<T: 'static, U, F: FnOnce(&mut T) -> U> Request for Apply<T, F> {
 
     #[inline(always)]
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
-        // SAFETY: live (C1); only this thread looks at it.
+        // SAFETY: live [property-live]; only this thread looks at it.
         if unsafe { (*property).is_poisoned() } {
             // Before the fault: a request that panics when its captures are dropped must not answer twice.
             drop(self);
             return serving.fault(poisoned(property));
         }
         serving.property = property;
-        // SAFETY: live (C1), of type `T` by the type of the trust; the borrow is unique (D1).
+        // SAFETY: live [property-live], of type `T` by the type of the trust; the borrow is unique
+        // [closures-take-turns].
         let value = (self.f)(unsafe { Property::<T>::value(property) });
         serving.property = ptr::null_mut();
         serving.out.put(value);

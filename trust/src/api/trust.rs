@@ -271,7 +271,7 @@ impl Request for ClearPoison {
     const TARGET: Target = Target::AnyProperty;
 
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
-        // SAFETY: C1.
+        // SAFETY: [property-live].
         worker::with(|worker| unsafe { clear_poison(worker, property) });
         serving.out.put(());
     }

@@ -130,9 +130,9 @@ impl Request for LongCall {
 /// As [`Request::run`], of a property that is a [`Value`].
 #[inline(always)]
 unsafe fn run(function: Called, at: *const c_void, length: usize, property: *mut Header, serving: &mut Serving) {
-    // SAFETY: live (C1), a `Value` by its handle; nothing else borrows it (D1). Nothing else uses the writer meanwhile,
-    // for requests made by the function wait for their turn. The C program has promised that the function is as its
-    // type says.
+    // SAFETY: live [property-live], a `Value` by its handle; nothing else borrows it [closures-take-turns]. Nothing
+    // else uses the writer meanwhile, for requests made by the function wait for their turn. The C program has promised
+    // that the function is as its type says.
     unsafe {
         let mut result = TrustResult::in_slot(&raw mut serving.out);
         function(Property::<Value>::value(property).data, at, length, &raw mut result);

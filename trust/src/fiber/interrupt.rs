@@ -101,7 +101,7 @@ impl Scheduler {
         // SAFETY: the fiber is in its wait, as promised there.
         let is_out = unsafe { revoke(of, FiberRef(fiber)) };
         if is_out {
-            // No other code has its pointer (S2).
+            // No other code has its pointer [one-waker].
             self.ready(FiberRef(fiber));
         }
         is_out

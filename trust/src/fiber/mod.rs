@@ -4,12 +4,15 @@
 //! worker's loop (on the thread's own stack, the *root*) gets its turn when the fibers that were ready at its last turn
 //! have run, or as many of them as it allowed. Fibers know neither slots nor the loop.
 //!
-//! Invariants: (S1) a fiber is resumed on the thread that made it, and only while it is suspended or new; (S2) a
-//! suspended fiber is in at most one queue or has promised its pointer to exactly one waker; (S3) the stack of a fiber
-//! goes back to the pool only after its entry has returned and the root runs, or if it never ran; (S4) a fiber that has
-//! begun is resumed to its end or the process ends: it is never dropped, and no destructor of the thread's
-//! thread-locals runs while it is suspended; one that begins in such a destructor ends there
-//! (`runtime/worker/current.rs` sees to that); (S5) a scheduler stays where it is from its first fiber on.
+//! Invariants:
+//! - [fiber-own-thread] A fiber is resumed on the thread that made it, and only while it is suspended or new.
+//! - [one-waker] A suspended fiber is in at most one queue or has promised its pointer to exactly one waker.
+//! - [stack-after-return] The stack of a fiber goes back to the pool only after its entry has returned and the root
+//!   runs, or if it never ran.
+//! - [begun-fiber-ends] A fiber that has begun is resumed to its end or the process ends: it is never dropped, and no
+//!   destructor of the thread's thread-locals runs while it is suspended; one that begins in such a destructor ends
+//!   there (`runtime/worker/current.rs` sees to that).
+//! - [scheduler-stays] A scheduler stays where it is from its first fiber on.
 
 #![allow(unsafe_code)]
 
@@ -46,7 +49,8 @@ use crate::unwind::quietly;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FiberRef(*mut Fiber);
 
-// SAFETY: only the worker that owns the fiber follows the pointer (S1); others carry it back to that worker.
+// SAFETY: only the worker that owns the fiber follows the pointer [fiber-own-thread]; others carry it back to that
+// worker.
 unsafe impl Send for FiberRef {}
 
 /// Entry of a new fiber.
@@ -290,7 +294,7 @@ impl Scheduler {
         self.budget.set(self.ready.len().min(at_most.saturating_sub(1)));
         let mut next = Some(first);
         while let Some(fiber) = next.take() {
-            // SAFETY: ready, so suspended or new (S1, S2); the root runs now.
+            // SAFETY: ready, so suspended or new [fiber-own-thread], [one-waker]; the root runs now.
             unsafe { self.switch(&self.root, fiber.0) };
             let finished = self.finished.replace(ptr::null_mut());
             if !finished.is_null() {
@@ -316,7 +320,7 @@ impl Scheduler {
     pub(crate) fn suspend(&self) {
         let me = self.current.get();
         debug_assert!(!me.is_null(), "only fibers suspend");
-        // SAFETY: the current fiber lives; a ready one is suspended or new (S1, S2).
+        // SAFETY: the current fiber lives; a ready one is suspended or new [fiber-own-thread], [one-waker].
         unsafe {
             match self.pop_budget() {
                 Some(next) if next.0 == me => {}
@@ -341,12 +345,12 @@ impl Scheduler {
     /// Switches to `to`, leaving the running side to be resumed through `from`.
     ///
     /// # Safety
-    /// `to` lives and is suspended or new (S1); `from` is the side that runs now.
+    /// `to` lives and is suspended or new [fiber-own-thread]; `from` is the side that runs now.
     #[inline(always)]
     unsafe fn switch(&self, from: &Side, to: *mut Fiber) {
         self.switches.set(self.switches.get() + 1);
         self.current.set(to);
-        // SAFETY: `to` lives (S3); it is not running, so its context is there (S1).
+        // SAFETY: `to` lives [stack-after-return]; it is not running, so its context is there [fiber-own-thread].
         unsafe {
             overflow::set_current(&raw const (*to).info);
             if let Some(context) = (*to).side.context.take() {
@@ -373,7 +377,7 @@ impl Scheduler {
     /// Root: recycles a fiber whose entry has returned, or has never been called and was taken out. No code of users
     /// runs here.
     fn recycle(&self, fiber: *mut Fiber) {
-        // SAFETY: nothing refers to it any more (S2), and its stack is not in use (S3).
+        // SAFETY: nothing refers to it any more [one-waker], and its stack is not in use [stack-after-return].
         let fiber = unsafe {
             overflow::before_free(&raw const (*fiber).info);
             Box::from_raw(fiber)
@@ -394,12 +398,12 @@ impl Scheduler {
         }
     }
 
-    /// Root, with no fiber in the middle of its code (S4): takes the entry of a fiber that has not begun, and ends the
-    /// fiber.
+    /// Root, with no fiber in the middle of its code [begun-fiber-ends]: takes the entry of a fiber that has not begun,
+    /// and ends the fiber.
     pub(crate) fn take_new(&self) -> Option<Box<dyn FnOnce()>> {
         debug_assert!(self.begun() == 0, "only new fibers can be taken back");
         let FiberRef(fiber) = self.ready.pop()?;
-        // SAFETY: in the queue, so it lives (S2).
+        // SAFETY: in the queue, so it lives [one-waker].
         let run = unsafe { (*fiber).run.take() };
         self.recycle(fiber);
         run
@@ -466,7 +470,7 @@ extern "C" fn start(transfer: Transfer) -> ! {
     unsafe { save(transfer) };
     // The switch has made this fiber's record the current one; the record is a part of the fiber.
     let me: *mut Fiber = overflow::current().wrapping_byte_sub(offset_of!(Fiber, info)).cast_mut().cast();
-    // SAFETY: the current fiber lives; so does its scheduler, which has not moved (S5).
+    // SAFETY: the current fiber lives; so does its scheduler, which has not moved [scheduler-stays].
     let (fiber, scheduler) = unsafe { (&*me, &*(*me).scheduler) };
     fiber.has_begun.set(true);
     scheduler.begun.set(scheduler.begun.get() + 1);

@@ -5,10 +5,10 @@
 //! thread. Not here: the guards that fault (`stack`), and the switches (the scheduler calls [`set_current`] at each).
 //!
 //! Invariants, by the labels that the SAFETY comments use:
-//! - OVERFLOW-CURRENT: the thread's `CURRENT` is null or points to a [`FiberInfo`] that lives and is not written to for
-//!   as long as it is set. Only this thread writes it; the handler on this thread reads it, and others as `shown.rs`
-//!   says.
-//! - OVERFLOW-SIGNAL: the handler calls nothing that allocates, locks or panics: it reads memory that is ready, and
+//! - [overflow-record] The thread's `CURRENT` is null or points to a [`FiberInfo`] that lives and is not written to
+//!   for as long as it is set. Only this thread writes it; the handler on this thread reads it, and others as
+//!   `shown.rs` says.
+//! - The handler calls nothing that allocates, locks or panics: it reads memory that is ready, and
 //!   calls `writev`, `abort`, `sigaction` and `raise`, which POSIX allows. `CURRENT` is a constant-initialised
 //!   thread-local without a destructor, so reading it is one load relative to the thread pointer (in a library loaded
 //!   with dlopen the first access on a thread may allocate; a thread that runs fibers has had its first access in
@@ -40,7 +40,7 @@ pub(crate) fn of_this_thread() -> *const Current {
 /// Sets the fiber that runs on this thread from now on: null for none. One plain store.
 ///
 /// # Safety
-/// `info` is null, or lives and stays unchanged until the next call on this thread (OVERFLOW-CURRENT).
+/// `info` is null, or lives and stays unchanged until the next call on this thread [overflow-record].
 #[inline]
 pub(crate) unsafe fn set_current(info: *const FiberInfo) {
     CURRENT.with(|current| current.set(info));
@@ -105,7 +105,7 @@ unsafe extern "C" fn handle(signal: c_int, info: *mut libc::siginfo_t, context: 
     // SAFETY: the kernel passes a valid siginfo; a positive code says that a memory access raised the signal, hence
     // that it holds an address.
     let fault = unsafe { ((*info).si_code > 0).then(|| (*info).si_addr().addr()) };
-    // SAFETY: OVERFLOW-CURRENT.
+    // SAFETY: [overflow-record].
     let fiber = unsafe { current().as_ref() };
     if let (Some(address), Some(fiber)) = (fault, fiber)
         && fiber.guard.contains(&address)

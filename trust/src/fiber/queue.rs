@@ -35,12 +35,12 @@ impl FiberQueue {
         self.len.get()
     }
 
-    /// Adds a fiber that is in no queue (S2).
+    /// Adds a fiber that is in no queue [one-waker].
     #[inline(always)]
     pub(crate) fn push(&self, fiber: FiberRef) {
         let FiberRef(fiber) = fiber;
         let tail = self.tail.replace(fiber);
-        // SAFETY: a fiber that has not finished lives, and is touched by its own thread only (S1).
+        // SAFETY: a fiber that has not finished lives, and is touched by its own thread only [fiber-own-thread].
         unsafe {
             (*fiber).next.set(ptr::null_mut());
             if tail.is_null() {
@@ -57,7 +57,8 @@ impl FiberQueue {
         let mut next = self.head.get();
         std::iter::from_fn(move || {
             let fiber = (!next.is_null()).then_some(next)?;
-            // SAFETY: in the queue, so it lives (S2); the queue does not change while it is borrowed by its own thread.
+            // SAFETY: in the queue, so it lives [one-waker]; the queue does not change while it is borrowed by its own
+            // thread.
             next = unsafe { (*fiber).next.get() };
             Some(FiberRef(fiber))
         })

@@ -2,7 +2,7 @@
 //! come to its loop.
 //!
 //! The thread stores the fiber's record at each switch, as it does for its signal handler (`overflow.rs`): this is the
-//! same store. So that a record is not freed while another thread reads it (SHOWN):
+//! same store. So that a record is not freed while another thread reads it [shown-record]:
 //! - the reader announces the record (`looked_at`), has all threads pass a barrier, and reads it only if it is still
 //!   the current one;
 //! - the thread does not free a record that is looked at. It has stored before that another one, or none, is current.
@@ -122,7 +122,7 @@ impl Shown {
         let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Thread(current) = thread.as_ref()?;
         // SAFETY: it lives, by `show`.
-        // SAFETY: of `name_of`: current, and not freed meanwhile (SHOWN).
+        // SAFETY: of `name_of`: current, and not freed meanwhile [shown-record].
         unsafe { (**current).look(|record| super::name_of(record)) }
     }
 }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::fiber::{FiberRef, Scheduler};
 
-/// The one waker of S2, shared by the timer and the awaited event: the first of them takes the fiber out. Empty while
-/// the fiber runs, and for a thread's own code, which checks for itself.
+/// The one waker of [one-waker], shared by the timer and the awaited event: the first of them takes the fiber out.
+/// Empty while the fiber runs, and for a thread's own code, which checks for itself.
 pub(crate) type Waiter = Rc<Cell<Option<FiberRef>>>;
 
 /// Time at which it is due; timers of one instant fire in the order they were set.

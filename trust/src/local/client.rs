@@ -245,7 +245,7 @@ impl Outgoing {
         self.continuation_at.set(continuation_at.wrapping_add(CONTINUATION_HEAD + capture_bytes::<R>()));
         let written = self.written.get();
         self.written.set(written + 1);
-        // SAFETY: C2: each request has taken the 8 bytes of its head at least.
+        // SAFETY: [mark-in-range]: each request has taken the 8 bytes of its head at least.
         unsafe { self.side.mark(written, property.addr()) };
     }
 
@@ -439,7 +439,7 @@ impl Outgoing {
         // SAFETY: the answered body is this client's, and each batch is read once.
         let mut resuming = Resuming { responses: unsafe { Reader::new(body) }, next: self.continuations(slot) };
         let faults = resuming.responses.take_faults();
-        // SAFETY: E2; the continuations of a batch lie in the order of its responses.
+        // SAFETY: [continuation-read-once]; the continuations of a batch lie in the order of its responses.
         unsafe { resume_batch(&mut resuming, faults, self.counts[slot].get()) };
     }
 

@@ -182,7 +182,7 @@ const AHEAD: usize = 8;
 unsafe fn run_until(pair: &Pair, running: &Running, serving: &mut Serving, end: u32, spread: Option<*mut u8>) {
     while serving.index < end {
         let at = serving.next;
-        // SAFETY: a request lies at `next` (E3); E1.
+        // SAFETY: a request lies at `next` [next-before-panic]; [request-read-once].
         unsafe {
             let (operation, property, captures) = pair.read_head(at);
             running.begin(operation.as_running());

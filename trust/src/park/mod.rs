@@ -2,9 +2,9 @@
 //!
 //! One word per worker holds its state. A worker that finds nothing to do announces that it sleeps, looks once more,
 //! and sleeps; a thread that has made work for it looks at the word afterwards. Between "I sleep" and "is there work?"
-//! on one side (F1), and between "here is work" and "do you sleep?" on the other (F2), stands a sequentially consistent
-//! fence, so at least one side sees the other: no wake-up is lost. `model.rs` of this folder checks it. The worker's
-//! end is told through the same word, so that a client needs one load.
+//! on one side [sleep-then-look], and between "here is work" and "do you sleep?" on the other [work-then-look], stands
+//! a sequentially consistent fence, so at least one side sees the other: no wake-up is lost. `model.rs` of this folder
+//! checks it. The worker's end is told through the same word, so that a client needs one load.
 //!
 //! The word is written by its worker; only a waker that found it asleep changes it from outside, with a
 //! compare-and-swap just before the system call that wakes (not on the path of a request).
@@ -133,7 +133,7 @@ impl Parker {
     pub(crate) fn arm(&self, has_work: impl Fn() -> bool) -> bool {
         // Release: a thread that wakes this sleep (Acquire in `wake_slow`) finds the waker that it sleeps by.
         self.announce(ASLEEP, Ordering::Release);
-        // F1: pairs with F2 in `notify`.
+        // [sleep-then-look]: pairs with [work-then-look] in `notify`.
         fence(Ordering::SeqCst);
         let sleep = !has_work();
         if !sleep {
@@ -168,12 +168,12 @@ impl Parker {
 
     #[inline(always)]
     fn notify(&self) -> Presence {
-        // F2: pairs with F1 in `arm`, and with the fence in `begin_closing`.
+        // [work-then-look]: pairs with [sleep-then-look] in `arm`, and with the fence in `begin_closing`.
         fence(Ordering::SeqCst);
         self.wake()
     }
 
-    /// Wakes the worker if it sleeps. Only after F2.
+    /// Wakes the worker if it sleeps. Only after [work-then-look].
     #[inline(always)]
     fn wake(&self) -> Presence {
         match self.word.load(Ordering::Relaxed) {
@@ -216,7 +216,7 @@ impl Parker {
     /// Worker: from here on senders may find it closing; requests published before are served or refused.
     pub(crate) fn begin_closing(&self) {
         self.announce(CLOSING, Ordering::Relaxed);
-        // Orders the announcement before the last look at the slots; pairs with F2.
+        // Orders the announcement before the last look at the slots; pairs with [work-then-look].
         fence(Ordering::SeqCst);
     }
 

@@ -281,7 +281,7 @@ mod tests {
         });
     }
 
-    /// The models can fail: a sender that leaves out F2 loses wake-ups.
+    /// The models can fail: a sender that leaves out [work-then-look] loses wake-ups.
     #[test]
     #[should_panic(expected = "deadlock")]
     fn loom_park_without_the_fence_loses_a_wakeup() {

@@ -2,11 +2,11 @@
 //! for the library. `ffi/attached.rs` gives a thread one, and has the call that does the work.
 //!
 //! The library cannot see such a thread go to sleep, so it keeps to this: **outside the library's calls the thread
-//! counts as asleep.** A thread that leaves ([`Outside::enter`]) announces sleep, fences (F1) and looks for work once
-//! more, as in `park/mod.rs`; if there is some it wakes itself. A thread that makes work for it fences (F2), finds the
-//! announcement, takes it away and writes to the descriptor, once until the thread has announced itself anew. So the
-//! work is seen by the last look, or the descriptor is readable, and stays so until a poll has read it: no wake-up is
-//! lost, with any loop.
+//! counts as asleep.** A thread that leaves ([`Outside::enter`]) announces sleep, fences [sleep-then-look] and looks
+//! for work once more, as in `park/mod.rs`; if there is some it wakes itself. A thread that makes work for it fences
+//! [work-then-look], finds the announcement, takes it away and writes to the descriptor, once until the thread has
+//! announced itself anew. So the work is seen by the last look, or the descriptor is readable, and stays so until a
+//! poll has read it: no wake-up is lost, with any loop.
 //!
 //! Wakes are counted (`wakes`) before they are written. So a poll knows without a system call whether there is
 //! something to read; a count whose write is still to come is read by a later poll, which the write itself brings

@@ -61,7 +61,7 @@
 //! machine of a rack the slab knows of the property from the start (`announced`). Where a count reaches 0 before that
 //! message has come, (2) waits for it, for it is a request that was made before (1).
 //!
-//! Invariant C1: a request that runs finds its property live.
+//! Invariant [property-live]: a request that runs finds its property live.
 
 #![allow(unsafe_code)]
 
@@ -195,7 +195,7 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
     /// Counts trusts of a property of this trustee.
     ///
     /// # Safety
-    /// The property is live (C1), and this is its trustee's thread.
+    /// The property is live [property-live], and this is its trustee's thread.
     pub(crate) unsafe fn count(&self, property: *mut Header, delta: i32) {
         // SAFETY: the caller's promise.
         let header = unsafe { &*property };

@@ -5,9 +5,10 @@
 //! page goes back to the allocator when its last property has gone and another page of the type has room, or its
 //! trustee has ended; so it may outlive its trustee, and keeps the trustee's `PropertySlab` alive as long.
 //!
-//! Invariants: (H1) a page has a share of its `PropertySlab`, whose lock guards all fields of the page that change;
-//! (H2) a page is in the list of its type exactly while it has a free slot, at the place recorded in it; (H3) a slot is
-//! given out once until it is given back.
+//! Invariants:
+//! - [page-lock] A page has a share of its `PropertySlab`, whose lock guards all fields of the page that change.
+//! - [page-listed] A page is in the list of its type exactly while it has a free slot, at the place recorded in it.
+//! - [slot-owner] A slot is given out once until it is given back.
 
 #![allow(unsafe_code)]
 
@@ -42,7 +43,7 @@ struct State {
     pages: u64,
 }
 
-// SAFETY: the pages belong to the state, by H1 and H2; no thread is special to them.
+// SAFETY: the pages belong to the state, by [page-lock] and [page-listed]; no thread is special to them.
 unsafe impl Send for State {}
 
 /// The beginning of a page; its slots follow. It is only ever borrowed shared: other threads read `kind` and `slab`
@@ -105,7 +106,7 @@ impl PropertySlab {
             *pages += 1;
         }
         let at = open[open.len() - 1];
-        // SAFETY: pages in the list live, and the lock is held (H1). A slot that was given back holds the link.
+        // SAFETY: pages in the list live, and the lock is held [page-lock]. A slot that was given back holds the link.
         unsafe {
             let page = &*at;
             let slot = if page.free.get().is_null() {
@@ -159,7 +160,7 @@ impl State {
     /// # Safety
     /// The page is in the list of its type and has no property.
     unsafe fn remove(&mut self, page: *mut Page) -> Arc<PropertySlab> {
-        // SAFETY: the caller's promise, H1, H2; no other code knows the page.
+        // SAFETY: the caller's promise, [page-lock], [page-listed]; no other code knows the page.
         unsafe {
             if let Some(open) = self.open.get_mut(&ptr::from_ref((*page).kind)) {
                 let place = (*page).place.get();
@@ -191,7 +192,7 @@ pub(crate) unsafe fn kind_of(property: *mut Header) -> &'static PropertyType {
 /// [`PropertySlab::allocate`] gave it out; it is no longer used.
 pub(crate) unsafe fn free(property: *mut Header) {
     let at = Page::of(property);
-    // SAFETY: the page lives as long as it has properties (H1); once the lock is released others may end it.
+    // SAFETY: the page lives as long as it has properties [page-lock]; once the lock is released others may end it.
     unsafe {
         // Kept until the lock has been released for good: another thread may free the page and its share meanwhile.
         let slab = Arc::clone(&(*at).slab);

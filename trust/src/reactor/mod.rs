@@ -241,7 +241,7 @@ impl Reactor {
         calls == 0
     }
 
-    /// Begins a wait until a call may succeed: each event takes the fiber out of the waiter and resumes it (S2).
+    /// Begins a wait until a call may succeed: each event takes the fiber out of the waiter and resumes it [one-waker].
     pub(crate) fn begin_wait(&self, token: usize, direction: Direction, waiter: &Waiter) {
         self.calls.set(0);
         if let Some(source) = self.source(token) {

@@ -8,9 +8,11 @@
 //! Captures implement [`Request`] or [`Response`]; each such type has two forms, itself inline or a pointer to its own
 //! allocation (too large, too aligned, or no slot was free).
 //!
-//! Invariants: (E1) bytes written for an operation are read once, by `run` or by `refuse` of that operation; (E2)
-//! likewise for continuations and `resume`; (E3) `next` is set before anything that may panic, so that a batch goes on
-//! behind a request that panicked.
+//! Invariants:
+//! - [request-read-once] Bytes written for an operation are read once, by `run` or by `refuse` of that operation.
+//! - [continuation-read-once] Likewise for continuations and `resume`.
+//! - [next-before-panic] `next` is set before anything that may panic, so that a batch goes on behind a request that
+//!   panicked.
 
 #![allow(unsafe_code)]
 
@@ -52,8 +54,8 @@ pub(crate) trait Request: Sized {
     /// Runs it at the trustee and puts exactly one response or fault into `serving`.
     ///
     /// # Safety
-    /// `property` is the live property that the request was made for (C1 in `reclaim.rs`), or null where the
-    /// request has none; no other closure of this trustee is running (D1 in `worker/mod.rs`).
+    /// `property` is the live property that the request was made for ([property-live] in `reclaim.rs`), or null where
+    /// the request has none; no other closure of this trustee is running ([closures-take-turns] in `worker/mod.rs`).
     unsafe fn run(self, property: *mut Header, serving: &mut Serving);
 
     /// Is the packed form (for another machine) the value as it lies in memory, so that it may be written in place?
@@ -327,7 +329,7 @@ impl<C: Request> OperationOf<C> {
     }
 
     unsafe fn run_inline(at: *mut u8, property: *mut Header, serving: &mut Serving) {
-        // SAFETY: E1; this operation is written with captures `C`.
+        // SAFETY: [request-read-once]; this operation is written with captures `C`.
         let (request, next) = unsafe { read_captures::<C>(at) };
         serving.next = next;
         // SAFETY: the caller of an operation keeps the promises of `Request::run`.
@@ -335,7 +337,7 @@ impl<C: Request> OperationOf<C> {
     }
 
     unsafe fn run_boxed(at: *mut u8, property: *mut Header, serving: &mut Serving) {
-        // SAFETY: E1; this operation is written with captures `Box<C>`.
+        // SAFETY: [request-read-once]; this operation is written with captures `Box<C>`.
         let (request, next) = unsafe { read_captures::<Box<C>>(at) };
         serving.next = next;
         // SAFETY: as in `run_inline`.
@@ -345,7 +347,7 @@ impl<C: Request> OperationOf<C> {
 
 /// Drops captures of type `C` that will not run.
 unsafe fn refuse_captures<C>(at: *mut u8) -> *mut u8 {
-    // SAFETY: E1; the operation is written with captures `C`.
+    // SAFETY: [request-read-once]; the operation is written with captures `C`.
     let (value, next) = unsafe { read_captures::<C>(at) };
     // A panic of dropped captures is reported by the panic hook; the requests behind are refused too.
     quietly(|| drop(value));
@@ -361,7 +363,7 @@ impl<R: Response> ContinuationOf<R> {
     pub(crate) const BOXED: &'static Continuation = &Continuation { is_awaited: true, resume: Self::resume_boxed };
 
     unsafe fn resume_inline(at: *mut u8, resuming: &mut Resuming, fault: Option<Fault>) {
-        // SAFETY: E2; this continuation is written with captures `R`.
+        // SAFETY: [continuation-read-once]; this continuation is written with captures `R`.
         let (response, next) = unsafe { read_captures::<R>(at) };
         resuming.next = next;
         // SAFETY: the caller of a continuation stands at its response.
@@ -369,7 +371,7 @@ impl<R: Response> ContinuationOf<R> {
     }
 
     unsafe fn resume_boxed(at: *mut u8, resuming: &mut Resuming, fault: Option<Fault>) {
-        // SAFETY: E2; this continuation is written with captures `Box<R>`.
+        // SAFETY: [continuation-read-once]; this continuation is written with captures `Box<R>`.
         let (response, next) = unsafe { read_captures::<Box<R>>(at) };
         resuming.next = next;
         // SAFETY: as in `resume_inline`.

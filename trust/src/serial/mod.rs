@@ -270,7 +270,7 @@ where
     }
 
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
-        // SAFETY: live (C1); only this thread accesses it.
+        // SAFETY: live [property-live]; only this thread accesses it.
         if unsafe { (*property).is_poisoned() } {
             // Before the fault: a request that panics when its captures are dropped must not answer twice.
             drop(self);
@@ -285,7 +285,8 @@ where
             }
         };
         serving.property = property;
-        // SAFETY: live (C1), of type `T` by the type of the trust; the borrow is unique (D1).
+        // SAFETY: live [property-live], of type `T` by the type of the trust; the borrow is unique
+        // [closures-take-turns].
         let value = (self.f)(unsafe { Property::<T>::value(property) }, argument);
         serving.property = std::ptr::null_mut();
         let encoded = encode(&value, limit_bytes(serving.client));

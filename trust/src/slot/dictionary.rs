@@ -4,8 +4,8 @@
 //!
 //! The client gives an operation the name that its address hashes to, if that is free, and keeps to it for good. An
 //! operation whose name is taken is spelled out in each request. Entries are written by the client before the first
-//! batch that uses them is published (R1) and read by the trustee after it has seen that batch (A1), so they need no
-//! order of their own.
+//! batch that uses them is published and read by the trustee after it has seen that batch [request-bit], so they need
+//! no order of their own.
 
 use std::cell::Cell;
 use std::ptr;
@@ -29,7 +29,7 @@ impl<O> Dictionary<O> {
     }
 
     fn set(&self, name: usize, operation: &'static O) {
-        // Ordered by R1.
+        // Ordered by [request-bit].
         self.operations[name].store(ptr::from_ref(operation).cast_mut(), Ordering::Relaxed);
     }
 }
@@ -125,7 +125,7 @@ pub(super) unsafe fn read_head<O, P>(shared: &Dictionary<O>, at: *mut u8) -> (&'
         if name == SPELLED_OUT {
             return (*at.add(8).cast::<&'static O>(), property, at.add(16));
         }
-        // Ordered by A1.
+        // Ordered by [request-bit].
         let operation = shared.operations[name as usize % NAMES].load(Ordering::Relaxed);
         (&*operation, property, at.add(8))
     }

@@ -13,12 +13,12 @@
 //! | published | request bit != response bit | trustee |
 //! | answered | request bit == response bit, in flight | client |
 //!
-//! | step | by | how |
+//! | pair | by | how |
 //! |---|---|---|
-//! | R1 | client | `publish` stores the request bit with Release after the request body |
-//! | A1 | trustee | `request` loads it with Acquire before it reads the request body; pairs with R1 |
-//! | R2 | trustee | `respond` stores the response bit with Release after the response body |
-//! | A2 | client | `response` loads it with Acquire before it reads the response body; pairs with R2 |
+//! | [request-bit] | client | `publish` stores the request bit with Release after the request body |
+//! | [request-bit] | trustee | `request` loads it with Acquire before it reads the request body |
+//! | [response-bit] | trustee | `respond` stores the response bit with Release after the response body |
+//! | [response-bit] | client | `response` loads it with Acquire before it reads the response body |
 //!
 //! Each bit has one writer, so a plain store does: there is no atomic read-modify-write. Request and response
 //! bits lie in lines of their own; the line of a bit also carries the first requests or responses.
@@ -129,7 +129,8 @@ struct Control {
 /// The lowest bit of a batch's number in a mark.
 const MARK_BATCH: u64 = 1 << ADDRESS_BITS;
 
-// SAFETY: the bodies are handed over by the ready bits (R1-A1, R2-A2, see the table above); the rest is atomic.
+// SAFETY: the bodies are handed over by the ready bits ([request-bit], [response-bit], see the table above); the rest
+// is atomic.
 unsafe impl<O: Sync> Sync for Pair<O> {}
 // SAFETY: as for Sync; a pair owns no thread-bound data.
 unsafe impl<O: Sync> Send for Pair<O> {}
@@ -242,14 +243,14 @@ impl<O> ClientSide<O> {
         (self.in_flight.get() < SLOTS).then(|| (fill, self.pair.slots[fill].request.body()))
     }
 
-    /// R1: hands the slot that was being filled to the trustee.
+    /// Hands the slot that was being filled to the trustee.
     #[inline]
     pub(crate) fn publish(&self) {
         debug_assert!(self.in_flight.get() < SLOTS);
         let fill = self.fill.get();
         let bits = self.bits.get() ^ (1 << fill);
         self.bits.set(bits);
-        // R1: pairs with A1.
+        // [request-bit]: the Acquire is in `request`.
         self.pair.slots[fill].request.ready.store((bits >> fill) & 1, Ordering::Release);
         self.fill.set((fill + 1) % SLOTS);
         self.in_flight.set(self.in_flight.get() + 1);
@@ -260,7 +261,7 @@ impl<O> ClientSide<O> {
         (self.fill.get() + SLOTS - self.in_flight.get()) % SLOTS
     }
 
-    /// A2: the response body of the oldest slot in flight, if it has been answered.
+    /// Response body of the oldest slot in flight, if it has been answered.
     #[inline]
     pub(crate) fn response(&self) -> Option<(usize, *mut Body)> {
         if self.in_flight.get() == 0 {
@@ -268,7 +269,7 @@ impl<O> ClientSide<O> {
         }
         let slot = self.oldest();
         let half = &self.pair.slots[slot].response;
-        // A2: pairs with R2.
+        // [response-bit]: the Release is in `respond`.
         let answered = half.ready.load(Ordering::Acquire) == (self.bits.get() >> slot) & 1;
         answered.then(|| (slot, half.body()))
     }
@@ -303,7 +304,7 @@ impl<O> ClientSide<O> {
     /// The place is less than [`REQUESTS_MAX`].
     #[inline(always)]
     pub(crate) unsafe fn mark(&self, place: u32, property: usize) {
-        // SAFETY: the caller's promise (C2).
+        // SAFETY: the caller's promise [mark-in-range].
         let mark = unsafe { self.pair.control.marks.get_unchecked(place as usize) };
         // Release: pairs with the Acquire in `Pair::marks`. A trustee that sees this mark instead of one of an earlier
         // batch sees that the earlier one is published.
@@ -359,23 +360,23 @@ impl<O> TrusteeSide<O> {
         &self.pair
     }
 
-    /// A1: request and response bodies of the next slot, if the client has published it.
+    /// Request and response bodies of the next slot, if the client has published it.
     #[inline(always)]
     pub(crate) fn request(&self) -> Option<(*mut Body, *mut Body)> {
         let next = self.next.get();
         let slot = &self.pair.slots[next];
-        // A1: pairs with R1.
+        // [request-bit]: the Release is in `publish`.
         let bit = slot.request.ready.load(Ordering::Acquire);
         (bit != (self.bits.get() >> next) & 1).then(|| (slot.request.body(), slot.response.body()))
     }
 
-    /// R2: answers the slot that `request` gave out.
+    /// Answers the slot that `request` gave out.
     #[inline]
     pub(crate) fn respond(&self) {
         let next = self.next.get();
         let bits = self.bits.get() ^ (1 << next);
         self.bits.set(bits);
-        // R2: pairs with A2.
+        // [response-bit]: the Acquire is in `response`.
         self.pair.slots[next].response.ready.store((bits >> next) & 1, Ordering::Release);
         self.next.set((next + 1) % SLOTS);
     }

@@ -222,7 +222,7 @@ fn faults_are_told_once_with_the_requests_they_belong_to() {
     assert_eq!(indices(packed.finish_packed().1), [3, 8]);
 }
 
-/// Every request in a body takes the 8 bytes of a head at least, so no place is beyond the marks (C2).
+/// Every request in a body takes the 8 bytes of a head at least, so no place is beyond the marks [mark-in-range].
 #[test]
 fn there_are_as_many_marks_as_requests_fit() {
     assert_eq!(REQUESTS_MAX * 8, size_of::<Body>() - size_of::<u64>());

@@ -143,7 +143,7 @@ impl<T: fmt::Debug> fmt::Debug for Held<'_, T> {
 /// # Safety
 /// The property is a live `Property<Latch<T>>` of this worker, and the value was taken from it.
 pub(super) unsafe fn put_back<T>(worker: &Worker, property: *mut Header, value: Box<T>) {
-    // SAFETY: live; in a fiber no closure runs (D1), so the short borrow is unique.
+    // SAFETY: live; in a fiber no closure runs [closures-take-turns], so the short borrow is unique.
     let replaced = unsafe { Property::<Latch<T>>::value(property) }.put_back(value);
     // SAFETY: as above.
     unsafe { worker.launches.lines.let_next(worker, property) };

@@ -99,7 +99,7 @@ impl<R> JoinHandle<R> {
             if worker.fiber().is_some() && !state.is_set() {
                 watch::note_wait();
             }
-            // Not earlier: a fiber registered as the waiter must suspend (S2).
+            // Not earlier: a fiber registered as the waiter must suspend [one-waker].
             let revoke = Some((Arc::as_ptr(&state).cast::<()>(), forget_waiter::<R> as Revoke));
             let wait = || worker.wait_until(done);
             // SAFETY: `state` lives until this returns; a fiber that is not registered there is woken by nobody.

@@ -131,7 +131,7 @@ impl<T: 'static, J: Job<T>> Request for Launch<T, J> {
     }
 
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
-        // SAFETY: C1.
+        // SAFETY: [property-live].
         match worker::with(|worker| unsafe { self.start(worker, property, serving.client) }) {
             Ok(()) => serving.out.put(()),
             Err(fault) => serving.fault(fault),

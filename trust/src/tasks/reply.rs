@@ -13,7 +13,7 @@ use crate::unwind::AbortOnUnwind;
 /// Place in which a waiting caller receives the outcome of its request: on its own stack, which stays while it waits.
 ///
 /// Its waiter is a fiber that has suspended itself. There is none before: an outcome that is there at once (the trustee
-/// is gone) must not make a running fiber ready (S2).
+/// is gone) must not make a running fiber ready [one-waker].
 pub(crate) struct Reply<U>(OneShot<Result<U, Fault>>);
 
 impl<U> Reply<U> {

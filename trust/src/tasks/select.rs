@@ -15,7 +15,7 @@ pub(crate) struct Waiters {
     /// Sole waiter, which waits for this value only.
     pub(crate) own: Waiter,
     /// Waiters for several values, or of several fibers: each has one waiter for all its values, which the first value
-    /// takes (S2).
+    /// takes [one-waker].
     selecting: RefCell<Vec<Waiter>>,
 }
 

@@ -15,19 +15,21 @@
 //! A call lies on the stack of the waiting caller, or in a box; its address is sent.
 //!
 //! Invariants:
-//! - (J1) A call waits only for a property that comes after all those of which it has a share, in one order for all: so
-//!   calls never wait for each other in a cycle. A fiber that holds a launched value would add an edge of its own; it
-//!   is refused.
-//! - (J2) A trust of each property lives until the client is told: the waiting caller's, or the call's own.
-//! - (J3) At any time one thread owns the call, the one to which its address was sent last, and no other thread
+//! - [one-call-order] A call waits only for a property that comes after all those of which it has a share, in one order
+//!   for all: so calls never wait for each other in a cycle. A fiber that holds a launched value would add an edge of
+//!   its own; it is refused.
+//! - [call-keeps-property] A trust of each property lives until the client is told: the waiting caller's, or the call's
+//!   own.
+//! - [call-owner] At any time one thread owns the call, the one to which its address was sent last, and no other thread
 //!   accesses it. The client is told exactly once, even if threads end on the way: a refused request that carried a
 //!   call gives the call back to its sender ([`Return`]); a call dropped in a line or on its way back continues its way
 //!   back by itself, through the inbox if need be ([`way`]). A response is not relied on to reach a worker that is
 //!   about to leave: it may be long until it is sent.
-//! - (J4) A value is touched by the thread of the trustee that has it or to which it is lent (N1), and only between
-//!   closures (D1): a call moves on in a request of its own, in free context, in a continuation, or deferred.
-//! - (J5) A closure that panicked poisons all its properties: those of its own trustee at once; the lent ones are
-//!   refused there until their trustees have poisoned them (`Lines::spoil`).
+//! - [value-thread] A value is touched by the thread of the trustee that has it or to which it is lent [lent-to-one],
+//!   and only between closures [closures-take-turns]: a call moves on in a request of its own, in free context, in a
+//!   continuation, or deferred.
+//! - [poison-all] A closure that panicked poisons all its properties: those of its own trustee at once; the lent ones
+//!   are refused there until their trustees have poisoned them (`Lines::spoil`).
 
 #![allow(unsafe_code)]
 
@@ -73,7 +75,7 @@ const VISITED_MAX: usize = 4;
 pub(crate) const fn kind_of<T: 'static>() -> &'static LatchKind {
     &LatchKind {
         name: std::any::type_name::<Latch<T>>,
-        // SAFETY: live, of this type, and nothing borrows it (J2, J4), here and below.
+        // SAFETY: live, of this type, and nothing borrows it [call-keeps-property], [value-thread], here and below.
         get: |property| unsafe { Property::<Latch<T>>::value(property).get().map(|value| NonNull::from(value).cast()) },
         // SAFETY: as above.
         take: |property| unsafe {
@@ -106,8 +108,8 @@ pub struct Part {
     argument: usize,
 }
 
-// SAFETY: addresses dereferenced only by their trustee, or by the trustee the value is lent to (J4), of values that are
-// `Send`.
+// SAFETY: addresses dereferenced only by their trustee, or by the trustee the value is lent to [value-thread], of
+// values that are `Send`.
 unsafe impl Send for Part {}
 
 impl Part {
@@ -235,7 +237,8 @@ fn poisoned(worker: &Worker, property: *mut Header, kind: &LatchKind) -> Box<Fai
 
 /// Gives back a share of a value of this worker's trustee.
 fn release(worker: &Worker, trustee: TrusteeId, property: *mut Header, is_spoiled: bool) {
-    // SAFETY: live (J2), or this worker is at its end and knows of no loan any more; nothing borrows it (J4).
+    // SAFETY: live [call-keeps-property], or this worker is at its end and knows of no loan any more; nothing borrows
+    // it [value-thread].
     match unsafe { worker.launches.lines.release(worker, property, is_spoiled) } {
         Released::Done => {}
         Released::Unknown => release_orphan(worker, trustee, property),
@@ -282,7 +285,7 @@ pub(crate) unsafe fn together_and_wait<P: Parts, J: Job>(
         call.refuse(worker, failure);
     }
     let call = UnsafeCell::new(call);
-    // SAFETY: not null; it stays until the reply is there, when it belongs to this frame again (J3).
+    // SAFETY: not null; it stays until the reply is there, when it belongs to this frame again [call-owner].
     let at = At(unsafe { NonNull::new_unchecked(call.get()) });
     let guard = AbortOnUnwind;
     if is_refused {

@@ -1,4 +1,4 @@
-//! A latch is for the fibers of one thread (T6).
+//! A latch is for the fibers of one thread.
 fn shared<T: Sync>(_: &T) {}
 fn main() {
     shared(&trust::Latch::new(0));

@@ -1,4 +1,4 @@
-//! Loom models of pair C, commit against read: `cargo dev loom`.
+//! Loom models of [bit-after-pages], commit against read: `cargo dev loom`.
 
 use super::{AtomicU64, Ordering, clear, covers, set};
 use loom::sync::Arc;
@@ -63,7 +63,7 @@ fn loom_share_what_is_committed_is_whole() {
     });
 }
 
-/// Order C: a peer that sees a message sent after the commit may use the range.
+/// [commit-before-message]: a peer that sees a message sent after the commit may use the range.
 #[test]
 fn loom_share_who_sees_a_message_may_use_the_range() {
     loom::model(|| {
@@ -71,7 +71,7 @@ fn loom_share_who_sees_a_message_may_use_the_range() {
         let owner = Arc::clone(&model);
         let owner = thread::spawn(move || {
             owner.commit();
-            // Release, pairs with the Acquire below: the flag of a message (pair W).
+            // Release, pairs with the Acquire below: the flag of a message [flag-last].
             owner.message.store(1, Ordering::Release);
         });
         // Acquire, pairs with the Release above.
@@ -93,7 +93,7 @@ fn loom_share_who_was_told_of_a_release_finds_nothing() {
         let owner = Arc::clone(&model);
         let owner = thread::spawn(move || {
             owner.release();
-            // Release, pairs with the Acquire below: the flag of a message (pair W).
+            // Release, pairs with the Acquire below: the flag of a message [flag-last].
             owner.message.store(1, Ordering::Release);
         });
         // Acquire, pairs with the Release above.

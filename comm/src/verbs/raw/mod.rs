@@ -5,13 +5,13 @@
 //! writes (`link`), the choice of a device (`survey`).
 //!
 //! Invariants
-//! - V1 An object of libibverbs is destroyed once, when its owner here is dropped, and each owner holds an
-//!   `Arc` of the objects that its own depends on: queue pairs their queues and domain, queues their channel
+//! - [destroy-in-order] An object of libibverbs is destroyed once, when its owner here is dropped, and each owner holds
+//!   an `Arc` of the objects that its own depends on: queue pairs their queues and domain, queues their channel
 //!   and context, memory its domain and the mapping. So the order is always right.
-//! - V2 The library stays loaded for the life of the process, so its functions stay where they are.
-//! - V3 A device only reads and writes registered memory: regions, which this process only touches by atomics
-//!   (M2), and which stay mapped until they are no longer registered (V1).
-//! - V4 Several threads may use the objects at the same time: libibverbs locks inside.
+//! - [verbs-stay-loaded] The library stays loaded for the life of the process, so its functions stay where they are.
+//! - [registered-memory] A device only reads and writes registered memory: regions, which this process only touches by
+//!   atomics [atomics-only], and which stay mapped until they are no longer registered [destroy-in-order].
+//! - [verbs-lock-inside] Several threads may use the objects at the same time: libibverbs locks inside.
 
 #![allow(unsafe_code)]
 
@@ -45,7 +45,7 @@ const LIBRARY: &str = "libibverbs.so.1";
 /// The loaded library.
 pub(super) struct Verbs {
     table: ffi::Table,
-    /// Never closed (V2).
+    /// Never closed [verbs-stay-loaded].
     _library: libloading::Library,
 }
 
@@ -119,9 +119,9 @@ pub(super) struct Device {
     name: String,
 }
 
-// SAFETY: V4.
+// SAFETY: [verbs-lock-inside].
 unsafe impl Send for Device {}
-// SAFETY: V4.
+// SAFETY: [verbs-lock-inside].
 unsafe impl Sync for Device {}
 
 /// Returns the names of the devices that libibverbs finds.
@@ -184,7 +184,7 @@ impl Device {
 
     pub(super) fn limits(&self) -> Result<DeviceLimits, Error> {
         let mut attr = ffi::DeviceAttr::EMPTY;
-        // SAFETY: the context is open (V1), the struct has the header's layout.
+        // SAFETY: the context is open [destroy-in-order], the struct has the header's layout.
         let code = unsafe { (self.verbs.table.query_device)(self.context.as_ptr(), &raw mut attr) };
         refused(code, || format!("the RDMA device {} does not tell its limits", self.name))?;
         Ok(DeviceLimits {
@@ -214,7 +214,7 @@ impl Device {
 
     /// Returns the descriptor that is readable when there is an event to take.
     pub(super) fn events(&self) -> BorrowedFd<'_> {
-        // SAFETY: the library keeps it open as long as the context (V1).
+        // SAFETY: the library keeps it open as long as the context [destroy-in-order].
         unsafe { BorrowedFd::borrow_raw((*self.context.as_ptr()).async_fd) }
     }
 
@@ -249,7 +249,7 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // SAFETY: V1: the objects that depend on it are gone.
+        // SAFETY: [destroy-in-order]: the objects that depend on it are gone.
         unsafe { (self.verbs.table.close_device)(self.context.as_ptr()) };
     }
 }
@@ -260,9 +260,9 @@ pub(super) struct ProtectionDomain {
     pd: NonNull<ffi::Pd>,
 }
 
-// SAFETY: V4.
+// SAFETY: [verbs-lock-inside].
 unsafe impl Send for ProtectionDomain {}
-// SAFETY: V4.
+// SAFETY: [verbs-lock-inside].
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
@@ -277,7 +277,7 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: V1.
+        // SAFETY: [destroy-in-order].
         unsafe { (self.device.verbs.table.dealloc_pd)(self.pd.as_ptr()) };
     }
 }
@@ -322,7 +322,7 @@ pub(super) struct MemoryRegion {
     start: usize,
 }
 
-// SAFETY: V4; the mapping is touched by atomics only (M2).
+// SAFETY: [verbs-lock-inside]; the mapping is touched by atomics only [atomics-only].
 unsafe impl Send for MemoryRegion {}
 // SAFETY: as above.
 unsafe impl Sync for MemoryRegion {}
@@ -350,8 +350,8 @@ impl MemoryRegion {
         let verbs = domain.device.verbs;
         check_access(region.bytes(), part.start, part.len(), WORD_BYTES)?;
         let start = region.base().wrapping_add(part.start);
-        // SAFETY: the domain exists; the part lies in the mapping (just checked, M1), which stays until this
-        // is dropped (V3).
+        // SAFETY: the domain exists; the part lies in the mapping (just checked, [mapping-stays]), which stays until
+        // this is dropped [registered-memory].
         let mr = unsafe { (verbs.table.reg_mr)(domain.pd.as_ptr(), start.cast(), part.len(), access.flags()) };
         match NonNull::new(mr) {
             Some(mr) => Ok(Arc::new(MemoryRegion { mr, domain: Arc::clone(domain), region, start: part.start })),
@@ -373,7 +373,7 @@ impl MemoryRegion {
     }
 
     pub(super) fn local_key(&self) -> u32 {
-        // SAFETY: V1: the object lives, and its keys do not change.
+        // SAFETY: [destroy-in-order]: the object lives, and its keys do not change.
         unsafe { (*self.mr.as_ptr()).lkey }
     }
 
@@ -385,7 +385,7 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: V1; the mapping is unmapped after this, when the fields are dropped.
+        // SAFETY: [destroy-in-order]; the mapping is unmapped after this, when the fields are dropped.
         unsafe { (self.domain.device.verbs.table.dereg_mr)(self.mr.as_ptr()) };
     }
 }

@@ -19,9 +19,9 @@ pub(crate) struct CompletionChannel {
     channel: NonNull<ffi::CompChannel>,
 }
 
-// SAFETY: V4.
+// SAFETY: [verbs-lock-inside].
 unsafe impl Send for CompletionChannel {}
-// SAFETY: V4.
+// SAFETY: [verbs-lock-inside].
 unsafe impl Sync for CompletionChannel {}
 
 impl CompletionChannel {
@@ -54,14 +54,14 @@ impl CompletionChannel {
 
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the library keeps it open as long as the channel (V1).
+        // SAFETY: the library keeps it open as long as the channel [destroy-in-order].
         unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
     }
 }
 
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
-        // SAFETY: V1.
+        // SAFETY: [destroy-in-order].
         unsafe { (self.device.verbs.table.destroy_channel)(self.channel.as_ptr()) };
     }
 }
@@ -86,9 +86,9 @@ pub(crate) struct CompletionQueue {
     _channel: Option<Arc<CompletionChannel>>,
 }
 
-// SAFETY: V4.
+// SAFETY: [verbs-lock-inside].
 unsafe impl Send for CompletionQueue {}
-// SAFETY: V4.
+// SAFETY: [verbs-lock-inside].
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
@@ -100,7 +100,7 @@ impl CompletionQueue {
     ) -> Result<Arc<CompletionQueue>, Error> {
         let announced = channel.as_ref().map_or(std::ptr::null_mut(), |channel| channel.channel.as_ptr());
         let count = c_int::try_from(entries).unwrap_or(c_int::MAX);
-        // SAFETY: context and channel live, and are kept below (V1).
+        // SAFETY: context and channel live, and are kept below [destroy-in-order].
         let queue = unsafe {
             let (create, context) = (device.verbs.table.create_cq, device.context.as_ptr());
             create(context, count, std::ptr::null_mut(), announced, 0)
@@ -148,7 +148,7 @@ fn libc_einval() -> c_int {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        // SAFETY: V1; every announcement was acknowledged when it was taken.
+        // SAFETY: [destroy-in-order]; every announcement was acknowledged when it was taken.
         unsafe { (self.device.verbs.table.destroy_cq)(self.queue.as_ptr()) };
     }
 }
@@ -191,9 +191,9 @@ pub(crate) struct QueuePair {
     _receives: Arc<CompletionQueue>,
 }
 
-// SAFETY: V4.
+// SAFETY: [verbs-lock-inside].
 unsafe impl Send for QueuePair {}
-// SAFETY: V4.
+// SAFETY: [verbs-lock-inside].
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
@@ -222,7 +222,8 @@ impl QueuePair {
                 sq_sig_all: 0,
             };
             let device = &domain.device;
-            // SAFETY: domain and queues live, and are kept below (V1); the struct has the header's layout.
+            // SAFETY: domain and queues live, and are kept below [destroy-in-order]; the struct has the header's
+            // layout.
             let queue = unsafe { (device.verbs.table.create_qp)(domain.pd.as_ptr(), &raw mut init) };
             if queue.is_null() && inline_bytes > 0 {
                 inline_bytes /= 2;
@@ -235,7 +236,7 @@ impl QueuePair {
     }
 
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: V1: the object lives, and its number does not change.
+        // SAFETY: [destroy-in-order]: the object lives, and its number does not change.
         unsafe { (*self.queue.as_ptr()).qp_num }
     }
 
@@ -246,7 +247,7 @@ impl QueuePair {
     /// Returns whether the device promises to place the bytes of a write in the order of their addresses.
     pub(crate) fn places_in_order(&self) -> bool {
         let ask = self.domain.device.verbs.table.in_order;
-        // SAFETY: V1; the function only looks.
+        // SAFETY: [destroy-in-order]; the function only looks.
         ask.is_some_and(|ask| unsafe { ask(self.queue.as_ptr(), ffi::WR_RDMA_WRITE, 0) } == 1)
     }
 
@@ -318,7 +319,7 @@ impl QueuePair {
     }
 
     fn modify(&self, attr: &mut ffi::QpAttr, mask: c_int, what: &str) -> Result<(), Error> {
-        // SAFETY: V1; the struct has the header's layout.
+        // SAFETY: [destroy-in-order]; the struct has the header's layout.
         let code = unsafe { (self.domain.device.verbs.table.modify_qp)(self.queue.as_ptr(), attr, mask) };
         refused(code, || format!("a queue pair on {} cannot be {what}", self.domain.device.name()))
     }
@@ -328,7 +329,7 @@ impl QueuePair {
         let mut request =
             ffi::RecvWr { wr_id: 0, next: std::ptr::null_mut(), sg_list: std::ptr::null_mut(), num_sge: 0 };
         let mut bad: *mut ffi::RecvWr = std::ptr::null_mut();
-        // SAFETY: V1; the request has no buffers, and is copied by the call.
+        // SAFETY: [destroy-in-order]; the request has no buffers, and is copied by the call.
         let code = unsafe {
             let post = (*self.domain.device.context.as_ptr()).ops.post_recv;
             post.map_or(libc_einval(), |post| post(self.queue.as_ptr(), &raw mut request, &raw mut bad))
@@ -343,7 +344,7 @@ impl QueuePair {
     /// which stays unchanged until this returns.
     pub(super) unsafe fn post_send(&self, first: *mut ffi::SendWr) -> Result<(), Error> {
         let mut bad: *mut ffi::SendWr = std::ptr::null_mut();
-        // SAFETY: V1, and the caller's promise; the library copies requests before it returns.
+        // SAFETY: [destroy-in-order], and the caller's promise; the library copies requests before it returns.
         let code = unsafe {
             let post = (*self.domain.device.context.as_ptr()).ops.post_send;
             post.map_or(libc_einval(), |post| post(self.queue.as_ptr(), first, &raw mut bad))
@@ -354,7 +355,7 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: V1.
+        // SAFETY: [destroy-in-order].
         unsafe { (self.domain.device.verbs.table.destroy_qp)(self.queue.as_ptr()) };
     }
 }

@@ -66,7 +66,7 @@ impl Works {
         remote: u64,
         key: u32,
     ) -> Result<(), Error> {
-        // Kept, so that it stays registered for longer than the queue pair may write it (V3).
+        // Kept, so that it stays registered for longer than the queue pair may write it [registered-memory].
         let landing = self.landing.get_or_insert_with(|| Arc::clone(landing));
         check_access(landing.region().bytes(), offset, bytes, WORD_BYTES)?;
         let address = landing.address() + offset as u64;
@@ -118,7 +118,7 @@ impl Works {
             Ok(())
         } else {
             // SAFETY: the chain just linked lies in the two vectors, which are not touched until the call is
-            // over; sources are in range of registered memory that `self` keeps (V3).
+            // over; sources are in range of registered memory that `self` keeps [registered-memory].
             unsafe { queue.post_send(requests) }
         };
         self.requests.clear();

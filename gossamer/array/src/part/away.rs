@@ -32,7 +32,8 @@ impl Part {
             Elements::None => {}
             Elements::Bytes(data) => {
                 self.check_bytes(chunk, data);
-                // SAFETY: the chunk has as many bytes, and nothing reads them now (P1, A2).
+                // SAFETY: the chunk has as many bytes, and nothing reads them now [part-one-thread],
+                // [pinned-unchanged].
                 unsafe { frame.elements().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
             }
             Elements::At(offset) => self.copy_from_home(frame, offset),
@@ -50,7 +51,8 @@ impl Part {
     fn copy_from_home(&self, frame: Frame, offset: usize) {
         let chunk = frame.chunk();
         self.counters.count(|stats| stats.copied += 1);
-        // SAFETY: (A1) a frame has a chunk's bytes, and nothing reads them now (P1, A2).
+        // SAFETY: [frame-one-thread] a frame has a chunk's bytes, and nothing reads them now [part-one-thread],
+        // [pinned-unchanged].
         let into = unsafe { std::slice::from_raw_parts_mut(frame.elements(), self.bytes_of(chunk)) };
         let share = self.share_of(self.shape.home(chunk));
         let read = share.as_ref().map(|share| share.read(offset, into));
@@ -78,7 +80,7 @@ impl Part {
 
     fn send_back(&self, frame: Frame, number: u64, reads: bool) {
         let chunk = frame.chunk();
-        // SAFETY: nothing else runs meanwhile (P1).
+        // SAFETY: nothing else runs meanwhile [part-one-thread].
         let elements = unsafe { self.elements(frame) };
         match frame.right() {
             Some(Right::Write) => post::back(self, chunk, number, reads, Some(elements)),

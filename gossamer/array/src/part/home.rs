@@ -74,7 +74,7 @@ impl Part {
                         self.counters.count(|stats| stats.bytes += self.bytes_of(chunk) as u64);
                         Elements::At(at)
                     }
-                    // SAFETY: nothing else runs meanwhile (P1).
+                    // SAFETY: nothing else runs meanwhile [part-one-thread].
                     None => Elements::Bytes(unsafe { self.elements(frame) }),
                 };
                 post::grant(self, place, chunk, right, elements);
@@ -105,7 +105,8 @@ impl Part {
             Content::Nothing => {}
             Content::Written(bytes) => {
                 self.check_bytes(chunk, bytes);
-                // SAFETY: the chunk has as many bytes, and nothing reads them now (P1, A2).
+                // SAFETY: the chunk has as many bytes, and nothing reads them now [part-one-thread],
+                // [pinned-unchanged].
                 unsafe { frame.elements().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) }
             }
             Content::Combined(op, bytes) => {

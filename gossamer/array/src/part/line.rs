@@ -75,7 +75,8 @@ impl Part {
             Right::Read => post::want_to_read(self, chunk),
             Right::Write => post::want_to_write(self, chunk),
             Right::Combine(op) => {
-                // Others may combine before the grant comes, so a place that combines stops reading (K4).
+                // Others may combine before the grant comes, so a place that combines stops reading
+                // [combiner-stops-reading].
                 if let Some(frame) = self.frame(chunk)
                     && frame.right() == Some(Right::Read)
                 {

@@ -7,10 +7,11 @@
 //! When the grant arrives, all queued calls that it allows run at once, in the message's handler, before any recall can
 //! arrive. So one grant satisfies a call, however many others want the chunk.
 //!
-//! Invariants: (P1) code in here runs on the part's thread, and no message is handled meanwhile, as handlers are
-//! delegated closures and calls wait outside of it, after which they look up their chunk anew. (P2) No `RefCell` is
-//! borrowed while a user's closure runs. (P3) The access bits of a chunk's table word are [`bits`] of its frame; for a
-//! busy frame they allow nothing.
+//! Invariants:
+//! - [part-one-thread] Code in here runs on the part's thread, and no message is handled meanwhile, as handlers are
+//!   delegated closures and calls wait outside of it, after which they look up their chunk anew.
+//! - No `RefCell` is borrowed while a user's closure runs.
+//! - The access bits of a chunk's table word are [`bits`] of its frame; for a busy frame they allow nothing.
 
 #![allow(unsafe_code)]
 
@@ -193,7 +194,8 @@ impl Part {
     #[inline(always)]
     fn word(&self, chunk: usize) -> &Cell<u64> {
         debug_assert!(chunk < self.shape.chunks());
-        // SAFETY: callers pass chunks of the array, for each of which there is a word; only this thread has it (P1).
+        // SAFETY: callers pass chunks of the array, for each of which there is a word; only this thread has it
+        // [part-one-thread].
         unsafe { &*self.words.add(chunk) }
     }
 
@@ -222,7 +224,7 @@ impl Part {
     #[inline]
     fn frame(&self, chunk: u32) -> Option<Frame> {
         let elements = (self.word(chunk as usize).get() & !BITS) as *mut u8;
-        // SAFETY: the table has addresses of frames' elements only (A1).
+        // SAFETY: the table has addresses of frames' elements only [frame-one-thread].
         (!elements.is_null()).then(|| unsafe { Frame::of_elements(elements) })
     }
 
@@ -238,7 +240,7 @@ impl Part {
     /// # Safety
     /// Nothing writes them while the slice is in use.
     unsafe fn elements<'a>(&self, frame: Frame) -> &'a [u8] {
-        // SAFETY: (A1) a frame has a chunk's bytes.
+        // SAFETY: [frame-one-thread] a frame has a chunk's bytes.
         unsafe { std::slice::from_raw_parts(frame.elements(), self.bytes_of(frame.chunk())) }
     }
 
@@ -291,7 +293,7 @@ impl Part {
             return frame;
         }
         let copy = self.cache.take(frame.chunk(), frame.is_home());
-        // SAFETY: (A1) both have a chunk's bytes; they are different frames.
+        // SAFETY: [frame-one-thread] both have a chunk's bytes; they are different frames.
         unsafe { copy.elements().copy_from_nonoverlapping(frame.elements(), self.shape.chunk_bytes()) };
         copy.set_right(frame.right());
         if !frame.is_home() {

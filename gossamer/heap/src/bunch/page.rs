@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Invariants
-//! - P1 A word that was written, of a number below `elements`, names a kind and an element of that kind, both inside of
-//!   the block and aligned.
-//! - P2 Kinds are told apart by the compiler's number of the type, which is the same on all machines: they run the very
-//!   same file.
+//! - [word-in-block] A word that was written, of a number below `elements`, names a kind and an element of that kind,
+//!   both inside of the block and aligned.
+//! - [kind-numbers] Kinds are told apart by the compiler's number of the type, which is the same on all machines: they
+//!   run the very same file.
 
 #![allow(unsafe_code)]
 
@@ -48,7 +48,7 @@ struct Kind {
 
 const _: () = assert!(size_of::<Head>() == GRAIN && size_of::<Kind>() == 24 && align_of::<Kind>() == WORD);
 
-/// P2.
+/// [kind-numbers].
 fn id_of<E: 'static>() -> [u64; 2] {
     // SAFETY: a number of as many bytes.
     unsafe { std::mem::transmute::<TypeId, [u64; 2]>(TypeId::of::<E>()) }
@@ -139,10 +139,10 @@ impl Page {
         if index >= elements as u64 {
             panic!("a tie of another bunch: this one has {elements} elements, and none of number {index}");
         }
-        // SAFETY: P1.
+        // SAFETY: [word-in-block].
         let word = unsafe { self.word(index as usize).read() };
         let (at, kind) = ((word as u32) as usize * WORD, (word >> 32) as usize * WORD);
-        // SAFETY: P1.
+        // SAFETY: [word-in-block].
         let id = unsafe { (*self.base.wrapping_add(kind).cast::<Kind>()).id };
         if id != id_of::<E>() {
             let name = std::any::type_name::<E>();
@@ -204,7 +204,7 @@ impl Page {
     pub(super) unsafe fn put<E: 'static>(&mut self, room: Free, element: E) -> Tie<E> {
         let (kind, is_new) = room.kind;
         // SAFETY: the caller's promise: all these lie inside of the block, aligned, where nothing is yet. The word is
-        // written before it counts (P1).
+        // written before it counts [word-in-block].
         unsafe {
             let head = &mut *self.head();
             if is_new {

@@ -7,9 +7,10 @@
 //! one's place.
 //!
 //! Invariants
-//! - K1 A block does not change once it is in the map or in a list.
-//! - K2 A block that a guard has is not freed: the guard has a count of it, which lasts if the guard is forgotten.
-//! - K3 Under a lock of the map nothing waits, and no code of the program runs.
+//! - [copy-unchanged] A block does not change once it is in the map or in a list.
+//! - [guard-keeps-copy] A block that a guard has is not freed: the guard has a count of it, which lasts if the guard is
+//!   forgotten.
+//! - [map-lock-short] Under a lock of the map nothing waits, and no code of the program runs.
 
 mod block;
 mod fetch;

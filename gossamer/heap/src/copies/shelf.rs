@@ -1,10 +1,10 @@
 //! The map of copies of one machine, by address: a copy, or its reader and the waiters. The map decides which caller
 //! reads, which ones wait, and which entry replaces another; not here: locks, memory, and reads. A shelf lies under a
-//! lock (K3), so its caller drops the values it returns outside of that.
+//! lock [map-lock-short], so its caller drops the values it returns outside of that.
 //!
 //! Invariants
-//! - L1 Of a name there is at most one copy, and it is found under that very name only.
-//! - L2 A waiter of a read is told when it has come, failed, or given way to another object: the waiter is given back,
+//! - Of a name there is at most one copy, and it is found under that very name only.
+//! - A waiter of a read is told when it has come, failed, or given way to another object: the waiter is given back,
 //!   or dropped.
 
 use std::collections::HashMap;
@@ -181,7 +181,8 @@ mod tests {
         assert_eq!((machine.begin(5, 1, 0), machine.begin(5, 2, 0), machine.begin(5, 3, 0)), ("fetch", "wait", "wait"));
         assert_eq!(machine.shelf.come(name(5), 77), [2, 3]);
         assert_eq!((machine.begin(5, 4, 9), machine.shelf.find(name(5))), ("look", Some(&77)));
-        assert!(machine.shelf.find(name(4)).is_none() && machine.shelf.find(name(6)).is_none(), "L1");
+        assert!(machine.shelf.find(name(4)).is_none());
+        assert!(machine.shelf.find(name(6)).is_none(), "a copy is found under its own name only");
         assert!(machine.shelf.ended(name(5), 1).is_none(), "it is here");
     }
 
@@ -208,7 +209,7 @@ mod tests {
         let (turn, before) = machine.shelf.begin(name(6), 3, now, FETCH_LIMIT, || (3, ()));
         assert!(
             matches!(turn, Turn::Fetch) && before.is_some(),
-            "who waits for the old one is told, by the drop of it (L2)"
+            "who waits for the old one is told, by the drop of it"
         );
         assert!(machine.shelf.come(name(5), 50).is_empty() && machine.shelf.find(name(5)).is_none());
         assert!(machine.shelf.ended(name(5), 1).is_none(), "the new one's read goes on");

@@ -5,7 +5,7 @@
 //! Addresses of the process' own memory are inaccessible before they are committed: with locked memory (`mlockall`) the
 //! system takes pages for everything that is accessible.
 //!
-//! Invariant B1: a mapping stays, and committed memory stays accessible.
+//! Invariant [base-stays]: a mapping stays, and committed memory stays accessible.
 
 #![allow(unsafe_code)]
 

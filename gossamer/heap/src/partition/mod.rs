@@ -6,9 +6,9 @@
 //! large ones whole units (`runs.rs`).
 //!
 //! Invariants
-//! - H1 An address that is used again has an unknown name: the call that frees an object gives its last version, and
-//!   each later object here has a higher one.
-//! - H2 Nothing of it is borrowed while code of the program runs.
+//! - [version-grows] An address that is used again has an unknown name: the call that frees an object gives its last
+//!   version, and each later object here has a higher one.
+//! - Nothing of it is borrowed while code of the program runs.
 
 #![allow(unsafe_code)]
 
@@ -231,7 +231,7 @@ impl Partition {
     #[inline(always)]
     pub(crate) unsafe fn free(&self, name: Name, layout: Layout) {
         debug_assert!(self.is_at(name.at));
-        // H1.
+        // [version-grows].
         let above = name.version.saturating_add(1);
         if above > self.next.get() {
             self.next.set(above);

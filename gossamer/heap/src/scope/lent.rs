@@ -113,13 +113,13 @@ impl<T: ?Sized + Object> Loan for Lending<T> {
     fn end(self: Box<Self>, until: Instant, aborted: &mut Option<Box<dyn Any + Send>>) {
         if let Some(Ok(object)) = super::wait(&self.back, Some(until), aborted) {
             // SAFETY: the scope has not ended, for which the owner is lent exclusively; no closure has it any more
-            // (Z1).
+            // [scope-waits].
             unsafe { *self.owner = object };
         }
     }
 }
 
-/// Takes an owner from its place, which names nothing meanwhile (Z2).
+/// Takes an owner from its place, which names nothing meanwhile [lent-owner-null].
 pub(super) fn lend<'scope, T: ?Sized + Object + Portable>(
     owner: &'scope mut Global<T>,
 ) -> (LentMut<'scope, T>, Box<dyn Loan>) {

@@ -4,11 +4,11 @@
 //! that was lent for writing comes back, with the name that it has then.
 //!
 //! Invariants
-//! - Z1 `scope` does not end, by return or by panic, before each closure that was given to it has run or was dropped:
-//!   each carries a promise that is dropped after all that the closure captured, and `scope` waits for all of these,
-//!   through aborts too.
-//! - Z2 While an owner is lent for writing, its place on the lender's stack holds the null name. An owner that has not
-//!   come back when all closures have ended never does: the owner stays so, and says it.
+//! - [scope-waits] `scope` does not end, by return or by panic, before each closure that was given to it has run or was
+//!   dropped: each carries a promise that is dropped after all that the closure captured, and `scope` waits for all of
+//!   these, through aborts too.
+//! - [lent-owner-null] While an owner is lent for writing, its place on the lender's stack holds the null name. An
+//!   owner that has not come back when all closures have ended never does: the owner stays so, and says it.
 
 #![allow(unsafe_code)]
 
@@ -87,7 +87,7 @@ where
         env: PhantomData,
     };
     let outcome = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-    // Z1.
+    // [scope-waits].
     let aborted = scope.finish();
     match (outcome, aborted) {
         (Err(panic), _) | (Ok(_), Some(panic)) => resume_unwind(panic),
@@ -98,7 +98,7 @@ where
 
 /// Lends owners, and starts fibers. Made by [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
-    /// Each is settled when a closure has run and is gone (Z1).
+    /// Each is settled when a closure has run and is gone [scope-waits].
     ends: RefCell<Vec<Pending<()>>>,
     /// Each is settled when the outcome of a fiber has come.
     told: RefCell<Vec<Rc<Pending<()>>>>,
@@ -110,7 +110,7 @@ pub struct Scope<'scope, 'env: 'scope> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// A closure, and the promise that reports its end: dropped in this order (Z1).
+/// A closure, and the promise that reports its end: dropped in this order [scope-waits].
 struct Scoped<F> {
     f: F,
     end: Promise<()>,
@@ -174,8 +174,8 @@ impl<'scope> Scope<'scope, '_> {
             tell.keep(());
         };
         let scoped = Scoped { f, end };
-        // SAFETY: Z1: the borrows of `f` are for `'scope`, which lasts until `scope` has waited for `end`; that is
-        // dropped after `f`, run or unrun.
+        // SAFETY: [scope-waits]: the borrows of `f` are for `'scope`, which lasts until `scope` has waited for `end`;
+        // that is dropped after `f`, run or unrun.
         unsafe { link::call_scoped(trustee, move || scoped.run(), then) };
         ScopedHandle { told, outcome, failed: Rc::clone(&self.failed), scope: PhantomData }
     }

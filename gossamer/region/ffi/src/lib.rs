@@ -18,8 +18,8 @@
 //! 6. `refused.rs`: calls that cannot work on several machines; `report.rs`, `symbols.rs`: the report at the end
 //!
 //! Invariants
-//! - F1 Memory of the program (its regions) is touched by its threads and by workers, never by a page server.
-//! - F2 Our own code allocates outside of the program's memory, and has its stack outside of it (`side.rs`).
+//! - Memory of the program (its regions) is touched by its threads and by workers, never by a page server.
+//! - Our own code allocates outside of the program's memory, and has its stack outside of it (`side.rs`).
 //!
 //! The design is that of STRETCH, 3.2 and 4.2.
 

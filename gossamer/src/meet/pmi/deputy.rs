@@ -24,7 +24,7 @@ const WRAPPERS_MAX: usize = 64;
 /// no wrapper, or if that fails: this process must say goodbye.
 pub(super) fn is_there(socket: &File, number: RawFd) -> bool {
     let Some(wrapper) = wrapper(number) else { return false };
-    // SAFETY: PMI2: F_GETOWN takes an open descriptor and answers a process; no memory is involved.
+    // SAFETY: [deputy-system-calls]: F_GETOWN takes an open descriptor and answers a process; no memory is involved.
     if unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_GETOWN) } > 0 {
         return true;
     }
@@ -48,10 +48,11 @@ fn wrapper(number: RawFd) -> Option<Pid> {
 /// children.
 fn fork(socket: BorrowedFd<'_>, wrapper: &OwnedFd) -> bool {
     let (socket, wrapper) = (socket.as_raw_fd(), wrapper.as_raw_fd());
-    // SAFETY: PMI2: both children make system calls only, as they must where the process has other threads.
+    // SAFETY: [deputy-system-calls]: both children make system calls only, as they must where the process has other
+    // threads.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: PMI2: as above; both descriptors are open.
+        // SAFETY: [deputy-system-calls]: as above; both descriptors are open.
         unsafe {
             match libc::fork() {
                 0 => stay(socket, wrapper),
@@ -60,7 +61,7 @@ fn fork(socket: BorrowedFd<'_>, wrapper: &OwnedFd) -> bool {
         }
     }
     let mut status = -1;
-    // SAFETY: PMI2: the status is memory of this frame.
+    // SAFETY: [deputy-system-calls]: the status is memory of this frame.
     while child > 0 && unsafe { libc::waitpid(child, &raw mut status, 0) } < 0 {
         if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
             break;
@@ -74,7 +75,7 @@ fn fork(socket: BorrowedFd<'_>, wrapper: &OwnedFd) -> bool {
 /// # Safety
 /// To be called in a process that was forked for it, with these descriptors open.
 unsafe fn stay(socket: RawFd, wrapper: RawFd) -> ! {
-    // SAFETY: PMI2: system calls that take numbers, and memory of this frame.
+    // SAFETY: [deputy-system-calls]: system calls that take numbers, and memory of this frame.
     unsafe {
         libc::setsid();
         libc::fcntl(socket, libc::F_SETOWN, libc::getpid());

@@ -1,12 +1,13 @@
 //! The rules of the house over every source file: `cargo dev tidy` and `cargo dev size`.
 //!
-//! Here: which files there are, which of them are tests, and the listing. Not here: the rules (`rules`, `prose`),
-//! how a file is taken apart (`text`), and the documents that have to agree with the code (`documents`).
+//! Here: which files there are, which of them are tests, and the listing. Not here: the rules (`rules`, `prose`,
+//! `labels`), how a file is taken apart (`text`), and the documents that have to agree with the code (`documents`).
 //!
-//! Invariant: every file is checked, though of a program that compile-fail tests feed to the compiler, and of a C source,
-//! only the width; a run that found no file has failed.
+//! Invariant: every file is checked, though of a program that compile-fail tests feed to the compiler, and of a C
+//! source, only the width; a run that found no file has failed.
 
 mod documents;
+mod labels;
 mod names;
 mod prose;
 mod rules;
@@ -34,6 +35,7 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     let mut offences = 0;
     let mut files = 0;
     let mut with_unsafe = Vec::new();
+    let mut labels = labels::Labels::default();
     for path in rust_files(&context.root)? {
         let name = path.strip_prefix(&context.root).unwrap_or(&path);
         let source = read(&path)?;
@@ -46,6 +48,7 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         if holds_unsafe(&source) {
             with_unsafe.push((name.display().to_string(), all_tests));
         }
+        labels.learn_source(&name.display().to_string(), &source);
         let mut found = offences_of(&source, all_tests);
         found.extend(prose::columns(&source));
         if prose::binds(name) {
@@ -66,6 +69,7 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         let name = path.strip_prefix(&context.root).unwrap_or(&path);
         let page = read(&path)?;
         files += 1;
+        labels.learn_page(&name.display().to_string(), &page);
         let mut found = prose::page_columns(&page);
         if prose::binds(name) {
             found.extend(prose::page_clauses(&page));
@@ -73,8 +77,10 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         offences += list(name, found);
     }
     let unsafe_list = read(&context.root.join("docs/UNSAFE.md"))?;
-    let told = unsafe_list::disagreements(&unsafe_list, &context.root, &with_unsafe);
-    for disagreement in documents::check(context)?.into_iter().chain(told) {
+    let mut disagreements = documents::check(context)?;
+    disagreements.extend(unsafe_list::disagreements(&unsafe_list, &context.root, &with_unsafe));
+    disagreements.extend(labels.disagreements());
+    for disagreement in disagreements {
         offences += 1;
         println!("{disagreement}");
     }

@@ -5,6 +5,7 @@
 //!
 //! Invariant: a rule looks only at code and comments, never into strings.
 
+use super::labels;
 use super::text::{Line, words};
 
 /// Lines of code a file may hold: 400, and a tenth more before one has to ask for its second role.
@@ -70,17 +71,11 @@ pub fn orderings(lines: &[Line]) -> Vec<Offence> {
     offences
 }
 
-/// Whether a comment near line `i` names the partner, or one beside it a label of the pair such as `R1`.
+/// Whether a comment near line `i` names the partner, or one beside it a label of the pair such as `[request-bit]`.
 fn names_partner(lines: &[Line], i: usize, partner: &str) -> bool {
     let near = |reach: usize| &lines[i.saturating_sub(reach)..(i + reach + 1).min(lines.len())];
     near(PARTNER_REACH).iter().any(|line| line.comment.to_lowercase().contains(partner))
-        || near(LABEL_REACH).iter().any(|line| words(&line.comment).any(is_label))
-}
-
-/// Whether a word is a letter and a number: `R1`, `A12`.
-fn is_label(word: &str) -> bool {
-    word.strip_prefix(|c: char| c.is_ascii_uppercase())
-        .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+        || near(LABEL_REACH).iter().any(|line| labels::in_text(&line.comment).next().is_some())
 }
 
 /// No test judges by a time that load can stretch, but those that `cargo dev timed` runs alone.
@@ -118,12 +113,12 @@ mod tests {
     #[test]
     fn a_release_names_its_acquire_and_back() {
         let named = "// pairs with the Acquire in poll\nx.store(1, Release);";
-        let labelled = "// R1, seen by A1\nx.store(1, Ordering::Release);\n// A1 of R1\nx.load(Ordering::Acquire);";
+        let labelled = "// [flag-last]\nx.store(1, Ordering::Release);\n// [flag-last]\nx.load(Ordering::Acquire);";
         assert_eq!(orderings(&lines(named)), []);
         assert_eq!(orderings(&lines(labelled)), []);
         assert_eq!(at(&orderings(&lines("\nx.store(1, Ordering::Release);"))), [2]);
         assert_eq!(at(&orderings(&lines("x.load(Acquire);"))), [1]);
-        assert_eq!(at(&orderings(&lines("// R1\n\n\n\nx.load(Acquire); // 12 and Rx"))), [5]);
+        assert_eq!(at(&orderings(&lines("// [flag-last]\n\n\n\nx.load(Acquire); // R1"))), [5]);
         assert_eq!(orderings(&lines("use std::sync::atomic::Ordering::{Acquire, Release};")), []);
         assert_eq!(orderings(&lines("#[cfg(test)]\nmod tests {\n fn f() { x.load(Acquire); }\n}")), []);
     }

@@ -22,7 +22,7 @@ const IMPORT: &str = "import shutil, subprocess, sys\n\
     print(next(iter(tp.query('select count(*) as n from slice'))).n)\n";
 
 impl All {
-    /// O19: a trace of two machines. Why Perfetto's importer was not asked, if it was not.
+    /// A trace of two machines. Returns why Perfetto's importer was not asked, if it was not.
     pub(super) fn trace(&self, python: &Path) -> anyhow::Result<Option<String>> {
         let (_running, url) = self.program("2", "4", &self.programs.join("watched"), &[])?;
         let file = self.folder.join("trace.json");

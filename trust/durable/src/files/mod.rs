@@ -1,9 +1,9 @@
 //! Files of a pool: an image, the log of later changes, and recovery from both.
 //!
 //! Invariants:
-//! - W1: data that recovery would read is never overwritten. An image, and a new log, get their names once they are
+//! - Data that recovery would read is never overwritten. An image, and a new log, get their names once they are
 //!   synced.
-//! - W2: one record is written at a time, after the one before is durable. So a bad record before a good one is damage.
+//! - One record is written at a time, after the one before is durable. So a bad record before a good one is damage.
 
 pub(crate) mod disk;
 pub(crate) mod folder;

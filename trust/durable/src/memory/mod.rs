@@ -5,16 +5,16 @@
 //! opened: `opening.rs`. Not here: entering a transaction (`tx.rs`), the types of values (`types/`), files.
 //!
 //! Invariants:
-//! - L1: a line is touched (its bit is set) before a `&mut` to a byte of it is handed out, and stays so to the end of
-//!   the transaction. So a line is read for saving only while no `&mut` to it is in use.
-//! - L2: a line in which anything was live when the transaction began was saved when it was touched; a touched line
+//! - [touch-before-mut] A line is touched (its bit is set) before a `&mut` to a byte of it is handed out, and stays so
+//!   to the end of the transaction. So a line is read for saving only while no `&mut` to it is in use.
+//! - A line in which anything was live when the transaction began was saved when it was touched; a touched line
 //!   that was not saved held nothing.
-//! - L3: a line that is not in the group is on the disk, or in an earlier group, with its present contents: `commit`
+//! - A line that is not in the group is on the disk, or in an earlier group, with its present contents: `commit`
 //!   leaves out lines that are equal to their saved copies.
-//! - L4: a slot freed in a transaction becomes free after the transaction, not during it.
-//! - L5: one thread at a time has a pool's memory, and no code of users runs while `State` is borrowed.
-//! - L6: the slots of all values are accessible, and so are the bits of their lines: the allocator's limit is the
-//!   accessible size.
+//! - [free-after-commit] A slot freed in a transaction becomes free after the transaction, not during it.
+//! - [pool-one-thread] One thread at a time has a pool's memory, and no code of users runs while `State` is borrowed.
+//! - [values-accessible] The slots of all values are accessible, and so are the bits of their lines: the allocator's
+//!   limit is the accessible size.
 
 #![allow(unsafe_code)]
 
@@ -118,7 +118,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Makes the first `end` bytes accessible, with the bits of their lines (L6).
+    /// Makes the first `end` bytes accessible, with the bits of their lines [values-accessible].
     ///
     /// # Errors
     /// If the pool is smaller, or the system refuses.
@@ -160,7 +160,7 @@ impl Memory {
     pub(crate) fn at(&self, at: u64) -> *mut u8 {
         debug_assert!(at < self.heap.accessible() as u64);
         // SAFETY: offsets come from the allocator or were checked when the pool was opened: they are within the heap,
-        // and accessible (L6).
+        // and accessible [values-accessible].
         unsafe { self.heap.base().add(at as usize) }
     }
 
@@ -211,7 +211,7 @@ impl Memory {
         let mut state = self.state.borrow_mut();
         self.bits.set(line, Bit::Touched);
         state.saved_lines.push(line as u32);
-        // SAFETY: a line of the heap; it was not touched, so no `&mut` to it is in use (L1).
+        // SAFETY: a line of the heap; it was not touched, so no `&mut` to it is in use [touch-before-mut].
         unsafe { Line::push(self.at((line * LINE) as u64), &mut state.saved) };
     }
 

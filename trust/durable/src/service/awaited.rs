@@ -1,6 +1,6 @@
 //! Outcome of one future: the trustee stores it, the awaiting task gets it once it is durable.
 //!
-//! Invariant K4: a task that returned `Pending` is woken by its last waker, once the outcome is settled. Checked by
+//! Invariant: a task that returned `Pending` is woken by its last waker, once the outcome is settled. Checked by
 //! loom: `model.rs`.
 
 use std::task::{Context, Poll, Waker};

@@ -3,12 +3,12 @@
 //! Here: state changes by calls and reports. Notifications after them: `told.rs`. New images: `copying.rs`.
 //!
 //! Invariants:
-//! - G1: groups are numbered; one is open. The disk has two at most: it writes one, and the next is queued when that
+//! - Groups are numbered; one is open. The disk has two at most: it writes one, and the next is queued when that
 //!   one is half done, so that the disk does not wait for this thread's turn. A result depends on the last group that
 //!   has changes made up to its transaction.
-//! - G2: nothing here waits. While the core is borrowed, the transaction is the only user's code that runs, and no
+//! - Nothing here waits. While the core is borrowed, the transaction is the only user's code that runs, and no
 //!   message to others is handled.
-//! - G3: the disk thread refers to a pool by number. The number of a pool that is gone means nothing.
+//! - The disk thread refers to a pool by number. The number of a pool that is gone means nothing.
 
 use std::any::Any;
 use std::cell::RefCell;

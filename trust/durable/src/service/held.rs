@@ -2,10 +2,10 @@
 //! knows of threads, pools or messages.
 //!
 //! Invariants:
-//! - K1: an entry is returned once, in the order of calls, when its group is durable or the pool has ended: at once if
+//! - An entry is returned once, in the order of calls, when its group is durable or the pool has ended: at once if
 //!   that is known and nothing waits before it, otherwise by [`pop`](Held::pop).
-//! - K2: while a call is in flight or an entry waits the record is not [quiet](Held::is_quiet), so notifications of the
-//!   pool are received meanwhile.
+//! - [record-not-quiet] While a call is in flight or an entry waits the record is not [quiet](Held::is_quiet), so
+//!   notifications of the pool are received meanwhile.
 //!
 //! Checked by loom, together with `waiting.rs`: `model.rs`.
 

@@ -1,7 +1,7 @@
 //! Clients of a pool that wait for groups, at its trustee: by number, each with a way to notify it. Nothing here sends
 //! anything.
 //!
-//! Invariant K3: a client that was noted for a group is notified once that is durable, or the pool lost. It is noted
+//! Invariant: a client that was noted for a group is notified once that is durable, or the pool lost. It is noted
 //! with each answer that depends on a later group than before, so one message covers all of them. Checked by loom:
 //! `model.rs`.
 

@@ -1,6 +1,6 @@
 //! Types of the values in a pool.
 //!
-//! Invariant: code that hands out a `&mut` to a persistent byte touches it before (L1).
+//! Invariant: code that hands out a `&mut` to a persistent byte touches it before [touch-before-mut].
 
 #[macro_use]
 mod cell;

@@ -89,7 +89,7 @@ impl<T: Persist> Deref for PBox<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: a live value that this box owns (B1).
+        // SAFETY: a live value that this box owns [brand-entered].
         unsafe { &*self.pointer() }
     }
 }
@@ -99,7 +99,7 @@ impl<T: Persist> DerefMut for PBox<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         let value = self.pointer();
         tx::touch(value, size_of::<T>());
-        // SAFETY: as above, and now touched (L1).
+        // SAFETY: as above, and now touched [touch-before-mut].
         unsafe { &mut *value }
     }
 }

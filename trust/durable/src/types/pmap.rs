@@ -148,7 +148,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         // SAFETY: taken, so it has a value.
         let value = unsafe { (&raw mut (*self.place(index)).value).cast::<V>() };
         tx::touch(value, size_of::<V>());
-        // SAFETY: borrowed with the map; touched (L1).
+        // SAFETY: borrowed with the map; touched [touch-before-mut].
         unsafe { &mut *value }
     }
 

@@ -126,7 +126,8 @@ impl<T: Persist> Deref for Prc<'_, T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         let shared = tx::place(self.at.get()).cast::<Shared<T>>();
-        // SAFETY: live for as long as there is a `Prc` (B1). The counts, which change, are not part of the reference.
+        // SAFETY: live for as long as there is a `Prc` [brand-entered]. The counts, which change, are not part of the
+        // reference.
         unsafe { &(*shared).value }
     }
 }

@@ -95,7 +95,7 @@ impl<T: Persist> DerefMut for PRefMut<'_, '_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // As in the paper, a mutable borrow that is only read is not logged.
         tx::touch(self.cell.value.get(), size_of::<T>());
-        // SAFETY: as above; touched (L1).
+        // SAFETY: as above; touched [touch-before-mut].
         unsafe { &mut *self.cell.value.get() }
     }
 }

@@ -91,7 +91,8 @@ impl<'p, T: Persist> PVec<'p, T> {
     /// Returns the elements.
     #[inline(always)]
     pub fn as_slice(&self) -> &[T] {
-        // SAFETY: so many live elements (B1); without an allocation there are none, and any aligned address will do.
+        // SAFETY: so many live elements [brand-entered]; without an allocation there are none, and any aligned address
+        // will do.
         unsafe { std::slice::from_raw_parts(self.pointer(), self.len()) }
     }
 
@@ -106,7 +107,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         // SAFETY: within the elements, as the caller made sure.
         let first = unsafe { self.pointer().add(range.start) };
         tx::touch(first, range.len() * Self::BYTES);
-        // SAFETY: as in `as_slice`; touched (L1), and `self` is borrowed.
+        // SAFETY: as in `as_slice`; touched [touch-before-mut], and `self` is borrowed.
         unsafe { std::slice::from_raw_parts_mut(first, range.len()) }
     }
 

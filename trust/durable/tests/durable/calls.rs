@@ -39,7 +39,7 @@ fn the_example_of_the_design() {
     assert_eq!(refused, Err(30));
     assert_eq!(bank.peek(|bank| bank.accounts[0]), left);
     let stats = bank.stats().unwrap();
-    assert_eq!((stats.undone, stats.groups), (2, 1), "C31");
+    assert_eq!((stats.undone, stats.groups), (2, 1));
     bank.close().unwrap();
 
     let bank = open(&pool, folder.path()).unwrap();

@@ -1,4 +1,4 @@
-//! C5: a macro in the place of a type, which may give another one each time.
+//! A macro in the place of a type, which may give another one each time.
 
 use trust_durable::*;
 

@@ -1,4 +1,4 @@
-//! C3: a layout that is not promised.
+//! A layout that is not promised.
 
 use trust_durable::*;
 

@@ -1,4 +1,4 @@
-//! C5: a change in , which has no transaction.
+//! A change in `peek`, which has no transaction.
 
 use trust_durable::*;
 

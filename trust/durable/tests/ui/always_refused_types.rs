@@ -1,4 +1,4 @@
-//! C3: types that mean nothing after a restart.
+//! Types that mean nothing after a restart.
 
 use trust_durable::*;
 

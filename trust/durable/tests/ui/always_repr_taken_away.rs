@@ -1,4 +1,4 @@
-//! C3: an attribute below the derive takes away the layout that the derive has seen.
+//! An attribute below the derive takes away the layout that the derive has seen.
 
 use trust_durable::*;
 use trust_durable_derive::without_repr;

@@ -1,4 +1,4 @@
-//! C5: a persistent value goes to another thread.
+//! A persistent value goes to another thread.
 
 use trust_durable::*;
 

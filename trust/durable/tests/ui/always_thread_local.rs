@@ -1,4 +1,4 @@
-//! C5: a persistent value in a thread-local, which the paper misses.
+//! A persistent value in a thread-local, which the paper misses.
 
 use trust_durable::*;
 

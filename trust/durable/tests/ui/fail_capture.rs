@@ -1,4 +1,4 @@
-//! C6: a reference is captured.
+//! A reference is captured.
 
 use trust_durable::*;
 

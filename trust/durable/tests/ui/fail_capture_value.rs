@@ -1,4 +1,4 @@
-//! C5: a persistent value is captured by a closure for another trust.
+//! A persistent value is captured by a closure for another trust.
 
 use trust_durable::*;
 

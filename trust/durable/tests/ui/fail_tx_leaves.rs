@@ -1,4 +1,4 @@
-//! C5: the transaction itself leaves the closure.
+//! The transaction itself leaves the closure.
 
 use trust_durable::*;
 

@@ -36,7 +36,8 @@ impl Outgoing {
     fn refuse_queue(&self) {
         while let Some(mut queued) = { self.queue.borrow_mut().pop_front() } {
             let (captures, then) = ((&raw mut queued.captures).cast(), (&raw mut queued.then).cast());
-            // SAFETY: E1, E2: pointers to boxes, each given to its boxed form once.
+            // SAFETY: [request-read-once], [continuation-read-once]: pointers to boxes, each given to its boxed form
+            // once.
             quietly(|| unsafe {
                 (queued.operation.refuse)(captures);
                 let mut resuming = Resuming { responses: Reader::empty(), next: then };
@@ -48,11 +49,11 @@ impl Outgoing {
 
     fn refuse(&self, slot: usize, body: *mut Body) {
         let mut resuming = Resuming { responses: Reader::empty(), next: self.continuations(slot) };
-        // SAFETY: E1: no thread will run these requests; the body is this client's again.
+        // SAFETY: [request-read-once]: no thread will run these requests; the body is this client's again.
         unsafe {
             for_each_request(self.side.pair(), body, |operation, at| {
                 let next = (operation.refuse)(at);
-                // E2: the continuations of a batch lie in the order of its requests.
+                // [continuation-read-once]: the continuations of a batch lie in the order of its requests.
                 quietly(|| resume_next(&mut resuming, Some(Fault::Gone)));
                 next
             });

@@ -8,7 +8,7 @@ use crate::unwind::quietly;
 /// Runs the continuations of a batch of `count` requests, of which some failed.
 ///
 /// # Safety
-/// They lie one behind the other from `next` on (E2), in the order of the responses.
+/// They lie one behind the other from `next` on [continuation-read-once], in the order of the responses.
 pub(crate) unsafe fn resume_batch(resuming: &mut Resuming, faults: Vec<(u32, Fault)>, count: u32) {
     let mut faults = faults.into_iter();
     let mut failed = faults.next();
@@ -38,11 +38,11 @@ pub(crate) unsafe fn resume_batch(resuming: &mut Resuming, faults: Vec<(u32, Fau
 /// Runs the continuation that lies at `next`.
 ///
 /// # Safety
-/// There is one (E2), and the responses stand at its response unless there is a fault.
+/// There is one [continuation-read-once], and the responses stand at its response unless there is a fault.
 #[inline(always)]
 pub(super) unsafe fn resume_next(resuming: &mut Resuming, fault: Option<Fault>) {
     let at = resuming.next;
-    // SAFETY: the caller's promise; `next` is moved on by the continuation (E3).
+    // SAFETY: the caller's promise; `next` is moved on by the continuation [next-before-panic].
     unsafe {
         let continuation = *at.cast::<&'static Continuation>();
         (continuation.resume)(at.add(CONTINUATION_HEAD), resuming, fault);

@@ -6,7 +6,7 @@
 //! finds it closing waits until it is closed; from then on the client owns the slots and refuses its own unanswered
 //! requests.
 //!
-//! A worker with a fiber in the middle of its code does not end (S4): `current.rs` sees to that.
+//! A worker with a fiber in the middle of its code does not end [begun-fiber-ends]: `current.rs` sees to that.
 //!
 //! It waits for answers up to a deadline. An answer that comes later is lost. So a trustee that answers a request on
 //! which others than its client wait checks whether the client is about to leave ([`is_leaving`]), and then answers by

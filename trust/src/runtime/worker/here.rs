@@ -81,7 +81,7 @@ impl Worker {
         self.context.get()
     }
 
-    /// Panics where nothing may suspend (D2).
+    /// Panics where nothing may suspend [no-suspension].
     #[inline(always)]
     pub(crate) fn assert_may_wait(&self, call: &str) {
         if self.context.get() != Context::Free {
@@ -145,7 +145,7 @@ impl Worker {
         }
         self.shared.counters.requests_run_here.add(1);
         self.context.set(Context::Delegated);
-        // SAFETY: live, and no other closure runs (D1: the context was `Free`).
+        // SAFETY: live, and no other closure runs ([closures-take-turns]: the context was `Free`).
         let outcome = catch_unwind(AssertUnwindSafe(|| f(unsafe { Property::<T>::value(property) })));
         self.context.set(Context::Free);
         outcome.map_err(|payload| {

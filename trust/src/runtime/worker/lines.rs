@@ -3,12 +3,12 @@
 //! `lines/line.rs`.
 //!
 //! Invariants:
-//! - (N1) A lent value is lent to one trustee, where closures run one at a time: any number of calls have a *share* of
-//!   it, and it goes back to its latch with the last share. Only that trustee's thread touches it meanwhile.
-//! - (N2) While a waiter stands in line no later call gets a share: shares only grow fewer, so the next waiter gets its
-//!   turn. With it come all that wait for the same value and go to the same trustee, so a value is lent once for many;
-//!   a waiter that stands before them and goes elsewhere is next.
-//! - (N3) A property with an entry here has a flag in its header, so that no look-up is in vain.
+//! - [lent-to-one] A lent value is lent to one trustee, where closures run one at a time: any number of calls have a
+//!   *share* of it, and it goes back to its latch with the last share. Only that trustee's thread touches it meanwhile.
+//! - [waiter-before-share] While a waiter stands in line no later call gets a share: shares only grow fewer, so the
+//!   next waiter gets its turn. With it come all that wait for the same value and go to the same trustee, so a value is
+//!   lent once for many; a waiter that stands before them and goes elsewhere is next.
+//! - [entry-has-flag] A property with an entry here has a flag in its header, so that no look-up is in vain.
 
 #![allow(unsafe_code)]
 
@@ -220,7 +220,7 @@ impl Lines {
             Returned::Unknown => return Released::Unknown,
             Returned::Shared => return Released::Done,
             Returned::Spoiled(to) => return Released::Spoiled(to),
-            // SAFETY: live, for it is in the table; taken from there (N1).
+            // SAFETY: live, for it is in the table; taken from there [lent-to-one].
             Returned::Last(Lent { value, kind }) => unsafe { (kind.put_back)(property, value) },
         }
         // SAFETY: as above.

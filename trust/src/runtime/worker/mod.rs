@@ -4,9 +4,11 @@
 //! clients come), serve requests, send pending requests; with nothing to do, poll, give the core away or sleep
 //! (`idle.rs`).
 //!
-//! Invariants: (D1) delegated closures of one trustee run one at a time: in a batch one behind the other, and
-//! one that is asked for while another runs is deferred until that one has returned; (D2) nothing suspends in
-//! delegated context or in a callback; (D3) `turn` runs on the root only, so it is never entered twice.
+//! Invariants:
+//! - [closures-take-turns] Delegated closures of one trustee run one at a time: in a batch one behind the other, and
+//!   one that is asked for while another runs is deferred until that one has returned.
+//! - [no-suspension] Nothing suspends in delegated context or in a callback.
+//! - [turn-on-root] `turn` runs on the root only, so it is never entered twice.
 
 #![allow(unsafe_code)]
 
@@ -375,7 +377,7 @@ impl Worker {
             Message::Ready(fiber) => self.scheduler.ready(fiber),
             Message::Spawn(entry) => self.start_fiber(entry.run, None, entry.origin, entry.whom),
             Message::Run(run) => self.defer(Box::new(move || with(|worker| worker.delegated(run)))),
-            // SAFETY: the trust that this is about keeps the property until its count says otherwise (C1).
+            // SAFETY: the trust that this is about keeps the property until its count says otherwise [property-live].
             Message::Count(property, delta) => unsafe { self.count(property.0, delta) },
             Message::Adopt(property) => self.adopt_from_elsewhere(property.0),
             Message::Forward => reclaim::forward_counts(self),

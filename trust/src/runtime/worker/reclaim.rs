@@ -86,7 +86,7 @@ impl Request for Count {
     }
 
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
-        // SAFETY: C1.
+        // SAFETY: [property-live].
         super::with(|worker| unsafe { worker.count(property, self.0) });
         serving.out.put(());
     }

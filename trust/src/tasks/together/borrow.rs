@@ -101,7 +101,7 @@ enum Answer {
 
 impl Borrow {
     /// # Safety
-    /// As C1; nothing borrows the property.
+    /// As [property-live]; nothing borrows the property.
     unsafe fn answer(self, worker: &Worker, property: *mut Header, client: TrusteeId) -> Answer {
         // SAFETY: the caller's promise.
         unsafe {
@@ -124,7 +124,7 @@ impl Borrow {
 /// Local request: a call stays in its process (`Route::new`).
 impl LocalRequest for Borrow {
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
-        // SAFETY: C1, D1.
+        // SAFETY: [property-live], [closures-take-turns].
         let answer = worker::with(|worker| unsafe { self.answer(worker, property, serving.client) });
         serving.out.put(answer);
     }
@@ -189,7 +189,7 @@ impl InLine {
 
     /// Continues with its share.
     fn go_on(&self, worker: &Worker) {
-        // SAFETY: live: the client's trust keeps it (J2); of this trustee.
+        // SAFETY: live: the client's trust keeps it [call-keeps-property]; of this trustee.
         let is_poisoned = unsafe { (*self.property).is_poisoned() };
         let lent = match self.value {
             Some(value) if !is_poisoned => Ok(Value(value)),

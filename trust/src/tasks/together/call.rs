@@ -71,7 +71,7 @@ pub(super) enum Visited {
     Moved,
 }
 
-/// Address of a call: its holder owns the call (J3).
+/// Address of a call: its holder owns the call [call-owner].
 pub(super) struct At<P, J: Job>(pub(super) NonNull<Call<P, J>>);
 
 impl<P, J: Job> Clone for At<P, J> {
@@ -87,7 +87,7 @@ unsafe impl<P: Send, J: Job> Send for At<P, J> {}
 
 impl<P: Parts, J: Job> At<P, J> {
     const WAYS: &'static CallerWays = &CallerWays {
-        // SAFETY: of a call of this type, which this thread owns (J3), here and below.
+        // SAFETY: of a call of this type, which this thread owns [call-owner], here and below.
         granted: |at, value| unsafe { at.cast::<Call<P, J>>().as_mut() }.route.take(value),
         go_on: |at, worker| At::<P, J>(at.cast()).go_on(worker),
         lost: |at| At::<P, J>(at.cast()).lost(),
@@ -100,7 +100,7 @@ impl<P: Parts, J: Job> At<P, J> {
 
     /// Returns the call; not to be kept once the address is given away.
     pub(super) fn call<'a>(self) -> &'a mut Call<P, J> {
-        // SAFETY: J3.
+        // SAFETY: [call-owner].
         unsafe { &mut *self.0.as_ptr() }
     }
 
@@ -126,7 +126,7 @@ impl<P: Parts, J: Job> At<P, J> {
             Step::Line(Part { property, kind, .. }) => {
                 let to = call.route.last().unwrap_or(worker.id);
                 let waiter = Waiter::Share { to, who: Sharer { kind, who: self.caller() } };
-                // SAFETY: live (J2), and of this trustee.
+                // SAFETY: live [call-keeps-property], and of this trustee.
                 return unsafe { worker.launches.lines.push(property, waiter) };
             }
             Step::Run => call.run(worker),
@@ -201,7 +201,7 @@ impl<P: Parts, J: Job> At<P, J> {
     /// Completes the call, on the client's thread.
     fn tell(self, worker: &Worker) {
         match self.call().route.client {
-            // SAFETY: the client waits until it is told, once (J3).
+            // SAFETY: the client waits until it is told, once [call-owner].
             Client::Waits(_, reply) => unsafe { Reply::answer_at(reply, Ok(())) },
             Client::Token(_, token) => {
                 let call = self.into_box();
@@ -214,7 +214,7 @@ impl<P: Parts, J: Job> At<P, J> {
 
     /// Returns the box of a call made with a callback.
     fn into_box(self) -> Box<Call<P, J>> {
-        // SAFETY: `together_and_call_back` leaked it; J3.
+        // SAFETY: `together_and_call_back` leaked it; [call-owner].
         unsafe { Box::from_raw(self.0.as_ptr()) }
     }
 
@@ -294,7 +294,7 @@ impl<P: Parts, J: Job> Way for Homeward<P, J> {
 }
 
 /// Response that confirms that the trustee has the call. Awaited, so that a worker that ends sees the call there: a
-/// request that neither its client nor its trustee is left to refuse would be lost (J3).
+/// request that neither its client nor its trustee is left to refuse would be lost [call-owner].
 struct Taken;
 
 impl Response for Taken {

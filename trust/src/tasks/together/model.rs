@@ -3,11 +3,11 @@
 //! communicate through slots, which have models of their own (`slot/model.rs`), and the rest belongs to one trustee
 //! each.
 //!
-//! Properties checked: a closure runs where all its values are, and nothing else has one (N1, J4); each call runs once
-//! and is told, or does not run and is told why, even if threads end (J3); nothing waits for ever (J1); values are
-//! granted in the order in which they were asked for (N2); each value is back in its latch in the end, or dropped once
-//! with its trustee; nothing is dereferenced after it is freed (J2); no closure sees a value on which another has
-//! panicked (J5).
+//! Properties checked: a closure runs where all its values are, and nothing else has one [lent-to-one], [value-thread];
+//! each call runs once and is told, or does not run and is told why, even if threads end [call-owner]; nothing waits
+//! for ever [one-call-order]; values are granted in the order in which they were asked for [waiter-before-share]; each
+//! value is back in its latch in the end, or dropped once with its trustee; nothing is dereferenced after it is freed
+//! [call-keeps-property]; no closure sees a value on which another has panicked [poison-all].
 //!
 //! Here: the world. The reactions of threads to messages: `model/events.rs`. The trustees as calls see them:
 //! `model/trustee.rs`. The scenarios: `model/tests.rs`. Not here: workers that leave while an answer is on its way
@@ -389,7 +389,7 @@ impl World {
         }
     }
 
-    /// Checks in each state that every call has one owner (J3).
+    /// Checks in each state that every call has one owner [call-owner].
     fn check(&self) {
         for (call, Call { has_begun, is_told, gives_back, .. }) in self.calls.iter().enumerate() {
             let is_it = |message: &&Message| {

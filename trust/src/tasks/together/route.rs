@@ -190,7 +190,7 @@ impl<P: Parts> Route<P> {
         unsafe { run_on(worker, job, values) }.map_err(|payload| self.after_panic(worker, payload))
     }
 
-    /// Poisons the properties here; the other trustees hear of it on the way back (J5).
+    /// Poisons the properties here; the other trustees hear of it on the way back [poison-all].
     #[cold]
     pub(crate) fn after_panic(&self, worker: &Worker, payload: Box<dyn Any + Send>) -> Box<Failure> {
         for part in self.parts.as_ref() {
@@ -214,7 +214,7 @@ impl<P: Parts> Route<P> {
     }
 }
 
-/// Sorts the parts in the order in which they are taken (J1).
+/// Sorts the parts in the order in which they are taken [one-call-order].
 ///
 /// # Errors
 /// [`Error::Twice`], [`Error::Apart`]; [`Error::Gone`] instead of the former if the trustee is gone: properties
@@ -233,7 +233,7 @@ pub(super) fn sort(parts: &mut [Part]) -> Result<(), Error> {
     }
 }
 
-/// Worker as the lender, for its own trustee. The properties are live (J2), and of their kinds.
+/// Worker as the lender, for its own trustee. The properties are live [call-keeps-property], and of their kinds.
 impl Lender for &Worker {
     fn id(&self) -> TrusteeId {
         self.id
@@ -246,7 +246,7 @@ impl Lender for &Worker {
 
     #[inline(always)]
     fn is_poisoned(&self, part: &Part) -> bool {
-        // SAFETY: live (J2), and of this trustee.
+        // SAFETY: live [call-keeps-property], and of this trustee.
         unsafe { (*part.property).is_poisoned() }
     }
 
@@ -257,12 +257,12 @@ impl Lender for &Worker {
 
     #[inline(always)]
     fn free(&self, part: &Part) -> Option<NonNull<()>> {
-        // SAFETY: live (J2), and of this trustee; its kind is its type.
+        // SAFETY: live [call-keeps-property], and of this trustee; its kind is its type.
         unsafe { if self.launches.lines.has(part.property) { None } else { (part.kind.get)(part.property) } }
     }
 
     fn borrow(&mut self, part: &Part, to: TrusteeId) -> Option<NonNull<()>> {
-        // SAFETY: as above; J4.
+        // SAFETY: as above; [value-thread].
         unsafe { self.launches.lines.borrow(part.property, part.kind, to) }
     }
 

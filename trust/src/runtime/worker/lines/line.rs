@@ -107,7 +107,8 @@ impl<F: Copy + PartialEq, S, V: Copy> Line<F, S, V> {
         self.loan = Some(Loan { to, shares, value, is_spoiled: false });
     }
 
-    /// Takes a further share, if the value is lent to that trustee and there are no waiters before (N2).
+    /// Takes a further share, if the value is lent to that trustee and there are no waiters before
+    /// [waiter-before-share].
     pub(crate) fn share(&mut self, to: TrusteeId) -> Option<V> {
         let loan = self.loan.as_mut().filter(|loan| loan.to == to && self.waiters.is_empty())?;
         loan.shares += 1;

@@ -85,7 +85,7 @@ impl<P: Parts, J: Job> Visit<P, J> {
             });
         }
         // SAFETY: each is one of the closure's arguments, and nothing else has it: it is free, or shared with calls
-        // that run here (N1).
+        // that run here [lent-to-one].
         match unsafe { run_on(worker, job, &values[..stops.len()]) } {
             Ok(value) if is_leaving(client) => {
                 at.call().outcome = Some(Ok(value));
@@ -105,7 +105,7 @@ impl<P: Parts, J: Job> Visit<P, J> {
     #[inline(always)]
     fn value_here(worker: &Worker, stop: &Stop) -> Option<NonNull<()>> {
         let property = stop.at.cast::<Header>().as_ptr();
-        // SAFETY: live (J2), of this trustee and kind; J4.
+        // SAFETY: live [call-keeps-property], of this trustee and kind; [value-thread].
         unsafe {
             if (*property).is_poisoned() || worker.launches.lines.has(property) {
                 return None;
