@@ -100,8 +100,8 @@ impl<T: Persist + 'static> Builder<T> {
         let durable = Durable::of(trust.clone(), number);
         if is_new {
             let made = trust.call().apply(move |service| service.init(init)).wait().map_err(|_| Error::Gone)?;
-            if let Outcome::Panicked(ticket) = made {
-                return Outcome::<()>::Panicked(ticket).known::<T>(number, None).map(|()| durable);
+            if let Outcome::Panicked(text_id) = made {
+                return Outcome::<()>::Panicked(text_id).into_result::<T>(number, None).map(|()| durable);
             }
             durable.created()?;
         }

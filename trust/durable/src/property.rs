@@ -30,7 +30,7 @@ pub struct Answer<V> {
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Outcome<V> {
     Value(V),
-    /// Ticket for the text of the panic.
+    /// Id of the text of the panic.
     Panicked(u64),
     /// The pool is lost. The cause is sent with the notification for `mark`, a group that never becomes durable.
     Lost,
@@ -41,17 +41,17 @@ impl<V> Outcome<V> {
     pub(crate) fn map<W>(self, f: impl FnOnce(V) -> W) -> Outcome<W> {
         match self {
             Outcome::Value(value) => Outcome::Value(f(value)),
-            Outcome::Panicked(ticket) => Outcome::Panicked(ticket),
+            Outcome::Panicked(text_id) => Outcome::Panicked(text_id),
             Outcome::Lost => Outcome::Lost,
             Outcome::Closed => Outcome::Closed,
         }
     }
 
     /// Converts to a result, with the information that this process has. `cause` is the cause of a loss.
-    pub(crate) fn known<T>(self, pool: u64, cause: Option<&str>) -> Result<V, Error> {
+    pub(crate) fn into_result<T>(self, pool: u64, cause: Option<&str>) -> Result<V, Error> {
         match self {
             Outcome::Value(value) => Ok(value),
-            Outcome::Panicked(ticket) => Err(panicked::<T>(texts::text(pool, ticket))),
+            Outcome::Panicked(text_id) => Err(panicked::<T>(texts::text(pool, text_id))),
             Outcome::Lost => Err(Error::Lost { cause: cause.unwrap_or("its disk failed").into() }),
             Outcome::Closed => Err(Error::Closed),
         }
@@ -186,7 +186,7 @@ impl<T: Persist + 'static> Service<T> {
             core.note_future(mark, future);
         }
         drop(core);
-        future::put(future, outcome.known::<T>(pool, lost.as_deref()));
+        future::put(future, outcome.into_result::<T>(pool, lost.as_deref()));
         waits
     }
 

@@ -76,7 +76,7 @@ impl Tx<'_> {
     /// Returns an upper bound of the bytes that values may still take. Rounding, and free slots in pages of other
     /// sizes, reduce it.
     pub fn free_bytes(&self) -> usize {
-        self.memory().limit() - self.memory().taken_bytes()
+        self.memory().limit() - self.memory().allocated_bytes()
     }
 }
 

@@ -36,12 +36,12 @@ fn folder_at(folder: impl AsFd, name: impl Arg) -> rustix::io::Result<File> {
 }
 
 /// A folder that was created: the folder that contains its name, and the name.
-pub(crate) struct Made(File, OsString);
+pub(crate) struct CreatedFolder(File, OsString);
 
-impl Made {
+impl CreatedFolder {
     /// Removes the empty ones, the innermost first.
-    pub(crate) fn remove(made: Vec<Made>) {
-        for Made(holder, name) in made.iter().rev() {
+    pub(crate) fn remove(created: Vec<CreatedFolder>) {
+        for CreatedFolder(holder, name) in created.iter().rev() {
             if rustix::fs::unlinkat(holder, &**name, AtFlags::REMOVEDIR).is_err() {
                 return;
             }
@@ -54,13 +54,13 @@ fn system_path(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
-/// Opens a folder, and creates it and its ancestors where they do not exist; the innermost is the last of `made`.
+/// Opens a folder, and creates it and its ancestors where they do not exist; the innermost is the last of `created`.
 /// `sync` is called with the folder that contains a created name.
-fn make(path: &Path, sync: &dyn Fn(&File) -> io::Result<()>, made: &mut Vec<Made>) -> io::Result<File> {
+fn make(path: &Path, sync: &dyn Fn(&File) -> io::Result<()>, created: &mut Vec<CreatedFolder>) -> io::Result<File> {
     let path = system_path(path);
     match (folder_at(CWD, path), path.parent(), path.file_name()) {
         (Err(Errno::NOENT), Some(parent), Some(name)) => {
-            let holder = make(parent, sync, made)?;
+            let holder = make(parent, sync, created)?;
             let is_made = match rustix::fs::mkdirat(&holder, name, Mode::from_raw_mode(0o777)) {
                 Ok(()) => true,
                 Err(Errno::EXIST) => false,
@@ -69,13 +69,13 @@ fn make(path: &Path, sync: &dyn Fn(&File) -> io::Result<()>, made: &mut Vec<Made
             let folder = folder_at(&holder, name)?;
             sync(&holder)?;
             if is_made {
-                made.push(Made(holder, name.into()));
+                created.push(CreatedFolder(holder, name.into()));
             }
             Ok(folder)
         }
         // The path ends with "..".
         (Err(Errno::NOENT), Some(parent), None) => {
-            make(parent, sync, made)?;
+            make(parent, sync, created)?;
             Ok(folder_at(CWD, path)?)
         }
         (folder, ..) => Ok(folder?),
@@ -147,7 +147,7 @@ pub(crate) struct Folder {
     id: Id,
     /// Its path when it was opened.
     path: PathBuf,
-    made: Vec<Made>,
+    created: Vec<CreatedFolder>,
     open: HashMap<String, Opened>,
     pages: Pages,
 }
@@ -155,10 +155,10 @@ pub(crate) struct Folder {
 impl Folder {
     /// Opens the folder, creating it if it does not exist, and makes the names of created folders durable.
     pub(crate) fn open(path: &Path) -> io::Result<Folder> {
-        let mut made = Vec::new();
-        let folder = make(path, &File::sync_all, &mut made)?;
+        let mut created = Vec::new();
+        let folder = make(path, &File::sync_all, &mut created)?;
         sync_name(&folder, &File::sync_all)?;
-        Folder::of(folder, path, made)
+        Folder::of(folder, path, created)
     }
 
     /// Opens an existing folder.
@@ -166,22 +166,22 @@ impl Folder {
         Folder::of(folder_at(CWD, system_path(path))?, path, Vec::new())
     }
 
-    fn of(folder: File, path: &Path, made: Vec<Made>) -> io::Result<Folder> {
+    fn of(folder: File, path: &Path, created: Vec<CreatedFolder>) -> io::Result<Folder> {
         let id = id_of(&folder)?;
         // Absolute, because the program may change its working directory meanwhile.
         let path = place_of(&folder).or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.into());
-        Ok(Folder { folder: Arc::new(folder), id, path, made, open: HashMap::new(), pages: Pages::default() })
+        Ok(Folder { folder: Arc::new(folder), id, path, created, open: HashMap::new(), pages: Pages::default() })
     }
 
     /// Takes the list of folders that opening has created, the outermost first.
-    pub(crate) fn take_made(&mut self) -> Vec<Made> {
-        std::mem::take(&mut self.made)
+    pub(crate) fn take_created(&mut self) -> Vec<CreatedFolder> {
+        std::mem::take(&mut self.created)
     }
 
     /// Returns the same folder, with no file open.
     pub(crate) fn again(&self) -> Folder {
         let (folder, path) = (Arc::clone(&self.folder), self.path.clone());
-        Folder { folder, id: self.id, path, made: Vec::new(), open: HashMap::new(), pages: Pages::default() }
+        Folder { folder, id: self.id, path, created: Vec::new(), open: HashMap::new(), pages: Pages::default() }
     }
 
     /// Returns the descriptor, for the lock.

@@ -14,7 +14,7 @@ use crate::property::{Answer, Outcome, Service, panicked};
 use crate::service::client::{self, Call};
 use crate::service::core::NEVER;
 use crate::service::future::DurableFuture;
-use crate::service::told;
+use crate::service::notifications;
 
 /// Result of `trust` for a request.
 type Answered<V> = std::result::Result<Answer<V>, trust::Error>;
@@ -166,8 +166,8 @@ where
 impl<T: Persist + 'static> Durable<T> {
     /// Begins a call that [`finish`](Self::finish) ends.
     fn begin(&self) -> Call {
-        Call::begin(self.number, |client, ear| {
-            self.trust.apply_then(move |service| told::introduce(service.core(), client, ear), |()| ());
+        Call::begin(self.number, |client, subscriber| {
+            self.trust.apply_then(move |service| notifications::introduce(service.core(), client, subscriber), |()| ());
         })
     }
 
@@ -190,8 +190,8 @@ impl<T: Persist + 'static> Durable<T> {
             call.wait(mark, end).ok_or(Error::TimedOut)??;
         }
         match outcome {
-            Outcome::Panicked(ticket) => Err(panicked::<T>(text(&self.trust, ticket, end))),
-            known => known.known::<T>(pool, None),
+            Outcome::Panicked(text_id) => Err(panicked::<T>(text(&self.trust, text_id, end))),
+            known => known.into_result::<T>(pool, None),
         }
     }
 }
@@ -206,7 +206,7 @@ pub(super) fn or_tell<V>(name: &'static str, then: impl FnOnce(V) + 'static) -> 
 
 /// Calls `then` with the outcome when its group is durable.
 fn hold<T: 'static, V: 'static>(call: Call, number: u64, answer: Answered<V>, then: impl FnOnce(Result<V>) + 'static) {
-    let told = match answer {
+    let answer = match answer {
         Err(trust::Error::Gone { .. }) => {
             // To keep the order of calls it goes behind the results that are held, which get the same error.
             call.hold(NEVER, move |_| then(Err(Error::Gone)));
@@ -214,9 +214,9 @@ fn hold<T: 'static, V: 'static>(call: Call, number: u64, answer: Answered<V>, th
         }
         other => other.map_err(|error| call_error(number, error)),
     };
-    match told.and_then(|answer| is_of(answer.pool, number).map(|()| answer)) {
+    match answer.and_then(|answer| is_of(answer.pool, number).map(|()| answer)) {
         Ok(Answer { pool, mark, outcome }) => call.hold(mark, move |verdict| {
-            then(verdict.map_err(Error::from).and_then(|()| outcome.known::<T>(pool, None)));
+            then(verdict.map_err(Error::from).and_then(|()| outcome.into_result::<T>(pool, None)));
         }),
         Err(error) => call.hold(0, move |_| then(Err(error))),
     }
@@ -231,10 +231,10 @@ fn is_of(pool: u64, number: u64) -> Result<()> {
     Err(Error::Call { cause: "the handle was changed on its way: it has the number of another pool".into() })
 }
 
-/// Fetches the text of a panic by its ticket; none if it does not come before `end`.
-fn text<T: Persist + 'static>(trust: &Trust<Service<T>>, ticket: u64, end: Option<Instant>) -> Option<String> {
+/// Fetches the text of a panic by its id; none if it does not come before `end`.
+fn text<T: Persist + 'static>(trust: &Trust<Service<T>>, text_id: u64, end: Option<Instant>) -> Option<String> {
     let (keeps, text) = promise::<Option<String>>();
-    let asked = trust.call().apply(move |service| keeps.keep_with(service.core().borrow().take_text(ticket)));
+    let asked = trust.call().apply(move |service| keeps.keep_with(service.core().borrow().take_text(text_id)));
     let Some(end) = end else {
         asked.wait().ok()?;
         return text.wait().ok().flatten();

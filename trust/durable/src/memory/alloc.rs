@@ -62,7 +62,7 @@ struct Page {
 const UNUSED: Page = Page { kind: Kind::Free, is_listed: false, taken: 0, bits: [0; 4] };
 
 impl Page {
-    fn is_taken(&self, room: usize) -> bool {
+    fn is_allocated(&self, room: usize) -> bool {
         self.bits[room / 64] & (1 << (room % 64)) != 0
     }
 
@@ -133,7 +133,7 @@ pub(crate) struct Alloc {
     /// For each class one page with all slots free, kept so that a value allocated and freed in turn does not set up
     /// and tear down a page each time.
     kept: [Option<u32>; SIZES.len()],
-    taken_bytes: usize,
+    allocated_bytes: usize,
 }
 
 impl Alloc {
@@ -147,7 +147,7 @@ impl Alloc {
             free: Runs::default(),
             listed: [const { Vec::new() }; SIZES.len()],
             kept: [None; SIZES.len()],
-            taken_bytes: 0,
+            allocated_bytes: 0,
         }
     }
 
@@ -181,8 +181,8 @@ impl Alloc {
     }
 
     /// Returns the bytes of all allocated slots.
-    pub(crate) fn taken_bytes(&self) -> usize {
-        self.taken_bytes
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.allocated_bytes
     }
 
     /// Allocates `bytes`; `None` if there is no space.
@@ -192,7 +192,7 @@ impl Alloc {
             let start = self.take_pages(pages)?;
             self.pages[start as usize].kind = Kind::Run(pages);
             self.pages[start as usize + 1..][..pages as usize - 1].iter_mut().for_each(|page| page.kind = Kind::Within);
-            self.taken_bytes += pages as usize * PAGE;
+            self.allocated_bytes += pages as usize * PAGE;
             return Some(u64::from(start) * PAGE as u64);
         }
         let class = class_of(bytes);
@@ -218,7 +218,7 @@ impl Alloc {
             if self.kept[class] == Some(number) {
                 self.kept[class] = None;
             }
-            self.taken_bytes += SIZES[class];
+            self.allocated_bytes += SIZES[class];
             return Some((number as usize * PAGE + room * SIZES[class]) as u64);
         }
     }
@@ -249,7 +249,7 @@ impl Alloc {
                 "a run of pages was not taken as it is given back"
             );
             self.pages[number..][..pages].fill(UNUSED);
-            self.taken_bytes -= pages * PAGE;
+            self.allocated_bytes -= pages * PAGE;
             self.free.put(number as u32, pages as u32);
             return;
         }
@@ -257,12 +257,12 @@ impl Alloc {
         let room = at as usize % PAGE / SIZES[class];
         let page = &mut self.pages[number];
         assert!(
-            page.kind == Kind::Rooms(class as u8) && page.is_taken(room),
+            page.kind == Kind::Rooms(class as u8) && page.is_allocated(room),
             "a room was not taken as it is given back"
         );
         page.bits[room / 64] &= !(1 << (room % 64));
         page.taken -= 1;
-        self.taken_bytes -= SIZES[class];
+        self.allocated_bytes -= SIZES[class];
         if page.taken == 0 && self.kept[class].is_some_and(|kept| kept != number as u32) {
             *page = UNUSED;
             self.free.put(number as u32, 1);
@@ -285,7 +285,7 @@ impl Alloc {
         let start = line * LINE % PAGE;
         let own = at as usize % PAGE / size;
         let last = ((start + LINE - 1) / size).min(PAGE / size - 1);
-        (start / size..=last).any(|room| room != own && page.is_taken(room))
+        (start / size..=last).any(|room| room != own && page.is_allocated(room))
     }
 
     /// Allocates the slot of a value of `bytes` that the walk from the root has found.
@@ -308,7 +308,7 @@ impl Alloc {
             }
             self.pages[number..][..pages].iter_mut().for_each(|page| page.kind = Kind::Within);
             self.pages[number].kind = Kind::Run(pages as u32);
-            self.taken_bytes += pages * PAGE;
+            self.allocated_bytes += pages * PAGE;
             return Ok(());
         }
         let class = class_of(bytes);
@@ -320,12 +320,12 @@ impl Alloc {
         if page.kind == Kind::Free {
             page.kind = Kind::Rooms(class as u8);
         }
-        if page.kind != Kind::Rooms(class as u8) || page.is_taken(room) {
+        if page.kind != Kind::Rooms(class as u8) || page.is_allocated(room) {
             return Err(Misplaced::Overlap);
         }
         page.bits[room / 64] |= 1 << (room % 64);
         page.taken += 1;
-        self.taken_bytes += SIZES[class];
+        self.allocated_bytes += SIZES[class];
         Ok(())
     }
 

@@ -23,7 +23,7 @@ mod bits;
 pub(crate) mod copy;
 mod opening;
 mod region;
-mod tickets;
+mod weak_ids;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -32,7 +32,7 @@ use alloc::{Alloc, PAGE};
 use bits::{Bit, Bits};
 use copy::{LINE, Line};
 use region::Region;
-use tickets::Tickets;
+use weak_ids::WeakIds;
 
 /// Offset of the root. The line before it stays empty, because offset 0 means none.
 pub(crate) const ROOT_AT: u64 = LINE as u64;
@@ -70,7 +70,7 @@ struct State {
     queue: Vec<Dropping>,
     /// Lines that changed in this group.
     changed: Vec<u32>,
-    tickets: Tickets,
+    weak_ids: WeakIds,
     counts: Counts,
 }
 
@@ -103,7 +103,7 @@ impl Memory {
             given: Vec::new(),
             queue: Vec::new(),
             changed: Vec::new(),
-            tickets: Tickets::default(),
+            weak_ids: WeakIds::default(),
             counts: Counts::default(),
         };
         let memory = Memory {
@@ -170,8 +170,8 @@ impl Memory {
     }
 
     /// Returns the bytes of the allocated slots.
-    pub(crate) fn taken_bytes(&self) -> usize {
-        self.state.borrow().alloc.taken_bytes()
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.state.borrow().alloc.allocated_bytes()
     }
 
     /// Returns the number of lines saved since it was opened, and how many of these had changed.
@@ -266,8 +266,8 @@ impl Memory {
         self.state.borrow_mut().queue.push(dropping);
     }
 
-    pub(crate) fn with_tickets<R>(&self, f: impl FnOnce(&mut Tickets) -> R) -> R {
-        f(&mut self.state.borrow_mut().tickets)
+    pub(crate) fn with_weak_ids<R>(&self, f: impl FnOnce(&mut WeakIds) -> R) -> R {
+        f(&mut self.state.borrow_mut().weak_ids)
     }
 
     /// Begins a transaction: from here on lines may be touched.
@@ -322,7 +322,7 @@ impl Memory {
         for (at, bytes) in state.given.drain(..) {
             state.alloc.give(at, bytes);
         }
-        state.tickets.commit();
+        state.weak_ids.commit();
         state.shrink();
     }
 
@@ -350,7 +350,7 @@ impl Memory {
         }
         state.given.clear();
         state.queue.clear();
-        state.tickets.undo();
+        state.weak_ids.undo();
         state.shrink();
     }
 

@@ -1,8 +1,8 @@
 //! Client side: results that wait for their group, in the order of calls (`held.rs`), for each pool that a thread has
 //! called.
 //!
-//! Each thread has an `Ear`, a property that pools notify of durable groups. Results that are ready are then delivered
-//! in callback context, where nothing may wait. No fiber waits here, so a thread may end at any time.
+//! Each thread has a `Subscriber`, a property that pools notify of durable groups. Results that are ready are then
+//! delivered in callback context, where nothing may wait. No fiber waits here, so a thread may end at any time.
 //!
 //! Invariants:
 //! - Each entry is called once, or dropped with its thread.
@@ -20,19 +20,19 @@ use std::time::{Duration, Instant};
 use trust::{Pending, Promise, Trust, local_trustee, promise};
 
 use super::held::Held;
-pub(crate) use super::held::{News, Verdict, Why};
+pub(crate) use super::held::{Notification, Verdict, Why};
 use crate::hash::ByNumber;
 use crate::unwind::quietly;
 
 /// Property of a client's thread, the target of notifications.
-pub(crate) struct Ear;
+pub(crate) struct Subscriber;
 
-impl Drop for Ear {
+impl Drop for Subscriber {
     /// The thread's trustee ends: its records are dropped, and its client number becomes invalid.
     fn drop(&mut self) {
-        let Pools { records, ear } = POOLS.with(|pools| pools.take());
+        let Pools { records, subscriber } = POOLS.with(|pools| pools.take());
         records.values().for_each(abandon);
-        drop(ear);
+        drop(subscriber);
     }
 }
 
@@ -115,12 +115,12 @@ impl Record {
 #[derive(Default)]
 struct Pools {
     records: HashMap<u64, Shared, ByNumber>,
-    ear: Option<Trust<Ear>>,
+    subscriber: Option<Trust<Subscriber>>,
 }
 
 thread_local! {
     /// Without a destructor: the records are used as long as the thread's trustee is alive, also by destructors of
-    /// other thread-locals. The `Ear`, which ends with the trustee, empties them.
+    /// other thread-locals. The `Subscriber`, which ends with the trustee, empties them.
     static POOLS: ManuallyDrop<RefCell<Pools>> = ManuallyDrop::default();
 }
 
@@ -134,10 +134,10 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Begins a call, before it is sent. `introduce` is called with number and `Ear` of this thread if the pool does
-    /// not know them.
+    /// Begins a call, before it is sent. `introduce` is called with number and `Subscriber` of this thread if the pool
+    /// does not know them.
     #[inline]
-    pub(crate) fn begin(pool: u64, introduce: impl FnOnce(u64, Trust<Ear>)) -> Call {
+    pub(crate) fn begin(pool: u64, introduce: impl FnOnce(u64, Trust<Subscriber>)) -> Call {
         if let Some(record) = POOLS.with(|pools| pools.borrow().records.get(&pool).cloned()) {
             record.borrow_mut().held.begin();
             return Call { record, is_over: false };
@@ -151,7 +151,7 @@ impl Call {
         let record = Rc::new(RefCell::new(record));
         POOLS.with(|pools| pools.borrow_mut().records.insert(pool, Rc::clone(&record)));
         let call = Call { record, is_over: false };
-        introduce(client, ear());
+        introduce(client, subscriber());
         call
     }
 
@@ -261,28 +261,28 @@ fn abandon(record: &Shared) {
     drop((kept, room));
 }
 
-fn ear() -> Trust<Ear> {
-    let ear = POOLS.with(|pools| pools.borrow().ear.clone());
-    ear.unwrap_or_else(|| {
-        let ear = local_trustee().entrust(Ear);
-        POOLS.with(|pools| pools.borrow_mut().ear = Some(ear.clone()));
-        ear
+fn subscriber() -> Trust<Subscriber> {
+    let subscriber = POOLS.with(|pools| pools.borrow().subscriber.clone());
+    subscriber.unwrap_or_else(|| {
+        let subscriber = local_trustee().entrust(Subscriber);
+        POOLS.with(|pools| pools.borrow_mut().subscriber = Some(subscriber.clone()));
+        subscriber
     })
 }
 
 /// Handles a notification of a pool.
-pub(crate) fn hear(pool: u64, news: News) {
-    take(pool, |held| held.hear(news));
+pub(crate) fn notify(pool: u64, notification: Notification) {
+    take(pool, |held| held.notify(notification));
 }
 
 /// Handles the notification that the disk failed after group `durable`.
-pub(crate) fn hear_lost(_: &mut Ear, (pool, durable, cause): (u64, u64, String)) {
-    take(pool, |held| held.hear_lost(durable, cause));
+pub(crate) fn notify_lost(_: &mut Subscriber, (pool, durable, cause): (u64, u64, String)) {
+    take(pool, |held| held.notify_lost(durable, cause));
 }
 
 /// Marks a pool as gone, after a call found no trustee.
 pub(crate) fn is_gone(pool: u64) {
-    take(pool, |held| held.hear(News::Gone));
+    take(pool, |held| held.notify(Notification::Gone));
 }
 
 /// Returns the number of pools that this thread has a record of.
@@ -294,9 +294,9 @@ pub(crate) fn records() -> usize {
 fn take(pool: u64, change: impl FnOnce(&mut Held<Entry>)) {
     let found = POOLS.with(|pools| {
         let pools = pools.borrow();
-        Some((Rc::clone(pools.records.get(&pool)?), pools.ear.clone()?))
+        Some((Rc::clone(pools.records.get(&pool)?), pools.subscriber.clone()?))
     });
-    let Some((record, ear)) = found else { return };
+    let Some((record, subscriber)) = found else { return };
     let is_ready = {
         let record = &mut *record.borrow_mut();
         change(&mut record.held);
@@ -304,7 +304,7 @@ fn take(pool: u64, change: impl FnOnce(&mut Held<Entry>)) {
     };
     if is_ready {
         // In callback context, after the code that runs now.
-        ear.apply_then(|_| (), move |()| tell(&record));
+        subscriber.apply_then(|_| (), move |()| tell(&record));
     } else {
         let_go(&record);
     }
@@ -347,16 +347,16 @@ mod tests {
         assert!(call.is_full());
         let room = call.room();
         let waits = trust::spawn(move || room.wait().is_ok());
-        hear(POOL, News::Durable(1));
+        notify(POOL, Notification::Durable(1));
         trust::yield_now();
         assert_eq!(told.get(), HELD_MAX / 4, "those of the first group");
         assert!(!waits.is_finished(), "it waits until half of the room is free");
-        hear(POOL, News::Durable(3));
+        notify(POOL, Notification::Durable(3));
         assert!(waits.join().expect("it goes on"));
         assert_eq!(told.get(), HELD_MAX / 4 * 3);
         drop(call);
-        hear(POOL, News::Durable(4));
-        hear(POOL, News::Gone);
+        notify(POOL, Notification::Durable(4));
+        notify(POOL, Notification::Gone);
         trust::yield_now();
         assert_eq!((told.get(), records()), (HELD_MAX, 0));
     }
@@ -366,10 +366,10 @@ mod tests {
         const POOL: u64 = 79;
         let begin = || Call::begin(POOL, |_, _| ());
         assert_eq!(begin().wait(1, Some(Instant::now())), None);
-        hear(POOL, News::Durable(1));
+        notify(POOL, Notification::Durable(1));
         trust::yield_now();
         assert_eq!(begin().wait(1, Some(Instant::now())), Some(Ok(())), "it is known already");
-        hear(POOL, News::Gone);
+        notify(POOL, Notification::Gone);
         assert_eq!(records(), 0);
     }
 
@@ -394,7 +394,7 @@ mod tests {
                 is_gone(POOL);
             }
         });
-        hear(POOL, News::Durable(2));
+        notify(POOL, Notification::Durable(2));
         trust::yield_now();
         assert_eq!(*seen.borrow(), [(1, true), (2, true), (3, true), (4, false)]);
         assert_eq!(records(), 0);

@@ -22,7 +22,7 @@ enum End {
     /// All slices are copied; the image is complete once this group is durable.
     At(u64),
     /// The disk thread was notified of the completion.
-    Told,
+    Reported,
 }
 
 impl Core {
@@ -55,7 +55,7 @@ impl Core {
         if let End::At(end) = copying.end
             && end <= self.durable
         {
-            copying.end = End::Told;
+            copying.end = End::Reported;
             self.image_bytes = copying.len as u64;
             self.send(Job::Image { end });
         }

@@ -1,6 +1,6 @@
 //! A pool at its trustee: transactions, groups, waiters.
 //!
-//! Here: state changes by calls and reports. Notifications after them: `told.rs`. New images: `copying.rs`.
+//! Here: state changes by calls and reports. Notifications after them: `notifications.rs`. New images: `copying.rs`.
 //!
 //! Invariants:
 //! - Groups are numbered; one is open. The disk has two at most: it writes one, and the next is queued when that
@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 
 use trust::{Promise, Trust};
 
-use super::client::{Ear, News};
+use super::client::{Notification, Subscriber};
 use super::closers::Closers;
 use super::copying::Copying;
 use super::disk_thread::Started;
 use super::jobs::{Job, Report};
 use super::lock;
+use super::notifications::{Notifications, notify, update};
 use super::texts;
-use super::told::{Told, tell_ear, update};
 use super::waiting::Waiting;
 use crate::group::Rooms;
 use crate::hash::ByNumber;
@@ -59,7 +59,7 @@ pub(crate) struct Core {
     /// Time of the oldest change that is not durable, for `within`.
     oldest: Option<Instant>,
     open_since: Option<Instant>,
-    pub(super) clients: Waiting<Arc<Trust<Ear>>>,
+    pub(super) clients: Waiting<Arc<Trust<Subscriber>>>,
     /// Groups and the futures that wait for them.
     pub(super) futures: VecDeque<(u64, u64)>,
     pub(super) copying: Option<Copying>,
@@ -291,8 +291,12 @@ impl Core {
     }
 
     /// Registers a client. Returns the clients that are to be asked whether they still exist.
-    pub(super) fn register_client(&mut self, client: u64, ear: Trust<Ear>) -> Vec<(u64, Arc<Trust<Ear>>)> {
-        self.clients.register(client, Arc::new(ear));
+    pub(super) fn register_client(
+        &mut self,
+        client: u64,
+        subscriber: Trust<Subscriber>,
+    ) -> Vec<(u64, Arc<Trust<Subscriber>>)> {
+        self.clients.register(client, Arc::new(subscriber));
         self.clients.take_to_sweep()
     }
 
@@ -348,7 +352,7 @@ impl Core {
         }
     }
 
-    /// Keeps the text of a panic; returns its ticket.
+    /// Keeps the text of a panic; returns its id.
     pub(crate) fn keep_text(&mut self, panic: Box<dyn Any + Send>) -> u64 {
         self.last_text += 1;
         texts::keep(self.number, self.last_text, unwind::text(&*panic));
@@ -356,8 +360,8 @@ impl Core {
         self.last_text
     }
 
-    pub(crate) fn take_text(&self, ticket: u64) -> Option<String> {
-        texts::text(self.number, ticket)
+    pub(crate) fn take_text(&self, text_id: u64) -> Option<String> {
+        texts::text(self.number, text_id)
     }
 
     pub(crate) fn stats(&self) -> DurableStats {
@@ -365,7 +369,7 @@ impl Core {
         DurableStats {
             lines_saved,
             memory_bytes: self.memory.high_water() as u64,
-            used_bytes: self.memory.taken_bytes() as u64,
+            used_bytes: self.memory.allocated_bytes() as u64,
             limit_bytes: self.memory.limit() as u64,
             image_bytes: self.image_bytes,
             ..self.stats
@@ -432,9 +436,9 @@ impl Drop for Core {
             }
         }
         // Also clients that wait for nothing: they drop their record of the pool.
-        for ear in self.clients.drain() {
-            tell_ear(&ear, self.number, News::Gone, |_| ());
+        for subscriber in self.clients.drain() {
+            notify(&subscriber, self.number, Notification::Gone, |_| ());
         }
-        Told::gone(self.futures.drain(..).map(|(_, future)| future));
+        Notifications::gone(self.futures.drain(..).map(|(_, future)| future));
     }
 }

@@ -15,7 +15,7 @@ use crate::error::Error;
 
 /// Notification of a pool.
 #[derive(Clone, Copy)]
-pub(crate) enum News {
+pub(crate) enum Notification {
     Durable(u64),
     Gone,
 }
@@ -104,15 +104,15 @@ impl<W> Held<W> {
     }
 
     /// Applies a notification of the pool.
-    pub(super) fn hear(&mut self, news: News) {
-        match news {
-            News::Durable(group) => self.durable = self.durable.max(group),
-            News::Gone => self.end = Some(Why::Gone),
+    pub(super) fn notify(&mut self, notification: Notification) {
+        match notification {
+            Notification::Durable(group) => self.durable = self.durable.max(group),
+            Notification::Gone => self.end = Some(Why::Gone),
         }
     }
 
     /// Applies the notification that the disk failed after group `durable`.
-    pub(super) fn hear_lost(&mut self, durable: u64, cause: String) {
+    pub(super) fn notify_lost(&mut self, durable: u64, cause: String) {
         self.durable = self.durable.max(durable);
         self.end = Some(Why::Lost(cause));
     }

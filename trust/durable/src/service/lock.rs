@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use trust::link::deadline_after;
 
 use crate::error::{Error, Result};
-use crate::files::folder::{Folder, Id, Made};
+use crate::files::folder::{CreatedFolder, Folder, Id};
 
 /// Retries for a folder that another program moves while it is being opened.
 const TRIES: u32 = 100;
@@ -40,7 +40,7 @@ pub(crate) fn open_folder(path: &Path, open: fn(&Path) -> io::Result<Folder>) ->
         let mut folder = open(path).map_err(io("open the folder"))?;
         let lock = Lock::take(&folder).map_err(io("lock it"))?.ok_or_else(|| Error::InUse { folder: path.into() })?;
         if let Some(kind) = lock.shared().map_err(io("ask for its file system"))? {
-            Made::remove(folder.take_made());
+            CreatedFolder::remove(folder.take_created());
             return Err(Error::Network { folder: path.into(), kind });
         }
         // Before it was locked another program may have moved or removed it.

@@ -3,7 +3,7 @@
 //! One transaction, in order. `handle/` sends the closure. `core.rs` runs it and answers with the group that its result
 //! depends on. `client.rs` holds the result. The core closes the group when the disk is free (`core.rs`). The disk
 //! thread makes the group durable (`disk_thread.rs`) and reports it to the core. The core notifies each client that
-//! waits (`told.rs`), and the client delivers its held results.
+//! waits (`notifications.rs`), and the client delivers its held results.
 
 mod awaited;
 pub(crate) mod client;
@@ -17,8 +17,8 @@ pub(crate) mod jobs;
 pub(crate) mod lock;
 #[cfg(all(test, loom))]
 mod model;
+pub(crate) mod notifications;
 mod slice;
 pub(crate) mod snapshots;
 pub(crate) mod texts;
-pub(crate) mod told;
 mod waiting;

@@ -18,7 +18,7 @@ use loom::thread;
 
 use super::awaited::Awaited;
 use super::closers::{Closers, Ends};
-use super::held::{Held, News, Verdict, Why};
+use super::held::{Held, Notification, Verdict, Why};
 use super::waiting::Waiting;
 use crate::error::Error;
 
@@ -40,7 +40,7 @@ type Entry = (u64, u64);
 #[derive(Default)]
 struct Client {
     held: Option<Held<Entry>>,
-    told: Vec<(Entry, Verdict)>,
+    delivered: Vec<(Entry, Verdict)>,
 }
 
 /// The trustee's side of a pool.
@@ -100,7 +100,7 @@ impl Pool {
             // To keep the order of calls: behind the waiting entries, and then all of them.
             None => {
                 self.hold(number, NEVER);
-                self.hear(|held| held.hear(News::Gone));
+                self.notify(|held| held.notify(Notification::Gone));
             }
         }
     }
@@ -111,7 +111,7 @@ impl Pool {
         match held.verdict(mark) {
             Some(verdict) => {
                 held.finish();
-                client.told.push(((number, mark), verdict));
+                client.delivered.push(((number, mark), verdict));
                 self.is_right(client);
             }
             None => {
@@ -122,13 +122,13 @@ impl Pool {
     }
 
     /// As `take` and `tell` of `client.rs`: the notification is applied at once, entries are called somewhat later.
-    fn hear(&self, change: impl FnOnce(&mut Held<Entry>)) {
+    fn notify(&self, change: impl FnOnce(&mut Held<Entry>)) {
         if let Some(held) = &mut self.client.lock().unwrap().held {
             change(held);
         }
         let client = &mut *self.client.lock().unwrap();
         while let Some((entry, verdict)) = client.held.as_mut().and_then(Held::pop) {
-            client.told.push((entry, verdict));
+            client.delivered.push((entry, verdict));
         }
         self.is_right(client);
     }
@@ -136,8 +136,8 @@ impl Pool {
     /// Checks that nothing was delivered before it is on the disk. The record is removed after the pool's end.
     fn is_right(&self, client: &mut Client) {
         let on_disk = *self.disk.lock().unwrap();
-        let is_early = |told: &(Entry, Verdict)| told.1.is_ok() && told.0.1 > on_disk;
-        assert!(!client.told.iter().any(is_early), "told before it is durable: {:?}", client.told);
+        let is_early = |delivered: &(Entry, Verdict)| delivered.1.is_ok() && delivered.0.1 > on_disk;
+        assert!(!client.delivered.iter().any(is_early), "delivered before it is durable: {:?}", client.delivered);
         client.held.take_if(|held| held.is_quiet() && held.has_ended());
     }
 
@@ -165,15 +165,15 @@ impl Pool {
         self.tell();
     }
 
-    /// As `update` of `told.rs`.
+    /// As `update` of `notifications.rs`.
     fn tell(&self) {
         // A message to a client is served while no other of this trustee's is: they keep their order.
         let core = &mut *self.core.lock().unwrap();
         let limit = if core.lost.is_some() { NEVER } else { core.durable };
         for _ in core.clients.take(limit) {
-            self.hear(|held| match &core.lost {
-                Some(cause) => held.hear_lost(core.durable, cause.clone()),
-                None => held.hear(News::Durable(core.durable)),
+            self.notify(|held| match &core.lost {
+                Some(cause) => held.notify_lost(core.durable, cause.clone()),
+                None => held.notify(Notification::Durable(core.durable)),
             });
         }
     }
@@ -183,7 +183,7 @@ impl Pool {
         let core = &mut *self.core.lock().unwrap();
         core.is_gone = true;
         for () in core.clients.drain() {
-            self.hear(|held| held.hear(News::Gone));
+            self.notify(|held| held.notify(Notification::Gone));
         }
     }
 
@@ -191,8 +191,12 @@ impl Pool {
     fn check(&self, results: u64) {
         let client = &*self.client.lock().unwrap();
         let on_disk = *self.disk.lock().unwrap();
-        assert!(client.told.iter().map(|told| told.0.0).eq(1..=results), "{:?}", client.told);
-        assert!(client.told.iter().all(|((_, mark), verdict)| verdict.is_ok() || *mark > on_disk), "{:?}", client.told);
+        assert!(client.delivered.iter().map(|delivered| delivered.0.0).eq(1..=results), "{:?}", client.delivered);
+        assert!(
+            client.delivered.iter().all(|((_, mark), verdict)| verdict.is_ok() || *mark > on_disk),
+            "{:?}",
+            client.delivered
+        );
         assert!(client.held.as_ref().is_none_or(Held::is_quiet));
     }
 }
@@ -210,7 +214,7 @@ fn loom_durable_ask() {
         // The changes after the last commit.
         pool.commit(false);
         pool.check(2);
-        assert!(pool.client.lock().unwrap().told.iter().all(|(_, verdict)| verdict.is_ok()));
+        assert!(pool.client.lock().unwrap().delivered.iter().all(|(_, verdict)| verdict.is_ok()));
     });
 }
 
@@ -262,16 +266,16 @@ impl Ends for Closer {
 fn loom_durable_close_is_told_to_all() {
     explore(|| {
         let closers = Arc::new(Closers::default());
-        let told = Arc::new(Mutex::new(Vec::new()));
+        let delivered = Arc::new(Mutex::new(Vec::new()));
         let threads: Vec<_> = (0..2)
             .map(|_| {
-                let (closers, closer) = (Arc::clone(&closers), Closer(Arc::clone(&told)));
+                let (closers, closer) = (Arc::clone(&closers), Closer(Arc::clone(&delivered)));
                 thread::spawn(move || closers.add(closer))
             })
             .collect();
         closers.end(Some("a cause".into()));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(*told.lock().unwrap(), vec![Some("a cause".to_owned()); 2]);
+        assert_eq!(*delivered.lock().unwrap(), vec![Some("a cause".to_owned()); 2]);
     });
 }
 

@@ -14,7 +14,7 @@ use trust::{Promise, PromiseId};
 
 use super::lock::open_folder;
 use crate::error::{Error, Result};
-use crate::files::folder::{Folder, Made};
+use crate::files::folder::{CreatedFolder, Folder};
 use crate::files::named::Files;
 use crate::files::recover;
 use crate::files::store::{Identity, Store};
@@ -112,7 +112,7 @@ fn finish(promise: Promise<bool>, written: Result<()>) {
 /// Writes a pool into a folder. If that fails, the files made there are removed.
 fn write(path: &Path, identity: Identity, bytes: &[u8]) -> Result<()> {
     let (mut folder, _lock) = open_folder(path, Folder::open)?;
-    let (made, again) = (folder.take_made(), folder.again());
+    let (created, again) = (folder.take_created(), folder.again());
     let mut files = Files::of(folder);
     let expected = recover::expect_empty(&mut files);
     let is_empty = expected.is_ok();
@@ -121,7 +121,7 @@ fn write(path: &Path, identity: Identity, bytes: &[u8]) -> Result<()> {
         if is_empty {
             recover::remove_ours(&mut Files::of(again));
         }
-        Made::remove(made);
+        CreatedFolder::remove(created);
     }
     written
 }

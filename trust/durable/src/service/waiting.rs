@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::hash::ByNumber;
 
-/// A client, notified through `ear`.
+/// A client, notified through `subscriber`.
 struct Client<E> {
-    ear: E,
+    subscriber: E,
     /// The last group that it was noted for.
     noted: u64,
 }
@@ -33,8 +33,8 @@ impl<E: Clone> Waiting<E> {
         Waiting { clients: HashMap::default(), queue: VecDeque::new(), sweep_at: SWEEP_MIN }
     }
 
-    pub(super) fn register(&mut self, client: u64, ear: E) {
-        self.clients.insert(client, Client { ear, noted: 0 });
+    pub(super) fn register(&mut self, client: u64, subscriber: E) {
+        self.clients.insert(client, Client { subscriber, noted: 0 });
     }
 
     /// Notes that the client waits for the group; group 0 is always durable.
@@ -48,7 +48,7 @@ impl<E: Clone> Waiting<E> {
 
     /// Returns the clients to notify, each once, as all groups up to `limit` are decided.
     pub(super) fn take(&mut self, limit: u64) -> Vec<(u64, E)> {
-        let mut told: Vec<(u64, E)> = Vec::new();
+        let mut due: Vec<(u64, E)> = Vec::new();
         let mut seen = HashSet::<u64, ByNumber>::default();
         while let Some(&(mark, client)) = self.queue.front().filter(|(mark, _)| *mark <= limit) {
             self.queue.pop_front();
@@ -58,11 +58,11 @@ impl<E: Clone> Waiting<E> {
                     found.noted = 0;
                 }
                 if seen.insert(client) {
-                    told.push((client, found.ear.clone()));
+                    due.push((client, found.subscriber.clone()));
                 }
             }
         }
-        told
+        due
     }
 
     /// Removes a client with an ended thread.
@@ -78,7 +78,7 @@ impl<E: Clone> Waiting<E> {
             return Vec::new();
         }
         self.sweep_at = 2 * self.clients.len();
-        self.clients.iter().map(|(&client, found)| (client, found.ear.clone())).collect()
+        self.clients.iter().map(|(&client, found)| (client, found.subscriber.clone())).collect()
     }
 
     #[cfg(test)]
@@ -88,6 +88,6 @@ impl<E: Clone> Waiting<E> {
 
     /// Removes and returns all clients, also those that wait for nothing, at the end of the pool.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = E> {
-        self.clients.drain().map(|(_, client)| client.ear)
+        self.clients.drain().map(|(_, client)| client.subscriber)
     }
 }

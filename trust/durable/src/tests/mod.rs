@@ -76,7 +76,7 @@ impl<T: Persist + 'static> Pool<T> {
     }
 
     fn taken(&self) -> usize {
-        self.memory.taken_bytes()
+        self.memory.allocated_bytes()
     }
 
     fn changed(&self) -> usize {

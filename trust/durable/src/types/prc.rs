@@ -162,7 +162,7 @@ impl<T: Persist> Drop for Prc<'_, T> {
             return;
         }
         tx::with_memory(|memory| {
-            memory.with_tickets(|tickets| tickets.end(self.at.get()));
+            memory.with_weak_ids(|weak_ids| weak_ids.end(self.at.get()));
             memory.drop_later(Dropping { at: self.at.get(), count: 1, run: drop_shared::<T> });
         });
     }

@@ -37,14 +37,14 @@ use crate::tx::Tx;
 /// ```
 pub struct VWeak<T> {
     pool: u64,
-    ticket: u64,
+    id: u64,
     value: PhantomData<Trust<T>>,
 }
 
 impl<T> VWeak<T> {
     pub(crate) fn of(tx: &Tx<'_>, at: u64) -> Self {
         let memory = tx.memory();
-        VWeak { pool: memory.number(), ticket: memory.with_tickets(|tickets| tickets.of(at)), value: PhantomData }
+        VWeak { pool: memory.number(), id: memory.with_weak_ids(|weak_ids| weak_ids.of(at)), value: PhantomData }
     }
 }
 
@@ -55,7 +55,7 @@ impl<T: Persist + 'static> VWeak<T> {
         if memory.number() != self.pool {
             return None;
         }
-        let at = memory.with_tickets(|tickets| tickets.find(self.ticket))?;
+        let at = memory.with_weak_ids(|weak_ids| weak_ids.find(self.id))?;
         Prc::at(at, tx)
     }
 }
@@ -70,6 +70,6 @@ impl<T> Copy for VWeak<T> {}
 
 impl<T> fmt::Debug for VWeak<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VWeak({} of pool {:x})", self.ticket, self.pool)
+        write!(f, "VWeak({} of pool {:x})", self.id, self.pool)
     }
 }

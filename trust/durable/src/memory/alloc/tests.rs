@@ -51,12 +51,12 @@ fn rooms_never_overlap_and_come_back() {
         assert_eq!(other.claim(at, bytes), Err(Misplaced::Overlap));
     }
     other.claimed();
-    assert_eq!(other.taken_bytes(), alloc.taken_bytes());
+    assert_eq!(other.allocated_bytes(), alloc.allocated_bytes());
     for (at, bytes) in taken {
         alloc.give(at, bytes);
         other.give(at, bytes);
     }
-    assert_eq!((alloc.taken_bytes(), other.taken_bytes()), (0, 0));
+    assert_eq!((alloc.allocated_bytes(), other.allocated_bytes()), (0, 0));
     // Everything is free again except for at most one page of each class.
     let most = (200 - 1 - SIZES.len()) * PAGE;
     assert!(alloc.take(most).is_some() || alloc.free.by_length.len() > 1);

@@ -1,12 +1,12 @@
-//! Tickets behind `VWeak`: each object that has one is named by a ticket, never by its place in memory.
+//! Ids behind `VWeak`: each object that has one is named by an id, never by its place in memory.
 //!
-//! Invariant: a ticket names one object for as long as that lives, and nothing after. A ticket issued in a transaction
-//! is revoked if that is undone; the ticket of an object dropped in a transaction stays valid to its end.
+//! Invariant: an id names one object for as long as that lives, and nothing after. An id issued in a transaction
+//! is revoked if that is undone; the id of an object dropped in a transaction stays valid to its end.
 
 use std::collections::HashMap;
 
 #[derive(Default)]
-pub(crate) struct Tickets {
+pub(crate) struct WeakIds {
     objects: HashMap<u64, u64>,
     of: HashMap<u64, u64>,
     last: u64,
@@ -14,11 +14,11 @@ pub(crate) struct Tickets {
     dead: Vec<u64>,
 }
 
-impl Tickets {
-    /// Returns the ticket of the object at `at`.
+impl WeakIds {
+    /// Returns the id of the object at `at`.
     pub(crate) fn of(&mut self, at: u64) -> u64 {
-        if let Some(&ticket) = self.of.get(&at) {
-            return ticket;
+        if let Some(&id) = self.of.get(&at) {
+            return id;
         }
         self.last += 1;
         self.of.insert(at, self.last);
@@ -27,9 +27,9 @@ impl Tickets {
         self.last
     }
 
-    /// Returns the place of the object with this ticket.
-    pub(crate) fn find(&self, ticket: u64) -> Option<u64> {
-        self.objects.get(&ticket).copied()
+    /// Returns the place of the object with this id.
+    pub(crate) fn find(&self, id: u64) -> Option<u64> {
+        self.objects.get(&id).copied()
     }
 
     /// Marks the object at `at` as dead, if the transaction commits.
@@ -46,16 +46,16 @@ impl Tickets {
             return;
         }
         for at in self.dead.drain(..) {
-            if let Some(ticket) = self.of.remove(&at) {
-                self.objects.remove(&ticket);
+            if let Some(id) = self.of.remove(&at) {
+                self.objects.remove(&id);
             }
         }
     }
 
     pub(crate) fn undo(&mut self) {
         self.dead.clear();
-        for ticket in self.given_out.drain(..) {
-            if let Some(at) = self.objects.remove(&ticket) {
+        for id in self.given_out.drain(..) {
+            if let Some(at) = self.objects.remove(&id) {
                 self.of.remove(&at);
             }
         }

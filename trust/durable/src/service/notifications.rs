@@ -8,18 +8,18 @@ use std::sync::Arc;
 
 use trust::{Error, Promise, Trust};
 
-use super::client::{self, Ear, News, Why};
+use super::client::{self, Notification, Subscriber, Why};
 use super::core::Core;
 use super::future;
 
 /// Changes the pool with this number, if it exists, and notifies everyone concerned. On its trustee's thread.
 pub(super) fn update(number: u64, change: impl FnOnce(&mut Core)) {
-    let told = with_core(number, |core| {
+    let notifications = with_core(number, |core| {
         change(core);
-        core.told()
+        core.notifications()
     });
-    if let Some(told) = told {
-        told.tell();
+    if let Some(notifications) = notifications {
+        notifications.send();
     }
 }
 
@@ -30,63 +30,68 @@ fn with_core<R>(number: u64, f: impl FnOnce(&mut Core) -> R) -> Option<R> {
 }
 
 /// Notifies a client's thread. `then` is called with whether that thread still exists.
-pub(super) fn tell_ear(ear: &Trust<Ear>, number: u64, news: News, then: impl FnOnce(Result<(), Error>) + 'static) {
-    ear.call().apply(move |_| client::hear(number, news)).then(then);
+pub(super) fn notify(
+    subscriber: &Trust<Subscriber>,
+    number: u64,
+    notification: Notification,
+    then: impl FnOnce(Result<(), Error>) + 'static,
+) {
+    subscriber.call().apply(move |_| client::notify(number, notification)).then(then);
 }
 
 /// Notifies a client's thread of durable groups, and forgets it if it is gone.
-fn tell_durable(number: u64, durable: u64, client: u64, ear: &Trust<Ear>) {
-    tell_ear(ear, number, News::Durable(durable), move |heard| forget_gone(number, client, heard));
+fn notify_durable(number: u64, durable: u64, client: u64, subscriber: &Trust<Subscriber>) {
+    notify(subscriber, number, Notification::Durable(durable), move |delivered| forget_gone(number, client, delivered));
 }
 
-fn forget_gone(number: u64, client: u64, heard: Result<(), Error>) {
-    if heard.is_err() {
+fn forget_gone(number: u64, client: u64, delivered: Result<(), Error>) {
+    if delivered.is_err() {
         with_core(number, |core| core.clients.remove(client));
     }
 }
 
 /// Registers a client with its pool. Now and then checks whether all clients still exist, as threads end without
 /// notice.
-pub(crate) fn introduce(core: &RefCell<Core>, client: u64, ear: Trust<Ear>) {
+pub(crate) fn introduce(core: &RefCell<Core>, client: u64, subscriber: Trust<Subscriber>) {
     let (number, durable, asked) = {
         let mut core = core.borrow_mut();
-        let asked = core.register_client(client, ear);
+        let asked = core.register_client(client, subscriber);
         (core.number(), core.durable, asked)
     };
-    asked.into_iter().for_each(|(client, ear)| tell_durable(number, durable, client, &ear));
+    asked.into_iter().for_each(|(client, subscriber)| notify_durable(number, durable, client, &subscriber));
 }
 
 /// Pending notifications.
-pub(super) struct Told {
+pub(super) struct Notifications {
     number: u64,
     durable: u64,
     lost: Option<String>,
-    ears: Vec<(u64, Arc<Trust<Ear>>)>,
+    subscribers: Vec<(u64, Arc<Trust<Subscriber>>)>,
     futures: Vec<u64>,
     created: Option<Promise<Option<String>>>,
 }
 
 impl Core {
-    fn told(&mut self) -> Told {
+    fn notifications(&mut self) -> Notifications {
         let limit = if self.lost.is_some() { u64::MAX } else { self.durable };
-        let mut told = Told {
+        let mut notifications = Notifications {
             number: self.number(),
             durable: self.durable,
             lost: self.lost.clone(),
-            ears: self.clients.take(limit),
+            subscribers: self.clients.take(limit),
             futures: Vec::new(),
             created: self.creating.take_if(|_| self.is_created || self.lost.is_some()),
         };
         while let Some(&(_, future)) = self.futures.front().filter(|(mark, _)| *mark <= limit) {
             self.futures.pop_front();
-            told.futures.push(future);
+            notifications.futures.push(future);
         }
-        told
+        notifications
     }
 }
 
-impl Told {
-    fn tell(self) {
+impl Notifications {
+    fn send(self) {
         if let Some(promise) = self.created {
             promise.keep_with(self.lost.clone());
         }
@@ -94,15 +99,15 @@ impl Told {
         for future in &self.futures {
             future::settle(*future, why.as_ref());
         }
-        for (client, ear) in self.ears {
+        for (client, subscriber) in self.subscribers {
             let (number, durable) = (self.number, self.durable);
             match &self.lost {
-                Some(cause) => ear
+                Some(cause) => subscriber
                     .call()
                     .with((number, durable, cause.clone()))
-                    .apply(client::hear_lost)
-                    .then(move |heard| forget_gone(number, client, heard)),
-                None => tell_durable(number, durable, client, &ear),
+                    .apply(client::notify_lost)
+                    .then(move |delivered| forget_gone(number, client, delivered)),
+                None => notify_durable(number, durable, client, &subscriber),
             }
         }
     }
