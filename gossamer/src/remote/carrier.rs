@@ -254,7 +254,7 @@ unsafe impl Carrier for RackCarrier {
         }
     }
 
-    fn has_news(&self) -> bool {
+    fn has_work(&self) -> bool {
         let goes_on = |&(role, place): &(Role, usize)| {
             let peer = &self.peers[place];
             let stream = if role == Role::Client { &peer.as_client } else { &peer.as_trustee };

@@ -74,7 +74,7 @@ impl End {
         received.map(|note| (into.bytes().to_vec(), note))
     }
 
-    fn has_news(&self) -> bool {
+    fn has_work(&self) -> bool {
         let (offset, before) = self.stream.next_flag();
         let flag = self.region().word(offset).unwrap().load(std::sync::atomic::Ordering::Acquire);
         flag != before || self.stream.can_go_on(self.region())
@@ -82,7 +82,7 @@ impl End {
 
     fn sleep(&self) {
         let word = self.wiring.layout.park_word(0);
-        self.wiring.fabric.park(WorkerId(0), word, TIMEOUT, &mut || !self.has_news()).unwrap();
+        self.wiring.fabric.park(WorkerId(0), word, TIMEOUT, &mut || !self.has_work()).unwrap();
     }
 
     /// Turns and sleeps until a frame has come.
@@ -206,7 +206,7 @@ fn an_answer_on_its_way_hears_of_room_in_requests_not_consumed() {
         assert_eq!(client.stream.receive(region, &mut into).unwrap(), None);
         // No acknowledgement word: this write carries it.
         client.send(b"next", 3);
-        assert!(!client.stream.owes_ack() && trustee.has_news());
+        assert!(!client.stream.owes_ack() && trustee.has_work());
         trustee.stream.go_on(machines[1].fabric.region(), &trustee.connection).unwrap();
     }
     let mut turns = 0;
@@ -378,15 +378,15 @@ fn a_carrier_finds_who_has_sent() {
     // The other machine's worker, and its service thread.
     assert_eq!(client.peers().len(), 2);
     assert_eq!(client.services(), &client.peers()[1..]);
-    assert!(!trustee.has_news() && trustee.find_requests(0).is_none());
+    assert!(!trustee.has_work() && trustee.find_requests(0).is_none());
     assert!(client.can_send(0));
     client.send(0, &mut buffer(b"request"), 1);
     client.flush();
-    assert!(trustee.has_news() && trustee.find_requests(0) == Some(0) && trustee.find_requests(1).is_none());
+    assert!(trustee.has_work() && trustee.find_requests(0) == Some(0) && trustee.find_requests(1).is_none());
     let mut into = Buffer::default();
     assert_eq!(trustee.receive_requests(0, &mut into), Some(1));
     assert_eq!(into.bytes(), b"request");
-    assert!(trustee.find_requests(0).is_none() && !trustee.has_news() && !client.has_news());
+    assert!(trustee.find_requests(0).is_none() && !trustee.has_work() && !client.has_work());
 
     // An answer that does not fit stalls; no request is taken before it has gone.
     trustee.answer(0, &mut buffer(&bytes(5000, 3)), 0);
@@ -408,7 +408,7 @@ fn a_carrier_finds_who_has_sent() {
     let mut service = machines[1].carrier(1).unwrap();
     for round in 0..3 {
         client.send(1, &mut buffer(b"question"), 3);
-        assert!(!client.can_send(1) && !trustee.has_news() && service.find_requests(0) == Some(0));
+        assert!(!client.can_send(1) && !trustee.has_work() && service.find_requests(0) == Some(0));
         assert_eq!(service.receive_requests(0, &mut into), Some(3));
         service.answer(0, &mut buffer(b"its answer"), 0);
         service.flush();

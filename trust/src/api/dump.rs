@@ -29,11 +29,11 @@ struct ThreadDump {
     trustee: TrusteeId,
     name: String,
     /// `None` if the thread did not answer in time.
-    told: Option<Told>,
+    waits: Option<Waits>,
 }
 
 #[derive(Clone, Debug)]
-struct Told {
+struct Waits {
     root: Option<Wait>,
     fibers: Vec<Seen>,
     at_ms: u64,
@@ -51,7 +51,7 @@ impl Dump {
     /// fiber.join().unwrap();
     /// ```
     pub fn fibers(&self) -> usize {
-        self.threads.iter().filter_map(|thread| thread.told.as_ref()).map(|told| told.fibers.len()).sum()
+        self.threads.iter().filter_map(|thread| thread.waits.as_ref()).map(|waits| waits.fibers.len()).sum()
     }
 
     /// Collects the dump of these workers. Waits for their answers for a limited time; a thread that may wait serves
@@ -75,16 +75,16 @@ impl Dump {
         let thread = |worker: &Arc<Shared>| {
             let report = reports.iter().position(|report| report.worker == worker.id);
             let report = report.map(|at| reports.swap_remove(at));
-            ThreadDump { trustee: worker.id, name: name_of(worker, report.as_ref()), told: report.map(Told::new) }
+            ThreadDump { trustee: worker.id, name: name_of(worker, report.as_ref()), waits: report.map(Waits::new) }
         };
         Dump { threads: workers.iter().map(thread).collect() }
     }
 }
 
-impl Told {
-    fn new(Report { root, mut fibers, .. }: Report) -> Told {
+impl Waits {
+    fn new(Report { root, mut fibers, .. }: Report) -> Waits {
         fibers.sort_by_key(|seen| (seen.doing, seen.wait.map_or(u64::MAX, |wait| wait.since_ms), seen.id));
-        Told { root, fibers, at_ms: now_ms() }
+        Waits { root, fibers, at_ms: now_ms() }
     }
 }
 
@@ -100,27 +100,27 @@ impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for thread in &self.threads {
             write!(f, "thread {} ({:?}): ", thread.name, thread.trustee)?;
-            let Some(told) = &thread.told else {
+            let Some(waits) = &thread.waits else {
                 writeln!(f, "does not answer: it runs a closure, a callback or code of its own")?;
                 continue;
             };
-            write!(f, "{} fibers", told.fibers.len())?;
-            if let Some(wait) = &told.root {
-                write!(f, "; its own code waits for {}", Waiting(wait, told.at_ms))?;
+            write!(f, "{} fibers", waits.fibers.len())?;
+            if let Some(wait) = &waits.root {
+                write!(f, "; its own code waits for {}", Waiting(wait, waits.at_ms))?;
             }
             writeln!(f)?;
-            for seen in told.fibers.iter().take(LINES_MAX) {
+            for seen in waits.fibers.iter().take(LINES_MAX) {
                 write!(f, "  {} ", seen.name)?;
                 match (seen.doing, &seen.wait) {
-                    (Doing::Waits, Some(wait)) => writeln!(f, "waits for {}", Waiting(wait, told.at_ms))?,
+                    (Doing::Waits, Some(wait)) => writeln!(f, "waits for {}", Waiting(wait, waits.at_ms))?,
                     (Doing::Waits, None) => writeln!(f, "waits for an answer, or for room to ask")?,
                     (Doing::Ready, _) => writeln!(f, "is ready to go on")?,
                     (Doing::Runs, _) => writeln!(f, "runs")?,
                     (Doing::New, _) => writeln!(f, "has not begun")?,
                 }
             }
-            if told.fibers.len() > LINES_MAX {
-                writeln!(f, "  and {} more", told.fibers.len() - LINES_MAX)?;
+            if waits.fibers.len() > LINES_MAX {
+                writeln!(f, "  and {} more", waits.fibers.len() - LINES_MAX)?;
             }
         }
         Ok(())

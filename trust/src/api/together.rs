@@ -356,26 +356,26 @@ where
         refuse_holder(worker, "together_then");
         let job = OnValues::<S::Values, F, U>::new(f);
         // SAFETY: trusts of these latches, which live as long as this call; `Several` asks for `Send`.
-        unsafe { send(worker, trusts.parts(), job, |told| then(into_result(told))) };
+        unsafe { send(worker, trusts.parts(), job, |outcome| then(into_result(outcome))) };
     });
 }
 
 /// Outcome of a call, or the reason why it could not be made.
-pub(super) type Told<U> = Result<Outcome<U>, Error>;
+pub(super) type CallOutcome<U> = Result<Outcome<U>, Error>;
 
 /// Makes the outcome of a call without a result.
 pub(super) fn lost<U>(fault: Fault) -> Outcome<U> {
     Err(Box::new(Failure::lost(fault)))
 }
 
-pub(super) fn into_result<U>(told: Told<U>) -> Result<U, Error> {
-    told?.map_err(|failure| failure.into_error())
+pub(super) fn into_result<U>(outcome: CallOutcome<U>) -> Result<U, Error> {
+    outcome?.map_err(|failure| failure.into_error())
 }
 
 /// Returns the closure's result; resumes its own panic, and panics with the text of any other error.
 #[track_caller]
-pub(super) fn resume<U>(told: Told<U>) -> U {
-    match told {
+pub(super) fn resume<U>(outcome: CallOutcome<U>) -> U {
+    match outcome {
         Ok(Ok(value)) => value,
         Ok(Err(failure)) => match *failure {
             Failure { fault: Fault::Panicked(payload), .. } => std::panic::resume_unwind(payload),
@@ -393,7 +393,7 @@ pub(super) unsafe fn send<P: Parts, J: Job>(
     worker: &Worker,
     parts: P,
     job: J,
-    then: impl FnOnce(Told<J::Output>) + 'static,
+    then: impl FnOnce(CallOutcome<J::Output>) + 'static,
 ) {
     match Route::new(worker, parts) {
         Ok(route) => {
@@ -406,7 +406,7 @@ pub(super) unsafe fn send<P: Parts, J: Job>(
 }
 
 #[inline(always)]
-fn act<S, U, F>(call: &str, trusts: &S, f: F) -> Told<U>
+fn act<S, U, F>(call: &str, trusts: &S, f: F) -> CallOutcome<U>
 where
     S: Several,
     F: for<'a> FnOnce(Refs<'a, S>) -> U + Send + 'static,

@@ -15,7 +15,7 @@ use std::task::{Context as TaskContext, Poll};
 
 use crate::api::delegated::Delegated;
 use crate::api::future::Pending;
-use crate::api::together::{OnValues, Refs, Several, Told, into_result, lost, refuse_holder, resume, send};
+use crate::api::together::{CallOutcome, OnValues, Refs, Several, into_result, lost, refuse_holder, resume, send};
 use crate::api::trust::Trust;
 use crate::error::Error;
 use crate::fiber::record;
@@ -48,7 +48,7 @@ struct Together<P: Parts, J> {
 }
 
 impl<P: Parts, J: Job> Delegated<()> for Together<P, J> {
-    type Output = Told<J::Output>;
+    type Output = CallOutcome<J::Output>;
     type Value = ();
     const NAME: &'static str = "together";
     const RUNS_HERE: bool = false;
@@ -61,15 +61,15 @@ impl<P: Parts, J: Job> Delegated<()> for Together<P, J> {
     ) -> Option<record::Awaited> {
         let Together { trusts, job } = self;
         // SAFETY: `trusts` are those of these properties, and live as long as this call.
-        unsafe { send(worker, trusts.0.clone(), job, |told| then(Ok(told))) };
+        unsafe { send(worker, trusts.0.clone(), job, |outcome| then(Ok(outcome))) };
         None
     }
 }
 
 /// State of a call of `together`.
 enum State<U> {
-    Asked(Pending<Told<U>>),
-    Settled(Option<Told<U>>),
+    Asked(Pending<CallOutcome<U>>),
+    Settled(Option<CallOutcome<U>>),
 }
 
 impl<U: Send + 'static> State<U> {
@@ -98,13 +98,13 @@ impl<U: Send + 'static> State<U> {
 }
 
 impl<U> State<U> {
-    fn poll(&mut self, context: &TaskContext<'_>) -> Poll<Told<U>> {
+    fn poll(&mut self, context: &TaskContext<'_>) -> Poll<CallOutcome<U>> {
         match self {
             State::Asked(pending) => {
                 pending.poll(context).map(|outcome| outcome.unwrap_or_else(|fault| Ok(lost(fault))))
             }
-            State::Settled(told) => match told.take() {
-                Some(told) => Poll::Ready(told),
+            State::Settled(outcome) => match outcome.take() {
+                Some(outcome) => Poll::Ready(outcome),
                 None => panic!("a future of a `together` was polled after it had given its result"),
             },
         }

@@ -175,7 +175,7 @@ impl Outgoing {
     }
 
     /// For the check before sleep: is there work for `collect`?
-    pub(crate) fn has_news(&self) -> bool {
+    pub(crate) fn has_responses(&self) -> bool {
         self.side.has_response() || (self.is_outstanding() && self.peer.parker.presence() == Presence::Closed)
     }
 

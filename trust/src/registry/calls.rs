@@ -121,10 +121,10 @@ impl Drop for Calls {
 }
 
 /// Calls and messages that a worker has taken.
-pub(crate) struct Taken {
+pub(crate) struct Drained {
     pub(crate) calls: Calls,
     /// There are messages in the inbox.
-    pub(crate) has_mail: bool,
+    pub(crate) has_messages: bool,
 }
 
 /// The stack of one worker.
@@ -172,8 +172,8 @@ impl CallQueue {
         Err(call)
     }
 
-    /// Pushes the node for the inbox's messages. To be called under its lock, and again only when [`Taken::has_mail`]
-    /// has been seen.
+    /// Pushes the node for the inbox's messages. To be called under its lock, and again only when
+    /// [`Drained::has_messages`] has been seen.
     pub(crate) fn push_mail(&self) {
         // SAFETY: the caller's promise: it is not in the stack.
         let _ = unsafe { self.push_node(NonNull::from(&self.mail)) };
@@ -198,38 +198,38 @@ impl CallQueue {
     }
 
     /// Worker: takes all calls.
-    pub(crate) fn take(&self) -> Taken {
+    pub(crate) fn take(&self) -> Drained {
         if !self.has_any() {
-            return Taken { calls: Calls(ptr::null_mut()), has_mail: false };
+            return Drained { calls: Calls(ptr::null_mut()), has_messages: false };
         }
         self.take_leaving(ptr::null_mut())
     }
 
     /// Worker: takes all calls and closes the stack.
-    pub(crate) fn close(&self) -> Taken {
+    pub(crate) fn close(&self) -> Drained {
         let taken = self.take_leaving(CLOSED);
         self.window.close();
         taken
     }
 
-    fn take_leaving(&self, left: *mut CallHead) -> Taken {
+    fn take_leaving(&self, left: *mut CallHead) -> Drained {
         // AcqRel: each push before is seen.
         let mut newest = self.head.swap(left, Ordering::AcqRel);
         if newest == CLOSED {
             newest = ptr::null_mut();
         }
-        let (mut oldest, mut has_mail) = (ptr::null_mut(), false);
+        let (mut oldest, mut has_messages) = (ptr::null_mut(), false);
         while let Some(node) = NonNull::new(newest) {
             // SAFETY: nodes from the stack are this worker's alone from here on.
             let next = unsafe { node.as_ref() }.next.replace(oldest);
             if ptr::eq(node.as_ptr(), &raw const self.mail) {
-                has_mail = true;
+                has_messages = true;
             } else {
                 oldest = node.as_ptr();
             }
             newest = next;
         }
-        Taken { calls: Calls(oldest), has_mail }
+        Drained { calls: Calls(oldest), has_messages }
     }
 }
 

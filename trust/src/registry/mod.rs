@@ -197,12 +197,12 @@ impl Shared {
     /// has marked itself busy before (`Threadpool::is_quiet`).
     pub(crate) fn take_messages(&self) -> (Calls, VecDeque<Message>) {
         let taken = self.calls.take();
-        let messages = if taken.has_mail { self.take_mail(false) } else { VecDeque::new() };
+        let messages = if taken.has_messages { self.drain_inbox(false) } else { VecDeque::new() };
         (taken.calls, messages)
     }
 
     /// Takes the announced messages.
-    fn take_mail(&self, closes: bool) -> VecDeque<Message> {
+    fn drain_inbox(&self, closes: bool) -> VecDeque<Message> {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         inbox.told = closes;
         inbox.closed |= closes;
@@ -212,7 +212,7 @@ impl Shared {
     /// Worker: takes no more calls and messages; those that came are returned.
     pub(crate) fn close_inbox(&self) -> (Calls, VecDeque<Message>) {
         // First the inbox: no message is announced after this.
-        let messages = self.take_mail(true);
+        let messages = self.drain_inbox(true);
         (self.calls.close().calls, messages)
     }
 }

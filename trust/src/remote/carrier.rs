@@ -54,7 +54,7 @@ pub unsafe trait Carrier {
     /// Sends the batches held back. At the end of each turn, and so before the worker sleeps.
     fn flush(&mut self);
     /// Has something come, or can a transfer go on? Asked before the worker sleeps.
-    fn has_news(&self) -> bool;
+    fn has_work(&self) -> bool;
     /// Ends the program: bytes from this peer make no sense.
     fn end(&self, place: usize, what: &str) -> !;
 }

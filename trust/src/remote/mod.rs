@@ -157,7 +157,7 @@ impl Remote {
 
     /// Is there anything to collect or to serve?
     pub(crate) fn has_work(&self) -> bool {
-        self.peers.get().is_some_and(|peers| peers.carrier.borrow().has_news())
+        self.peers.get().is_some_and(|peers| peers.carrier.borrow().has_work())
     }
 
     /// Takes responses.

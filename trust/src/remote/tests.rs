@@ -99,7 +99,7 @@ unsafe impl Carrier for Played {
     fn flush(&mut self) {
         self.peer.borrow_mut().flushes += 1;
     }
-    fn has_news(&self) -> bool {
+    fn has_work(&self) -> bool {
         !self.peer.borrow().answers.is_empty()
     }
     fn end(&self, _: usize, what: &str) -> ! {

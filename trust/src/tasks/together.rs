@@ -23,7 +23,7 @@
 //! - [call-owner] At any time one thread owns the call, the one to which its address was sent last, and no other thread
 //!   accesses it. The client is told exactly once, even if threads end on the way: a refused request that carried a
 //!   call gives the call back to its sender ([`Return`]); a call dropped in a line or on its way back continues its way
-//!   back by itself, through the inbox if need be ([`way`]). A response is not relied on to reach a worker that is
+//!   back by itself, through the inbox if need be ([`reliable`]). A response is not relied on to reach a worker that is
 //!   about to leave: it may be long until it is sent.
 //! - [value-thread] A value is touched by the thread of the trustee that has it or to which it is lent [lent-to-one],
 //!   and only between closures [closures-take-turns]: a call moves on in a request of its own, in free context, in a
@@ -37,10 +37,10 @@ mod borrow;
 mod call;
 #[cfg(all(test, not(loom), not(miri)))]
 mod model;
+mod reliable;
 mod route;
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
-mod way;
 
 use std::any::Any;
 use std::cell::UnsafeCell;

@@ -32,7 +32,7 @@ impl Carrier for Mine {
     fn answer(&mut self, _: usize, _: &mut Buffer, _: u32) {}
     fn turn(&mut self) {}
     fn flush(&mut self) {}
-    fn has_news(&self) -> bool {
+    fn has_work(&self) -> bool {
         false
     }
     fn end(&self, _: usize, _: &str) -> ! {

@@ -299,17 +299,17 @@ fn requests_and_responses_of_all_sizes_have_room() {
 fn there_is_news_when_an_answer_has_come_or_none_will() {
     let both = Both::new();
     let client = &both.client;
-    assert!(!client.has_news());
+    assert!(!client.has_responses());
     let _ = both.ask();
-    assert!(!client.has_news());
+    assert!(!client.has_responses());
     client.send_open();
-    assert!(!client.has_news());
-    assert!(both.serve() && client.has_news());
-    assert!(client.collect() && !client.has_news());
+    assert!(!client.has_responses());
+    assert!(both.serve() && client.has_responses());
+    assert!(client.collect() && !client.has_responses());
     both.close();
-    assert!(!client.has_news() && !client.collect(), "nobody waits for it");
+    assert!(!client.has_responses() && !client.collect(), "nobody waits for it");
     let _ = both.ask();
-    assert!(client.has_news() && client.collect() && !client.has_news());
+    assert!(client.has_responses() && client.collect() && !client.has_responses());
     assert_eq!(both.seen(), [Some(0), None]);
 }
 

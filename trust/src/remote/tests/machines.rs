@@ -74,7 +74,7 @@ unsafe impl Carrier for Played {
     fn answer(&mut self, _: usize, _: &mut Buffer, _: u32) {}
     fn turn(&mut self) {}
     fn flush(&mut self) {}
-    fn has_news(&self) -> bool {
+    fn has_work(&self) -> bool {
         self.peers.borrow().iter().any(|peer| !peer.answers.is_empty())
     }
     fn end(&self, _: usize, what: &str) -> ! {

@@ -38,7 +38,7 @@ use crate::registry::{self, Message};
 
 /// A wait has begun since the last round. A hint: the waiter sees to it that a round begins after the store, at the
 /// latest the one that comes [`CALM_ROUNDS`] later.
-static NEWS: AtomicBool = AtomicBool::new(false);
+static HAS_CHANGED: AtomicBool = AtomicBool::new(false);
 static WATCHER: Mutex<Option<Watcher>> = Mutex::new(None);
 
 /// The thread that looks for cycles.
@@ -47,7 +47,7 @@ struct Watcher {
     is_to_end: Arc<AtomicBool>,
 }
 
-/// Rounds without news before the thread sleeps.
+/// Rounds without a change before the thread sleeps.
 const CALM_ROUNDS: u32 = 3;
 /// Rounds take at most one part in this many of the time: a round costs each worker a look at its fibers.
 const COST_PARTS: u32 = 50;
@@ -55,14 +55,14 @@ const COST_PARTS: u32 = 50;
 /// Notes that the calling fiber is about to begin a wait that may be part of a cycle.
 #[inline]
 pub(crate) fn note_wait() {
-    if !NEWS.load(Ordering::Relaxed) {
+    if !HAS_CHANGED.load(Ordering::Relaxed) {
         wake();
     }
 }
 
 #[cold]
 fn wake() {
-    NEWS.store(true, Ordering::Relaxed);
+    HAS_CHANGED.store(true, Ordering::Relaxed);
     unpark();
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn end() {
     let _ = thread.join();
     // A flag that the thread left set concerns nobody. A flag that it cleared may have been set by newer workers, and
     // so may the one cleared here: those workers are registered.
-    NEWS.store(false, Ordering::Relaxed);
+    HAS_CHANGED.store(false, Ordering::Relaxed);
     if !registry::all().is_empty() {
         // The thread looks for messages too.
         wake();
@@ -118,7 +118,7 @@ fn watch(is_to_end: &AtomicBool) {
             rounds.make(&mut rack);
             continue;
         }
-        // A thread that has news or a message stores it first and unparks this thread afterwards.
+        // A thread with a change or a message stores it first and unparks this thread afterwards.
         match [again, look, due].into_iter().flatten().min() {
             Some(at) => thread::park_timeout(at.saturating_duration_since(Instant::now())),
             None => thread::park(),
@@ -129,7 +129,8 @@ fn watch(is_to_end: &AtomicBool) {
 /// The rounds of this machine.
 #[derive(Default)]
 struct Rounds {
-    /// End of the last round, and the pause after it unless there is news; `None` while there is nothing to look for.
+    /// End of the last round, and the pause after it unless something has changed; `None` while there is nothing to
+    /// look for.
     last: Option<(Instant, Duration)>,
     calm: u32,
     suspects: HashSet<Cycle>,
@@ -139,18 +140,18 @@ impl Rounds {
     /// Time of the next round, as far as is known.
     fn due(&mut self) -> Option<Instant> {
         let every = Duration::from_millis(WATCH_EVERY_MS);
-        let has_news = NEWS.load(Ordering::Relaxed);
-        if self.last.is_none() && has_news {
+        let has_changed = HAS_CHANGED.load(Ordering::Relaxed);
+        if self.last.is_none() && has_changed {
             *self = Rounds { last: Some((Instant::now(), every)), ..Rounds::default() };
         }
         // News may shorten a long pause, but not below this.
-        self.last.map(|(last, pause)| later(last, if has_news { every } else { pause }))
+        self.last.map(|(last, pause)| later(last, if has_changed { every } else { pause }))
     }
 
     fn make(&mut self, rack: &mut rack::Part) {
-        let has_news = NEWS.swap(false, Ordering::Relaxed);
+        let has_changed = HAS_CHANGED.swap(false, Ordering::Relaxed);
         let round = Round::make(&self.suspects, rack);
-        let is_calm = !has_news && round.suspects.is_empty();
+        let is_calm = !has_changed && round.suspects.is_empty();
         self.calm = if is_calm { self.calm + 1 } else { 0 };
         self.suspects = round.suspects;
         if self.calm >= CALM_ROUNDS && (round.is_complete || round.is_empty) && !round.leaves {

@@ -5,9 +5,9 @@
 //! along the certain edges of its graph ([`graph`](super::graph)), to a fiber that waits for an answer which comes from
 //! elsewhere. An answer belongs to one fiber of the whole rack, so each path has at most one next one.
 //!
-//! One machine coordinates ([`Judge`]): it asks all others for their paths, in up to three rounds, each begun when the
-//! one before is complete. As within a machine, a cycle is believed that has the same fibers in the same waits each
-//! time. A machine that does not answer in time has no paths, so no cycle through it is believed.
+//! One machine coordinates ([`CycleSearch`]): it asks all others for their paths, in up to three rounds, each begun
+//! when the one before is complete. As within a machine, a cycle is believed that has the same fibers in the same waits
+//! each time. A machine that does not answer in time has no paths, so no cycle through it is believed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -82,7 +82,7 @@ const ROUNDS: u32 = 3;
 
 /// Rounds of asking all machines.
 #[derive(Default)]
-pub(crate) struct Judge {
+pub(crate) struct CycleSearch {
     /// Number of the last question; none is used again.
     round: u64,
     /// Rounds that were complete.
@@ -93,7 +93,7 @@ pub(crate) struct Judge {
     suspects: HashSet<Cycle>,
 }
 
-impl Judge {
+impl CycleSearch {
     /// Begins the first round, with these machines.
     pub(crate) fn begin(&mut self, machines: impl Iterator<Item = u16>) -> Question {
         self.done = 0;
@@ -109,7 +109,7 @@ impl Judge {
     }
 
     /// Takes a machine's answer. Answers to other rounds are late and ignored.
-    pub(crate) fn hear(&mut self, machine: u16, round: u64, paths: Vec<Path>) {
+    pub(crate) fn receive(&mut self, machine: u16, round: u64, paths: Vec<Path>) {
         if round == self.round && self.awaited.remove(&machine) {
             self.paths.extend(paths);
         }

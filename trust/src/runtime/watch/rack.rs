@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::circle::{Cycle, Node, Path};
 use super::graph::Graph;
-use super::paths::{Judge, Next, Question, Verdict};
+use super::paths::{CycleSearch, Next, Question, Verdict};
 use super::still::{self, Fallen, Still, Waits};
 use crate::config::{RACK_ANSWER_MS, RACK_JUDGED_EVERY_MS, WATCH_EVERY_MS};
 use crate::deadline::{deadline_after, later};
@@ -25,7 +25,7 @@ use crate::ids::TrusteeId;
 use crate::registry::{self, Message};
 
 /// Number of the coordinating machine.
-const JUDGE: u16 = 0;
+const COORDINATOR: u16 = 0;
 
 /// This process's view of the rack.
 pub(crate) struct Rack {
@@ -38,14 +38,14 @@ pub(crate) struct Rack {
 
 static RACK: OnceLock<Rack> = OnceLock::new();
 /// Messages that have come from other machines.
-static MAIL: Mutex<Vec<Mail>> = Mutex::new(Vec::new());
+static INBOX: Mutex<Vec<RackMessage>> = Mutex::new(Vec::new());
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Mail {
+enum RackMessage {
     /// To machine 0: there are paths that leave this machine.
     Leaving,
     Ask(Question),
-    Tell {
+    ReportPaths {
         machine: u16,
         round: u64,
         paths: Vec<Path>,
@@ -60,7 +60,7 @@ enum Mail {
     AskWaits {
         round: u64,
     },
-    TellWaits {
+    ReportWaits {
         machine: u16,
         round: u64,
         waits: Option<Waits>,
@@ -75,13 +75,13 @@ pub(crate) fn set(services: Vec<TrusteeId>, own: u16, send: fn(TrusteeId, &[u8])
 
 /// Takes a message of another machine. Bytes that are no message are ignored.
 pub(crate) fn received(bytes: &[u8]) {
-    let Ok((mail, _)) = bincode::serde::decode_from_slice(bytes, bincode::config::standard()) else { return };
-    MAIL.lock().unwrap_or_else(PoisonError::into_inner).push(mail);
+    let Ok((message, _)) = bincode::serde::decode_from_slice(bytes, bincode::config::standard()) else { return };
+    INBOX.lock().unwrap_or_else(PoisonError::into_inner).push(message);
     super::wake_for_mail();
 }
 
-fn take_mail() -> Vec<Mail> {
-    std::mem::take(&mut *MAIL.lock().unwrap_or_else(PoisonError::into_inner))
+fn take_messages() -> Vec<RackMessage> {
+    std::mem::take(&mut *INBOX.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 impl Rack {
@@ -90,9 +90,9 @@ impl Rack {
         (0..self.services.len() as u16).filter(move |&machine| machine != own)
     }
 
-    fn send(&self, machine: u16, mail: &Mail) {
+    fn send(&self, machine: u16, message: &RackMessage) {
         let to = self.services.get(usize::from(machine));
-        let bytes = bincode::serde::encode_to_vec(mail, bincode::config::standard());
+        let bytes = bincode::serde::encode_to_vec(message, bincode::config::standard());
         let own = self.services.get(usize::from(self.own)).and_then(|&own| registry::find(own));
         if let (Some(&to), Ok(bytes), Some(own)) = (to, bytes, own) {
             let send = self.send;
@@ -114,7 +114,7 @@ impl Rack {
         if worker.machine() == self.own {
             interrupt(on, why);
         } else {
-            self.send(worker.machine(), &Mail::Break { on, why });
+            self.send(worker.machine(), &RackMessage::Break { on, why });
         }
     }
 }
@@ -134,13 +134,13 @@ pub(super) struct Others;
 impl still::Others for Others {
     fn ask(&self, round: u64) -> bool {
         let Some(rack) = RACK.get() else { return false };
-        rack.others().for_each(|machine| rack.send(machine, &Mail::AskWaits { round }));
+        rack.others().for_each(|machine| rack.send(machine, &RackMessage::AskWaits { round }));
         self.count() > 0
     }
 
     fn pass_on(&self, fallen: &Fallen) -> bool {
-        let elsewhere = RACK.get().filter(|rack| rack.own != JUDGE);
-        elsewhere.inspect(|rack| rack.send(JUDGE, &Mail::Fallen(fallen.clone()))).is_some()
+        let elsewhere = RACK.get().filter(|rack| rack.own != COORDINATOR);
+        elsewhere.inspect(|rack| rack.send(COORDINATOR, &RackMessage::Fallen(fallen.clone()))).is_some()
     }
 
     fn count(&self) -> usize {
@@ -153,7 +153,7 @@ impl still::Others for Others {
 pub(super) struct Part {
     /// Paths that the last round of this machine has found.
     paths: HashSet<Cycle>,
-    judge: Judge,
+    search: CycleSearch,
     stage: Stage,
     /// Some machine has found paths since the coordinator has begun.
     is_wanted: bool,
@@ -179,10 +179,10 @@ impl Part {
         let Some(rack) = RACK.get() else { return false };
         let paths: HashSet<Cycle> = graph.paths(0, false).iter().map(Path::nodes).collect();
         if paths.intersection(&self.paths).next().is_some() {
-            if rack.own == JUDGE {
+            if rack.own == COORDINATOR {
                 self.is_wanted = true;
             } else {
-                rack.send(JUDGE, &Mail::Leaving);
+                rack.send(COORDINATOR, &RackMessage::Leaving);
             }
         }
         self.paths = paths;
@@ -192,20 +192,26 @@ impl Part {
     /// Does the work that is due. Returns the time of the next turn, if a message does not come first.
     pub(super) fn turn(&mut self, still: &mut Still) -> Option<Instant> {
         let rack = RACK.get()?;
-        for mail in take_mail() {
-            match mail {
-                Mail::Leaving => self.is_wanted |= rack.own == JUDGE,
-                Mail::Ask(question) => {
+        for message in take_messages() {
+            match message {
+                RackMessage::Leaving => self.is_wanted |= rack.own == COORDINATOR,
+                RackMessage::Ask(question) => {
                     let paths = Rack::answer(&question);
-                    rack.send(JUDGE, &Mail::Tell { machine: rack.own, round: question.round, paths });
+                    rack.send(
+                        COORDINATOR,
+                        &RackMessage::ReportPaths { machine: rack.own, round: question.round, paths },
+                    );
                 }
-                Mail::Tell { machine, round, paths } => self.judge.hear(machine, round, paths),
-                Mail::Break { on, why } => interrupt(on, why),
-                Mail::Fallen(fallen) => still.note(fallen),
-                Mail::AskWaits { round } => {
-                    rack.send(JUDGE, &Mail::TellWaits { machine: rack.own, round, waits: still::waits() });
+                RackMessage::ReportPaths { machine, round, paths } => self.search.receive(machine, round, paths),
+                RackMessage::Break { on, why } => interrupt(on, why),
+                RackMessage::Fallen(fallen) => still.note(fallen),
+                RackMessage::AskWaits { round } => {
+                    rack.send(
+                        COORDINATOR,
+                        &RackMessage::ReportWaits { machine: rack.own, round, waits: still::waits() },
+                    );
                 }
-                Mail::TellWaits { machine, round, waits } => still.hear(machine, round, waits),
+                RackMessage::ReportWaits { machine, round, waits } => still.receive(machine, round, waits),
             }
         }
         loop {
@@ -214,7 +220,7 @@ impl Part {
                 Stage::Idle if self.is_wanted => self.begin(rack),
                 Stage::Idle => return None,
                 Stage::Resting(end) if now >= end => self.stage = Stage::Idle,
-                Stage::Asking(end) if now >= end || self.judge.is_complete() => {
+                Stage::Asking(end) if now >= end || self.search.is_complete() => {
                     let pause = later(now, Duration::from_millis(WATCH_EVERY_MS));
                     self.stage = Stage::Pausing(pause);
                 }
@@ -230,12 +236,12 @@ impl Part {
 
     fn begin(&mut self, rack: &Rack) {
         self.is_wanted = false;
-        let question = self.judge.begin(Part::machines(rack));
+        let question = self.search.begin(Part::machines(rack));
         self.ask(rack, question);
     }
 
     fn close(&mut self, rack: &Rack) {
-        match self.judge.close(Part::machines(rack)) {
+        match self.search.close(Part::machines(rack)) {
             Next::Ask(question) => self.ask(rack, question),
             Next::Over(verdicts) => {
                 verdicts.into_iter().for_each(|verdict| rack.carry_out(verdict));
@@ -246,9 +252,9 @@ impl Part {
 
     fn ask(&mut self, rack: &Rack, question: Question) {
         for machine in rack.others() {
-            rack.send(machine, &Mail::Ask(question.clone()));
+            rack.send(machine, &RackMessage::Ask(question.clone()));
         }
-        self.judge.hear(rack.own, question.round, Rack::answer(&question));
+        self.search.receive(rack.own, question.round, Rack::answer(&question));
         self.stage = Stage::Asking(deadline_after(Duration::from_millis(RACK_ANSWER_MS)));
     }
 }
@@ -268,21 +274,22 @@ mod tests {
         let (from, to) = (Answer { client: here, token: 1 }, Answer { client: there, token: u64::MAX });
         let path = Path { from, to, steps: steps.map(step).to_vec() };
         let question = Question { round: 9, only: Some(vec![from, to]), with_names: true };
-        for mail in [
-            Mail::Leaving,
-            Mail::Ask(question),
-            Mail::Tell { machine: 65_000, round: 2, paths: vec![path] },
-            Mail::Break { on: steps[0], why: "deadlock".to_owned() },
-            Mail::AskWaits { round: 3 },
-            Mail::TellWaits { machine: 1, round: 3, waits: Some(Waits::default()) },
+        for message in [
+            RackMessage::Leaving,
+            RackMessage::Ask(question),
+            RackMessage::ReportPaths { machine: 65_000, round: 2, paths: vec![path] },
+            RackMessage::Break { on: steps[0], why: "deadlock".to_owned() },
+            RackMessage::AskWaits { round: 3 },
+            RackMessage::ReportWaits { machine: 1, round: 3, waits: Some(Waits::default()) },
         ] {
-            let bytes = bincode::serde::encode_to_vec(&mail, bincode::config::standard()).unwrap();
+            let bytes = bincode::serde::encode_to_vec(&message, bincode::config::standard()).unwrap();
             let (back, used) =
-                bincode::serde::decode_from_slice::<Mail, _>(&bytes, bincode::config::standard()).unwrap();
-            assert_eq!((back, used), (mail, bytes.len()));
+                bincode::serde::decode_from_slice::<RackMessage, _>(&bytes, bincode::config::standard()).unwrap();
+            assert_eq!((back, used), (message, bytes.len()));
             // A part of a message is no message.
             for cut in 0..bytes.len() {
-                let part = bincode::serde::decode_from_slice::<Mail, _>(&bytes[..cut], bincode::config::standard());
+                let part =
+                    bincode::serde::decode_from_slice::<RackMessage, _>(&bytes[..cut], bincode::config::standard());
                 assert!(part.is_err());
             }
         }

@@ -33,7 +33,7 @@ const WAITS_MAX: usize = 20;
 const COST_PARTS: u32 = 50;
 
 /// Ends of fibers that are not reported yet.
-static NEWS: Mutex<Vec<Fallen>> = Mutex::new(Vec::new());
+static FALLEN: Mutex<Vec<Fallen>> = Mutex::new(Vec::new());
 
 /// A fiber that others may wait for in vain: its name, and how it ended.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -58,11 +58,11 @@ pub(crate) fn note_fallen(payload: &(dyn Any + Send)) {
         Some(_) => format!("{name} of {id:?} was aborted"),
         None => format!("{name} of {id:?} has panicked: {}", panic_text(payload)),
     };
-    let mut news = NEWS.lock().unwrap_or_else(PoisonError::into_inner);
-    if news.len() < FALLEN_MAX {
-        news.push(Fallen(text));
+    let mut fallen = FALLEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if fallen.len() < FALLEN_MAX {
+        fallen.push(Fallen(text));
     }
-    drop(news);
+    drop(fallen);
     super::unpark();
 }
 
@@ -155,7 +155,7 @@ impl Still {
     }
 
     /// Takes the waits of another machine.
-    pub(super) fn hear(&mut self, machine: u16, round: u64, waits: Option<Waits>) {
+    pub(super) fn receive(&mut self, machine: u16, round: u64, waits: Option<Waits>) {
         if let Some(asking) = self.asking.as_mut().filter(|_| round == self.round) {
             asking.heard.insert(machine, waits);
         }
@@ -164,8 +164,8 @@ impl Still {
     /// Does the work that is due. Returns the time of the next turn, if a message does not come first, and the report,
     /// if there is one.
     pub(super) fn turn(&mut self, others: &dyn Others) -> (Option<Instant>, Option<String>) {
-        let news = std::mem::take(&mut *NEWS.lock().unwrap_or_else(PoisonError::into_inner));
-        news.into_iter().filter(|fallen| !others.pass_on(fallen)).for_each(|fallen| self.note(fallen));
+        let fallen = std::mem::take(&mut *FALLEN.lock().unwrap_or_else(PoisonError::into_inner));
+        fallen.into_iter().filter(|one| !others.pass_on(one)).for_each(|one| self.note(one));
         let now = Instant::now();
         if let Some(asking) = &self.asking {
             if asking.heard.len() < others.count() && now < asking.end {

@@ -82,11 +82,11 @@ unsafe impl Send for Lent {}
 /// A call that waits for a share, by its address. The owner of this value has exclusive access to the call.
 pub(crate) struct Caller {
     pub(crate) at: NonNull<()>,
-    pub(crate) ways: &'static CallerWays,
+    pub(crate) vtable: &'static CallerVtable,
 }
 
 /// Functions that continue a waiting call.
-pub(crate) struct CallerWays {
+pub(crate) struct CallerVtable {
     /// The call has a share of this value. Called anywhere, between closures.
     pub(crate) granted: unsafe fn(NonNull<()>, NonNull<()>),
     /// The call is to go on, now that the context allows it.
@@ -100,7 +100,7 @@ pub(crate) struct CallerWays {
 impl Drop for Caller {
     fn drop(&mut self) {
         // SAFETY: the owner of the call gives it up.
-        unsafe { (self.ways.lost)(self.at) }
+        unsafe { (self.vtable.lost)(self.at) }
     }
 }
 
@@ -170,7 +170,7 @@ impl Lines {
         let all = lines.iter().flat_map(|(property, line)| line.waiters().map(move |waiter| (property.addr(), waiter)));
         let calls = all.filter_map(|(property, waiter)| match waiter {
             // SAFETY: the owner of a `Caller` has exclusive access to the call.
-            Waiter::Share { who: Sharer { who, .. }, .. } => Some((property, unsafe { (who.ways.gathered)(who.at) })),
+            Waiter::Share { who: Sharer { who, .. }, .. } => Some((property, unsafe { (who.vtable.gathered)(who.at) })),
             Waiter::Fiber(_) => None,
         });
         calls.collect()
@@ -257,7 +257,7 @@ impl Lines {
                 let Some(value) = (unsafe { (kind.take)(property) }) else { return };
                 line.grant(to, Lent { value, kind }, |Sharer { who, .. }| {
                     // SAFETY: it has a share from here on. This only notes it.
-                    unsafe { (who.ways.granted)(who.at, value) };
+                    unsafe { (who.vtable.granted)(who.at, value) };
                     self.go_on_later(worker, who);
                 });
             }
@@ -300,7 +300,7 @@ impl Lines {
                 let next = worker.launches.lines.granted.borrow_mut().pop_front();
                 if let Some(who) = next.map(ManuallyDrop::new) {
                     // SAFETY: the call is given up here.
-                    unsafe { (who.ways.go_on)(who.at, worker) };
+                    unsafe { (who.vtable.go_on)(who.at, worker) };
                 }
             });
         }));

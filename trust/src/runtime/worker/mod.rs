@@ -414,7 +414,7 @@ impl Worker {
         self.shared.has_messages()
             || self.scheduler.has_ready()
             || self.incoming.borrow().iter().any(|incoming| incoming.has_batch())
-            || self.pairs.any_active(Outgoing::has_news)
+            || self.pairs.any_active(Outgoing::has_responses)
             || self.remote.has_work()
     }
 

@@ -7,14 +7,14 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use super::way::{Sent, Way};
+use super::reliable::{ReliableMessage, Sent};
 use super::{Failure, Job, Outcome, Part, Parts, Route, gathered, poisoned, release, token_of};
 use crate::error::panic_text;
 use crate::fiber::record::Awaited;
 use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::request::{Fault, Host, Ignore, LocalRequest, Response, Resuming, Serving};
-use crate::runtime::worker::lines::{Caller, CallerWays, LatchKind, Sharer, Waiter, release_orphan};
+use crate::runtime::worker::lines::{Caller, CallerVtable, LatchKind, Sharer, Waiter, release_orphan};
 use crate::runtime::worker::{self, Worker};
 use crate::tasks::reply::Reply;
 use crate::unwind::AbortOnUnwind;
@@ -114,7 +114,7 @@ impl Borrow {
             }
             let (place, kind) = (self.place, self.kind);
             let in_line = InLine { client, place, property, kind, value: None, has: self.has };
-            let who = Caller { at: NonNull::from(Box::leak(Box::new(in_line))).cast(), ways: InLine::WAYS };
+            let who = Caller { at: NonNull::from(Box::leak(Box::new(in_line))).cast(), vtable: InLine::VTABLE };
             lines.push(property, Waiter::Share { to: client, who: Sharer { kind: self.kind, who } });
         }
         Answer::Later
@@ -161,7 +161,7 @@ struct InLine {
 }
 
 impl InLine {
-    const WAYS: &'static CallerWays = &CallerWays {
+    const VTABLE: &'static CallerVtable = &CallerVtable {
         // SAFETY: the box that `answer` leaked; the caller of these functions has it exclusively, here and below.
         granted: |at, value| unsafe { at.cast::<InLine>().as_mut() }.value = Some(value),
         // SAFETY: as above.
@@ -215,7 +215,7 @@ struct Granted {
     lent: Lent,
 }
 
-impl Way for Granted {
+impl ReliableMessage for Granted {
     fn to(&self) -> Option<TrusteeId> {
         Some(self.client)
     }

@@ -8,15 +8,15 @@ use std::ptr::{self, NonNull};
 
 pub(super) use self::visit::Stop;
 use self::visit::{Unrun, Visit, Visitor};
+use super::reliable::{ReliableMessage, Sent};
 use super::route::{Step, refusal};
-use super::way::{Sent, Way};
 use super::{Client, Failure, Job, Outcome, Part, Parts, Route, gathered, token_of};
 use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::registry::report::Gathered;
 use crate::request::{Fault, Host, Ignore, LocalRequest, Response, Resuming, Serving};
 use crate::runtime::worker::end::is_leaving;
-use crate::runtime::worker::lines::{Caller, CallerWays, Sharer, Waiter, release_orphan};
+use crate::runtime::worker::lines::{Caller, CallerVtable, Sharer, Waiter, release_orphan};
 use crate::runtime::worker::reclaim::count;
 use crate::runtime::worker::{self, Worker};
 use crate::tasks::deliver::call_back;
@@ -86,7 +86,7 @@ impl<P, J: Job> Copy for At<P, J> {}
 unsafe impl<P: Send, J: Job> Send for At<P, J> {}
 
 impl<P: Parts, J: Job> At<P, J> {
-    const WAYS: &'static CallerWays = &CallerWays {
+    const VTABLE: &'static CallerVtable = &CallerVtable {
         // SAFETY: of a call of this type, which this thread owns [call-owner], here and below.
         granted: |at, value| unsafe { at.cast::<Call<P, J>>().as_mut() }.route.take(value),
         go_on: |at, worker| At::<P, J>(at.cast()).go_on(worker),
@@ -95,7 +95,7 @@ impl<P: Parts, J: Job> At<P, J> {
     };
 
     pub(super) fn caller(self) -> Caller {
-        Caller { at: self.0.cast(), ways: Self::WAYS }
+        Caller { at: self.0.cast(), vtable: Self::VTABLE }
     }
 
     /// Returns the call; not to be kept once the address is given away.
@@ -182,7 +182,7 @@ impl<P: Parts, J: Job> At<P, J> {
     /// Gives back the shares of values of this trustee, and goes on to the previous one, or to the client.
     pub(super) fn go_back(self, worker: &Worker) {
         if let Some(trustee) = self.call().give_back(worker) {
-            return worker.submit(trustee, ptr::null_mut(), Sent::new(Homeward(self)), Taken, false);
+            return worker.submit(trustee, ptr::null_mut(), Sent::new(Homeward(self)), CallReceived, false);
         }
         match self.call().route.client {
             Client::Waits(client, _) | Client::Token(client, _) if client != worker.id => {
@@ -271,7 +271,7 @@ impl<P: Parts, J: Job> Response for Return<P, J> {
 /// Call on its way back to a trustee that has lent values. A trustee that is gone is skipped.
 struct Homeward<P: Parts, J: Job>(At<P, J>);
 
-impl<P: Parts, J: Job> Way for Homeward<P, J> {
+impl<P: Parts, J: Job> ReliableMessage for Homeward<P, J> {
     fn to(&self) -> Option<TrusteeId> {
         self.0.back_to()
     }
@@ -295,9 +295,9 @@ impl<P: Parts, J: Job> Way for Homeward<P, J> {
 
 /// Response that confirms that the trustee has the call. Awaited, so that a worker that ends sees the call there: a
 /// request that neither its client nor its trustee is left to refuse would be lost [call-owner].
-struct Taken;
+struct CallReceived;
 
-impl Response for Taken {
+impl Response for CallReceived {
     unsafe fn resume(self, resuming: &mut Resuming, fault: Option<Fault>) {
         if fault.is_none() {
             // SAFETY: `Sent` puts `()`. With a fault the request was dropped, and the call has gone on.
@@ -309,7 +309,7 @@ impl Response for Taken {
 /// Call with its outcome, on its way to the client. Dropped if the client is gone.
 struct Tell<P: Parts, J: Job>(At<P, J>);
 
-impl<P: Parts, J: Job> Way for Tell<P, J> {
+impl<P: Parts, J: Job> ReliableMessage for Tell<P, J> {
     fn to(&self) -> Option<TrusteeId> {
         let (Client::Waits(client, _) | Client::Token(client, _)) = self.0.call().route.client;
         Some(client)

@@ -128,32 +128,32 @@ fn crossing() -> Vec<Report> {
 }
 
 /// One round, in which these machines answer.
-fn round(judge: &mut Judge, question: &Question, reports: &[Report]) {
+fn round(search: &mut CycleSearch, question: &Question, reports: &[Report]) {
     for report in reports {
         let mut paths = paths(report);
         paths.retain(|path| question.is_about(path));
-        judge.hear(report.worker.machine(), question.round, paths);
+        search.receive(report.worker.machine(), question.round, paths);
     }
 }
 
 #[test]
 fn a_circle_that_three_rounds_have_is_believed() {
     let reports = crossing();
-    let mut judge = Judge::default();
-    let mut question = judge.begin(0..3);
+    let mut search = CycleSearch::default();
+    let mut question = search.begin(0..3);
     assert!(question.only.is_none());
     for _ in 0..2 {
-        round(&mut judge, &question, &reports[..2]);
-        assert!(!judge.is_complete() && !question.with_names);
-        round(&mut judge, &question, &reports[2..]);
-        assert!(judge.is_complete());
-        let Next::Ask(next) = judge.close(0..3) else { panic!("it is believed too early") };
+        round(&mut search, &question, &reports[..2]);
+        assert!(!search.is_complete() && !question.with_names);
+        round(&mut search, &question, &reports[2..]);
+        assert!(search.is_complete());
+        let Next::Ask(next) = search.close(0..3) else { panic!("it is believed too early") };
         assert!(next.round > question.round && next.only.as_ref().is_some_and(|only| only.len() == 3));
         question = next;
     }
     assert!(question.with_names);
-    round(&mut judge, &question, &reports);
-    let verdicts = over(judge.close(0..3));
+    round(&mut search, &question, &reports);
+    let verdicts = over(search.close(0..3));
     assert_eq!(verdicts.len(), 1);
     // The last comer among the fibers in lines.
     assert_eq!(verdicts[0].on, Node::Fiber(worker_id(0, 0), 1, 9));
@@ -166,39 +166,39 @@ fn a_circle_that_three_rounds_have_is_believed() {
 fn a_round_without_a_machine_believes_nothing_of_it() {
     let reports = crossing();
     for missing in 0..3 {
-        let mut judge = Judge::default();
-        let question = judge.begin(0..3);
+        let mut search = CycleSearch::default();
+        let question = search.begin(0..3);
         let there: Vec<Report> = reports.iter().filter(|report| report.worker.machine() != missing).cloned().collect();
-        round(&mut judge, &question, &there);
-        assert!(!judge.is_complete());
-        assert_eq!(over(judge.close(0..3)), []);
+        round(&mut search, &question, &there);
+        assert!(!search.is_complete());
+        assert_eq!(over(search.close(0..3)), []);
         // Its answer comes late, in the next round, and is ignored.
         let late = &reports[usize::from(missing)];
-        let next = judge.begin(0..3);
-        judge.hear(missing, question.round, paths(late));
-        round(&mut judge, &next, &there);
-        assert_eq!(over(judge.close(0..3)), []);
+        let next = search.begin(0..3);
+        search.receive(missing, question.round, paths(late));
+        round(&mut search, &next, &there);
+        assert_eq!(over(search.close(0..3)), []);
         // A second answer of a machine and an answer of an unknown machine do not count either.
-        let next = judge.begin(0..3);
-        round(&mut judge, &next, &there);
-        judge.hear(77, next.round, paths(late));
-        judge.hear((missing + 1) % 3, next.round, paths(late));
-        assert_eq!(over(judge.close(0..3)), []);
+        let next = search.begin(0..3);
+        round(&mut search, &next, &there);
+        search.receive(77, next.round, paths(late));
+        search.receive((missing + 1) % 3, next.round, paths(late));
+        assert_eq!(over(search.close(0..3)), []);
     }
 }
 
 #[test]
 fn who_has_begun_another_wait_is_in_another_circle() {
     let reports = crossing();
-    let mut judge = Judge::default();
-    let mut question = judge.begin(0..3);
+    let mut search = CycleSearch::default();
+    let mut question = search.begin(0..3);
     for number in 20.. {
         let mut reports = reports.clone();
         for fiber in &mut reports[1].fibers {
             fiber.wait.as_mut().unwrap().number = number;
         }
-        round(&mut judge, &question, &reports);
-        match judge.close(0..3) {
+        round(&mut search, &question, &reports);
+        match search.close(0..3) {
             Next::Ask(next) if number == 20 => question = next,
             next => return assert_eq!(over(next), []),
         }
@@ -257,8 +257,8 @@ fn nothing_is_believed_that_is_not_so() {
     for _ in 0..if cfg!(miri) { 10 } else { 3_000 } {
         let fibers = (0..6).map(|at| Fiber { machine: at % 3, waits: None }).collect();
         let mut world = World { fibers, next: 0 };
-        let mut judge = Judge::default();
-        let mut question = judge.begin(0..3);
+        let mut search = CycleSearch::default();
+        let mut question = search.begin(0..3);
         // One session may find nothing, so several run.
         for _ in 0..12 {
             let mut left: Vec<u16> = vec![0, 1, 2];
@@ -270,10 +270,10 @@ fn nothing_is_believed_that_is_not_so() {
                 let all = reports(&world.fibers).unwrap();
                 let mut paths = paths(&all[usize::from(machine)]);
                 paths.retain(|path| question.is_about(path));
-                judge.hear(machine, question.round, paths);
+                search.receive(machine, question.round, paths);
             }
-            phantoms += circles(&judge.paths).iter().filter(|circle| !world.has(&circle.cycle())).count();
-            question = match judge.close(0..3) {
+            phantoms += circles(&search.paths).iter().filter(|circle| !world.has(&circle.cycle())).count();
+            question = match search.close(0..3) {
                 Next::Ask(next) => next,
                 Next::Over(verdicts) => {
                     for verdict in verdicts {
@@ -284,7 +284,7 @@ fn nothing_is_believed_that_is_not_so() {
                         let cycle = cycles.iter().find(|cycle| cycle.contains(&verdict.on));
                         assert!(cycle.is_some_and(|cycle| world.has(cycle)), "{worker:?}: {}", verdict.why);
                     }
-                    judge.begin(0..3)
+                    search.begin(0..3)
                 }
             };
         }

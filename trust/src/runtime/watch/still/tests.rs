@@ -79,9 +79,9 @@ fn round(still: &mut Still, own: u64, others: &[Option<u64>]) -> Option<String> 
     let waits = |sum: u64| Waits { sum, lines: vec![format!("fiber {sum} waits")] };
     still.round += 1;
     still.asking = Some(Asking { own: waits(own), heard: BTreeMap::new(), end: Instant::now() });
-    still.hear(9, still.round - 1, Some(waits(0))); // late: of another round
+    still.receive(9, still.round - 1, Some(waits(0))); // late: of another round
     for (machine, other) in (1..).zip(others) {
-        still.hear(machine, still.round, other.map(waits));
+        still.receive(machine, still.round, other.map(waits));
     }
     still.turn(&Rack { others: others.len(), asked: Cell::new(0) }).1
 }

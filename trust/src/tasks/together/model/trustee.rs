@@ -119,7 +119,7 @@ impl At<'_> {
                 latch.had_by(&these);
                 self.0.values.insert(property, Place::Lent(to));
                 for call in granted {
-                    // As `CallerWays::granted`.
+                    // As `CallerVtable::granted`.
                     if self.0.calls[call].gives_back.is_none() {
                         self.0.calls[call].taken += 1;
                     }

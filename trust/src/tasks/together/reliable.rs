@@ -10,7 +10,7 @@ use crate::request::{LocalRequest, Serving};
 use crate::runtime::worker::{self, Worker};
 
 /// Message that must not be lost.
-pub(super) trait Way: Send + 'static {
+pub(super) trait ReliableMessage: Send + 'static {
     /// Returns its receiver.
     fn to(&self) -> Option<TrusteeId>;
     /// Handles it at the receiver.
@@ -20,51 +20,51 @@ pub(super) trait Way: Send + 'static {
 }
 
 /// Message sent by a request. It is dropped if the trustee takes no more, or if this worker ends before it was sent.
-pub(super) struct Sent<W: Way>(Option<W>);
+pub(super) struct Sent<W: ReliableMessage>(Option<W>);
 
-impl<W: Way> Sent<W> {
-    pub(super) fn new(way: W) -> Self {
-        Sent(Some(way))
+impl<W: ReliableMessage> Sent<W> {
+    pub(super) fn new(message: W) -> Self {
+        Sent(Some(message))
     }
 }
 
-impl<W: Way> LocalRequest for Sent<W> {
+impl<W: ReliableMessage> LocalRequest for Sent<W> {
     unsafe fn run(mut self, _property: *mut Header, serving: &mut Serving) {
-        if let Some(way) = self.0.take() {
-            worker::with(|worker| way.arrive(worker));
+        if let Some(message) = self.0.take() {
+            worker::with(|worker| message.arrive(worker));
         }
         serving.out.put(());
     }
 }
 
-impl<W: Way> Drop for Sent<W> {
+impl<W: ReliableMessage> Drop for Sent<W> {
     fn drop(&mut self) {
-        if let Some(way) = self.0.take() {
-            bring(way);
+        if let Some(message) = self.0.take() {
+            deliver(message);
         }
     }
 }
 
 /// Message sent through the inbox. It is dropped if the worker is gone.
-struct Brought<W: Way>(Option<W>);
+struct InboxDelivery<W: ReliableMessage>(Option<W>);
 
-impl<W: Way> Drop for Brought<W> {
+impl<W: ReliableMessage> Drop for InboxDelivery<W> {
     fn drop(&mut self) {
-        if let Some(way) = self.0.take() {
-            way.lost();
+        if let Some(message) = self.0.take() {
+            message.lost();
         }
     }
 }
 
 /// Delivers the message through the inbox of a worker for which this one had no slot until its end.
 #[cold]
-fn bring(way: impl Way) {
-    let peer = way.to().and_then(registry::find);
-    let mut brought = Brought(Some(way));
+fn deliver(message: impl ReliableMessage) {
+    let peer = message.to().and_then(registry::find);
+    let mut delivery = InboxDelivery(Some(message));
     let Some(peer) = peer else { return };
     let run = move || {
-        if let Some(way) = brought.0.take() {
-            worker::with(|worker| way.arrive(worker));
+        if let Some(message) = delivery.0.take() {
+            worker::with(|worker| message.arrive(worker));
         }
     };
     // If that worker takes no more messages, it is dropped.
