@@ -180,11 +180,11 @@ impl<'a> Machine<'a> {
 
     /// Waits until every machine has reached the barrier.
     fn barrier(&mut self) {
-        self.meet(None);
+        self.barrier_without(None);
     }
 
     /// Waits until every machine but `without`, which has died, has reached the barrier.
-    fn meet(&mut self, without: Option<MachineId>) {
+    fn barrier_without(&mut self, without: Option<MachineId>) {
         self.barriers += 1;
         let (fabric, barriers) = (self.fabric, self.barriers);
         let line_of = |machine: MachineId| BARRIER + LINE_BYTES * usize::from(machine.0);

@@ -257,17 +257,17 @@ pub enum Error {
         /// Length of the access.
         bytes: usize,
     },
-    /// A ticket that this connection did not issue, or that was already taken.
-    #[error("there is no read with ticket {ticket} on this connection: each is taken once, where it was begun")]
-    NoSuchTicket {
-        /// Number of the ticket.
-        ticket: u64,
+    /// A read id that this connection did not issue, or that was already taken.
+    #[error("there is no read {read_id} on this connection: take each once, on the connection that began it")]
+    NoSuchRead {
+        /// Number of the read id.
+        read_id: u64,
     },
     /// The buffer does not have the length of the read. The read can still be taken.
-    #[error("ticket {ticket} is for {bytes} bytes, not for {room_bytes}")]
+    #[error("read {read_id} has {bytes} bytes, and the buffer {room_bytes}: pass one of the read's length")]
     WrongRoom {
-        /// Number of the ticket.
-        ticket: u64,
+        /// Number of the read id.
+        read_id: u64,
         /// Length of the read.
         bytes: usize,
         /// Length of the buffer.

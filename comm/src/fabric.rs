@@ -26,7 +26,7 @@ use crate::memory::Region;
 use crate::park;
 #[cfg(all(target_os = "linux", not(loom)))]
 use crate::share::Share;
-use crate::share::{ShareId, Ticket};
+use crate::share::{ReadId, ShareId};
 use std::fmt;
 #[cfg(all(target_os = "linux", not(loom)))]
 use std::ops::Range;
@@ -214,9 +214,9 @@ pub trait Fabric: Send + Sync {
     /// // Mostly, machine 0 hears by a message now that it may use these bytes.
     /// let mut connection = near.connect(MachineId(1), WorkerId(0))?;
     /// connection.write_share(TABLE, 64, b"eight by")?;
-    /// let ticket = connection.read_share(TABLE, 64, 8)?;
+    /// let read_id = connection.read_share(TABLE, 64, 8)?;
     /// let mut bytes = [0; 8];
-    /// while !connection.take(ticket, &mut bytes)? {} // a worker does something else meanwhile
+    /// while !connection.take(read_id, &mut bytes)? {} // a worker does something else meanwhile
     /// assert_eq!(&bytes, b"eight by");
     /// assert!(connection.write_share(TABLE, 1 << 20, &bytes).is_err(), "nothing is committed there");
     /// # Ok::<(), comm::Error>(())
@@ -342,22 +342,22 @@ pub trait Connection: Send {
     /// [`write_share`](Connection::write_share) does; it may be held back until `take` or `flush`.
     ///
     /// The fabric keeps the bytes until they are [taken](Connection::take), in memory that it allocates when
-    /// the first of them arrive. A forgotten ticket costs that memory, until the connection is dropped, and
+    /// the first of them arrive. A forgotten read id costs that memory, until the connection is dropped, and
     /// nothing more.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::NoSuchShare`], [`Error::System`],
     /// [`Error::Share`]. `take` reports a range that is not committed, and a peer that is gone.
-    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error>;
+    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<ReadId, Error>;
 
     /// Takes a read if its bytes have arrived: fills `into`, which has the length of the read, uses up the
-    /// ticket, and returns true. Does not wait for the read, though as `flush` it may wait until the fabric
+    /// read id, and returns true. Does not wait for the read, though as `flush` it may wait until the fabric
     /// has room. Arriving bytes wake no thread: a worker that waits for a read calls this in each of its
     /// turns, and does not park.
     ///
     /// # Errors
-    /// [`Error::NotCommitted`], [`Error::Gone`]: the bytes will not come, and the ticket is used up.
-    /// [`Error::NoSuchTicket`]; [`Error::WrongRoom`]: the read can still be taken; [`Error::System`]: among
-    /// others, out of memory for it, and the ticket is used up.
-    fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error>;
+    /// [`Error::NotCommitted`], [`Error::Gone`]: the bytes will not come, and the read id is used up.
+    /// [`Error::NoSuchRead`]; [`Error::WrongRoom`]: the read can still be taken; [`Error::System`]: among
+    /// others, out of memory for it, and the read id is used up.
+    fn take(&mut self, read_id: ReadId, into: &mut [u8]) -> Result<bool, Error>;
 }

@@ -108,4 +108,4 @@ pub use fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 pub use memory::{Region, WORD_BYTES};
 #[cfg(all(target_os = "linux", not(loom)))]
 pub use share::Share;
-pub use share::{SHARE_BYTES_MAX, SHARE_UNIT_BYTES, SHARES_MAX, ShareId, Ticket};
+pub use share::{ReadId, SHARE_BYTES_MAX, SHARE_UNIT_BYTES, SHARES_MAX, ShareId};

@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use comm::shm::{self, ShmFabric};
-use comm::{Error, Fabric, MachineId, Share, ShareId, Ticket, WORD_BYTES};
+use comm::{Error, Fabric, MachineId, ReadId, Share, ShareId, WORD_BYTES};
 
 use trust::TrusteeReference;
 
@@ -156,7 +156,7 @@ pub fn maps(machine: u16, share: ShareId) -> bool {
 ///
 /// # Errors
 /// Those of `comm::Connection::read_share`; [`Error::NoSuchPeer`] on a thread that is no worker.
-pub fn read(machine: u16, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
+pub fn read(machine: u16, share: ShareId, offset: usize, bytes: usize) -> Result<ReadId, Error> {
     connection(machine)?.read_share(share, offset, bytes)
 }
 
@@ -165,8 +165,8 @@ pub fn read(machine: u16, share: ShareId, offset: usize, bytes: usize) -> Result
 ///
 /// # Errors
 /// Those of `comm::Connection::take`.
-pub fn take(machine: u16, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
-    connection(machine)?.take(ticket, into)
+pub fn take(machine: u16, read_id: ReadId, into: &mut [u8]) -> Result<bool, Error> {
+    connection(machine)?.take(read_id, into)
 }
 
 fn connection(machine: u16) -> Result<Rc<Connection>, Error> {

@@ -120,8 +120,8 @@ fn count_reads(fabric: &VerbsFabric) {
     let start = Instant::now();
     let mut read = |bytes: usize| {
         let mut into = vec![1; bytes];
-        let ticket = connection.read_share(SHARE, 64, bytes)?;
-        while !connection.take(ticket, &mut into)? {
+        let read_id = connection.read_share(SHARE, 64, bytes)?;
+        while !connection.take(read_id, &mut into)? {
             std::thread::yield_now();
         }
         assert!(into.iter().all(|byte| *byte == 0));

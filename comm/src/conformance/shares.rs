@@ -4,7 +4,7 @@
 
 use super::{BARRIER, Effort, LINE_BYTES, MACHINES_MAX, MAIN, Machine, PARK_WAKE, SHARE_FLAG, load, peers, stream};
 use crate::{
-    Connection, Error, Fabric, MachineId, SHARE_UNIT_BYTES, SHARES_MAX, Share, ShareId, Ticket, WORD_BYTES, Wake,
+    Connection, Error, Fabric, MachineId, ReadId, SHARE_UNIT_BYTES, SHARES_MAX, Share, ShareId, WORD_BYTES, Wake,
 };
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,12 +42,12 @@ fn wait<R>(fabric: &dyn Fabric, timeout: Duration, what: &str, mut look: impl Fn
 fn take(
     fabric: &dyn Fabric,
     connection: &mut dyn Connection,
-    ticket: Ticket,
+    read_id: ReadId,
     bytes: usize,
     timeout: Duration,
 ) -> Result<Vec<u8>, Error> {
     let mut into = vec![0xcd; bytes];
-    let mut look = || match connection.take(ticket, &mut into) {
+    let mut look = || match connection.take(read_id, &mut into) {
         Ok(false) => None,
         other => Some(other),
     };
@@ -77,8 +77,8 @@ impl Machine<'_> {
     fn read_next(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Vec<u8>, Error> {
         let (fabric, timeout) = (self.fabric, self.timeout());
         let next = self.next();
-        let ticket = next.read_share(share, offset, bytes)?;
-        take(fabric, next, ticket, bytes, timeout)
+        let read_id = next.read_share(share, offset, bytes)?;
+        take(fabric, next, read_id, bytes, timeout)
     }
 
     fn own(&self, share: ShareId) -> Arc<Share> {
@@ -178,7 +178,7 @@ impl Machine<'_> {
         assert!(matches!(self.read_next(SMALL, UNIT, 2 * UNIT), Err(Error::NotCommitted { .. })));
         assert_eq!(self.read_next(SMALL, UNIT, UNIT).unwrap(), [1; UNIT]);
         let mut into = [0; 8];
-        assert!(matches!(self.next().take(Ticket(u64::MAX), &mut into), Err(Error::NoSuchTicket { .. })));
+        assert!(matches!(self.next().take(ReadId(u64::MAX), &mut into), Err(Error::NoSuchRead { .. })));
         self.barrier();
         let own = self.own(SMALL);
         assert!(own.words()[UNIT / 8..2 * UNIT / 8].iter().all(|word| word.load(Ordering::Relaxed) == !0 / 255));
@@ -225,8 +225,8 @@ impl Machine<'_> {
         for peer in peers(fabric) {
             let timeout = self.timeout();
             let connection = self.to(peer);
-            let ticket = connection.read_share(SMALL, 8 * word, 8).unwrap();
-            let read = take(fabric, connection, ticket, 8, timeout).unwrap();
+            let read_id = connection.read_share(SMALL, 8 * word, 8).unwrap();
+            let read = take(fabric, connection, read_id, 8, timeout).unwrap();
             assert_eq!(read, (70 + u64::from(peer.0)).to_ne_bytes(), "what {peer} stored before its message");
         }
     }
@@ -248,23 +248,23 @@ impl Machine<'_> {
             let bytes = WORD_BYTES * (1 + stream::mix(number) as usize % (3 * UNIT / WORD_BYTES));
             (WORD_BYTES * (stream::mix(!number) as usize % ((SMALL_BYTES - bytes) / WORD_BYTES)), bytes)
         };
-        let mut tickets: Vec<(u64, Ticket)> = Vec::new();
+        let mut pending: Vec<(u64, ReadId)> = Vec::new();
         for number in 0..reads {
             let (offset, bytes) = read(number);
-            tickets.push((number, next.read_share(SMALL, offset, bytes).unwrap()));
+            pending.push((number, next.read_share(SMALL, offset, bytes).unwrap()));
         }
-        let _forgotten = tickets.pop();
-        tickets.sort_by_key(|(number, _)| stream::mix(*number));
-        for (number, ticket) in tickets {
+        let _forgotten = pending.pop();
+        pending.sort_by_key(|(number, _)| stream::mix(*number));
+        for (number, read_id) in pending {
             let (offset, bytes) = read(number);
-            let room = next.take(ticket, &mut vec![0; bytes + 8]);
+            let room = next.take(read_id, &mut vec![0; bytes + 8]);
             assert!(matches!(room, Err(Error::WrongRoom { .. })), "{room:?}");
-            let found = take(fabric, next, ticket, bytes, timeout).unwrap();
+            let found = take(fabric, next, read_id, bytes, timeout).unwrap();
             let expected = (offset / 8..(offset + bytes) / 8)
                 .flat_map(|at| (stream::mix(at as u64) ^ u64::from(next_id.0)).to_ne_bytes());
             assert!(found.into_iter().eq(expected), "read {number} is not what is there");
-            let again = next.take(ticket, &mut vec![0; bytes]);
-            assert!(matches!(again, Err(Error::NoSuchTicket { .. })), "{again:?}");
+            let again = next.take(read_id, &mut vec![0; bytes]);
+            assert!(matches!(again, Err(Error::NoSuchRead { .. })), "{again:?}");
         }
     }
 
@@ -300,8 +300,8 @@ impl Machine<'_> {
                 && back == stamped(previous, !round, BLOCK_BYTES / 2);
             assert!(is_whole, "round {round}: a message overtook a write to a share");
             let connection = self.to(previous);
-            let ticket = connection.read_share(SMALL, round_at, 8).unwrap();
-            let read = take(fabric, connection, ticket, 8, timeout).unwrap();
+            let read_id = connection.read_share(SMALL, round_at, 8).unwrap();
+            let read = take(fabric, connection, read_id, 8, timeout).unwrap();
             let seen = u64::from_ne_bytes(*read.first_chunk().unwrap());
             assert!(seen >= round, "a read saw {seen} after the message of round {round}");
         }
@@ -367,9 +367,9 @@ pub fn shares_outlive_a_machine(fabric: &dyn Fabric, victim: MachineId, timeout:
     machine.barrier();
     let begin = |machine: &mut Machine<'_>, peer| {
         let connection = machine.to(peer);
-        let tickets = (0..4).map(|_| connection.read_share(SMALL, 0, SMALL_BYTES).unwrap()).collect::<Vec<_>>();
+        let pending = (0..4).map(|_| connection.read_share(SMALL, 0, SMALL_BYTES).unwrap()).collect::<Vec<_>>();
         connection.flush().unwrap();
-        tickets
+        pending
     };
     if own == victim {
         peers(fabric).for_each(|peer| drop(begin(&mut machine, peer)));
@@ -379,21 +379,21 @@ pub fn shares_outlive_a_machine(fabric: &dyn Fabric, victim: MachineId, timeout:
         wait(fabric, timeout, "the others did not come past the barrier", are_there);
         return die();
     }
-    let tickets = begin(&mut machine, victim);
+    let pending = begin(&mut machine, victim);
     let connection = machine.to(victim);
     connection.write(&2u64.to_ne_bytes(), BARRIER + LINE_BYTES * usize::from(own.0)).unwrap();
     connection.flush().unwrap();
     assert_eq!(fabric.watch(timeout).unwrap(), Some(victim), "who died");
     let connection = machine.to(victim);
-    for ticket in tickets {
-        match take(fabric, connection, ticket, SMALL_BYTES, timeout) {
+    for read_id in pending {
+        match take(fabric, connection, read_id, SMALL_BYTES, timeout) {
             Ok(_) | Err(Error::Gone { .. }) => {}
             other => panic!("{:?}", other.map(|_| ())),
         }
     }
     for offset in [0, 8 * UNIT] {
-        if let Ok(ticket) = connection.read_share(SMALL, offset, 8) {
-            let read = take(fabric, connection, ticket, 8, timeout);
+        if let Ok(read_id) = connection.read_share(SMALL, offset, 8) {
+            let read = take(fabric, connection, read_id, 8, timeout);
             assert!(matches!(read, Ok(_) | Err(Error::Gone { .. })), "{read:?}");
         }
         let _ = connection.write_share(SMALL, offset, &[1; 4096]).and_then(|()| connection.flush());
@@ -411,22 +411,22 @@ pub fn shares_outlive_a_machine(fabric: &dyn Fabric, victim: MachineId, timeout:
     }
     // A read that the dead owner will never send takes no memory.
     match connection.read_share(SPARSE, 0, 1 << 41) {
-        Ok(ticket) => assert!(matches!(connection.take(ticket, &mut [0; 8]), Err(Error::WrongRoom { .. }))),
+        Ok(read_id) => assert!(matches!(connection.take(read_id, &mut [0; 8]), Err(Error::WrongRoom { .. }))),
         other => assert!(matches!(other, Err(Error::NoSuchShare { .. })), "{other:?}"),
     }
-    machine.meet(Some(victim));
+    machine.barrier_without(Some(victim));
     for peer in peers(fabric).filter(|peer| *peer != victim) {
         let connection = machine.to(peer);
-        let ticket = connection.read_share(SMALL, 0, 8).unwrap();
-        let read = take(fabric, connection, ticket, 8, timeout).unwrap();
+        let read_id = connection.read_share(SMALL, 0, 8).unwrap();
+        let read = take(fabric, connection, read_id, 8, timeout).unwrap();
         assert_eq!(read, (40 + u64::from(peer.0)).to_ne_bytes());
         connection.write_share(SMALL, UNIT * usize::from(1 + own.0), &stamped(own, 1, 4096)).unwrap();
     }
-    machine.meet(Some(victim));
+    machine.barrier_without(Some(victim));
     for peer in peers(fabric).filter(|peer| *peer != victim) {
         let mut copy = vec![0; 4096];
         machine.own(SMALL).data().read(UNIT * usize::from(1 + peer.0), &mut copy).unwrap();
         assert!(copy == stamped(peer, 1, 4096), "{peer} and {own} do not go on");
     }
-    machine.meet(Some(victim));
+    machine.barrier_without(Some(victim));
 }

@@ -2,8 +2,8 @@
 //! one-sidedly over the existing connections. Made for large data of which only parts are in use: the chunks
 //! of an array, the objects of a heap, the pages of a shared region.
 //!
-//! Here: the memory, and the owner's operations. Beside it: `map.rs` (which parts are committed), `known.rs`
-//! (a connection's knowledge of a peer's shares), `tickets.rs` (reads under way). Not here: access by peers,
+//! Here: the memory, and the owner's operations. Beside it: `map.rs` (which parts are committed), `cached.rs`
+//! (a connection's knowledge of a peer's shares), `pending_reads.rs` (reads under way). Not here: access by peers,
 //! which differs by fabric.
 //!
 //! A machine has up to [`SHARES_MAX`] shares, by number. All lie in one sparse memory file, each at its own
@@ -27,21 +27,21 @@
 //! - [commit-map-owner] Only its owner changes a commit map, under a lock.
 
 #[cfg(all(target_os = "linux", not(loom)))]
-mod known;
+mod cached;
 pub(crate) mod map;
 #[cfg(all(target_os = "linux", not(loom)))]
 mod memory;
 #[cfg(all(target_os = "linux", not(loom)))]
-mod tickets;
+mod pending_reads;
 
 #[cfg(all(target_os = "linux", not(loom)))]
-pub(crate) use known::{ASKED_WORDS, Known, Told, Verdict};
+pub(crate) use cached::{ASKED_WORDS, CachedShares, ShareState, Verdict};
 #[cfg(all(target_os = "linux", not(loom)))]
 pub use memory::Share;
 #[cfg(all(target_os = "linux", not(loom)))]
 pub(crate) use memory::{ShareFile, Shares, create_file, is_length};
 #[cfg(all(target_os = "linux", not(loom)))]
-pub(crate) use tickets::{Landing, Outcome, Tickets, check_room};
+pub(crate) use pending_reads::{Landing, Outcome, PendingReads, check_room};
 
 use std::fmt;
 
@@ -64,4 +64,4 @@ impl fmt::Display for ShareId {
 
 /// A read of a peer's share that is under way, or complete: a number, valid on the connection that issued it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
+pub struct ReadId(pub u64);

@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, WorkerId};
 use crate::memory::{Region, WORD_BYTES};
 use crate::park;
-use crate::share::{Share, ShareFile, ShareId, Shares, Ticket, Tickets, check_room};
+use crate::share::{PendingReads, ReadId, Share, ShareFile, ShareId, Shares, check_room};
 use control::{Control, Step};
 use memmap2::MmapOptions;
 use peers::Peers;
@@ -178,7 +178,7 @@ impl Fabric for ShmFabric {
     fn connect(&self, peer: MachineId, worker: WorkerId) -> Result<Box<dyn Connection>, Error> {
         let region = Arc::clone(self.peer_region(peer)?);
         self.connected.insert(peer, worker)?;
-        Ok(Box::new(ShmConnection { peer, region, reads: Tickets::default() }))
+        Ok(Box::new(ShmConnection { peer, region, reads: PendingReads::default() }))
     }
 
     fn mapped(&self, machine: MachineId, share: ShareId) -> Result<Option<Arc<Share>>, Error> {
@@ -216,7 +216,7 @@ fn find(region: &Region, machine: MachineId, share: ShareId) -> Result<&Arc<Shar
 struct ShmConnection {
     peer: MachineId,
     region: Arc<Region>,
-    reads: Tickets<ShmRead>,
+    reads: PendingReads<ShmRead>,
 }
 
 /// A read that copies when it is taken.
@@ -250,16 +250,16 @@ impl Connection for ShmConnection {
         share.data().publish(offset, source)
     }
 
-    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
+    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<ReadId, Error> {
         let share = find(&self.region, self.peer, share)?;
         share.check(offset, bytes)?;
         let is_committed = share.is_committed(offset, bytes);
         Ok(self.reads.add(ShmRead { share: Arc::clone(share), offset, bytes, is_committed }))
     }
 
-    fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
-        check_room(ticket, self.reads.get(ticket)?.bytes, into)?;
-        let read = self.reads.remove(ticket).ok_or(Error::NoSuchTicket { ticket: ticket.0 })?;
+    fn take(&mut self, read_id: ReadId, into: &mut [u8]) -> Result<bool, Error> {
+        check_room(read_id, self.reads.get(read_id)?.bytes, into)?;
+        let read = self.reads.remove(read_id).ok_or(Error::NoSuchRead { read_id: read_id.0 })?;
         let ShmRead { share, offset, bytes, is_committed } = read;
         if !is_committed {
             return Err(Error::NotCommitted { share: share.id(), offset, bytes });

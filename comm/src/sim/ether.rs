@@ -16,7 +16,7 @@ use crate::fabric::{Loss, MachineId, WorkerId};
 use crate::liveness::Liveness;
 use crate::memory::{Region, WORD_BYTES};
 use crate::park;
-use crate::share::{Landing, Outcome, ShareId, Ticket, Tickets};
+use crate::share::{Landing, Outcome, PendingReads, ReadId, ShareId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -60,10 +60,10 @@ pub(super) struct Part {
     pub(super) share: ShareId,
     pub(super) offset: usize,
     pub(super) bytes: usize,
-    pub(super) ticket: Ticket,
+    pub(super) read_id: ReadId,
     /// Offset in the read.
     pub(super) at: usize,
-    pub(super) tickets: Arc<Mutex<Tickets<Landing>>>,
+    pub(super) pending: Arc<Mutex<PendingReads<Landing>>>,
 }
 
 impl Load {
@@ -338,7 +338,7 @@ fn deliver(region: &Region, load: Load) -> Option<(usize, Load)> {
         }
         Load::Answer { part, bytes } => {
             let outcome = bytes.as_deref().map_or(Outcome::Refused(part.bytes), Outcome::Bytes);
-            part.tickets.lock().unwrap_or_else(PoisonError::into_inner).land(part.ticket, part.at, outcome);
+            part.pending.lock().unwrap_or_else(PoisonError::into_inner).land(part.read_id, part.at, outcome);
             Ok(())
         }
     };

@@ -43,7 +43,7 @@ use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, WorkerId};
 use crate::liveness::Liveness;
 use crate::memory::{Region, WORD_BYTES};
-use crate::share::{Landing, Share, ShareId, Ticket, Tickets};
+use crate::share::{Landing, PendingReads, ReadId, Share, ShareId};
 use ether::{DeliveryThread, Flow, Load, Part};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -172,7 +172,7 @@ impl Fabric for SimFabric {
         self.connected.insert(peer, worker)?;
         let number = self.delivery.ether().add_flow(Flow { from: self.machine, to: peer, worker });
         let (delivery, liveness) = (Arc::clone(&self.delivery), Arc::clone(&self.liveness));
-        let (machine, tickets) = (self.machine, Arc::default());
+        let (machine, pending) = (self.machine, Arc::default());
         let (held, held_bytes, answers) = (Vec::new(), 0, None);
         Ok(Box::new(SimConnection {
             delivery,
@@ -185,7 +185,7 @@ impl Fabric for SimFabric {
             region,
             held,
             held_bytes,
-            tickets,
+            pending,
         }))
     }
 
@@ -227,7 +227,7 @@ struct SimConnection {
     region: Arc<Region>,
     held: Vec<Load>,
     held_bytes: usize,
-    tickets: Arc<Mutex<Tickets<Landing>>>,
+    pending: Arc<Mutex<PendingReads<Landing>>>,
 }
 
 impl SimConnection {
@@ -271,7 +271,7 @@ impl Connection for SimConnection {
         self.hold(Load::Bytes { share: Some(share), offset, bytes: source.to_vec() }, source.len())
     }
 
-    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
+    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<ReadId, Error> {
         let is_committed = {
             let share = self.share(share)?;
             share.check(offset, bytes)?;
@@ -280,23 +280,23 @@ impl Connection for SimConnection {
         let ether = self.delivery.ether();
         let (from, to, worker) = (self.peer, self.machine, self.worker);
         let answers = *self.answers.get_or_insert_with(|| ether.add_flow(Flow { from, to, worker }));
-        let ticket = lock(&self.tickets).add(Landing::new(share, offset, bytes));
+        let read_id = lock(&self.pending).add(Landing::new(share, offset, bytes));
         // A range that is not committed now will hardly become so: it is one part, which is refused, since
         // its length has no limit.
         let part_bytes = if is_committed { READ_BYTES } else { bytes };
         for at in (0..bytes).step_by(part_bytes) {
-            let (bytes, tickets) = (part_bytes.min(bytes - at), Arc::clone(&self.tickets));
-            let part = Part { share, offset: offset + at, bytes, ticket, at, tickets };
+            let (bytes, pending) = (part_bytes.min(bytes - at), Arc::clone(&self.pending));
+            let part = Part { share, offset: offset + at, bytes, read_id, at, pending };
             self.hold(Load::Read { part, answers }, WORD_BYTES)?;
         }
-        Ok(ticket)
+        Ok(read_id)
     }
 
-    fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
+    fn take(&mut self, read_id: ReadId, into: &mut [u8]) -> Result<bool, Error> {
         self.flush()?;
         // Asked first: bytes that came before the end are there.
         let is_gone = self.liveness.lost(self.peer).is_some() || !self.delivery.ether().reaches(self.number);
-        lock(&self.tickets).take(ticket, into, self.peer, || is_gone)
+        lock(&self.pending).take(read_id, into, self.peer, || is_gone)
     }
 }
 

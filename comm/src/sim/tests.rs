@@ -88,14 +88,14 @@ fn a_read_that_meets_a_cut_comes_after_it_or_not_at_all() {
     let mut reader = fabrics[0].connect(MachineId(1), WorkerId(0)).unwrap();
     let mut take = |is_restored: bool| {
         network.cut(MachineId(1));
-        let ticket = reader.read_share(SHARE, 0, 8).unwrap();
-        assert!(!reader.take(ticket, &mut [0; 8]).unwrap());
+        let read_id = reader.read_share(SHARE, 0, 8).unwrap();
+        assert!(!reader.take(read_id, &mut [0; 8]).unwrap());
         if is_restored {
             network.restore(MachineId(1));
         }
         let start = Instant::now();
         loop {
-            match reader.take(ticket, &mut [0; 8]) {
+            match reader.take(read_id, &mut [0; 8]) {
                 Ok(false) => assert!(start.elapsed() < TIMEOUT, "it waits for ever"),
                 other => return other,
             }

@@ -6,7 +6,7 @@
 //! graceful close, which is how the death of a process shows at once.
 
 use super::Limits;
-use super::made;
+use super::outgoing;
 use super::shared::Break;
 use crate::fabric::MachineId;
 use rustix::io::Errno;
@@ -75,7 +75,7 @@ struct ControlConnection {
 
 /// Result of reading a control connection.
 #[must_use]
-pub(super) enum Heard {
+pub(super) enum Received {
     /// Nothing.
     Nothing,
     /// A sign of life.
@@ -204,38 +204,38 @@ impl ControlConnections {
     }
 
     /// Reads a control connection.
-    pub(super) fn hear(&mut self, token: u64) -> Heard {
+    pub(super) fn receive(&mut self, token: u64) -> Received {
         let Some(link) = self.connections.get_mut(&token) else {
-            return Heard::Nothing;
+            return Received::Nothing;
         };
         let peer = link.peer;
         let mut buffer = [0; 256];
-        let heard = match recv(&link.stream, &mut buffer, RecvFlags::DONTWAIT) {
+        let received = match recv(&link.stream, &mut buffer, RecvFlags::DONTWAIT) {
             // A process that ends with unread bytes resets its connections.
-            Ok((_, 0)) | Err(Errno::CONNRESET) => Heard::End(peer),
+            Ok((_, 0)) | Err(Errno::CONNRESET) => Received::End(peer),
             Ok((_, bytes)) => {
                 link.was_heard = true;
                 link.beats += bytes as u64;
                 match buffer[..bytes].iter().find(|byte| **byte != HEARTBEAT) {
-                    None => return Heard::Heartbeat,
-                    Some(&GRACEFUL_CLOSE) => Heard::GracefulClose(peer),
-                    Some(byte) => Heard::Broken(peer, format!("it said {byte:#04x} where only heartbeats belong")),
+                    None => return Received::Heartbeat,
+                    Some(&GRACEFUL_CLOSE) => Received::GracefulClose(peer),
+                    Some(byte) => Received::Broken(peer, format!("it said {byte:#04x} where only heartbeats belong")),
                 }
             }
-            Err(Errno::AGAIN | Errno::INTR) => return Heard::Nothing,
+            Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
             // Other connections may show that the peer lives: the caller checks before it drops this one.
-            Err(error) if made::is_silence(error) => return Heard::Silent(peer),
-            Err(error) => Heard::Broken(peer, explain(error)),
+            Err(error) if outgoing::is_silence(error) => return Received::Silent(peer),
+            Err(error) => Received::Broken(peer, explain(error)),
         };
         self.connections.remove(&token);
-        heard
+        received
     }
 }
 
 impl Break {
     /// Returns the kind of break for this error.
     pub(super) fn by(error: Errno) -> Break {
-        if made::is_silence(error) { Break::Silent } else { Break::Told(explain(error)) }
+        if outgoing::is_silence(error) { Break::Silent } else { Break::Explained(explain(error)) }
     }
 }
 
@@ -329,9 +329,9 @@ mod tests {
         for look in 1..100 {
             if look % 10 == 0 {
                 peer.write_all(&[HEARTBEAT]).unwrap();
-                let is_there = || control.hear(7);
+                let is_there = || control.receive(7);
                 let mut is_there = is_there;
-                while !matches!(is_there(), Heard::Heartbeat) {
+                while !matches!(is_there(), Received::Heartbeat) {
                     std::thread::yield_now();
                 }
             }

@@ -4,7 +4,7 @@
 //! Here: opening the fabric, and its connections. Beside it: `reach` (making them), `sender` (the sending
 //! end), `frame` (wire format, and stores into the region), `poller` (the receiving end), `poller_lock` (which
 //! thread reads), `serving` and `reads` (reads of shares, at owner and reader), `incoming` and `greeting`
-//! (accepting connections), `control` (liveness of machines), `made` (liveness of connections), `shared`
+//! (accepting connections), `control` (liveness of machines), `outgoing` (liveness of connections), `shared`
 //! (their common state).
 //!
 //! Connections: one for each worker and remote machine, which carries that worker's writes to that machine
@@ -34,7 +34,7 @@ mod frame;
 pub(crate) mod fuzz;
 mod greeting;
 mod incoming;
-mod made;
+mod outgoing;
 mod poller;
 mod poller_lock;
 mod reach;
@@ -53,7 +53,7 @@ use crate::memory::Region;
 use crate::secure::Key;
 use greeting::Use;
 use incoming::Crowd;
-use made::Line;
+use outgoing::Line;
 use poller::Poller;
 use poller_lock::PollerLock;
 use sender::TcpConnection;
@@ -218,17 +218,17 @@ impl TcpFabric {
         match reached {
             Ok((stream, _)) => {
                 let line = Arc::new(Line::new(stream));
-                let watched = self.shared.made.watch(self.poller.epoll(), (peer, worker.0), &line);
+                let watched = self.shared.outgoing.watch(self.poller.epoll(), (peer, worker.0), &line);
                 watched.map_err(Error::system(format!("watching the connection to {peer}")))?;
                 Ok(Some(line))
             }
             // The peer was there and no longer is: the I/O thread finds out how it ended.
             Err(Error::Unreachable { source, .. }) => {
-                self.shared.suspect(peer, Break::Told(format!("a connection to it could not be made: {source}")));
+                self.shared.suspect(peer, Break::Explained(format!("a connection to it could not be made: {source}")));
                 Ok(None)
             }
             Err(error @ (Error::Closed { .. } | Error::TimedOut { .. } | Error::Unwanted { .. })) => {
-                self.shared.suspect(peer, Break::Told(error.to_string()));
+                self.shared.suspect(peer, Break::Explained(error.to_string()));
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -274,7 +274,7 @@ impl Fabric for TcpFabric {
             self.shared.region_bytes(*peer)?;
             self.connected.insert(*peer, worker)?;
             if self.shared.lost(*peer)?.is_none() {
-                match self.shared.made.take_spare(*peer) {
+                match self.shared.outgoing.take_spare(*peer) {
                     Some(line) => drop(lines.insert(*peer, line)),
                     None => wanted.push(*peer),
                 }
@@ -286,9 +286,9 @@ impl Fabric for TcpFabric {
         })?;
         let connection = |peer: &MachineId| -> Result<Box<dyn Connection>, Error> {
             let (region_bytes, line) = (self.shared.region_bytes(*peer)?, lines.remove(peer));
-            let mut made = TcpConnection::new(*peer, region_bytes, line, Arc::clone(&self.shared));
-            made.is_passed_on = worker == FIRST_THREAD;
-            Ok(Box::new(made))
+            let mut connection = TcpConnection::new(*peer, region_bytes, line, Arc::clone(&self.shared));
+            connection.is_passed_on = worker == FIRST_THREAD;
+            Ok(Box::new(connection))
         };
         peers.iter().map(connection).collect()
     }
@@ -328,7 +328,7 @@ impl std::fmt::Debug for TcpFabric {
 
 impl Drop for TcpFabric {
     fn drop(&mut self) {
-        self.shared.made.close_spares();
+        self.shared.outgoing.close_spares();
         self.shared.order(std::mem::replace(&mut self.last_order, Order::Stop));
         if let Some(io_thread) = self.io_thread.take() {
             // It reports a panic of its own (`PollerLock::run`).

@@ -10,11 +10,11 @@
 //! Nothing blocks: all sockets are read and written without waiting.
 
 use super::Limits;
-use super::control::{ControlConnections, Heard};
+use super::control::{ControlConnections, Received};
 use super::frame::{Event, Intake};
 use super::greeting::{Claim, Use};
 use super::incoming::{Authenticated, Incoming, watch};
-use super::made;
+use super::outgoing;
 use super::serving::Serving;
 use super::shared::{Break, Order, TcpShared};
 use crate::deadline::deadline_after;
@@ -155,8 +155,9 @@ impl Data {
         for read in 0..READS_MAX {
             match recv(&self.stream, &mut *scratch, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
-                    let cut =
-                        || Break::Told(format!("the connection of its worker {} ended within a write", self.worker));
+                    let cut = || {
+                        Break::Explained(format!("the connection of its worker {} ended within a write", self.worker))
+                    };
                     return Err(End::Connection(self.intake.is_within_frame().then(cut)));
                 }
                 Ok((_, bytes)) => {
@@ -232,7 +233,7 @@ impl Poller {
                 self.obey();
             }
             LISTENER => self.welcome()?,
-            token if made::peer_of(token).is_some() => self.look_at_made(token),
+            token if outgoing::peer_of(token).is_some() => self.check_outgoing(token),
             token if self.incoming.has(token) => self.greet(token),
             token => {
                 self.take(token);
@@ -251,7 +252,7 @@ impl Poller {
             for event in events {
                 match event.data.u64() {
                     WAKER | LISTENER => looked.is_for_io_thread = true,
-                    token if made::peer_of(token).is_some() || self.incoming.has(token) => {
+                    token if outgoing::peer_of(token).is_some() || self.incoming.has(token) => {
                         looked.is_for_io_thread = true;
                     }
                     token => looked.has_received |= self.take(token),
@@ -264,7 +265,7 @@ impl Poller {
     /// Reads an authenticated connection, and answers its queries. Returns whether there were any bytes.
     fn take(&mut self, token: u64) -> bool {
         let Some(data) = self.data.get_mut(&token) else {
-            return self.hear(token);
+            return self.receive(token);
         };
         let peer = data.peer;
         let received = data.receive(&self.shared, &mut self.control, &mut self.scratch);
@@ -333,7 +334,7 @@ impl Poller {
         let (dead, is_open) = self.shared.dead_suspects(CLOSE_WAIT);
         for (peer, how) in dead {
             let cause = match how {
-                Break::Told(cause) => cause,
+                Break::Explained(cause) => cause,
                 Break::Silent => self.cause_of_silence(peer),
             };
             self.shared.liveness.mark_lost(peer, Loss::Died, cause);
@@ -346,14 +347,14 @@ impl Poller {
 
     /// Sends heartbeats on all connections, and looks for silent ones.
     fn beat(&mut self, passed: Duration) {
-        let round = self.control.round(self.control.count() + self.shared.made.count());
+        let round = self.control.round(self.control.count() + self.shared.outgoing.count());
         for (peer, silence) in self.control.beat(passed, round) {
             let silence_s = silence.as_secs_f32();
             let cause =
                 format!("nothing was heard of it for {silence_s:.1} s: its host is cut off, or it stands still");
             self.mark_dead(peer, cause);
         }
-        self.shared.made.beat(round);
+        self.shared.outgoing.beat(round);
         for data in self.data.values_mut() {
             if data.is_silent(passed, self.control.beats_of(data.peer), self.shared.silence) {
                 self.shared.suspect(data.peer, Break::Silent);
@@ -362,10 +363,10 @@ impl Poller {
     }
 
     /// Handles an error of a data connection that this side has made, and whose worker may not be there to see it.
-    fn look_at_made(&mut self, token: u64) {
-        let Some(peer) = made::peer_of(token) else { return };
+    fn check_outgoing(&mut self, token: u64) {
+        let Some(peer) = outgoing::peer_of(token) else { return };
         // None: it was closed, or its worker has seen and reported the error.
-        if let Some(error) = self.shared.made.take_error(&self.epoll, token) {
+        if let Some(error) = self.shared.outgoing.take_error(&self.epoll, token) {
             self.shared.suspect(peer, Break::by(error));
         }
     }
@@ -414,7 +415,7 @@ impl Poller {
             Use::Control => {
                 self.control.add(token, claim.from, stream);
                 self.shared.arrived(claim.from, claim.region_bytes as usize);
-                self.hear(token);
+                self.receive(token);
             }
             Use::Data { worker } => {
                 self.accepted.insert((claim.from, worker));
@@ -437,17 +438,17 @@ impl Poller {
     }
 
     /// Reads a control connection. Returns whether there was anything.
-    fn hear(&mut self, token: u64) -> bool {
-        match self.control.hear(token) {
-            Heard::Nothing => return false,
-            Heard::Heartbeat => {}
-            Heard::GracefulClose(peer) => self.shared.liveness.mark_lost(peer, Loss::Left, ""),
-            Heard::End(_) if self.leaving.is_some() => {}
-            Heard::End(peer) => {
+    fn receive(&mut self, token: u64) -> bool {
+        match self.control.receive(token) {
+            Received::Nothing => return false,
+            Received::Heartbeat => {}
+            Received::GracefulClose(peer) => self.shared.liveness.mark_lost(peer, Loss::Left, ""),
+            Received::End(_) if self.leaving.is_some() => {}
+            Received::End(peer) => {
                 self.mark_dead(peer, "its connection closed without a graceful close: its process has ended".to_owned())
             }
-            Heard::Silent(peer) => self.mark_dead(peer, self.cause_of_silence(peer)),
-            Heard::Broken(peer, reason) => self.mark_dead(peer, reason),
+            Received::Silent(peer) => self.mark_dead(peer, self.cause_of_silence(peer)),
+            Received::Broken(peer, reason) => self.mark_dead(peer, reason),
         }
         true
     }

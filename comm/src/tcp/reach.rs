@@ -5,7 +5,7 @@
 //! so the threads of a host with few cores do not wake one another for each connection.
 
 use super::greeting::{self, Claim, PURPOSE, Use};
-use super::{Limits, TcpFabric, made};
+use super::{Limits, TcpFabric, outgoing};
 use crate::deadline::Deadline;
 use crate::descriptors;
 use crate::error::Error;
@@ -128,7 +128,7 @@ impl TcpFabric {
             Err(error) if is_ours(&error) => {
                 return Err(Error::system(format!("making a connection to {machine}"))(error));
             }
-            made => made.map_err(unreachable)?,
+            outcome => outcome.map_err(unreachable)?,
         };
         let peer = format!("{machine} ({address})");
         beginning.send(&stream, &peer, deadline.left().max(least))?;
@@ -203,7 +203,7 @@ fn is_passing(error: &Error) -> bool {
 /// Sets up a socket: sends without delay, and gives up when nothing comes back in time.
 fn prepare(stream: &TcpStream, limits: Limits) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
-    Ok(made::limit_silence(stream, limits)?)
+    Ok(outgoing::limit_silence(stream, limits)?)
 }
 
 /// Returns whether a connection failed for lack of a local resource.

@@ -1,5 +1,5 @@
 //! Reader's end of reads of a peer's shares: pending queries, and the answers that come back by the same
-//! socket. The thread that owns the connection takes them in, when it takes a ticket.
+//! socket. The thread that owns the connection takes them in, when it takes a read id.
 //!
 //! Here: bookkeeping and parsing. Not here: the socket (`sender.rs`), the other end (`serving.rs`). Reads
 //! beyond the limit of bytes under way wait here, in parts.
@@ -7,13 +7,13 @@
 use super::frame::{NUMBER_MASK, NUMBER_SHIFT, PART_BYTES, Question};
 use super::serving::{IS_NOT_COMMITTED, IS_THERE, UNDER_WAY_BYTES_MAX, UNDER_WAY_MAX};
 use crate::memory::WORD_BYTES;
-use crate::share::{self, Landing, Outcome, ShareId, Ticket, Tickets, Told};
+use crate::share::{self, Landing, Outcome, PendingReads, ReadId, ShareId, ShareState};
 use std::collections::VecDeque;
 
 /// A part of a read.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    ticket: Ticket,
+    read_id: ReadId,
     share: ShareId,
     offset: usize,
     /// Offset in the read.
@@ -43,7 +43,7 @@ pub(super) struct Nonsense;
 /// Reads of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
-    pub(super) tickets: Tickets<Landing>,
+    pub(super) pending: PendingReads<Landing>,
     /// Parts without a query yet: the rest of each read, in the order of their turns.
     waiting: VecDeque<Part>,
     asked: VecDeque<Asked>,
@@ -53,15 +53,15 @@ pub(super) struct Reads {
     coming: Option<Coming>,
     /// Received bytes of a map.
     map: Vec<u8>,
-    told: Option<Told>,
+    state: Option<ShareState>,
 }
 
 impl Reads {
     /// Begins a read.
-    pub(super) fn begin(&mut self, share: ShareId, offset: usize, bytes: usize) -> Ticket {
-        let ticket = self.tickets.add(Landing::new(share, offset, bytes));
-        self.waiting.push_back(Part { ticket, share, offset, at: 0, bytes });
-        ticket
+    pub(super) fn begin(&mut self, share: ShareId, offset: usize, bytes: usize) -> ReadId {
+        let read_id = self.pending.add(Landing::new(share, offset, bytes));
+        self.waiting.push_back(Part { read_id, share, offset, at: 0, bytes });
+        read_id
     }
 
     /// Returns the next query that may be sent. Reads take turns, part by part, so that a short one does not
@@ -84,13 +84,13 @@ impl Reads {
 
     /// Notes that a query about a map is sent.
     pub(super) fn ask_map(&mut self, count: usize) {
-        self.told = None;
+        self.state = None;
         self.asked.push_back(Asked::Map { count });
     }
 
     /// Returns the answer to the last query about a map, once it is there.
-    pub(super) fn take_told(&mut self) -> Option<Told> {
-        self.told.take()
+    pub(super) fn take_state(&mut self) -> Option<ShareState> {
+        self.state.take()
     }
 
     /// Returns whether answers are due.
@@ -99,12 +99,12 @@ impl Reads {
     }
 
     /// Takes in the result of a part. The rest of a failed read is not requested any more.
-    fn land(&mut self, ticket: Ticket, at: usize, outcome: Outcome<'_>) {
-        if !self.tickets.land(ticket, at, outcome)
-            && let Some(rest) = self.waiting.iter().position(|rest| rest.ticket == ticket)
+    fn land(&mut self, read_id: ReadId, at: usize, outcome: Outcome<'_>) {
+        if !self.pending.land(read_id, at, outcome)
+            && let Some(rest) = self.waiting.iter().position(|rest| rest.read_id == read_id)
             && let Some(rest) = self.waiting.remove(rest)
         {
-            self.tickets.land(ticket, rest.at, Outcome::Refused(rest.bytes));
+            self.pending.land(read_id, rest.at, Outcome::Refused(rest.bytes));
         }
     }
 
@@ -127,18 +127,18 @@ impl Reads {
             let come_bytes = coming.come_bytes;
             coming.come_bytes += part.len();
             let landing = match coming.asked {
-                Asked::Part(Part { ticket, at, .. }) => Some((ticket, at + come_bytes)),
+                Asked::Part(Part { read_id, at, .. }) => Some((read_id, at + come_bytes)),
                 Asked::Map { .. } => None,
             };
             if coming.come_bytes == coming.bytes {
                 self.coming = None;
             }
             match landing {
-                Some((ticket, at)) => self.land(ticket, at, Outcome::Bytes(part)),
+                Some((read_id, at)) => self.land(read_id, at, Outcome::Bytes(part)),
                 None => {
                     self.map.extend_from_slice(part);
                     if self.coming.is_none() {
-                        self.told = Some(told(&std::mem::take(&mut self.map))?);
+                        self.state = Some(state_of(&std::mem::take(&mut self.map))?);
                     }
                 }
             }
@@ -155,7 +155,7 @@ impl Reads {
         }
         match (&asked, status) {
             (Asked::Part(part), IS_NOT_COMMITTED) if bytes == 0 => {
-                self.land(part.ticket, part.at, Outcome::Refused(part.bytes));
+                self.land(part.read_id, part.at, Outcome::Refused(part.bytes));
                 return Ok(());
             }
             (Asked::Part(part), IS_THERE) if bytes == part.bytes => {}
@@ -169,12 +169,12 @@ impl Reads {
 }
 
 /// Parses an answer about a map: the length first.
-fn told(answer: &[u8]) -> Result<Told, Nonsense> {
+fn state_of(answer: &[u8]) -> Result<ShareState, Nonsense> {
     let mut words = answer.as_chunks::<WORD_BYTES>().0.iter().map(|word| u64::from_le_bytes(*word));
     let bytes = words.next().and_then(|bytes| usize::try_from(bytes).ok());
     // No bytes: the share is not open.
     let bytes = bytes.filter(|bytes| *bytes == 0 || share::is_length(*bytes)).ok_or(Nonsense)?;
-    Ok(Told { bytes, bits: words.collect() })
+    Ok(ShareState { bytes, bits: words.collect() })
 }
 
 #[cfg(test)]
@@ -188,9 +188,9 @@ mod tests {
         [&(status << NUMBER_SHIFT | bytes.len() as u64).to_le_bytes(), bytes].concat()
     }
 
-    fn take(reads: &mut Reads, ticket: Ticket, bytes: usize) -> Result<Option<Vec<u8>>, crate::Error> {
+    fn take(reads: &mut Reads, read_id: ReadId, bytes: usize) -> Result<Option<Vec<u8>>, crate::Error> {
         let mut into = vec![0; bytes];
-        let is_there = reads.tickets.take(ticket, &mut into, MachineId(1), || false)?;
+        let is_there = reads.pending.take(read_id, &mut into, MachineId(1), || false)?;
         Ok(is_there.then_some(into))
     }
 
@@ -199,12 +199,12 @@ mod tests {
     fn a_read_is_one_frame_each_way() {
         let mut reads = Reads::default();
         for bytes in [8, 4096, PART_BYTES] {
-            let ticket = reads.begin(SHARE, 64, bytes);
+            let read_id = reads.begin(SHARE, 64, bytes);
             let asked: Vec<Question> = std::iter::from_fn(|| reads.next_question()).collect();
             assert_eq!(asked, [Question::Part { share: SHARE, offset: 64, bytes }]);
             reads.take_in(&answer(IS_THERE, &vec![7; bytes])).unwrap();
             assert!(!reads.is_waiting(), "nothing more is to come");
-            assert_eq!(take(&mut reads, ticket, bytes).unwrap(), Some(vec![7; bytes]));
+            assert_eq!(take(&mut reads, read_id, bytes).unwrap(), Some(vec![7; bytes]));
         }
     }
 
@@ -226,7 +226,7 @@ mod tests {
     fn a_long_read_goes_in_parts_within_bounds() {
         let mut reads = Reads::default();
         let bytes = 2 * UNDER_WAY_BYTES_MAX + 8;
-        let ticket = reads.begin(SHARE, 64, bytes);
+        let read_id = reads.begin(SHARE, 64, bytes);
         let first: Vec<Question> = std::iter::from_fn(|| reads.next_question()).collect();
         assert_eq!(first.len(), UNDER_WAY_BYTES_MAX / PART_BYTES);
         let mut questions: VecDeque<Question> = first.into();
@@ -241,7 +241,7 @@ mod tests {
             questions.extend(reads.next_question());
         }
         assert!(!reads.is_waiting());
-        let read = take(&mut reads, ticket, bytes).unwrap().unwrap();
+        let read = take(&mut reads, read_id, bytes).unwrap().unwrap();
         assert!(read.iter().enumerate().all(|(at, byte)| *byte == (1 + at / PART_BYTES) as u8));
     }
 
@@ -255,10 +255,10 @@ mod tests {
         // The short one had its turn before the rest of the long one.
         reads.take_in(&answer(IS_THERE, &[2; 8])).unwrap();
         reads.take_in(&answer(IS_NOT_COMMITTED, &[])).unwrap();
-        assert!(reads.take_told().is_none());
+        assert!(reads.take_state().is_none());
         reads.take_in(&answer(IS_THERE, &[UNIT.to_le_bytes(), [3; 8], [4; 8]].concat())).unwrap();
-        let told = reads.take_told().unwrap();
-        assert_eq!((told.bytes, told.bits), (UNIT, vec![u64::from_ne_bytes([3; 8]), u64::from_ne_bytes([4; 8])]));
+        let state = reads.take_state().unwrap();
+        assert_eq!((state.bytes, state.bits), (UNIT, vec![u64::from_ne_bytes([3; 8]), u64::from_ne_bytes([4; 8])]));
         assert!(matches!(take(&mut reads, long, PART_BYTES + 8), Err(crate::Error::NotCommitted { .. })));
         assert_eq!(take(&mut reads, short, 8).unwrap().unwrap(), [2; 8]);
     }
@@ -273,12 +273,12 @@ mod tests {
         reads.take_in(&answer(IS_NOT_COMMITTED, &[])).unwrap();
         assert_eq!(reads.next_question(), Some(Question::Part { share: SHARE, offset: 8, bytes: 8 }));
         for part in 1..asked {
-            assert!(reads.tickets.is_waiting(long).unwrap(), "{part} of {asked} are under way");
+            assert!(reads.pending.is_waiting(long).unwrap(), "{part} of {asked} are under way");
             // Later parts of the failed read are ignored, whether they have bytes or are refused.
             let (status, bytes) = if part % 2 == 0 { (IS_NOT_COMMITTED, 0) } else { (IS_THERE, PART_BYTES) };
             reads.take_in(&answer(status, &vec![1; bytes])).unwrap();
         }
-        assert!(!reads.tickets.is_waiting(long).unwrap() && reads.tickets.is_waiting(short).unwrap());
+        assert!(!reads.pending.is_waiting(long).unwrap() && reads.pending.is_waiting(short).unwrap());
         reads.take_in(&answer(IS_THERE, &[2; 8])).unwrap();
         assert_eq!(take(&mut reads, short, 8).unwrap().unwrap(), [2; 8]);
     }

@@ -6,21 +6,21 @@
 //! frames, straight from its source. That is all the memory a connection takes, even with a slow receiver.
 //!
 //! Reads of shares go out like writes; their answers come back by the same socket, and are taken in here,
-//! when a ticket is taken (`reads.rs`).
+//! when a read id is taken (`reads.rs`).
 //!
 //! When the socket is full the worker waits until it has room: the other side's I/O thread reads regardless
 //! of its workers, so the wait ends, or the peer turns out to be gone. Writes to a peer that is gone vanish:
 //! `Fabric::lost` tells, not an error here.
 
 use super::frame::{self, FRAME_BYTES_MAX, Question};
-use super::made::Line;
+use super::outgoing::Line;
 use super::reads::Reads;
 use super::shared::{Break, TcpShared};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fabric::{Connection, MachineId};
 use crate::memory::{self, WORD_BYTES};
-use crate::share::{Known, ShareId, Ticket, Told, Verdict};
+use crate::share::{CachedShares, ReadId, ShareId, ShareState, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
@@ -76,7 +76,7 @@ impl Owed {
 
 /// See [`TcpConnection`].
 struct PeerShares {
-    known: Known,
+    cached: CachedShares,
     reads: Reads,
     buffer: Box<[u8]>,
 }
@@ -84,7 +84,7 @@ struct PeerShares {
 impl Default for PeerShares {
     fn default() -> PeerShares {
         let buffer = vec![0; ANSWER_BYTES].into_boxed_slice();
-        PeerShares { known: Known::default(), reads: Reads::default(), buffer }
+        PeerShares { cached: CachedShares::default(), reads: Reads::default(), buffer }
     }
 }
 
@@ -214,7 +214,7 @@ impl TcpConnection {
     }
 
     /// Reads words of a commit map from the peer, and waits for the answer of its I/O thread; `None` if it is gone.
-    fn ask(&mut self, reads: &mut Reads, buffer: &mut [u8], question: Question) -> Result<Option<Told>, Error> {
+    fn ask(&mut self, reads: &mut Reads, buffer: &mut [u8], question: Question) -> Result<Option<ShareState>, Error> {
         if self.line.is_none() {
             return Ok(None);
         }
@@ -224,8 +224,8 @@ impl TcpConnection {
         self.flush()?;
         while self.line.is_some() {
             self.receive(reads, buffer);
-            if let Some(told) = reads.take_told() {
-                return Ok(Some(told));
+            if let Some(state) = reads.take_state() {
+                return Ok(Some(state));
             }
             self.wait_for_answers()?;
         }
@@ -237,13 +237,13 @@ impl TcpConnection {
         while let Some(Line { stream, .. }) = self.line.as_deref().filter(|_| reads.is_waiting()) {
             match recv(stream, &mut *buffer, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => {
-                    self.give_up_for(Break::Told("it closed a connection on which it owed answers".to_owned()))
+                    self.give_up_for(Break::Explained("it closed a connection on which it owed answers".to_owned()))
                 }
                 Ok((_, bytes)) => {
                     self.owed = Owed::default();
                     if reads.take_in(&buffer[..bytes]).is_err() {
                         let cause = "it sent answers that no machine of this program sends";
-                        self.give_up_for(Break::Told(cause.to_owned()));
+                        self.give_up_for(Break::Explained(cause.to_owned()));
                     }
                 }
                 Err(Errno::INTR) => {}
@@ -346,8 +346,8 @@ impl Connection for TcpConnection {
     }
 
     fn write_share(&mut self, share: ShareId, offset: usize, source: &[u8]) -> Result<(), Error> {
-        let verdict = self.with_shares(|connection, PeerShares { known, reads, buffer }| {
-            known.require_committed((connection.peer, share), (offset, source.len()), |first, count| {
+        let verdict = self.with_shares(|connection, PeerShares { cached, reads, buffer }| {
+            cached.require_committed((connection.peer, share), (offset, source.len()), |first, count| {
                 connection.ask(reads, buffer, Question::Map { share, first, count })
             })
         });
@@ -364,25 +364,25 @@ impl Connection for TcpConnection {
         }
     }
 
-    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
-        self.with_shares(|connection, PeerShares { known, reads, buffer }| {
+    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<ReadId, Error> {
+        self.with_shares(|connection, PeerShares { cached, reads, buffer }| {
             // Nothing comes from a peer that is gone, which `take` reports.
-            let _ = known.require_inside((connection.peer, share), (offset, bytes), |first, count| {
+            let _ = cached.require_inside((connection.peer, share), (offset, bytes), |first, count| {
                 connection.ask(reads, buffer, Question::Map { share, first, count })
             })?;
-            let ticket = reads.begin(share, offset, bytes);
+            let read_id = reads.begin(share, offset, bytes);
             connection.send_questions(reads)?;
-            Ok(ticket)
+            Ok(read_id)
         })
     }
 
-    fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
+    fn take(&mut self, read_id: ReadId, into: &mut [u8]) -> Result<bool, Error> {
         self.with_shares(|connection, shares| {
-            if shares.reads.tickets.is_waiting(ticket)? {
+            if shares.reads.pending.is_waiting(read_id)? {
                 connection.go_on_reading(shares)?;
             }
             let is_gone = || connection.line.is_none() || connection.shared.is_gone(connection.peer);
-            shares.reads.tickets.take(ticket, into, connection.peer, is_gone)
+            shares.reads.pending.take(read_id, into, connection.peer, is_gone)
         })
     }
 }
@@ -394,7 +394,7 @@ impl Drop for TcpConnection {
         let Some(mut shares) = self.shares.take() else {
             // No answers are under way, so another worker may go on with it.
             let line = self.line.take().filter(|_| is_flushed && self.is_passed_on);
-            return line.into_iter().for_each(|line| self.shared.made.keep_spare(self.peer, line));
+            return line.into_iter().for_each(|line| self.shared.outgoing.keep_spare(self.peer, line));
         };
         let PeerShares { reads, buffer, .. } = &mut *shares;
         let deadline = Deadline::after(DRAIN_TIMEOUT);

@@ -5,7 +5,7 @@
 //! else is under one lock, which is never held during another wait. The path of a write takes neither.
 
 use super::incoming::Crowd;
-use super::made::Made;
+use super::outgoing::OutgoingConnections;
 use crate::error::Error;
 use crate::fabric::{Loss, MachineId};
 use crate::liveness::Liveness;
@@ -34,7 +34,7 @@ pub(super) struct TcpShared {
     /// Wakes the I/O thread: there are orders or suspicions.
     pub(super) waker: Waker,
     /// The data connections that this machine has made.
-    pub(super) made: Made,
+    pub(super) outgoing: OutgoingConnections,
     /// Longest time without a sign of life on a connection.
     pub(super) silence: Duration,
     state: Mutex<SharedState>,
@@ -64,7 +64,7 @@ struct Peer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Break {
     /// For this reason. The peer is dead unless it turns out soon that it left.
-    Told(String),
+    Explained(String),
     /// Nothing came back on it for the limit of silence. The peer is dead: a graceful close closes connections.
     Silent,
 }
@@ -84,7 +84,7 @@ impl TcpShared {
             region,
             liveness: Liveness::default(),
             waker: Waker::new()?,
-            made: Made::default(),
+            outgoing: OutgoingConnections::default(),
             silence,
             state: Mutex::new(SharedState { peers, orders: Vec::new(), failure: None, crowd: None }),
             has_failed: AtomicBool::new(false),

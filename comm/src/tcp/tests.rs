@@ -9,7 +9,7 @@ use super::greeting::{Claim, IncomingHandshake, PURPOSE, Progress};
 use super::reach::Beginning;
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
-use crate::{ShareId, Ticket, Wake};
+use crate::{ReadId, ShareId, Wake};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::process::{Pid, Signal, kill_process};
@@ -262,9 +262,9 @@ fn open_with_share(units: usize) -> Vec<TcpFabric> {
 }
 
 /// Takes a read once it has come.
-fn take(connection: &mut dyn Connection, ticket: Ticket, bytes: usize) -> Result<Vec<u8>, Error> {
+fn take(connection: &mut dyn Connection, read_id: ReadId, bytes: usize) -> Result<Vec<u8>, Error> {
     let (start, mut into) = (Instant::now(), vec![0; bytes]);
-    while !connection.take(ticket, &mut into)? {
+    while !connection.take(read_id, &mut into)? {
         assert!(start.elapsed() < TIMEOUT, "a read never ended");
         std::thread::yield_now();
     }
@@ -298,8 +298,8 @@ fn a_reader_that_takes_nothing_is_alone_with_it() {
     (0..16).for_each(|number| idle.write_all(&part(number)).unwrap());
     let mut connection = fabrics[0].connect(MachineId(1), WorkerId(0)).unwrap();
     for number in 0..100 {
-        let ticket = connection.read_share(SHARE, 8 * number, UNIT).unwrap();
-        assert_eq!(take(&mut *connection, ticket, UNIT).unwrap()[..8], (number as u64).to_ne_bytes());
+        let read_id = connection.read_share(SHARE, 8 * number, UNIT).unwrap();
+        assert_eq!(take(&mut *connection, read_id, UNIT).unwrap()[..8], (number as u64).to_ne_bytes());
     }
     // The owed answers are there in the end.
     let mut answers = vec![0; 16 * (8 + UNIT)];
@@ -359,8 +359,8 @@ fn an_answer_that_does_not_fit_the_socket_goes_on() {
 fn both_ends_of_a_data_connection_send_at_once() {
     let fabrics = open_with_share(1);
     let mut connection = fabrics[0].connect(MachineId(1), WorkerId(0)).unwrap();
-    let ticket = connection.read_share(SHARE, 0, 8).unwrap();
-    take(&mut *connection, ticket, 8).unwrap();
+    let read_id = connection.read_share(SHARE, 0, 8).unwrap();
+    take(&mut *connection, read_id, 8).unwrap();
     assert_eq!(fabrics[1].poller.lock().accepted_nodelays(), [true]);
     let (made, _) = fabrics[0].reach(MachineId(1), Use::Data { worker: 1 }, TIMEOUT).unwrap();
     assert!(made.nodelay().unwrap());
@@ -377,8 +377,8 @@ fn tickets_that_nobody_takes_are_no_death() {
     drop(connection);
     wait_for_word(fabrics[1].region(), 64, u64::from_ne_bytes([3; 8]));
     let mut other = fabrics[0].connect(MachineId(1), WorkerId(1)).unwrap();
-    let ticket = other.read_share(SHARE, 8, 8).unwrap();
-    assert_eq!(take(&mut *other, ticket, 8).unwrap(), 1u64.to_ne_bytes());
+    let read_id = other.read_share(SHARE, 8, 8).unwrap();
+    assert_eq!(take(&mut *other, read_id, 8).unwrap(), 1u64.to_ne_bytes());
     // A connection that had ended by a reset would be a death by now.
     assert_eq!(fabrics[1].watch(Duration::from_millis(700)).unwrap(), None);
     assert_eq!(fabrics[1].lost(MachineId(0)).unwrap(), None);
@@ -399,8 +399,8 @@ fn an_owner_that_answers_nonsense_is_dead() {
             stream.write_all(&24u64.to_le_bytes()).unwrap();
             let _ = stream.read(&mut question);
         });
-        let ticket = connection.read_share(SHARE, 0, 16).unwrap();
-        let taken = take(&mut connection, ticket, 16);
+        let read_id = connection.read_share(SHARE, 0, 16).unwrap();
+        let taken = take(&mut connection, read_id, 16);
         assert!(matches!(taken, Err(Error::Gone { machine: VICTIM })), "{taken:?}");
         drop(connection);
     });

@@ -6,7 +6,7 @@ use super::board::{HEARTBEAT, LEFT};
 use super::core::Core;
 use super::lane::{give_way, tag_of};
 use super::liveness::failure;
-use super::raw::{self, Completion, CompletionChannel, CompletionQueue, Event, QueuePair, Works};
+use super::raw::{self, Completion, CompletionChannel, CompletionQueue, Event, QueuePair, WorkRequests};
 use crate::deadline::{deadline_after, later};
 use crate::error::Error;
 use crate::fabric::MachineId;
@@ -29,7 +29,7 @@ pub(super) const OWN: u64 = 1 << 63;
 pub(super) struct Beat {
     pub(super) peer: MachineId,
     pub(super) queue: QueuePair,
-    pub(super) works: Works,
+    pub(super) work_requests: WorkRequests,
     /// This machine's part of the peer's board.
     pub(super) board: super::endpoint::Remote,
     pub(super) is_in_flight: bool,
@@ -45,11 +45,11 @@ impl Beat {
 
     /// Writes a word of the board.
     pub(super) fn write(&mut self, word: usize, value: u64) -> Result<(), Error> {
-        self.works.memory().region().publish(0, &value.to_ne_bytes())?;
+        self.work_requests.memory().region().publish(0, &value.to_ne_bytes())?;
         let to = self.board.at(word);
-        self.works.write(0, size_of::<u64>(), to.address, to.key)?;
-        self.works.sign_last(0);
-        self.works.post(&self.queue)?;
+        self.work_requests.write(0, size_of::<u64>(), to.address, to.key)?;
+        self.work_requests.sign_last(0);
+        self.work_requests.post(&self.queue)?;
         self.is_in_flight = true;
         Ok(())
     }

@@ -19,7 +19,7 @@
 
 use super::board::{Board, Sleep};
 use super::endpoint::Remote;
-use super::raw::{QueuePair, Works};
+use super::raw::{QueuePair, WorkRequests};
 use super::shares::PeerShares;
 use crate::error::Error;
 use crate::fabric::MachineId;
@@ -107,16 +107,17 @@ struct Mark {
 
 pub(super) struct Link {
     pub(super) remote: RemoteEnd,
-    /// Before the memory that it reads and writes, which is in `works` and `shares`: fields are dropped in this order.
+    /// Before the memory that it reads and writes, which is in `work_requests` and `shares`: fields are dropped in this
+    /// order.
     queue: Arc<QueuePair>,
-    works: Works,
+    work_requests: WorkRequests,
     board: Arc<Board>,
     bounds: Bounds,
     staging_bytes: u64,
     /// Total of bytes staged, padding included, and of those free again.
     staged: u64,
     freed: u64,
-    /// Total of requests written (those in `works` included), and completed.
+    /// Total of requests written (those in `work_requests` included), and completed.
     written: u64,
     completed: u64,
     /// Requests and bytes at the last signed request.
@@ -148,16 +149,16 @@ impl Link {
     pub(super) fn new(
         remote: RemoteEnd,
         queue: Arc<QueuePair>,
-        works: Works,
+        work_requests: WorkRequests,
         board: Arc<Board>,
         bounds: Bounds,
     ) -> Link {
-        let staging_bytes = works.memory().region().bytes() as u64;
+        let staging_bytes = work_requests.memory().region().bytes() as u64;
         let room = remote.lanes + 1;
         Link {
             remote,
             queue,
-            works,
+            work_requests,
             board,
             bounds,
             staging_bytes,
@@ -204,8 +205,8 @@ impl Link {
         }
         self.staged += padding;
         let offset = (self.staged % self.staging_bytes) as usize;
-        self.works.memory().region().publish(offset, source)?;
-        self.works.write(offset, source.len(), to.address, to.key)?;
+        self.work_requests.memory().region().publish(offset, source)?;
+        self.work_requests.write(offset, source.len(), to.address, to.key)?;
         self.staged += bytes;
         self.written += 1;
         Ok(true)
@@ -216,7 +217,7 @@ impl Link {
         match &mut self.shares {
             Some(shares) => Ok(shares),
             none => {
-                let shares = PeerShares::new(self.works.memory().domain())?;
+                let shares = PeerShares::new(self.work_requests.memory().domain())?;
                 self.counts.registered_bytes += shares.ring().region().bytes() as u64;
                 Ok(none.insert(Box::new(shares)))
             }
@@ -228,7 +229,7 @@ impl Link {
         while self.has_room() && !self.is_dead {
             let Some(shares) = &mut self.shares else { return Ok(()) };
             let Some((from, bytes, offset)) = shares.next() else { return Ok(()) };
-            self.works.read(shares.ring(), offset, bytes, from.address, from.key)?;
+            self.work_requests.read(shares.ring(), offset, bytes, from.address, from.key)?;
             self.written += 1;
             shares.posted(self.written);
         }
@@ -237,7 +238,7 @@ impl Link {
 
     /// Returns whether one more request fits into the chain and, with it, into the queue.
     fn has_room(&self) -> bool {
-        !self.works.is_full() && self.written - self.completed < self.bounds.queue_depth
+        !self.work_requests.is_full() && self.written - self.completed < self.bounds.queue_depth
     }
 
     pub(super) fn wake(&mut self, park_offset: usize) {
@@ -258,7 +259,7 @@ impl Link {
                 return WakeMessages::NoRoom;
             }
             self.woken[lane] = sleep;
-            self.works.wake_message(sleep.place());
+            self.work_requests.wake_message(sleep.place());
             self.written += 1;
             self.counts.wake_messages += 1;
             found = WakeMessages::Added;
@@ -288,7 +289,7 @@ impl Link {
         }
         self.settle_wakes();
         let is_check_due = !self.later.is_empty() && self.checked_at.is_none();
-        if is_check_due && self.works.len() == 0 && self.written > self.completed {
+        if is_check_due && self.work_requests.len() == 0 && self.written > self.completed {
             // The writes before the wake are posted already: a signed request behind them reports when they are done.
             self.try_write(&[1; WORD_BYTES], self.spare())?;
         }
@@ -296,7 +297,7 @@ impl Link {
             // Nothing is in flight: wakes for completed writes are checked at once.
             std::mem::swap(&mut self.checks, &mut self.later);
             self.check();
-        } else if is_check_due && self.works.len() > 0 {
+        } else if is_check_due && self.work_requests.len() > 0 {
             std::mem::swap(&mut self.checks, &mut self.later);
             self.checked_at = Some(self.written);
             return self.post(true);
@@ -315,28 +316,31 @@ impl Link {
 
     /// Makes sure that a completion will come, for callers that wait for room or for all requests.
     pub(super) fn post_signed(&mut self) -> Result<(), Error> {
-        if self.is_dead || (self.works.len() == 0 && !self.marks.is_empty()) {
+        if self.is_dead || (self.work_requests.len() == 0 && !self.marks.is_empty()) {
             return Ok(());
         }
-        if self.works.len() == 0 && self.written > self.completed && !self.try_write(&[1; WORD_BYTES], self.spare())? {
+        if self.work_requests.len() == 0
+            && self.written > self.completed
+            && !self.try_write(&[1; WORD_BYTES], self.spare())?
+        {
             return Err(Error::verbs(format!("the queue to {} is full, and nothing is signed", self.remote.peer)));
         }
         self.post(true)
     }
 
     fn post(&mut self, is_signed: bool) -> Result<(), Error> {
-        if self.works.len() == 0 {
+        if self.work_requests.len() == 0 {
             return Ok(());
         }
         if is_signed {
-            self.works.sign_last(self.written);
+            self.work_requests.sign_last(self.written);
             self.marks.push_back(Mark { request: self.written, staged: self.staged });
             self.signed = (self.written, self.staged);
             self.counts.signed += 1;
         }
         self.counts.posts += 1;
-        self.counts.requests += self.works.len() as u64;
-        self.works.post(&self.queue)
+        self.counts.requests += self.work_requests.len() as u64;
+        self.work_requests.post(&self.queue)
     }
 
     /// Takes the completion of request `request`: frees its room, and makes the looks that waited for it.
@@ -367,7 +371,7 @@ impl Link {
 
     /// Returns whether requests wait to be posted.
     pub(super) fn has_chain(&self) -> bool {
-        self.works.len() > 0
+        self.work_requests.len() > 0
     }
 
     /// Returns whether there are wakes without a pending look.

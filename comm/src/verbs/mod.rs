@@ -41,7 +41,7 @@ use crate::connected_pairs::ConnectedPairs;
 use crate::error::Error;
 use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
 use crate::memory::Region;
-use crate::share::{Share, ShareId, Ticket};
+use crate::share::{ReadId, Share, ShareId};
 use core::Core;
 use io_thread::IoThread;
 use std::ops::Range;
@@ -221,11 +221,11 @@ impl Connection for VerbsConnection {
         self.core.lane(self.lane).write_share(self.peer, share, offset, source)
     }
 
-    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
+    fn read_share(&mut self, share: ShareId, offset: usize, bytes: usize) -> Result<ReadId, Error> {
         self.core.lane(self.lane).read_share(self.peer, share, offset, bytes)
     }
 
-    fn take(&mut self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
-        self.core.lane(self.lane).take(self.peer, ticket, into)
+    fn take(&mut self, read_id: ReadId, into: &mut [u8]) -> Result<bool, Error> {
+        self.core.lane(self.lane).take(self.peer, read_id, into)
     }
 }

@@ -14,7 +14,7 @@ use super::io_thread::{Beat, IoThread};
 use super::lane::{Lane, tag_of};
 use super::link::{Link, RemoteEnd};
 use super::liveness::{VerbsLiveness, failure};
-use super::raw::{self, Completion, CompletionChannel, Device, MemoryRegion, Path, QueuePair, Works};
+use super::raw::{self, Completion, CompletionChannel, Device, MemoryRegion, Path, QueuePair, WorkRequests};
 use super::resources::{Own, PeerQueues};
 use super::shares::Directory;
 use super::{VerbsFabric, terms};
@@ -71,9 +71,10 @@ impl Prepared {
                 queues.try_for_each(|(queue, number)| queue.connect(&Path { peer_queue_pair: *number, ..path }));
             let path = Path { peer_queue_pair: line.queue_pairs[0], ..path };
             let trouble = ready.and_then(|()| way.heartbeat.connect(&path)).err();
-            let works = Works::new(way.beat_memory, 1, 0, Beat::tag(way.peer));
+            let work_requests = WorkRequests::new(way.beat_memory, 1, 0, Beat::tag(way.peer));
             let (queue, board) = (way.heartbeat, remote.board);
-            let beat = Beat { peer: way.peer, queue, works, board, is_in_flight: false, is_dead: false, beats: 0 };
+            let beat =
+                Beat { peer: way.peer, queue, work_requests, board, is_in_flight: false, is_dead: false, beats: 0 };
             routes.push(Route { remote, beat, path, trouble, queues: way.queues, staging: way.staging });
         }
         Ok(Connected { routes, own: self.own })
@@ -185,8 +186,8 @@ impl Connected {
             for (lane, staging) in route.staging.into_iter().enumerate() {
                 let pair = &route.queues[lane];
                 let chain = (settings.queue_depth / 4).max(1) as usize;
-                let works = Works::new(staging, chain, pair.inline_bytes(), tag_of(peer));
-                let link = Link::new(route.remote, Arc::clone(pair), works, Arc::clone(&board), bounds);
+                let work_requests = WorkRequests::new(staging, chain, pair.inline_bytes(), tag_of(peer));
+                let link = Link::new(route.remote, Arc::clone(pair), work_requests, Arc::clone(&board), bounds);
                 links[lane][usize::from(peer.0)] = Some(link);
             }
             receivers.extend(route.queues.into_iter().map(|queue| (queue.number(), (peer, queue))));

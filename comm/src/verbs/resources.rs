@@ -120,7 +120,7 @@ fn fit(settings: &Settings, party: &Party, choice: &Choice) -> Result<(u32, u32)
             "{queue_pairs} queue pairs are needed, {device} has {limit}: use fewer workers"
         )));
     }
-    let depth = settings.queue_depth.min(limits.works);
+    let depth = settings.queue_depth.min(limits.work_requests);
     let receives = queue_pairs * WAKE_MESSAGES + peers * BEATS;
     let longest = (u64::from(depth) * u64::from(peers) + 1).max(u64::from(receives));
     if longest > u64::from(limits.completions) {

@@ -7,7 +7,7 @@
 //! peer that needs a key reads directory, map and table one-sidedly, once.
 //!
 //! A read lands in a ring of registered memory, one for each link that reads, and is copied out when it is
-//! complete. So the memory of a ticket is ordinary memory, and may be forgotten. Reads that find no room wait
+//! complete. So the memory of a read id is ordinary memory, and may be forgotten. Reads that find no room wait
 //! in the link.
 //!
 //! Order: one queue pair executes writes and reads in the order they were posted, and a read's completion is
@@ -22,7 +22,8 @@ use crate::error::Error;
 use crate::fabric::MachineId;
 use crate::memory::{Region, WORD_BYTES};
 use crate::share::{
-    self, ASKED_WORDS, Known, Landing, Outcome, SHARES_MAX, Share, ShareId, Ticket, Tickets, Told, Verdict, map,
+    self, ASKED_WORDS, CachedShares, Landing, Outcome, PendingReads, ReadId, SHARES_MAX, Share, ShareId, ShareState,
+    Verdict, map,
 };
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -149,7 +150,7 @@ fn parse_key(entry: &[u8]) -> Option<Remote> {
 
 /// The rest of a read, of which parts are posted one by one.
 struct Part {
-    ticket: Ticket,
+    read_id: ReadId,
     at: usize,
     bytes: usize,
     from: Remote,
@@ -158,7 +159,7 @@ struct Part {
 /// A posted part of a read.
 struct Posted {
     request: u64,
-    ticket: Ticket,
+    read_id: ReadId,
     at: usize,
     bytes: usize,
     /// Its offset in the ring, and the total of bytes of the ring used up to its end.
@@ -168,10 +169,10 @@ struct Posted {
 
 /// State of a link for its peer's shares.
 pub(super) struct PeerShares {
-    known: Known,
+    cached: CachedShares,
     entries: [Option<Entry>; SHARES_MAX],
     keys: HashMap<(ShareId, usize), Remote>,
-    pub(super) tickets: Tickets<Landing>,
+    pub(super) pending: PendingReads<Landing>,
     ring: Arc<MemoryRegion>,
     used: u64,
     freed: u64,
@@ -184,10 +185,10 @@ impl PeerShares {
     pub(super) fn new(domain: &Arc<ProtectionDomain>) -> Result<PeerShares, Error> {
         let region = Arc::new(Region::anonymous(RING_BYTES)?);
         Ok(PeerShares {
-            known: Known::default(),
+            cached: CachedShares::default(),
             entries: [None; SHARES_MAX],
             keys: HashMap::new(),
-            tickets: Tickets::default(),
+            pending: PendingReads::default(),
             ring: MemoryRegion::register(domain, region, Access::Landing)?,
             used: 0,
             freed: 0,
@@ -206,9 +207,9 @@ impl PeerShares {
     }
 
     /// Queues a read from a place of the peer's memory.
-    fn queue(&mut self, ticket: Ticket, at: usize, bytes: usize, from: Remote) {
+    fn queue(&mut self, read_id: ReadId, at: usize, bytes: usize, from: Remote) {
         if bytes > 0 {
-            self.waiting.push_back(Part { ticket, at, bytes, from });
+            self.waiting.push_back(Part { read_id, at, bytes, from });
         }
     }
 
@@ -231,14 +232,14 @@ impl PeerShares {
     /// that a short one does not wait for all of a long one.
     pub(super) fn posted(&mut self, request: u64) {
         let Some(rest) = self.waiting.pop_front() else { return };
-        let (ticket, at, bytes) = (rest.ticket, rest.at, PART_BYTES.min(rest.bytes));
+        let (read_id, at, bytes) = (rest.read_id, rest.at, PART_BYTES.min(rest.bytes));
         if bytes < rest.bytes {
             let (at, from) = (at + bytes, rest.from.at(bytes));
             self.waiting.push_back(Part { at, from, bytes: rest.bytes - bytes, ..rest });
         }
         let (offset, padding) = self.room(bytes);
         self.used += (padding + bytes) as u64;
-        self.posted.push_back(Posted { request, ticket, at, bytes, offset, used: self.used });
+        self.posted.push_back(Posted { request, read_id, at, bytes, offset, used: self.used });
     }
 
     /// Hands over the bytes that have landed: all requests up to this one are done.
@@ -249,7 +250,7 @@ impl PeerShares {
             // In range by construction. The completion means that the device has written it.
             let read = self.ring.region().read(posted.offset, &mut bytes);
             debug_assert!(read.is_ok());
-            self.tickets.land(posted.ticket, posted.at, Outcome::Bytes(&bytes));
+            self.pending.land(posted.read_id, posted.at, Outcome::Bytes(&bytes));
             self.freed = posted.used;
         }
     }
@@ -292,18 +293,18 @@ impl Lane {
         share: ShareId,
         offset: usize,
         bytes: usize,
-    ) -> Result<Ticket, Error> {
+    ) -> Result<ReadId, Error> {
         let verdict = self.require_committed(peer, share, offset, bytes);
-        let begin = |shares: &mut PeerShares| shares.tickets.add(Landing::new(share, offset, bytes));
+        let begin = |shares: &mut PeerShares| shares.pending.add(Landing::new(share, offset, bytes));
         match verdict {
             // `take` reports bytes that will never come.
             Ok(Verdict::Gone) => return self.shares(peer).map(begin),
             Ok(Verdict::Usable) => {}
             Err(Error::NotCommitted { .. }) => {
                 let shares = self.shares(peer)?;
-                let ticket = begin(shares);
-                shares.tickets.land(ticket, 0, Outcome::Refused(bytes));
-                return Ok(ticket);
+                let read_id = begin(shares);
+                shares.pending.land(read_id, 0, Outcome::Refused(bytes));
+                return Ok(read_id);
             }
             Err(error) => return Err(error),
         }
@@ -316,21 +317,21 @@ impl Lane {
             }
         }
         let shares = self.shares(peer)?;
-        let ticket = begin(shares);
-        parts.into_iter().for_each(|(at, bytes, from)| shares.queue(ticket, at, bytes, from));
+        let read_id = begin(shares);
+        parts.into_iter().for_each(|(at, bytes, from)| shares.queue(read_id, at, bytes, from));
         self.add_reads(peer)?;
-        Ok(ticket)
+        Ok(read_id)
     }
 
     /// See `Connection::take`.
-    pub(super) fn take(&mut self, peer: MachineId, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
-        if self.shares(peer)?.tickets.is_waiting(ticket)? {
+    pub(super) fn take(&mut self, peer: MachineId, read_id: ReadId, into: &mut [u8]) -> Result<bool, Error> {
+        if self.shares(peer)?.pending.is_waiting(read_id)? {
             self.add_reads(peer)?;
             self.flush(peer)?;
             self.poll()?;
         }
         let is_dead = self.link(peer).is_none_or(|link| link.is_dead);
-        self.shares(peer)?.tickets.take(ticket, into, peer, || is_dead)
+        self.shares(peer)?.pending.take(read_id, into, peer, || is_dead)
     }
 
     /// Puts waiting reads into the chain.
@@ -341,11 +342,11 @@ impl Lane {
     /// Reads `bytes` bytes of a peer's memory, and waits for them; `None` when the peer is gone.
     fn read_now(&mut self, peer: MachineId, from: Remote, bytes: usize) -> Result<Option<Vec<u8>>, Error> {
         let shares = self.shares(peer)?;
-        let ticket = shares.tickets.add(Landing::new(ShareId(0), 0, bytes));
-        shares.queue(ticket, 0, bytes, from);
+        let read_id = shares.pending.add(Landing::new(ShareId(0), 0, bytes));
+        shares.queue(read_id, 0, bytes, from);
         let (mut into, mut looks) = (vec![0; bytes], 0);
         loop {
-            match self.take(peer, ticket, &mut into) {
+            match self.take(peer, read_id, &mut into) {
                 Ok(true) => return Ok(Some(into)),
                 Ok(false) => give_way(&mut looks),
                 Err(Error::Gone { .. }) => return Ok(None),
@@ -364,29 +365,35 @@ impl Lane {
     ) -> Result<Verdict, Error> {
         if self.link(peer).is_none_or(|link| link.is_dead) {
             // As for a live peer, as far as that needs no query.
-            self.shares(peer)?.known.check((peer, share), (offset, bytes))?;
+            self.shares(peer)?.cached.check((peer, share), (offset, bytes))?;
             return Ok(Verdict::Gone);
         }
-        let mut known = std::mem::take(&mut self.shares(peer)?.known);
-        let verdict =
-            known.require_committed((peer, share), (offset, bytes), |first, count| self.ask(peer, share, first, count));
-        self.shares(peer)?.known = known;
+        let mut cached = std::mem::take(&mut self.shares(peer)?.cached);
+        let verdict = cached
+            .require_committed((peer, share), (offset, bytes), |first, count| self.ask(peer, share, first, count));
+        self.shares(peer)?.cached = cached;
         verdict
     }
 
     /// Reads words of a peer's commit map.
-    fn ask(&mut self, peer: MachineId, share: ShareId, first: usize, count: usize) -> Result<Option<Told>, Error> {
+    fn ask(
+        &mut self,
+        peer: MachineId,
+        share: ShareId,
+        first: usize,
+        count: usize,
+    ) -> Result<Option<ShareState>, Error> {
         let Some(entry) = self.entry(peer, share)? else { return Ok(None) };
-        let Some(entry) = entry else { return Ok(Some(Told { bytes: 0, bits: Vec::new() })) };
+        let Some(entry) = entry else { return Ok(Some(ShareState { bytes: 0, bits: Vec::new() })) };
         let words = (entry.bytes / SHARE_UNIT_BYTES).div_ceil(map::UNITS_PER_WORD);
         let count = count.min(ASKED_WORDS).min(words.saturating_sub(first));
         if count == 0 {
-            return Ok(Some(Told { bytes: entry.bytes, bits: Vec::new() }));
+            return Ok(Some(ShareState { bytes: entry.bytes, bits: Vec::new() }));
         }
         let read = self.read_now(peer, entry.map.at(BITS + WORD_BYTES * first), WORD_BYTES * count)?;
         Ok(read.map(|read| {
             let bits = read.as_chunks::<WORD_BYTES>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-            Told { bytes: entry.bytes, bits }
+            ShareState { bytes: entry.bytes, bits }
         }))
     }
 

@@ -21,7 +21,7 @@ fn host() -> u16 {
 }
 
 /// Connects to the other host, which may not be ready yet.
-fn meet(port: u16) -> TcpStream {
+fn connect(port: u16) -> TcpStream {
     if host() == 1 {
         return TcpListener::bind((ADDRESSES[1], port)).unwrap().accept().unwrap().0;
     }
@@ -40,7 +40,7 @@ fn open(port: u16) -> (VerbsFabric, TcpStream) {
     // Two emulated hosts share two busy cores: each may stand still for longer than a real one.
     let settings = Settings { timeout: 17, ..Settings::default() };
     let prepared = VerbsFabric::prepare(&settings, party(host(), &[3, 3]), region).unwrap();
-    let mut stream = meet(port);
+    let mut stream = connect(port);
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(&(prepared.endpoint().len() as u32).to_le_bytes()).unwrap();
     stream.write_all(prepared.endpoint()).unwrap();

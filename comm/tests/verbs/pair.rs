@@ -310,9 +310,9 @@ fn shares_are_registered_in_chunks_and_read_in_parts() {
     let own = fabrics[1].mapped(B, SHARE).unwrap().unwrap();
     let mut connection = fabrics[0].connect(B, MAIN).unwrap();
     connection.write_share(SHARE, 70 * MIB, &vec![3; MIB]).unwrap();
-    let ticket = connection.read_share(SHARE, 70 * MIB, MIB).unwrap();
+    let read_id = connection.read_share(SHARE, 70 * MIB, MIB).unwrap();
     let (mut bytes, deadline) = (vec![0; MIB], Instant::now() + TIMEOUT);
-    while !connection.take(ticket, &mut bytes).unwrap() {
+    while !connection.take(read_id, &mut bytes).unwrap() {
         assert!(Instant::now() < deadline, "the read did not end");
         std::thread::yield_now();
     }
@@ -335,9 +335,9 @@ fn reads_of_who_is_gone_end() {
     drop(fabrics.pop());
     let second = connection.read_share(ShareId(1), 0, 8).unwrap();
     let deadline = Instant::now() + TIMEOUT;
-    for ticket in [first, second] {
+    for read_id in [first, second] {
         let ended = loop {
-            match connection.take(ticket, &mut [0; 8]) {
+            match connection.take(read_id, &mut [0; 8]) {
                 Ok(false) => assert!(Instant::now() < deadline, "a read of who is gone never ended"),
                 other => break other,
             }

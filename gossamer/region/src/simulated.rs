@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use comm::sim::{Conditions, Network, SimFabric};
 use comm::{
-    Connection, Fabric, Loss, MachineId, Region, SHARE_UNIT_BYTES, Share, ShareId, Ticket, WORD_BYTES, WorkerId,
+    Connection, Fabric, Loss, MachineId, ReadId, Region, SHARE_UNIT_BYTES, Share, ShareId, WORD_BYTES, WorkerId,
 };
 
 use crate::holder::{Holder, Pages};
@@ -169,7 +169,7 @@ struct Machine {
     faults: Vec<(u32, bool)>,
     /// Peers by machine; the own place is empty.
     peers: Vec<Option<Peer>>,
-    reads: Vec<(Ticket, Run, u16, State)>,
+    reads: Vec<(ReadId, Run, u16, State)>,
     counts: Counts,
 }
 
@@ -312,13 +312,13 @@ impl Machine {
             let lost = |peer| machine.fabric.lost(MachineId(peer)).unwrap() == Some(Loss::Died);
             (0..MACHINES).any(|peer| peer != machine.own && lost(peer))
         };
-        for (ticket, run, from, state) in std::mem::take(&mut self.reads) {
+        for (read_id, run, from, state) in std::mem::take(&mut self.reads) {
             let mut bytes = vec![0; run.count as usize * PAGE_WORDS * WORD_BYTES];
             let peer = self.peers[usize::from(from)].as_mut().expect("it was asked");
-            match peer.connection.take(ticket, &mut bytes) {
+            match peer.connection.take(read_id, &mut bytes) {
                 Ok(true) => {}
                 Ok(false) => {
-                    self.reads.push((ticket, run, from, state));
+                    self.reads.push((read_id, run, from, state));
                     continue;
                 }
                 Err(comm::Error::Gone { .. }) if dead(self) => return true,

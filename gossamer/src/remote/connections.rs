@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use comm::{Error, MachineId, ShareId, Ticket};
+use comm::{Error, MachineId, ReadId, ShareId};
 
 thread_local! {
     /// This worker's connections, by machine.
@@ -49,13 +49,13 @@ impl Connection {
         self.inner.borrow_mut().wake(park_word)
     }
 
-    pub(crate) fn read_share(&self, share: ShareId, offset: usize, bytes: usize) -> Result<Ticket, Error> {
+    pub(crate) fn read_share(&self, share: ShareId, offset: usize, bytes: usize) -> Result<ReadId, Error> {
         self.is_dirty.set(true);
         self.inner.borrow_mut().read_share(share, offset, bytes)
     }
 
-    pub(crate) fn take(&self, ticket: Ticket, into: &mut [u8]) -> Result<bool, Error> {
-        self.inner.borrow_mut().take(ticket, into)
+    pub(crate) fn take(&self, read_id: ReadId, into: &mut [u8]) -> Result<bool, Error> {
+        self.inner.borrow_mut().take(read_id, into)
     }
 
     /// Sends the buffered writes.

@@ -20,7 +20,7 @@ mod ffi;
 mod header;
 mod layout;
 mod queue;
-mod works;
+mod work_requests;
 
 pub(super) use layout::{
     MTU_256, MTU_512, MTU_1024, MTU_2048, MTU_4096, PORT_ACTIVE, PORT_ACTIVE_DEFER, PORT_ARMED, PORT_DOWN, PORT_INIT,
@@ -28,7 +28,7 @@ pub(super) use layout::{
     WC_RNR_RETRY_EXC_ERR, WC_SUCCESS, WC_WR_FLUSH_ERR,
 };
 pub(super) use queue::{Completion, CompletionChannel, CompletionQueue, Path, QueuePair, QueueSizes};
-pub(super) use works::Works;
+pub(super) use work_requests::WorkRequests;
 
 use crate::error::Error;
 use crate::memory::{Region, WORD_BYTES, check_access};
@@ -78,7 +78,7 @@ impl Verbs {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DeviceLimits {
     pub(super) queue_pairs: usize,
-    pub(super) works: u32,
+    pub(super) work_requests: u32,
     pub(super) completions: u32,
     /// Reads of a queue pair at once: of peers that it serves, and of its own.
     pub(super) reads_served: u8,
@@ -189,7 +189,7 @@ impl Device {
         refused(code, || format!("the RDMA device {} does not tell its limits", self.name))?;
         Ok(DeviceLimits {
             queue_pairs: usize::try_from(attr.max_qp).unwrap_or(0),
-            works: u32::try_from(attr.max_qp_wr).unwrap_or(0),
+            work_requests: u32::try_from(attr.max_qp_wr).unwrap_or(0),
             completions: u32::try_from(attr.max_cqe).unwrap_or(0),
             reads_served: u8::try_from(attr.max_qp_rd_atom.max(0)).unwrap_or(u8::MAX),
             reads_begun: u8::try_from(attr.max_qp_init_rd_atom.max(0)).unwrap_or(u8::MAX),
@@ -268,7 +268,7 @@ unsafe impl Sync for ProtectionDomain {}
 impl ProtectionDomain {
     pub(super) fn new(device: &Arc<Device>) -> Result<Arc<ProtectionDomain>, Error> {
         // SAFETY: the context is open.
-        let pd = made(unsafe { (device.verbs.table.alloc_pd)(device.context.as_ptr()) }, || {
+        let pd = created(unsafe { (device.verbs.table.alloc_pd)(device.context.as_ptr()) }, || {
             format!("no protection domain on {}", device.name)
         })?;
         Ok(Arc::new(ProtectionDomain { device: Arc::clone(device), pd }))
@@ -406,7 +406,7 @@ fn not_registered(bytes: usize, error: &io::Error) -> Error {
 }
 
 /// Turns a null pointer into the error that the library left in `errno`.
-fn made<T>(pointer: *mut T, what: impl FnOnce() -> String) -> Result<NonNull<T>, Error> {
+fn created<T>(pointer: *mut T, what: impl FnOnce() -> String) -> Result<NonNull<T>, Error> {
     let error = io::Error::last_os_error();
     NonNull::new(pointer).ok_or_else(|| Error::verbs(format!("{}: {error}", what())))
 }

@@ -3,7 +3,7 @@
 //! Here: making, connecting, posting, polling. Not here: the meaning of completions (`lane`, `io_thread`).
 //! Invariants: those of `mod.rs`.
 
-use super::{Device, ProtectionDomain, ffi, made, refused};
+use super::{Device, ProtectionDomain, created, ffi, refused};
 use crate::error::Error;
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,7 +28,7 @@ impl CompletionChannel {
     pub(crate) fn new(device: &Arc<Device>) -> Result<Arc<CompletionChannel>, Error> {
         // SAFETY: the context is open.
         let channel = unsafe { (device.verbs.table.create_channel)(device.context.as_ptr()) };
-        let channel = made(channel, || format!("no completion channel on {}", device.name()))?;
+        let channel = created(channel, || format!("no completion channel on {}", device.name()))?;
         let channel = CompletionChannel { device: Arc::clone(device), channel };
         // Reads of it must not wait.
         rustix::io::ioctl_fionbio(channel.as_fd(), true).map_err(Error::system("making a completion channel"))?;
@@ -105,7 +105,7 @@ impl CompletionQueue {
             let (create, context) = (device.verbs.table.create_cq, device.context.as_ptr());
             create(context, count, std::ptr::null_mut(), announced, 0)
         };
-        let queue = made(queue, || format!("no completion queue of {entries} entries on {}", device.name()))?;
+        let queue = created(queue, || format!("no completion queue of {entries} entries on {}", device.name()))?;
         Ok(Arc::new(CompletionQueue { device: Arc::clone(device), queue, _channel: channel }))
     }
 
@@ -229,7 +229,7 @@ impl QueuePair {
                 inline_bytes /= 2;
                 continue;
             }
-            let queue = made(queue, || format!("no queue pair of {} requests on {}", sizes.sends, device.name()))?;
+            let queue = created(queue, || format!("no queue pair of {} requests on {}", sizes.sends, device.name()))?;
             let (domain, sends, receives) = (Arc::clone(domain), Arc::clone(sends), Arc::clone(receives));
             return Ok(QueuePair { domain, queue, inline_bytes, _sends: sends, _receives: receives });
         }

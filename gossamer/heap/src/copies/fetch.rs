@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use comm::Ticket;
+use comm::ReadId;
 use gossamer::link;
 
 use crate::name::At;
@@ -23,15 +23,15 @@ thread_local! {
 /// A read that has begun.
 struct Asked {
     machine: u16,
-    ticket: Ticket,
+    read_id: ReadId,
     bytes: usize,
     is_taken: bool,
 }
 
 impl Asked {
     fn take(&mut self, into: &mut [u8]) -> Result<bool, String> {
-        let taken = link::take(self.machine, self.ticket, into);
-        // An error has used the ticket up.
+        let taken = link::take(self.machine, self.read_id, into);
+        // An error has used the read id up.
         self.is_taken = !matches!(taken, Ok(false));
         taken.map_err(|error| error.to_string())
     }
@@ -66,9 +66,9 @@ pub(crate) fn fetch(at: At, into: &mut [u8], mut look: impl FnMut()) -> Result<(
     let machine = bases::places()[at.place() as usize].machine;
     let (since, start, bytes) = (Instant::now(), bases::offset_in_share(at), into.len());
     for (index, piece) in into.chunks_mut(PIECE_BYTES).enumerate() {
-        let ticket = link::read(machine, link::HEAP, start + index * PIECE_BYTES, piece.len());
-        let ticket = ticket.map_err(|error| error.to_string())?;
-        let mut read = Asked { machine, ticket, bytes: piece.len(), is_taken: false };
+        let read_id = link::read(machine, link::HEAP, start + index * PIECE_BYTES, piece.len());
+        let read_id = read_id.map_err(|error| error.to_string())?;
+        let mut read = Asked { machine, read_id, bytes: piece.len(), is_taken: false };
         let asked = Instant::now();
         while !read.take(piece)? {
             look();

@@ -281,9 +281,9 @@ fn read(region: u32, run: Run, from: u16, state: State) {
     let range = with(|server, _| server.kept(region).view.offsets_of(run));
     let mut bytes = vec![0; range.len()];
     let lost = |error: comm::Error| -> ! { link::end(&format!("pages of machine {from} cannot be read: {error}")) };
-    let ticket = link::read(from, link::REGION, range.start, range.len()).unwrap_or_else(|error| lost(error));
+    let read_id = link::read(from, link::REGION, range.start, range.len()).unwrap_or_else(|error| lost(error));
     let asked = Instant::now();
-    while !link::take(from, ticket, &mut bytes).unwrap_or_else(|error| lost(error)) {
+    while !link::take(from, read_id, &mut bytes).unwrap_or_else(|error| lost(error)) {
         if asked.elapsed() < EAGER {
             trust::yield_now();
         } else {

@@ -126,7 +126,7 @@ impl Line {
 /// Data connections that this machine has made. One that its worker has dropped is closed, and ignored. Those of the
 /// thread that starts the machine, which sends a few bytes, are kept for the next worker that needs one to the peer.
 #[derive(Debug, Default)]
-pub(super) struct Made {
+pub(super) struct OutgoingConnections {
     watched: Mutex<HashMap<u64, Watched>>,
     /// One for each peer at most; none are kept after the end of the fabric.
     spares: Mutex<Spares>,
@@ -149,7 +149,7 @@ pub(super) fn peer_of(token: u64) -> Option<MachineId> {
     (token & MARK != 0).then_some(MachineId((token >> 16) as u16))
 }
 
-impl Made {
+impl OutgoingConnections {
     fn watched(&self) -> MutexGuard<'_, HashMap<u64, Watched>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -263,13 +263,13 @@ mod tests {
     fn tokens_tell_whose_connection_it_is() {
         let (line, _other) = line();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        let made = Made::default();
-        made.watch(&epoll, (MachineId(u16::MAX), 3), &line).unwrap();
-        let tokens: Vec<u64> = made.watched().keys().copied().collect();
+        let outgoing = OutgoingConnections::default();
+        outgoing.watch(&epoll, (MachineId(u16::MAX), 3), &line).unwrap();
+        let tokens: Vec<u64> = outgoing.watched().keys().copied().collect();
         assert_eq!(tokens.iter().map(|token| peer_of(*token)).collect::<Vec<_>>(), [Some(MachineId(u16::MAX))]);
         assert_eq!(peer_of(u64::from(u32::MAX)), None);
-        assert_eq!(made.take_error(&epoll, tokens[0]), None, "nothing has befallen it");
-        assert_eq!(made.count(), 0, "it is told once");
+        assert_eq!(outgoing.take_error(&epoll, tokens[0]), None, "nothing has befallen it");
+        assert_eq!(outgoing.count(), 0, "it is told once");
     }
 
     /// Frames are sent in many parts, while heartbeats are sent as fast as possible: none comes between the
@@ -279,12 +279,12 @@ mod tests {
         const FRAMES: u64 = 2_000;
         const PARTS: usize = 3;
         let (line, mut other) = line();
-        let made = Made::default();
+        let outgoing = OutgoingConnections::default();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        made.watch(&epoll, (MachineId(1), 0), &line).unwrap();
+        outgoing.watch(&epoll, (MachineId(1), 0), &line).unwrap();
         let (beats, sent) = (AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
-            let (beats, sent, made) = (&beats, &sent, &made);
+            let (beats, sent, outgoing) = (&beats, &sent, &outgoing);
             let reader = scope.spawn(move || {
                 let mut part = |frame: u64| {
                     let mut word = [0; 8];
@@ -311,7 +311,7 @@ mod tests {
                     if now == before {
                         std::thread::yield_now();
                     } else {
-                        (0..2).for_each(|_| made.beat(Round { number: 0, turns: 0 }));
+                        (0..2).for_each(|_| outgoing.beat(Round { number: 0, turns: 0 }));
                         before = now;
                     }
                 }

@@ -16,7 +16,7 @@ pub(crate) const ASKED_WORDS: usize = 512;
 
 /// Answer of the owner: length of the share (0: it is not open), and words of its map from the first one queried.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct ShareState {
     pub(crate) bytes: usize,
     pub(crate) bits: Vec<u64>,
 }
@@ -33,25 +33,25 @@ pub(crate) enum Verdict {
 
 /// Cached lengths and commit maps of a peer's shares. Empty at first.
 #[derive(Debug, Default)]
-pub(crate) struct Known([Option<KnownShare>; SHARES_MAX]);
+pub(crate) struct CachedShares([Option<CachedShare>; SHARES_MAX]);
 
 #[derive(Debug)]
-struct KnownShare {
+struct CachedShare {
     bytes: usize,
     bits: Vec<u64>,
 }
 
-impl KnownShare {
+impl CachedShare {
     fn covers(&self, units: &Range<usize>) -> bool {
         map::covered(units, |word| self.bits.get(word).copied().unwrap_or(0))
     }
 }
 
 /// Reads words of a map from the owner, from the first on; `None` when it is gone.
-pub(crate) trait Ask: FnMut(usize, usize) -> Result<Option<Told>, Error> {}
-impl<F: FnMut(usize, usize) -> Result<Option<Told>, Error>> Ask for F {}
+pub(crate) trait Ask: FnMut(usize, usize) -> Result<Option<ShareState>, Error> {}
+impl<F: FnMut(usize, usize) -> Result<Option<ShareState>, Error>> Ask for F {}
 
-impl Known {
+impl CachedShares {
     /// Checks an access as far as that needs no query: it may lie inside a share of `peer`, and is made of
     /// whole words.
     pub(crate) fn check(
@@ -59,10 +59,10 @@ impl Known {
         (peer, share): (MachineId, ShareId),
         (offset, bytes): (usize, usize),
     ) -> Result<(), Error> {
-        let Some(known) = self.0.get(usize::from(share.0)) else {
+        let Some(cached) = self.0.get(usize::from(share.0)) else {
             return Err(Error::NoSuchShare { machine: peer, share });
         };
-        let length = known.as_ref().map_or(SHARE_BYTES_MAX, |known| known.bytes);
+        let length = cached.as_ref().map_or(SHARE_BYTES_MAX, |cached| cached.bytes);
         memory::check_access(length, offset, bytes, WORD_BYTES)
     }
 
@@ -77,11 +77,11 @@ impl Known {
         let (machine, share) = of;
         if self.0[usize::from(share.0)].is_none() {
             // From the first word on: the offset of the access is no guide, since it may be far outside.
-            let Some(told) = ask(0, ASKED_WORDS)? else { return Ok(Verdict::Gone) };
-            if told.bytes == 0 {
+            let Some(state) = ask(0, ASKED_WORDS)? else { return Ok(Verdict::Gone) };
+            if state.bytes == 0 {
                 return Err(Error::NoSuchShare { machine, share });
             }
-            self.learn(share, 0, told);
+            self.learn(share, 0, state);
             self.check(of, access)?;
         }
         Ok(Verdict::Usable)
@@ -104,8 +104,8 @@ impl Known {
         let words = map::words_of(&units);
         let first = words.start / ASKED_WORDS * ASKED_WORDS;
         for first in (first..words.end).step_by(ASKED_WORDS) {
-            let Some(told) = ask(first, ASKED_WORDS)? else { return Ok(Verdict::Gone) };
-            self.learn(share, first, told);
+            let Some(state) = ask(first, ASKED_WORDS)? else { return Ok(Verdict::Gone) };
+            self.learn(share, first, state);
         }
         match self.covers(share, &units) {
             true => Ok(Verdict::Usable),
@@ -115,20 +115,20 @@ impl Known {
 
     #[inline]
     fn covers(&self, share: ShareId, units: &Range<usize>) -> bool {
-        self.0[usize::from(share.0)].as_ref().is_some_and(|known| known.covers(units))
+        self.0[usize::from(share.0)].as_ref().is_some_and(|cached| cached.covers(units))
     }
 
     /// Caches an answer. `share` is a valid number, and the queried words begin inside the share.
-    fn learn(&mut self, share: ShareId, first: usize, told: Told) {
-        let known = self.0[usize::from(share.0)].get_or_insert(KnownShare { bytes: told.bytes, bits: Vec::new() });
-        if told.bits.is_empty() {
+    fn learn(&mut self, share: ShareId, first: usize, state: ShareState) {
+        let cached = self.0[usize::from(share.0)].get_or_insert(CachedShare { bytes: state.bytes, bits: Vec::new() });
+        if state.bits.is_empty() {
             return;
         }
-        let end = first + told.bits.len();
-        if known.bits.len() < end {
-            known.bits.resize(end, 0);
+        let end = first + state.bits.len();
+        if cached.bits.len() < end {
+            cached.bits.resize(end, 0);
         }
-        known.bits[first..end].copy_from_slice(&told.bits);
+        cached.bits[first..end].copy_from_slice(&state.bits);
     }
 }
 
@@ -149,53 +149,53 @@ mod tests {
     }
 
     impl Owner {
-        fn answer(&mut self, first: usize, count: usize) -> Result<Option<Told>, Error> {
+        fn answer(&mut self, first: usize, count: usize) -> Result<Option<ShareState>, Error> {
             self.asked += 1;
             let end = self.bits.len().min(first + count);
-            Ok(Some(Told { bytes: self.bytes, bits: self.bits[first.min(end)..end].to_vec() }))
+            Ok(Some(ShareState { bytes: self.bytes, bits: self.bits[first.min(end)..end].to_vec() }))
         }
     }
 
-    fn require(known: &mut Known, owner: &mut Owner, offset: usize, bytes: usize) -> Result<Verdict, Error> {
-        known.require_committed(OF, (offset, bytes), |first, count| owner.answer(first, count))
+    fn require(cached: &mut CachedShares, owner: &mut Owner, offset: usize, bytes: usize) -> Result<Verdict, Error> {
+        cached.require_committed(OF, (offset, bytes), |first, count| owner.answer(first, count))
     }
 
     #[test]
     fn what_is_committed_is_asked_once() {
         let mut owner = Owner { bytes: BYTES, bits: vec![0; 600], asked: 0 };
         owner.bits[0] = 0b110;
-        let mut known = Known::default();
+        let mut cached = CachedShares::default();
         for _ in 0..3 {
-            assert_eq!(require(&mut known, &mut owner, UNIT, 2 * UNIT).unwrap(), Verdict::Usable);
+            assert_eq!(require(&mut cached, &mut owner, UNIT, 2 * UNIT).unwrap(), Verdict::Usable);
         }
         assert_eq!(owner.asked, 1);
-        let missing = require(&mut known, &mut owner, 3 * UNIT - 8, 16);
+        let missing = require(&mut cached, &mut owner, 3 * UNIT - 8, 16);
         assert!(matches!(missing, Err(Error::NotCommitted { .. })), "{missing:?}");
         // Committed meanwhile: queried again.
         owner.bits[0] = 0b1110;
-        assert_eq!(require(&mut known, &mut owner, 3 * UNIT - 8, 16).unwrap(), Verdict::Usable);
+        assert_eq!(require(&mut cached, &mut owner, 3 * UNIT - 8, 16).unwrap(), Verdict::Usable);
         assert_eq!(owner.asked, 3);
         // Across the border of two queries.
         owner.bits[511] = u64::MAX;
         owner.bits[512] = u64::MAX;
-        assert_eq!(require(&mut known, &mut owner, 512 * 64 * UNIT - 8, 16).unwrap(), Verdict::Usable);
+        assert_eq!(require(&mut cached, &mut owner, 512 * 64 * UNIT - 8, 16).unwrap(), Verdict::Usable);
         assert_eq!(owner.asked, 5);
     }
 
     #[test]
     fn what_is_outside_is_refused_without_a_question_once_the_length_is_known() {
         let mut owner = Owner { bytes: BYTES, bits: vec![u64::MAX; 600], asked: 0 };
-        let mut known = Known::default();
+        let mut cached = CachedShares::default();
         for (offset, bytes) in [(BYTES, 8), (BYTES - 8, 16), (usize::MAX - 7, 8), (0, BYTES + 8)] {
-            let refused = require(&mut known, &mut owner, offset, bytes);
+            let refused = require(&mut cached, &mut owner, offset, bytes);
             assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{refused:?}");
         }
         for (offset, bytes) in [(4, 8), (0, 12), (0, 0)] {
-            let refused = require(&mut known, &mut owner, offset, bytes);
+            let refused = require(&mut cached, &mut owner, offset, bytes);
             assert!(matches!(refused, Err(Error::Misaligned { .. })), "{refused:?}");
         }
         assert_eq!(owner.asked, 1);
-        assert_eq!(require(&mut known, &mut owner, 0, BYTES).unwrap(), Verdict::Usable);
+        assert_eq!(require(&mut cached, &mut owner, 0, BYTES).unwrap(), Verdict::Usable);
     }
 
     #[test]
@@ -203,34 +203,34 @@ mod tests {
         let far = [1 << 40, SHARE_BYTES_MAX - 8, SHARE_BYTES_MAX, 1 << 60, usize::MAX - 7];
         for (offset, asked) in far.into_iter().zip([1, 1, 0, 0, 0]) {
             let mut owner = Owner { bytes: BYTES, bits: vec![u64::MAX; 600], asked: 0 };
-            let mut known = Known::default();
+            let mut cached = CachedShares::default();
             for _ in 0..2 {
-                let refused = require(&mut known, &mut owner, offset, 8);
+                let refused = require(&mut cached, &mut owner, offset, 8);
                 assert!(matches!(refused, Err(Error::OutOfRange { .. })), "{offset}: {refused:?}");
             }
             assert_eq!(owner.asked, asked, "{offset}");
-            let words = known.0[2].as_ref().map_or(0, |known| known.bits.len());
+            let words = cached.0[2].as_ref().map_or(0, |cached| cached.bits.len());
             assert_eq!(words, asked * ASKED_WORDS, "{offset}");
         }
         // An owner that answers every query with no words at all.
-        let mut known = Known::default();
-        let none =
-            known.require_committed(OF, (BYTES - 8, 8), |_, _| Ok(Some(Told { bytes: BYTES, bits: Vec::new() })));
+        let mut cached = CachedShares::default();
+        let none = cached
+            .require_committed(OF, (BYTES - 8, 8), |_, _| Ok(Some(ShareState { bytes: BYTES, bits: Vec::new() })));
         assert!(matches!(none, Err(Error::NotCommitted { .. })), "{none:?}");
-        assert_eq!(known.0[2].as_ref().unwrap().bits.capacity(), 0);
+        assert_eq!(cached.0[2].as_ref().unwrap().bits.capacity(), 0);
     }
 
     #[test]
     fn a_share_that_is_not_open_is_asked_for_each_time() {
         let mut owner = Owner { bytes: 0, bits: Vec::new(), asked: 0 };
-        let mut known = Known::default();
+        let mut cached = CachedShares::default();
         for _ in 0..2 {
-            assert!(matches!(require(&mut known, &mut owner, 0, 8), Err(Error::NoSuchShare { .. })));
+            assert!(matches!(require(&mut cached, &mut owner, 0, 8), Err(Error::NoSuchShare { .. })));
         }
         assert_eq!(owner.asked, 2);
         let of = (MachineId(1), ShareId(8));
-        let refused = known.require_inside(of, (0, 8), |_, _| panic!("there is no such number"));
+        let refused = cached.require_inside(of, (0, 8), |_, _| panic!("there is no such number"));
         assert!(matches!(refused, Err(Error::NoSuchShare { .. })), "{refused:?}");
-        assert_eq!(known.require_inside(OF, (0, 8), |_, _| Ok(None)).unwrap(), Verdict::Gone);
+        assert_eq!(cached.require_inside(OF, (0, 8), |_, _| Ok(None)).unwrap(), Verdict::Gone);
     }
 }

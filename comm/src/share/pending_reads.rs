@@ -1,7 +1,7 @@
-//! Reads under way on a connection, by number. A ticket that is never taken keeps its entry, and the memory
+//! Reads under way on a connection, by number. A read id that is never taken keeps its entry, and the memory
 //! in it, until the connection is dropped.
 
-use super::{ShareId, Ticket};
+use super::{ReadId, ShareId};
 use crate::error::Error;
 use crate::fabric::MachineId;
 use std::collections::HashMap;
@@ -9,42 +9,42 @@ use std::io::ErrorKind;
 
 /// Reads under way. Takes no memory while there are none.
 #[derive(Debug)]
-pub(crate) struct Tickets<R> {
+pub(crate) struct PendingReads<R> {
     next: u64,
     reads: HashMap<u64, R>,
 }
 
-impl<R> Default for Tickets<R> {
-    fn default() -> Tickets<R> {
-        Tickets { next: 1, reads: HashMap::new() }
+impl<R> Default for PendingReads<R> {
+    fn default() -> PendingReads<R> {
+        PendingReads { next: 1, reads: HashMap::new() }
     }
 }
 
-impl<R> Tickets<R> {
+impl<R> PendingReads<R> {
     /// Adds a read.
-    pub(crate) fn add(&mut self, read: R) -> Ticket {
-        let ticket = self.next;
+    pub(crate) fn add(&mut self, read: R) -> ReadId {
+        let read_id = self.next;
         self.next += 1;
-        self.reads.insert(ticket, read);
-        Ticket(ticket)
+        self.reads.insert(read_id, read);
+        ReadId(read_id)
     }
 
     /// Returns a read that has not been taken yet.
-    pub(crate) fn get(&mut self, ticket: Ticket) -> Result<&mut R, Error> {
-        self.reads.get_mut(&ticket.0).ok_or(Error::NoSuchTicket { ticket: ticket.0 })
+    pub(crate) fn get(&mut self, read_id: ReadId) -> Result<&mut R, Error> {
+        self.reads.get_mut(&read_id.0).ok_or(Error::NoSuchRead { read_id: read_id.0 })
     }
 
     /// Removes a read.
-    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<R> {
-        self.reads.remove(&ticket.0)
+    pub(crate) fn remove(&mut self, read_id: ReadId) -> Option<R> {
+        self.reads.remove(&read_id.0)
     }
 }
 
 /// Checks that the buffer has the length of the read.
-pub(crate) fn check_room(ticket: Ticket, bytes: usize, into: &[u8]) -> Result<(), Error> {
+pub(crate) fn check_room(read_id: ReadId, bytes: usize, into: &[u8]) -> Result<(), Error> {
     match into.len() == bytes {
         true => Ok(()),
-        false => Err(Error::WrongRoom { ticket: ticket.0, bytes, room_bytes: into.len() }),
+        false => Err(Error::WrongRoom { read_id: read_id.0, bytes, room_bytes: into.len() }),
     }
 }
 
@@ -107,11 +107,11 @@ impl Landing {
     }
 }
 
-impl Tickets<Landing> {
+impl PendingReads<Landing> {
     /// Takes in the result for the part at `at` of a read. Each part comes once. Returns whether the read may
     /// still succeed: otherwise the parts that were not requested yet need not be, and count as refused.
-    pub(crate) fn land(&mut self, ticket: Ticket, at: usize, outcome: Outcome<'_>) -> bool {
-        let Ok(landing) = self.get(ticket) else { return false };
+    pub(crate) fn land(&mut self, read_id: ReadId, at: usize, outcome: Outcome<'_>) -> bool {
+        let Ok(landing) = self.get(read_id) else { return false };
         let bytes = match outcome {
             Outcome::Bytes(bytes) => {
                 landing.take_in(at, bytes);
@@ -129,29 +129,29 @@ impl Tickets<Landing> {
     }
 
     /// Returns whether this read still waits for bytes.
-    pub(crate) fn is_waiting(&mut self, ticket: Ticket) -> Result<bool, Error> {
-        Ok(self.get(ticket)?.missing_bytes > 0)
+    pub(crate) fn is_waiting(&mut self, read_id: ReadId) -> Result<bool, Error> {
+        Ok(self.get(read_id)?.missing_bytes > 0)
     }
 
     /// See `Connection::take`. Bytes that have not arrived never will if the peer is gone.
     pub(crate) fn take(
         &mut self,
-        ticket: Ticket,
+        read_id: ReadId,
         into: &mut [u8],
         peer: MachineId,
         is_gone: impl FnOnce() -> bool,
     ) -> Result<bool, Error> {
-        let landing = self.get(ticket)?;
-        check_room(ticket, landing.bytes, into)?;
+        let landing = self.get(read_id)?;
+        check_room(read_id, landing.bytes, into)?;
         if landing.missing_bytes > 0 {
             if !is_gone() {
                 return Ok(false);
             }
-            self.remove(ticket);
+            self.remove(read_id);
             return Err(Error::Gone { machine: peer });
         }
-        let Some(Landing { share, offset, bytes, come, fate, .. }) = self.remove(ticket) else {
-            return Err(Error::NoSuchTicket { ticket: ticket.0 });
+        let Some(Landing { share, offset, bytes, come, fate, .. }) = self.remove(read_id) else {
+            return Err(Error::NoSuchRead { read_id: read_id.0 });
         };
         match fate {
             Fate::Comes => {
@@ -178,28 +178,28 @@ mod tests {
 
     #[test]
     fn parts_come_in_any_order_and_a_ticket_is_taken_once() {
-        let mut tickets = Tickets::default();
-        let [first, second] = [16, 8].map(|bytes| tickets.add(Landing::new(ShareId(0), 64, bytes)));
+        let mut pending = PendingReads::default();
+        let [first, second] = [16, 8].map(|bytes| pending.add(Landing::new(ShareId(0), 64, bytes)));
         let mut into = [0; 16];
-        assert!(!tickets.take(first, &mut into, PEER, || false).unwrap());
-        assert!(tickets.land(first, 8, Outcome::Bytes(&[2; 8])));
-        assert!(tickets.is_waiting(first).unwrap());
-        assert!(!tickets.land(second, 0, Outcome::Refused(8)));
-        assert!(tickets.land(first, 0, Outcome::Bytes(&[1; 8])));
-        assert!(matches!(tickets.take(first, &mut into[..8], PEER, || false), Err(Error::WrongRoom { .. })));
-        assert!(tickets.take(first, &mut into, PEER, || panic!("it is there")).unwrap());
+        assert!(!pending.take(first, &mut into, PEER, || false).unwrap());
+        assert!(pending.land(first, 8, Outcome::Bytes(&[2; 8])));
+        assert!(pending.is_waiting(first).unwrap());
+        assert!(!pending.land(second, 0, Outcome::Refused(8)));
+        assert!(pending.land(first, 0, Outcome::Bytes(&[1; 8])));
+        assert!(matches!(pending.take(first, &mut into[..8], PEER, || false), Err(Error::WrongRoom { .. })));
+        assert!(pending.take(first, &mut into, PEER, || panic!("it is there")).unwrap());
         assert_eq!(into, [[1; 8], [2; 8]].concat()[..]);
-        assert!(matches!(tickets.take(first, &mut into, PEER, || false), Err(Error::NoSuchTicket { .. })));
-        let refused = tickets.take(second, &mut into[..8], PEER, || false);
+        assert!(matches!(pending.take(first, &mut into, PEER, || false), Err(Error::NoSuchRead { .. })));
+        let refused = pending.take(second, &mut into[..8], PEER, || false);
         assert!(matches!(refused, Err(Error::NotCommitted { offset: 64, bytes: 8, .. })), "{refused:?}");
     }
 
     #[test]
     fn what_a_dead_peer_owes_is_told_once() {
-        let mut tickets = Tickets::default();
-        let ticket = tickets.add(Landing::new(ShareId(0), 0, 8));
-        assert!(matches!(tickets.take(ticket, &mut [0; 8], PEER, || true), Err(Error::Gone { machine: PEER })));
-        assert!(matches!(tickets.take(ticket, &mut [0; 8], PEER, || true), Err(Error::NoSuchTicket { .. })));
+        let mut pending = PendingReads::default();
+        let read_id = pending.add(Landing::new(ShareId(0), 0, 8));
+        assert!(matches!(pending.take(read_id, &mut [0; 8], PEER, || true), Err(Error::Gone { machine: PEER })));
+        assert!(matches!(pending.take(read_id, &mut [0; 8], PEER, || true), Err(Error::NoSuchRead { .. })));
     }
     /// Compares with a plain copy: parts of random lengths in random order.
     #[test]
@@ -215,11 +215,11 @@ mod tests {
                 at = end;
             }
             parts.shuffle(&mut random);
-            let mut tickets = Tickets::default();
-            let ticket = tickets.add(Landing::new(ShareId(0), 0, sent.len()));
-            assert!(parts.into_iter().all(|(at, part)| tickets.land(ticket, at, Outcome::Bytes(part))));
+            let mut pending = PendingReads::default();
+            let read_id = pending.add(Landing::new(ShareId(0), 0, sent.len()));
+            assert!(parts.into_iter().all(|(at, part)| pending.land(read_id, at, Outcome::Bytes(part))));
             let mut into = vec![0; sent.len()];
-            assert!(tickets.take(ticket, &mut into, PEER, || panic!("it is there")).unwrap());
+            assert!(pending.take(read_id, &mut into, PEER, || panic!("it is there")).unwrap());
             assert_eq!(into, sent);
         }
     }
@@ -228,30 +228,30 @@ mod tests {
     fn what_does_not_come_takes_no_memory() {
         // More than any machine has.
         const LONG: usize = SHARE_BYTES_MAX;
-        let mut tickets = Tickets::default();
-        let [refused, owed] = [(); 2].map(|()| tickets.add(Landing::new(ShareId(0), 0, LONG)));
-        assert!(!tickets.land(refused, 0, Outcome::Refused(LONG)));
-        for ticket in [refused, owed] {
-            assert_eq!(tickets.get(ticket).unwrap().come.capacity(), 0);
-            assert!(matches!(tickets.take(ticket, &mut [0; 8], PEER, || true), Err(Error::WrongRoom { .. })));
+        let mut pending = PendingReads::default();
+        let [refused, owed] = [(); 2].map(|()| pending.add(Landing::new(ShareId(0), 0, LONG)));
+        assert!(!pending.land(refused, 0, Outcome::Refused(LONG)));
+        for read_id in [refused, owed] {
+            assert_eq!(pending.get(read_id).unwrap().come.capacity(), 0);
+            assert!(matches!(pending.take(read_id, &mut [0; 8], PEER, || true), Err(Error::WrongRoom { .. })));
         }
         // A refused part frees the bytes that came before it, and later parts are ignored.
-        let part = tickets.add(Landing::new(ShareId(0), 0, 24));
-        assert!(tickets.land(part, 8, Outcome::Bytes(&[1; 8])));
-        assert!(!tickets.land(part, 0, Outcome::Refused(8)) && !tickets.land(part, 16, Outcome::Bytes(&[1; 8])));
-        assert_eq!(tickets.get(part).unwrap().come.capacity(), 0);
-        assert!(matches!(tickets.take(part, &mut [0; 24], PEER, || false), Err(Error::NotCommitted { .. })));
+        let part = pending.add(Landing::new(ShareId(0), 0, 24));
+        assert!(pending.land(part, 8, Outcome::Bytes(&[1; 8])));
+        assert!(!pending.land(part, 0, Outcome::Refused(8)) && !pending.land(part, 16, Outcome::Bytes(&[1; 8])));
+        assert_eq!(pending.get(part).unwrap().come.capacity(), 0);
+        assert!(matches!(pending.take(part, &mut [0; 24], PEER, || false), Err(Error::NotCommitted { .. })));
     }
 
     #[test]
     fn for_what_there_is_no_memory_is_told() {
         let bytes = isize::MAX as usize + 1; // more than a vector may have
-        let mut tickets = Tickets::default();
-        let ticket = tickets.add(Landing { missing_bytes: 8, ..Landing::new(ShareId(0), 0, bytes) });
-        assert!(!tickets.land(ticket, 0, Outcome::Bytes(&[1; 8])));
-        assert_eq!(tickets.get(ticket).unwrap().fate, Fate::NoMemory);
-        tickets.get(ticket).unwrap().bytes = 8;
-        let taken = tickets.take(ticket, &mut [0; 8], PEER, || false);
+        let mut pending = PendingReads::default();
+        let read_id = pending.add(Landing { missing_bytes: 8, ..Landing::new(ShareId(0), 0, bytes) });
+        assert!(!pending.land(read_id, 0, Outcome::Bytes(&[1; 8])));
+        assert_eq!(pending.get(read_id).unwrap().fate, Fate::NoMemory);
+        pending.get(read_id).unwrap().bytes = 8;
+        let taken = pending.take(read_id, &mut [0; 8], PEER, || false);
         assert!(matches!(taken, Err(Error::System { .. })), "{taken:?}");
     }
 }

@@ -11,7 +11,7 @@ use crate::memory::{WORD_BYTES, check_access};
 use std::sync::Arc;
 
 /// A chain of writes, reads and wake messages, with the registered memory its sources lie in.
-pub(crate) struct Works {
+pub(crate) struct WorkRequests {
     memory: Arc<MemoryRegion>,
     /// Memory in which reads land, once there are any.
     landing: Option<Arc<MemoryRegion>>,
@@ -24,13 +24,13 @@ pub(crate) struct Works {
 }
 
 // SAFETY: the pointers inside requests are set and used within `post` only.
-unsafe impl Send for Works {}
+unsafe impl Send for WorkRequests {}
 
-impl Works {
+impl WorkRequests {
     /// Makes an empty chain with room for `capacity` requests.
-    pub(crate) fn new(memory: Arc<MemoryRegion>, capacity: usize, inline_bytes: usize, tag: u64) -> Works {
+    pub(crate) fn new(memory: Arc<MemoryRegion>, capacity: usize, inline_bytes: usize, tag: u64) -> WorkRequests {
         let (requests, sources) = (Vec::with_capacity(capacity), Vec::with_capacity(capacity));
-        Works { memory, landing: None, requests, sources, room: capacity, inline_bytes, tag }
+        WorkRequests { memory, landing: None, requests, sources, room: capacity, inline_bytes, tag }
     }
 
     pub(crate) fn memory(&self) -> &MemoryRegion {
