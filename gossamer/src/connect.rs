@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::bootstrap::{FabricChoice, HostPlan, Plan, PortRange};
 use crate::control::{Control, MAX_ENDPOINT_BYTES, Message};
 use crate::error::StartError;
-use crate::fate::News;
+use crate::fate::StartMessage;
 use crate::over_verbs::{Candidate, Offer, Reached, Topology, better_transports};
 use crate::rack::Transport;
 use crate::remote::{Hello, Image, Layout, Slots, exchange};
@@ -71,7 +71,7 @@ pub(crate) fn connect(
     plan: &Plan,
     memory: Option<shm::Bootstrap>,
     control: &Control,
-    news: &Receiver<News>,
+    messages: &Receiver<StartMessage>,
     asked: Asked,
     image: &Image,
 ) -> Result<Connected, StartError> {
@@ -84,7 +84,7 @@ pub(crate) fn connect(
     let (tcp, verbs) = (listener.as_ref().map(Listener::address), candidate.as_ref().map(Candidate::offer));
     let endpoint = Endpoint { cores: cores.try_into().unwrap_or(u16::MAX), tcp, verbs };
     control.send(&Message::Endpoint { bytes: endpoint.encode() })?;
-    let (key, mut endpoints) = gather(own, endpoint, plan, news, &deadline)?;
+    let (key, mut endpoints) = gather(own, endpoint, plan, messages, &deadline)?;
     add_interfaces(plan, &mut endpoints)?;
 
     let cores: Vec<u16> = endpoints.iter().map(|endpoint| endpoint.cores).collect();
@@ -121,7 +121,7 @@ fn gather(
     own: u16,
     own_endpoint: Endpoint,
     plan: &Plan,
-    news: &Receiver<News>,
+    messages: &Receiver<StartMessage>,
     deadline: &Deadline,
 ) -> Result<(Key, Vec<Endpoint>), StartError> {
     let mut key = None;
@@ -131,9 +131,9 @@ fn gather(
         if let (Some(key), true) = (&key, endpoints.iter().all(Option::is_some)) {
             return Ok((Key::clone(key), endpoints.into_iter().flatten().collect()));
         }
-        match news.recv_timeout(deadline.left()) {
-            Ok(News::Secret(secret)) => key = Some(secret),
-            Ok(News::Peer(machine, bytes)) => {
+        match messages.recv_timeout(deadline.left()) {
+            Ok(StartMessage::Secret(secret)) => key = Some(secret),
+            Ok(StartMessage::Peer(machine, bytes)) => {
                 let bad = |what| StartError::BadEndpoint { machine, what };
                 let place = endpoints.get_mut(usize::from(machine)).ok_or(bad("there is no such machine"))?;
                 if place.is_some() {
@@ -179,9 +179,11 @@ fn listen(own: u16, plan: &Plan) -> Result<Listener, StartError> {
         address.set_port(port);
         Listener::bind(address)
     };
-    let listener = PortRange::bind(*ports, bind, is_taken);
+    let listener = PortRange::bind(*ports, bind, is_address_in_use);
     let listener = listener.map_err(|error| match ports {
-        Some(ports) if is_taken(&error) => StartError::NoPort { machine: own, host: name.clone(), ports: *ports },
+        Some(ports) if is_address_in_use(&error) => {
+            StartError::NoPort { machine: own, host: name.clone(), ports: *ports }
+        }
         _ => StartError::fabric(error, plan),
     })?;
     let silence = Duration::from_millis(plan.silence_ms);
@@ -211,7 +213,7 @@ fn add_interfaces(plan: &Plan, endpoints: &mut [Endpoint]) -> Result<(), StartEr
 }
 
 /// Returns whether a listener failed because others have its port.
-fn is_taken(error: &comm::Error) -> bool {
+fn is_address_in_use(error: &comm::Error) -> bool {
     matches!(error, comm::Error::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse)
 }
 
@@ -273,16 +275,16 @@ impl Parts<'_> {
     /// Names in one line the peers that are reached by TCP although both sides have devices; the lower-numbered machine
     /// of a pair reports it.
     fn warn(&self, missing: &[(MachineId, comm::Error)]) {
-        let told: Vec<String> = missing
+        let pairs: Vec<String> = missing
             .iter()
             .filter(|(peer, _)| *peer > self.own)
             .map(|(peer, error)| format!("{} ({error})", name(self.plan, peer.0)))
             .collect();
-        if !told.is_empty() {
-            let (own, told) = (name(self.plan, self.own.0), told.join(", "));
+        if !pairs.is_empty() {
+            let (own, pairs) = (name(self.plan, self.own.0), pairs.join(", "));
             let line = format!(
-                "gossamer: {own} and these have RDMA devices that do not reach one another, and take TCP: {told}; name \
-                 the right devices under `rdma:` in rack.yaml, or write `fabric: tcp`\n"
+                "gossamer: {own} and these have RDMA devices that do not reach one another, and take TCP: {pairs}; \
+                 name the right devices under `rdma:` in rack.yaml, or write `fabric: tcp`\n"
             );
             let _ = std::io::stderr().write_all(line.as_bytes()); // the program runs even if the line has no reader
         }
@@ -366,11 +368,11 @@ mod tests {
     #[test]
     fn the_key_and_all_endpoints_are_waited_for_in_any_order() {
         let plan = Plan::local(3, FabricChoice::Tcp, None);
-        let (tell, news) = mpsc::channel();
-        tell.send(News::Peer(2, endpoint(2).encode())).unwrap();
-        tell.send(News::Secret(Key::from_bytes([5; 32]))).unwrap();
-        tell.send(News::Peer(0, endpoint(0).encode())).unwrap();
-        let (key, endpoints) = gather(1, endpoint(1), &plan, &news, &deadline(LONG)).unwrap();
+        let (tell, messages) = mpsc::channel();
+        tell.send(StartMessage::Peer(2, endpoint(2).encode())).unwrap();
+        tell.send(StartMessage::Secret(Key::from_bytes([5; 32]))).unwrap();
+        tell.send(StartMessage::Peer(0, endpoint(0).encode())).unwrap();
+        let (key, endpoints) = gather(1, endpoint(1), &plan, &messages, &deadline(LONG)).unwrap();
         assert_eq!((key, endpoints), (Key::from_bytes([5; 32]), vec![endpoint(0), endpoint(1), endpoint(2)]));
     }
 
@@ -378,9 +380,11 @@ mod tests {
     fn endpoints_that_do_not_come_or_fit_are_named() {
         let mut plan = Plan::local(3, FabricChoice::Tcp, None);
         plan.hosts[0].name = "alpha".into();
-        let gather_from = |news: &[(u16, Vec<u8>)]| {
+        let gather_from = |messages: &[(u16, Vec<u8>)]| {
             let (tell, heard) = mpsc::channel();
-            news.iter().for_each(|(machine, bytes)| tell.send(News::Peer(*machine, bytes.clone())).unwrap());
+            messages
+                .iter()
+                .for_each(|(machine, bytes)| tell.send(StartMessage::Peer(*machine, bytes.clone())).unwrap());
             gather(1, endpoint(1), &plan, &heard, &deadline(Duration::from_millis(10))).unwrap_err().to_string()
         };
         let text = gather_from(&[(0, endpoint(0).encode())]);

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use crate::bootstrap::{BootstrapError, HostAddress, Plan, PortRange};
 use crate::connect::name;
-use crate::meet::MeetError;
+use crate::rendezvous::RendezvousError;
 
 /// Error between the start of the process and that of `gsm_main`.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +12,7 @@ pub(crate) enum StartError {
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     #[error(transparent)]
-    Meet(#[from] MeetError),
+    Rendezvous(#[from] RendezvousError),
     #[error("the machines cannot be connected: {source}{place}")]
     Fabric {
         source: comm::Error,

@@ -21,7 +21,7 @@ use comm::{Fabric, Loss, MachineId};
 use crate::complain::complain;
 use crate::control::{Control, Message};
 use crate::error::StartError;
-use crate::meet;
+use crate::rendezvous;
 use crate::view::answer::Answers;
 
 /// Exit status when this machine cannot go on (`EX_SOFTWARE` of sysexits.h).
@@ -33,7 +33,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Messages of the launcher while the program starts.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum StartMessage {
     /// The key of the program.
     Secret(Key),
     /// The endpoint of another machine.
@@ -73,7 +73,7 @@ fn report_failure(cause: &str) {
     if let Some(sharing) = FATE_SHARING.get() {
         // If the launcher has gone there is no receiver.
         let _ = sharing.control.send(&Message::Failed { reason: cause.to_owned() });
-        meet::last_words();
+        rendezvous::send_last_messages();
     }
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn fail_to_start(error: &StartError) -> ! {
 }
 
 /// From here on the process ends when the launcher says so, or has gone. Returns the launcher's other messages.
-pub(crate) fn share(control: Control) -> std::io::Result<(Arc<Control>, Receiver<News>)> {
+pub(crate) fn share(control: Control) -> std::io::Result<(Arc<Control>, Receiver<StartMessage>)> {
     let control = Arc::new(control);
     let sharing =
         FateSharing { control: Arc::clone(&control), is_over: AtomicBool::new(false), fabric: OnceLock::new() };
@@ -112,9 +112,9 @@ pub(crate) fn share(control: Control) -> std::io::Result<(Arc<Control>, Receiver
         return Err(std::io::Error::other("the machine has a control channel already"));
     }
     let listener = Arc::clone(&control);
-    let (tell, news) = mpsc::channel();
-    spawn("gossamer-control", move || listen(&listener, &tell))?;
-    Ok((control, news))
+    let (sender, messages) = mpsc::channel();
+    spawn("gossamer-control", move || listen(&listener, &sender))?;
+    Ok((control, messages))
 }
 
 /// Thread that watches the peers.
@@ -151,9 +151,9 @@ pub(crate) fn finish(fabric: Arc<dyn Fabric>, watch: Watch, control: &Control, s
     let _ = watch.thread.join(); // a loss that it has seen no longer matters
     drop(fabric);
     if let Err(error) = control.send(&Message::Finished { status }) {
-        complain(format_args!("the launcher cannot be told of the end: {error}"));
+        complain(format_args!("the end cannot be reported to the launcher: {error}"));
     }
-    meet::wait_for_the_others();
+    rendezvous::wait_for_the_others();
 }
 
 fn is_over() -> bool {
@@ -191,14 +191,14 @@ fn report_loss(peer: u16, reason: &str) {
     std::process::exit(FAILURE_STATUS)
 }
 
-fn listen(control: &Arc<Control>, news: &Sender<News>) {
+fn listen(control: &Arc<Control>, start: &Sender<StartMessage>) {
     let answers = Answers::default();
-    let told = loop {
-        // If the receiver has gone the program has started: late news are dropped.
+    let end = loop {
+        // If the receiver has gone the program has started: late messages are dropped.
         match control.receive() {
             Ok(Some(Message::End { .. })) => break Ok(()),
-            Ok(Some(Message::Secret { key })) => drop(news.send(News::Secret(key))),
-            Ok(Some(Message::Peer { machine, endpoint })) => drop(news.send(News::Peer(machine, endpoint))),
+            Ok(Some(Message::Secret { key })) => drop(start.send(StartMessage::Secret(key))),
+            Ok(Some(Message::Peer { machine, endpoint })) => drop(start.send(StartMessage::Peer(machine, endpoint))),
             Ok(Some(Message::Look { ask, look })) => answers.look(control, ask, look),
             Ok(Some(_)) => {}
             Ok(None) => break Err("the launcher has gone".to_owned()),
@@ -208,7 +208,7 @@ fn listen(control: &Arc<Control>, news: &Sender<News>) {
     if is_over() {
         return;
     }
-    match told {
+    match end {
         Ok(()) => std::process::exit(0),
         Err(cause) => {
             complain(format_args!("{cause}"));

@@ -59,11 +59,11 @@ mod fate;
 pub mod file;
 #[doc(hidden)]
 pub mod link;
-mod meet;
 mod over_verbs;
 mod page_server;
 mod rack;
 mod remote;
+mod rendezvous;
 mod service;
 mod spawn;
 mod start;
@@ -78,8 +78,8 @@ mod workers;
 
 pub use builder::{Builder, builder};
 pub use entrust::{entrust, entrust_on, entrust_with};
-pub use meet::is_one_of_several;
 pub use rack::{Machine, Place, Rack, Transport, here, rack};
+pub use rendezvous::is_one_of_several;
 pub use spawn::{spawn, spawn_on, spawn_with};
 pub use start::main;
 pub use stats::{Stats, rack_stats, stats};

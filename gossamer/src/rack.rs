@@ -126,7 +126,7 @@ pub struct Rack {
 
 impl Rack {
     /// Returns the launcher of the program: `gossamer-launch` (also with a rack of hosts), `slurm step 71.0`, `mpirun`,
-    /// `hydra`, `kubernetes`, `a meeting at HOST:PORT`, or, for one process by itself, `alone`.
+    /// `hydra`, `kubernetes`, `a rendezvous at HOST:PORT`, or, for one process by itself, `alone`.
     ///
     /// ```
     /// gossamer::main(|| assert_eq!(gossamer::rack().starter(), "alone"), 1);

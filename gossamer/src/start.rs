@@ -1,7 +1,7 @@
 //! Start of a program on this machine, and its end (thesis 3.2.2).
 //!
 //! Alone, with no launcher: a pool of workers in this process, and `gsm_main` as its first fiber. As machine m of N,
-//! with our launcher or another one (`meet`):
+//! with our launcher or another one (`rendezvous`):
 //!
 //! 1. take over the launch descriptor; from here on the launcher can end this process (`fate`)
 //! 2. find the other machines, and open the fabric to them (`connect`); from here on their death ends this process too
@@ -22,9 +22,9 @@ use crate::control::Message;
 use crate::controller::become_launcher;
 use crate::error::StartError;
 use crate::fate;
-use crate::meet::{self, Start};
 use crate::rack::{Machine, Program, Rack, Transport};
 use crate::remote::{Image, Layout, Slots, Wiring};
+use crate::rendezvous::{self, Start};
 use crate::workers::Asked;
 use crate::{Place, page_server, service, stuck, view, workers};
 
@@ -84,7 +84,7 @@ where
     F: FnOnce() -> Option<u8> + Send + 'static,
 {
     let run = match Bootstrap::from_env() {
-        Ok(None) => match meet::start() {
+        Ok(None) => match rendezvous::start() {
             Ok(Start::Alone) => become_launcher().and_then(|()| run_alone(settings, gsm_main, threads)),
             Ok(Start::Machine(bootstrap, starter)) => run_machine(settings, *bootstrap, starter, gsm_main, threads),
             Err(error) => Err(error.into()),
@@ -122,11 +122,11 @@ where
     F: FnOnce() -> Option<u8> + Send + 'static,
 {
     let Bootstrap { machine: own, plan, memory, control } = bootstrap;
-    let (control, news) = fate::share(control).map_err(StartError::Thread)?;
+    let (control, messages) = fate::share(control).map_err(StartError::Thread)?;
     let image = Image::of_program().map_err(StartError::Image)?;
     let hidden = if settings.has_page_servers { page_server::WITH_SERVICE } else { service::ALONE };
-    let connected = connect(own, &plan, memory, &control, &news, Asked { threads, hidden }, image)?;
-    drop(news);
+    let connected = connect(own, &plan, memory, &control, &messages, Asked { threads, hidden }, image)?;
+    drop(messages);
     let Connected { fabric, layout, hellos, transports } = connected;
     let slots_bytes = layout.slots_bytes(own) as u64;
     crate::link::note(&fabric, plan.host_of(own).heap);

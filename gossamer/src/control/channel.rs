@@ -59,7 +59,7 @@ impl Control {
 
     /// Ends the messages to this end: its receiver gets those sent so far, and then end of file. For a pair with both
     /// ends in one process.
-    pub(crate) fn end_of_words(&self) {
+    pub(crate) fn end_of_messages(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read); // the other end may have gone
     }
 

@@ -20,10 +20,10 @@ use crate::rack::{Place, program};
 /// gossamer::main(
 ///     || {
 ///         let (account, paid) = (gossamer::entrust(Latch::new(0u64)), Condvar::new());
-///         let (other, told) = (account.clone(), paid.clone());
+///         let (other, or_report) = (account.clone(), paid.clone());
 ///         let fiber = gossamer::spawn(move || {
 ///             let paid_out = other.call().launch_held(move |balance| {
-///                 told.wait_while(balance, |balance| *balance < 10);
+///                 or_report.wait_while(balance, |balance| *balance < 10);
 ///                 **balance -= 10;
 ///                 **balance
 ///             });
@@ -91,11 +91,11 @@ impl Condvar {
     ///     || {
     ///         use gossamer::{Latch, sync::Condvar};
     ///         let (gate, opened) = (gossamer::entrust(Latch::new(false)), Condvar::new());
-    ///         let (other, told) = (gate.clone(), opened.clone());
+    ///         let (other, or_report) = (gate.clone(), opened.clone());
     ///         let fiber = gossamer::spawn(move || {
     ///             let opened = other.call().launch_held(move |open| {
     ///                 while !**open {
-    ///                     told.wait(open);
+    ///                     or_report.wait(open);
     ///                 }
     ///             });
     ///             opened.wait()
@@ -110,7 +110,7 @@ impl Condvar {
     pub fn wait<T>(&self, held: &mut Held<'_, T>) {
         let (promise, notified) = promise();
         self.0.apply(move |line| line.push_back(promise));
-        held.released(|| told(notified.wait()));
+        held.released(|| or_report(notified.wait()));
     }
 
     /// Waits while `is_so` is true.
@@ -149,14 +149,14 @@ impl Condvar {
         self.0.apply(move |line| line.push_back(promise));
         held.released(|| match notified.wait_timeout(time) {
             Some(outcome) => {
-                told(outcome);
+                or_report(outcome);
                 true
             }
             None => {
                 let id = notified.id();
                 let is_over = self.0.apply(move |line| withdraw(line, id));
                 if !is_over {
-                    told(notified.wait());
+                    or_report(notified.wait());
                 }
                 !is_over
             }
@@ -203,7 +203,7 @@ fn withdraw(line: &mut VecDeque<Promise<Notification>>, id: PromiseId) -> bool {
     place.and_then(|place| line.remove(place)).map(Promise::discard).is_some()
 }
 
-fn told(outcome: Result<Notification, Error>) {
+fn or_report(outcome: Result<Notification, Error>) {
     if let Err(error) = outcome {
         panic!("a condition variable is gone while closures wait for it: {error}");
     }

@@ -18,7 +18,7 @@ use rustix::process::Signal;
 fn processes_meet_and_the_machine_is_the_index() {
     let meeting = Meeting::new();
     let all = end(meeting.start(3, &["starter"]));
-    let wanted = format!("3 machines, started by a meeting at 127.0.0.1:{}: here shm shm\n", meeting.port);
+    let wanted = format!("3 machines, started by a rendezvous at 127.0.0.1:{}: here shm shm\n", meeting.port);
     assert_eq!(all[0].stdout, wanted, "{all:#?}");
     assert!(all.iter().all(|ended| ended.status.success() && ended.stderr.is_empty()), "{all:#?}");
     assert!(all[1..].iter().all(|ended| ended.stdout.is_empty()), "{all:#?}");

@@ -120,7 +120,7 @@ fn whoever_has_taken_names_keeps_no_machine_from_the_others() {
 fn what_a_machine_starts_with_other_variables_is_no_less_a_machine() {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let all = end(Meeting::new().start(2, &["starts-others", &port.to_string()]));
-    let wanted = format!("2 machines, started by a meeting at 127.0.0.1:{port}: here shm\n");
+    let wanted = format!("2 machines, started by a rendezvous at 127.0.0.1:{port}: here shm\n");
     assert_eq!(all[0].stdout, wanted, "{all:#?}");
 }
 

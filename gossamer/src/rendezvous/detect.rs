@@ -1,23 +1,23 @@
-//! Detection of the launcher, and of a process that was started as one of several without a way to meet the others.
+//! Detection of the launcher, and of a process that was started as one of several without a method to find the others.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
 use super::plain::{self, Settings};
-use super::{MeetError, START_TIMEOUT};
+use super::{RendezvousError, START_TIMEOUT};
 
 /// `alone`: the process runs by itself, under any launcher.
 pub(super) const START: &str = "GOSSAMER_START";
-/// Seconds in which the machines must meet.
+/// Seconds in which the machines must find one another.
 const TIMEOUT: &str = "GOSSAMER_START_TIMEOUT";
 const PMI_FD: &str = "PMI_FD";
 const PMI_RANK: &str = "PMI_RANK";
 const PMI_SIZE: &str = "PMI_SIZE";
 const PMIX_RANK: &str = "PMIX_RANK";
 
-/// Way by which this process meets the others.
+/// Method by which this process meets the others.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum Method {
     Alone,
     Plain(Settings),
     Pmi(PmiVariables),
@@ -44,52 +44,53 @@ pub(super) fn number<T: std::str::FromStr>(
     get: Get<'_>,
     name: &'static str,
     expected: &'static str,
-) -> Result<Option<T>, MeetError> {
+) -> Result<Option<T>, RendezvousError> {
     let Some(value) = text(get, name) else { return Ok(None) };
-    value.parse().map(Some).map_err(|_| MeetError::Variable { name, value, expected })
+    value.parse().map(Some).map_err(|_| RendezvousError::Variable { name, value, expected })
 }
 
-/// Returns the way of this process, by its environment.
-pub(super) fn detect(get: Get<'_>) -> Result<Way, MeetError> {
+/// Returns the method of this process, by its environment.
+pub(super) fn detect(get: Get<'_>) -> Result<Method, RendezvousError> {
     match text(get, START) {
         None => {}
-        Some(value) if value == "alone" => return Ok(Way::Alone),
-        Some(value) => return Err(MeetError::Variable { name: START, value, expected: "alone, or not set" }),
+        Some(value) if value == "alone" => return Ok(Method::Alone),
+        Some(value) => return Err(RendezvousError::Variable { name: START, value, expected: "alone, or not set" }),
     }
     if let Some(settings) = plain::settings(get)? {
-        return Ok(Way::Plain(settings));
+        return Ok(Method::Plain(settings));
     }
     if let Some(fd) = number(get, PMI_FD, "the number of a descriptor")? {
         let expected = "a number up to 1024, as the process manager sets it";
-        let missing = |missing| MeetError::Missing { missing, present: PMI_FD, cure: "start it with srun or mpiexec" };
+        let missing =
+            |missing| RendezvousError::Missing { missing, present: PMI_FD, cure: "start it with srun or mpiexec" };
         let rank = number(get, PMI_RANK, expected)?.ok_or(missing(PMI_RANK))?;
         let size = number(get, PMI_SIZE, expected)?.ok_or(missing(PMI_SIZE))?;
-        return Ok(Way::Pmi(PmiVariables { fd, rank, size }));
+        return Ok(Method::Pmi(PmiVariables { fd, rank, size }));
     }
     if text(get, PMIX_RANK).is_some() {
-        return Ok(Way::Pmix);
+        return Ok(Method::Pmix);
     }
     no_others(get)?;
-    Ok(Way::Alone)
+    Ok(Method::Alone)
 }
 
-/// Fails if there are other processes though no variable says how to meet them.
-fn no_others(get: Get<'_>) -> Result<(), MeetError> {
+/// Fails if there are other processes though no variable says how to find them.
+fn no_others(get: Get<'_>) -> Result<(), RendezvousError> {
     let several = |name| text(get, name).filter(|tasks| tasks.parse().is_ok_and(|tasks: u32| tasks > 1));
     // A batch script has no step.
     if text(get, "SLURM_STEP_ID").is_some()
         && let Some(tasks) = several("SLURM_STEP_NUM_TASKS")
     {
         let cure = "add --mpi=pmi2 to srun's options";
-        return Err(MeetError::NoWay { starter: "srun", tasks, cure });
+        return Err(RendezvousError::NoRendezvous { starter: "srun", tasks, cure });
     }
     if let Some(tasks) = several("OMPI_COMM_WORLD_SIZE") {
         let cure = "use a mpirun whose PMIx sets PMIX_RANK (Open MPI 4 or later)";
-        return Err(MeetError::NoWay { starter: "mpirun", tasks, cure });
+        return Err(RendezvousError::NoRendezvous { starter: "mpirun", tasks, cure });
     }
     if let Some(tasks) = several(PMI_SIZE) {
         let cure = "use a process manager that sets PMI_FD, such as mpiexec.hydra without -pmi-port";
-        return Err(MeetError::NoWay { starter: "a process manager", tasks, cure });
+        return Err(RendezvousError::NoRendezvous { starter: "a process manager", tasks, cure });
     }
     Ok(())
 }
@@ -103,21 +104,21 @@ pub(super) fn name_of_starter(otherwise: &str) -> String {
     }
 }
 
-/// Returns the time in which the machines must meet.
-pub(super) fn start_timeout() -> Result<Duration, MeetError> {
+/// Returns the time in which the machines must find one another.
+pub(super) fn start_timeout() -> Result<Duration, RendezvousError> {
     let expected = "a number of seconds, 1 or more";
     let seconds: Option<f64> = number(&|name| std::env::var_os(name), TIMEOUT, expected)?;
     let Some(seconds) = seconds else { return Ok(START_TIMEOUT) };
     let value = || seconds.to_string();
     let found = Duration::try_from_secs_f64(seconds).ok().filter(|found| *found >= Duration::from_secs(1));
-    found.ok_or_else(|| MeetError::Variable { name: TIMEOUT, value: value(), expected })
+    found.ok_or_else(|| RendezvousError::Variable { name: TIMEOUT, value: value(), expected })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn by(variables: &[(&'static str, &str)]) -> Result<Way, MeetError> {
+    fn by(variables: &[(&'static str, &str)]) -> Result<Method, RendezvousError> {
         detect(&|name| variables.iter().find(|(found, _)| *found == name).map(|(_, value)| value.into()))
     }
 
@@ -131,13 +132,13 @@ mod tests {
             ("JOB_COMPLETION_INDEX", "1"),
             ("GOSSAMER_KEY_FILE", "k"),
         ];
-        assert!(matches!(by(&[]), Ok(Way::Alone)));
-        assert!(matches!(by(&[pmix]), Ok(Way::Pmix)));
-        assert!(matches!(by(&pmi), Ok(Way::Pmi(PmiVariables { fd: 7, rank: 1, size: 3 }))));
+        assert!(matches!(by(&[]), Ok(Method::Alone)));
+        assert!(matches!(by(&[pmix]), Ok(Method::Pmix)));
+        assert!(matches!(by(&pmi), Ok(Method::Pmi(PmiVariables { fd: 7, rank: 1, size: 3 }))));
         let all: Vec<_> = plain.into_iter().chain(pmi).collect();
-        assert!(matches!(by(&all), Ok(Way::Plain(Settings { index: 1, count: 2, .. }))));
+        assert!(matches!(by(&all), Ok(Method::Plain(Settings { index: 1, count: 2, .. }))));
         let alone: Vec<_> = all.into_iter().chain([(START, "alone")]).collect();
-        assert!(matches!(by(&alone), Ok(Way::Alone)));
+        assert!(matches!(by(&alone), Ok(Method::Alone)));
     }
 
     #[test]
@@ -148,8 +149,8 @@ mod tests {
         assert!(by(&[("OMPI_COMM_WORLD_SIZE", "2")]).unwrap_err().to_string().contains("PMIX_RANK"));
         assert!(by(&[(PMI_SIZE, "2")]).unwrap_err().to_string().contains("PMI_FD"));
         // One task, or a batch script, is alone.
-        assert!(matches!(by(&[("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), Ok(Way::Alone)));
-        assert!(matches!(by(&[("SLURM_JOB_ID", "7"), ("SLURM_STEP_NUM_TASKS", "3")]), Ok(Way::Alone)));
+        assert!(matches!(by(&[("SLURM_STEP_ID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]), Ok(Method::Alone)));
+        assert!(matches!(by(&[("SLURM_JOB_ID", "7"), ("SLURM_STEP_NUM_TASKS", "3")]), Ok(Method::Alone)));
     }
 
     #[test]

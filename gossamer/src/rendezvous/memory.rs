@@ -18,7 +18,7 @@ use rustix::net::{
 };
 
 use super::wire::{MemoryTokens, to_hex};
-use super::{Limit, MeetError, complain, spawn};
+use super::{Limit, RendezvousError, complain, spawn};
 
 /// The kernel takes 253 at once.
 const DESCRIPTORS_AT_ONCE: usize = 128;
@@ -28,19 +28,25 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const RETRY: Duration = Duration::from_millis(5);
 
 /// Returns the memory of this machine: `group` are the machines of its host, in rising order.
-pub(super) fn share(own: u16, group: &[u16], tokens: MemoryTokens, limit: &Limit) -> Result<shm::Bootstrap, MeetError> {
+pub(super) fn share(
+    own: u16,
+    group: &[u16],
+    tokens: MemoryTokens,
+    limit: &Limit,
+) -> Result<shm::Bootstrap, RendezvousError> {
     let place = group.partition_point(|member| *member < own);
     let machine = MachineId(place as u16);
     let address = SocketAddr::from_abstract_name(format!("gossamer-memory-{}", to_hex(&tokens.name)))
-        .map_err(MeetError::system("name the socket for shared memory"))?;
+        .map_err(RendezvousError::system("name the socket for shared memory"))?;
     if place > 0 {
         let fds = receive(&address, tokens, group.len() + 2, limit)?;
         return Ok(shm::Bootstrap { machine, fds });
     }
-    let listener = UnixListener::bind_addr(&address).map_err(MeetError::system("listen for those of this host"))?;
-    let segments = shm::create(group.len() as u16).map_err(MeetError::Comm)?;
-    let (own, theirs) = (segments.bootstrap(machine).map_err(MeetError::Comm)?, segments.bootstrap(machine));
-    let theirs = theirs.map_err(MeetError::Comm)?.fds;
+    let listener =
+        UnixListener::bind_addr(&address).map_err(RendezvousError::system("listen for those of this host"))?;
+    let segments = shm::create(group.len() as u16).map_err(RendezvousError::Comm)?;
+    let (own, theirs) = (segments.bootstrap(machine).map_err(RendezvousError::Comm)?, segments.bootstrap(machine));
+    let theirs = theirs.map_err(RendezvousError::Comm)?.fds;
     let (others, deadline) = (group.len() - 1, Limit { start: limit.start, timeout: limit.timeout });
     let serve = move || pass_on(&listener, &theirs, tokens, others, &deadline);
     spawn("gossamer-memory", serve)?;
@@ -96,14 +102,21 @@ fn pass_to(mut stream: &UnixStream, fds: &[OwnedFd], tokens: MemoryTokens) -> st
 }
 
 /// Asks until the machine that makes the memory answers.
-fn receive(address: &SocketAddr, tokens: MemoryTokens, count: usize, limit: &Limit) -> Result<Vec<OwnedFd>, MeetError> {
+fn receive(
+    address: &SocketAddr,
+    tokens: MemoryTokens,
+    count: usize,
+    limit: &Limit,
+) -> Result<Vec<OwnedFd>, RendezvousError> {
     loop {
         let fds = UnixStream::connect_addr(address).and_then(|stream| receive_from(&stream, tokens, count));
         match fds {
             Ok(fds) => return Ok(fds),
             // A lack on this side does not pass, and the other side counts this one as served.
             Err(error) if limit.left().is_zero() || !cure(&error).is_empty() => {
-                return Err(MeetError::system("get the memory of this host from the machine that makes it")(error));
+                return Err(RendezvousError::system("get the memory of this host from the machine that makes it")(
+                    error,
+                ));
             }
             Err(_) => std::thread::sleep(RETRY), // not there yet
         }

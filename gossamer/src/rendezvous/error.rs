@@ -1,4 +1,4 @@
-//! Reasons why the machines of a program could not meet.
+//! Reasons why the machines of a program could not find one another.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::supervise::signals::describe;
 
 /// Error before the plan of the program is known.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum MeetError {
+pub(crate) enum RendezvousError {
     #[error("the environment variable {name} has the value {value:?}, but should be {expected}")]
     Variable { name: &'static str, value: String, expected: &'static str },
     #[error("the environment variable {missing} is missing although {present} is set: {cure}")]
     Missing { missing: &'static str, present: &'static str, cure: &'static str },
     #[error(
-        "{starter} has started {tasks} processes of this program, but given them no way to meet: {cure}; to run each \
-         by itself set GOSSAMER_START=alone"
+        "{starter} has started {tasks} processes of this program, but given them no way to find one another: {cure}; \
+         to run each by itself set GOSSAMER_START=alone"
     )]
-    NoWay { starter: &'static str, tasks: String, cure: &'static str },
+    NoRendezvous { starter: &'static str, tasks: String, cure: &'static str },
     #[error(
         "the process manager's descriptor (PMI_FD={fd}) did not reach this process: a wrapper has closed it; run the \
          program without the wrapper, or set GOSSAMER_START=alone to run it as one process"
@@ -45,7 +45,7 @@ pub(crate) enum MeetError {
     NotCome { missing: String, count: u16, waited: Duration },
     #[error("machine 0 could not be reached at {at} within {waited:?}: {cause}")]
     Unreachable { at: String, waited: Duration, cause: String },
-    #[error("while the machines met: {0}")]
+    #[error("while the machines connected: {0}")]
     NotOurs(String),
     #[error("{0}")]
     Wrong(String),
@@ -53,22 +53,22 @@ pub(crate) enum MeetError {
     Interrupted(Signal),
     #[error("machine 0 has gone while the program started: see what it printed")]
     HubGone,
-    #[error("while the machines met: {0}")]
+    #[error("while the machines connected: {0}")]
     Comm(#[source] comm::Error),
     #[error("cannot {doing}: {source}{}", cure(.source))]
     System { doing: &'static str, source: std::io::Error },
 }
 
-impl MeetError {
+impl RendezvousError {
     /// Returns the exit status of the process that could not start.
     pub(super) fn status(&self) -> u8 {
         match self {
-            MeetError::Interrupted(signal) => interrupts::status(*signal),
+            RendezvousError::Interrupted(signal) => interrupts::status(*signal),
             _ => FAILURE_STATUS,
         }
     }
 
-    pub(super) fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl FnOnce(E) -> MeetError {
-        move |source| MeetError::System { doing, source: source.into() }
+    pub(super) fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl FnOnce(E) -> RendezvousError {
+        move |source| RendezvousError::System { doing, source: source.into() }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use rustix::process::Signal;
 
 use super::starter::Starter;
-use super::{LAST_WORDS, MeetError};
+use super::{LAST_MESSAGES_TIMEOUT, RendezvousError};
 use crate::complain::complain;
 use crate::fate;
 use crate::supervise::signals::Signals;
@@ -30,11 +30,11 @@ struct State {
 
 impl Interrupts {
     /// From here on a signal ends this process.
-    pub(super) fn catch() -> Result<Interrupts, MeetError> {
-        let signals = Signals::catch().map_err(MeetError::system("catch signals"))?;
+    pub(super) fn catch() -> Result<Interrupts, RendezvousError> {
+        let signals = Signals::catch().map_err(RendezvousError::system("catch signals"))?;
         let state: Arc<Mutex<State>> = Arc::default();
         let shared = Arc::clone(&state);
-        let hear = move || {
+        let receive = move || {
             while let Ok(signal) = signals.wait() {
                 let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
                 match &mut state.pass_on {
@@ -45,13 +45,13 @@ impl Interrupts {
         };
         let thread = std::thread::Builder::new().name("gossamer-signals".to_owned()).stack_size(128 * 1024);
         thread
-            .spawn(move || fate::or_end("the thread that takes signals", hear))
-            .map_err(MeetError::system("start a thread"))?;
+            .spawn(move || fate::or_end("the thread that takes signals", receive))
+            .map_err(RendezvousError::system("start a thread"))?;
         Ok(Interrupts { state })
     }
 
     /// From here on this launcher too is told when a signal ends the start.
-    pub(super) fn tell(&self, starter: Arc<Starter>) {
+    pub(super) fn report_to(&self, starter: Arc<Starter>) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).starter = Some(starter);
     }
 
@@ -75,7 +75,7 @@ pub(super) fn status(signal: Signal) -> u8 {
 }
 
 fn end(signal: Signal, starter: Option<Arc<Starter>>) -> ! {
-    let reason = MeetError::Interrupted(signal).to_string();
+    let reason = RendezvousError::Interrupted(signal).to_string();
     complain(format_args!("{reason}"));
     let (tell, told) = mpsc::channel();
     let abort = move || {
@@ -84,7 +84,7 @@ fn end(signal: Signal, starter: Option<Arc<Starter>>) -> ! {
     };
     // An unresponsive process manager does not delay this process.
     if std::thread::Builder::new().spawn(abort).is_ok() {
-        let _ = told.recv_timeout(LAST_WORDS);
+        let _ = told.recv_timeout(LAST_MESSAGES_TIMEOUT);
     }
     std::process::exit(status(signal).into())
 }

@@ -1,5 +1,5 @@
-//! Way without a process manager: variables for the meeting point, the number of machines, this machine's index, and
-//! the key's file. Kubernetes' Indexed Jobs set the index by themselves.
+//! Rendezvous without a process manager: variables for the address of machine 0, the number of machines, this machine's
+//! index, and the key's file. Kubernetes' Indexed Jobs set the index by themselves.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener};
@@ -9,7 +9,7 @@ use comm::secure::Key;
 use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 
-use super::MeetError;
+use super::RendezvousError;
 use super::detect::{Get, number, text};
 use crate::bootstrap::{HostAddress, MACHINES_MAX};
 
@@ -33,32 +33,32 @@ pub(super) struct Settings {
     is_kubernetes: bool,
 }
 
-/// Address at which machine 0 is to be met.
+/// Address of machine 0.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     host: String,
     port: u16,
 }
 
-/// Reads the variables; `None` if the meeting point is not set.
-pub(super) fn settings(get: Get<'_>) -> Result<Option<Settings>, MeetError> {
+/// Reads the variables; `None` if the address of machine 0 is not set.
+pub(super) fn settings(get: Get<'_>) -> Result<Option<Settings>, RendezvousError> {
     let cure = "set GOSSAMER_MEET=HOST:PORT, GOSSAMER_COUNT, GOSSAMER_INDEX and GOSSAMER_KEY_FILE for each process";
     let Some(place) = text(get, MEET) else {
         let present = [COUNT, INDEX].into_iter().find(|name| text(get, name).is_some());
-        return present.map_or(Ok(None), |present| Err(MeetError::Missing { missing: MEET, present, cure }));
+        return present.map_or(Ok(None), |present| Err(RendezvousError::Missing { missing: MEET, present, cure }));
     };
-    let missing = |missing| MeetError::Missing { missing, present: MEET, cure };
+    let missing = |missing| RendezvousError::Missing { missing, present: MEET, cure };
     let expected = "HOST:PORT";
     let parts =
         place.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok().filter(|port| *port != 0)?)));
     let Some((host, port)) = parts.filter(|(host, _)| !host.is_empty()) else {
-        return Err(MeetError::Variable { name: MEET, value: place, expected });
+        return Err(RendezvousError::Variable { name: MEET, value: place, expected });
     };
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     let expected = "a number from 1 to 1024";
     let count: u16 = number(get, COUNT, expected)?.ok_or(missing(COUNT))?;
     if count == 0 || usize::from(count) > MACHINES_MAX {
-        return Err(MeetError::Variable { name: COUNT, value: count.to_string(), expected });
+        return Err(RendezvousError::Variable { name: COUNT, value: count.to_string(), expected });
     }
     let expected = "a number from 0 to GOSSAMER_COUNT - 1";
     let (name, index) = match number::<u16>(get, INDEX, expected)? {
@@ -66,7 +66,7 @@ pub(super) fn settings(get: Get<'_>) -> Result<Option<Settings>, MeetError> {
         None => (JOB_INDEX, number(get, JOB_INDEX, expected)?.ok_or(missing(INDEX))?),
     };
     if index >= count {
-        return Err(MeetError::Variable { name, value: index.to_string(), expected });
+        return Err(RendezvousError::Variable { name, value: index.to_string(), expected });
     }
     let key_file = text(get, KEY_FILE).ok_or(missing(KEY_FILE))?.into();
     let is_kubernetes = text(get, "KUBERNETES_SERVICE_HOST").is_some();
@@ -74,8 +74,8 @@ pub(super) fn settings(get: Get<'_>) -> Result<Option<Settings>, MeetError> {
 }
 
 impl Settings {
-    pub(super) fn key(&self) -> Result<Key, MeetError> {
-        Key::read_mounted(&self.key_file).map_err(MeetError::Comm)
+    pub(super) fn key(&self) -> Result<Key, RendezvousError> {
+        Key::read_mounted(&self.key_file).map_err(RendezvousError::Comm)
     }
 
     pub(super) fn target(&self) -> Target {
@@ -86,7 +86,7 @@ impl Settings {
     pub(super) fn name(&self) -> String {
         match self.is_kubernetes {
             true => "kubernetes".to_owned(),
-            false => format!("a meeting at {}", self.target()),
+            false => format!("a rendezvous at {}", self.target()),
         }
     }
 }
@@ -140,7 +140,7 @@ fn listen_by_both(port: u16) -> std::io::Result<TcpListener> {
 mod tests {
     use super::*;
 
-    fn by(variables: &[(&'static str, &str)]) -> Result<Option<Settings>, MeetError> {
+    fn by(variables: &[(&'static str, &str)]) -> Result<Option<Settings>, RendezvousError> {
         settings(&|name| variables.iter().find(|(found, _)| *found == name).map(|(_, value)| value.into()))
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use super::pmi::KEY;
 use super::starter::end_with_starter;
 use super::wire::{from_hex, to_hex};
-use super::{Limit, MeetError, TELL_INTERVAL};
+use super::{Limit, REPORT_INTERVAL, RendezvousError};
 use crate::complain::complain;
 
 const LIBRARY: &str = "libpmix.so.2";
@@ -122,9 +122,9 @@ pub(super) struct Pmix {
 
 impl Pmix {
     /// Introduces this process; also returns its rank, and the number of processes.
-    pub(super) fn connect() -> Result<(Pmix, u16, u16), MeetError> {
+    pub(super) fn connect() -> Result<(Pmix, u16, u16), RendezvousError> {
         let cure = "install it (Debian: libpmix2), or use `srun --mpi=pmi2` or MPICH's mpiexec";
-        let missing = |error: libloading::Error| MeetError::Pmix(format!("{LIBRARY}: {error}; {cure}"));
+        let missing = |error: libloading::Error| RendezvousError::Pmix(format!("{LIBRARY}: {error}; {cure}"));
         // SAFETY: [pmix-interface]: the file of this name is the library of that interface; its constructors may run at
         // any time.
         let library = Box::leak(Box::new(unsafe { libloading::Library::new(LIBRARY) }.map_err(missing)?));
@@ -149,22 +149,23 @@ impl Pmix {
         let value = pmix.get(RANK_WILDCARD, JOB_SIZE)?;
         // SAFETY: [pmix-interface]: the kind says that the number was written.
         let size = if value.kind == UINT32 { unsafe { value.data.number } } else { 0 };
-        let in_range = |number: u32| u16::try_from(number).map_err(|_| MeetError::Pmix(format!("{number} processes")));
+        let in_range =
+            |number: u32| u16::try_from(number).map_err(|_| RendezvousError::Pmix(format!("{number} processes")));
         if size == 0 {
-            return Err(MeetError::Pmix("it does not say how many processes there are".to_owned()));
+            return Err(RendezvousError::Pmix("it does not say how many processes there are".to_owned()));
         }
         let (rank, size) = (in_range(own.rank)?, in_range(size)?);
         Ok((pmix, rank, size))
     }
 
-    fn get(&self, rank: u32, key: &CStr) -> Result<Value, MeetError> {
+    fn get(&self, rank: u32, key: &CStr) -> Result<Value, RendezvousError> {
         let from = Process { rank, ..self.own };
         let mut value: *mut Value = std::ptr::null_mut();
         // SAFETY: [pmix-interface]: process, key and the place for the pointer live through the call.
         let code = unsafe { (self.functions.get)(&raw const from, key.as_ptr(), std::ptr::null(), 0, &raw mut value) };
         well(code, "PMIx_Get")?;
         if value.is_null() {
-            return Err(MeetError::Pmix("PMIx_Get gives nothing".to_owned()));
+            return Err(RendezvousError::Pmix("PMIx_Get gives nothing".to_owned()));
         }
         // SAFETY: [pmix-interface]: it succeeded, so this is a value of the library's, at least kind and the first 8
         // bytes of data. It is never freed: twice a process, a few bytes.
@@ -176,7 +177,7 @@ impl Pmix {
     }
 
     /// Exchanges machine 0's value: machine 0 gives it, all wait for one another, and the others get it.
-    pub(super) fn exchange(&self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, MeetError> {
+    pub(super) fn exchange(&self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, RendezvousError> {
         let key = CString::new(KEY).expect("no zero in it");
         if let Some(value) = value {
             let text = CString::new(to_hex(value)).expect("no zero in it");
@@ -195,12 +196,12 @@ impl Pmix {
         // SAFETY: [pmix-interface]: the kind says that it is a C string, which is never freed.
         let text = (found.kind == STRING).then(|| unsafe { CStr::from_ptr(found.data.string) });
         let value = text.and_then(|text| from_hex(text.to_str().ok()?));
-        value.map(Some).ok_or_else(|| MeetError::Pmix("machine 0 has not said where it is".to_owned()))
+        value.map(Some).ok_or_else(|| RendezvousError::Pmix("machine 0 has not said where it is".to_owned()))
     }
 
     /// Waits for all others on a thread of its own, within the time limit of the start.
-    fn fence(&self, limit: &Limit) -> Result<(), MeetError> {
-        let (say, heard) = mpsc::channel();
+    fn fence(&self, limit: &Limit) -> Result<(), RendezvousError> {
+        let (say, answer) = mpsc::channel();
         let (fence, all) = (self.functions.fence, Process { rank: RANK_WILDCARD, ..self.own });
         let wait = move || {
             // SAFETY: [pmix-interface]: the process lives through the call.
@@ -208,19 +209,21 @@ impl Pmix {
             let _ = say.send(code); // the receiver may have stopped waiting
         };
         let thread = std::thread::Builder::new().name("gossamer-fence".to_owned()).spawn(wait);
-        thread.map_err(MeetError::system("start a thread"))?;
+        thread.map_err(RendezvousError::system("start a thread"))?;
         loop {
-            match heard.recv_timeout(TELL_INTERVAL.min(limit.left())) {
+            match answer.recv_timeout(REPORT_INTERVAL.min(limit.left())) {
                 Ok(code) => return well(code, "PMIx_Fence"),
                 Err(RecvTimeoutError::Timeout) if limit.left().is_zero() => {
-                    return Err(MeetError::Barrier(limit.timeout));
+                    return Err(RendezvousError::Barrier(limit.timeout));
                 }
                 Err(RecvTimeoutError::Timeout) if self.own.rank == 0 => {
                     let waited = limit.start.elapsed().as_secs();
                     complain(format_args!("waiting for other tasks at PMIx' fence, {waited} s of {:?}", limit.timeout));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(MeetError::Pmix("PMIx_Fence has died".to_owned())),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(RendezvousError::Pmix("PMIx_Fence has died".to_owned()));
+                }
             }
         }
     }
@@ -259,6 +262,6 @@ impl Pmix {
     }
 }
 
-fn well(code: c_int, call: &str) -> Result<(), MeetError> {
-    if code == 0 { Ok(()) } else { Err(MeetError::Pmix(format!("{call} fails with {code}"))) }
+fn well(code: c_int, call: &str) -> Result<(), RendezvousError> {
+    if code == 0 { Ok(()) } else { Err(RendezvousError::Pmix(format!("{call} fails with {code}"))) }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::wire::{Join, MemoryTokens};
-use super::{MeetError, SILENCE};
+use super::{RendezvousError, SILENCE};
 use crate::bootstrap::{FabricChoice, HostAddress, HostPlan, MachinePlan, Plan, PortRange};
 
 /// Fabric to use; machine 0's setting counts.
@@ -13,18 +13,18 @@ const FABRIC: &str = "GOSSAMER_FABRIC";
 const PORTS: &str = "GOSSAMER_PORTS";
 
 /// Machine that has come.
-pub(super) struct Known {
+pub(super) struct Joined {
     pub(super) join: Join,
-    /// Address at which it met machine 0.
-    pub(super) met_at: Option<HostAddress>,
+    /// Address at which it reached machine 0.
+    pub(super) reached_at: Option<HostAddress>,
 }
 
 /// Makes the plan for these machines, by index.
-pub(super) fn plan(all: &[Known], start_timeout: Duration) -> Result<Plan, MeetError> {
+pub(super) fn plan(all: &[Joined], start_timeout: Duration) -> Result<Plan, RendezvousError> {
     let mut hosts: Vec<usize> = Vec::new(); // first machine of each
     let mut machines = Vec::new();
-    for (index, known) in all.iter().enumerate() {
-        let found = hosts.iter().position(|first| all[*first].join.host.is_same(&known.join.host));
+    for (index, joined) in all.iter().enumerate() {
+        let found = hosts.iter().position(|first| all[*first].join.host.is_same(&joined.join.host));
         let host = found.unwrap_or_else(|| {
             hosts.push(index);
             hosts.len() - 1
@@ -43,40 +43,40 @@ pub(super) fn plan(all: &[Known], start_timeout: Duration) -> Result<Plan, MeetE
         threads: None,
         start_timeout_ms: u64::try_from(start_timeout.as_millis()).unwrap_or(u64::MAX).max(1000),
         silence_ms: SILENCE.as_millis() as u64,
-        has_own_cores: (0..hosts.len()).all(|host| are_disjoint(of(host).map(|(known, _)| &known.join.cores))),
+        has_own_cores: (0..hosts.len()).all(|host| are_disjoint(of(host).map(|(joined, _)| &joined.join.cores))),
         hosts: (0..hosts.len()).map(host_plan).collect(),
         machines,
     };
-    plan.check().map_err(|error| MeetError::Wrong(error.to_string()))?;
+    plan.check().map_err(|error| RendezvousError::Wrong(error.to_string()))?;
     Ok(plan)
 }
 
-fn fabric() -> Result<FabricChoice, MeetError> {
+fn fabric() -> Result<FabricChoice, RendezvousError> {
     let Some(value) = std::env::var(FABRIC).ok().filter(|value| !value.is_empty()) else {
         return Ok(FabricChoice::Auto);
     };
-    let wrong = |value| MeetError::Variable { name: FABRIC, value, expected: "one of auto, shm, tcp, verbs" };
+    let wrong = |value| RendezvousError::Variable { name: FABRIC, value, expected: "one of auto, shm, tcp, verbs" };
     value.parse().map_err(|_| wrong(value))
 }
 
 /// Returns the ports at which all machines are to listen, if the user has set them.
-pub(super) fn ports() -> Result<Option<PortRange>, MeetError> {
+pub(super) fn ports() -> Result<Option<PortRange>, RendezvousError> {
     let Some(value) = std::env::var(PORTS).ok().filter(|value| !value.is_empty()) else { return Ok(None) };
     let expected = "the first and the last port, as in 7200-7299";
-    value.parse().map(Some).map_err(|_| MeetError::Variable { name: PORTS, value, expected })
+    value.parse().map(Some).map_err(|_| RendezvousError::Variable { name: PORTS, value, expected })
 }
 
-/// Returns the address of the first host: the wanted one, or that by which another host has met it, or any of its own.
-fn address_of_machine_0(all: &[Known], machines: &[MachinePlan]) -> HostAddress {
+/// Returns the address of the first host: the wanted one, or that by which another host reached it, or any of its own.
+fn address_of_machine_0(all: &[Joined], machines: &[MachinePlan]) -> HostAddress {
     let own = &all[0].join;
     if own.is_address_wanted {
         return own.address.clone();
     }
-    let met = |elsewhere: bool| {
+    let reached = |elsewhere: bool| {
         let mut found = all.iter().zip(machines).filter(|(_, plan)| (plan.host != 0) == elsewhere);
-        found.find_map(|(known, _)| known.met_at.clone())
+        found.find_map(|(joined, _)| joined.reached_at.clone())
     };
-    met(true).or_else(|| met(false)).unwrap_or_else(|| own.address.clone())
+    reached(true).or_else(|| reached(false)).unwrap_or_else(|| own.address.clone())
 }
 
 /// Returns whether each has cores of its own: the launcher has divided them.
@@ -88,7 +88,7 @@ fn are_disjoint<'a>(all: impl Iterator<Item = &'a Vec<u16>>) -> bool {
 }
 
 /// Makes tokens for each host with shared memory, by which its machines recognise one another; by machine.
-pub(super) fn tokens(plan: &Plan) -> Result<Vec<Option<MemoryTokens>>, MeetError> {
+pub(super) fn tokens(plan: &Plan) -> Result<Vec<Option<MemoryTokens>>, RendezvousError> {
     let mut all: Vec<Option<MemoryTokens>> = vec![None; plan.machines.len()];
     for machine in 0..plan.machines.len() as u16 {
         let group = plan.memory_group(machine);
@@ -102,8 +102,8 @@ pub(super) fn tokens(plan: &Plan) -> Result<Vec<Option<MemoryTokens>>, MeetError
 }
 
 /// Returns 128 random bits that cannot be guessed.
-pub(super) fn random() -> Result<[u8; 16], MeetError> {
-    let key = comm::secure::Key::generate().map_err(MeetError::Comm)?;
+pub(super) fn random() -> Result<[u8; 16], RendezvousError> {
+    let key = comm::secure::Key::generate().map_err(RendezvousError::Comm)?;
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&key.as_bytes()[..16]);
     Ok(bytes)
@@ -117,7 +117,7 @@ mod tests {
     use super::super::process::ProcessIdentity;
     use super::*;
 
-    fn known(host: &str, address: [u8; 4], cores: &[u16], met_at: Option<[u8; 4]>) -> Known {
+    fn joined(host: &str, address: [u8; 4], cores: &[u16], reached_at: Option<[u8; 4]>) -> Joined {
         let host = HostIdentity { name: host.into(), ..HostIdentity::of_this_process() };
         let join = Join {
             index: 0,
@@ -130,20 +130,20 @@ mod tests {
             address: IpAddr::from(address).into(),
             is_address_wanted: false,
         };
-        Known { join, met_at: met_at.map(|address| IpAddr::from(address).into()) }
+        Joined { join, reached_at: reached_at.map(|address| IpAddr::from(address).into()) }
     }
 
     #[test]
     fn machines_of_one_host_share_it_and_others_get_their_own_address() {
         let local = [127, 0, 0, 1];
         let all = [
-            known("a", local, &[0, 1], None),
-            known("b", [10, 0, 0, 2], &[0, 1], Some([10, 0, 0, 1])),
-            known("a", local, &[0, 1], Some(local)),
+            joined("a", local, &[0, 1], None),
+            joined("b", [10, 0, 0, 2], &[0, 1], Some([10, 0, 0, 1])),
+            joined("a", local, &[0, 1], Some(local)),
         ];
         let plan = plan(&all, Duration::from_secs(9)).unwrap();
         assert_eq!(plan.machines.iter().map(|machine| machine.host).collect::<Vec<_>>(), [0, 1, 0]);
-        assert_eq!(plan.hosts[0].bind.ip(), IpAddr::from([10, 0, 0, 1]), "as the other host has met it");
+        assert_eq!(plan.hosts[0].bind.ip(), IpAddr::from([10, 0, 0, 1]), "as the other host reached it");
         assert_eq!(plan.hosts[1].bind.ip(), IpAddr::from([10, 0, 0, 2]));
         assert_eq!((plan.start_timeout_ms, plan.has_own_cores), (9000, false));
         let tokens = tokens(&plan).unwrap();
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn one_host_needs_no_network_and_cores_may_be_given_out() {
         let local = [127, 0, 0, 1];
-        let all = [known("a", [10, 0, 0, 1], &[0], None), known("a", local, &[1], Some(local))];
+        let all = [joined("a", [10, 0, 0, 1], &[0], None), joined("a", local, &[1], Some(local))];
         let plan = plan(&all, Duration::from_millis(1)).unwrap();
         assert_eq!(plan.hosts.len(), 1);
         assert_eq!(plan.hosts[0].bind.ip(), IpAddr::from(local));

@@ -15,7 +15,7 @@ use rustix::io::FdFlags;
 
 use super::detect::PmiVariables;
 use super::wire::{from_hex, to_hex};
-use super::{Limit, MeetError, TELL_INTERVAL};
+use super::{Limit, REPORT_INTERVAL, RendezvousError};
 use crate::complain::complain;
 
 /// Key of machine 0's value, followed by a number, for programs that follow one another in the same place.
@@ -55,22 +55,22 @@ pub(super) fn is_handed_over(fd: i32) -> bool {
 
 impl Pmi {
     /// Takes over the inherited descriptor, and introduces this process.
-    pub(super) fn connect(variables: &PmiVariables, limit: &Limit) -> Result<Pmi, MeetError> {
+    pub(super) fn connect(variables: &PmiVariables, limit: &Limit) -> Result<Pmi, RendezvousError> {
         let fd = variables.fd;
         if !is_handed_over(fd) {
-            return Err(MeetError::PmiClosed { fd });
+            return Err(RendezvousError::PmiClosed { fd });
         }
         // SAFETY: [pmi-descriptor]: the process manager left this descriptor open for this process (it is open,
         // inherited and none of the standard streams), and `gossamer::main`, which calls this once, is the only user of
         // PMI_FD.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC).map_err(MeetError::system("take over PMI_FD"))?;
+        rustix::io::fcntl_setfd(&fd, FdFlags::CLOEXEC).map_err(RendezvousError::system("take over PMI_FD"))?;
         let mut pmi = Pmi::over(fd.into(), variables.rank, limit)?;
         pmi.has_deputy = deputy::is_there(&pmi.socket, variables.fd);
         Ok(pmi)
     }
 
-    fn over(socket: std::fs::File, rank: u16, limit: &Limit) -> Result<Pmi, MeetError> {
+    fn over(socket: std::fs::File, rank: u16, limit: &Limit) -> Result<Pmi, RendezvousError> {
         let mut pmi = Pmi {
             socket,
             unread: Vec::new(),
@@ -82,7 +82,7 @@ impl Pmi {
         };
         let time = ANSWER_TIMEOUT.min(limit.left());
         pmi.ask("cmd=init pmi_version=1 pmi_subversion=1", "response_to_init", time).map_err(|error| match error {
-            MeetError::System { source, .. } if is_closed(&source) => MeetError::Pmi(
+            RendezvousError::System { source, .. } if is_closed(&source) => RendezvousError::Pmi(
                 "it has closed the socket that PMI_FD names, for it was told that this process needs it no longer: \
                  start each program with an mpiexec of its own"
                     .into(),
@@ -92,19 +92,22 @@ impl Pmi {
         let maxes = pmi.ask("cmd=get_maxes", "maxes", time)?;
         pmi.value_bytes_max = maxes.get("vallen_max").and_then(|most| most.parse().ok()).unwrap_or(256);
         let name = pmi.ask("cmd=get_my_kvsname", "my_kvsname", time)?;
-        pmi.space = name.get("kvsname").cloned().ok_or_else(|| MeetError::Pmi("it names no key-value space".into()))?;
+        pmi.space =
+            name.get("kvsname").cloned().ok_or_else(|| RendezvousError::Pmi("it names no key-value space".into()))?;
         Ok(pmi)
     }
 
     /// Exchanges machine 0's value: machine 0 gives it, all wait for one another, and the others get it.
-    pub(super) fn exchange(&mut self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, MeetError> {
+    pub(super) fn exchange(&mut self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, RendezvousError> {
         if let Some(value) = value {
             let text = to_hex(value);
             if text.len() >= self.value_bytes_max {
                 let (bytes, most) = (text.len(), self.value_bytes_max);
-                return Err(MeetError::Pmi(format!("a value of {bytes} bytes is too long for it, which takes {most}")));
+                return Err(RendezvousError::Pmi(format!(
+                    "a value of {bytes} bytes is too long for it, which takes {most}"
+                )));
             }
-            let number = self.last_meeting(limit)?.map_or(0, |(number, _)| number + 1);
+            let number = self.last_published(limit)?.map_or(0, |(number, _)| number + 1);
             let put = format!("cmd=put kvsname={} key={KEY}-{number} value={text}", self.space);
             self.ask(&put, "put_result", ANSWER_TIMEOUT.min(limit.left()))?;
         }
@@ -112,18 +115,18 @@ impl Pmi {
         if value.is_some() {
             return Ok(None);
         }
-        let value = self.last_meeting(limit)?.and_then(|(_, text)| from_hex(&text));
-        value.map(Some).ok_or_else(|| MeetError::Pmi("machine 0 has not said where it is".into()))
+        let value = self.last_published(limit)?.and_then(|(_, text)| from_hex(&text));
+        value.map(Some).ok_or_else(|| RendezvousError::Pmi("machine 0 has not said where it is".into()))
     }
 
     /// Returns machine 0's last value, and its number: earlier programs of the same wrapper have met as well.
-    fn last_meeting(&mut self, limit: &Limit) -> Result<Option<(u32, String)>, MeetError> {
+    fn last_published(&mut self, limit: &Limit) -> Result<Option<(u32, String)>, RendezvousError> {
         let mut last = None;
         for number in 0.. {
             let get = format!("cmd=get kvsname={} key={KEY}-{number}", self.space);
             match self.ask(&get, "get_result", ANSWER_TIMEOUT.min(limit.left())) {
                 Ok(mut found) => last = found.remove("value").map(|text| (number, text)),
-                Err(MeetError::Pmi(_)) => break, // there is none
+                Err(RendezvousError::Pmi(_)) => break, // there is none
                 Err(error) => return Err(error),
             }
         }
@@ -132,16 +135,16 @@ impl Pmi {
 
     /// Waits until all have come to the barrier, within the time limit of the start. The process manager does not tell
     /// which are missing.
-    fn barrier(&mut self, limit: &Limit) -> Result<(), MeetError> {
+    fn barrier(&mut self, limit: &Limit) -> Result<(), RendezvousError> {
         self.send("cmd=barrier_in")?;
         loop {
-            match self.answer("barrier_out", TELL_INTERVAL.min(limit.left())) {
+            match self.answer("barrier_out", REPORT_INTERVAL.min(limit.left())) {
                 Ok(_) => return Ok(()),
-                Err(MeetError::System { source, .. }) if source.kind() == io::ErrorKind::TimedOut => {}
+                Err(RendezvousError::System { source, .. }) if source.kind() == io::ErrorKind::TimedOut => {}
                 Err(error) => return Err(error),
             }
             if limit.left().is_zero() {
-                return Err(MeetError::Barrier(limit.timeout));
+                return Err(RendezvousError::Barrier(limit.timeout));
             }
             if self.rank == 0 {
                 let waited = limit.start.elapsed().as_secs();
@@ -170,29 +173,32 @@ impl Pmi {
         self.socket.try_clone()
     }
 
-    fn ask(&mut self, words: &str, answer: &str, time: Duration) -> Result<Answer, MeetError> {
+    fn ask(&mut self, words: &str, answer: &str, time: Duration) -> Result<Answer, RendezvousError> {
         self.send(words)?;
         self.answer(answer, time)
     }
 
-    fn send(&mut self, words: &str) -> Result<(), MeetError> {
+    fn send(&mut self, words: &str) -> Result<(), RendezvousError> {
         let sent = self.socket.write_all(format!("{words}\n").as_bytes());
-        sent.map_err(MeetError::system("talk to the process manager (PMI_FD)"))
+        sent.map_err(RendezvousError::system("write to the process manager (PMI_FD)"))
     }
 
     /// Reads the next line, which must be this answer and report no error.
-    fn answer(&mut self, wanted: &str, time: Duration) -> Result<Answer, MeetError> {
-        let line = self.line(deadline_after(time)).map_err(MeetError::system("hear the process manager (PMI_FD)"))?;
+    fn answer(&mut self, wanted: &str, time: Duration) -> Result<Answer, RendezvousError> {
+        let line = self
+            .line(deadline_after(time))
+            .map_err(RendezvousError::system("read from the process manager (PMI_FD)"))?;
         let pairs = line.split_whitespace().filter_map(|pair| pair.split_once('='));
         let answer: Answer = pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
         let is_well = answer.get("rc").is_none_or(|code| code == "0");
         match answer.get("cmd") {
             Some(found) if found == wanted && is_well => Ok(answer),
             // A key or a secret may be in the line: it is not shown.
-            Some(found) => {
-                Err(MeetError::Pmi(format!("it answers {found:?} with rc={:?}, not {wanted:?}", answer.get("rc"))))
-            }
-            None => Err(MeetError::Pmi("it says what is not PMI-1".to_owned())),
+            Some(found) => Err(RendezvousError::Pmi(format!(
+                "it answers {found:?} with rc={:?}, not {wanted:?}",
+                answer.get("rc")
+            ))),
+            None => Err(RendezvousError::Pmi("it sent a line that is not PMI-1".to_owned())),
         }
     }
 

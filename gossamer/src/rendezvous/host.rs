@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use rustix::thread::{CpuSet, sched_getaffinity};
 use serde::{Deserialize, Serialize};
 
-use super::MeetError;
+use super::RendezvousError;
 use crate::bootstrap::HostAddress;
 
 /// This machine's address for the others, or the network that has it.
@@ -56,7 +56,7 @@ pub(super) fn cores() -> Vec<u16> {
 }
 
 /// Returns this machine's address for the others, if the user has set it.
-pub(super) fn wanted_address() -> Result<Option<HostAddress>, MeetError> {
+pub(super) fn wanted_address() -> Result<Option<HostAddress>, RendezvousError> {
     let Ok(value) = std::env::var(ADDRESS) else { return Ok(None) };
     if value.is_empty() {
         return Ok(None);
@@ -65,7 +65,7 @@ pub(super) fn wanted_address() -> Result<Option<HostAddress>, MeetError> {
         return Ok(Some(address));
     }
     let expected = "an address of this host, or a network of one, such as 10.1.0.0/16";
-    let wrong = |value| MeetError::Variable { name: ADDRESS, value, expected };
+    let wrong = |value| RendezvousError::Variable { name: ADDRESS, value, expected };
     let Some(network) = Network::parse(&value) else { return Err(wrong(value)) };
     let found = addresses().into_iter().find(|address| network.contains(*address));
     found.map(|address| Some(address.into())).ok_or_else(|| wrong(value))

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use comm::secure::Key;
 
 use super::super::starter::Starter;
-use super::super::{Keeper, spawn};
+use super::super::{ControlBridge, spawn};
 use super::*;
 use crate::supervise::gather::Gather;
 use crate::supervise::outcome::{Cause, Outcome};
@@ -23,7 +23,7 @@ const AFTER_KILL: Duration = Duration::from_millis(100);
 /// Time for the launcher to end this process, once it was asked to end all.
 const AFTER_ABORT: Duration = Duration::from_secs(2);
 
-struct Keep {
+struct Supervision {
     hub: Hub,
     gather: Gather,
     supervisor: Supervisor,
@@ -35,40 +35,40 @@ struct Keep {
 }
 
 /// Starts supervising; returns machine 0's end of its control channel.
-pub(super) fn begin(hub: Hub, plan: &Plan, key: Key, starter: Arc<Starter>) -> Result<Control, MeetError> {
+pub(super) fn begin(hub: Hub, plan: &Plan, key: Key, starter: Arc<Starter>) -> Result<Control, RendezvousError> {
     let (theirs, control) = control_pair()?;
-    Keeper::begin(Arc::clone(&control));
+    ControlBridge::begin(Arc::clone(&control));
     let count = hub.own.count;
     let mut supervisor = Supervisor::new(count, Policy::default());
     let many = plan.hosts.len() > 1;
-    let all = std::iter::once(&hub.own).chain(hub.members.iter().flatten().map(|member| &member.known.join));
+    let all = std::iter::once(&hub.own).chain(hub.members.iter().flatten().map(|member| &member.joined.join));
     all.for_each(|join| supervisor.introduce(join.index, join.process.pid, many.then(|| join.host.name.clone())));
     // They have all come: one that goes from here on is missed.
     (0..count).for_each(|machine| supervisor.on_join(machine, Instant::now()));
 
-    let (news, own) = (hub.tell.clone(), Arc::clone(&control));
+    let (events, own) = (hub.sender.clone(), Arc::clone(&control));
     let listen = move || {
         while let Ok(Some(message)) = own.receive() {
-            let _ = news.send(News::Own(message)); // the hub goes with the process
+            let _ = events.send(HubEvent::Own(message)); // the hub goes with the process
         }
-        let _ = news.send(News::OwnEnd); // as above
+        let _ = events.send(HubEvent::OwnEnd); // as above
     };
     spawn("gossamer-own", listen)?;
-    let asked = hub.tell.clone();
-    let (looker, looks) = looks::channel(count, move || drop(asked.send(News::Asked))); // the hub goes with the process
+    let asked = hub.sender.clone();
+    let (looker, looks) = looks::channel(count, move || drop(asked.send(HubEvent::Asked))); // as above
     view::serve_if_wanted(Arc::new(looker));
     let gather = Gather::new(count, key);
-    let keep = Keep { hub, gather, supervisor, looks, control, starter, is_killed: false };
-    spawn("gossamer-hub", move || keep.run())?;
+    let supervision = Supervision { hub, gather, supervisor, looks, control, starter, is_killed: false };
+    spawn("gossamer-hub", move || supervision.run())?;
     Ok(theirs)
 }
 
-impl Keep {
+impl Supervision {
     fn run(mut self) {
         while !self.supervisor.is_over() && !self.is_killed {
             let next = self.supervisor.deadline().map_or(self.hub.beat_at, |at| at.min(self.hub.beat_at));
-            match self.hub.news.recv_timeout(next.saturating_duration_since(Instant::now())) {
-                Ok(news) => self.on_news(news),
+            match self.hub.events.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok(event) => self.on_event(event),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             self.supervisor.on_time(Instant::now());
@@ -80,37 +80,37 @@ impl Keep {
         self.end();
     }
 
-    fn on_news(&mut self, news: News) {
+    fn on_event(&mut self, event: HubEvent) {
         let now = Instant::now();
-        match news {
-            News::Came(newcomer) => {
+        match event {
+            HubEvent::Came(newcomer) => {
                 let Newcomer { join, mut stream, .. } = *newcomer;
                 refuse_second(&mut stream, &join, &self.hub.name(join.index));
             }
-            News::Stranger(error) => self.hub.tell_of_stranger(&error),
-            News::Own(message) => self.on_message(0, message, now),
+            HubEvent::Stranger(error) => self.hub.report_stranger(&error),
+            HubEvent::Own(message) => self.on_message(0, message, now),
             // Its process is about to end, or `gsm_main` is over and the others have been told.
-            News::OwnEnd => {}
-            News::Said(machine, Up::Packet(packet)) => match Message::decode(&packet) {
+            HubEvent::OwnEnd => {}
+            HubEvent::Said(machine, Up::Packet(packet)) => match Message::decode(&packet) {
                 Ok(message) => self.on_message(machine, message, now),
                 Err(error) => self.supervisor.on_event(Event::Nonsense { machine, error }, now),
             },
-            News::Said(machine, Up::Left) => {
+            HubEvent::Said(machine, Up::Left) => {
                 if let Some(member) = self.member(machine) {
                     (member.has_left, member.writer) = (true, None);
                 }
                 self.supervisor.on_leave(machine);
             }
-            News::Said(_, Up::Signal(signal)) => {
+            HubEvent::Said(_, Up::Signal(signal)) => {
                 if let Some(signal) = Signal::from_named_raw(signal) {
                     self.supervisor.on_signal(signal, now);
                 }
             }
-            News::Said(machine, Up::Join(_)) => {
+            HubEvent::Said(machine, Up::Join(_)) => {
                 self.supervisor.on_death(machine, Cause::Protocol("it came a second time".to_owned()), now);
             }
-            News::Said(_, Up::Beat) => {}
-            News::Gone { machine, is_silent } => {
+            HubEvent::Said(_, Up::Beat) => {}
+            HubEvent::Gone { machine, is_silent } => {
                 let has_left = self.member(machine).is_none_or(|member| member.has_left);
                 match is_silent {
                     _ if has_left => {}
@@ -118,8 +118,8 @@ impl Keep {
                     false => self.supervisor.on_closed(machine, now),
                 }
             }
-            News::Signal(signal) => self.supervisor.on_signal(signal, now),
-            News::Asked => self.ask_all(),
+            HubEvent::Signal(signal) => self.supervisor.on_signal(signal, now),
+            HubEvent::Asked => self.ask_all(),
         }
     }
 
@@ -172,17 +172,17 @@ impl Keep {
     }
 
     fn end(self) {
-        let Keep { hub, supervisor, starter, is_killed, .. } = self;
+        let Supervision { hub, supervisor, starter, is_killed, .. } = self;
         let ended = supervisor.ended();
         ended.messages().iter().for_each(|message| complain(format_args!("{message}")));
         let left: Vec<&Member> = hub.members.iter().flatten().filter(|member| !member.has_left).collect();
         if !is_killed && matches!(ended.outcome, Outcome::Finished(_)) {
             starter.finalize();
-            return Keeper::finish(); // `gossamer::main` returns, or exits with the program's status
+            return ControlBridge::finish(); // `gossamer::main` returns, or exits with the program's status
         }
         left.iter().filter_map(|member| member.process.as_ref()).for_each(Process::kill);
         let status = ended.status().max(1);
-        if is_killed && left.iter().any(|member| !member.known.join.host.is_same(&hub.own.host)) {
+        if is_killed && left.iter().any(|member| !member.joined.join.host.is_same(&hub.own.host)) {
             starter.abort(status, "gossamer has ended the program");
             std::thread::sleep(AFTER_ABORT);
         } else if is_killed {

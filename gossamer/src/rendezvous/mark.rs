@@ -7,8 +7,8 @@
 
 use std::sync::mpsc;
 
-use super::MeetError;
-use super::detect::{Get, Way};
+use super::RendezvousError;
+use super::detect::{Get, Method};
 use super::pmi;
 
 /// Variables that tell processes apart: where they meet, and the number of each.
@@ -42,7 +42,7 @@ fn name(get: Get<'_>) -> String {
 }
 
 /// Marks this process, so that its child processes see that the variables are not meant for them.
-pub(super) fn mark_as_machine(get: Get<'_>) -> Result<(), MeetError> {
+pub(super) fn mark_as_machine(get: Get<'_>) -> Result<(), RendezvousError> {
     let (tell, named) = mpsc::channel();
     let stay = move || {
         let _ = tell.send(()); // the name is set: the spawner of this thread waits for that
@@ -51,18 +51,18 @@ pub(super) fn mark_as_machine(get: Get<'_>) -> Result<(), MeetError> {
         }
     };
     let thread = std::thread::Builder::new().name(name(get)).stack_size(16 * 1024).spawn(stay);
-    thread.map_err(MeetError::system("start the thread that marks this process as a machine"))?;
-    named.recv().map_err(|_| MeetError::Wrong("the thread that marks this process has ended".to_owned()))
+    thread.map_err(RendezvousError::system("start the thread that marks this process as a machine"))?;
+    named.recv().map_err(|_| RendezvousError::Wrong("the thread that marks this process has ended".to_owned()))
 }
 
-/// Returns whether the variables of this way were meant for an ancestor of this process, a machine, which has passed
+/// Returns whether the variables of this method were meant for an ancestor of this process, a machine, which has passed
 /// them on.
-pub(super) fn is_inherited(way: &Result<Way, MeetError>, get: Get<'_>) -> bool {
-    match way {
-        Ok(Way::Alone) => false,
+pub(super) fn is_inherited(method: &Result<Method, RendezvousError>, get: Get<'_>) -> bool {
+    match method {
+        Ok(Method::Alone) => false,
         // A machine does not pass its descriptor on to child processes: a process that has one got it from a process
         // manager.
-        Ok(Way::Pmi(variables)) if pmi::is_handed_over(variables.fd) => false,
+        Ok(Method::Pmi(variables)) if pmi::is_handed_over(variables.fd) => false,
         _ => has_marked_ancestor(&name(get)),
     }
 }

@@ -9,13 +9,13 @@ use comm::descriptors::cure;
 use comm::secure::{Key, SecureReader, SecureStream, SecureWriter};
 
 use super::host::{self, HostIdentity};
-use super::hub::{Card, control_pair};
+use super::hub::{HubEndpoint, control_pair};
 use super::process::{Process, ProcessIdentity};
 use super::starter::Starter;
 use super::wire::{Down, Gathered, Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode, encode};
 use super::{
-    BEAT_INTERVAL, Exchange, FAILURE_STATUS, Interrupts, Joint, Keeper, LAST_WORDS, Limit, MeetError, Place, SILENCE,
-    interrupts, memory, plan, spawn,
+    BEAT_INTERVAL, ControlBridge, Exchange, FAILURE_STATUS, Interrupts, Joint, LAST_MESSAGES_TIMEOUT, Limit, Place,
+    RendezvousError, SILENCE, interrupts, memory, plan, spawn,
 };
 use crate::bootstrap::{Bootstrap, HostAddress, Plan};
 use crate::complain::complain;
@@ -34,7 +34,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 type Writer = Arc<Mutex<SecureWriter>>;
 
 /// Meets machine 0, and through it all others.
-pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstrap, MeetError> {
+pub(super) fn start(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstrap, RendezvousError> {
     let identity = HostIdentity::of_this_process();
     let stream = match &joint.exchange {
         Exchange::Known(target) => {
@@ -42,19 +42,19 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
             connect(&resolve, &target.to_string(), &place.key, limit)?
         }
         Exchange::Starter => {
-            let card = joint.starter.publish(None, limit)?;
+            let endpoint = joint.starter.publish(None, limit)?;
             joint.starter.watch()?;
-            let card: Card = card.and_then(|bytes| decode(&bytes)).ok_or_else(|| {
-                MeetError::Wrong("what machine 0 has published makes no sense: use the same file".into())
+            let endpoint: HubEndpoint = endpoint.and_then(|bytes| decode(&bytes)).ok_or_else(|| {
+                RendezvousError::Wrong("what machine 0 has published makes no sense: use the same file".into())
             })?;
-            let at = |ip: &IpAddr| HostAddress::new(*ip, card.interface.clone()).socket(card.port);
-            let all: Result<Vec<SocketAddr>, _> = card.addresses.iter().map(at).collect();
-            let mut all = all.map_err(MeetError::system("use the address of machine 0 (GOSSAMER_ADDRESS)"))?;
-            match card.host.has_network_of(&identity) {
+            let at = |ip: &IpAddr| HostAddress::new(*ip, endpoint.interface.clone()).socket(endpoint.port);
+            let all: Result<Vec<SocketAddr>, _> = endpoint.addresses.iter().map(at).collect();
+            let mut all = all.map_err(RendezvousError::system("use the address of machine 0 (GOSSAMER_ADDRESS)"))?;
+            match endpoint.host.has_network_of(&identity) {
                 true => all.sort_by_key(|address| !address.ip().is_loopback()),
                 false => all.retain(|address| !address.ip().is_loopback()),
             }
-            connect(&|| Ok(all.clone()), &format!("{all:?}"), &Key::from_bytes(card.key), limit)?
+            connect(&|| Ok(all.clone()), &format!("{all:?}"), &Key::from_bytes(endpoint.key), limit)?
         }
     };
     let wanted = host::wanted_address()?;
@@ -72,15 +72,15 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
     };
     let own_host = join.host.clone();
     let (mut reader, mut writer) = stream.split();
-    writer.set_timeout(Some(SILENCE)).map_err(MeetError::Comm)?;
-    writer.send(&encode(&Up::Join(Box::new(join)))).map_err(|_| MeetError::HubGone)?;
+    writer.set_timeout(Some(SILENCE)).map_err(RendezvousError::Comm)?;
+    writer.send(&encode(&Up::Join(Box::new(join)))).map_err(|_| RendezvousError::HubGone)?;
     let writer = Arc::new(Mutex::new(writer));
     beat(&writer)?;
     pass_signals_on(&joint.interrupts, Arc::clone(&writer));
-    reader.set_timeout(Some(SILENCE)).map_err(MeetError::Comm)?;
+    reader.set_timeout(Some(SILENCE)).map_err(RendezvousError::Comm)?;
     let gathered = wait_for_plan(&mut reader)?;
 
-    let wrong = |error: String| MeetError::Wrong(format!("the plan of machine 0 makes no sense: {error}"));
+    let wrong = |error: String| RendezvousError::Wrong(format!("the plan of machine 0 makes no sense: {error}"));
     let plan: Plan = serde_json::from_str(&gathered.plan).map_err(|error| wrong(error.to_string()))?;
     plan.check().map_err(|error| wrong(error.to_string()))?;
     if plan.machines.len() != usize::from(place.count) {
@@ -104,7 +104,7 @@ fn connect(
     name: &str,
     key: &Key,
     limit: &Limit,
-) -> Result<SecureStream, MeetError> {
+) -> Result<SecureStream, RendezvousError> {
     let (mut failures, mut is_told) = (Failures::default(), false);
     loop {
         match resolve() {
@@ -123,7 +123,7 @@ fn connect(
                 }
                 // The listeners are not this program's, at any of its addresses: that will not change.
                 if is_final {
-                    return Err(MeetError::NotOurs(failures.text()));
+                    return Err(RendezvousError::NotOurs(failures.text()));
                 }
                 if let Some(text) = another.filter(|_| !std::mem::replace(&mut is_told, true)) {
                     let timeout = limit.timeout;
@@ -134,7 +134,11 @@ fn connect(
             Err(error) => failures.add(0, format!("looking up {name}: {error}{}", cure(&error))),
         }
         if limit.left().is_zero() {
-            return Err(MeetError::Unreachable { at: name.to_owned(), waited: limit.timeout, cause: failures.text() });
+            return Err(RendezvousError::Unreachable {
+                at: name.to_owned(),
+                waited: limit.timeout,
+                cause: failures.text(),
+            });
         }
         std::thread::sleep(RETRY.min(limit.left()));
     }
@@ -188,16 +192,17 @@ fn connect_to(address: SocketAddr, key: &Key, limit: &Limit) -> Result<SecureStr
     SecureStream::connect(tcp, key, PURPOSE, CONNECT_TIMEOUT)
 }
 
-fn wait_for_plan(reader: &mut SecureReader) -> Result<Gathered, MeetError> {
+fn wait_for_plan(reader: &mut SecureReader) -> Result<Gathered, RendezvousError> {
     loop {
-        let message = reader.receive(MESSAGE_BYTES_MAX).map_err(|_| MeetError::HubGone)?.ok_or(MeetError::HubGone)?;
+        let message =
+            reader.receive(MESSAGE_BYTES_MAX).map_err(|_| RendezvousError::HubGone)?.ok_or(RendezvousError::HubGone)?;
         match decode(&message) {
             Some(Down::Beat) => {}
             Some(Down::Plan(gathered)) => return Ok(*gathered),
-            Some(Down::Refused(reason)) => return Err(MeetError::Refused(reason)),
-            Some(Down::GivenUp(reason)) => return Err(MeetError::GivenUp(reason)),
+            Some(Down::Refused(reason)) => return Err(RendezvousError::Refused(reason)),
+            Some(Down::GivenUp(reason)) => return Err(RendezvousError::GivenUp(reason)),
             Some(Down::Packet(_)) | None => {
-                return Err(MeetError::Wrong("machine 0 says what makes no sense: use the same file".to_owned()));
+                return Err(RendezvousError::Wrong("machine 0 says what makes no sense: use the same file".to_owned()));
             }
         }
     }
@@ -208,7 +213,7 @@ fn send(writer: &Writer, message: &Up) -> Result<(), comm::Error> {
 }
 
 /// Sends heartbeats to machine 0, until one fails.
-fn beat(writer: &Writer) -> Result<(), MeetError> {
+fn beat(writer: &Writer) -> Result<(), RendezvousError> {
     let writer = Arc::clone(writer);
     spawn("gossamer-beat", move || {
         while send(&writer, &Up::Beat).is_ok() {
@@ -236,9 +241,9 @@ fn carry(
     writer: Writer,
     hub: Option<Process>,
     starter: Arc<Starter>,
-) -> Result<Control, MeetError> {
+) -> Result<Control, RendezvousError> {
     let (theirs, ours) = control_pair()?;
-    Keeper::begin(Arc::clone(&ours));
+    ControlBridge::begin(Arc::clone(&ours));
     let (up, words) = (Arc::clone(&writer), Arc::clone(&ours));
     spawn("gossamer-up", move || {
         while let Ok(Some(message)) = words.receive() {
@@ -246,7 +251,7 @@ fn carry(
                 break; // machine 0 has gone, which the other thread sees
             }
         }
-        Keeper::finish();
+        ControlBridge::finish();
     })?;
     spawn("gossamer-down", move || pass_down(reader, &writer, &ours, hub.as_ref(), &starter))?;
     Ok(theirs)
@@ -282,7 +287,7 @@ fn pass_down(mut reader: SecureReader, writer: &Writer, ours: &Control, hub: Opt
 
 /// Ends this process: machine 0 could not make the shared resources of the start.
 fn give_up(reason: &str, starter: &Starter) -> ! {
-    let error = MeetError::GivenUp(reason.to_owned());
+    let error = RendezvousError::GivenUp(reason.to_owned());
     complain(format_args!("{error}"));
     starter.abort(error.status(), &error.to_string());
     std::process::exit(error.status().into());
@@ -293,7 +298,7 @@ fn leave(end: &Message, writer: &Writer, ours: &Control, starter: &Starter) -> !
     let _ = send(writer, &Up::Left); // if this fails machine 0 sees the end of the connection
     starter.finalize();
     let _ = ours.send(end); // the receiver exits
-    std::thread::sleep(LAST_WORDS);
+    std::thread::sleep(LAST_MESSAGES_TIMEOUT);
     std::process::exit(0)
 }
 
@@ -320,7 +325,7 @@ mod tests {
         TcpListener::bind((Ipv4Addr::from(address), 0)).unwrap().local_addr().unwrap()
     }
 
-    fn fails(all: &[SocketAddr], timeout: Duration) -> MeetError {
+    fn fails(all: &[SocketAddr], timeout: Duration) -> RendezvousError {
         let limit = Limit { start: Instant::now(), timeout };
         let connected = connect(&|| Ok(all.to_vec()), "meethere:7399", &Key::generate().unwrap(), &limit);
         connected.err().expect("nobody has this key")
@@ -350,7 +355,10 @@ mod tests {
         let all = [other([127, 0, 0, 2], usize::MAX), other([127, 0, 0, 3], usize::MAX)];
         for all in [&all[..1], &all[..]] {
             let error = fails(all, 10 * limits::HANG);
-            assert!(matches!(error, MeetError::NotOurs(_)) && error.to_string().contains("has another key"), "{error}");
+            assert!(
+                matches!(error, RendezvousError::NotOurs(_)) && error.to_string().contains("has another key"),
+                "{error}"
+            );
         }
     }
 

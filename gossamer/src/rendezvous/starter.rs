@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::pmi::Pmi;
 use super::pmix::Pmix;
-use super::{FAILURE_STATUS, Limit, MeetError};
+use super::{FAILURE_STATUS, Limit, RendezvousError};
 use crate::complain::complain;
 use crate::fate;
 
@@ -25,13 +25,13 @@ pub(super) enum Starter {
 
 impl Starter {
     /// Makes a launcher of a process manager with PMI.
-    pub(super) fn pmi(pmi: Pmi) -> Result<Starter, MeetError> {
-        let socket = pmi.socket().map_err(MeetError::system("keep PMI_FD"))?;
+    pub(super) fn pmi(pmi: Pmi) -> Result<Starter, RendezvousError> {
+        let socket = pmi.socket().map_err(RendezvousError::system("keep PMI_FD"))?;
         Ok(Starter::Pmi(Mutex::new(pmi), socket))
     }
 
     /// Exchanges machine 0's address: machine 0 gives it (`Some`), all wait for one another, and the others get it.
-    pub(super) fn publish(&self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, MeetError> {
+    pub(super) fn publish(&self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, RendezvousError> {
         match self {
             Starter::None => Ok(None),
             Starter::Pmi(pmi, _) => pmi.lock().unwrap_or_else(PoisonError::into_inner).exchange(value, limit),
@@ -40,7 +40,7 @@ impl Starter {
     }
 
     /// From here on this process ends when the launcher on its host has gone, which no other machine may see.
-    pub(super) fn watch(self: &Arc<Starter>) -> Result<(), MeetError> {
+    pub(super) fn watch(self: &Arc<Starter>) -> Result<(), RendezvousError> {
         match &**self {
             Starter::None => Ok(()),
             Starter::Pmi(..) => {
@@ -48,7 +48,7 @@ impl Starter {
                 let watch = move || starter.end_with_socket();
                 let thread = std::thread::Builder::new().name("gossamer-pmi".to_owned()).stack_size(128 * 1024);
                 let watch = move || fate::or_end("the thread that watches the process manager", watch);
-                thread.spawn(watch).map(drop).map_err(MeetError::system("start a thread"))
+                thread.spawn(watch).map(drop).map_err(RendezvousError::system("start a thread"))
             }
             Starter::Pmix(pmix) => {
                 pmix.watch();

@@ -10,9 +10,9 @@ use std::time::Duration;
 use comm::descriptors::cure;
 use comm::secure::{Key, SecureStream, Unauthenticated};
 
-use super::hub::News;
+use super::hub::HubEvent;
 use super::wire::{Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode};
-use super::{MeetError, spawn};
+use super::{RendezvousError, spawn};
 use crate::bootstrap::HostAddress;
 use crate::complain::complain;
 
@@ -27,8 +27,8 @@ const UNAUTHENTICATED_MAX: usize = 256;
 pub(super) struct Newcomer {
     pub(super) join: Join,
     pub(super) stream: SecureStream,
-    /// Address at which it met machine 0.
-    pub(super) met_at: Option<HostAddress>,
+    /// Address at which it reached machine 0.
+    pub(super) reached_at: Option<HostAddress>,
 }
 
 #[derive(Default)]
@@ -39,7 +39,7 @@ struct Waiting {
 
 /// Accepts connections for the life of the process: a machine that comes late, or again, is told why it cannot take
 /// part.
-pub(super) fn listen(listener: TcpListener, key: Key, news: Sender<News>) -> Result<(), MeetError> {
+pub(super) fn listen(listener: TcpListener, key: Key, events: Sender<HubEvent>) -> Result<(), RendezvousError> {
     let waiting: Arc<Mutex<Waiting>> = Arc::default();
     let mut is_told = false;
     let accept = move || {
@@ -64,17 +64,17 @@ pub(super) fn listen(listener: TcpListener, key: Key, news: Sender<News>) -> Res
                 let _ = stream.shutdown(Shutdown::Both); // it may have gone
             }
             drop(all);
-            let (key, news, shared) = (key.clone(), news.clone(), Arc::clone(&waiting));
-            let hear = move || {
-                let heard = hear(tcp, &key);
+            let (key, events, shared) = (key.clone(), events.clone(), Arc::clone(&waiting));
+            let receive_greeting = move || {
+                let greeted = greet(tcp, &key);
                 forget(&shared, number);
-                let _ = news.send(match heard {
-                    Ok(newcomer) => News::Came(Box::new(newcomer)),
-                    Err(error) => News::Stranger(error),
+                let _ = events.send(match greeted {
+                    Ok(newcomer) => HubEvent::Came(Box::new(newcomer)),
+                    Err(error) => HubEvent::Stranger(error),
                 }); // the hub goes with the process
             };
             let thread = std::thread::Builder::new().name("gossamer-hello".to_owned()).stack_size(128 * 1024);
-            if thread.spawn(hear).is_err() {
+            if thread.spawn(receive_greeting).is_err() {
                 forget(&waiting, number); // the other side sees the end, and comes again
                 std::thread::sleep(PAUSE);
             }
@@ -89,14 +89,14 @@ fn forget(waiting: &Mutex<Waiting>, number: u64) {
     all.streams.remove(&number);
 }
 
-fn hear(tcp: TcpStream, key: &Key) -> Result<Newcomer, comm::Error> {
-    let met_at = tcp.local_addr().ok().map(HostAddress::from);
+fn greet(tcp: TcpStream, key: &Key) -> Result<Newcomer, comm::Error> {
+    let reached_at = tcp.local_addr().ok().map(HostAddress::from);
     let from = tcp.peer_addr().map_or_else(|_| "somebody".to_owned(), |address| address.to_string());
     let mut stream = SecureStream::accept(tcp, key, PURPOSE, HELLO_TIMEOUT)?;
     stream.set_timeout(Some(HELLO_TIMEOUT))?;
     let first = stream.receive(MESSAGE_BYTES_MAX)?;
     match first.as_deref().and_then(decode) {
-        Some(Up::Join(join)) => Ok(Newcomer { join: *join, stream, met_at }),
+        Some(Up::Join(join)) => Ok(Newcomer { join: *join, stream, reached_at }),
         _ => Err(comm::Error::Closed { peer: from, doing: "before it had said who it is" }),
     }
 }

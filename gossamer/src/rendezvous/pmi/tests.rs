@@ -42,7 +42,7 @@ fn serve(stream: UnixStream, store: &Mutex<HashMap<String, String>>, barrier: &B
     }
 }
 
-fn pmi(socket: UnixStream, rank: u16) -> Result<Pmi, MeetError> {
+fn pmi(socket: UnixStream, rank: u16) -> Result<Pmi, RendezvousError> {
     Pmi::over(OwnedFd::from(socket).into(), rank, &limit(limits::HANG))
 }
 
@@ -108,7 +108,7 @@ fn a_barrier_that_nobody_else_comes_to_ends() {
 #[test]
 fn what_is_not_pmi_is_refused_and_a_manager_that_has_gone_is_told() {
     for (said, words) in [
-        (&b"hello\n"[..], "what is not PMI-1"),
+        (&b"hello\n"[..], "a line that is not PMI-1"),
         (b"cmd=response_to_init rc=-1\n", "rc=Some(\"-1\")"),
         (b"cmd=maxes\n", "not \"response_to_init\""),
         (b"", "PMI_FD"),

@@ -1,5 +1,5 @@
 //! Processes of this host that are killed if nothing else ends them. The number of a process is soon reused, so each is
-//! held by a descriptor from when it was met; its start time shows that the descriptor is of the process that
+//! held by a descriptor from when it connected; its start time shows that the descriptor is of the process that
 //! introduced itself: no two processes of a number begin at the same moment.
 
 use std::os::fd::OwnedFd;
@@ -45,7 +45,7 @@ impl Process {
             Ok(process) => (started(identity.pid) == identity.started).then_some(Process(process)),
             Err(Errno::SRCH) => None,
             Err(error) => {
-                tell(error);
+                report(error);
                 None
             }
         }
@@ -56,7 +56,7 @@ impl Process {
     }
 }
 
-fn tell(error: Errno) {
+fn report(error: Errno) {
     static TOLD: Once = Once::new();
     let cure = match error {
         Errno::PERM | Errno::NOSYS => {
@@ -85,7 +85,7 @@ mod tests {
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let identity = ProcessIdentity { pid: child.id(), started: started(child.id()) };
         assert!(identity.started > 0);
-        // As if the process that was met had begun at another time.
+        // As if the process that connected had begun at another time.
         assert!(Process::hold(ProcessIdentity { started: identity.started - 1, ..identity }).is_none());
         let process = Process::hold(identity).unwrap();
         process.kill();

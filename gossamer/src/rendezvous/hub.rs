@@ -1,11 +1,11 @@
-//! Machine 0: accepts all others, gives each its place, and supervises the program to its end (`hub/keep.rs`).
+//! Machine 0: accepts all others, gives each its place, and supervises the program to its end (`hub/supervision.rs`).
 //!
 //! ```text
 //! Joining  -Join->  all have come  -Plan->  Endpoint, Secret, Peer, Ready  ->  Running
 //! Running  -Beat, Lost, Failed->  End  -Left->
 //! ```
 
-mod keep;
+mod supervision;
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -20,11 +20,11 @@ use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::host::{self, HostIdentity};
-use super::plan::{self, Known};
+use super::plan::{self, Joined};
 use super::port::{self, Newcomer};
 use super::process::{Process, ProcessIdentity};
 use super::wire::{Down, Gathered, Join, MESSAGE_BYTES_MAX, Up, decode, encode};
-use super::{BEAT_INTERVAL, Exchange, Joint, Limit, MeetError, Place, SILENCE, TELL_INTERVAL, memory, plain};
+use super::{BEAT_INTERVAL, Exchange, Joint, Limit, Place, REPORT_INTERVAL, RendezvousError, SILENCE, memory, plain};
 use crate::bootstrap::{Bootstrap, Plan, PortRange};
 use crate::complain::complain;
 use crate::control::{Control, Message};
@@ -38,7 +38,7 @@ const STRANGERS_MAX: usize = 3;
 const ADDRESSES_MAX: usize = 12;
 
 /// Event for machine 0.
-pub(super) enum News {
+pub(super) enum HubEvent {
     /// A machine has come.
     Came(Box<Newcomer>),
     /// A connection without the key, or without a valid greeting.
@@ -59,7 +59,7 @@ pub(super) enum News {
 
 /// Endpoint of machine 0, as the process manager passes it on; it is secret.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Card {
+pub(super) struct HubEndpoint {
     pub(super) addresses: Vec<IpAddr>,
     /// Interface of a link-local address.
     pub(super) interface: Option<String>,
@@ -71,7 +71,7 @@ pub(super) struct Card {
 /// Connection to a machine.
 struct Member {
     writer: Option<SecureWriter>,
-    known: Known,
+    joined: Joined,
     /// Its process, if it is on this host and can be held.
     process: Option<Process>,
     has_left: bool,
@@ -82,15 +82,15 @@ struct Hub {
     own: Join,
     /// By index, from 1.
     members: Vec<Option<Member>>,
-    news: Receiver<News>,
-    tell: Sender<News>,
+    events: Receiver<HubEvent>,
+    sender: Sender<HubEvent>,
     strangers: HashSet<String>,
     beat_at: Instant,
 }
 
 /// Meets all others as machine 0.
-pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstrap, MeetError> {
-    let (tell, news) = mpsc::channel();
+pub(super) fn start(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstrap, RendezvousError> {
+    let (sender, events) = mpsc::channel();
     let wanted = host::wanted_address()?;
     let listening = "listen for the other machines (GOSSAMER_MEET, GOSSAMER_ADDRESS, GOSSAMER_PORTS)";
     let listener = match (&joint.exchange, &wanted) {
@@ -103,20 +103,21 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
             PortRange::bind(plan::ports()?, bind, |error| error.kind() == ErrorKind::AddrInUse)
         }
     };
-    let listener = listener.map_err(MeetError::system(listening))?;
-    let port = listener.local_addr().map_err(MeetError::system(listening))?.port();
-    port::listen(listener, place.key.clone(), tell.clone())?;
+    let listener = listener.map_err(RendezvousError::system(listening))?;
+    let port = listener.local_addr().map_err(RendezvousError::system(listening))?.port();
+    port::listen(listener, place.key.clone(), sender.clone())?;
     let identity = HostIdentity::of_this_process();
     if matches!(joint.exchange, Exchange::Starter) {
         let mut addresses = wanted.as_ref().map_or_else(host::addresses, |address| vec![address.ip()]);
         let interface = wanted.as_ref().and_then(|address| address.interface()).map(str::to_owned);
         addresses.truncate(ADDRESSES_MAX);
-        let card = Card { addresses, interface, port, key: *place.key.as_bytes(), host: identity.clone() };
-        joint.starter.publish(Some(&encode(&card)), limit)?;
+        let endpoint = HubEndpoint { addresses, interface, port, key: *place.key.as_bytes(), host: identity.clone() };
+        joint.starter.publish(Some(&encode(&endpoint)), limit)?;
         joint.starter.watch()?;
     }
-    let heard = tell.clone();
-    joint.interrupts.pass_on(move |signal, _| drop(heard.send(News::Signal(signal)))); // the hub goes with the process
+    let signalled = sender.clone();
+    // The hub goes with the process.
+    joint.interrupts.pass_on(move |signal, _| drop(signalled.send(HubEvent::Signal(signal))));
     let own = Join {
         index: 0,
         count: place.count,
@@ -130,7 +131,7 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
     };
     let mut members = Vec::new();
     members.resize_with(usize::from(place.count) - 1, || None);
-    let mut hub = Hub { own, members, news, tell, strangers: HashSet::new(), beat_at: Instant::now() };
+    let mut hub = Hub { own, members, events, sender, strangers: HashSet::new(), beat_at: Instant::now() };
     let made = hub.gather(limit).and_then(|()| {
         let (plan, tokens) = hub.give_places(limit)?;
         let group = plan.memory_group(0);
@@ -142,37 +143,42 @@ pub(super) fn meet(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootstr
         hub.tell_all(|_| Down::GivenUp(reason.clone()));
     }
     let (plan, memory) = made?;
-    let control = keep::begin(hub, &plan, place.key, Arc::clone(&joint.starter))?;
+    let control = supervision::begin(hub, &plan, place.key, Arc::clone(&joint.starter))?;
     Ok(Bootstrap { machine: 0, plan, memory, control })
 }
 
 impl Hub {
     /// Waits until all have come.
-    fn gather(&mut self, limit: &Limit) -> Result<(), MeetError> {
-        let mut tell_at = deadline_after(TELL_INTERVAL);
+    fn gather(&mut self, limit: &Limit) -> Result<(), RendezvousError> {
+        let mut report_at = deadline_after(REPORT_INTERVAL);
         while self.members.iter().any(Option::is_none) {
             if limit.left().is_zero() {
                 let (missing, count) = (self.missing(), self.own.count);
-                return Err(MeetError::NotCome { missing, count, waited: limit.timeout });
+                return Err(RendezvousError::NotCome { missing, count, waited: limit.timeout });
             }
-            if tell_at <= Instant::now() {
-                tell_at = later(tell_at, TELL_INTERVAL);
+            if report_at <= Instant::now() {
+                report_at = later(report_at, REPORT_INTERVAL);
                 let (waited, most) = (limit.start.elapsed().as_secs(), limit.timeout);
                 complain(format_args!("waiting for {} of {}, {waited} s of {most:?}", self.missing(), self.own.count));
             }
             let wait = BEAT_INTERVAL.min(limit.left());
-            match self.news.recv_timeout(wait) {
-                Ok(News::Came(newcomer)) => self.take_in(*newcomer)?,
-                Ok(News::Stranger(error)) => self.tell_of_stranger(&error),
-                Ok(News::Gone { machine, is_silent }) => {
+            match self.events.recv_timeout(wait) {
+                Ok(HubEvent::Came(newcomer)) => self.take_in(*newcomer)?,
+                Ok(HubEvent::Stranger(error)) => self.report_stranger(&error),
+                Ok(HubEvent::Gone { machine, is_silent }) => {
                     let how = if is_silent { "is silent" } else { "has gone" };
-                    return Err(MeetError::Wrong(format!("{} {how} while the program started", self.name(machine))));
+                    return Err(RendezvousError::Wrong(format!(
+                        "{} {how} while the program started",
+                        self.name(machine)
+                    )));
                 }
-                Ok(News::Said(_, Up::Signal(signal))) => {
-                    Signal::from_named_raw(signal).map_or(Ok(()), |signal| Err(MeetError::Interrupted(signal)))?;
+                Ok(HubEvent::Said(_, Up::Signal(signal))) => {
+                    Signal::from_named_raw(signal)
+                        .map_or(Ok(()), |signal| Err(RendezvousError::Interrupted(signal)))?;
                 }
-                Ok(News::Signal(signal)) => return Err(MeetError::Interrupted(signal)),
-                Ok(News::Said(..) | News::Own(_) | News::OwnEnd | News::Asked) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(HubEvent::Signal(signal)) => return Err(RendezvousError::Interrupted(signal)),
+                Ok(HubEvent::Said(..) | HubEvent::Own(_) | HubEvent::OwnEnd | HubEvent::Asked)
+                | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => unreachable!("this hub holds a sender"),
             }
             self.beat();
@@ -189,8 +195,8 @@ impl Hub {
 
     fn name(&self, machine: u16) -> String {
         match self.member(machine) {
-            Some(Member { known, .. }) => {
-                format!("machine {machine} (pid {} on {})", known.join.process.pid, known.join.host.name)
+            Some(Member { joined, .. }) => {
+                format!("machine {machine} (pid {} on {})", joined.join.process.pid, joined.join.host.name)
             }
             None => format!("machine {machine}"),
         }
@@ -201,11 +207,11 @@ impl Hub {
     }
 
     /// Accepts a machine, or refuses it with the reason. One with the key that does not fit ends the start.
-    fn take_in(&mut self, newcomer: Newcomer) -> Result<(), MeetError> {
-        let Newcomer { join, mut stream, met_at } = newcomer;
+    fn take_in(&mut self, newcomer: Newcomer) -> Result<(), RendezvousError> {
+        let Newcomer { join, mut stream, reached_at } = newcomer;
         if let Some(reason) = self.misfit(&join) {
             let _ = stream.send(&encode(&Down::Refused(reason.clone()))); // it may have gone
-            return Err(MeetError::Wrong(format!("pid {} on {}: {reason}", join.process.pid, join.host.name)));
+            return Err(RendezvousError::Wrong(format!("pid {} on {}: {reason}", join.process.pid, join.host.name)));
         }
         let index = usize::from(join.index);
         if index == 0 || self.members[index - 1].is_some() {
@@ -215,10 +221,10 @@ impl Hub {
         let machine = join.index;
         let (reader, mut writer) = stream.split();
         let _ = writer.set_timeout(Some(SEND_TIMEOUT)); // else a send waits for longer
-        hear(machine, reader, self.tell.clone())?;
+        receive(machine, reader, self.sender.clone())?;
         let process = join.host.is_same(&self.own.host).then(|| Process::hold(join.process)).flatten();
-        let known = Known { join, met_at };
-        self.members[index - 1] = Some(Member { writer: Some(writer), known, process, has_left: false });
+        let joined = Joined { join, reached_at };
+        self.members[index - 1] = Some(Member { writer: Some(writer), joined, process, has_left: false });
         Ok(())
     }
 
@@ -237,7 +243,7 @@ impl Hub {
         })
     }
 
-    fn tell_of_stranger(&mut self, error: &comm::Error) {
+    fn report_stranger(&mut self, error: &comm::Error) {
         let text = error.to_string();
         if self.strangers.len() < STRANGERS_MAX && self.strangers.insert(text.clone()) {
             complain(format_args!("somebody came to machine 0 and was turned away: {text}"));
@@ -245,13 +251,14 @@ impl Hub {
     }
 
     /// Makes the plan, and sends it to all machines.
-    fn give_places(&mut self, limit: &Limit) -> Result<(Plan, Option<super::wire::MemoryTokens>), MeetError> {
-        let mut all = vec![Known { join: self.own.clone(), met_at: None }];
-        let known = |member: &Member| Known { join: member.known.join.clone(), met_at: member.known.met_at.clone() };
-        all.extend(self.members.iter().flatten().map(known));
+    fn give_places(&mut self, limit: &Limit) -> Result<(Plan, Option<super::wire::MemoryTokens>), RendezvousError> {
+        let mut all = vec![Joined { join: self.own.clone(), reached_at: None }];
+        let joined =
+            |member: &Member| Joined { join: member.joined.join.clone(), reached_at: member.joined.reached_at.clone() };
+        all.extend(self.members.iter().flatten().map(joined));
         let plan = plan::plan(&all, limit.left())?;
         let tokens = plan::tokens(&plan)?;
-        let text = serde_json::to_string(&plan).map_err(|error| MeetError::Wrong(error.to_string()))?;
+        let text = serde_json::to_string(&plan).map_err(|error| RendezvousError::Wrong(error.to_string()))?;
         let hub = (self.own.process, self.own.host.clone());
         self.tell_all(|machine| {
             let (plan, memory, hub) = (text.clone(), tokens[usize::from(machine)], hub.clone());
@@ -279,7 +286,7 @@ impl Hub {
         let Some(member) = self.members.get_mut(usize::from(machine) - 1).and_then(Option::as_mut) else { return };
         if member.writer.as_mut().is_some_and(|writer| writer.send(&encode(message)).is_err()) {
             member.writer = None;
-            let _ = self.tell.send(News::Gone { machine, is_silent: false }); // this hub holds the receiver
+            let _ = self.sender.send(HubEvent::Gone { machine, is_silent: false }); // this hub holds the receiver
         }
     }
 }
@@ -295,29 +302,29 @@ fn refuse_second(stream: &mut comm::secure::SecureStream, join: &Join, first: &s
 }
 
 /// Receives a machine's messages on a thread of its own.
-fn hear(machine: u16, mut reader: SecureReader, news: Sender<News>) -> Result<(), MeetError> {
+fn receive(machine: u16, mut reader: SecureReader, events: Sender<HubEvent>) -> Result<(), RendezvousError> {
     let _ = reader.set_timeout(Some(SILENCE)); // fails only without a bound
-    let hear = move || {
+    let receive = move || {
         let is_silent = loop {
             match reader.receive(MESSAGE_BYTES_MAX) {
                 Ok(Some(message)) => match decode::<Up>(&message) {
                     Some(Up::Beat) => {}
-                    Some(said) => drop(news.send(News::Said(machine, said))), // the hub goes with the process
+                    Some(said) => drop(events.send(HubEvent::Said(machine, said))), // the hub goes with the process
                     None => break false,
                 },
                 Err(comm::Error::TimedOut { .. }) => break true,
                 Ok(None) | Err(_) => break false,
             }
         };
-        let _ = news.send(News::Gone { machine, is_silent }); // as above
+        let _ = events.send(HubEvent::Gone { machine, is_silent }); // as above
     };
-    let thread = std::thread::Builder::new().name(format!("gossamer-hear-{machine}")).stack_size(128 * 1024);
+    let thread = std::thread::Builder::new().name(format!("gossamer-from-{machine}")).stack_size(128 * 1024);
     let whose = format!("the thread that hears machine {machine}");
-    thread.spawn(move || fate::or_end(&whose, hear)).map(drop).map_err(MeetError::system("start a thread"))
+    thread.spawn(move || fate::or_end(&whose, receive)).map(drop).map_err(RendezvousError::system("start a thread"))
 }
 
 /// Makes the control channel of this machine: its end and ours.
-pub(super) fn control_pair() -> Result<(Control, Arc<Control>), MeetError> {
-    let (theirs, ours) = Control::pair().map_err(MeetError::system("make the control channel"))?;
+pub(super) fn control_pair() -> Result<(Control, Arc<Control>), RendezvousError> {
+    let (theirs, ours) = Control::pair().map_err(RendezvousError::system("make the control channel"))?;
     Ok((theirs, Arc::new(ours)))
 }

@@ -10,7 +10,7 @@
 //! 4. [`member`]: each other machine joins, and carries its messages to and from machine 0 ([`wire`])
 //! 5. [`host`], [`process`], [`memory`]: which machines are on one host, its address, and the memory that they share
 //!
-//! Invariant: once a way to meet is found, this process is a machine of the program or it ends; it never goes on alone.
+//! Invariant: once a rendezvous is found, this process is a machine of the program or it ends; it never goes on alone.
 
 mod detect;
 mod error;
@@ -39,15 +39,15 @@ use crate::complain::complain;
 use crate::control::Control;
 use crate::fate;
 use crate::remote::Image;
-use detect::Way;
-pub(crate) use error::MeetError;
+use detect::Method;
+pub(crate) use error::RendezvousError;
 use interrupts::Interrupts;
 use starter::Starter;
 
-/// Default time in which the machines must meet, without `GOSSAMER_START_TIMEOUT`.
+/// Default time in which the machines must find one another, without `GOSSAMER_START_TIMEOUT`.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// Interval of the reports on missing machines.
-const TELL_INTERVAL: Duration = Duration::from_secs(10);
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of the heartbeats between machine 0 and the others.
 const BEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// Time after which a silent peer counts as dead.
@@ -55,7 +55,7 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// Exit status of a process that cannot start, or that has lost machine 0 (`EX_SOFTWARE` of sysexits.h).
 const FAILURE_STATUS: u8 = 70;
 /// Time in which the last messages must be passed on.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Kind of start of this process.
 pub(crate) enum Start {
@@ -75,17 +75,17 @@ pub(crate) enum Start {
 pub fn is_one_of_several() -> bool {
     let way = detect::detect(ENVIRONMENT);
     std::env::var_os(crate::bootstrap::LAUNCHER).is_some()
-        || (!matches!(way, Ok(Way::Alone)) && !mark::is_inherited(&way, ENVIRONMENT))
+        || (!matches!(way, Ok(Method::Alone)) && !mark::is_inherited(&way, ENVIRONMENT))
 }
 
 /// Finds the other machines, if this process was started as one of several.
 ///
 /// # Errors
-/// If it was, and there is no way to meet them. Later errors end the process here, for the launcher has to end the
+/// If it was, and there is no method to find them. Later errors end the process here, for the launcher has to end the
 /// others.
-pub(crate) fn start() -> Result<Start, MeetError> {
+pub(crate) fn start() -> Result<Start, RendezvousError> {
     let way = match detect::detect(ENVIRONMENT) {
-        Ok(Way::Alone) => return Ok(Start::Alone),
+        Ok(Method::Alone) => return Ok(Start::Alone),
         // A child process of a machine inherits its variables, and is not meant by them.
         way if mark::is_inherited(&way, ENVIRONMENT) => return Ok(Start::Alone),
         found => found?,
@@ -93,23 +93,24 @@ pub(crate) fn start() -> Result<Start, MeetError> {
     let interrupts = Interrupts::catch()?;
     let timeout = detect::start_timeout()?;
     let limit = Limit { start: Instant::now(), timeout };
-    let image = Image::of_program().map_err(MeetError::system("read the program's own headers"))?.id().to_string();
+    let image =
+        Image::of_program().map_err(RendezvousError::system("read the program's own headers"))?.id().to_string();
     mark::mark_as_machine(ENVIRONMENT)?;
     let (starter, place, name) = match way {
-        Way::Alone => return Ok(Start::Alone),
-        Way::Plain(settings) => {
+        Method::Alone => return Ok(Start::Alone),
+        Method::Plain(settings) => {
             let key = settings.key()?;
             let place = Place { index: settings.index, count: settings.count, key, image };
             let (name, target) = (settings.name(), settings.target());
             let joint = Joint { starter: Arc::new(Starter::None), interrupts, exchange: Exchange::Known(target) };
-            return meet(&joint, place, name, &limit);
+            return take_part(&joint, place, name, &limit);
         }
-        Way::Pmi(variables) => {
+        Method::Pmi(variables) => {
             let pmi = pmi::Pmi::connect(&variables, &limit)?;
             let name = detect::name_of_starter("hydra");
             (Starter::pmi(pmi)?, (variables.rank, variables.size), name)
         }
-        Way::Pmix => {
+        Method::Pmix => {
             let (pmix, index, count) = pmix::Pmix::connect()?;
             (Starter::Pmix(Box::new(pmix)), (index, count), detect::name_of_starter("mpirun"))
         }
@@ -120,9 +121,9 @@ pub(crate) fn start() -> Result<Start, MeetError> {
         starter.finalize();
         return Ok(Start::Alone);
     }
-    let key = Key::generate().map_err(MeetError::Comm)?; // only machine 0's is used
+    let key = Key::generate().map_err(RendezvousError::Comm)?; // only machine 0's is used
     let joint = Joint { starter: Arc::new(starter), interrupts, exchange: Exchange::Starter };
-    meet(&joint, Place { index, count, key, image }, name, &limit)
+    take_part(&joint, Place { index, count, key, image }, name, &limit)
 }
 
 const ENVIRONMENT: detect::Get<'static> = &|name| std::env::var_os(name);
@@ -142,7 +143,7 @@ pub(crate) struct Joint {
     exchange: Exchange,
 }
 
-/// Way by which others learn the address of machine 0.
+/// Source from which others learn the address of machine 0.
 enum Exchange {
     /// It is in their variables.
     Known(plain::Target),
@@ -162,13 +163,13 @@ impl Limit {
     }
 }
 
-fn meet(joint: &Joint, place: Place, name: String, limit: &Limit) -> Result<Start, MeetError> {
-    joint.interrupts.tell(Arc::clone(&joint.starter));
-    let met = match place.index {
-        0 => hub::meet(joint, place, limit),
-        _ => member::meet(joint, place, limit),
+fn take_part(joint: &Joint, place: Place, name: String, limit: &Limit) -> Result<Start, RendezvousError> {
+    joint.interrupts.report_to(Arc::clone(&joint.starter));
+    let outcome = match place.index {
+        0 => hub::start(joint, place, limit),
+        _ => member::start(joint, place, limit),
     };
-    match met {
+    match outcome {
         Ok(bootstrap) => Ok(Start::Machine(Box::new(bootstrap), name)),
         Err(error) => {
             complain(format_args!("{error}"));
@@ -179,31 +180,31 @@ fn meet(joint: &Joint, place: Place, name: String, limit: &Limit) -> Result<Star
 }
 
 /// Starts a thread that the program needs to its end: a panic of it ends the process.
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), MeetError> {
-    fate::spawn(name, body).map(drop).map_err(MeetError::system("start a thread"))
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), RendezvousError> {
+    fate::spawn(name, body).map(drop).map_err(RendezvousError::system("start a thread"))
 }
 
 /// Control bridge: end of this machine's control channel, until the end of the program.
-struct Keeper {
+struct ControlBridge {
     control: Arc<Control>,
     is_done: Mutex<bool>,
     done: Condvar,
 }
 
-static KEEPER: OnceLock<Keeper> = OnceLock::new();
+static BRIDGE: OnceLock<ControlBridge> = OnceLock::new();
 
-impl Keeper {
-    /// Stores this side's end of the control channel, for [`last_words`].
+impl ControlBridge {
+    /// Stores this side's end of the control channel, for [`send_last_messages`].
     fn begin(control: Arc<Control>) {
-        let keeper = Keeper { control, is_done: Mutex::new(false), done: Condvar::new() };
-        let _ = KEEPER.set(keeper); // a process starts one program
+        let bridge = ControlBridge { control, is_done: Mutex::new(false), done: Condvar::new() };
+        let _ = BRIDGE.set(bridge); // a process starts one program
     }
 
     /// All messages of this machine have been passed on, or the program is over.
     fn finish() {
-        if let Some(keeper) = KEEPER.get() {
-            *keeper.is_done.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            keeper.done.notify_all();
+        if let Some(bridge) = BRIDGE.get() {
+            *bridge.is_done.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            bridge.done.notify_all();
         }
     }
 
@@ -218,16 +219,16 @@ impl Keeper {
 
 /// Waits until the last messages of this machine have been sent: its process is about to end, and their carrier with
 /// it. Does not wait if our launcher holds the other end.
-pub(crate) fn last_words() {
-    if let Some(keeper) = KEEPER.get() {
-        keeper.control.end_of_words();
-        keeper.wait(Some(LAST_WORDS));
+pub(crate) fn send_last_messages() {
+    if let Some(bridge) = BRIDGE.get() {
+        bridge.control.end_of_messages();
+        bridge.wait(Some(LAST_MESSAGES_TIMEOUT));
     }
 }
 
 /// Waits until all others have left; on machine 0, which has reported that the program is over.
 pub(crate) fn wait_for_the_others() {
-    if let Some(keeper) = KEEPER.get() {
-        keeper.wait(None);
+    if let Some(bridge) = BRIDGE.get() {
+        bridge.wait(None);
     }
 }
