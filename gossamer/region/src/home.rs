@@ -35,7 +35,7 @@ struct Ask {
 
 /// Work that a request needs, the same for all pages of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Way {
+enum Transfer {
     Nothing,
     Zeros,
     /// The requester can read the page; these machines drop it.
@@ -49,11 +49,11 @@ enum Way {
     },
 }
 
-impl Way {
+impl Transfer {
     fn drop(self) -> u64 {
         match self {
-            Way::Upgrade { drop } | Way::Fetch { drop, .. } => drop,
-            Way::Nothing | Way::Zeros => 0,
+            Transfer::Upgrade { drop } | Transfer::Fetch { drop, .. } => drop,
+            Transfer::Nothing | Transfer::Zeros => 0,
         }
     }
 }
@@ -62,7 +62,7 @@ impl Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Change {
     ask: Ask,
-    way: Way,
+    transfer: Transfer,
     /// Machines that have not yet confirmed the drop.
     awaited: u64,
 }
@@ -121,21 +121,21 @@ impl Home {
     }
 
     /// Returns the work that a request for this page needs; the page is not busy.
-    fn way(&mut self, page: u32, from: u16, access: Access) -> Way {
+    fn transfer(&mut self, page: u32, from: u16, access: Access) -> Transfer {
         let Entry { holders, owner, is_modified, .. } = *self.entry(page);
         if holders == 0 {
-            return Way::Zeros;
+            return Transfer::Zeros;
         }
         if access == Access::New {
-            return Way::Nothing;
+            return Transfer::Nothing;
         }
         let has = holders & bit(from) != 0;
         match (has, access.is_exclusive()) {
-            (true, false) => Way::Nothing,
-            (true, true) if is_modified => Way::Nothing,
-            (true, true) => Way::Upgrade { drop: holders & !bit(from) },
-            (false, false) => Way::Fetch { drop: 0, owner },
-            (false, true) => Way::Fetch { drop: holders & !bit(owner), owner },
+            (true, false) => Transfer::Nothing,
+            (true, true) if is_modified => Transfer::Nothing,
+            (true, true) => Transfer::Upgrade { drop: holders & !bit(from) },
+            (false, false) => Transfer::Fetch { drop: 0, owner },
+            (false, true) => Transfer::Fetch { drop: holders & !bit(owner), owner },
         }
     }
 
@@ -143,23 +143,23 @@ impl Home {
     /// request takes from another writer only the first page, which is needed.
     fn begin(&mut self, ask: Ask, out: &mut Out) {
         let Ask { from, run, access } = ask;
-        let way = self.way(run.first, from, access);
+        let transfer = self.transfer(run.first, from, access);
         let mut count = 1;
-        while count < run.count && way != Way::Nothing {
+        while count < run.count && transfer != Transfer::Nothing {
             let page = run.first + count;
             let entry = *self.entry(page);
             let is_taken = access == Access::Write && entry.is_modified;
-            if entry.is_busy || is_taken || self.way(page, from, access) != way {
+            if entry.is_busy || is_taken || self.transfer(page, from, access) != transfer {
                 break;
             }
             count += 1;
         }
         let run = Run { first: run.first, count };
         run.pages().for_each(|page| self.entry(page).is_busy = true);
-        let change = Change { ask: Ask { from, run, access }, way, awaited: way.drop() };
+        let change = Change { ask: Ask { from, run, access }, transfer, awaited: transfer.drop() };
         self.changes.insert(run.first, change);
-        out.extend(machines_of(way.drop()).map(|machine| (machine, Message::Drop { run })));
-        if way.drop() == 0 {
+        out.extend(machines_of(transfer.drop()).map(|machine| (machine, Message::Drop { run })));
+        if transfer.drop() == 0 {
             Home::proceed(change, out);
         }
     }
@@ -173,29 +173,29 @@ impl Home {
     }
 
     /// Continues a change once all drops are confirmed.
-    fn proceed(Change { ask, way, .. }: Change, out: &mut Out) {
+    fn proceed(Change { ask, transfer, .. }: Change, out: &mut Out) {
         let Ask { from, run, access } = ask;
         let granted = |grant| (from, Message::Granted { run, grant });
-        out.push(match way {
-            Way::Nothing => granted(Grant::Nothing),
-            Way::Zeros => granted(Grant::Zeros),
-            Way::Upgrade { .. } => granted(Grant::Upgrade),
-            Way::Fetch { owner, .. } => (owner, Message::Yield { run, to: from, keep: !access.is_exclusive() }),
+        out.push(match transfer {
+            Transfer::Nothing => granted(Grant::Nothing),
+            Transfer::Zeros => granted(Grant::Zeros),
+            Transfer::Upgrade { .. } => granted(Grant::Upgrade),
+            Transfer::Fetch { owner, .. } => (owner, Message::Yield { run, to: from, keep: !access.is_exclusive() }),
         });
     }
 
     fn done(&mut self, run: Run, out: &mut Out) {
-        let Some(Change { ask, way, .. }) = self.changes.remove(&run.first) else { return };
+        let Some(Change { ask, transfer, .. }) = self.changes.remove(&run.first) else { return };
         for page in ask.run.pages() {
             let entry = self.entry(page);
             entry.is_busy = false;
-            match way {
-                Way::Nothing => {}
-                Way::Fetch { .. } if !ask.access.is_exclusive() => {
+            match transfer {
+                Transfer::Nothing => {}
+                Transfer::Fetch { .. } if !ask.access.is_exclusive() => {
                     entry.holders |= bit(ask.from);
                     entry.is_modified = false;
                 }
-                Way::Zeros | Way::Upgrade { .. } | Way::Fetch { .. } => {
+                Transfer::Zeros | Transfer::Upgrade { .. } | Transfer::Fetch { .. } => {
                     (entry.holders, entry.owner, entry.is_modified) = (bit(ask.from), ask.from, true);
                 }
             }
@@ -229,9 +229,9 @@ impl Home {
         };
         if let Some(change) = self.changes.values().find(|change| change.ask.run.pages().contains(&page)) {
             let awaited: Vec<String> = machines_of(change.awaited).map(|machine| machine.to_string()).collect();
-            text += &match (awaited.is_empty(), change.way) {
+            text += &match (awaited.is_empty(), change.transfer) {
                 (false, _) => format!(", machine {} is to drop it", awaited.join(", ")),
-                (true, Way::Fetch { owner, .. }) => {
+                (true, Transfer::Fetch { owner, .. }) => {
                     format!(", machine {owner} is to give it to machine {}", change.ask.from)
                 }
                 (true, _) => format!(", machine {} is to take it", change.ask.from),

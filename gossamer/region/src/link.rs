@@ -9,7 +9,7 @@ use crate::page_server;
 use crate::region::Region;
 
 pub use crate::linger::linger;
-pub use crate::page_server::meet::arrive;
+pub use crate::page_server::barrier::arrive;
 
 /// From any thread: requests the pages at these addresses that are not here, to read them. Does not wait; a thread that
 /// touches them does.

@@ -1,4 +1,4 @@
-//! `pthread_barrier_t`, in the bytes of the C library's own. It holds the number of threads that meet there and never
+//! `pthread_barrier_t`, in the bytes of the C library's own. It holds the number of threads that wait there and never
 //! changes: arrivals are gathered on each machine (`gather.rs`).
 
 use std::ffi::{c_int, c_uint};
@@ -77,7 +77,7 @@ pub(crate) unsafe fn wait_and_fetch(barrier: Pointer, range: Range<usize>) -> c_
     if count == 0 {
         return libc::EINVAL; // not initialised
     }
-    let is_serial = gather::meet(barrier.addr(), count);
+    let is_serial = gather::wait_for_all(barrier.addr(), count);
     if side::machines() > 1 && !range.is_empty() {
         side::outside(|| side::without_signals(|| prefetch(range.clone())));
         for address in (range.start / PAGE_BYTES * PAGE_BYTES..range.end).step_by(PAGE_BYTES) {
@@ -85,7 +85,7 @@ pub(crate) unsafe fn wait_and_fetch(barrier: Pointer, range: Range<usize>) -> c_
             unsafe { std::ptr::with_exposed_provenance::<u8>(address).read_volatile() };
         }
     }
-    gather::meet(fetched(barrier), count);
+    gather::wait_for_all(fetched(barrier), count);
     if is_serial { libc::PTHREAD_BARRIER_SERIAL_THREAD } else { 0 }
 }
 
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn pthread_barrier_wait(barrier: Pointer) -> c_int {
     };
     match ours.count.load(Ordering::SeqCst) {
         0 => libc::EINVAL, // not initialised
-        count if gather::meet(barrier.addr(), count) => libc::PTHREAD_BARRIER_SERIAL_THREAD,
+        count if gather::wait_for_all(barrier.addr(), count) => libc::PTHREAD_BARRIER_SERIAL_THREAD,
         _ => 0,
     }
 }

@@ -77,7 +77,7 @@ fn with<R>(address: usize, f: impl FnOnce(&mut Gathered) -> R) -> R {
 
 /// From a thread of the program: waits until `count` threads have come under this key, at the home of its
 /// address. One of these threads gets `true`.
-pub(crate) fn meet(key: usize, count: u32) -> bool {
+pub(crate) fn wait_for_all(key: usize, count: u32) -> bool {
     let home = line::home_of(key);
     side::outside(move || {
         let (group, place) = side::without_signals(|| {

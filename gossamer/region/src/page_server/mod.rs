@@ -7,9 +7,9 @@
 //! Invariant: nothing here touches a view, or waits for a thread that does, so every fault is served. Everything runs
 //! on the page server unless stated otherwise.
 
+pub(crate) mod barrier;
 mod faults;
 mod knobs;
-pub(crate) mod meet;
 #[cfg(test)]
 mod planted;
 mod slow;

@@ -1,5 +1,6 @@
-//! Barriers: threads of all machines meet under a key. Each machine reports to the key's home how many of its threads
-//! have arrived; the home answers when the full number has. Two messages per machine and round, between page servers.
+//! Barriers: threads of all machines wait for one another under a key. Each machine reports to the key's home how many
+//! of its threads have arrived; the home answers when the full number has. Two messages per machine and round, between
+//! page servers.
 //!
 //! Here: counting arrivals and releasing them. Not here: how threads wait (`gossamer-region-ffi`, `gather.rs`).
 //!
@@ -20,14 +21,14 @@ type Then = Box<dyn FnOnce(u32, bool) + Send>;
 
 /// Arrivals at the home of a key.
 #[derive(Default)]
-struct Meeting {
+struct Barrier {
     arrived: u32,
     waiting: Vec<(u32, Then)>,
 }
 
-static MEETINGS: Mutex<Option<HashMap<u64, Meeting>>> = Mutex::new(None);
+static BARRIERS: Mutex<Option<HashMap<u64, Barrier>>> = Mutex::new(None);
 
-/// From any thread: reports that `arrived` more threads of this machine have come to a meeting of `count` under this
+/// From any thread: reports that `arrived` more threads of this machine have arrived at a barrier of `count` under this
 /// key, at its `home`. `then` is called on this machine's page server (with one machine, on the last thread to arrive)
 /// when some may go on: with their number, and whether they were the last to arrive. Threads beyond `count` must be
 /// reported again.
@@ -60,15 +61,15 @@ where
     post(link::page_server(home), at_home, &[]);
 }
 
-/// At the home. Arrivals beyond the meeting's count join the next one.
+/// At the home. Arrivals beyond the barrier's count join the next one.
 fn come(key: u64, count: u32, arrived: u32, then: Then) {
     let over = {
-        let mut all = MEETINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = BARRIERS.lock().unwrap_or_else(PoisonError::into_inner);
         let all = all.get_or_insert_default();
-        let meeting = all.entry(key).or_default();
-        match meeting.come(count, arrived, then) {
+        let barrier = all.entry(key).or_default();
+        match barrier.come(count, arrived, then) {
             false => return,
-            true => all.remove(&key).map(|meeting| meeting.waiting).unwrap_or_default(),
+            true => all.remove(&key).map(|barrier| barrier.waiting).unwrap_or_default(),
         }
     };
     let last = over.len().saturating_sub(1);
@@ -77,8 +78,8 @@ fn come(key: u64, count: u32, arrived: u32, then: Then) {
     }
 }
 
-impl Meeting {
-    /// Adds arrivals; returns whether the meeting is complete.
+impl Barrier {
+    /// Adds arrivals; returns whether the barrier is complete.
     fn come(&mut self, count: u32, arrived: u32, then: Then) -> bool {
         let missing = count.saturating_sub(self.arrived);
         self.waiting.push((arrived.min(missing), then));
@@ -91,12 +92,12 @@ impl Meeting {
 mod tests {
     use super::*;
 
-    /// Results of groups of these sizes, one list per round of a meeting of four.
-    fn told(groups: &[u32]) -> Vec<Vec<(u32, bool)>> {
-        let (mut rounds, mut meeting) = (vec![], Meeting::default());
+    /// Results of groups of these sizes, one list per round of a barrier of four.
+    fn released(groups: &[u32]) -> Vec<Vec<(u32, bool)>> {
+        let (mut rounds, mut barrier) = (vec![], Barrier::default());
         for arrived in groups {
-            if meeting.come(4, *arrived, Box::new(|_, _| ())) {
-                let waiting = std::mem::take(&mut meeting).waiting;
+            if barrier.come(4, *arrived, Box::new(|_, _| ())) {
+                let waiting = std::mem::take(&mut barrier).waiting;
                 let last = waiting.len() - 1;
                 rounds.push(waiting.iter().enumerate().map(|(at, (released, _))| (*released, at == last)).collect());
             }
@@ -106,9 +107,9 @@ mod tests {
 
     #[test]
     fn those_who_are_too_many_for_a_round_are_not_released_by_it() {
-        assert_eq!(told(&[2, 1]), Vec::<Vec<_>>::new());
-        assert_eq!(told(&[2, 2]), [[(2, false), (2, true)]]);
-        assert_eq!(told(&[3, 3, 1, 3]), [[(3, false), (1, true)], [(1, false), (3, true)]]);
-        assert_eq!(told(&[9, 4]), [[(4, true)], [(4, true)]]);
+        assert_eq!(released(&[2, 1]), Vec::<Vec<_>>::new());
+        assert_eq!(released(&[2, 2]), [[(2, false), (2, true)]]);
+        assert_eq!(released(&[3, 3, 1, 3]), [[(3, false), (1, true)], [(1, false), (3, true)]]);
+        assert_eq!(released(&[9, 4]), [[(4, true)], [(4, true)]]);
     }
 }
