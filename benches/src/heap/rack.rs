@@ -15,7 +15,7 @@ use gossamer::bootstrap::{FabricChoice, LAUNCHER};
 use gossamer::sync::Channel;
 use gossamer_daemon::launch::{self, LaunchConfig};
 use gossamer_daemon::supervisor::Policy;
-use gossamer_heap::{self as heap, Bunch, Global, Shared, Tie};
+use gossamer_heap::{self as heap, Bunch, ElementId, Global, Shared};
 
 use super::next;
 use crate::rounds::interleaved;
@@ -47,7 +47,7 @@ const NODES: usize = 1000;
 
 struct Node {
     value: u64,
-    next: Option<Tie<Node>>,
+    next: Option<ElementId<Node>>,
 }
 
 /// Runs it, or starts its machines.
@@ -268,7 +268,7 @@ fn handed_over(there: Place, turns: usize) -> Result<f64> {
 /// A list of the other process in one bunch, read for the first time: nanoseconds for all of it.
 fn bunch(there: Place) -> Result<f64> {
     let list = at(there, || {
-        let mut list = Bunch::with_capacity(None::<Tie<Node>>, NODES * 32);
+        let mut list = Bunch::with_capacity(None::<ElementId<Node>>, NODES * 32);
         let mut view = list.write();
         for value in 0..NODES as u64 {
             let next = *view;
@@ -279,9 +279,9 @@ fn bunch(there: Place) -> Result<f64> {
     let (began, mut sum) = (Instant::now(), 0);
     let view = list.read();
     let mut next = *view;
-    while let Some(tie) = next {
-        sum += view[tie].value;
-        next = view[tie].next;
+    while let Some(id) = next {
+        sum += view[id].value;
+        next = view[id].next;
     }
     ended(began, sum)
 }

@@ -64,8 +64,8 @@ pub fn deal(chunks: Vec<Chunk<OnHeap>>) -> anyhow::Result<Frame> {
     Spread::new(len, move |own| {
         let taken = own.filter_map(|i| all.apply(move |all| all[i].take()));
         let brought = |mut chunk: Chunk<OnHeap>| {
-            chunk.keys.bring();
-            chunk.values.bring();
+            chunk.keys.move_here();
+            chunk.values.move_here();
             chunk
         };
         taken.map(brought).collect()

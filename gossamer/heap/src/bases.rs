@@ -60,16 +60,16 @@ pub(crate) fn offset_in_share(at: At) -> usize {
 
 /// Where an object lies in this process, if its partition is known to be mapped.
 #[inline(always)]
-pub(crate) fn known(at: At) -> Option<*mut u8> {
+pub(crate) fn mapped(at: At) -> Option<*mut u8> {
     // Acquire, pairs with the Release in `find`: the mapping is there.
     let base = BASES[at.place() as usize & (PLACES_MAX - 1)].load(Ordering::Acquire);
     if base.is_null() { None } else { Some(base.wrapping_add(at.shifted())) } // [shifted-base]
 }
 
-/// As `known`, mapping the partition if that can be done.
+/// Same as `mapped`, mapping the partition if that can be done.
 pub(crate) fn find(at: At) -> Option<*mut u8> {
-    if let Some(known) = known(at) {
-        return Some(known);
+    if let Some(address) = mapped(at) {
+        return Some(address);
     }
     let place = places()[at.place() as usize];
     let offset = usize::from(place.worker) * partition_bytes(place.machine);
@@ -80,7 +80,7 @@ pub(crate) fn find(at: At) -> Option<*mut u8> {
     let start = start.wrapping_add(offset);
     // [shifted-base]
     BASES[at.place() as usize].store(start.wrapping_sub(At::new(at.place(), 0).shifted()), Ordering::Release);
-    known(at)
+    mapped(at)
 }
 
 /// Where the partitions of the machine of that place begin, if its share can be mapped here.

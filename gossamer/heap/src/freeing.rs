@@ -117,7 +117,7 @@ fn run(own: &'static Partition, first: Ended) {
 /// As for `at_home`.
 unsafe fn destroy<T: ?Sized + Object>(own: &'static Partition, name: Name, meta: usize) {
     let meta = T::from_word(meta);
-    let Some(address) = bases::known(name.at) else { return };
+    let Some(address) = bases::mapped(name.at) else { return };
     /// Frees the room, though the destructor may panic.
     struct Room<'a, F: FnMut()>(&'a mut F);
     impl<F: FnMut()> Drop for Room<'_, F> {

@@ -186,7 +186,7 @@ impl<T: ?Sized + Object> Global<T> {
     /// Where the object lies, if this process has it mapped.
     #[inline(always)]
     pub(crate) fn mapped(&self) -> Option<*mut T> {
-        let address = bases::known(self.name.at)?;
+        let address = bases::mapped(self.name.at)?;
         Some(T::at(address, self.meta))
     }
 

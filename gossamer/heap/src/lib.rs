@@ -68,7 +68,7 @@ mod spawn;
 mod stats;
 
 pub use atomic::Atomic;
-pub use bunch::{Bunch, Tie, View, ViewMut};
+pub use bunch::{Bunch, ElementId, View, ViewMut};
 pub use error::{Error, NoRoom};
 pub use global::Global;
 pub use guard::{Ref, RefMut};

@@ -22,7 +22,7 @@ pub struct Stats {
     pub fetched_bytes: u64,
     /// How long their readers waited for them, in all, in nanoseconds.
     pub fetch_ns: u64,
-    /// Objects that were moved here by a write or by `bring`.
+    /// Objects that were moved here by a write or by `move_here`.
     pub moves: u64,
     /// Copies that went because room was short.
     pub evictions: u64,

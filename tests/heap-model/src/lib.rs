@@ -6,6 +6,8 @@
 
 #![allow(dead_code)]
 
+#[path = "../../../gossamer/heap/src/bunch/element_id.rs"]
+mod element_id;
 #[cfg(all(test, loom))]
 mod model;
 #[path = "../../../gossamer/heap/src/name.rs"]
@@ -14,5 +16,3 @@ mod name;
 mod page;
 #[path = "../../../gossamer/heap/src/copies/shelf.rs"]
 mod shelf;
-#[path = "../../../gossamer/heap/src/bunch/tie.rs"]
-mod tie;

@@ -1,11 +1,11 @@
-//! `Bunch`: many small objects that lie together and go together, named by ties (DRust, listing 3 and `TBox`).
+//! `Bunch`: many small objects that lie together and go together, named by ids (DRust, listing 3 and `TBox`).
 //!
-//! The place of elements in the block, and how a tie finds one: `page.rs`; the views of readers and writers: `view.rs`.
+//! The place of elements in the block, and how an id finds one: `page.rs`; the views of readers and writers: `view.rs`.
 
 #![allow(unsafe_code)]
 
+mod element_id;
 mod page;
-mod tie;
 mod view;
 
 use std::fmt;
@@ -17,24 +17,24 @@ use crate::error::{Error, NoRoom};
 use crate::global::{Global, no_room};
 use crate::partition;
 use crate::portable::Portable;
+pub use element_id::ElementId;
 use page::{Grain, Page};
-pub use tie::Tie;
 pub use view::{View, ViewMut};
 
 /// The owner of a root and any number of elements in one block: linked elements are copied or moved by one read, and
 /// followed without asking for their place.
 ///
-/// A [`Tie`] names an element, in 8 bytes, also from inside others. Elements and root are [`Portable`] and have no
-/// destructors; they are aligned to 16 bytes at most. They go when the bunch does.
+/// An [`ElementId`] names an element, in 8 bytes, also from inside others. Elements and root are [`Portable`] and have
+/// no destructors; they are aligned to 16 bytes at most. They go when the bunch does.
 ///
 /// ```
-/// use gossamer_heap::{Bunch, Tie};
+/// use gossamer_heap::{Bunch, ElementId};
 ///
-/// struct Node { value: u64, next: Option<Tie<Node>> }
+/// struct Node { value: u64, next: Option<ElementId<Node>> }
 ///
 /// gossamer::main(
 ///     || {
-///         let mut list = Bunch::new(None::<Tie<Node>>);
+///         let mut list = Bunch::new(None::<ElementId<Node>>);
 ///         let mut view = list.write();
 ///         for value in 0..100 {
 ///             let next = *view; // the root
@@ -44,9 +44,9 @@ pub use view::{View, ViewMut};
 ///         let sum = gossamer::spawn_on(there, move || {
 ///             let (view, mut sum) = (list.read(), 0); // one read, if it is another machine
 ///             let mut next = *view;
-///             while let Some(tie) = next {
-///                 sum += view[tie].value;
-///                 next = view[tie].next;
+///             while let Some(id) = next {
+///                 sum += view[id].value;
+///                 next = view[id].next;
 ///             }
 ///             sum
 ///         });
@@ -91,8 +91,8 @@ impl<R: Portable> Bunch<R> {
     /// gossamer::main(
     ///     || {
     ///         let mut numbers = Bunch::with_capacity((), 1000 * 16);
-    ///         let ties: Vec<_> = (0..1000u64).map(|n| numbers.write().add(n)).collect();
-    ///         assert_eq!(numbers.read()[ties[7]], 7);
+    ///         let ids: Vec<_> = (0..1000u64).map(|n| numbers.write().add(n)).collect();
+    ///         assert_eq!(numbers.read()[ids[7]], 7);
     ///     },
     ///     1,
     /// );
@@ -187,14 +187,14 @@ impl<R: Portable> Bunch<R> {
         Some(ViewMut::of(self, page))
     }
 
-    /// Moves it here, as [`Global::bring`].
+    /// Moves it here, as [`Global::move_here`].
     ///
     /// ```
     /// use gossamer_heap::Bunch;
     /// gossamer::main(
     ///     || {
     ///         let mut bunch = Bunch::new(7u64);
-    ///         bunch.bring();
+    ///         bunch.move_here();
     ///         assert_eq!(bunch.place(), gossamer::here());
     ///     },
     ///     1,
@@ -203,8 +203,8 @@ impl<R: Portable> Bunch<R> {
     ///
     /// # Panics
     /// As there.
-    pub fn bring(&mut self) {
-        self.block.bring();
+    pub fn move_here(&mut self) {
+        self.block.move_here();
     }
 
     /// Begins to fetch a copy, as [`Global::prefetch`].
@@ -222,7 +222,7 @@ impl<R: Portable> Bunch<R> {
 
     /// The place where it lies, for [`gossamer::spawn_on`].
     ///
-    /// Example: at [`bring`](Self::bring).
+    /// Example: at [`move_here`](Self::move_here).
     pub fn place(&self) -> Place {
         self.block.place()
     }

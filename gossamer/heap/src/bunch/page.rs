@@ -16,7 +16,7 @@
 use std::any::TypeId;
 use std::mem::{MaybeUninit, needs_drop};
 
-use super::tie::Tie;
+use super::element_id::ElementId;
 
 /// Unit of the blocks' memory.
 #[derive(Clone, Copy)]
@@ -132,12 +132,12 @@ impl Page {
 
     /// # Safety
     /// The block has been begun.
-    pub(super) unsafe fn element<E: 'static>(&self, tie: Tie<E>) -> *mut E {
+    pub(super) unsafe fn element<E: 'static>(&self, id: ElementId<E>) -> *mut E {
         // SAFETY: the caller's promise.
         let elements = unsafe { self.elements() };
-        let index = tie.index();
+        let index = id.index();
         if index >= elements as u64 {
-            panic!("a tie of another bunch: this one has {elements} elements, and none of number {index}");
+            panic!("an element id of another bunch: this one has {elements} elements, and none of number {index}");
         }
         // SAFETY: [word-in-block].
         let word = unsafe { self.word(index as usize).read() };
@@ -146,7 +146,7 @@ impl Page {
         let id = unsafe { (*self.base.wrapping_add(kind).cast::<Kind>()).id };
         if id != id_of::<E>() {
             let name = std::any::type_name::<E>();
-            panic!("a tie of another bunch: element {index} of this one is no `{name}`");
+            panic!("an element id of another bunch: element {index} of this one is no `{name}`");
         }
         self.base.wrapping_add(at).cast()
     }
@@ -201,7 +201,7 @@ impl Page {
     ///
     /// # Safety
     /// `room_for` has just said so, and the block is this caller's alone.
-    pub(super) unsafe fn put<E: 'static>(&mut self, room: Free, element: E) -> Tie<E> {
+    pub(super) unsafe fn put<E: 'static>(&mut self, room: Free, element: E) -> ElementId<E> {
         let (kind, is_new) = room.kind;
         // SAFETY: the caller's promise: all these lie inside of the block, aligned, where nothing is yet. The word is
         // written before it counts [word-in-block].
@@ -217,7 +217,7 @@ impl Page {
             self.word(index as usize).write((room.at / WORD) as u64 | ((kind / WORD) as u64) << 32);
             head.used = room.used as u64;
             head.elements = index + 1;
-            Tie::of(index)
+            ElementId::of(index)
         }
     }
 
@@ -260,7 +260,7 @@ mod tests {
             Page::of(&mut self.grains)
         }
 
-        fn add<E: 'static>(&mut self, element: E) -> Tie<E> {
+        fn add<E: 'static>(&mut self, element: E) -> ElementId<E> {
             loop {
                 // SAFETY: begun, and this test's alone.
                 match unsafe { self.page().room_for::<E>() } {
@@ -276,9 +276,9 @@ mod tests {
             }
         }
 
-        fn get<E: Copy + 'static>(&mut self, tie: Tie<E>) -> E {
+        fn get<E: Copy + 'static>(&mut self, id: ElementId<E>) -> E {
             // SAFETY: begun.
-            unsafe { *self.page().element(tie) }
+            unsafe { *self.page().element(id) }
         }
     }
 
@@ -295,8 +295,8 @@ mod tests {
         }
         // SAFETY: begun with this root.
         assert_eq!(unsafe { (*block.page().root::<u16>(), block.page().elements()) }, (7, 240));
-        for (i, tie) in bytes.into_iter().enumerate() {
-            assert_eq!(block.get(tie), i as u8);
+        for (i, id) in bytes.into_iter().enumerate() {
+            assert_eq!(block.get(id), i as u8);
             assert_eq!((block.get(words[i]), block.get(wide[i])), ([i as u32; 3], (i as u128) << 64));
             block.get(none[i]);
         }
@@ -307,7 +307,7 @@ mod tests {
     fn ties_of_other_bunches_find_nothing_of_another_type() {
         let (mut one, mut other) = (Block::new((), 100), Block::new((), 100));
         let (_, long) = (one.add(1u64), one.add(2u64));
-        let tie = one.add([1u8; 100]);
+        let id = one.add([1u8; 100]);
         other.add(5u64);
         other.add(6u32);
         let refused = |f: &mut dyn FnMut()| {
@@ -315,6 +315,6 @@ mod tests {
             panic.downcast_ref::<String>().cloned().unwrap()
         };
         assert!(refused(&mut || _ = other.get(long)).contains("element 1 of this one is no `u64`"));
-        assert!(refused(&mut || _ = other.get(tie)).contains("has 2 elements, and none of number 2"));
+        assert!(refused(&mut || _ = other.get(id)).contains("has 2 elements, and none of number 2"));
     }
 }

@@ -1,4 +1,4 @@
-//! Views of a bunch: its root, and by a tie its elements; a writer's view also adds elements.
+//! Views of a bunch: its root, and by an id its elements; a writer's view also adds elements.
 
 #![allow(unsafe_code)]
 
@@ -6,13 +6,13 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 
 use super::page::{self, Grain, Page, Room};
-use super::{Bunch, Tie, block};
+use super::{Bunch, ElementId, block};
 use crate::error::{Error, NoRoom};
 use crate::global::no_room;
 use crate::guard::Ref;
 use crate::portable::Portable;
 
-/// A bunch that is being read: its root, and by a [`Tie`] its elements. It stays on its thread. Made by
+/// A bunch that is being read: its root, and by an [`ElementId`] its elements. It stays on its thread. Made by
 /// [`Bunch::read`].
 pub struct View<'a, R: Portable> {
     block: Ref<'a, [Grain]>,
@@ -56,14 +56,14 @@ impl<R: Portable> Deref for View<'_, R> {
     }
 }
 
-impl<R: Portable, E: Portable> Index<Tie<E>> for View<'_, R> {
+impl<R: Portable, E: Portable> Index<ElementId<E>> for View<'_, R> {
     type Output = E;
 
     /// # Panics
-    /// If the tie is of another bunch, and there is no such element here, or it is of another type.
-    fn index(&self, tie: Tie<E>) -> &E {
+    /// If the id is of another bunch, and there is no such element here, or it is of another type.
+    fn index(&self, id: ElementId<E>) -> &E {
         // SAFETY: the block has been begun, and is lent.
-        unsafe { &*self.page().element(tie) }
+        unsafe { &*self.page().element(id) }
     }
 }
 
@@ -87,7 +87,7 @@ impl<'a, R: Portable> ViewMut<'a, R> {
     ///
     /// # Panics
     /// If there is no room for a larger block, which [`try_add`](Self::try_add) tells; on a plain thread.
-    pub fn add<E: Portable>(&mut self, element: E) -> Tie<E> {
+    pub fn add<E: Portable>(&mut self, element: E) -> ElementId<E> {
         self.try_add(element).unwrap_or_else(|refused| no_room(&refused.error))
     }
 
@@ -98,8 +98,8 @@ impl<'a, R: Portable> ViewMut<'a, R> {
     /// gossamer::main(
     ///     || {
     ///         let mut bunch = Bunch::new(());
-    ///         let tie = bunch.write().try_add(7u64).unwrap();
-    ///         assert_eq!(bunch.read()[tie], 7);
+    ///         let id = bunch.write().try_add(7u64).unwrap();
+    ///         assert_eq!(bunch.read()[id], 7);
     ///     },
     ///     1,
     /// );
@@ -110,7 +110,7 @@ impl<'a, R: Portable> ViewMut<'a, R> {
     ///
     /// # Panics
     /// On a plain thread, if it has to move.
-    pub fn try_add<E: Portable>(&mut self, element: E) -> Result<Tie<E>, NoRoom<E>> {
+    pub fn try_add<E: Portable>(&mut self, element: E) -> Result<ElementId<E>, NoRoom<E>> {
         const { page::check::<E>() };
         loop {
             // SAFETY: the block has been begun, and is lent exclusively.
@@ -161,22 +161,22 @@ impl<R: Portable> DerefMut for ViewMut<'_, R> {
     }
 }
 
-impl<R: Portable, E: Portable> Index<Tie<E>> for ViewMut<'_, R> {
+impl<R: Portable, E: Portable> Index<ElementId<E>> for ViewMut<'_, R> {
     type Output = E;
 
     /// # Panics
     /// As for [`View`].
-    fn index(&self, tie: Tie<E>) -> &E {
+    fn index(&self, id: ElementId<E>) -> &E {
         // SAFETY: the block has been begun, and is lent.
-        unsafe { &*self.page.element(tie) }
+        unsafe { &*self.page.element(id) }
     }
 }
 
-impl<R: Portable, E: Portable> IndexMut<Tie<E>> for ViewMut<'_, R> {
+impl<R: Portable, E: Portable> IndexMut<ElementId<E>> for ViewMut<'_, R> {
     /// # Panics
     /// As for [`View`].
-    fn index_mut(&mut self, tie: Tie<E>) -> &mut E {
+    fn index_mut(&mut self, id: ElementId<E>) -> &mut E {
         // SAFETY: as above, exclusively.
-        unsafe { &mut *self.page.element(tie) }
+        unsafe { &mut *self.page.element(id) }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn in_words(layout: Layout) -> Layout {
 }
 
 /// Bytes that a copy of so many bytes counts as: its own, and those in maps, lists and the allocator's heads.
-pub(crate) fn taken_by(bytes: usize) -> usize {
+pub(crate) fn block_bytes(bytes: usize) -> usize {
     bytes.saturating_add(256)
 }
 
@@ -42,7 +42,7 @@ impl Block {
         match NonNull::new(unsafe { alloc_zeroed(layout) }) {
             Some(memory) => Ok(Block { memory, layout, number }),
             None => {
-                limit::give_back(taken_by(layout.size()) as u64);
+                limit::give_back(block_bytes(layout.size()) as u64);
                 let (machine, why) = (gossamer::rack().machine(), "the allocator has none".to_owned());
                 Err(Error::System { machine, bytes: layout.size(), why })
             }
@@ -51,7 +51,7 @@ impl Block {
 
     /// Bytes that it counts as.
     pub(crate) fn taken(&self) -> u64 {
-        taken_by(self.layout.size()) as u64
+        block_bytes(self.layout.size()) as u64
     }
 
     pub(crate) fn address(&self) -> *mut u8 {

@@ -30,7 +30,7 @@ use trust::Promise;
 
 use crate::error::Error;
 use crate::name::{At, Name, Version};
-use block::{Block, taken_by};
+use block::{Block, block_bytes};
 use shelf::{Shelf, Turn};
 
 pub(crate) use block::in_words;
@@ -123,7 +123,7 @@ pub(crate) fn get(name: Name, layout: Layout) -> Result<Pin, Fault> {
 fn read(name: Name, layout: Layout, number: u64) -> Result<Pin, Fault> {
     let ends = Ends { name, number };
     let bytes = in_words(layout).size();
-    reserve(taken_by(bytes)).map_err(Fault::Room)?;
+    reserve(block_bytes(bytes)).map_err(Fault::Room)?;
     let mut block = Block::new(layout, number).map_err(Fault::Room)?;
     let mut told = Instant::now();
     let goes_on = || {

@@ -21,7 +21,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     /// Example: at the [type](Self). Source: DRust, algorithm 2.
     #[inline]
     pub fn read(&self) -> Ref<'_, T> {
-        let (address, pin) = match bases::known(self.name.at) {
+        let (address, pin) = match bases::mapped(self.name.at) {
             Some(address) => (address, None),
             None => self.read_far(),
         };

@@ -43,7 +43,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
             Some(object) => object,
             None => {
                 check_may_wait(call);
-                self.move_here()?
+                self.copy_here()?
             }
         };
         Ok(self.renamed(object))
@@ -102,7 +102,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     ///     || {
     ///         let there = gossamer::rack().places().last().unwrap();
     ///         let mut number = gossamer::spawn_on(there, || Global::new(7u64)).join().unwrap();
-    ///         number.bring();
+    ///         number.move_here();
     ///         assert_eq!((number.place(), *number.read()), (gossamer::here(), 7));
     ///     },
     ///     2,
@@ -112,21 +112,21 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     /// # Panics
     /// On a thread that is no worker of the program; where the object has to be fetched: as [`read`](Self::read); if
     /// the heap of this machine is full.
-    pub fn bring(&mut self) {
+    pub fn move_here(&mut self) {
         if partition::own().is_at(self.name.at) {
             return;
         }
         if self.mapped().or_else(|| self.find()).is_none() {
-            check_may_wait("bring");
+            check_may_wait("move_here");
         }
-        if let Err(error) = self.move_here() {
+        if let Err(error) = self.copy_here() {
             no_room(&error)
         }
     }
 
     /// Room here, one read, a new name; the old room is freed unawaited. If it fails or is unwound, the object is where
     /// it was.
-    fn move_here(&mut self) -> Result<*mut T, Error> {
+    fn copy_here(&mut self) -> Result<*mut T, Error> {
         let (own, layout) = (partition::own(), T::layout(self.meta));
         let (name, room) = own.allocate(layout)?;
         let new = NewRoom { name, layout };

@@ -1,18 +1,18 @@
 //! Bunches: objects that are stored together travel together.
 
-use gossamer_heap::{self as heap, Bunch, Tie};
+use gossamer_heap::{self as heap, Bunch, ElementId};
 
 use super::{at, is_far, objects_at, until_objects};
 use crate::suite::ground::{effort, panic_of, places, remote, spots};
 
 struct Node {
     value: u64,
-    next: Option<Tie<Node>>,
-    name: Tie<[u8; 5]>,
+    next: Option<ElementId<Node>>,
+    name: ElementId<[u8; 5]>,
 }
 
 /// Its root: the begin of the list.
-type List = Bunch<Option<Tie<Node>>>;
+type List = Bunch<Option<ElementId<Node>>>;
 
 fn list(nodes: u64) -> List {
     let mut list = Bunch::new(None);
@@ -28,8 +28,8 @@ fn list(nodes: u64) -> List {
 fn sum(list: &List) -> u64 {
     let (view, mut sum) = (list.read(), 0);
     let mut next = *view;
-    while let Some(tie) = next {
-        let node = &view[tie];
+    while let Some(id) = next {
+        let node = &view[id];
         assert_eq!(view[node.name], [node.value as u8; 5]);
         sum += node.value;
         next = node.next;
@@ -37,7 +37,7 @@ fn sum(list: &List) -> u64 {
     sum
 }
 
-/// One read copies or moves all of it; ties mean the same at each place, before and after.
+/// One read copies or moves all of it; ids mean the same at each place, before and after.
 pub fn heap_bunches_go_by_one_read() {
     let nodes = effort(1000);
     for place in spots() {
@@ -59,7 +59,7 @@ pub fn heap_bunches_go_by_one_read() {
         let first = view.unwrap();
         view[first].value = 0;
         assert_eq!(view.elements() as u64, 4 * nodes);
-        bunch.bring();
+        bunch.move_here();
         let expected = 2 * nodes * (2 * nodes - 1) / 2 - (2 * nodes - 1);
         let all = places().into_iter().try_fold(bunch, |bunch, place| {
             at(place, move || {
@@ -68,13 +68,13 @@ pub fn heap_bunches_go_by_one_read() {
                 is_same.then_some(bunch)
             })
         });
-        let bunch = all.expect("ties mean the same everywhere");
+        let bunch = all.expect("ids mean the same everywhere");
         let view = bunch.read();
         let mut values = 0;
         let mut next = *view;
-        while let Some(tie) = next {
-            values += view[tie].value;
-            next = view[tie].next;
+        while let Some(id) = next {
+            values += view[id].value;
+            next = view[id].next;
         }
         assert_eq!(values, expected);
         drop(bunch);
@@ -82,18 +82,18 @@ pub fn heap_bunches_go_by_one_read() {
     }
 }
 
-/// A tie of another bunch finds an element of its type, or nothing.
+/// An element id of another bunch finds an element of its type, or nothing.
 pub fn heap_ties_of_other_bunches_find_nothing_else() {
     for place in spots() {
         let (mut one, mut other) = (Bunch::new(()), at(place, || Bunch::new(7u64)));
-        let ties: [Tie<u64>; 2] = std::array::from_fn(|i| one.write().add(i as u64));
-        assert!(panic_of(|| other.read()[ties[0]]).contains("a tie of another bunch: this one has 0 elements"));
+        let ids: [ElementId<u64>; 2] = std::array::from_fn(|i| one.write().add(i as u64));
+        assert!(panic_of(|| other.read()[ids[0]]).contains("an element id of another bunch: this one has 0 elements"));
         let mine = other.write().add([1u32; 3]);
-        assert!(panic_of(|| other.read()[ties[0]]).contains("element 0 of this one is no `u64`"));
-        assert!(panic_of(|| other.write()[ties[1]] = 5).contains("none of number 1"));
+        assert!(panic_of(|| other.read()[ids[0]]).contains("element 0 of this one is no `u64`"));
+        assert!(panic_of(|| other.write()[ids[1]] = 5).contains("none of number 1"));
         assert_eq!((other.read()[mine], *other.read()), ([1; 3], 7));
         other.write().add(5u64);
-        assert_eq!(other.read()[ties[1]], 5, "one of its type");
+        assert_eq!(other.read()[ids[1]], 5, "one of its type");
     }
 }
 
@@ -102,7 +102,7 @@ pub fn heap_forgotten_views_do_no_harm() {
     let mut bunch = at(remote(), || list(10));
     std::mem::forget(bunch.read());
     let mut view = bunch.write();
-    let tie = view.add([1u8; 4000]);
+    let id = view.add([1u8; 4000]);
     let _: &mut heap::ViewMut<'_, _> = Box::leak(Box::new(view));
-    assert_eq!((sum(&bunch), bunch.read()[tie]), (45, [1; 4000]));
+    assert_eq!((sum(&bunch), bunch.read()[id]), (45, [1; 4000]));
 }

@@ -33,7 +33,7 @@ pub fn heap_random_programs_agree_with_plain_values() {
                         }
                         match step {
                             0 | 1 => objects[which].write().fill(new),
-                            2 => objects[which].bring(),
+                            2 => objects[which].move_here(),
                             3 => objects.swap(which, (which + 1) % 3),
                             4 => {
                                 let value =

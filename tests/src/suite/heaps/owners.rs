@@ -50,7 +50,7 @@ pub fn heap_writers_have_the_object() {
         object.write()[3] = 5;
         let here = gossamer::here();
         assert_eq!(object.place(), if is_far(made) { here } else { made });
-        object.bring();
+        object.move_here();
         assert_eq!((object.place(), object.read()[3]), (here, 5));
         let object = at(made, move || {
             let mut object = object;

@@ -127,7 +127,7 @@ pub fn heap_scopes_tell_of_forgotten_handles() {
             panic_of(|| _ = object.write()),
             panic_of(|| _ = object.try_write()),
             panic_of(|| _ = object.try_write_now()),
-            panic_of(|| object.bring()),
+            panic_of(|| object.move_here()),
             panic_of(|| object.prefetch()),
             panic_of(|| object.place()),
         ];

@@ -1,4 +1,4 @@
-//! `Tie`: the number of an element in its bunch, with its type.
+//! `ElementId`: the number of an element in its bunch, with its type.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,17 +11,17 @@ use std::num::NonZeroU64;
 /// It names nothing in other bunches: there it finds an element of its type, or the look-up panics.
 ///
 /// Example: at [`Bunch`](crate::Bunch).
-pub struct Tie<E> {
+pub struct ElementId<E> {
     /// From 1.
     number: NonZeroU64,
     element: PhantomData<E>,
 }
 
-const _: () = assert!(size_of::<Option<Tie<[u64; 9]>>>() == 8);
+const _: () = assert!(size_of::<Option<ElementId<[u64; 9]>>>() == 8);
 
-impl<E> Tie<E> {
+impl<E> ElementId<E> {
     pub(super) fn of(index: u32) -> Self {
-        Tie { number: NonZeroU64::MIN.saturating_add(u64::from(index)), element: PhantomData }
+        ElementId { number: NonZeroU64::MIN.saturating_add(u64::from(index)), element: PhantomData }
     }
 
     pub(super) fn index(self) -> u64 {
@@ -29,30 +29,30 @@ impl<E> Tie<E> {
     }
 }
 
-impl<E> Clone for Tie<E> {
+impl<E> Clone for ElementId<E> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<E> Copy for Tie<E> {}
+impl<E> Copy for ElementId<E> {}
 
-impl<E> PartialEq for Tie<E> {
+impl<E> PartialEq for ElementId<E> {
     fn eq(&self, other: &Self) -> bool {
         self.number == other.number
     }
 }
 
-impl<E> Eq for Tie<E> {}
+impl<E> Eq for ElementId<E> {}
 
-impl<E> Hash for Tie<E> {
+impl<E> Hash for ElementId<E> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.number.hash(state);
     }
 }
 
-impl<E> fmt::Debug for Tie<E> {
+impl<E> fmt::Debug for ElementId<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tie({})", self.index())
+        write!(f, "ElementId({})", self.index())
     }
 }
