@@ -51,11 +51,9 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         labels.learn_source(&name.display().to_string(), &source);
         let mut found = offences_of(&source, all_tests);
         found.extend(prose::columns(&source));
-        if prose::binds(name) {
-            let lines = text::lines(&source);
-            found.extend(prose::clauses(&lines));
-            found.extend(prose::codes(&lines));
-        }
+        let lines = text::lines(&source);
+        found.extend(prose::clauses(&lines));
+        found.extend(prose::codes(&lines));
         offences += list(name, found);
     }
     for ending in C_SOURCES {
@@ -71,9 +69,7 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         files += 1;
         labels.learn_page(&name.display().to_string(), &page);
         let mut found = prose::page_columns(&page);
-        if prose::binds(name) {
-            found.extend(prose::page_clauses(&page));
-        }
+        found.extend(prose::page_clauses(&page));
         offences += list(name, found);
     }
     let unsafe_list = read(&context.root.join("docs/UNSAFE.md"))?;

@@ -1,13 +1,11 @@
 //! The rules for prose: lines that fit a screen, sentences that begin with a noun, no codes in place of words.
 //!
-//! Here: each rule as a function from a file to its offences, and the folders that the last two do not bind yet. Not
-//! here: finding files (`mod.rs`).
+//! Here: each rule as a function from a file to its offences. Not here: finding files (`mod.rs`).
 //!
 //! Invariant: the text of string literals and of code samples is not looked at, but for its width.
 
 use super::rules::Offence;
 use super::text::Line;
-use std::path::Path;
 
 /// Columns of a line of code or of a page.
 pub const COLUMNS: usize = 120;
@@ -23,14 +21,6 @@ const NAMES: [&str; 1] = ["C11"];
 
 /// Types of numbers, which names of functions may begin with.
 const TYPES: [&str; 8] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"];
-
-/// Folders and pages with clauses and codes that are to be rewritten still. Nothing is added here.
-const NOT_REWRITTEN: [&str; 1] = ["CHANGELOG.md"];
-
-/// Whether sentences and names of a file have to keep the rules already.
-pub fn binds(name: &Path) -> bool {
-    !NOT_REWRITTEN.iter().any(|folder| name.starts_with(folder))
-}
 
 /// Lines of a source that are too long.
 pub fn columns(source: &str) -> Vec<Offence> {
@@ -184,11 +174,5 @@ mod tests {
         for source in ["fn u64_is_small() {}", "fn o_is_round() {}", "// C11, x86-64, H100, T\n", "// STAGE 1\n"] {
             assert_eq!(found(source), 0, "{source}");
         }
-    }
-
-    #[test]
-    fn only_rewritten_folders_are_bound() {
-        assert!(binds(Path::new("benches/src/main.rs")) && binds(Path::new("docs/heap.md")));
-        assert!(!binds(Path::new("CHANGELOG.md")));
     }
 }
