@@ -18,7 +18,7 @@ use crate::progress;
 /// Arguments for the machines of a program.
 #[derive(Clone, Debug, Args)]
 pub struct RackOptions {
-    /// How many processes to start on this host, each a machine of the rack; 1 starts none: all in this process
+    /// Number of processes to start on this host, each a machine of the rack; 1 starts none: all in this process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
     pub local: Option<u16>,
 
@@ -38,9 +38,9 @@ pub struct RackOptions {
 /// The machines to start.
 #[derive(Debug)]
 pub struct Machines {
-    /// For messages.
+    /// Program, for messages.
     pub program: Program,
-    /// How many machines, each a process.
+    /// Number of machines, each a process.
     pub machines: u16,
     /// Workers in all of them together; without it as many as there are cores.
     pub threads: Option<usize>,

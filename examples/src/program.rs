@@ -13,7 +13,7 @@ use anyhow::Context;
 pub struct Program(pub &'static str);
 
 impl Program {
-    /// How it ends; an error is told.
+    /// Ends the program; an error is reported.
     pub fn end(self, outcome: anyhow::Result<ExitCode>) -> ExitCode {
         outcome.unwrap_or_else(|error| {
             self.complain(format_args!("{error:#}"));

@@ -54,14 +54,14 @@ pub struct Meter {
     drawer: Option<JoinHandle<()>>,
 }
 
-/// How far they are.
+/// Progress of the fibers.
 pub struct Count {
     done: u64,
     is_over: bool,
 }
 
 impl Count {
-    /// So much more is done.
+    /// Adds to the completed work.
     pub fn add(&mut self, done: u64) {
         self.done += done;
     }

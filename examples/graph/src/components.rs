@@ -39,7 +39,7 @@ pub struct Components {
 }
 
 impl Components {
-    /// In two groups of shards together.
+    /// Returns the sums over two groups of shards.
     pub fn and(self, other: Components) -> Components {
         let checksum = self.checksum.wrapping_add(other.checksum);
         Components { count: self.count + other.count, sent: self.sent + other.sent, checksum }
@@ -55,7 +55,7 @@ impl Components {
 /// The labels of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
-    /// By slot, ghosts included.
+    /// Label of each slot, ghosts included.
     labels: Vec<Vertex>,
     /// Slots with labels that have become smaller: own ones to spread, ghosts to tell of. Each is there once.
     queue: Vec<u32>,

@@ -15,7 +15,7 @@ use crate::{Edge, VERTICES_MAX, Vertex};
 /// A graph as it was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing {
-    /// How many vertices there are; those without edges count.
+    /// Number of vertices, those without edges included.
     pub vertices: u32,
     /// The number that the file has for the first of them: 1 in DIMACS and Matrix Market files.
     pub first: Vertex,
@@ -105,12 +105,12 @@ struct Reader<P> {
     line: u64,
     /// Vertices and edges, where the file says how many there are.
     declared: Option<(u64, u64)>,
-    /// Of Matrix Market: whether the entries have values.
+    /// Whether the entries have values (Matrix Market).
     has_banner: bool,
     has_values: bool,
     highest: Option<Vertex>,
     edges: Vec<Edge>,
-    /// Of a list: whether its first line was seen, and the other formats it may be.
+    /// Whether the first line of a list was seen, and the other formats it may be.
     has_begun: bool,
     metis: Option<Metis>,
 }
@@ -219,12 +219,12 @@ impl<P: FnMut(u64)> Reader<P> {
         }
     }
 
-    /// Of a list, behind its first line.
+    /// Reads a line of a list after its first one.
     fn note_words(&mut self, words: &[&str]) {
         self.metis.take_if(|metis| !metis.take(words));
     }
 
-    /// How many there are to be.
+    /// Reads the declared numbers.
     fn declare(&mut self, rows: &str, columns: &str, edges: &str) -> Result<(), String> {
         let vertices = number(rows)?.max(number(columns)?);
         if vertices > VERTICES_MAX {

@@ -14,13 +14,13 @@ pub(crate) struct Metis {
     has_edge_weights: bool,
     lines: u64,
     neighbours: u64,
-    /// Of each edge from its lower end a number, less the same number from its upper end: 0 where each edge is there
-    /// from both.
+    /// Sum over the edges of a number from each lower end, less the same from each upper end: 0 where each edge is
+    /// there from both.
     balance: u64,
 }
 
 impl Metis {
-    /// From the words of a first line that may be a header.
+    /// Reads the words of a first line that may be a header.
     pub(crate) fn of_header(words: &[&str]) -> Option<Metis> {
         let (numbers, format) = match *words {
             [vertices, edges] => ([vertices, edges], "0"),

@@ -46,7 +46,7 @@ impl Permutation {
         Permutation { count, bits, keys: std::array::from_fn(|_| random.next_u64()) }
     }
 
-    /// Where `x` goes.
+    /// Returns the place of `x`.
     ///
     /// # Panics
     /// If `x` is not below `count`.

@@ -33,7 +33,7 @@ pub struct Relax {
     pub slot: u32,
     /// The vertex before it on the way.
     pub parent: Vertex,
-    /// How far it is that way.
+    /// Distance by that path.
     pub distance: f64,
 }
 
@@ -60,10 +60,10 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of no shard.
+    /// Report of no shard.
     pub const NONE: Report = Report { next: u64::MAX, sent: 0, received: 0, core: 0 };
 
-    /// Of two groups of shards together.
+    /// Returns the sums over two groups of shards.
     pub fn and(self, other: Report) -> Report {
         Report {
             next: self.next.min(other.next),
@@ -73,12 +73,12 @@ impl Report {
         }
     }
 
-    /// Of all shards together: is the bucket done?
+    /// Returns whether the bucket is done, for the sum over all shards.
     pub fn is_done(&self, bucket: u64) -> bool {
         self.next > bucket && self.sent == self.received
     }
 
-    /// Of all shards together, after a bucket was closed: the next one, if there is one.
+    /// Returns the next bucket, if there is one, for the sum over all shards after a bucket was closed.
     pub fn next(&self) -> Option<u64> {
         (self.next != u64::MAX).then_some(self.next)
     }
@@ -101,7 +101,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// In two groups of shards together.
+    /// Returns the sums over two groups of shards.
     pub fn and(self, other: Found) -> Found {
         Found {
             reached: self.reached + other.reached,
@@ -113,7 +113,7 @@ impl Found {
     }
 }
 
-/// How far the edges of a vertex are relaxed: how many of those to the core, and of all.
+/// Progress of relaxing a vertex's edges: number of those to the core, and of all.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cursor {
     core: u32,
@@ -140,7 +140,7 @@ pub(crate) struct State {
     near: Vec<Vec<u32>>,
     far: Vec<Vec<u32>>,
     bucket: u64,
-    /// How many entries of the current bucket were looked at.
+    /// Number of visited entries of the current bucket.
     position: usize,
     /// Vertices expanded in the current bucket.
     settled: Vec<u32>,

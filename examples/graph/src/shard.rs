@@ -48,14 +48,14 @@ pub(crate) struct Out {
     pub weight: f32,
 }
 
-/// Where a ghost is at home.
+/// Home of a ghost.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Home {
     pub owner: u16,
     pub slot: u32,
 }
 
-/// Where the edges of a vertex stand: those to the core, then the rest.
+/// Range of a vertex's edges: those to the core, then the rest.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Runs {
     pub start: u64,
@@ -75,7 +75,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// Of two shards together.
+    /// Returns the sums over two shards.
     pub fn and(self, other: Size) -> Size {
         let heaviest = self.heaviest.max(other.heaviest);
         Size { connected: self.connected + other.connected, edges: self.edges + other.edges, heaviest }
@@ -92,14 +92,14 @@ pub struct Shard {
     pub(crate) ids: Vec<Vertex>,
     /// The slot of each own vertex.
     slots: Vec<u32>,
-    /// By own slot.
+    /// Edges of each own slot.
     pub(crate) runs: Vec<Runs>,
     pub(crate) edges: Vec<Out>,
-    /// How many edges, self-loops and repeated ones included, have an end at each own slot.
+    /// Number of edges with an end at each own slot, self-loops and repeated ones included.
     pub(crate) ends: Vec<u32>,
-    /// By slot, less the number of own ones.
+    /// Home of each ghost, by slot less the number of own slots.
     pub(crate) homes: Vec<Home>,
-    /// How many of the own vertices, which are the first, are of the core.
+    /// Number of own vertices in the core; they come first.
     pub(crate) core: u32,
     is_core_ghost: Vec<bool>,
     pub(crate) state: State,
@@ -257,7 +257,7 @@ impl Shard {
         self.slots[(vertex - self.ranges.of(self.own).start) as usize]
     }
 
-    /// How many edges an own vertex has, self-loops and repeated ones left out.
+    /// Returns the number of edges of an own vertex, without self-loops and repeated ones.
     pub fn degree(&self, vertex: Vertex) -> u32 {
         self.runs[self.slot(vertex) as usize].all
     }

@@ -21,12 +21,12 @@ pub const RULES: [&str; 5] = [
     "a vertex and its parent are joined by an edge",
 ];
 
-/// How often each rule is violated, and a vertex where it is.
+/// Number of violations of each rule, with a vertex that violates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// By rule.
+    /// Number of violations of each rule.
     pub violations: [u64; 5],
-    /// By rule; [`NOBODY`] where there is none.
+    /// Example for each rule; [`NOBODY`] where there is none.
     pub examples: [Vertex; 5],
 }
 
@@ -42,7 +42,7 @@ impl Verdict {
         self.violations == [0; 5]
     }
 
-    /// Of two groups of shards together.
+    /// Returns the sums over two groups of shards.
     pub fn and(self, other: Verdict) -> Verdict {
         let mut sum = self;
         for rule in 0..5 {
@@ -75,9 +75,9 @@ impl std::fmt::Display for Verdict {
 #[derive(Debug, Default)]
 pub(crate) struct Validation {
     root: Vertex,
-    /// By slot, those of ghosts as their shards say.
+    /// Distance of each slot; those of ghosts come from their shards.
     distances: Vec<f64>,
-    /// By slot: is it certain that its parents lead to the root?
+    /// Whether the parents of each slot are known to lead to the root.
     grounded: Vec<bool>,
 }
 

@@ -23,7 +23,7 @@ const TOLD_AT_ONCE: u64 = 4096;
 /// The load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// How many keys there are.
+    /// Number of keys.
     pub keys: u64,
     /// Bytes of a value, 8 at least.
     pub value_bytes: usize,
@@ -31,11 +31,11 @@ pub struct Load {
     pub gets: f64,
     /// The exponent of the keys' frequencies; `None` if all are alike.
     pub zipf: Option<f64>,
-    /// How many of each fiber.
+    /// Number of operations of each fiber.
     pub operations: u64,
-    /// How many at each place.
+    /// Number of fibers at each place.
     pub fibers: usize,
-    /// Of the choice of keys.
+    /// Seed of the choice of keys.
     pub seed: u64,
     /// Check the values found.
     pub verify: bool,
@@ -103,7 +103,7 @@ struct Fiber {
     number: u64,
     client: Client,
     puts: u64,
-    /// By key, the last of its own puts, and the last of each other fiber that it has found.
+    /// Last value put by this fiber for each key, and the last found of each other fiber.
     last: HashMap<(u64, u64), u64>,
     random: StdRng,
     done: Done,
@@ -144,7 +144,7 @@ impl Fiber {
         }
     }
 
-    /// When nobody puts any more.
+    /// Checks the values once nobody puts any more.
     fn check(&mut self) {
         if self.load.verify {
             let mut keys: Vec<u64> = self.last.keys().map(|(key, _)| *key).collect();

@@ -11,7 +11,7 @@ use crate::machines::RackOptions;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "array-kv", version, after_long_help = HELP)]
 pub struct Options {
-    /// How many keys there are
+    /// Number of keys
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub keys: u64,
 

@@ -14,12 +14,12 @@ pub struct Slabs {
     /// The rest that is not cut yet, in words of the array.
     rest: Range<usize>,
     slab: usize,
-    /// By class: where free blocks begin.
+    /// Start of the free blocks of each class.
     free: Vec<Vec<usize>>,
 }
 
 impl Slabs {
-    /// For words that begin with a chunk, of so many words.
+    /// Makes slabs for a range of words that begins with a chunk of `chunk` words.
     pub fn new(words: Range<usize>, chunk: usize) -> Slabs {
         let classes = (chunk / WORDS_MIN).max(1).ilog2() as usize + 1;
         Slabs { rest: words, slab: chunk, free: vec![Vec::new(); classes] }

@@ -24,7 +24,7 @@ pub fn main() -> ExitCode {
     program.end(machines::run(program, &rack, args, move || run(&options)))
 }
 
-/// From a fiber of the first machine. Whether all is right, once it is printed.
+/// Runs on a fiber of the first machine; prints the report, and returns whether all is right.
 fn run(options: &Options) -> anyhow::Result<bool> {
     let rack = gossamer::rack();
     let load = options.load(rack.workers());

@@ -67,7 +67,7 @@ pub enum Full {
 }
 
 impl Store {
-    /// For about so many keys, and blocks of so many words in all.
+    /// Makes a store for about `keys` keys, with blocks of `words` words in all.
     ///
     /// # Errors
     /// No memory for it.
@@ -107,7 +107,7 @@ struct Hashed {
 
 /// An entry that was found, or the place for a new one.
 enum Slot<T> {
-    /// With this entry at this index.
+    /// Entry found, at this index.
     Found(usize, u64, T),
     /// Entry 0.
     Empty(usize),
@@ -278,7 +278,7 @@ impl Client {
     }
 }
 
-/// Where the block of an entry is.
+/// Returns the block of an entry.
 fn words_of(entry: u64) -> Range<usize> {
     let (start, words) = (entry & ((1 << 40) - 1), entry >> 40 & 0xffff);
     start as usize..(start + words) as usize

@@ -37,7 +37,7 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..10_000))]
     outstanding: u64,
 
-    /// How long to go on, in seconds
+    /// Seconds to run
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     seconds: u64,
 

@@ -55,10 +55,10 @@ pub(super) fn run(options: &Options, kills: u32) -> anyhow::Result<()> {
 
 /// Acknowledgements that a child got before it was killed.
 struct Died {
-    /// For each client the greatest number.
+    /// Greatest acknowledged number of each client.
     told: [u64; CLIENTS],
     acknowledged: u64,
-    /// From the kill to the end of all machines.
+    /// Time from the kill to the end of all machines.
     ended_after: Duration,
 }
 

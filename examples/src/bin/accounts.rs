@@ -37,7 +37,7 @@ struct Options {
     #[arg(long, value_name = "SECONDS", conflicts_with = "transfers")]
     seconds: Option<u64>,
 
-    /// Of the random sets and amounts
+    /// Seed of the random sets and amounts
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
 }

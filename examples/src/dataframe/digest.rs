@@ -4,8 +4,9 @@
 
 use graph::random::mix;
 
-/// Of groups in any order: key, rows, sum, least and greatest value of each. Sums count in hundredths, which all values
-/// of a generated table are made of: the last bits of a sum depend on the order of its terms.
+/// Computes the number of groups in any order: key, rows, sum, least and greatest value of each. Sums count in
+/// hundredths, which all values of a generated table are made of: the last bits of a sum depend on the order of its
+/// terms.
 pub fn digest(groups: impl Iterator<Item = (u32, u64, f64, f64, f64)>) -> u64 {
     let one = |(key, rows, sum, least, greatest): (u32, u64, f64, f64, f64)| {
         let hundredths = (sum * 100.0).round() as i64 as u64;

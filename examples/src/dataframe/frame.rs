@@ -31,7 +31,7 @@ fn rows_of(i: usize, chunk_rows: u64, rows: u64) -> Range<u64> {
     start..(start + chunk_rows).min(rows)
 }
 
-/// How many chunks a generated table has.
+/// Returns the number of chunks of a generated table.
 pub fn chunks(table: Generated, chunk_rows: u64) -> usize {
     table.rows.div_ceil(chunk_rows) as usize
 }

@@ -9,13 +9,13 @@ pub const NO_LABEL: u32 = u32::MAX;
 /// A table to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generated {
-    /// How many rows.
+    /// Number of rows.
     pub rows: u64,
-    /// How many keys; about one of sixteen has no label.
+    /// Number of keys; about one of sixteen has no label.
     pub keys: u32,
-    /// How many labels.
+    /// Number of labels.
     pub labels: u32,
-    /// Of the values.
+    /// Seed of the values.
     pub seed: u64,
 }
 

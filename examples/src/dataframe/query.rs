@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use super::generated::NO_LABEL;
 use crate::heaps::own::{Own, Slice};
 
-/// By key: groups of a chunk are dealt to so many parts.
+/// Number of parts, by key, that the groups of a chunk are dealt to.
 pub const PARTS: usize = 32;
 
 /// The owner of columns and groups: `Global` or `Box`.
@@ -24,7 +24,7 @@ pub trait Memory: Sized + 'static {
 
 /// Some rows.
 pub struct Chunk<M: Memory> {
-    /// Of each its key.
+    /// Key of each row.
     pub keys: M::Codes,
     /// And its value.
     pub values: M::Numbers,
@@ -35,9 +35,9 @@ pub struct Chunk<M: Memory> {
 pub struct Group {
     /// The key.
     pub key: u32,
-    /// How many rows.
+    /// Number of rows.
     pub rows: u64,
-    /// Of their values.
+    /// Sum of their values.
     pub sum: f64,
     /// The least of them.
     pub least: f64,
@@ -141,7 +141,7 @@ pub struct Answer {
     pub joined: u64,
     /// Part by part, each in the order of its keys.
     pub by_key: Vec<Group>,
-    /// In the order of the labels.
+    /// Groups in the order of the labels.
     pub by_label: Vec<Group>,
 }
 

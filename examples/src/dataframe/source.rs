@@ -11,11 +11,11 @@ use super::generated::NO_LABEL;
 /// Which columns of CSV files.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns<'a> {
-    /// Of the rows' file, and that with the labels.
+    /// Name of the key column, in the rows' file and in that of the labels.
     pub key: &'a str,
-    /// Of the rows' file: a number.
+    /// Name of the value column of the rows' file, a number.
     pub value: &'a str,
-    /// Of the file with the labels.
+    /// Name of the label column of the labels' file.
     pub label: &'a str,
 }
 

@@ -43,7 +43,7 @@ pub fn run_with(options: Options) -> ExitCode {
 struct Table {
     frame: Frame,
     rows: u64,
-    /// By key.
+    /// Label of each key.
     labels: Vec<u32>,
     /// Texts of keys and labels, if there are any.
     texts: Option<(Vec<String>, Vec<String>)>,
@@ -51,7 +51,7 @@ struct Table {
     twin: Vec<Chunk<Boxed>>,
 }
 
-/// From a fiber of the first machine. Whether all is right, once it is printed.
+/// Runs on a fiber of the first machine; prints the report, and returns whether all is right.
 fn run(options: &Options) -> anyhow::Result<bool> {
     let table = make(options)?;
     let labels = Shared::from(Global::from(table.labels.clone()));

@@ -30,7 +30,7 @@ type Dgemm = unsafe extern "C" fn(
 /// OpenBLAS's own.
 type SetThreads = unsafe extern "C" fn(c_int);
 
-/// That of this process: closures that travel have no pointers to functions.
+/// Function of this process: closures that travel carry no pointers to functions.
 static DGEMM: OnceLock<Dgemm> = OnceLock::new();
 
 /// Loads it, before there are workers. OpenBLAS uses one thread from then on, the caller's.

@@ -34,7 +34,7 @@ pub fn run_with(options: Options) -> ExitCode {
     program.end(loaded.and_then(|()| machines::run(program, &rack, machine_args(), move || run(&options))))
 }
 
-/// From a fiber of the first machine. Whether all is right, once it is printed.
+/// Runs on a fiber of the first machine; prints the report, and returns whether all is right.
 fn run(options: &Options) -> anyhow::Result<bool> {
     let shape = options.shape();
     let (left, right) = (factor(shape, Factor::Left)?, factor(shape, Factor::Right)?);

@@ -15,7 +15,7 @@ pub struct Shape {
     pub size: usize,
     /// Those of a tile, a multiple of 8. Tiles at the edges have zeros behind it.
     pub tile: usize,
-    /// Of their elements.
+    /// Seed of their elements.
     pub seed: u64,
 }
 

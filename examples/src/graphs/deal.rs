@@ -36,7 +36,7 @@ impl<S: Take> Dealer<S> {
         Dealer { shards, piles }
     }
 
-    /// To the worker of this number.
+    /// Deals an edge to the worker of this number.
     pub fn deal(&mut self, owner: usize, edge: S::Edge) {
         self.piles[owner].push(edge);
         if self.piles[owner].len() == EDGES_AT_ONCE {

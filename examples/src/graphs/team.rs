@@ -6,7 +6,7 @@ use gossamer::{NoRef, Place, Trust};
 /// All properties, as a fiber of the first machine has them.
 pub struct Team<S> {
     places: Vec<Place>,
-    /// By number.
+    /// Shards by number.
     pub shards: Vec<Trust<S>>,
     /// The same: a closure that goes to another machine may capture a trust, but no `Vec`.
     directory: Trust<Vec<Trust<S>>>,
@@ -16,7 +16,7 @@ pub struct Team<S> {
 pub struct Member<S> {
     /// The number of the one that is on this worker.
     pub own: usize,
-    /// By number.
+    /// Shards by number.
     pub shards: Vec<Trust<S>>,
 }
 

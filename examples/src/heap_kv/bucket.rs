@@ -5,7 +5,7 @@ use crate::heaps::own::{Own, Slice};
 /// Entries that lie in the bucket itself; more are in a bucket behind it.
 const ENTRIES: usize = 6;
 
-/// Where values and further buckets are: on the heap, or in a `Box`.
+/// Storage of values and further buckets: the heap, or a `Box`.
 pub trait Kind: Sized + 'static {
     /// The owner of a value.
     type Value: Slice<u64>;
@@ -24,7 +24,7 @@ pub struct Bucket<K: Kind> {
 
 struct Entry<V> {
     key: u64,
-    /// How often it was put.
+    /// Number of puts.
     version: u64,
     value: V,
 }

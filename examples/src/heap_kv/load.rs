@@ -25,7 +25,7 @@ const TOLD_AT_ONCE: usize = 4096;
 /// The load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// How many keys there are.
+    /// Number of keys.
     pub keys: u64,
     /// Words of 8 bytes of a value, 1 at least.
     pub words: usize,
@@ -33,11 +33,11 @@ pub struct Load {
     pub gets: f64,
     /// The exponent of the keys' frequencies; `None` if all are alike.
     pub zipf: Option<f64>,
-    /// How many of each fiber.
+    /// Number of operations of each fiber.
     pub operations: u64,
-    /// How many at each place.
+    /// Number of fibers at each place.
     pub fibers: usize,
-    /// Of the choice of keys.
+    /// Seed of the choice of keys.
     pub seed: u64,
     /// Check the values found.
     pub verify: bool,
@@ -52,7 +52,7 @@ pub trait Table {
     fn put(&self, key: u64, words: usize, word: impl Fn(u64, usize) -> u64);
 }
 
-/// Where a key is.
+/// Returns the bucket of a key.
 pub fn bucket_of(key: u64, buckets: usize) -> usize {
     ((u128::from(mix(key)) * buckets as u128) >> 64) as usize
 }
@@ -60,16 +60,16 @@ pub fn bucket_of(key: u64, buckets: usize) -> usize {
 /// Contents of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// How many keys.
+    /// Number of keys.
     pub keys: u64,
-    /// How often they were put.
+    /// Number of puts.
     pub puts: u64,
-    /// Of all keys, versions and values, in any order.
+    /// Checksum over all keys, versions and values, in any order.
     pub checksum: u64,
 }
 
 impl Answer {
-    /// So much is in it, too.
+    /// Adds one entry to the count.
     pub fn note(&mut self, key: u64, version: u64, value: &[u64]) {
         self.keys += 1;
         self.puts += version;
@@ -135,7 +135,7 @@ pub struct Stream {
     load: Load,
     /// Keys, and whether they are got.
     picks: Vec<(u64, bool)>,
-    /// By key, the last version found.
+    /// Last version found of each key.
     last: HashMap<u64, u64>,
     /// Gets that found nothing, or a wrong value.
     pub wrong: u64,

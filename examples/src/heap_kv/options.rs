@@ -11,11 +11,11 @@ use crate::heaps::options::{Common, STATUS_HELP};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "heap-kv", version, after_long_help = format!("{HELP}\n\n{STATUS_HELP}"))]
 pub struct Options {
-    /// How many keys there are
+    /// Number of keys
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub keys: u64,
 
-    /// How many buckets there are; without it one for three keys
+    /// Number of buckets [default: one for three keys]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     pub buckets: Option<u64>,
 
@@ -78,7 +78,7 @@ impl Options {
         }
     }
 
-    /// How many buckets.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> usize {
         self.buckets.unwrap_or_else(|| self.keys.div_ceil(3)) as usize
     }

@@ -31,7 +31,7 @@ pub struct Store(Spread<Mutex<Bucket<OnHeap>>>);
 pub struct Client<'a>(Reader<'a, Mutex<Bucket<OnHeap>>>);
 
 impl Store {
-    /// With so many buckets.
+    /// Makes a store with `buckets` buckets.
     ///
     /// # Errors
     /// There is no memory for it.
@@ -47,7 +47,7 @@ impl Store {
 }
 
 impl Client<'_> {
-    /// For the fiber that reads these.
+    /// Makes a client for the fiber that reads these parts.
     pub fn new(parts: &[Shared<Buckets>]) -> Client<'_> {
         Client(Reader::new(parts))
     }

@@ -16,9 +16,9 @@ pub struct Report {
     pub found: Map<String, Value>,
     /// The unit that is counted, in the plural.
     pub unit: &'static str,
-    /// How many.
+    /// Number of them.
     pub count: u64,
-    /// So long it took.
+    /// Time it took.
     pub time: Duration,
     /// Wrong things that the program found by itself.
     pub wrong: Option<String>,
@@ -29,7 +29,7 @@ pub struct Report {
 /// Result of the twin.
 #[derive(Debug)]
 pub struct Twin {
-    /// So long it took.
+    /// Time it took.
     pub time: Duration,
     /// The difference of its answer.
     pub difference: Option<String>,
@@ -115,7 +115,7 @@ impl Report {
     }
 }
 
-/// So many of something.
+/// Formats a number of things.
 pub fn many(count: usize, one: &str, several: &str) -> String {
     format!("{} {}", HumanCount(count as u64), if count == 1 { one } else { several })
 }

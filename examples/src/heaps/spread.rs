@@ -55,7 +55,7 @@ impl<T: Portable> Clone for Spread<T> {
 }
 
 impl<T: Portable> Spread<T> {
-    /// Of so many elements. `make` is called at each place, for those that it is to have.
+    /// Makes an array of `len` elements. `make` is called at each place, for its elements.
     ///
     /// # Errors
     /// If it panics, as where there is no memory.
@@ -87,7 +87,7 @@ impl<'a, T: Portable> Reader<'a, T> {
         Reader { parts, len }
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
     }

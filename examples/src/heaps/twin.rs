@@ -10,7 +10,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// The cores of this process, before its workers chose theirs.
 static CORES: OnceLock<Option<CpuSet>> = OnceLock::new();
 
-/// To be called before there are workers: their threads keep to a core each, and so do all threads that they start.
+/// Records the cores. Call it before there are workers: their threads, and all that these start, keep to one core each.
 pub fn note_cores() {
     CORES.get_or_init(|| sched_getaffinity(None).ok());
 }

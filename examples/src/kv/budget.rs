@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// The part of the items' memory that connections may have, and the least.
 const PART: usize = 4;
 const BYTES_MIN: usize = 8 << 20;
-/// How long a connection waits for others to give some back.
+/// Time for which a connection waits until others give memory back.
 const WAIT_LIMIT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -21,7 +21,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// For a server with so much memory for its items.
+    /// Makes the budget of a server with this much memory for its items.
     pub fn of(memory_bytes: usize) -> Arc<Budget> {
         Arc::new(Budget { bytes: (memory_bytes / PART).max(BYTES_MIN), taken: AtomicUsize::new(0) })
     }
@@ -43,7 +43,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// With nothing.
+    /// Makes a part without memory.
     pub fn new(budget: &Arc<Budget>) -> Part {
         Part { budget: Arc::clone(budget), bytes: 0 }
     }
@@ -75,7 +75,7 @@ impl Part {
         false
     }
 
-    /// How many it has.
+    /// Returns its bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -19,10 +19,10 @@ const INLINE_BYTES: usize = 25;
 /// Cells in a chunk, as a power of two.
 const CHUNK_BITS: u32 = 10;
 const CHUNK_CELLS: usize = 1 << CHUNK_BITS;
-/// So many free cells are kept, and do not count as memory: a shard that is full takes and frees one again and again.
+/// Number of free cells that are kept and not counted as memory: a full shard takes and frees one again and again.
 const SPARE_CELLS: usize = 2 * CHUNK_CELLS;
 
-/// When an item was last used, in seconds, and marks of meta commands, in the lowest bits.
+/// Time of an item's last use, in seconds, with marks of meta commands in the lowest bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Used(u32);
 
@@ -47,12 +47,12 @@ impl Used {
         Used(clock::now() << MARKS | self.marks() | Used::READ)
     }
 
-    /// With these marks too.
+    /// Returns it with these marks added.
     pub fn with(self, marks: u32) -> Used {
         Used(self.0 | marks)
     }
 
-    /// With no marks but these.
+    /// Returns it with these marks alone.
     pub fn only(self, marks: u32) -> Used {
         Used((self.0 - self.marks()) | marks)
     }
@@ -80,7 +80,7 @@ pub enum Body {
         key: u8,
         /// Bytes of both.
         len: u8,
-        /// When it was used.
+        /// Time of the last use.
         used: Used,
         /// Those beyond `len` mean nothing.
         bytes: [u8; INLINE_BYTES],
@@ -89,7 +89,7 @@ pub enum Body {
     Heap {
         /// Bytes of the key.
         key: u8,
-        /// When it was used.
+        /// Time of the last use.
         used: Used,
         /// Both.
         bytes: Rc<[u8]>,
@@ -99,7 +99,7 @@ pub enum Body {
 const EMPTY: Body = Body::Inline { key: 0, len: 0, used: Used(0), bytes: [0; INLINE_BYTES] };
 
 impl Body {
-    /// Of this key, and a value in two parts. `scratch` is for its use only.
+    /// Makes a cell of this key and a value in two parts. `scratch` is for its use only.
     pub fn new(key: &[u8], value: [&[u8]; 2], scratch: &mut Vec<u8>) -> Self {
         let parts = [key, value[0], value[1]];
         let len: usize = parts.iter().map(|part| part.len()).sum();
@@ -135,7 +135,7 @@ impl Body {
         }
     }
 
-    /// When the item was last used, and its marks.
+    /// Returns the time of the item's last use, and its marks.
     #[inline]
     pub fn used(&self) -> Used {
         let (Body::Inline { used, .. } | Body::Heap { used, .. }) = self;
@@ -167,7 +167,7 @@ impl Body {
         }
     }
 
-    /// That part of this memory which stays when the item goes, because others fetch the value.
+    /// Returns the part of this memory that stays when the item goes, because others fetch the value.
     pub fn orphaned_bytes(&self) -> usize {
         match self {
             Body::Heap { bytes, .. } if Rc::strong_count(bytes) > 1 => allocated_bytes(bytes),
@@ -187,7 +187,7 @@ pub struct Cell {
     pub body: Body,
     /// Another one after each change; 0 in a free cell only.
     pub unique: u64,
-    /// Of the key.
+    /// Hash of the key.
     pub hash: u32,
     /// The next one on the way to the newest; of a free cell, the free one before it.
     pub newer: u32,
@@ -195,9 +195,9 @@ pub struct Cell {
     pub older: u32,
     /// The shard's clock when it last became the newest.
     pub moved: u32,
-    /// When it expires; 0 for never.
+    /// Time at which it expires; 0 for never.
     pub expires: u32,
-    /// For the client.
+    /// Flags, opaque to the server.
     pub flags: u32,
 }
 

@@ -18,7 +18,7 @@ pub fn now() -> u32 {
     START.get_or_init(Start::now).time(nanoseconds(ClockId::MonotonicCoarse))
 }
 
-/// From here on time goes on by itself.
+/// Starts the clock.
 pub fn start() {
     now();
 }

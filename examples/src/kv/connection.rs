@@ -34,9 +34,9 @@ const SMALL_BURST_REQUESTS: usize = 64;
 const SMALL_BURST_BYTES: usize = 16 << 10;
 /// Bytes of keys that `stats cachedump` tells.
 const DUMP_BYTES: usize = 512 << 10;
-/// How long a client says nothing before its memory is given back.
+/// Time of a client's silence after which its memory is given back.
 const IDLE: Duration = Duration::from_secs(1);
-/// How long a client may stop within a large value, which takes memory of all.
+/// Time for which a client may stop within a large value, which holds memory of all.
 const STALLED: Duration = Duration::from_secs(30);
 
 /// Bytes of input that a connection has room for. A client that announces much and sends little gets room for twice
@@ -74,7 +74,7 @@ pub struct Connection<T: Table> {
 }
 
 impl<T: Table> Connection<T> {
-    /// Of this client.
+    /// Makes the connection of this client.
     pub fn new(client: Arc<Client>, server: Arc<Server>, table: Rc<T>) -> Self {
         let (replies, input) = (Replies::new(), Vec::new());
         let input_part = Part::new(server.budget());

@@ -23,7 +23,7 @@ use super::table::{Answer, Answered, Carried, Command, Counts, Large, Op, Table}
 
 /// Sizes in which values come back.
 const ROOMS: [usize; 4] = [16, 48, 112, 224];
-/// After so many values the size is chosen anew.
+/// Number of values after which the size is chosen anew.
 const ROOM_KEPT_FOR: u32 = 4096;
 
 /// The shards of the table, as the connections of one worker see them.
@@ -204,7 +204,7 @@ pub struct Kept {
     parts: Rc<Parts>,
     shard: usize,
     bytes: usize,
-    /// Until it is fetched.
+    /// Id of the kept value, until it is fetched.
     ticket: Option<u64>,
 }
 

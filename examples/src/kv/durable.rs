@@ -25,7 +25,7 @@ use super::table::{Answer, Command, Counts, Op, Table};
 #[repr(C)]
 pub struct Items<'p> {
     items: PMap<'p, PVec<'p, u8>, Item<'p>>,
-    /// That of the last change.
+    /// Unique number of the last change.
     unique: u64,
     /// All that there is by then is forgotten; 0 for never.
     flush_at: u32,

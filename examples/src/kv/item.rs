@@ -13,7 +13,7 @@ const SPACES: &[u8] = &[b' '; NUMBER_BYTES_MAX];
 pub struct Found<'a> {
     /// As stored.
     pub flags: u32,
-    /// When it expires; 0 for never.
+    /// Time at which it expires; 0 for never.
     pub expires: u32,
     /// Another one after each change.
     pub unique: u64,
@@ -28,9 +28,9 @@ pub enum Change<'a> {
     Nothing,
     /// It has this value from now on: both parts, one behind the other.
     Store {
-        /// For the client.
+        /// Flags, opaque to the server.
         flags: u32,
-        /// When it expires; 0 for never.
+        /// Time at which it expires; 0 for never.
         expires: u32,
         /// The parts of its value.
         value: [&'a [u8]; 2],

@@ -40,7 +40,7 @@ pub struct Command {
     pub value: ByteBuf,
     /// The letter of `M`.
     pub mode: u8,
-    /// For the client, of `F`.
+    /// Flags of `F`, opaque to the server.
     pub flags: u32,
     /// `T`: when the item expires from now on.
     pub expires: Option<u32>,
@@ -71,7 +71,7 @@ pub struct Command {
 pub struct Meta<'a> {
     /// The command.
     pub command: Command,
-    /// Of `ms`: how long the block of data behind the line is.
+    /// Length of the block of data behind the line of `ms`.
     pub value_bytes: Option<usize>,
     /// The reply, where the line is wrong.
     pub error: Option<&'static str>,
@@ -112,13 +112,13 @@ pub enum Status {
 /// An item, as a reply tells of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
-    /// For the client.
+    /// Flags, opaque to the server.
     pub flags: u32,
-    /// When it expires; 0 for never.
+    /// Time at which it expires; 0 for never.
     pub expires: u32,
     /// Another one after each change.
     pub unique: u64,
-    /// How long its value is.
+    /// Length of its value.
     pub bytes: u32,
     /// Seconds since it was used.
     pub unused_for: u32,
@@ -280,7 +280,7 @@ impl Echo<Box<[u8]>> {
         self.wants_value && matches!(self.verb, Verb::Get | Verb::Count)
     }
 
-    /// In the order in which the client has them; of an item only where there is one.
+    /// Writes the flags in the client's order; those of an item only where there is one.
     fn write_flags(&self, to: &mut Vec<u8>, seen: Option<&Seen>) {
         for flag in self.flags.split(|byte| *byte == b' ').filter(|flag| !flag.is_empty()) {
             let mut with = |letter: u8, number: u64| {

@@ -31,11 +31,11 @@ pub struct Options {
     #[arg(short, long, value_name = "N", default_value_t = 0)]
     pub threads: usize,
 
-    /// How many processes to start on this host, each a machine of a rack
+    /// Number of processes to start on this host, each a machine of a rack
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
     pub local: Option<u16>,
 
-    /// How many workers of each machine have the table and no connections; 0 for all workers to have both
+    /// Number of workers of each machine with the table and no connections; 0: all workers have both
     #[arg(long, value_name = "K", default_value_t = 0)]
     pub dedicated: u16,
 

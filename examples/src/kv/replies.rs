@@ -105,13 +105,13 @@ impl<L: Large> Drop for Awaited<L> {
 }
 
 impl<L: Large> Replies<L> {
-    /// With an empty line.
+    /// Makes an empty line of replies.
     pub fn new() -> Rc<Self> {
         let (output, side, keys, places) = (Vec::new(), Vec::new(), Vec::new(), VecDeque::new());
         Rc::new(Replies(RefCell::new(Line { output, side, keys, places, head: 0, waiting: None })))
     }
 
-    /// How much is under way: requests that have a place, and bytes that are to be sent.
+    /// Returns the requests with a place, and the bytes still to be sent.
     pub fn under_way(&self) -> (usize, usize) {
         let line = self.0.borrow();
         (line.places.len(), line.output.len() + line.side.len())

@@ -57,7 +57,7 @@ pub fn first_line(bytes: &[u8]) -> Line<'_> {
 pub enum Request<'a> {
     /// The items on these keys.
     Get {
-        /// With their unique numbers?
+        /// Whether replies carry unique numbers.
         unique: bool,
         /// They expire then from now on.
         touch: Option<u32>,
@@ -66,9 +66,9 @@ pub enum Request<'a> {
     },
     /// A command on one key that is followed by a block of data.
     Store {
-        /// Without the value.
+        /// Command without the value.
         command: Command<'a>,
-        /// Of the block, without the line's end behind it.
+        /// Length of the block, without the line's end behind it.
         value_bytes: usize,
         /// No reply is wanted.
         quiet: bool,
@@ -84,14 +84,14 @@ pub enum Request<'a> {
     Meta(Box<Meta<'a>>),
     /// Forget all that there is, then (0: now).
     FlushAll {
-        /// In seconds since 1970.
+        /// Time in seconds since 1970.
         at: u32,
         /// No reply is wanted.
         quiet: bool,
     },
     /// Items may take so much memory.
     LimitMemory {
-        /// In MiB.
+        /// Memory in MiB.
         mib: u32,
         /// No reply is wanted.
         quiet: bool,
@@ -102,7 +102,7 @@ pub enum Request<'a> {
     Version,
     /// Something that needs nothing but this reply.
     Said {
-        /// Without the line's end.
+        /// Reply without the line's end.
         reply: &'static str,
         /// No reply is wanted.
         quiet: bool,

@@ -27,14 +27,14 @@ pub(super) const PROGRAM: Program = Program("kv");
 /// 1.6 on its tests expect `version` with further words to be answered as `version`, which is an error here.
 pub(super) const VERSION: &str = "1.5.22";
 
-/// How long clients may take to read the last replies when the server stops.
+/// Time that clients have to read the last replies when the server stops.
 const END_WAIT: Duration = Duration::from_secs(2);
-/// After how long without a word a client's host is asked whether it is there, how often, and how many times in vain:
+/// Keep-alive of a client's connection: idle time before the first probe, interval, and probes without an answer:
 /// 25 s.
 const PROBE_AFTER: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
-/// How long it waits where there are too many open files.
+/// Pause where there are too many open files.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The server of one machine.
@@ -69,12 +69,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// So many bytes were read on it. Its fiber alone counts, so a load and a store will do.
+    /// Counts bytes read on it. Its fiber alone counts, so a load and a store will do.
     pub fn has_read(&self, bytes: usize) {
         add(&self.read_bytes, bytes);
     }
 
-    /// So many bytes were written to it; by its fiber, as above.
+    /// Counts bytes written to it; by its fiber, as above.
     pub fn has_written(&self, bytes: usize) {
         add(&self.written_bytes, bytes);
     }
@@ -132,7 +132,7 @@ impl Server {
         &self.budget
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     ///
     /// # Errors
     /// The system's.

@@ -33,7 +33,7 @@ pub const SHARD_BYTES_MIN: usize = 2 * VALUE_BYTES_MAX;
 /// Memory for putting items together that is kept.
 const SCRATCH_KEPT_BYTES: usize = 64 << 10;
 
-/// Where an item is.
+/// Place of an item.
 struct Place {
     hash: u32,
     cell: u32,
@@ -69,9 +69,9 @@ pub struct Shard {
     /// Grows with each store.
     clock: u32,
     unique: u64,
-    /// Of the items.
+    /// Bytes of the items.
     bytes: usize,
-    /// Of values that are kept, with items that have gone or have other values.
+    /// Bytes of kept values whose items have gone or have other values.
     orphaned_bytes: usize,
     limit_bytes: usize,
     /// Shards of this machine, this one included.
@@ -281,7 +281,7 @@ impl Shard {
         is_smaller
     }
 
-    /// From now on the items of this shard and its sharers may take so much memory together.
+    /// Limits the memory that the items of this shard and its sharers take together.
     pub fn limit_memory(&mut self, memory_bytes: usize) {
         self.limit_bytes = share_of(memory_bytes, self.sharers);
         self.make_room(NONE);

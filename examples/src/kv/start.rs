@@ -62,7 +62,7 @@ fn start(options: Options) -> anyhow::Result<ExitCode> {
 struct Plan {
     options: Options,
     shards: Vec<Trust<Shard>>,
-    /// Where all items are, if they are to survive; there are no shards then.
+    /// Pool of all items, if they are to survive; there are no shards then.
     durable: Option<Handle>,
     /// Decides which shard has a key.
     seed: u64,
@@ -165,7 +165,8 @@ fn serve(Plan { options, shards, durable, seed }: Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where nothing is said: at the address by which the hosts of the rack reach this one; on one host that is loopback.
+/// Returns the address to listen at. Default: the one by which the hosts of the rack reach this one; loopback on one
+/// host.
 fn listen_at(options: &Options, own: IpAddr) -> IpAddr {
     options.listen.unwrap_or(own)
 }
@@ -195,7 +196,7 @@ fn allow_files(files: u64) -> io::Result<()> {
     })
 }
 
-/// From here on SIGINT and SIGTERM stop the server; a second one ends the process at once.
+/// Makes SIGINT and SIGTERM stop the server; a second one ends the process at once.
 fn stop_at_signals() -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let handle = move || {

@@ -52,7 +52,7 @@ pub enum Op {
     Increment,
     /// Take `number` from a value that is a decimal number; not below 0.
     Decrement,
-    /// From now on it expires at another time.
+    /// Sets another time at which it expires.
     Touch,
     /// Forget it.
     Delete,
@@ -63,13 +63,13 @@ pub enum Op {
 pub struct Command<'a> {
     /// The operation.
     pub op: Op,
-    /// At most [`KEY_BYTES_MAX`] bytes.
+    /// Key of at most [`KEY_BYTES_MAX`] bytes.
     pub key: &'a [u8],
     /// The bytes to store; at most [`VALUE_BYTES_MAX`].
     pub value: &'a [u8],
     /// Kept with the value for the client.
     pub flags: u32,
-    /// When the item expires: in seconds since 1970, 0 for never.
+    /// Time at which the item expires, in seconds since 1970; 0 for never.
     pub expires: u32,
     /// The number to add or to take, or the `unique` that the item has to have.
     pub number: u64,
@@ -125,7 +125,7 @@ pub enum Answer<'a, L = Infallible> {
 
 /// A value that was found, as it was then, and is kept where it is until it is fetched or this is dropped.
 pub trait Large: 'static {
-    /// How long it is.
+    /// Returns its length.
     fn bytes(&self) -> usize;
 
     /// The value. Waits.
@@ -158,7 +158,7 @@ pub struct Answered<L> {
 pub enum Carried<L> {
     /// As it is.
     Here(Vec<u8>),
-    /// To be fetched.
+    /// Value that is still to be fetched.
     Large(L),
 }
 
@@ -168,7 +168,7 @@ pub type Counts = Vec<(Cow<'static, str>, u64)>;
 /// A table behind the server, as the connections of one worker see it: each worker has one of its own, all stand for
 /// the same table.
 pub trait Table: 'static {
-    /// How values come that are too large for an answer; [`Infallible`] if none is.
+    /// Transfer of values that are too large for an answer; [`Infallible`] if none is.
     type Large: Large;
 
     /// Runs the command; `then` is called with the answer, on this thread, at once or later. Commands on one key run in
@@ -189,7 +189,7 @@ pub trait Table: 'static {
     /// in force.
     fn flush(&self, at: u32);
 
-    /// From now on its items may take so much memory on each machine. Waits.
+    /// Limits the memory of its items on each machine. Waits.
     fn limit_memory(&self, bytes: usize);
 
     /// Keys of items, up to so many bytes of keys, with the values' lengths and when they expire. Waits. None where

@@ -10,19 +10,19 @@ use crate::heaps::options::{Common, STATUS_HELP};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "social", version, after_long_help = format!("{HELP}\n\n{STATUS_HELP}"))]
 pub struct Options {
-    /// How many users there are
+    /// Number of users
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub users: u32,
 
-    /// How many follow a user, on average
+    /// Average number of followers of a user
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1 << 16))]
     pub followers: u32,
 
-    /// How many requests there are
+    /// Number of requests
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u64).range(0..=1 << 40))]
     pub requests: u64,
 
-    /// How many requests in a hundred are posts; a third of the others read a user's timeline, the rest a home timeline
+    /// Posts in a hundred requests; a third of the others read a user's timeline, the rest a home timeline
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub posts: u32,
 

@@ -42,7 +42,7 @@ pub struct Services {
     places: Places,
 }
 
-/// Where they are.
+/// Places of the services.
 #[derive(Clone, Copy)]
 struct Places {
     compose_post: Place,

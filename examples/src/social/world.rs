@@ -11,14 +11,14 @@ pub const SHOWN: usize = 10;
 /// See the file's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct World {
-    /// How many users there are.
+    /// Number of users.
     pub users: u32,
-    /// How many follow one, on average.
+    /// Average number of followers of a user.
     pub followers: u32,
-    /// How many requests in a hundred are posts; a third of the others read the posts of one user, the rest those of
+    /// Posts in a hundred requests; a third of the others read the posts of one user, the rest those of
     /// the users that one follows.
     pub posts: u32,
-    /// Of all that.
+    /// Seed of all that.
     pub seed: u64,
 }
 
@@ -125,7 +125,7 @@ pub struct View<'a> {
     pub author: u32,
     /// The number of the request.
     pub time: u64,
-    /// With short forms of addresses.
+    /// Text with short forms of addresses.
     pub text: &'a str,
     /// Users that it names.
     pub mentions: &'a [u32],
@@ -156,7 +156,7 @@ pub struct Answer {
     pub posted: u64,
     /// Posts that were read.
     pub read: u64,
-    /// Of all posts that were read, by reader.
+    /// Checksum over all posts that were read, by reader.
     pub checksum: u64,
 }
 

@@ -27,7 +27,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// For programs.
+    /// Returns the report as JSON.
     pub fn json(&self) -> Value {
         let Components { count, sent, checksum } = self.components;
         let (time_s, checksum) = (self.time.as_secs_f64(), format!("{checksum:016x}"));

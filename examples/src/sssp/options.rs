@@ -24,7 +24,7 @@ pub struct Options {
     #[command(flatten)]
     pub source: Source,
 
-    /// From how many vertices to search, one after the other
+    /// Number of vertices to search from, one after the other
     #[arg(long, value_name = "N", default_value_t = 8)]
     pub roots: usize,
 

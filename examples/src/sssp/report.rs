@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 /// One search.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// From where, numbered as in the file.
+    /// Root, numbered as in the file.
     pub root: Vertex,
     /// Result of all shards together.
     pub found: Found,
-    /// From the root to the last distance.
+    /// Time from the root to the last distance.
     pub time: Duration,
     /// `None` if it was not validated.
     pub verdict: Option<Verdict>,
@@ -44,9 +44,9 @@ pub struct Report {
     pub vertices: u32,
     /// Its edges, self-loops and repeated ones included.
     pub edges: u64,
-    /// From the first edge to the graph that can be searched.
+    /// Time from the first edge to the graph that can be searched.
     pub build_time: Duration,
-    /// In order.
+    /// Searches in order.
     pub searches: Vec<Search>,
     /// The program that searched.
     pub kind: Kind,
@@ -76,7 +76,7 @@ impl Report {
         if self.searches.is_empty() { 0.0 } else { self.searches.len() as f64 / inverse }
     }
 
-    /// For programs. Times are in seconds.
+    /// Returns the report as JSON. Times are in seconds.
     pub fn json(&self) -> Value {
         let (machines, workers, delta) = match self.kind {
             Kind::Delegated { machines, workers, delta } => (machines, workers, Some(delta)),

@@ -11,7 +11,7 @@ use super::options::Options;
 use super::report::{Kind, Report, Search};
 use super::{search, validate};
 
-/// To be called from a fiber of the first machine.
+/// Runs the searches, on a fiber of the first machine.
 ///
 /// # Errors
 /// A file that is no graph, a root without edges, a worker that did not do its part.

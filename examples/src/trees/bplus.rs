@@ -118,7 +118,7 @@ impl<'p> Node<'p> {
 }
 
 impl<'p> BPlus<'p> {
-    /// How many entries it has.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len as usize
     }

@@ -22,7 +22,7 @@ struct Node<'p> {
 }
 
 impl<'p> Bst<'p> {
-    /// How many entries it has.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.len as usize
     }

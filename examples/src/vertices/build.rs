@@ -24,7 +24,7 @@ pub struct Built<T> {
     pub edges: u64,
     /// The number that its file has for the first vertex.
     pub first: Vertex,
-    /// From the first edge to the last.
+    /// Time from the first edge to the last.
     pub time: Duration,
 }
 

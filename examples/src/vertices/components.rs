@@ -13,11 +13,11 @@ use super::links::Links;
 
 /// The labels of all vertices, and how long they took.
 pub struct Labels {
-    /// By vertex: the least vertex that it is connected with.
+    /// Least vertex that each vertex is connected with.
     pub labels: Array<Vertex>,
-    /// Until nothing changed.
+    /// Number of rounds until nothing changed.
     pub rounds: u32,
-    /// Of all rounds.
+    /// Time of all rounds.
     pub time: Duration,
 }
 

@@ -19,18 +19,18 @@ pub struct Links {
     own: Range<usize>,
     /// As they come, each from where to where.
     raw: Vec<(Vertex, Vertex)>,
-    /// How many lead away from each own vertex.
+    /// Number of links from each own vertex.
     degrees: Vec<u32>,
-    /// Where links lead, in order; and where in `tails` those begin that lead there.
+    /// Heads of links, in order, each with the start of its links in `tails`.
     heads: Vec<(Vertex, usize)>,
     /// Own vertices, less the first of them.
     tails: Vec<u32>,
-    /// By head: the last value told there.
+    /// Last value sent to each head.
     pub(super) told: Vec<Vertex>,
 }
 
 impl Links {
-    /// Without links, for vertices that lie together.
+    /// Makes links of none, for vertices that lie together.
     pub fn new(owned: Owned) -> Links {
         let start = { owned }.next().map_or(0, |range| range.start);
         let own = start..owned.last().map_or(start, |range| range.end);
@@ -43,12 +43,12 @@ impl Links {
         self.own.clone()
     }
 
-    /// How many lead away from a vertex of this place.
+    /// Returns the number of links from a vertex of this place.
     pub fn degree(&self, vertex: usize) -> u32 {
         self.degrees[vertex - self.own.start]
     }
 
-    /// How many there are.
+    /// Returns the number of links.
     pub fn len(&self) -> usize {
         self.tails.len()
     }
@@ -78,7 +78,7 @@ impl Links {
         self.told = self.heads.iter().map(|(head, _)| *head).collect();
     }
 
-    /// How many different vertices they lead to.
+    /// Returns the number of different vertices they lead to.
     pub fn heads(&self) -> usize {
         self.heads.len()
     }

@@ -12,7 +12,7 @@ use crate::machines::RackOptions;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "pagerank", version, after_long_help = PAGERANK_HELP)]
 pub struct PageRank {
-    /// How often ranks pass along links
+    /// Number of rounds in which ranks pass along links
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rounds: u32,
 

@@ -11,18 +11,18 @@ use super::links::Links;
 
 /// The share of surfers that follow a link, and do not start again anywhere.
 pub const DAMPING: f64 = 0.85;
-/// How many of the highest ranks are told.
+/// Number of highest ranks in the report.
 pub const TOP: usize = 5;
 
 /// The ranks of all pages, and how long they took.
 pub struct Ranks {
-    /// By vertex; their sum is 1.
+    /// Rank of each vertex; their sum is 1.
     pub ranks: Array<f64>,
-    /// Of all rounds.
+    /// Time of all rounds.
     pub time: Duration,
 }
 
-/// So many rounds. `built` has the same rank for each page, all together 1.
+/// Computes ranks in this number of rounds. `built` has the same rank for each page, all together 1.
 ///
 /// # Errors
 /// No memory for another array; a worker that did not do its part.

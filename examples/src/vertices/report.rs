@@ -18,11 +18,11 @@ pub struct Report {
     pub machines: usize,
     /// Their workers, all together.
     pub workers: usize,
-    /// From the first edge to the graph that is ready.
+    /// Time from the first edge to the graph that is ready.
     pub build_time: Duration,
-    /// How many rounds there were.
+    /// Number of rounds.
     pub rounds: u32,
-    /// Of all rounds.
+    /// Time of all rounds.
     pub time: Duration,
     /// The result.
     pub found: Found,
@@ -44,12 +44,12 @@ pub enum Found {
 pub enum Verdict {
     /// The sum of all differences of ranks, and the largest, as a share of the rank.
     Ranks {
-        /// Of all.
+        /// Sum of all.
         sum: f64,
-        /// Of one.
+        /// Largest of one.
         largest: f64,
     },
-    /// How many vertices have another label.
+    /// Number of vertices with another label.
     Labels(usize),
 }
 
@@ -91,7 +91,7 @@ impl Report {
         (self.edges * uses) as f64 / self.time.as_secs_f64().max(1e-9)
     }
 
-    /// For programs. Times are in seconds.
+    /// Returns the report as JSON. Times are in seconds.
     pub fn json(&self) -> Value {
         let mut all = Map::new();
         let mut add = |name: &str, value: Value| all.insert(name.to_owned(), value);

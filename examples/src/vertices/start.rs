@@ -34,7 +34,7 @@ fn shown(options: &Common, report: Report) -> anyhow::Result<bool> {
     Ok(report.is_good())
 }
 
-/// From a fiber of the first machine.
+/// Runs on a fiber of the first machine.
 ///
 /// # Errors
 /// A file that is no graph; arrays that find no memory; a worker that did not do its part.
@@ -67,7 +67,7 @@ pub fn rank(options: &PageRank) -> anyhow::Result<Report> {
     Ok(report(&built, *rounds, found.time, Found::Ranks(top), verdict))
 }
 
-/// From a fiber of the first machine.
+/// Runs on a fiber of the first machine.
 ///
 /// # Errors
 /// A file that is no graph; arrays that find no memory; a worker that did not do its part.

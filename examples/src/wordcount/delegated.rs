@@ -20,7 +20,7 @@ use super::table::{Count, Table, rank};
 use super::text::Part;
 use super::work::{self, Work};
 
-/// While one reader waits for a slot or for its next file, others of the same worker go on.
+/// Readers of each worker: while one waits for a slot or its next file, others go on.
 const READERS_PER_WORKER: usize = 4;
 /// Words that are fetched from a table at once. Far below the limit of a message: a word has at most 256 bytes.
 const PAGE_WORDS: usize = 4096;

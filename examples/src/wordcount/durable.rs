@@ -30,7 +30,7 @@ use super::work::{self, Done, End, Totals, Work};
 #[repr(C)]
 pub struct Counts<'p> {
     words: PMap<'p, PString<'p>, u64>,
-    /// By path: was it a text?
+    /// Whether the file of each path was a text.
     files: PMap<'p, PVec<'p, u8>, bool>,
     tally: Sum,
 }

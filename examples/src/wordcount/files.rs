@@ -14,16 +14,16 @@ use walkdir::WalkDir;
 /// A regular file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// How long it was when it was found.
+    /// Its length when it was found.
     pub bytes: u64,
 }
 
 /// Something that was not counted, or not to its end, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Problem {
-    /// Where.
+    /// Path of the problem.
     pub path: String,
     /// The problem, to be read after the path.
     pub what: String,
@@ -57,11 +57,11 @@ impl Wanted {
 pub struct Found {
     /// The regular files that are wanted.
     pub files: Vec<File>,
-    /// How many others there are.
+    /// Number of others.
     pub others: u64,
     /// Entries that cannot be listed, and those that are neither a file nor a folder nor a link.
     pub problems: Vec<Problem>,
-    /// How many symbolic links were not followed.
+    /// Number of symbolic links that were not followed.
     pub links: u64,
 }
 

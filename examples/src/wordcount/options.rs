@@ -6,7 +6,7 @@ use clap::Parser;
 
 use super::files::Wanted;
 
-/// How many machines `wordcount` starts when it is not told.
+/// Default number of machines that `wordcount` starts.
 const LOCAL_MACHINES: u16 = 2;
 
 /// Counts the words of all texts under a folder, with the counts entrusted across the workers of several processes.
@@ -25,7 +25,7 @@ pub struct Options {
     #[arg(long, conflicts_with = "only")]
     pub all: bool,
 
-    /// How many processes to start on this host, each a machine of the rack; 1 starts none: all in this process
+    /// Number of processes to start on this host, each a machine of the rack; 1 starts none: all in this process
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
     pub local: Option<u16>,
 
@@ -33,7 +33,7 @@ pub struct Options {
     #[arg(long, value_name = "T", value_parser = at_least_one)]
     pub threads: Option<usize>,
 
-    /// How many of the most frequent words to print
+    /// Number of the most frequent words to print
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
 
@@ -98,7 +98,7 @@ impl Options {
         if self.all { Wanted::All } else { Wanted::Endings(self.only.clone()) }
     }
 
-    /// How many processes to start, if this one is not a machine already.
+    /// Returns the number of processes to start, if this one is not a machine already.
     pub fn machines(&self) -> u16 {
         self.local.unwrap_or(LOCAL_MACHINES)
     }

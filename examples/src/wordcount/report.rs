@@ -13,12 +13,12 @@ use super::work::Totals;
 /// Problems and differences that are listed before the rest is only counted.
 const LISTED_MAX: usize = 20;
 
-/// How many closures were sent to trustees, on all machines together.
+/// Numbers of closures sent to trustees, on all machines together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delegations {
-    /// To a trustee of the same machine.
+    /// Closures to trustees of the same machine.
     pub local: u64,
-    /// To one of another machine.
+    /// Closures to trustees of other machines.
     pub remote: u64,
 }
 
@@ -27,11 +27,11 @@ pub struct Delegations {
 pub struct Report {
     /// Files, bytes, words, and skipped files.
     pub totals: Totals,
-    /// How many different words there are.
+    /// Number of different words.
     pub distinct: u64,
     /// The most frequent words, the first the most.
     pub top: Vec<Count>,
-    /// From the first file to the last word, without finding the files.
+    /// Time from the first file to the last word, without finding the files.
     pub time: Duration,
     /// Processes that took part.
     pub machines: usize,
@@ -39,7 +39,7 @@ pub struct Report {
     pub workers: usize,
     /// `None` for the count on a single thread.
     pub delegations: Option<Delegations>,
-    /// How the count differs from that on a single thread; `None` if it was not compared.
+    /// Differences from the count on a single thread; `None` if it was not compared.
     pub differences: Option<Vec<String>>,
 }
 
@@ -49,7 +49,7 @@ impl Report {
         self.differences.as_ref().is_some_and(|differences| !differences.is_empty())
     }
 
-    /// For programs. Times are in seconds.
+    /// Returns the report as JSON. Times are in seconds.
     pub fn json(&self, folder: &Path) -> Value {
         let Totals { files, tally, problems, no_texts, links, others } = &self.totals;
         json!({

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct Count {
     /// The word, in lower case.
     pub word: String,
-    /// How often.
+    /// Its count.
     pub count: u64,
 }
 
@@ -29,12 +29,12 @@ impl Table {
         *self.counts.entry(word).or_insert(0) += 1;
     }
 
-    /// How many different words there are.
+    /// Returns the number of different words.
     pub fn distinct(&self) -> u64 {
         self.counts.len() as u64
     }
 
-    /// How many words there are, each as often as it was added.
+    /// Returns the number of words, each as often as it was added.
     pub fn words(&self) -> u64 {
         self.counts.values().sum()
     }
@@ -57,7 +57,7 @@ pub fn rank(counts: &mut [Count]) {
     counts.sort_unstable_by(|a, b| (Reverse(a.count), &a.word).cmp(&(Reverse(b.count), &b.word)));
 }
 
-/// Where two counts differ: one line for each word.
+/// Returns the differences of two counts, one line for each word.
 pub fn differences(expected: &[Count], found: &[Count]) -> Vec<String> {
     let mut both: HashMap<&str, (u64, u64)> = HashMap::new();
     for Count { word, count } in expected {

@@ -18,7 +18,7 @@ use unicode_segmentation::UnicodeSegmentation;
 /// The longest word that is counted, in bytes of UTF-8.
 pub const WORD_BYTES_MAX: usize = 256;
 
-/// How much is read before the words in it are handed out, in bytes.
+/// Bytes that are read before the words in them are handed out.
 pub const PIECE_BYTES: usize = 64 * 1024;
 
 /// Counts of one text, or of several together.
@@ -28,7 +28,7 @@ pub struct Tally {
     pub bytes: u64,
     /// Words, each as often as it occurs.
     pub words: u64,
-    /// Of the bytes, those that are not UTF-8.
+    /// Bytes that are not UTF-8.
     pub bad_bytes: u64,
     /// Sequences too long to be a word.
     pub overlong: u64,
@@ -48,7 +48,7 @@ impl AddAssign for Tally {
 pub enum Part {
     /// The next word, in lower case.
     Word(String),
-    /// So many bytes of the text are done.
+    /// Counted bytes of the text.
     Piece {
         /// Their number.
         bytes: u64,
@@ -107,8 +107,8 @@ pub fn read(mut text: impl Read, mut part: impl FnMut(Part)) -> Result<Tally, Te
     }
 }
 
-/// Where to cut a full buffer so that no word is cut: after its last white space, or, if it has none, before its last
-/// character. Never 0, so that reading goes on.
+/// Returns the place to cut a full buffer so that no word is cut: after its last white space, or, if it has none,
+/// before its last character. Never 0, so that reading goes on.
 fn last_gap(buffer: &[u8]) -> usize {
     if let Some(space) = buffer.iter().rposition(u8::is_ascii_whitespace) {
         return space + 1;

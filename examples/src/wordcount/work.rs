@@ -17,7 +17,7 @@ use super::text::{self, Part, Tally, TextError};
 pub struct Job {
     /// Which file, by its number.
     pub number: usize,
-    /// Where it is.
+    /// Its path.
     pub path: OsString,
 }
 
@@ -28,11 +28,11 @@ pub struct Done {
     pub number: usize,
     /// Its counts; when reading failed, up to there.
     pub tally: Tally,
-    /// How it ended.
+    /// Outcome of the reading.
     pub end: End,
 }
 
-/// How the reading of a file ended.
+/// Outcome of the reading of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// All of it was read.
@@ -91,7 +91,7 @@ impl Work {
         self.bytes_done += bytes;
     }
 
-    /// How much was read or skipped so far, in bytes; `None` once the totals were asked for.
+    /// Returns the bytes read or skipped so far; `None` once the totals were asked for.
     pub fn position(&self) -> Option<u64> {
         (!self.is_over).then_some(self.bytes_done)
     }
