@@ -290,18 +290,18 @@ pub enum Error {
 }
 
 impl Error {
-    /// For `map_err` on system calls: names the operation.
+    /// Returns a converter of a system call's error, which names the operation.
     pub(crate) fn system<E: Into<std::io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> Error {
         let doing = doing.into();
         move |source| Error::System { doing, source: source.into() }
     }
 
-    /// For `map_err` and `ok_or_else` in code for RDMA.
+    /// Makes an error of code for RDMA.
     pub(crate) fn verbs(reason: impl Into<String>) -> Error {
         Error::Verbs { reason: reason.into() }
     }
 
-    /// For `map_err` and `ok_or_else` in code that reads the launcher's handover.
+    /// Makes an error of code that reads the launcher's handover.
     pub(crate) fn bootstrap(reason: impl Into<String>) -> Error {
         Error::Bootstrap { reason: reason.into() }
     }

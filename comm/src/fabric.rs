@@ -60,7 +60,7 @@ pub enum Wake {
     TimedOut,
 }
 
-/// How a peer was lost.
+/// Manner in which a peer was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// It dropped its fabric: the graceful end of a machine.

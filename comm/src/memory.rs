@@ -251,7 +251,7 @@ fn copy_out(words: &[AtomicU64], values: &mut [[u8; WORD_BYTES]]) {
     }
 }
 
-/// From this many words on the string instruction beats the loop, from core to core;
+/// Least number of words with which the string instruction beats the loop, from core to core;
 /// for fewer words its start-up costs as much as it saves.
 #[cfg(target_arch = "x86_64")]
 const STRING_WORDS_MIN: usize = 512;

@@ -140,9 +140,9 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Timeouts {
-    /// To connect to a daemon and to agree on the key.
+    /// Time to connect to a daemon and to agree on the key.
     pub connect_ms: u32,
-    /// For the machines of a program to come up and to find each other.
+    /// Time for the machines of a program to come up and to find each other.
     pub start_ms: u32,
     /// A host without a sign of life for this long counts as cut off or hung, and its programs end.
     pub silence_ms: u32,

@@ -44,7 +44,7 @@ impl Builder {
     /// Runs the program as [`main`](crate::main) does, with these settings.
     ///
     /// # Panics, exits
-    /// As [`main`](crate::main). A setting out of range is reported, and the process ends with status 70.
+    /// Same as [`main`](crate::main). A setting out of range is reported, and the process ends with status 70.
     ///
     /// Example: at [`builder`].
     pub fn main<F: FnOnce() + Send + 'static>(self, gsm_main: F, threads: usize) {

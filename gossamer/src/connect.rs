@@ -222,7 +222,7 @@ struct Parts<'a> {
     own: MachineId,
     plan: &'a Plan,
     region_bytes: usize,
-    /// With the transports that are hoped for.
+    /// Topology with the preferred transports.
     topology: Topology<'a>,
     deadline: Deadline,
 }

@@ -124,7 +124,7 @@ pub enum Message {
         ask: u32,
         /// Nothing more follows.
         is_last: bool,
-        /// At most [`MAX_SEEN_BYTES`]; opaque to the launcher.
+        /// Answer of at most [`MAX_SEEN_BYTES`]; opaque to the launcher.
         bytes: Vec<u8>,
     },
     /// Launcher to machine: stop, exit with status 0.

@@ -103,7 +103,7 @@ pub(crate) fn fail_to_start(error: &StartError) -> ! {
     end(&error.to_string())
 }
 
-/// From here on the process ends when the launcher says so, or has gone. Returns the launcher's other messages.
+/// Makes the process end when the launcher says so, or has gone. Returns the launcher's other messages.
 pub(crate) fn share(control: Control) -> std::io::Result<(Arc<Control>, Receiver<StartMessage>)> {
     let control = Arc::new(control);
     let sharing =

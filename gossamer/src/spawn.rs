@@ -96,7 +96,8 @@ where
 /// ```
 ///
 /// # Panics
-/// As [`spawn_on`]. If argument or result do not serialise or are larger than 64 MiB, [`JoinHandle::join`] says so.
+/// Same as [`spawn_on`]. If argument or result do not serialise or are larger than 64 MiB, [`JoinHandle::join`] says
+/// so.
 pub fn spawn_with<A, R, F>(place: Place, f: F, argument: A) -> JoinHandle<R>
 where
     F: FnOnce(A) -> R + NoRef + Send + 'static,

@@ -9,9 +9,9 @@ use crate::rack::program;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// To trustees of the same machine, each worker's own one included.
+    /// Requests to trustees of the same machine, each worker's own one included.
     pub local: u64,
-    /// To trustees of other machines.
+    /// Requests to trustees of other machines.
     pub remote: u64,
 }
 

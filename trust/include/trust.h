@@ -298,7 +298,7 @@ trust_status trust_join(trust_fiber *fiber);
 trust_status trust_entrust(trust_trustee trustee, void *property, trust_destroy destroy, trust_t *trust);
 
 /*
- As trust_entrust, for trust_launch: in a latch, which one fiber at a time may hold, also while it waits.
+ Same as trust_entrust, for trust_launch: in a latch, which one fiber at a time may hold, also while it waits.
  */
 trust_status trust_entrust_latched(trust_trustee trustee, void *property, trust_destroy destroy, trust_t *trust);
 
@@ -356,7 +356,7 @@ trust_status trust_apply_then(trust_t trust,
                               void *context);
 
 /*
- As trust_apply, on a latched property: `function` runs in a fiber at the trustee and may wait (trust_apply,
+ Same as trust_apply, on a latched property: `function` runs in a fiber at the trustee and may wait (trust_apply,
  trust_launch, trust_yield). No other launched function has the property meanwhile.
 
  Errors: as trust_apply; TRUST_REFUSED if there is no memory for the fiber's stack.
@@ -369,7 +369,7 @@ trust_status trust_launch(trust_t trust,
                           size_t *result_length);
 
 /*
- As trust_launch, without waiting; `then` as for trust_apply_then.
+ Same as trust_launch, without waiting; `then` as for trust_apply_then.
 
  Errors: as trust_apply_then. To `then`: TRUST_GONE, TRUST_REFUSED.
  */

@@ -62,7 +62,7 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.len) }
     }
 
-    /// As [`bytes`](Self::bytes).
+    /// Same as [`bytes`](Self::bytes).
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `bytes`.
         unsafe { std::slice::from_raw_parts_mut(self.blocks.as_mut_ptr().cast(), self.len) }

@@ -69,7 +69,7 @@ impl Fault {
         }
     }
 
-    /// As [`resume`](Self::resume), from inside a closure: the text gives the location of the call in the program.
+    /// Same as [`resume`](Self::resume), from inside a closure: the text gives the location of the call in the program.
     #[cold]
     pub(crate) fn resume_call<T>(self, call: Called) -> ! {
         match self {

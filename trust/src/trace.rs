@@ -53,7 +53,7 @@ pub struct Event {
 /// Events of one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// In the order of their ends.
+    /// Events in the order of their ends.
     pub events: Vec<Event>,
     /// Events that were not kept: only the first 65,536 of a worker are.
     pub lost: u64,

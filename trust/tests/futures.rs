@@ -532,7 +532,7 @@ fn outcomes_that_panic_when_they_are_dropped_leave_their_places() {
     }
 }
 
-/// As a call of a trustee that ends.
+/// Same as a call of a trustee that ends.
 #[test]
 fn a_future_that_waits_for_room_is_told_that_its_trustee_is_gone() {
     let _watch = watchdog!();

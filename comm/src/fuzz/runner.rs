@@ -22,7 +22,7 @@ pub(crate) fn run(name: &str, test: impl FnMut(Random<'_>)) {
     repeat(name, number("GOSSAMER_FUZZ", INPUTS), test);
 }
 
-/// As [`run`], for tests that take long.
+/// Same as [`run`], for tests that take long.
 pub(crate) fn run_slow(name: &str, test: impl FnMut(Random<'_>)) {
     repeat(name, number("GOSSAMER_FUZZ", INPUTS).div_ceil(SLOW), test);
 }

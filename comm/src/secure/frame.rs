@@ -26,7 +26,7 @@ const LAST: u8 = 1;
 /// Reason why received bytes of a session are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Broken {
-    /// Not sealed by the other side.
+    /// The frame was not sealed by the other side.
     Tampered,
     /// The message is longer than its reader allows.
     TooLong { limit_bytes: usize },

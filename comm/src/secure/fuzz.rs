@@ -28,7 +28,7 @@ pub(crate) fn sessions() -> (Session, Session) {
     (session, confirming.confirm(content(&third)).unwrap())
 }
 
-/// For a fuzzer: its input as bytes of a stranger, and as changes to real messages of the handshake.
+/// Takes a fuzzer's input as bytes of a stranger, and as changes to real messages of the handshake.
 pub fn handshake() -> Target {
     let key = Key::generate().unwrap();
     let (mut first, mut later) = (first_messages(), later_messages());
@@ -83,7 +83,7 @@ fn later_messages() -> impl FnMut(Random<'_>) {
     }
 }
 
-/// For a fuzzer: its input as changes to real frames, and as sealed content of a key holder.
+/// Takes a fuzzer's input as changes to real frames, and as sealed content of a key holder.
 pub fn frames() -> Target {
     let (mut mutated, mut nonsense) = (mutated_frames(), sealed_nonsense());
     Box::new(move |input| {

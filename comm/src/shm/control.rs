@@ -38,7 +38,7 @@ const MACHINES_MAX: u16 = 4095;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(super) enum Step {
-    /// Not started.
+    /// The machine has not started.
     Absent,
     /// Starting.
     Claimed,

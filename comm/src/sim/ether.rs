@@ -146,9 +146,9 @@ struct NetworkState {
 pub(super) struct Ether {
     conditions: Conditions,
     state: Mutex<NetworkState>,
-    /// For the delivery thread: there is new traffic.
+    /// Signal to the delivery thread: there is new traffic.
     news: Condvar,
-    /// For machines: a machine has joined, or a flow has room.
+    /// Signal to machines: a machine has joined, or a flow has room.
     progress: Condvar,
 }
 

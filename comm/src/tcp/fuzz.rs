@@ -51,7 +51,7 @@ pub(super) fn real_frames(random: Random<'_>, expected: &Region) -> (Vec<u8>, Ve
     (wire, wakes)
 }
 
-/// For a fuzzer: its input as bytes of a connection, and as changes to real frames.
+/// Takes a fuzzer's input as bytes of a connection, and as changes to real frames.
 pub fn frames() -> Target {
     let region = region_with_share();
     let mut mutated = mutated_frames();

@@ -63,7 +63,7 @@ struct Peer {
 /// Kind of break of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Break {
-    /// For this reason. The peer is dead unless it turns out soon that it left.
+    /// Break with this reason. The peer is dead unless it turns out soon that it left.
     Explained(String),
     /// Nothing came back on it for the limit of silence. The peer is dead: a graceful close closes connections.
     Silent,

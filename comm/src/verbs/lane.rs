@@ -37,7 +37,7 @@ pub(super) struct Lane {
     due: Vec<usize>,
     next_due: Vec<usize>,
     sleeps: u32,
-    /// For each link the request with the announcement of the current sleep.
+    /// Request with the announcement of the current sleep, for each link.
     announced: Vec<u64>,
 }
 

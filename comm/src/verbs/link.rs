@@ -107,8 +107,8 @@ struct Mark {
 
 pub(super) struct Link {
     pub(super) remote: RemoteEnd,
-    /// Before the memory that it reads and writes, which is in `work_requests` and `shares`: fields are dropped in this
-    /// order.
+    /// Queue pair. Stands before the memory that it reads and writes (`work_requests`, `shares`): fields are dropped in
+    /// this order.
     queue: Arc<QueuePair>,
     work_requests: WorkRequests,
     board: Arc<Board>,
@@ -131,7 +131,7 @@ pub(super) struct Link {
     later: Vec<usize>,
     /// All park words woken since the last `look_again`.
     recent: Vec<usize>,
-    /// For each of the peer's lanes, the last sleep for which it was woken.
+    /// Last sleep for which each of the peer's lanes was woken.
     woken: Vec<Sleep>,
     /// State of the peer's shares, once one was used.
     shares: Option<Box<PeerShares>>,

@@ -102,7 +102,7 @@ struct Route {
     path: Path,
     /// Reason why it cannot be reached.
     trouble: Option<Error>,
-    /// As in [`PeerQueues`].
+    /// The same as in [`PeerQueues`].
     queues: Vec<Arc<QueuePair>>,
     staging: Vec<Arc<MemoryRegion>>,
 }

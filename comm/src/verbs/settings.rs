@@ -9,12 +9,12 @@ use crate::error::Error;
 /// Placement of the flag of a write (its last word).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flag {
-    /// With the rest where the peer's device promises to place bytes in order, otherwise behind it.
+    /// The flag goes with the rest where the peer's device promises to place bytes in order, otherwise behind it.
     #[default]
     Auto,
-    /// With the rest, regardless of the device's promise.
+    /// The flag goes with the rest, regardless of the device's promise.
     SameWrite,
-    /// In a separate write, behind the rest on the same queue pair.
+    /// The flag goes in a separate write, behind the rest on the same queue pair.
     SecondWrite,
 }
 

@@ -78,7 +78,7 @@ pub fn read_rows(
 /// Reads the label of each of these keys. Returns the labels by key, and their texts.
 ///
 /// # Errors
-/// As [`read_rows`]; a key that is there twice.
+/// Same as [`read_rows`]; a key that is there twice.
 pub fn read_labels(path: &Path, columns: Columns<'_>, keys: &Codes) -> anyhow::Result<(Vec<u32>, Codes)> {
     let (mut reader, [key, label]) = open(path, [columns.key, columns.label])?;
     let (mut labels, mut codes) = (vec![NO_LABEL; keys.0.len()], Codes::default());

@@ -60,7 +60,7 @@ impl Part {
         true
     }
 
-    /// As [`try_have`](Self::try_have), and waits for others for a while.
+    /// Same as [`try_have`](Self::try_have), and waits for others for a while.
     pub fn have(&mut self, bytes: usize) -> bool {
         if self.try_have(bytes) {
             return true;

@@ -87,7 +87,7 @@ pub fn check(folder: &Path) -> Result<(), MissingError> {
 /// The wanted files under a folder, or the file itself.
 ///
 /// # Errors
-/// As [`check`]. Errors further below are among the problems.
+/// Same as [`check`]. Errors further below are among the problems.
 pub fn find(folder: &Path, wanted: &Wanted) -> Result<Found, MissingError> {
     check(folder)?;
     let mut found = Found::default();

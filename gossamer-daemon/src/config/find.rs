@@ -71,7 +71,7 @@ impl RackConfig {
     /// this user's.
     ///
     /// # Errors
-    /// As [`Key::read`].
+    /// Same as [`Key::read`].
     pub fn read_key(&self) -> Result<Key, comm::Error> {
         let own = rustix::process::geteuid().as_raw();
         match self.was_named {

@@ -482,7 +482,7 @@ pub enum FromPart {
     Exited {
         /// The machine.
         machine: u16,
-        /// As `wait` gives it.
+        /// Same as `wait` gives it.
         status: i32,
     },
     /// Output of a machine.

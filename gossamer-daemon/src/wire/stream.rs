@@ -58,7 +58,7 @@ pub trait Receiver: Send {
     /// Waits for the next message, and decodes it.
     ///
     /// # Errors
-    /// As [`Receiver::receive_bytes`], and [`WireError::Message`].
+    /// Same as [`Receiver::receive_bytes`], and [`WireError::Message`].
     fn receive_message<M: Wire>(&mut self) -> Result<M, WireError>
     where
         Self: Sized,

@@ -78,18 +78,18 @@ impl Rack {
         self.start_daemon_in(name, Command::new("env"));
     }
 
-    /// As `start_daemon`; `becomes` is a program that executes its arguments, here the daemon.
+    /// Same as `start_daemon`; `becomes` is a program that executes its arguments, here the daemon.
     pub fn start_daemon_in(&mut self, name: &'static str, becomes: Command) {
         self.start_silent_daemon_in(name, becomes);
         until("a daemon to listen", || self.daemons[name].has_complained("listening"));
     }
 
-    /// As `start_daemon_in`, without its log: the caller does not know whether it listens.
+    /// Same as `start_daemon_in`, without its log: the caller does not know whether it listens.
     pub fn start_silent_daemon_in(&mut self, name: &'static str, becomes: Command) {
         self.start_daemon_of(name, becomes, DAEMON.as_ref());
     }
 
-    /// As `start_silent_daemon_in`, by the daemon's executable in another place.
+    /// Same as `start_silent_daemon_in`, by the daemon's executable in another place.
     pub fn start_daemon_of(&mut self, name: &'static str, mut becomes: Command, program: &Path) {
         becomes.arg(program);
         becomes.args(["--host", name, "--rack"]).arg(self.file()).stdin(Stdio::null());

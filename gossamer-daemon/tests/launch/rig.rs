@@ -68,7 +68,7 @@ impl Ended {
         assert_eq!((self.code(), self.complaints()), (Some(code), complaint.into_iter().collect()), "{self}");
     }
 
-    /// As `assert`, for one complaint among others that has these words.
+    /// Same as `assert`, for one complaint among others that has these words.
     #[track_caller]
     pub fn complains(&self, code: i32, words: &str) {
         assert!(self.code() == Some(code) && self.stderr.iter().any(|line| line.contains(words)), "{words}? {self}");

@@ -243,7 +243,7 @@ fn a_watcher_that_is_stopped_fills_no_memory() {
     assert_eq!(run(ask(&rack, "ps", &[])).code(), Some(0));
 }
 
-/// On a rack and on this host.
+/// Both on a rack and on this host.
 fn answers_without_end_are_dropped_by_who_asks() {
     let rack = Rack::start(1, LENIENT_MS, "");
     let mut command = rack.launcher("run");

@@ -41,7 +41,7 @@ struct Header {
     position: Cell<u32>,
     busy: Cell<bool>,
     is_home: Cell<bool>,
-    /// Only its views refer to it: it is freed with the last.
+    /// Whether only views refer to it: it is freed with the last.
     is_orphan: Cell<bool>,
 }
 

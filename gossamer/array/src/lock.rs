@@ -222,8 +222,8 @@ impl<T: Element> Array<T> {
         WriteGuard(self.locked(i, Kind::Write))
     }
 
-    /// As [`read_lock`](Self::read_lock), if that needs no waiting for holders or earlier requests, else `None`. It
-    /// asks the element's owner, and waits only for the answer.
+    /// Same as [`read_lock`](Self::read_lock), if that needs no waiting for holders or earlier requests, else `None`.
+    /// It asks the element's owner, and waits only for the answer.
     ///
     /// # Panics
     /// Those of [`read_lock`](Self::read_lock).
@@ -234,8 +234,8 @@ impl<T: Element> Array<T> {
         Some(ReadGuard(self.lock("try_read_lock", i, Kind::Read, true)?))
     }
 
-    /// As [`write_lock`](Self::write_lock), if that needs no waiting for holders or earlier requests, else `None`. It
-    /// asks the element's owner, and waits only for the answer.
+    /// Same as [`write_lock`](Self::write_lock), if that needs no waiting for holders or earlier requests, else `None`.
+    /// It asks the element's owner, and waits only for the answer.
     ///
     /// # Panics
     /// Those of [`read_lock`](Self::read_lock).

@@ -41,7 +41,7 @@ unsafe impl Sync for Nothing {}
 static NOTHING: Nothing = Nothing([ptr::null(); ARRAYS_MAX]);
 
 thread_local! {
-    /// For each slot the part that hits may use, or null.
+    /// Part that hits may use, for each slot, or null.
     static HITS: Cell<*const *const Part> = const { Cell::new(&raw const NOTHING.0 as *const *const Part) };
     /// This thread's own list, once it has parts. It outlives the thread, because destructors of other thread-locals
     /// may look into it.

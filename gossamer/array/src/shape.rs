@@ -20,7 +20,7 @@ const CHUNKS_MAX: usize = u32::MAX as usize;
 pub(crate) enum Split {
     /// Evenly over all places.
     Even,
-    /// For each machine the first element of its part, which is split evenly over its workers.
+    /// First element of each machine's part, which is split evenly over its workers.
     Starts(Vec<usize>),
     /// Chunks dealt to the places in turn.
     Cyclic,

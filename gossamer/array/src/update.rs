@@ -124,7 +124,7 @@ impl<T: Element> Array<T> {
         }
     }
 
-    /// As [`update`](Self::update), but returns at once; `then` is called with the result of `f`, on this thread.
+    /// Same as [`update`](Self::update), but returns at once; `then` is called with the result of `f`, on this thread.
     /// Allowed in every context. If `f` panics, standard error reports it, and `then` is dropped.
     ///
     /// While 1,024 calls of this place are pending, a caller that may wait does so, which bounds memory; inside

@@ -40,7 +40,7 @@ pub struct View<'a, T> {
 }
 
 enum Elements<T> {
-    /// In a pinned frame.
+    /// Elements in a pinned frame.
     Pinned(*const [T], #[expect(dead_code, reason = "for its end")] Pin),
     Copied(Vec<T>),
 }

@@ -49,7 +49,7 @@ impl Atomic {
     /// Puts a number into the heap, in the partition of the calling worker.
     ///
     /// # Panics
-    /// As [`Global::new`].
+    /// Same as [`Global::new`].
     ///
     /// Example: at the [type](Self).
     pub fn new(value: u64) -> Atomic {

@@ -20,7 +20,7 @@ use gossamer::{Place, Transport, link};
 use crate::name::{At, PLACES_MAX};
 use crate::partition::memory;
 
-/// By place. It takes memory where it is used only.
+/// Base of each place. It takes memory where it is used only.
 static BASES: [AtomicPtr<u8>; PLACES_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; PLACES_MAX];
 
 static PLACES: OnceLock<Vec<Place>> = OnceLock::new();
@@ -52,13 +52,13 @@ pub(crate) fn share_bytes(machine: u16) -> usize {
     partition_bytes(machine) * usize::from(gossamer::rack().machines()[usize::from(machine)].workers)
 }
 
-/// Where an object's bytes begin in its machine's share.
+/// Returns the offset of an object's bytes in its machine's share.
 pub(crate) fn offset_in_share(at: At) -> usize {
     let place = places()[at.place() as usize];
     usize::from(place.worker) * partition_bytes(place.machine) + at.offset()
 }
 
-/// Where an object lies in this process, if its partition is known to be mapped.
+/// Returns the address of an object in this process, if its partition is known to be mapped.
 #[inline(always)]
 pub(crate) fn mapped(at: At) -> Option<*mut u8> {
     // Acquire, pairs with the Release in `find`: the mapping is there.
@@ -66,7 +66,7 @@ pub(crate) fn mapped(at: At) -> Option<*mut u8> {
     if base.is_null() { None } else { Some(base.wrapping_add(at.shifted())) } // [shifted-base]
 }
 
-/// Same as `mapped`, mapping the partition if that can be done.
+/// Same as `known`, mapping the partition if that can be done.
 pub(crate) fn find(at: At) -> Option<*mut u8> {
     if let Some(address) = mapped(at) {
         return Some(address);
@@ -83,7 +83,7 @@ pub(crate) fn find(at: At) -> Option<*mut u8> {
     mapped(at)
 }
 
-/// Where the partitions of the machine of that place begin, if its share can be mapped here.
+/// Returns the start of the partitions of that place's machine, if its share can be mapped here.
 fn of_share(place: Place) -> Option<*mut u8> {
     match gossamer::rack().machines()[usize::from(place.machine)].transport {
         Transport::Here | Transport::Shm => {}

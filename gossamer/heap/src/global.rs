@@ -82,7 +82,7 @@ impl<T: Portable> Global<T> {
         }
     }
 
-    /// As [`new`](Self::new); a full heap gives the value back.
+    /// Same as [`new`](Self::new); a full heap gives the value back.
     ///
     /// ```
     /// use gossamer_heap::Global;
@@ -168,7 +168,7 @@ impl<T: ?Sized + Object> Global<T> {
     /// ```
     ///
     /// # Panics
-    /// As [`read`](Self::read), where it was lent and has not come back.
+    /// Same as [`read`](Self::read), where it was lent and has not come back.
     pub fn place(&self) -> Place {
         self.check_is_not_lost();
         bases::places()[self.name.at.place() as usize]
@@ -183,14 +183,14 @@ impl<T: ?Sized + Object> Global<T> {
         }
     }
 
-    /// Where the object lies, if this process has it mapped.
+    /// Returns the address of the object, if this process has it mapped.
     #[inline(always)]
     pub(crate) fn mapped(&self) -> Option<*mut T> {
         let address = bases::mapped(self.name.at)?;
         Some(T::at(address, self.meta))
     }
 
-    /// As `mapped`, looking again whether it can be.
+    /// Same as `mapped`, looking again whether it can be.
     ///
     /// # Panics
     /// If it was lent and has not come back.
@@ -204,7 +204,7 @@ impl<T: ?Sized + Object> Global<T> {
     }
 }
 
-/// Where objects of no bytes are.
+/// Returns the address of objects of no bytes.
 fn nowhere(align: usize) -> *mut u8 {
     NonNull::<u8>::dangling().as_ptr().with_addr(align)
 }

@@ -102,7 +102,7 @@ impl<T: Portable> Mutex<T> {
     /// Puts a value into the heap, in the partition of the calling worker, whose trustee keeps the queue of waiters.
     ///
     /// # Panics
-    /// As [`Global::new`].
+    /// Same as [`Global::new`].
     ///
     /// Example: at the [type](Self).
     pub fn new(value: T) -> Mutex<T> {
@@ -111,7 +111,7 @@ impl<T: Portable> Mutex<T> {
 }
 
 impl<T: ?Sized + Object + Portable> From<Global<T>> for Mutex<T> {
-    /// From now on several own it. Panics on a thread that is no worker of the program.
+    /// Shares it among several owners. Panics on a thread that is no worker of the program.
     fn from(object: Global<T>) -> Self {
         gossamer::here();
         let line = Line { object: Some(object), waiting: VecDeque::new(), is_poisoned: false };
@@ -174,7 +174,7 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
     /// ```
     ///
     /// # Panics
-    /// As [`lock`](Self::lock).
+    /// Same as [`lock`](Self::lock).
     pub fn try_lock(&self) -> Option<Result<MutexGuard<T>, Poisoned<MutexGuard<T>>>> {
         check_may_wait("try_lock");
         self.take().map(MutexGuard::of)

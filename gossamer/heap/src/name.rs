@@ -12,12 +12,12 @@ pub(crate) const PARTITION_BYTES_MAX: usize = GRAIN << OFFSET_BITS;
 /// Numbers of places: they have 20 bits. The last one is no place ([`At::NOWHERE`]).
 pub(crate) const PLACES_MAX: usize = 1 << 20;
 
-/// Where an object lies: the number of its place among those of the rack, and the offset in that place's partition.
+/// Place of an object: the number of its place in the rack, and the offset in that place's partition.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct At(u64);
 
 impl At {
-    /// Where the object of an owner is that was lent and has not come back: no program has so many places.
+    /// Place of the object of an owner that was lent and has not come back: no program has so many places.
     pub(crate) const NOWHERE: At = At(u64::MAX);
 
     #[inline(always)]
@@ -32,7 +32,7 @@ impl At {
         (self.0 >> OFFSET_BITS) as u32
     }
 
-    /// In bytes, in the partition of its place.
+    /// Returns the offset in bytes, in the partition of its place.
     #[inline(always)]
     pub(crate) fn offset(self) -> usize {
         (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * GRAIN

@@ -30,7 +30,7 @@ pub unsafe trait Object: 'static {
 /// No object needs more.
 pub(crate) const ALIGN_MAX: usize = 4096;
 
-/// How it would be laid out, which is asked when it is made.
+/// Returns the layout of a slice, for its allocation.
 pub(crate) fn slice_layout<T>(len: usize) -> Layout {
     const { assert!(align_of::<T>() <= ALIGN_MAX, "objects of the heap may be aligned to 4096 bytes at most") };
     // One that is longer than memory has no room either, which is told where it is asked for.

@@ -35,7 +35,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// How long it is.
+    /// Returns the length in bytes.
     pub fn bytes(self) -> usize {
         self.bytes
     }

@@ -38,7 +38,7 @@ use crate::portable::Portable;
 ///
 /// Source: DRust, section 4.1.2.
 pub struct Shared<T: ?Sized + Object> {
-    /// Of which it is one of the owners. It counts them without waiting.
+    /// Root of which it is one of the owners. It counts them without waiting.
     root: Trust<Root<T>>,
     /// The object's owner, which the root is; never dropped here.
     object: ManuallyDrop<Global<T>>,
@@ -49,7 +49,7 @@ pub struct Shared<T: ?Sized + Object> {
 pub(crate) struct Root<T: ?Sized + Object>(ManuallyDrop<Global<T>>);
 
 impl<T: ?Sized + Object> Root<T> {
-    /// At the calling worker.
+    /// Makes a root at the calling worker.
     ///
     /// # Panics
     /// On a thread that is no worker of the program.
@@ -76,7 +76,7 @@ impl<T: Portable> Shared<T> {
     /// Puts a value into the heap, in the partition of the calling worker.
     ///
     /// # Panics
-    /// As [`Global::new`].
+    /// Same as [`Global::new`].
     ///
     /// Example: at the [type](Self).
     pub fn new(value: T) -> Shared<T> {
@@ -88,7 +88,7 @@ impl<T: ?Sized + Object + Portable> Shared<T> {
     /// Reads the object, as [`Global::read`].
     ///
     /// # Panics
-    /// As [`Global::read`].
+    /// Same as [`Global::read`].
     ///
     /// Example: at the [type](Self).
     #[inline]
@@ -114,14 +114,14 @@ impl<T: ?Sized + Object + Portable> Shared<T> {
     /// ```
     ///
     /// # Panics
-    /// As [`Global::prefetch`].
+    /// Same as [`Global::prefetch`].
     pub fn prefetch(&self) {
         self.object.prefetch();
     }
 }
 
 impl<T: ?Sized + Object + Portable> From<Global<T>> for Shared<T> {
-    /// From now on several own it. Panics on a thread that is no worker of the program.
+    /// Shares it among several owners. Panics on a thread that is no worker of the program.
     fn from(object: Global<T>) -> Self {
         let same = again(&object);
         Shared { root: Root::new(object), object: same }

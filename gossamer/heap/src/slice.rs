@@ -24,12 +24,12 @@ use crate::portable::Portable;
 /// ```
 ///
 /// # Panics
-/// As [`Global::new`]. If `f` panics, the elements that it has made are dropped, and their room is free again.
+/// Same as [`Global::new`]. If `f` panics, the elements that it has made are dropped, and their room is free again.
 pub fn slice<T: Portable>(len: usize, f: impl FnMut(usize) -> T) -> Global<[T]> {
     try_slice(len, f).unwrap_or_else(|error| no_room(&error))
 }
 
-/// As [`slice()`]. Where there is no room, `f` is not called.
+/// Same as [`slice()`]. Where there is no room, `f` is not called.
 ///
 /// ```
 /// gossamer::main(

@@ -20,7 +20,7 @@ pub struct Stats {
     pub fetches: u64,
     /// Their bytes.
     pub fetched_bytes: u64,
-    /// How long their readers waited for them, in all, in nanoseconds.
+    /// Total time that their readers waited, in nanoseconds.
     pub fetch_ns: u64,
     /// Objects that were moved here by a write or by `move_here`.
     pub moves: u64,

@@ -22,7 +22,7 @@ pub(crate) trait Pages {
     fn install(&mut self, run: Run, state: State);
     /// Makes untouched pages accessible to read and write, all zeros, and wakes their waiters.
     fn install_zeros(&mut self, run: Run);
-    /// As `install`, for pages that should be accessible already. Returns false, and wakes no thread, where pages
+    /// Same as `install`, for pages that should be accessible already. Returns false, and wakes no thread, where pages
     /// cannot be installed read-only and the system has taken one out of the address space.
     fn install_again(&mut self, run: Run, state: State) -> bool;
     /// Makes pages that are Shared here writable, and wakes the waiters for that.
@@ -334,7 +334,7 @@ mod tests {
         runs.iter().map(|run| run.count).collect()
     }
 
-    /// As `all_asked`, where exactly one run is requested.
+    /// Same as `all_asked`, where exactly one run is requested.
     fn asked(holder: &mut Holder, page: u32, grant: u32) -> u32 {
         let all = all_asked(holder, page, grant);
         let [one] = all[..] else { panic!("{all:?}") };

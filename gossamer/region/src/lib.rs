@@ -69,7 +69,7 @@ pub use stats::Stats;
 /// page of a span afterwards ends the process by SIGABRT, with a message on standard error.
 ///
 /// # Panics, exits
-/// As [`gossamer::main`].
+/// Same as [`gossamer::main`].
 ///
 /// Example: at the [crate].
 pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {

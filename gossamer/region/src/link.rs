@@ -29,10 +29,10 @@ pub fn address(region: &Region) -> usize {
 /// The pages are mapped, and from now on no code uses their old contents.
 ///
 /// # Errors
-/// As [`Region::new`].
+/// Same as [`Region::new`].
 ///
 /// # Panics
-/// As [`Region::new`].
+/// Same as [`Region::new`].
 pub unsafe fn over(pages: Range<usize>) -> Result<Region, Error> {
     Region::over(pages)
 }

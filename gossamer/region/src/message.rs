@@ -64,7 +64,7 @@ pub(crate) enum Message {
     Yield { run: Run, to: u16, keep: bool },
     /// From a holder to the requester: these pages may be fetched from here, for this state.
     Arrive { run: Run, state: State },
-    /// From the home to the requester.
+    /// Home to requester: the request is granted.
     Granted { run: Run, grant: Grant },
     /// To the home: the request is complete. The pages may be requested again.
     Done { run: Run },

@@ -42,7 +42,7 @@ impl Run {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Homes {
-    /// In blocks of 64 pages over all machines.
+    /// Homes in blocks of 64 pages over all machines.
     #[default]
     Spread,
     /// All at one machine, as the central server of STRETCH.

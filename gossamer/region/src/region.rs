@@ -86,13 +86,13 @@ impl Region {
         Region::with_homes(bytes, Homes::default())
     }
 
-    /// As [`new`](Self::new), with a chosen placement of homes.
+    /// Same as [`new`](Self::new), with a chosen placement of homes.
     ///
     /// # Errors
     /// Those of [`new`](Self::new), and [`Error::Machines`] where the home does not exist.
     ///
     /// # Panics
-    /// As [`new`](Self::new).
+    /// Same as [`new`](Self::new).
     ///
     /// Example: at [`Homes`].
     pub fn with_homes(bytes: usize, homes: Homes) -> Result<Region, Error> {
@@ -220,7 +220,7 @@ impl Region {
         self.try_span(len).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`span`](Self::span), with an error where there is no room.
+    /// Same as [`span`](Self::span), with an error where there is no room.
     ///
     /// # Errors
     /// [`Error::Room`].

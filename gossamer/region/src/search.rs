@@ -312,7 +312,7 @@ fn search_all(machines: u16, pages: u32, homes: Homes, programs: &[&[(u16, &[boo
     search_with_old(&[], machines, pages, homes, programs);
 }
 
-/// As `search_all`, where some machines have old kernels.
+/// Same as `search_all`, where some machines have old kernels.
 fn search_with_old(old: &[u16], machines: u16, pages: u32, homes: Homes, programs: &[&[(u16, &[bool])]]) {
     for program in programs {
         let mut first = World::new(machines, pages, program, homes);

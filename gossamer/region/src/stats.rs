@@ -11,7 +11,7 @@ impl Counter {
         Counter(AtomicU64::new(0))
     }
 
-    /// Only on the page server.
+    /// Adds to the count, on the page server only.
     pub(crate) fn add(&self, count: u64) {
         // Relaxed: it orders nothing.
         self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
@@ -73,7 +73,7 @@ pub struct Stats {
     pub reads: u64,
     /// Faults of threads that write.
     pub writes: u64,
-    /// Of these, faults on pages that were already there, or under way, when the page server looked.
+    /// Faults, among these, on pages that were already there, or under way, when the page server looked.
     pub late: u64,
     /// Runs of pages that were requested and came; a fault or a prefetch leads to one or none.
     pub runs: u64,

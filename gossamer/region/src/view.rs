@@ -35,7 +35,7 @@ use crate::uffd::Uffd;
 /// Addresses for a region.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
-    /// Where nothing is mapped.
+    /// Addresses without a mapping.
     Free(Range<usize>),
     /// Replaces a mapping that is no longer used.
     Instead(Range<usize>),

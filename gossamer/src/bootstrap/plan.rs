@@ -98,7 +98,7 @@ pub struct HostPlan {
     pub cores: Option<Vec<u16>>,
     /// RDMA settings for the fabrics `verbs` and `auto`.
     pub verbs: Option<VerbsSettings>,
-    /// With the fabric `auto`: other hosts reach this one by TCP, though it may have an RDMA device.
+    /// Whether other hosts reach this one by TCP with the fabric `auto`, though it may have an RDMA device.
     pub is_tcp_only: bool,
     /// Limit of its machines' heaps together (`gossamer-heap`); `None`: half of its memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]

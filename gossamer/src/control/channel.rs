@@ -77,7 +77,7 @@ impl Control {
     /// which a machine that does not read must not block.
     ///
     /// # Errors
-    /// As [`Control::send`], and `WouldBlock`.
+    /// Same as [`Control::send`], and `WouldBlock`.
     ///
     /// Example: at the [type](Self).
     pub fn try_send(&self, message: &Message) -> Result<(), ControlError> {
@@ -98,7 +98,7 @@ impl Control {
     /// Waits for the next message; `None` if the other process is gone.
     ///
     /// # Errors
-    /// As [`Message::decode`], and [`ControlError::Socket`].
+    /// Same as [`Message::decode`], and [`ControlError::Socket`].
     ///
     /// Example: at the [type](Self).
     pub fn receive(&self) -> Result<Option<Message>, ControlError> {
@@ -109,7 +109,7 @@ impl Control {
     /// process is gone.
     ///
     /// # Errors
-    /// As [`Control::receive`], and `WouldBlock`.
+    /// Same as [`Control::receive`], and `WouldBlock`.
     ///
     /// Example: at the [type](Self).
     pub fn try_receive(&self) -> Result<Option<Message>, ControlError> {

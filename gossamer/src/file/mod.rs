@@ -63,7 +63,7 @@ pub fn read(place: Place, path: impl AsRef<Path>) -> Result<Vec<u8>, FileError> 
 /// Reads a text file as [`read`] does.
 ///
 /// # Errors
-/// As [`read`]; also if it is not UTF-8.
+/// Same as [`read`]; also if it is not UTF-8.
 ///
 /// ```
 /// gossamer::main(
@@ -91,7 +91,7 @@ pub fn read_to_string(place: Place, path: impl AsRef<Path>) -> Result<String, Fi
 /// If it cannot be opened there, or is a directory.
 ///
 /// # Panics
-/// As [`read`].
+/// Same as [`read`].
 ///
 /// ```
 /// use std::io::BufRead;
@@ -168,7 +168,7 @@ impl RemoteFile {
     /// Returns whether it is empty. As [`len`](Self::len).
     ///
     /// # Errors
-    /// As [`len`](Self::len).
+    /// Same as [`len`](Self::len).
     ///
     /// Example: at [`len`](Self::len).
     pub fn is_empty(&self) -> Result<bool, FileError> {

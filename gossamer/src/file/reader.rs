@@ -14,7 +14,7 @@ pub(super) struct Pieces {
     /// Offset of the next piece to request, and end of the last one.
     next: u64,
     end: u64,
-    /// With the requested length.
+    /// Reads under way, with the requested length.
     under_way: VecDeque<(Pending<Outcome<ByteBuf>>, usize)>,
 }
 

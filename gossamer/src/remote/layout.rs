@@ -38,16 +38,16 @@ const _: () = assert!(HELLO_BYTES.is_multiple_of(128));
 /// throughput of TCP on loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Slots {
-    /// For each pair of threads and direction.
+    /// Number of slots for each pair of threads and direction.
     pub(crate) per_pair: u16,
     /// Bytes of one slot.
     pub(crate) bytes: usize,
 }
 
 impl Slots {
-    /// Between processes of one host.
+    /// Slots between processes of one host.
     pub(crate) const SHM: Slots = Slots { per_pair: 4, bytes: 8192 };
-    /// Between hosts.
+    /// Slots between hosts.
     pub(crate) const NETWORK: Slots = Slots { per_pair: 16, bytes: 8192 };
 
     /// Returns the slots for the machines of a plan, the same for all.

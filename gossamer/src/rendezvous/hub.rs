@@ -80,7 +80,7 @@ struct Member {
 /// State of machine 0 while the others come.
 struct Hub {
     own: Join,
-    /// By index, from 1.
+    /// Members by index, from 1.
     members: Vec<Option<Member>>,
     events: Receiver<HubEvent>,
     sender: Sender<HubEvent>,

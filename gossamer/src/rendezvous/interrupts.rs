@@ -29,7 +29,7 @@ struct State {
 }
 
 impl Interrupts {
-    /// From here on a signal ends this process.
+    /// Makes a signal end this process.
     pub(super) fn catch() -> Result<Interrupts, RendezvousError> {
         let signals = Signals::catch().map_err(RendezvousError::system("catch signals"))?;
         let state: Arc<Mutex<State>> = Arc::default();
@@ -50,12 +50,12 @@ impl Interrupts {
         Ok(Interrupts { state })
     }
 
-    /// From here on this launcher too is told when a signal ends the start.
+    /// Reports a signal that ends the start to this launcher too.
     pub(super) fn report_to(&self, starter: Arc<Starter>) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).starter = Some(starter);
     }
 
-    /// From here on a signal is passed on, and does not end this process by itself.
+    /// Makes a signal be passed on, instead of ending this process by itself.
     pub(super) fn pass_on(&self, pass_on: impl FnMut(Signal, &Signals) + Send + 'static) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).pass_on = Some(Box::new(pass_on));
     }

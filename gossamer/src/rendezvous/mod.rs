@@ -61,7 +61,7 @@ const LAST_MESSAGES_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) enum Start {
     /// Alone: no launcher has started others with it.
     Alone,
-    /// As one machine of several; with the launcher's name.
+    /// The process is one machine of several, with the launcher's name.
     Machine(Box<Bootstrap>, String),
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct Joint {
 enum Exchange {
     /// It is in their variables.
     Known(plain::Target),
-    /// From the launcher, with the key.
+    /// The launcher, which has the key too.
     Starter,
 }
 

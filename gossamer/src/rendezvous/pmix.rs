@@ -228,7 +228,7 @@ impl Pmix {
         }
     }
 
-    /// From here on this process ends when the process manager of its host has gone.
+    /// Makes this process end when the process manager of its host has gone.
     pub(super) fn watch(&self) {
         let (codes, none) = (LOST_CONNECTION, std::ptr::null_mut());
         // SAFETY: [pmix-interface]: the codes are copied, the handler is a function of this program, and without a

@@ -39,7 +39,7 @@ impl Starter {
         }
     }
 
-    /// From here on this process ends when the launcher on its host has gone, which no other machine may see.
+    /// Makes this process end when the launcher on its host has gone, which no other machine may see.
     pub(super) fn watch(self: &Arc<Starter>) -> Result<(), RendezvousError> {
         match &**self {
             Starter::None => Ok(()),

@@ -171,7 +171,7 @@ pub enum Cause {
     Protocol(String),
     /// It cannot reach another machine any more; nothing is known of that machine's end.
     Lost {
-        /// That other machine.
+        /// The other machine.
         peer: u16,
         /// The other's host, where there are several hosts.
         host: Option<String>,

@@ -33,13 +33,14 @@ use crate::control::Message;
 /// Time that ending may take before the rest is killed.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// After a machine has died, for the others to end by themselves. Well below a second, the promise of the whole.
+    /// Time for the others to end by themselves after a machine has died. Well below a second, the promise of the
+    /// whole.
     pub after_death: Duration,
-    /// After a machine has reported the loss of another one, for news of that one.
+    /// Time for word of a lost machine, after another one has reported its loss.
     pub after_loss: Duration,
-    /// After a signal to the launcher.
+    /// Time to end after a signal to the launcher.
     pub after_signal: Duration,
-    /// After the program has finished, for the machines other than 0.
+    /// Time for the machines other than 0 to end after the program has finished.
     pub after_finish: Duration,
 }
 

@@ -61,7 +61,7 @@ impl Barrier {
     /// Makes a barrier as [`new`](Self::new) does, at this place.
     ///
     /// # Panics
-    /// As [`entrust_with`](crate::entrust_with).
+    /// Same as [`entrust_with`](crate::entrust_with).
     ///
     /// ```
     /// gossamer::main(

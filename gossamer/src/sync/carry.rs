@@ -25,7 +25,7 @@ pub trait Sealed<T>: 'static {
     where
         P: 'static,
         F: FnOnce(&mut P, T) -> Sent<T> + NoRef + Send + 'static;
-    /// Without waiting.
+    /// Posts a value without waiting.
     fn post<P, F>(to: &Trust<P>, value: T, f: F)
     where
         P: 'static,

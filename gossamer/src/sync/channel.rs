@@ -127,7 +127,7 @@ impl Channel {
     /// Makes the channel, for values that travel serialised.
     ///
     /// # Panics
-    /// As [`channel`]; if there is no such place.
+    /// Same as [`channel`]; if there is no such place.
     ///
     /// Example: at [`at`](Self::at).
     pub fn open<T: Serialize + DeserializeOwned + 'static>(self) -> (Sender<T>, Receiver<T>) {
@@ -137,7 +137,7 @@ impl Channel {
     /// Makes the channel, for values that travel as raw memory.
     ///
     /// # Panics
-    /// As [`open`](Self::open).
+    /// Same as [`open`](Self::open).
     ///
     /// ```
     /// gossamer::main(
@@ -211,7 +211,7 @@ impl<T: 'static, C: Carry<T>> Sender<T, C> {
     /// The value, if the channel is full or all receivers are gone.
     ///
     /// # Panics
-    /// As [`send`](Self::send).
+    /// Same as [`send`](Self::send).
     ///
     /// ```
     /// gossamer::main(
@@ -296,7 +296,7 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     /// If there is none; the error tells whether there may be one later.
     ///
     /// # Panics
-    /// As [`recv`](Self::recv).
+    /// Same as [`recv`](Self::recv).
     ///
     /// ```
     /// gossamer::main(
@@ -325,7 +325,7 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     /// If the time is over, or all senders are gone and all values received.
     ///
     /// # Panics
-    /// As [`recv`](Self::recv).
+    /// Same as [`recv`](Self::recv).
     ///
     /// ```
     /// gossamer::main(

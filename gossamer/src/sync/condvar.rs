@@ -63,7 +63,7 @@ impl Condvar {
     /// Makes a condition variable at this place: best at the latch's.
     ///
     /// # Panics
-    /// As [`entrust_with`](crate::entrust_with).
+    /// Same as [`entrust_with`](crate::entrust_with).
     ///
     /// ```
     /// gossamer::main(
@@ -116,7 +116,7 @@ impl Condvar {
     /// Waits while `is_so` is true.
     ///
     /// # Panics
-    /// As [`wait`](Self::wait), and with the panic of `is_so`.
+    /// Same as [`wait`](Self::wait), and with the panic of `is_so`.
     ///
     /// Example: at [`Condvar`].
     pub fn wait_while<T>(&self, held: &mut Held<'_, T>, mut is_so: impl FnMut(&mut T) -> bool) {
@@ -129,7 +129,7 @@ impl Condvar {
     /// if it was notified. No notification is lost: one that came as the time was over is taken.
     ///
     /// # Panics
-    /// As [`wait`](Self::wait).
+    /// Same as [`wait`](Self::wait).
     ///
     /// ```
     /// gossamer::main(

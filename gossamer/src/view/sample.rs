@@ -42,14 +42,14 @@ pub struct MachineSample {
     pub names: Vec<String>,
     /// Its workers, in order.
     pub workers: Vec<WorkerSample>,
-    /// To each machine: batches sent there, and their bytes (requests and answers).
+    /// Batches sent to each machine, and their bytes (requests and answers).
     pub sent: Vec<(u64, u64)>,
 }
 
 /// Activity of one worker since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerSample {
-    /// In the order of [`MachineSample::names`].
+    /// Values in the order of [`MachineSample::names`].
     pub values: Vec<u64>,
     /// State of its thread, as reported by the kernel: `R`, `S`, `D`, `T`.
     pub state: String,

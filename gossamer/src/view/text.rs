@@ -57,7 +57,7 @@ struct Text<'a> {
     out: String,
     format: Format,
     snapshot: &'a Snapshot,
-    /// For each machine: its labels, and those of each of its workers.
+    /// Labels of each machine, and of each of its workers.
     labels: Vec<(String, Vec<String>)>,
     digits: itoa::Buffer,
 }

@@ -31,7 +31,7 @@ pub(crate) mod lock {
     }
 }
 
-/// How arrays begin and end: here with their models.
+/// Start and end of arrays, here with their models.
 pub(crate) mod make {
     pub(crate) struct Root;
 }

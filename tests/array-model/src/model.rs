@@ -103,12 +103,12 @@ impl<T: Element> Site<T> {
         Desk::here().note_writes();
     }
 
-    /// Where other fibers run: the messages in the inbox are handled.
+    /// Handles the messages in the inbox, where other fibers run.
     fn pause(&self) {
         crate::yield_now();
     }
 
-    /// Where a hit finds an element, if it is one: kept by a fault.
+    /// Returns the address of an element that is a hit; a planted fault keeps it.
     fn address(&self, i: usize, wanted: u64) -> Option<*mut T> {
         // SAFETY: as where hits do so.
         #[allow(unsafe_code)]

@@ -44,7 +44,7 @@ struct Inbox {
 /// State shared by all places of a model.
 pub(crate) struct World {
     inboxes: Vec<Inbox>,
-    /// By chunk, loom's view of its elements at home.
+    /// Loom's view of each chunk's elements at home.
     chunks: Vec<UnsafeCell<()>>,
     chunk_bytes: usize,
     /// Do places copy granted chunks? Else the elements come in messages.
@@ -73,7 +73,7 @@ loom::thread_local! {
     static DESK: RefCell<Option<Rc<Desk>>> = RefCell::new(None);
 }
 
-/// Of one place.
+/// State of one place.
 pub(crate) struct Desk {
     pub(crate) world: Arc<World>,
     pub(crate) place: usize,

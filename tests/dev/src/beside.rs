@@ -17,7 +17,7 @@ use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long one command of these may take at least, in seconds: it may get no processor for as long as there are tiers.
+/// Least time limit of one of these commands, in seconds: it may get no processor for as long as there are tiers.
 const LIMIT_S: u64 = 10_800;
 
 /// The lanes beside the tiers.
@@ -30,17 +30,17 @@ pub type Behind = [&'static str; 3];
 
 /// The lowest.
 pub const LAST: Behind = ["nice", "-n", "19"];
-/// Before those, behind all others.
+/// Priority before those, behind all others.
 pub const LATER: Behind = ["nice", "-n", "10"];
 
 /// One of them has ended.
 #[derive(Debug)]
 pub struct Done {
-    /// How.
+    /// Its verdict.
     pub verdict: Verdict,
     /// Its output.
     pub said: String,
-    /// How long it took, beside the tiers.
+    /// Time it took beside the tiers.
     pub taken: Duration,
 }
 
@@ -145,7 +145,7 @@ mod tests {
         Lane { folder: folder.to_owned(), limit_s: 1 }
     }
 
-    /// Only this one, which runs behind these words.
+    /// Makes a run of this one alone, behind these words.
     fn only(what: &What, behind: &[&str]) -> Beside {
         let folder = tempfile::tempdir().expect("a folder");
         let (sender, receiver) = channel();

@@ -27,7 +27,7 @@ struct Suite {
     count: fn(&str) -> Option<usize>,
 }
 
-/// How long a suite may take, and to get it: each takes a few seconds where nothing hangs.
+/// Time limit of a suite, and of fetching it: each takes a few seconds where nothing hangs.
 const LIMIT_S: &str = "1200";
 
 /// The Python package installer, in a folder of its own.

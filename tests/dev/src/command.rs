@@ -17,7 +17,7 @@ use std::process::{ExitStatus, Stdio};
 /// machine of two cores with nothing beside it. Tests that hang end sooner, each by itself.
 pub const LIMIT_S: u64 = 7200;
 
-/// Where things are.
+/// Places of the workspace.
 pub struct Context {
     /// The workspace root.
     pub root: PathBuf,
@@ -116,7 +116,7 @@ impl Command<'_> {
         self.env("RUSTFLAGS", flags)
     }
 
-    /// As one would type it.
+    /// Returns the command as one would type it.
     fn spelled(&self) -> String {
         let mut words: Vec<String> =
             self.variables.iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect();
@@ -199,7 +199,7 @@ impl Command<'_> {
         })
     }
 
-    /// As `capture`, but says the command first, which may take no longer than others that are shown.
+    /// Same as `capture`, but says the command first, which may take no longer than others that are shown.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -227,8 +227,8 @@ impl Command<'_> {
         Ok(verdict_on_tests(&done, &self.failure(&done)))
     }
 
-    /// As `tests`, of those with one of these parts in their names. A part that is in the name of none that ran has
-    /// failed.
+    /// Same as `tests`, of those with one of these parts in their names. A part that is in the name of none that ran
+    /// has failed.
     ///
     /// # Errors
     /// If it cannot be started.
@@ -252,7 +252,7 @@ impl Command<'_> {
     }
 }
 
-/// How a program has ended that might take so many seconds.
+/// Describes the end of a program with this time limit.
 fn in_words(status: ExitStatus, limit_s: Option<u64>) -> String {
     match limit_s.filter(|_| matches!(status.code(), Some(124 | 137))) {
         Some(limit_s) => format!("stopped: not done after {limit_s} s"),

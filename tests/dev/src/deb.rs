@@ -9,7 +9,7 @@ use crate::command::{Context, Done};
 use crate::hosts;
 use crate::tier::{State, Verdict};
 
-/// How it is built.
+/// Options of the build.
 #[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deb {
     /// Builds without optimisation
@@ -20,7 +20,7 @@ pub struct Deb {
 /// The steps on the copy.
 const STEPS: &str = "tests/dev/src/deb.sh";
 
-/// How long the build may take, in seconds: it is optimised as a whole.
+/// Time limit of the build, in seconds: it is optimised as a whole.
 const LIMIT_S: u64 = 3600;
 
 /// Builds the package, and installs and removes it where that can be done without a trace.

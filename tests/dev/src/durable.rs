@@ -12,7 +12,7 @@ use std::path::Path;
 /// Memory as a file system, where the machine has it: syncs cost nothing there, so other moments are hit.
 const MEMORY: &str = "/dev/shm";
 
-/// How long it goes on.
+/// Options of the torture.
 #[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Torture {
     /// 24 kills unless DURABLE_KILLS says otherwise, as `ci` does

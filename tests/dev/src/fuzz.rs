@@ -11,7 +11,7 @@ use crate::tier::Verdict;
 const TARGETS: [&str; 6] =
     ["secure_frames", "handshake", "tcp_frames", "daemon_messages", "control_messages", "durable_files"];
 
-/// How long each target runs, in seconds.
+/// Time that each target runs, in seconds.
 const SECONDS: &str = "60";
 
 /// Each target, one after the other, for `FUZZ_SECONDS`. Inputs that cover new code are kept in

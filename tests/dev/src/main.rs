@@ -133,7 +133,7 @@ enum What {
     InstallTools,
 }
 
-/// How much of a tier that has a build of its own.
+/// Selection from a tier that has a build of its own.
 #[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
 struct Build {
     /// Builds the tests only: the tier counts as skipped

@@ -15,9 +15,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How long the passes of one group may take, in seconds.
+/// Time limit of the passes of one group, in seconds.
 const LIMIT_S: u64 = 6 * 3600;
-/// How long the tests of one change may take at least before they count as hung, in seconds. Else it is five times as
+/// Least time after which the tests of one change count as hung, in seconds. Otherwise it is five times as
 /// long as they take without a change.
 const HANGS_S: &str = "20";
 /// Settings for quick builds of a changed tree. Backtraces and line numbers of tests that are meant to fail only take
@@ -57,7 +57,7 @@ pub struct Mutants {
     /// One group of files alone
     #[arg(value_enum)]
     only: Option<Group>,
-    /// How many changes are tried at the same time; each has a build folder of its own
+    /// Number of changes tried at the same time; each has a build folder of its own
     #[arg(long, default_value_t = 1)]
     jobs: usize,
 }
@@ -272,7 +272,7 @@ fn try_all(context: &Context, group: Group, jobs: usize) -> anyhow::Result<Verdi
     Ok(verdict_on(group, &tried))
 }
 
-/// Where changed trees are built if they are tried one at a time.
+/// Returns the folder where changed trees are built if they are tried one at a time.
 fn build_folder(context: &Context) -> PathBuf {
     context.target.join("mutants/build")
 }
@@ -283,7 +283,7 @@ struct Tried {
     caught: BTreeSet<String>,
     hung: BTreeSet<String>,
     unviable: BTreeSet<String>,
-    /// By the last pass, and by none before it.
+    /// Changes missed by the last pass, and by all before it.
     missed: BTreeSet<String>,
 }
 

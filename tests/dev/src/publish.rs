@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How much of the tier.
+/// Selection from the tier.
 #[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Publish {
     /// Looks at manifests and contents alone, and builds nothing
@@ -25,13 +25,13 @@ pub struct Publish {
 const NEEDED: [&str; 5] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE", "src/lib.rs"];
 /// Other files that a package may hold, and those that cargo adds.
 const ALLOWED: [&str; 5] = ["src/", "build.rs", "Cargo.lock", "Cargo.toml.orig", ".cargo_vcs_info.json"];
-/// How large a package may be, compressed. The registry takes ten times as much.
+/// Largest size of a compressed package. The registry takes ten times as much.
 const PACKAGE_BYTES: u64 = 1 << 20;
-/// How many keywords, and how many categories, the registry takes.
+/// Most keywords, and most categories, that the registry takes.
 const WORDS: usize = 5;
-/// How long a keyword may be.
+/// Longest keyword.
 const KEYWORD_BYTES: usize = 20;
-/// How long the build of all packages, one by one, may take, in seconds.
+/// Time limit of the build of all packages, one by one, in seconds.
 const LIMIT_S: u64 = 3600;
 
 /// A package that is published.

@@ -14,8 +14,8 @@ use std::path::Path;
 /// The target named outright, so that build scripts and procedural macros stay without the sanitizer.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Of durable memory: lines, rooms, transactions that are undone, persistent types. Not the tests with random input,
-/// nor files and threads.
+/// Tests of durable memory: lines, rooms, transactions that are undone, persistent types. Not the tests with random
+/// input, nor files and threads.
 const MIRI_DURABLE_TESTS: [&str; 8] = [
     "memory::",
     "transactions::trap",

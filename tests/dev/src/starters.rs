@@ -12,7 +12,7 @@ use crate::tier::{State, Verdict};
 /// Each has a script of this name.
 const STARTERS: [&str; 4] = ["hydra", "mpirun", "slurm", "containers"];
 
-/// How long the checks of one may take: about half a minute where nothing hangs.
+/// Time limit of the checks of one: about half a minute where nothing hangs.
 const LIMIT_S: &str = "1200";
 
 /// All of them at a time: each mostly waits.

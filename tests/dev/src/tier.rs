@@ -12,10 +12,10 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How much of a reason the table shows.
+/// Most characters of a reason that the table shows.
 const WHY_CHARACTERS: usize = 120;
 
-/// How a tier ended.
+/// Outcome of a tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// It ran and everything held.
@@ -29,7 +29,7 @@ pub enum State {
 /// Result of a tier: its end and the tests it counted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
-    /// How it ended.
+    /// Its outcome.
     pub state: State,
     /// The tests it ran; all zero for a tier that is one check.
     pub tests: Counts,
@@ -76,8 +76,8 @@ impl Verdict {
         Verdict { state, tests, flaky }
     }
 
-    /// Of a tier that measures time, on a machine that others may use too: where just one test failed, it is run again,
-    /// alone. If it passes then, so has the tier, and its row names the test as flaky.
+    /// Runs a tier that measures time, on a machine that others may use too. Where just one test failed, it is run
+    /// again, alone. If it passes then, so has the tier, and its row names the test as flaky.
     ///
     /// # Errors
     /// If it cannot be run again.
@@ -94,7 +94,7 @@ impl Verdict {
         Ok(Verdict { tests, flaky: vec![name], ..Verdict::passed() })
     }
 
-    /// Of tests with judged times: those that failed are run again, all of them, and have failed if they fail
+    /// Runs tests with judged times. Those that failed are run again, all of them, and have failed if they fail
     /// again. The others are named as flaky.
     ///
     /// # Errors

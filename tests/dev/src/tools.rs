@@ -10,7 +10,7 @@ use crate::tier::Verdict;
 /// Commands of cargo that tiers call. They are built here, each with a hundred crates and more.
 const COMMANDS: [&str; 2] = ["mutants", "deb"];
 
-/// How long `cargo install` may take, in seconds.
+/// Time limit of `cargo install`, in seconds.
 const INSTALL_LIMIT_S: u64 = 3600;
 
 /// Adds rustfmt and clippy to the toolchain in use, miri to each nightly that is installed, and the commands of cargo

@@ -22,11 +22,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take that is waited for.
+/// Time limit of everything that is waited for.
 const LIMIT: Duration = limits::HANG;
-/// For how many seconds programs run: longer than they are looked at.
+/// Seconds that programs run: longer than they are looked at.
 const RUN_S: &str = "1800";
-/// How soon after it is asked `top` has to name a worker that is stuck.
+/// Time in which `top` has to name a stuck worker.
 const STUCK_LIMIT: Duration = Duration::from_secs(2);
 /// A name that would be an element, were it not taken for text.
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";

@@ -42,7 +42,7 @@ impl Block {
         self.0.value.with(|value| unsafe { *value })
     }
 
-    /// As `Arc::strong_count`.
+    /// Same as `Arc::strong_count`.
     fn count(&self) -> usize {
         self.0.count.load(Ordering::Relaxed)
     }
@@ -84,7 +84,7 @@ impl Drop for Waiter {
 }
 
 impl Told {
-    /// Without a time: a waiter that is never told is a deadlock, which loom reports.
+    /// Waits without a time limit: a waiter that is never notified is a deadlock, which loom reports.
     fn wait(self) {
         let mut is_told = self.0.0.lock().unwrap();
         while !*is_told {
@@ -98,7 +98,7 @@ struct Machine {
     shelf: Mutex<Shelf<Block, Waiter>>,
     last: AtomicU64,
     home: AtomicU64,
-    /// Of loom's runs all alike.
+    /// Time, which is the same in all of loom's runs.
     now: Instant,
 }
 
@@ -118,7 +118,7 @@ impl Machine {
         self.shelf.lock().unwrap().find(name).cloned()
     }
 
-    /// As `get`. The read fails where `is_there` says so.
+    /// Same as `get`. The read fails where `is_there` says so.
     fn get(&self, name: Name, limit: Duration, is_there: bool) -> Option<Block> {
         loop {
             if let Some(block) = self.find(name) {
@@ -146,7 +146,7 @@ impl Machine {
         block
     }
 
-    /// As `evict`.
+    /// Same as `evict`.
     fn evict(&self) {
         let is_unread = |block: &Block| block.count() == 1;
         let unread: Vec<At> = {

@@ -41,7 +41,7 @@ macro_rules! behaviours {
     };
 }
 
-/// If set, the behaviours of [`PLANTED`] are run instead.
+/// Variable that, if set, has the behaviours of [`PLANTED`] run instead.
 pub const PLANTED_VARIABLE: &str = "SUITE_PLANTED";
 
 /// Behaviours for a trial of the harness: some of these do not hold; their names say how.

@@ -39,7 +39,7 @@ struct Program {
     counter: Trust<u64>,
     made: u64,
     ended: u64,
-    /// By property: results that callbacks have seen, and those that they must have seen, in order.
+    /// Results that callbacks have seen of each property, and those that they must have seen, in order.
     seen: BTreeMap<u64, (Rc<RefCell<Outcomes>>, Outcomes)>,
     places: Vec<Place>,
 }

@@ -63,7 +63,7 @@ impl Process {
         })
     }
 
-    /// As `wait_for_output`, for the standard error.
+    /// Same as `wait_for_output`, for the standard error.
     #[track_caller]
     pub fn wait_for_error(&self, text: &str) -> String {
         wait_for(&self.stderr, text).unwrap_or_else(|written| panic!("no {text:?} in {written:?}"))

@@ -130,7 +130,8 @@ impl Rack {
         self.launcher_by("rack.yaml", arguments)
     }
 
-    /// As `run`, but no host has the program: the launcher sees it in a folder of its own, which is empty for others.
+    /// Same as `run`, but no host has the program: the launcher sees it in a folder of its own, which is empty for
+    /// others.
     pub fn run_carried(&self, role: &str) -> Process {
         let folder = self.path("private");
         fs::create_dir(&folder).unwrap();

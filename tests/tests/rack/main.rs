@@ -438,7 +438,8 @@ fn an_impossible_fabric_is_refused_with_the_cure() {
     assert!(ended.stderr.contains("use auto or tcp for several"), "{ended:#?}");
 }
 
-/// At any point of their start, or after it: the launcher names the killed one, and nothing is left.
+/// Machines are killed at any point of their start, or after it: the launcher names the killed one, and nothing is
+/// left.
 #[test]
 fn machines_may_be_killed_at_any_time() {
     let mut seed = std::env::var("GOSSAMER_SEED").map_or(1, |seed| seed.parse().expect("GOSSAMER_SEED is a number"));

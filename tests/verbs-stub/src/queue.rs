@@ -56,7 +56,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Where a process takes wake messages and announcements.
+/// Returns the address at which a process takes wake messages and announcements.
 fn address(process: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("verbs-stub-{process}"))
 }

@@ -57,7 +57,7 @@ pub enum Error {
     Truncated {
         /// The file.
         file: PathBuf,
-        /// Where the file, or its valid part, ends.
+        /// End of the file, or of its valid part.
         offset: u64,
         /// The missing part.
         what: String,

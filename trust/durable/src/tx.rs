@@ -109,7 +109,7 @@ impl Drop for Entered {
 /// The payload of a panic.
 pub(crate) type Panic = Box<dyn Any + Send>;
 
-/// How a transaction ended.
+/// Outcome of a transaction.
 pub(crate) enum Ended<U, E> {
     /// Committed.
     Done(U),

@@ -56,7 +56,7 @@ pub unsafe extern "C" fn trust_apply_then(
     entry(|| unsafe { ffi::apply_then(trust, function, (arguments, length), then, context) })
 }
 
-/// As trust_apply, on a latched property: `function` runs in a fiber at the trustee and may wait (trust_apply,
+/// Same as trust_apply, on a latched property: `function` runs in a fiber at the trustee and may wait (trust_apply,
 /// trust_launch, trust_yield). No other launched function has the property meanwhile.
 ///
 /// Errors: as trust_apply; TRUST_REFUSED if there is no memory for the fiber's stack.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn trust_launch(
     entry(|| unsafe { ffi::launch(trust, function, (arguments, length), result, result_length) })
 }
 
-/// As trust_launch, without waiting; `then` as for trust_apply_then.
+/// Same as trust_launch, without waiting; `then` as for trust_apply_then.
 ///
 /// Errors: as trust_apply_then. To `then`: TRUST_GONE, TRUST_REFUSED.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.

@@ -24,7 +24,7 @@ pub unsafe extern "C" fn trust_entrust(
     unsafe { entrust(trustee, property, destroy, trust, false) }
 }
 
-/// As trust_entrust, for trust_launch: in a latch, which one fiber at a time may hold, also while it waits.
+/// Same as trust_entrust, for trust_launch: in a latch, which one fiber at a time may hold, also while it waits.
 // SAFETY: the name is ours; the caller keeps to trust.h and docs/c-api.md.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trust_entrust_latched(

@@ -160,7 +160,7 @@ impl<'t, T: 'static> Call<'t, Latch<T>> {
         ReadyCall { trust: self.trust, closure: Launched(move |held: &mut Held<'_, T>| f(held)) }
     }
 
-    /// As [`launch`](Self::launch), but `f` receives the value as a [`Held`], which can give it up for a while
+    /// Same as [`launch`](Self::launch), but `f` receives the value as a [`Held`], which can give it up for a while
     /// ([`Held::released`]).
     ///
     /// ```
@@ -191,7 +191,7 @@ impl<'t, T: 'static> Call<'t, Latch<T>> {
 }
 
 impl<'t, T: 'static, A: Serialize + DeserializeOwned + 'static> Call<'t, Latch<T>, With<A>> {
-    /// As [`launch`](Call::launch) of a call without an argument; the closure gets it as its second parameter.
+    /// Same as [`launch`](Call::launch) of a call without an argument; the closure gets it as its second parameter.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(1);
@@ -212,7 +212,7 @@ impl<'t, T: 'static, A: Serialize + DeserializeOwned + 'static> Call<'t, Latch<T
         ReadyCall { trust: self.trust, closure: LaunchedWith::new(on_value, self.argument.0) }
     }
 
-    /// As [`launch_held`](Call::launch_held) of a call without an argument; the closure gets it as its second
+    /// Same as [`launch_held`](Call::launch_held) of a call without an argument; the closure gets it as its second
     /// parameter.
     #[inline]
     pub fn launch_held<U, F>(

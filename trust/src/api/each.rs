@@ -103,7 +103,7 @@ fn into_errors<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<Result<U, Error>> {
 /// ```
 ///
 /// # Panics
-/// As [`Trust::apply`], after all have answered: with the first panic or fault in the order of the trusts.
+/// Same as [`Trust::apply`], after all have answered: with the first panic or fault in the order of the trusts.
 #[track_caller]
 pub fn apply_each<'a, T, U, F>(trusts: impl IntoIterator<Item = &'a Trust<T>>, f: F) -> Vec<U>
 where
@@ -115,7 +115,7 @@ where
     resume_first::<T, U>(ask_each("apply_each", calls))
 }
 
-/// As [`apply_each`], for callers that handle errors, for each property by itself.
+/// Same as [`apply_each`], for callers that handle errors, for each property by itself.
 ///
 /// # Errors
 /// In the place of each call that fails: as [`ReadyCall::wait`](crate::ReadyCall::wait).
@@ -139,7 +139,7 @@ where
     into_errors::<T, U>(ask_each("try_apply_each", calls))
 }
 
-/// As [`apply_each`], with an argument for each property. Arguments and results travel serialised: see
+/// Same as [`apply_each`], with an argument for each property. Arguments and results travel serialised: see
 /// [`Trust::apply_with`].
 ///
 /// ```
@@ -151,7 +151,7 @@ where
 /// ```
 ///
 /// # Panics
-/// As [`Trust::apply_with`], after all have answered: with the first panic or fault in the order of the trusts.
+/// Same as [`Trust::apply_with`], after all have answered: with the first panic or fault in the order of the trusts.
 #[track_caller]
 pub fn apply_each_with<'a, T, A, U, F>(trusts: impl IntoIterator<Item = (&'a Trust<T>, A)>, f: F) -> Vec<U>
 where
@@ -164,7 +164,7 @@ where
     resume_first::<T, U>(ask_each("apply_each_with", calls))
 }
 
-/// As [`apply_each_with`], for callers that handle errors, for each property by itself.
+/// Same as [`apply_each_with`], for callers that handle errors, for each property by itself.
 ///
 /// # Errors
 /// In the place of each call that fails: as [`ReadyCall::wait`](crate::ReadyCall::wait).

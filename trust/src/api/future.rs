@@ -372,7 +372,7 @@ impl<T: 'static> Trust<T> {
         self.ask_elsewhere(asked, true)
     }
 
-    /// As `ask`, on a thread other than the trustee's. A call that `may_wait` is not sent if there is no room.
+    /// Same as `ask`, on a thread other than the trustee's. A call that `may_wait` is not sent if there is no room.
     fn ask_elsewhere<C: Delegated<T, Output: Send> + Send + 'static>(
         &self,
         asked: Arc<Asked<T, C>>,

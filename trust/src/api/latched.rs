@@ -14,7 +14,7 @@ impl<T: 'static> Trust<Latch<T>> {
     /// launched closure has the value meanwhile; they get it in the order in which they came.
     ///
     /// # Panics
-    /// As [`apply`](Trust::apply).
+    /// Same as [`apply`](Trust::apply).
     ///
     /// ```
     /// use trust::Latch;
@@ -40,7 +40,7 @@ impl<T: 'static> Trust<Latch<T>> {
         Launched(move |held: &mut Held<'_, T>| f(held)).wait(self, "launch", resumed::<T, U>)
     }
 
-    /// As [`launch`](Self::launch), without waiting; `then` is called with the result as by
+    /// Same as [`launch`](Self::launch), without waiting; `then` is called with the result as by
     /// [`apply_then`](Trust::apply_then).
     ///
     /// ```

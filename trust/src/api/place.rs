@@ -100,8 +100,8 @@ where
 /// Waits for the result of a call that was begun. Panics where nothing may wait.
 pub type Wait<R> = Box<dyn FnOnce() -> Result<R, Error>>;
 
-/// As [`call`], but returns a function that waits for the result, on this thread. `f` has been sent by then, even if
-/// this thread computes next.
+/// Same as [`call`], but returns a function that waits for the result, on this thread. `f` has been sent by then, even
+/// if this thread computes next.
 ///
 /// Never waits. If too many calls are under way, `f` is sent when the returned function is called.
 pub fn begin<R, F>(trustee: TrusteeReference, f: F) -> Wait<R>
@@ -142,7 +142,7 @@ where
     unsafe { call_scoped(trustee, f, then) }
 }
 
-/// As [`call_then`], for a closure that may borrow: for crates that ensure its end, as `std::thread::scope` does.
+/// Same as [`call_then`], for a closure that may borrow: for crates that ensure its end, as `std::thread::scope` does.
 ///
 /// The outcome is no sign that the closure has ended: `then` also gets an error when its thread ends or its machine is
 /// lost. The closure's captures are dropped in every case in which they are not leaked, on any thread, before its

@@ -72,8 +72,8 @@ impl<T: 'static> Trust<T> {
         Closure(f).then(self, move |outcome| result_or_report::<T, U>("apply_then", outcome, then));
     }
 
-    /// As [`apply`](Trust::apply), for async programs: returns a future of the result, on any executor. The closure
-    /// is sent at once, not when the future is first polled, and then runs even if the future is dropped.
+    /// Same as [`apply`](Trust::apply), for async programs: returns a future of the result, on any executor. The
+    /// closure is sent at once, not when the future is first polled, and then runs even if the future is dropped.
     ///
     /// Back-pressure: at most 1,024 calls of async programs are under way at one worker (for properties of other
     /// machines: at this machine's service thread). A call beyond that is not sent yet. Its future is pending: when
@@ -109,14 +109,14 @@ impl<T: 'static> Trust<T> {
         ApplyFuture::new(self, Closure(f), |fault: Fault| fault.resume::<T>())
     }
 
-    /// As [`apply`](Self::apply), with an argument. Argument and result travel serialised, so `String`, `Vec`, maps
-    /// and every other type that serde supports may pass, with trusts inside them too. The format does not contain
+    /// Same as [`apply`](Self::apply), with an argument. Argument and result travel serialised, so `String`, `Vec`,
+    /// maps and every other type that serde supports may pass, with trusts inside them too. The format does not contain
     /// names of fields or types, so serde's attributes `untagged`, `tag`, `flatten` and `skip_serializing_if` do
     /// not work. Nothing may wait while a value is serialised or deserialised.
     ///
     /// # Panics
-    /// As [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than 1 GiB, or 64
-    /// MiB to or from another machine.
+    /// Same as [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than 1 GiB, or
+    /// 64 MiB to or from another machine.
     ///
     /// ```
     /// use std::collections::HashMap;

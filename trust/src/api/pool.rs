@@ -239,7 +239,7 @@ impl Builder {
         Ok(pool)
     }
 
-    /// As [`try_build`](Self::try_build).
+    /// Same as [`try_build`](Self::try_build).
     ///
     /// # Panics
     /// With the text of the [`BuildError`].

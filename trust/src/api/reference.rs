@@ -46,7 +46,7 @@ impl TrusteeReference {
         })
     }
 
-    /// As [`entrust`](Self::entrust), but returns the value if this trustee is known to be gone, or is on another
+    /// Same as [`entrust`](Self::entrust), but returns the value if this trustee is known to be gone, or is on another
     /// machine.
     pub(crate) fn try_entrust<T: Send + 'static>(&self, value: T) -> Result<Trust<T>, T> {
         worker::with(|worker| {

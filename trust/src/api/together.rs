@@ -273,7 +273,7 @@ where
     resume(act::<S, U, F>("together", &trusts, f))
 }
 
-/// As [`together`], for callers that handle errors.
+/// Same as [`together`], for callers that handle errors.
 ///
 /// # Errors
 /// [`Error::Panicked`]; [`Error::Poisoned`] and [`Error::Gone`] of any of the properties, when `f` has not run;
@@ -296,7 +296,7 @@ where
     into_result(act::<S, U, F>("try_together", &trusts, f))
 }
 
-/// As [`together`], without waiting: `then` is called with the result, on this thread, as by
+/// Same as [`together`], without waiting: `then` is called with the result, on this thread, as by
 /// [`apply_then`](Trust::apply_then). Legal everywhere but in a launched closure. When it is called in a delegated
 /// closure or a callback, `f` may run before requests that the thread has sent earlier to trustees other than the
 /// first.
@@ -331,7 +331,7 @@ where
     });
 }
 
-/// As [`together_then`], but `then` also receives the error if there is no result.
+/// Same as [`together_then`], but `then` also receives the error if there is no result.
 ///
 /// # Panics
 /// In a launched closure.
@@ -388,7 +388,7 @@ pub(super) fn resume<U>(outcome: CallOutcome<U>) -> U {
 /// Sends the call; `then` is called on this thread with the outcome.
 ///
 /// # Safety
-/// As [`together_and_call_back`]: the trusts live as long as this call.
+/// Same as [`together_and_call_back`]: the trusts live as long as this call.
 pub(super) unsafe fn send<P: Parts, J: Job>(
     worker: &Worker,
     parts: P,

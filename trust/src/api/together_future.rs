@@ -156,7 +156,7 @@ future! {
     TryTogetherFuture<U> -> Result<U, Error>, into_result
 }
 
-/// As [`together`](crate::together), for async programs: returns a future of the result, on any executor and any
+/// Same as [`together`](crate::together), for async programs: returns a future of the result, on any executor and any
 /// thread, which does not become a trustee by it. The call is sent at once, like that of
 /// [`apply_async`](Trust::apply_async), and shares its back-pressure: it goes to the trustee at which `f` will run, and
 /// beyond 1,024 calls of async programs there its future waits for room.
@@ -191,7 +191,7 @@ where
     TogetherFuture(State::new(&trusts, "together_async", f))
 }
 
-/// As [`together_async`], for callers that handle errors.
+/// Same as [`together_async`], for callers that handle errors.
 ///
 /// # Errors
 /// When awaited, as [`try_together`](crate::try_together).

@@ -217,7 +217,7 @@ impl<T: 'static> Trust<T> {
 }
 
 /// # Safety
-/// As [`Worker::run_alone`].
+/// Same as [`Worker::run_alone`].
 #[inline(always)]
 unsafe fn run_and_call_back<T, U>(
     worker: &Worker,

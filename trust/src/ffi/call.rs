@@ -127,7 +127,7 @@ impl Request for LongCall {
 }
 
 /// # Safety
-/// As [`Request::run`], of a property that is a [`Value`].
+/// Same as [`Request::run`], of a property that is a [`Value`].
 #[inline(always)]
 unsafe fn run(function: Called, at: *const c_void, length: usize, property: *mut Header, serving: &mut Serving) {
     // SAFETY: live [property-live], a `Value` by its handle; nothing else borrows it [closures-take-turns]. Nothing
@@ -147,7 +147,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// If no function is given the outcome is ignored.
+    /// Makes the callback; without a function the outcome is ignored.
     pub(super) fn new(then: Then, context: *mut c_void) -> Self {
         Answer { then: then.unwrap_or(ignore), context }
     }
@@ -211,7 +211,7 @@ pub unsafe fn apply_then(
 unsafe extern "C" fn ignore(_context: *mut c_void, _status: Status, _result: *const c_void, _length: usize) {}
 
 /// # Safety
-/// As [`apply_then`].
+/// Same as [`apply_then`].
 #[inline(always)]
 unsafe fn post(
     worker: &Worker,
@@ -258,7 +258,7 @@ unsafe fn post(
 /// Calls a function on this thread's own trustee: at once, or as soon as the running function has returned.
 ///
 /// # Safety
-/// As [`apply_then`]; the property is of this trustee.
+/// Same as [`apply_then`]; the property is of this trustee.
 unsafe fn post_here(worker: &Worker, property: *mut Header, function: Called, arguments: Arguments, answer: Answer) {
     let is_free = worker.context() == Context::Free;
     if is_free && arguments.at.addr().is_multiple_of(8) {
@@ -284,7 +284,7 @@ unsafe fn post_here(worker: &Worker, property: *mut Header, function: Called, ar
 }
 
 /// # Safety
-/// As [`post_here`], in free context.
+/// Same as [`post_here`], in free context.
 unsafe fn call_here(
     worker: &Worker,
     property: *mut Header,
@@ -381,7 +381,7 @@ impl Waiting {
 /// If the call cannot be made, or has no result, or the room for it is too small.
 ///
 /// # Safety
-/// As [`apply_then`]; a length that is not null is the room at `result`.
+/// Same as [`apply_then`]; a length that is not null is the room at `result`.
 pub unsafe fn apply(
     handle: Handle,
     function: Function,

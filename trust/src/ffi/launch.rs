@@ -34,7 +34,7 @@ impl<T> Sent<T> {
 }
 
 /// # Safety
-/// As [`launch_then`].
+/// Same as [`launch_then`].
 unsafe fn start(
     worker: &Worker,
     handle: Handle,
@@ -65,7 +65,7 @@ unsafe fn start(
 /// If the call cannot be made; then `then` is not called.
 ///
 /// # Safety
-/// As [`super::apply_then`].
+/// Same as [`super::apply_then`].
 pub unsafe fn launch_then(
     handle: Handle,
     function: Function,
@@ -95,10 +95,10 @@ pub unsafe fn launch_then(
 /// Launches a function on a latched property and waits for its result.
 ///
 /// # Errors
-/// As [`super::apply`].
+/// Same as [`super::apply`].
 ///
 /// # Safety
-/// As [`super::apply`].
+/// Same as [`super::apply`].
 pub unsafe fn launch(
     handle: Handle,
     function: Function,

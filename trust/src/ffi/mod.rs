@@ -79,7 +79,7 @@ pub fn check_may_wait() -> Result<()> {
 /// has not been called.
 ///
 /// # Safety
-/// As [`detach`], where the thread is not attached.
+/// Same as [`detach`], where the thread is not attached.
 pub unsafe fn stop(trustees: &[TrusteeReference], pool: impl FnOnce() -> Threadpool) -> Result<()> {
     let is_attached = worker::existing(|_| ()).is_some();
     if is_attached {

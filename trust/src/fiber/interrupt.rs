@@ -17,7 +17,7 @@ impl Scheduler {
         unsafe { self.waiting_until_revoked(awaited, None, f) }
     }
 
-    /// As [`waiting`](Self::waiting), and [`interrupt`](Self::interrupt) may take the fiber out of it.
+    /// Same as [`waiting`](Self::waiting), and [`interrupt`](Self::interrupt) may take the fiber out of it.
     ///
     /// # Safety
     /// The function may be called with the pointer, on this thread, until `f` returns or unwinds; it returns true only
@@ -78,7 +78,7 @@ impl Scheduler {
         self.abort_again(whom)
     }
 
-    /// As `abort`, of a fiber that was aborted before: it may have unwound meanwhile, and gone on.
+    /// Same as `abort`, of a fiber that was aborted before: it may have unwound meanwhile, and gone on.
     #[must_use]
     pub(crate) fn abort_again(&self, whom: Whom) -> bool {
         // SAFETY: in the list, so they have not been recycled.
@@ -169,7 +169,7 @@ impl Scheduler {
         all.iter().filter_map(see).collect()
     }
 
-    /// For messages: names of the first few fibers in the middle of their code.
+    /// Returns, for messages, the names of the first few fibers in the middle of their code.
     pub(crate) fn names_of_begun(&self) -> String {
         const NAMES_MAX: usize = 4;
         let all = self.all.borrow();

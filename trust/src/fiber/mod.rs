@@ -265,7 +265,7 @@ impl Scheduler {
     /// Puts a suspended fiber behind the ready ones.
     #[inline]
     pub(crate) fn ready(&self, fiber: FiberRef) {
-        debug_assert!(self.current.get() != fiber.0, "a fiber that runs cannot be made ready (S2)");
+        debug_assert!(self.current.get() != fiber.0, "a fiber that runs cannot be made ready");
         self.ready.push(fiber);
     }
 

@@ -58,7 +58,7 @@ pub(crate) struct Wait {
     pub(crate) awaited: Awaited,
     /// Number, unique among the waits of the thread.
     pub(crate) number: u64,
-    /// On the clock of [`now_ms`].
+    /// Time of the start, on the clock of [`now_ms`].
     pub(crate) since_ms: u64,
 }
 

@@ -46,7 +46,7 @@ const COLOUR_BYTES: usize = 128;
 const FIRST_SLAB_STACKS: usize = 16;
 /// No slab is larger than this, unless a single stack is.
 const MAX_SLAB_BYTES: usize = 256 << 20;
-/// At most this many idle stacks keep their pages ...
+/// Most idle stacks that keep their pages ...
 const MAX_HOT_STACKS: usize = 1024;
 /// ... and fewer where stacks are so large that they could hold more than this.
 const MAX_HOT_BYTES: usize = 64 << 20;

@@ -83,7 +83,7 @@ pub(crate) struct Outgoing {
     collecting: Cell<bool>,
     /// Fibers that wait for room.
     pub(crate) waiters: FiberQueue,
-    /// In the worker's list of pairs with outstanding requests.
+    /// Whether it is in the worker's list of pairs with outstanding requests.
     pub(crate) listed: Cell<bool>,
 }
 
@@ -137,7 +137,7 @@ impl Outgoing {
         self.published.get() - in_flight >= written || !self.is_outstanding()
     }
 
-    /// For a client that ends: sends the open batch, and tells whether there is still a request that this thread must
+    /// Sends the open batch of a client that ends; returns whether there is still a request that this thread must
     /// complete. Requests that are sent and not awaited (counts) are not: the trustee will serve them, whether or not
     /// its client is there.
     pub(crate) fn must_be_seen_through(&self) -> bool {
@@ -174,7 +174,7 @@ impl Outgoing {
         }
     }
 
-    /// For the check before sleep: is there work for `collect`?
+    /// Returns whether there is work for `collect`, for the check before sleep.
     pub(crate) fn has_responses(&self) -> bool {
         self.side.has_response() || (self.is_outstanding() && self.peer.parker.presence() == Presence::Closed)
     }

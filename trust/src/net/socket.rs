@@ -15,7 +15,7 @@ use crate::runtime::worker::{self, Worker};
 /// Non-blocking socket of the standard library or of mio, and the workers that have registered it.
 pub(super) struct Socket<S: AsRawFd> {
     pub(super) io: S,
-    /// In nanoseconds; 0 for none.
+    /// Timeout in nanoseconds; 0 for none.
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
     /// One for each live worker that has waited for the socket, so mostly one.
@@ -90,7 +90,7 @@ impl<S: AsRawFd> Socket<S> {
         self.perform_for(name, direction, self.timeout(direction), call)
     }
 
-    /// As `perform`, with this timeout.
+    /// Same as `perform`, with this timeout.
     pub(super) fn perform_for<R>(
         &self,
         name: &str,

@@ -166,13 +166,13 @@ impl TcpStream {
         each_address(addresses, |address| Self::connect_within(address, None))
     }
 
-    /// As [`connect`](Self::connect), waiting at most for `timeout`.
+    /// Same as [`connect`](Self::connect), waiting at most for `timeout`.
     ///
     /// # Errors
     /// As for `connect`; [`ErrorKind::TimedOut`](io::ErrorKind::TimedOut).
     ///
     /// # Panics
-    /// As `connect`.
+    /// Same as `connect`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -217,7 +217,7 @@ impl TcpStream {
         Ok(TcpStream { socket: Socket::new(stream) })
     }
 
-    /// As `read`, but the bytes stay for the next call.
+    /// Same as `read`, but the bytes stay for the next call.
     ///
     /// # Errors
     /// As for `read`.
@@ -307,7 +307,7 @@ impl TcpStream {
         self.socket.set_timeout(Direction::Read, timeout)
     }
 
-    /// As [`set_read_timeout`](Self::set_read_timeout), for writes.
+    /// Same as [`set_read_timeout`](Self::set_read_timeout), for writes.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.

@@ -87,13 +87,13 @@ impl UdpSocket {
         })
     }
 
-    /// As [`send_to`](Self::send_to), to the connected peer.
+    /// Same as [`send_to`](Self::send_to), to the connected peer.
     ///
     /// # Errors
     /// The system's, including one caused by an earlier datagram.
     ///
     /// # Panics
-    /// As `send_to`.
+    /// Same as `send_to`.
     ///
     /// Example: at [`connect`](Self::connect).
     pub fn send(&self, datagram: &[u8]) -> io::Result<usize> {
@@ -114,26 +114,26 @@ impl UdpSocket {
         self.socket.perform("recv_from", Direction::Read, |io| io.recv_from(buffer).map(Call::Whole))
     }
 
-    /// As [`recv_from`](Self::recv_from), from the connected peer.
+    /// Same as [`recv_from`](Self::recv_from), from the connected peer.
     ///
     /// # Errors
     /// As for `recv_from`, including one caused by an earlier datagram.
     ///
     /// # Panics
-    /// As `recv_from`.
+    /// Same as `recv_from`.
     ///
     /// Example: at [`connect`](Self::connect).
     pub fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.socket.perform("recv", Direction::Read, |io| io.recv(buffer).map(Call::Whole))
     }
 
-    /// As [`recv_from`](Self::recv_from), but the datagram stays for the next call.
+    /// Same as [`recv_from`](Self::recv_from), but the datagram stays for the next call.
     ///
     /// # Errors
     /// As for `recv_from`.
     ///
     /// # Panics
-    /// As `recv_from`.
+    /// Same as `recv_from`.
     ///
     /// ```
     /// use trust::net::UdpSocket;
@@ -171,7 +171,7 @@ impl UdpSocket {
         self.socket.timeout(Direction::Read)
     }
 
-    /// As [`set_read_timeout`](Self::set_read_timeout), for sending.
+    /// Same as [`set_read_timeout`](Self::set_read_timeout), for sending.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidInput`](io::ErrorKind::InvalidInput) for a timeout of 0.

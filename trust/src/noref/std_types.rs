@@ -96,7 +96,7 @@ pub trait Descriptor<T: ?Sized> {}
 )]
 pub trait Channel<T: ?Sized> {}
 
-/// With `for<'a>` the compiler accepts a condition without parameters.
+/// Impl that refuses a type: with `for<'a>` the compiler accepts a condition without parameters.
 macro_rules! refused {
     ($($cure:ident: $([$($parameter:ident $(: ?$sized:ident)?),*] $type:ty),+;)+) => {$($(
         // SAFETY: on a condition that nothing meets.

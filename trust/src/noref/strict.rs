@@ -50,7 +50,7 @@ macro_rules! functions {
     };
     ([] $($parameter:ident)*) => { impl !NoRef for fn($($parameter),*) {} };
 }
-/// As many parameters as `+` in the first list can count in binary, at most.
+/// Handles at most as many parameters as `+` in the first list can count in binary.
 macro_rules! functions_up_to {
     ([+ $($bits:tt)*] [$($done:tt)*] $($parameter:ident)*) => {
         functions_up_to!([$($bits)*] [$($parameter)* ; $($done)*] $($parameter)* $($parameter)*);

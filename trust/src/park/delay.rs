@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Until one was measured: about the time in a virtual machine.
+/// Delay until one was measured: about the time in a virtual machine.
 const FIRST_NS: u64 = 50_000;
 /// A shorter time is no wake-up: the thread was awake.
 const SHORTEST_NS: u64 = 1_000;

@@ -41,7 +41,7 @@ pub(crate) enum Presence {
     Closed,
 }
 
-/// Without the C API no thread sleeps outside the library.
+/// Stand-in without the C API: no thread sleeps outside the library.
 #[cfg(not(feature = "c-api"))]
 pub(crate) mod outside {
     #[derive(Default)]
@@ -160,7 +160,7 @@ impl Parker {
         self.notify()
     }
 
-    /// As [`publish`](Self::publish), where `work` tells whether it made any visible: no fence for none.
+    /// Same as [`publish`](Self::publish), where `work` tells whether it made any visible: no fence for none.
     #[inline(always)]
     pub(crate) fn publish_if(&self, work: impl FnOnce() -> bool) -> Option<Presence> {
         work().then(|| self.notify())

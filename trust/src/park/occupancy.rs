@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 const THREADS_MAX: usize = 1 << 16;
 /// The thread runs code of its own, which computes or is blocked; or there is no such thread.
 const UNKNOWN: u16 = 0;
-/// In an entry: the thread sleeps, and does not want its core.
+/// Mark of an entry: the thread sleeps, and does not want its core.
 const ASLEEP: u16 = 1 << 15;
 
-/// By index of the trustee: [`UNKNOWN`], or one more than the core, perhaps with [`ASLEEP`]. Close together, because an
-/// idle worker looks at all of them; they are written only by idle threads and by wakers.
+/// Core of each trustee, by index: [`UNKNOWN`], or one more than the core, perhaps with [`ASLEEP`]. Close together,
+/// because an idle worker looks at all of them; they are written only by idle threads and by wakers.
 static CORES: [AtomicU16; THREADS_MAX] = [const { AtomicU16::new(UNKNOWN) }; THREADS_MAX];
 /// End of the entries that were ever written.
 static END: AtomicUsize = AtomicUsize::new(0);

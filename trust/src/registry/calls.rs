@@ -297,7 +297,7 @@ impl Window {
         has_room
     }
 
-    /// As `try_enter`, for a call that must not wait.
+    /// Same as `try_enter`, for a call that must not wait.
     pub(crate) fn enter(&self) {
         self.entered.0.fetch_add(1, Ordering::SeqCst);
     }

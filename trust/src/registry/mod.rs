@@ -99,8 +99,8 @@ pub(crate) enum Message {
     Count(PropertyRef, i32),
     /// A thread without a free slot has entrusted this property to the worker.
     Adopt(PropertyRef),
-    /// For the service thread: a thread without a link has cloned or dropped a trust of a property on another machine
-    /// (`remote::forward`).
+    /// Message to the service thread: a thread without a link has cloned or dropped a trust of a property on another
+    /// machine (`remote::forward`).
     Forward,
     /// A thread wants to know of the fibers ([`Shared::ask_for_report`]).
     Report,

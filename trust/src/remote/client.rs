@@ -32,7 +32,7 @@ pub(super) struct PeerTrustee {
     pub(super) trustee: TrusteeId,
     /// Its place at the carrier.
     pub(super) place: usize,
-    /// In the list of those with outstanding requests.
+    /// Whether it is in the list of those with outstanding requests.
     pub(super) listed: Cell<bool>,
     open: RefCell<Batch>,
     /// A request in the open batch does not wait for answers to the batches in flight.

@@ -167,7 +167,7 @@ impl Kind for &'static Operation {
 /// Reads along a frame that came from another machine.
 pub(super) struct Cursor<O> {
     at: usize,
-    /// Of the open run: operation, bytes of each request, requests left.
+    /// Open run: operation, bytes of each request, requests left.
     run: Option<(O, Option<usize>)>,
     left: u32,
     names: [Option<O>; NAMES],

@@ -143,7 +143,7 @@ impl Remote {
         self.peers.get().is_some_and(|peers| peers.trustees.iter().any(PeerTrustee::is_outstanding))
     }
 
-    /// For each trustee with outstanding requests its place, and the number of batches made for it so far.
+    /// Returns the place of each trustee with outstanding requests, and the number of batches written for it so far.
     pub(crate) fn written_in_all(&self) -> Vec<(usize, u64)> {
         let Some(peers) = self.peers.get() else { return Vec::new() };
         peers.active.borrow().iter().map(|&place| (place, peers.trustees[place].written_in_all())).collect()
@@ -248,7 +248,7 @@ impl Remote {
         Ok(())
     }
 
-    /// As [`submit`](Self::submit), with a request that `pack` writes in its packed form.
+    /// Same as [`submit`](Self::submit), with a request that `pack` writes in its packed form.
     pub(crate) fn submit_packed<C: Request, R: Response + 'static>(
         &self,
         worker: &impl Local,

@@ -112,7 +112,7 @@ fn play(test: impl FnOnce(&Rc<RefCell<Peer>>, &Trust<u64>) + Send + 'static) {
     play_after(|| (), |peer, there, ()| test(peer, there));
 }
 
-/// As [`play`], on a worker that has done this before it had peers.
+/// Same as [`play`], on a worker that has done this before it had peers.
 fn play_after<B>(
     before: impl FnOnce() -> B + Send + 'static,
     test: impl FnOnce(&Rc<RefCell<Peer>>, &Trust<u64>, B) + Send + 'static,

@@ -73,7 +73,7 @@ pub(crate) trait Request: Sized {
     /// The target it runs on.
     const TARGET: Target;
 
-    /// For messages: the closure, and the type of its property.
+    /// Name of the closure, and of the type of its property, for messages.
     fn name() -> String {
         format!("`{}`", type_name::<Self>())
     }
@@ -105,7 +105,7 @@ pub(crate) trait Request: Sized {
     }
 }
 
-/// For messages: a closure on a property.
+/// Describes a closure on a property, for messages.
 pub(crate) fn name_on<T, F>() -> String {
     format!("`{}` on a `{}`", type_name::<F>(), type_name::<T>())
 }
@@ -113,7 +113,7 @@ pub(crate) fn name_on<T, F>() -> String {
 /// A request that stays in its process. A packed form of it is refused.
 pub(crate) trait LocalRequest: Sized {
     /// # Safety
-    /// As [`Request::run`].
+    /// Same as [`Request::run`].
     unsafe fn run(self, property: *mut Header, serving: &mut Serving);
 }
 

@@ -306,7 +306,7 @@ impl Reader {
     }
 
     /// # Safety
-    /// As `take`, for a value that was put in place.
+    /// Same as `take`, for a value that was put in place.
     #[inline(always)]
     unsafe fn take_here<U>(&mut self) -> U {
         if const { size_of::<U>() == 0 } {

@@ -119,7 +119,7 @@ struct Control {
     has_queue: AtomicBool,
     /// The client is gone and has nothing outstanding: the trustee may forget this pair.
     left: AtomicBool,
-    /// For each request of the open batch, in order: the batch's number in the high bits, and the property's
+    /// Mark of each request of the open batch, in order: the batch's number in the high bits, and the property's
     /// address in the low ones. Behind them lie marks of earlier batches.
     marks: [AtomicU64; REQUESTS_MAX],
     /// The addresses of the properties that queued requests are for: those that found no slot.

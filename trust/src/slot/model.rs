@@ -68,7 +68,7 @@ fn publish(client: &ClientSide, number: u64) -> bool {
 /// Outcome of a batch, as its client sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// With this response.
+    /// The request was served, with this response.
     Served(u64),
     /// The trustee answered that it is gone.
     Refused,

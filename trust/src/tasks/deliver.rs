@@ -33,7 +33,7 @@ pub(super) fn pack_token(token: u64, message: Vec<u8>, to: &mut Vec<u8>) {
 }
 
 /// # Safety
-/// As `Request::unpack`.
+/// Same as `Request::unpack`.
 pub(super) unsafe fn unpack_token(from: &[u8]) -> Option<(u64, Parcel)> {
     let (token, message) = from.split_first_chunk::<8>()?;
     // SAFETY: the caller's promise.

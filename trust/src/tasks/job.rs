@@ -22,11 +22,11 @@ pub(crate) trait Job<T>: Send + 'static {
     /// Result of the job.
     type Output: Send + 'static;
     fn run(self, held: &mut Held<'_, T>) -> Self::Output;
-    /// As in [`Request`](crate::request::Request).
+    /// The same as in [`Request`](crate::request::Request).
     const PACKED_BYTES: Option<usize>;
     fn pack(self, to: &mut Vec<u8>);
     /// # Safety
-    /// As [`Request::unpack`](crate::request::Request::unpack).
+    /// Same as [`Request::unpack`](crate::request::Request::unpack).
     unsafe fn unpack(from: &[u8]) -> Option<Self>
     where
         Self: Sized;

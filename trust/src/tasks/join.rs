@@ -259,7 +259,7 @@ where
     spawn_here(None, f)
 }
 
-/// As [`spawn`], with a name that is reported if the fiber overflows its stack.
+/// Same as [`spawn`], with a name that is reported if the fiber overflows its stack.
 ///
 /// ```
 /// let fiber = trust::spawn_named("the adder", || 1 + 1);

@@ -116,7 +116,7 @@ impl<T: 'static> Promise<T> {
         });
     }
 
-    /// As [`keep`](Self::keep), for values that travel serialised, as with
+    /// Same as [`keep`](Self::keep), for values that travel serialised, as with
     /// [`Trust::apply_with`](crate::Trust::apply_with). On the awaiting thread itself the value is not serialised. A
     /// value that does not serialise, or is larger than 1 GiB, or 64 MiB to another machine, gives the waiter an error.
     ///
@@ -264,7 +264,7 @@ impl<T: 'static> Pending<T> {
         }
     }
 
-    /// As [`wait`](Self::wait), for at most `time`; then `None`, and the value may still come.
+    /// Same as [`wait`](Self::wait), for at most `time`; then `None`, and the value may still come.
     ///
     /// ```
     /// use std::time::Duration;

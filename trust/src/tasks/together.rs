@@ -219,7 +219,7 @@ fn gathered(client: TrusteeId, token: u64, has: &[Part], on: &'static LatchKind)
 }
 
 /// # Safety
-/// As [`Job::run`].
+/// Same as [`Job::run`].
 #[inline(always)]
 pub(crate) unsafe fn run_on<J: Job>(
     worker: &Worker,
@@ -305,7 +305,7 @@ pub(crate) unsafe fn together_and_wait<P: Parts, J: Job>(
 /// Runs the closure on the values; `then` is called on this thread with the outcome.
 ///
 /// # Safety
-/// As [`together_and_wait`], but in any context.
+/// Same as [`together_and_wait`], but in any context.
 pub(crate) unsafe fn together_and_call_back<P: Parts, J: Job>(
     worker: &Worker,
     mut route: Route<P>,

@@ -218,7 +218,7 @@ pub fn run_child(test: &str) -> Output {
     child(test).output().unwrap()
 }
 
-/// As [`run_child`], for a caller that starts it in another way and talks to it. Its outputs are pipes.
+/// Same as [`run_child`], for a caller that starts it in another way and talks to it. Its outputs are pipes.
 pub fn child(test: &str) -> Command {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture", "--include-ignored"]).env(CHILD, "1");

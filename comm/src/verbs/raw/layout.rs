@@ -218,7 +218,7 @@ pub struct SendWr {
     pub num_sge: c_int,
     pub opcode: c_uint,
     pub send_flags: c_uint,
-    /// In network byte order.
+    /// Immediate data, in network byte order.
     pub imm_data: u32,
     pub remote_addr: u64,
     pub rkey: u32,
@@ -243,7 +243,7 @@ pub struct Wc {
     pub opcode: c_uint,
     pub vendor_err: u32,
     pub byte_len: u32,
-    /// In network byte order.
+    /// Immediate data, in network byte order.
     pub imm_data: u32,
     pub qp_num: u32,
     pub src_qp: u32,

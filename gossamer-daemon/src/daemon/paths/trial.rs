@@ -19,13 +19,13 @@ const LARGE_BYTES: usize = 64 << 10;
 /// Limits of time for the steps.
 #[derive(Debug)]
 pub struct Limits {
-    /// To connect.
+    /// Time to connect.
     connect: Duration,
-    /// For a connection to show its token.
+    /// Time for a connection to show its token.
     token: Duration,
-    /// For small packets there and back.
+    /// Time for small packets there and back.
     small: Duration,
-    /// For the large packets of one direction.
+    /// Time for the large packets of one direction.
     large: Duration,
 }
 
@@ -141,10 +141,10 @@ mod tests {
     use super::*;
 
     const TOKEN: Token = [7; 16];
-    /// For steps that succeed.
+    /// Limits of steps that succeed.
     const LONG: Limits =
         Limits { connect: limits::HANG, token: limits::HANG, small: limits::HANG, large: limits::HANG };
-    /// For steps that fail.
+    /// Limit of steps that fail.
     const SHORT: Duration = Duration::from_millis(20);
 
     fn listener() -> (TcpListener, SocketAddr) {

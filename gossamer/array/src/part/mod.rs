@@ -67,7 +67,7 @@ pub(crate) struct Name {
 
 /// See the file's documentation.
 pub(crate) struct Part {
-    /// For each chunk the address of its elements here with the allowed accesses; 0 for none.
+    /// Address of each chunk's elements here, with the allowed accesses; 0 for none.
     words: *const Cell<u64>,
     /// Hits until the next turn for others.
     left: Cell<u32>,
@@ -76,9 +76,9 @@ pub(crate) struct Part {
     /// The number of this place.
     pub(crate) own: usize,
     places: Vec<TrusteeReference>,
-    /// For each place the share of its machine, if it is mapped here; looked up when first needed.
+    /// Share of each place's machine, if it is mapped here; looked up when first needed.
     shares: Vec<OnceCell<Option<Arc<Share>>>>,
-    /// For each place whether it maps the share of this machine.
+    /// Whether each place maps the share of this machine.
     copies: Vec<Cell<bool>>,
     settings: Settings,
     home: Home,
@@ -267,7 +267,7 @@ impl Part {
         Some(if wanted == Right::Read { frame } else { self.without_views(frame) })
     }
 
-    /// As [`ready`](Self::ready) to read, for the plain case: `None` also if the slow path has to decide.
+    /// Same as [`ready`](Self::ready) to read, for the plain case: `None` also if the slow path has to decide.
     #[inline]
     pub(crate) fn ready_to_view(&self, chunk: u32) -> Option<Frame> {
         let is_readable = self.word(chunk as usize).get() & READS != 0 && !self.is_poisoned.get();

@@ -12,7 +12,7 @@ use std::num::NonZeroU64;
 ///
 /// Example: at [`Bunch`](crate::Bunch).
 pub struct ElementId<E> {
-    /// From 1.
+    /// Number of the element, from 1.
     number: NonZeroU64,
     element: PhantomData<E>,
 }

@@ -78,13 +78,13 @@ impl<R: Portable> Bunch<R> {
     /// Example: at the [type](Self).
     ///
     /// # Panics
-    /// As [`Global::new`].
+    /// Same as [`Global::new`].
     pub fn new(root: R) -> Bunch<R> {
         Bunch::with_capacity(root, FIRST_BYTES)
     }
 
-    /// As [`new`](Self::new), with room for elements of so many bytes, of which each takes 8 more, and each of their
-    /// types 24: until then it does not grow.
+    /// Same as [`new`](Self::new), with room for elements of so many bytes, of which each takes 8 more, and each of
+    /// their types 24: until then it does not grow.
     ///
     /// ```
     /// use gossamer_heap::Bunch;
@@ -99,12 +99,12 @@ impl<R: Portable> Bunch<R> {
     /// ```
     ///
     /// # Panics
-    /// As [`Global::new`].
+    /// Same as [`Global::new`].
     pub fn with_capacity(root: R, bytes: usize) -> Bunch<R> {
         Bunch::try_with_capacity(root, bytes).unwrap_or_else(|refused| no_room(&refused.error))
     }
 
-    /// As [`with_capacity`](Self::with_capacity); a full heap gives the root back.
+    /// Same as [`with_capacity`](Self::with_capacity); a full heap gives the root back.
     ///
     /// ```
     /// use gossamer_heap::Bunch;
@@ -131,14 +131,14 @@ impl<R: Portable> Bunch<R> {
     /// Reads it, as [`Global::read`].
     ///
     /// # Panics
-    /// As [`Global::read`].
+    /// Same as [`Global::read`].
     ///
     /// Example: at the [type](Self).
     pub fn read(&self) -> View<'_, R> {
         View::of(self.block.read())
     }
 
-    /// As [`Global::try_read`].
+    /// Same as [`Global::try_read`].
     ///
     /// ```
     /// use gossamer_heap::Bunch;
@@ -151,7 +151,7 @@ impl<R: Portable> Bunch<R> {
     /// Writes it, as [`Global::write`].
     ///
     /// # Panics
-    /// As [`Global::write`].
+    /// Same as [`Global::write`].
     ///
     /// Example: at the [type](Self).
     pub fn write(&mut self) -> ViewMut<'_, R> {
@@ -159,7 +159,7 @@ impl<R: Portable> Bunch<R> {
         ViewMut::of(self, page)
     }
 
-    /// As [`Global::try_write`].
+    /// Same as [`Global::try_write`].
     ///
     /// ```
     /// use gossamer_heap::Bunch;
@@ -176,7 +176,7 @@ impl<R: Portable> Bunch<R> {
         Ok(ViewMut::of(self, page))
     }
 
-    /// As [`Global::try_write_now`].
+    /// Same as [`Global::try_write_now`].
     ///
     /// ```
     /// use gossamer_heap::Bunch;

@@ -71,9 +71,9 @@ pub(super) struct Page {
     bytes: usize,
 }
 
-/// Where an element can be put.
+/// Room for an element.
 pub(super) struct Free {
-    /// Of its kind, and whether it is new, in bytes from the begin.
+    /// Offset of its kind from the start, and whether the kind is new.
     kind: (usize, bool),
     at: usize,
     used: usize,
@@ -81,7 +81,7 @@ pub(super) struct Free {
 
 pub(super) enum Room {
     Here(Free),
-    /// In a block of so many grains.
+    /// Room only in a block of this many grains.
     Needs(usize),
 }
 
@@ -94,7 +94,7 @@ impl Page {
         Page::at(grains.as_mut_ptr().cast(), grains.len())
     }
 
-    /// To be read only.
+    /// Makes a page for reading only.
     pub(super) fn of_ref(grains: &[Grain]) -> Page {
         Page::at(grains.as_ptr().cast_mut().cast(), grains.len())
     }

@@ -28,7 +28,7 @@ impl<'a, R: Portable> View<'a, R> {
         Page::of_ref(&self.block)
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     ///
     /// ```
     /// use gossamer_heap::Bunch;
@@ -71,7 +71,7 @@ impl<R: Portable, E: Portable> Index<ElementId<E>> for View<'_, R> {
 /// [`Bunch::write`].
 pub struct ViewMut<'a, R: Portable> {
     bunch: &'a mut Bunch<R>,
-    /// Of its block, which is mapped here. It holds an address, so a view stays on its thread.
+    /// Page of its block, which is mapped here. It holds an address, so a view stays on its thread.
     page: Page,
 }
 
@@ -91,7 +91,7 @@ impl<'a, R: Portable> ViewMut<'a, R> {
         self.try_add(element).unwrap_or_else(|refused| no_room(&refused.error))
     }
 
-    /// As [`add`](Self::add); a full heap gives the element back.
+    /// Same as [`add`](Self::add); a full heap gives the element back.
     ///
     /// ```
     /// use gossamer_heap::Bunch;
@@ -136,7 +136,7 @@ impl<'a, R: Portable> ViewMut<'a, R> {
         Ok(())
     }
 
-    /// As [`View::elements`].
+    /// Same as [`View::elements`].
     ///
     /// Example: there.
     pub fn elements(&self) -> usize {

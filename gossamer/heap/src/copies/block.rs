@@ -22,7 +22,7 @@ unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
-/// How copies are laid out: in words, as reads come.
+/// Returns the layout of copies: in words, as reads come.
 pub(crate) fn in_words(layout: Layout) -> Layout {
     let layout = layout.align_to(8).map(|layout| layout.pad_to_align());
     layout.unwrap_or_else(|_| unreachable!("no object is as long as that"))
@@ -58,7 +58,7 @@ impl Block {
         self.memory.as_ptr()
     }
 
-    /// To be filled, before anybody else has it.
+    /// Returns the bytes to fill, before anybody else has the block.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the memory is this block's, initialised, and nobody else's.
         unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr(), self.layout.size()) }

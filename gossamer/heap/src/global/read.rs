@@ -30,7 +30,8 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         unsafe { Ref::new(T::at(address, self.meta), pin) }
     }
 
-    /// Where the object or a copy of it is. An address and no guard, since these two are returned in registers.
+    /// Returns the address of the object or of a copy. An address and no guard, since these two are returned in
+    /// registers.
     #[cold]
     #[inline(never)]
     fn read_far(&self) -> (*mut u8, Option<Pin>) {

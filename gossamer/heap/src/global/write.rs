@@ -49,7 +49,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         Ok(self.renamed(object))
     }
 
-    /// As [`write`](Self::write). A full heap is an error, and the object is as before.
+    /// Same as [`write`](Self::write). A full heap is an error, and the object is as before.
     ///
     /// ```
     /// use gossamer_heap::Global;
@@ -157,7 +157,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         unsafe { &*object }
     }
 
-    /// As `in_place`.
+    /// Same as `in_place`.
     pub(crate) fn in_place_mut(&mut self) -> &mut T {
         let object = self.mapped().or_else(|| self.find()).unwrap_or_else(|| unreachable!("it was written here"));
         // SAFETY: it is lent exclusively, so nobody else reads or writes it.

@@ -41,13 +41,13 @@ const UNITS_GIVEN_BACK: usize = 64;
 pub(crate) struct Partition {
     place: u32,
     base: *mut u8,
-    /// Where it begins among those of its machine.
+    /// Start among the partitions of its machine.
     start: usize,
     /// The version of the next object.
     next: Cell<Version>,
-    /// By class, the first of the free slots, each of which begins with the address of the next.
+    /// First free slot of each class; each begins with the address of the next.
     free: [Cell<*mut u8>; CLASSES],
-    /// By class, slots that never were used.
+    /// Slots of each class that never were used.
     fresh: [Cell<(*mut u8, *mut u8)>; CLASSES],
     units: RefCell<Units>,
     pub(crate) counters: &'static Counters,
@@ -67,13 +67,13 @@ thread_local! {
     static OWN: Cell<Option<&'static Partition>> = const { Cell::new(None) };
 }
 
-/// That of the calling worker, if it has one yet.
+/// Returns the partition of the calling worker, if it has one yet.
 #[inline(always)]
 pub(crate) fn existing() -> Option<&'static Partition> {
     OWN.get()
 }
 
-/// That of the calling worker.
+/// Returns the partition of the calling worker.
 ///
 /// # Panics
 /// On a thread that is no worker of the program; if there is no memory for it.
@@ -166,7 +166,7 @@ impl Partition {
         Ok(next)
     }
 
-    /// So many units that lie together, for an object of so many bytes. Where memory is short, copies have to go first,
+    /// Returns adjacent units for an object of `bytes` bytes. Where memory is short, copies have to go first,
     /// for which it waits where it may.
     fn units(&self, count: usize, bytes: usize) -> Result<*mut u8, Error> {
         let wanted = (count * UNIT) as u64;

@@ -15,7 +15,7 @@ use crate::global::Global;
 use crate::object::Object;
 use crate::portable::Portable;
 
-/// For how long something is lent. It is no reference: there are no bytes of it.
+/// Time for which something is lent. It is no reference: there are no bytes of it.
 struct During<'scope>(PhantomData<&'scope ()>);
 
 // SAFETY: a mark for the compiler; nothing of it travels.
@@ -104,7 +104,7 @@ pub(super) trait Loan {
 }
 
 struct Lending<T: ?Sized + Object> {
-    /// On the lender's stack, borrowed until the scope has ended.
+    /// Owner on the lender's stack, borrowed until the scope has ended.
     owner: *mut Global<T>,
     back: Pending<Global<T>>,
 }

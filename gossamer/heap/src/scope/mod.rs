@@ -31,7 +31,7 @@ use crate::portable::Portable;
 use lent::Loan;
 pub use lent::{Lent, LentMut};
 
-/// So long an owner may be under way that was lent for writing, after all fibers have ended: one that was dropped on
+/// Time for which an owner lent for writing may be under way after all fibers have ended: one that was dropped on
 /// another thread than theirs.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 

@@ -56,7 +56,7 @@ fn from_heap(bytes: usize, align: usize) -> *mut c_void {
     }
 }
 
-/// As the C library's function.
+/// The C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
     match is_in_program() {
@@ -66,7 +66,7 @@ pub extern "C" fn malloc(bytes: usize) -> *mut c_void {
     }
 }
 
-/// As the C library's function.
+/// The C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     if !is_in_program() {
@@ -85,7 +85,7 @@ pub extern "C" fn calloc(count: usize, bytes: usize) -> *mut c_void {
     block
 }
 
-/// As the C library's function.
+/// The C library's function.
 ///
 /// # Safety
 /// As for the C library's function.
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
     }
 }
 
-/// As the C library's function.
+/// The C library's function.
 ///
 /// # Safety
 /// As for the C library's function.
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
     new
 }
 
-/// As the C library's function.
+/// The C library's function.
 ///
 /// # Safety
 /// As for the C library's function.
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn reallocarray(block: *mut c_void, count: usize, bytes: u
     }
 }
 
-/// As the C library's function.
+/// The C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
     match is_in_program() && align.is_power_of_two() {
@@ -151,19 +151,19 @@ pub extern "C" fn memalign(align: usize, bytes: usize) -> *mut c_void {
     }
 }
 
-/// As the C library's function.
+/// The C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
     memalign(align, bytes)
 }
 
-/// As the C library's function.
+/// The C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(bytes: usize) -> *mut c_void {
     memalign(4096, bytes)
 }
 
-/// As the C library's function.
+/// The C library's function.
 ///
 /// # Safety
 /// As for the C library's function.
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn posix_memalign(block: *mut *mut c_void, align: usize, b
     0
 }
 
-/// As the C library's function.
+/// The C library's function.
 ///
 /// # Safety
 /// As for the C library's function.

@@ -28,7 +28,7 @@ fn ours(barrier: Pointer) -> Option<&'static Barrier> {
     (table::is_shared(barrier.addr())).then(|| unsafe { &*barrier.cast::<Barrier>() })
 }
 
-/// As the C library's function, for threads of all machines.
+/// The C library's function, for threads of all machines.
 ///
 /// # Safety
 /// As for the C library's function, here and in all other functions of this file.
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn pthread_barrier_init(
     0
 }
 
-/// As [`pthread_barrier_init`].
+/// See [`pthread_barrier_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn pthread_barrier_destroy(barrier: Pointer) -> c_int {
 /// thread goes on and writes them before all have theirs.
 ///
 /// # Safety
-/// As [`pthread_barrier_init`].
+/// See [`pthread_barrier_init`].
 pub(crate) unsafe fn wait_and_fetch(barrier: Pointer, range: Range<usize>) -> c_int {
     let Some(ours) = ours(barrier) else { return libc::EINVAL };
     let count = ours.count.load(Ordering::SeqCst);
@@ -94,7 +94,7 @@ fn fetched(barrier: Pointer) -> usize {
     barrier.addr() + 1
 }
 
-/// As [`pthread_barrier_init`].
+/// See [`pthread_barrier_init`].
 ///
 /// # Safety
 /// As for that function.

@@ -21,7 +21,7 @@ fn pop() -> Option<usize> {
     side::outside(|| PUSHED.with_borrow_mut(Vec::pop))
 }
 
-/// As the C library's function; the macro `pthread_cleanup_push` calls it.
+/// The C library's function; the macro `pthread_cleanup_push` calls it.
 ///
 /// # Safety
 /// As for the C library's function, here and in all other functions of this file.
@@ -34,10 +34,10 @@ pub unsafe extern "C" fn __pthread_register_cancel(place: *mut c_void) {
     side::outside(move || PUSHED.with_borrow_mut(|pushed| pushed.push(place)));
 }
 
-/// As the C library's function; `pthread_cleanup_pop` calls it.
+/// The C library's function; `pthread_cleanup_pop` calls it.
 ///
 /// # Safety
-/// As [`__pthread_register_cancel`].
+/// Same as [`__pthread_register_cancel`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __pthread_unregister_cancel(place: *mut c_void) {
     match side::is_in_program() {
@@ -46,10 +46,10 @@ pub unsafe extern "C" fn __pthread_unregister_cancel(place: *mut c_void) {
     }
 }
 
-/// As the C library's function; the macro calls it after a handler.
+/// The C library's function; the macro calls it after a handler.
 ///
 /// # Safety
-/// As [`__pthread_register_cancel`].
+/// Same as [`__pthread_register_cancel`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __pthread_unwind_next(place: *mut c_void) -> ! {
     if !side::is_in_program() {
@@ -71,10 +71,10 @@ fn go_on() -> ! {
     }
 }
 
-/// As the C library's function.
+/// The C library's function.
 ///
 /// # Safety
-/// As [`__pthread_register_cancel`].
+/// Same as [`__pthread_register_cancel`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_exit(result: *mut c_void) -> ! {
     if !side::is_in_program() {

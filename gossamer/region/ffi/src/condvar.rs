@@ -19,7 +19,7 @@ struct Condvar {
 
 const _: () = assert!(size_of::<Condvar>() <= size_of::<pthread_cond_t>());
 
-/// How often a thread that destroys a condition variable checks whether the woken threads have left it.
+/// Interval at which a thread that destroys a condition variable checks whether the woken threads have left it.
 const LOOK: Duration = Duration::from_micros(100);
 
 type Pointer = *mut pthread_cond_t;
@@ -67,7 +67,7 @@ impl Condvar {
     }
 }
 
-/// As the C library's function, for threads of all machines.
+/// The C library's function, for threads of all machines.
 ///
 /// # Safety
 /// As for the C library's function, here and in all other functions of this file.
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn pthread_cond_init(condvar: Pointer, attr: *const pthrea
     0
 }
 
-/// As [`pthread_cond_init`].
+/// See [`pthread_cond_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn pthread_cond_destroy(condvar: Pointer) -> c_int {
     0
 }
 
-/// As [`pthread_cond_init`].
+/// See [`pthread_cond_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn pthread_cond_wait(condvar: Pointer, mutex: MutexPointer
     }
 }
 
-/// As [`pthread_cond_init`].
+/// See [`pthread_cond_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn pthread_cond_timedwait(condvar: Pointer, mutex: MutexPo
     }
 }
 
-/// As [`pthread_cond_init`].
+/// See [`pthread_cond_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
     }
 }
 
-/// As [`pthread_cond_init`].
+/// See [`pthread_cond_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn pthread_cond_signal(condvar: Pointer) -> c_int {
     }
 }
 
-/// As [`pthread_cond_init`].
+/// See [`pthread_cond_init`].
 ///
 /// # Safety
 /// As for that function.

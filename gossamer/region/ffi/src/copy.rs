@@ -111,7 +111,7 @@ fn send(machine: u16, pages: &Range<usize>, named: &[Range<usize>], without_zero
     send(piece);
 }
 
-/// In a fiber of the receiving machine.
+/// Receives variables and heap, in a fiber of the receiving machine.
 fn put((start, bytes): (usize, ByteBuf)) {
     let to = std::ptr::with_exposed_provenance_mut::<u8>(start);
     // SAFETY: memory of the program, which has no thread here yet.

@@ -24,8 +24,8 @@ use crate::{line, side};
 /// Longest time that a thread waits for others of its machine.
 const FLUSH: Duration = Duration::from_millis(1);
 
-/// How long a waiter yields the processor before it sleeps. A wake-up costs many times as much as a round in which no
-/// thread sleeps (measured: 7 and 50 us).
+/// Time for which a waiter yields the processor before it sleeps. A wake-up costs many times as much as a round in
+/// which no thread sleeps (measured: 7 and 50 us).
 const LINGER: Duration = Duration::from_micros(50);
 
 /// Threads of this machine at one barrier.

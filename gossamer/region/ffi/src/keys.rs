@@ -16,7 +16,7 @@ const FIRST: pthread_key_t = 1 << 24;
 const ROUNDS: usize = 4;
 
 thread_local! {
-    /// By place of the key: the turn of the key that set the value, and the value.
+    /// Value of each key, by its place, with the turn of the key that set it.
     static VALUES: RefCell<Vec<(u64, usize)>> = const { RefCell::new(vec![]) };
 }
 
@@ -24,7 +24,7 @@ fn place_of(key: pthread_key_t) -> Option<usize> {
     key.checked_sub(FIRST).map(|place| place as usize).filter(|place| *place < KEYS_MAX)
 }
 
-/// As the C library's function, for threads of all machines.
+/// The C library's function, for threads of all machines.
 ///
 /// # Safety
 /// As for the C library's function, here and in all other functions of this file.
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn pthread_key_create(key: *mut pthread_key_t, destructor:
     libc::EAGAIN
 }
 
-/// As [`pthread_key_create`].
+/// See [`pthread_key_create`].
 ///
 /// # Safety
 /// As for that function.
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn pthread_key_delete(key: pthread_key_t) -> c_int {
     }
 }
 
-/// As [`pthread_key_create`].
+/// See [`pthread_key_create`].
 ///
 /// # Safety
 /// As for that function.
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn pthread_setspecific(key: pthread_key_t, value: *const c
     0
 }
 
-/// As [`pthread_key_create`].
+/// See [`pthread_key_create`].
 ///
 /// # Safety
 /// As for that function.

@@ -8,7 +8,7 @@ use crate::{heap, refused, side, table};
 /// Calls `mmap` for this machine alone.
 ///
 /// # Safety
-/// As `mmap(2)` says.
+/// Same as `mmap(2)` says.
 pub(crate) unsafe fn map_here(
     at: *mut c_void,
     bytes: usize,
@@ -28,7 +28,7 @@ fn fail(errno: c_int) -> *mut c_void {
     libc::MAP_FAILED
 }
 
-/// As the C library's function; a file is read once, here.
+/// The C library's function; a file is read once, here.
 ///
 /// # Safety
 /// As for the C library's function, here and in all other functions of this file.
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn mmap(
     start.cast()
 }
 
-/// As [`mmap`].
+/// See [`mmap`].
 ///
 /// # Safety
 /// As for that function.
@@ -90,10 +90,10 @@ pub unsafe extern "C" fn mmap64(
     unsafe { mmap(at, bytes, protection, flags, file, offset) }
 }
 
-/// As the C library's function, for whole mappings; a part of one stays mapped.
+/// The C library's function, for whole mappings; a part of one stays mapped.
 ///
 /// # Safety
-/// As [`mmap`].
+/// See [`mmap`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
     if !table::is_in_heap(start.addr()) {

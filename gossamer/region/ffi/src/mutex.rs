@@ -101,7 +101,7 @@ fn wait_until(count: &Count, clock: libc::clockid_t, time: *const timespec) -> R
     }
 }
 
-/// As the C library's function, for threads of all machines.
+/// The C library's function, for threads of all machines.
 ///
 /// # Safety
 /// As for the C library's function, here and in all other functions of this file.
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn pthread_mutex_init(mutex: Pointer, attr: *const pthread
     0
 }
 
-/// As [`pthread_mutex_init`].
+/// See [`pthread_mutex_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -144,7 +144,7 @@ pub unsafe extern "C" fn pthread_mutex_destroy(mutex: Pointer) -> c_int {
     }
 }
 
-/// As [`pthread_mutex_init`].
+/// See [`pthread_mutex_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn pthread_mutex_lock(mutex: Pointer) -> c_int {
     }
 }
 
-/// As [`pthread_mutex_init`].
+/// See [`pthread_mutex_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn pthread_mutex_trylock(mutex: Pointer) -> c_int {
     }
 }
 
-/// As [`pthread_mutex_init`].
+/// See [`pthread_mutex_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn pthread_mutex_timedlock(mutex: Pointer, time: *const ti
     }
 }
 
-/// As [`pthread_mutex_init`].
+/// See [`pthread_mutex_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn pthread_mutex_clocklock(
     }
 }
 
-/// As [`pthread_mutex_init`].
+/// See [`pthread_mutex_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -211,10 +211,10 @@ pub unsafe extern "C" fn pthread_mutex_unlock(mutex: Pointer) -> c_int {
     }
 }
 
-/// How often a thread checks whether another one's `init` has returned.
+/// Interval at which a thread checks whether another one's `init` has returned.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// As the C library's function, for threads of all machines.
+/// The C library's function, for threads of all machines.
 ///
 /// # Safety
 /// As for the C library's function.

@@ -66,7 +66,7 @@ of_c11! {
 /// Functions that work on the calling thread only.
 macro_rules! own_thread_only {
     ($($name:ident($($argument:ident: $type:ty),*), $instead:literal;)*) => {$(
-        /// As the C library's function, for the calling thread; refused for others.
+        /// The C library's function, for the calling thread; refused for others.
         ///
         /// # Safety
         /// As for the C library's function.

@@ -15,7 +15,7 @@ use crate::{globals, heap, side, symbols, table};
 /// Variable with the number of pages to name.
 const PAGES: &str = "GOSSAMER_REGION_STATS";
 
-/// On machine 0: all regions.
+/// Regions, on machine 0.
 static REGIONS: Mutex<Vec<Region>> = Mutex::new(vec![]);
 /// Starts of the threads' stacks on this machine, past and present.
 static STACKS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());

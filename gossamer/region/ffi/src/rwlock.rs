@@ -137,7 +137,7 @@ fn timed_lock(address: usize, write: bool, clock: clockid_t, time: *const timesp
     }
 }
 
-/// As the C library's function, for threads of all machines.
+/// The C library's function, for threads of all machines.
 ///
 /// # Safety
 /// As for the C library's function, here and in all other functions of this file.
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn pthread_rwlock_init(lock: Pointer, attr: *const pthread
     }
 }
 
-/// As [`pthread_rwlock_init`].
+/// See [`pthread_rwlock_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn pthread_rwlock_destroy(lock: Pointer) -> c_int {
     }
 }
 
-/// As [`pthread_rwlock_init`].
+/// See [`pthread_rwlock_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn pthread_rwlock_rdlock(lock: Pointer) -> c_int {
     }
 }
 
-/// As [`pthread_rwlock_init`].
+/// See [`pthread_rwlock_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn pthread_rwlock_wrlock(lock: Pointer) -> c_int {
     }
 }
 
-/// As [`pthread_rwlock_init`].
+/// See [`pthread_rwlock_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn pthread_rwlock_tryrdlock(lock: Pointer) -> c_int {
     }
 }
 
-/// As [`pthread_rwlock_init`].
+/// See [`pthread_rwlock_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn pthread_rwlock_trywrlock(lock: Pointer) -> c_int {
     }
 }
 
-/// As [`pthread_rwlock_init`].
+/// See [`pthread_rwlock_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn pthread_rwlock_timedrdlock(lock: Pointer, time: *const 
     }
 }
 
-/// As [`pthread_rwlock_init`].
+/// See [`pthread_rwlock_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn pthread_rwlock_timedwrlock(lock: Pointer, time: *const 
     }
 }
 
-/// As [`pthread_rwlock_init`].
+/// See [`pthread_rwlock_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn pthread_rwlock_clockrdlock(lock: Pointer, clock: clocki
     }
 }
 
-/// As [`pthread_rwlock_init`].
+/// See [`pthread_rwlock_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn pthread_rwlock_clockwrlock(lock: Pointer, clock: clocki
     }
 }
 
-/// As [`pthread_rwlock_init`].
+/// See [`pthread_rwlock_init`].
 ///
 /// # Safety
 /// As for that function.

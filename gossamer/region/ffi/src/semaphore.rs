@@ -68,7 +68,7 @@ fn fail(errno: c_int) -> c_int {
     -1
 }
 
-/// As the C library's function, for threads of all machines.
+/// The C library's function, for threads of all machines.
 ///
 /// # Safety
 /// As for the C library's function, here and in all other functions of this file.
@@ -83,7 +83,7 @@ pub unsafe extern "C" fn sem_init(sem: Sem, shared: c_int, value: c_uint) -> c_i
     0
 }
 
-/// As [`sem_init`].
+/// See [`sem_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn sem_destroy(sem: Sem) -> c_int {
     }
 }
 
-/// As [`sem_init`].
+/// See [`sem_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn sem_wait(sem: Sem) -> c_int {
     }
 }
 
-/// As [`sem_init`].
+/// See [`sem_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn sem_trywait(sem: Sem) -> c_int {
     }
 }
 
-/// As [`sem_init`].
+/// See [`sem_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn sem_timedwait(sem: Sem, time: *const libc::timespec) ->
     }
 }
 
-/// As [`sem_init`].
+/// See [`sem_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -158,7 +158,7 @@ fn wait_until(count: &Count, clock: libc::clockid_t, time: &libc::timespec) -> c
     }
 }
 
-/// As [`sem_init`].
+/// See [`sem_init`].
 ///
 /// # Safety
 /// As for that function.
@@ -173,7 +173,7 @@ pub unsafe extern "C" fn sem_post(sem: Sem) -> c_int {
     }
 }
 
-/// As [`sem_init`].
+/// See [`sem_init`].
 ///
 /// # Safety
 /// As for that function.

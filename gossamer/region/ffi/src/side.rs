@@ -173,7 +173,7 @@ where
     })
 }
 
-/// As [`at`], from a fiber.
+/// Same as [`at`], from a fiber.
 pub(crate) fn from_worker<R, F>(machine: u16, f: F) -> R
 where
     R: NoRef + Send + 'static,
@@ -185,7 +185,7 @@ where
     }
 }
 
-/// As [`from_worker`], with an argument that travels serialised.
+/// Same as [`from_worker`], with an argument that travels serialised.
 pub(crate) fn from_worker_with<A, F>(machine: u16, f: F, argument: A)
 where
     F: FnOnce(A) + NoRef + Send + 'static,

@@ -234,7 +234,7 @@ fn end(status: c_int) {
     real!(exit: fn(c_int) -> (), status);
 }
 
-/// As the C library's function, on any machine: ends the program.
+/// The C library's function, on any machine: ends the program.
 ///
 /// # Safety
 /// As for the C library's function.
@@ -255,7 +255,7 @@ pub unsafe extern "C" fn exit(status: c_int) -> ! {
     std::process::abort()
 }
 
-/// As the C library's function, on any machine: ends the program at once.
+/// The C library's function, on any machine: ends the program at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
     if side::is_in_program() {
@@ -298,7 +298,7 @@ fn tell_the_end(status: c_int) -> ! {
     }
 }
 
-/// As the C library's function; counts the processors of all machines.
+/// The C library's function; counts the processors of all machines.
 #[unsafe(no_mangle)]
 pub extern "C" fn sysconf(name: c_int) -> libc::c_long {
     match name {

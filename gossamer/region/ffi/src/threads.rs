@@ -28,7 +28,7 @@ const MARK: u64 = 0x6753 << 48;
 /// Stack of the thread itself, without the program's functions.
 const OWN_STACK_BYTES: usize = 512 << 10;
 const STACK_BYTES: usize = 8 << 20;
-/// How often a main function that has ended by `pthread_exit` checks whether all threads have.
+/// Interval at which a main function that has ended by `pthread_exit` checks whether all threads have.
 const LOOK: Duration = Duration::from_millis(5);
 
 thread_local! {
@@ -188,7 +188,7 @@ pub(crate) fn real_of(id: pthread_t) -> Option<pthread_t> {
     }
 }
 
-/// As the C library's function; the thread starts on the next machine in turn.
+/// The C library's function; the thread starts on the next machine in turn.
 ///
 /// # Safety
 /// As for the C library's function, here and in all other functions of this file.
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn pthread_create(
     libc::EAGAIN
 }
 
-/// As [`pthread_create`].
+/// See [`pthread_create`].
 ///
 /// # Safety
 /// As for that function.
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn pthread_join(id: pthread_t, result: *mut *mut c_void) -
     }
 }
 
-/// As [`pthread_create`].
+/// See [`pthread_create`].
 ///
 /// # Safety
 /// As for that function.
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn pthread_tryjoin_np(id: pthread_t, result: *mut *mut c_v
     }
 }
 
-/// As [`pthread_create`].
+/// See [`pthread_create`].
 ///
 /// # Safety
 /// As for that function.
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn pthread_timedjoin_np(id: pthread_t, result: *mut *mut c
     unsafe { pthread_clockjoin_np(id, result, libc::CLOCK_REALTIME, time) }
 }
 
-/// As [`pthread_create`].
+/// See [`pthread_create`].
 ///
 /// # Safety
 /// As for that function.
@@ -319,7 +319,7 @@ unsafe fn join(id: pthread_t, result: *mut *mut c_void, time: Option<Duration>) 
     0
 }
 
-/// As [`pthread_create`].
+/// See [`pthread_create`].
 ///
 /// # Safety
 /// As for that function.
@@ -340,7 +340,7 @@ pub unsafe extern "C" fn pthread_detach(id: pthread_t) -> c_int {
     0
 }
 
-/// As [`pthread_create`].
+/// See [`pthread_create`].
 #[unsafe(no_mangle)]
 pub extern "C" fn pthread_self() -> pthread_t {
     match side::is_in_program() {

@@ -44,7 +44,7 @@ where
     post(link::page_server(own), here, &[]);
 }
 
-/// On the page server of the arriving threads' machine.
+/// Passes arrivals on, on the page server of the arriving threads' machine.
 fn hand_on<F>(home: u16, own: u16, key: u64, count: u32, arrived: u32, then: F)
 where
     F: FnOnce(u32, bool) + NoRef + Send + 'static,
@@ -61,7 +61,7 @@ where
     post(link::page_server(home), at_home, &[]);
 }
 
-/// At the home. Arrivals beyond the barrier's count join the next one.
+/// Counts arrivals at the home. Those beyond the barrier's count join the next one.
 fn come(key: u64, count: u32, arrived: u32, then: Then) {
     let over = {
         let mut all = BARRIERS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -18,13 +18,13 @@ use crate::linger::linger;
 use crate::page::PAGE_BYTES;
 use crate::uffd::{Fault, Uffd};
 
-/// How long an idle page server, and the thread that reads faults, yield their core before they sleep. Where a wake-up
-/// takes 30 us, as in a virtual machine, a page fetched with all of them asleep takes eight times as long as with none
-/// asleep (measured: 120 and 15 us).
+/// Time for which an idle page server, and the thread that reads faults, yield their core before they sleep. Where a
+/// wake-up takes 30 us, as in a virtual machine, a page fetched with all of them asleep takes eight times as long as
+/// with none asleep (measured: 120 and 15 us).
 const LINGER: Duration = Duration::from_micros(500);
 
-/// How long a thread waits at a page after the program's end before that is reported: a process that is just ending is
-/// gone by then.
+/// Time for which a thread waits at a page after the program's end before that is reported: a process that is just
+/// ending is gone by then.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Whether the page server has ended, so that faults are no longer served.

@@ -12,7 +12,7 @@ use crate::page::BLOCK_PAGES;
 const RUN_PAGES: &str = "GOSSAMER_REGION_RUN_PAGES";
 /// Microseconds that replace [`HOLD`].
 const HOLD_US: &str = "GOSSAMER_REGION_HOLD_US";
-/// If set, pages are copied between the machines of one host too.
+/// Variable that, if set, has pages copied between the machines of one host too.
 const COPIES: &str = "GOSSAMER_REGION_COPIES";
 
 struct Knobs {

@@ -30,12 +30,12 @@ use crate::page::{Homes, PAGE_BYTES, Run};
 use crate::stats::COUNTERS;
 use crate::view::{Place, Reserved, Store, View};
 
-/// How long a machine keeps pages that have just arrived before it gives them up, so that threads of several machines
-/// that write one word all progress.
+/// Time for which a machine keeps pages that have just arrived before it gives them up, so that threads of several
+/// machines that write one word all progress.
 pub const HOLD: Duration = Duration::from_micros(100);
 /// Most bytes of all regions of a program together.
 pub(crate) const BYTES_MAX: usize = 1 << 40;
-/// How long a reader of another host polls in each turn; afterwards it polls every `NAP`.
+/// Time for which a reader of another host polls in each turn; afterwards it polls every `NAP`.
 const EAGER: Duration = Duration::from_micros(200);
 const NAP: Duration = Duration::from_micros(50);
 /// Most pages that `hottest` can name.
@@ -50,7 +50,7 @@ struct PageServer {
     /// Regions by number.
     regions: Vec<Option<Kept>>,
     reserved: HashMap<u32, Reserved>,
-    /// On machine 0: number of regions, and their bytes.
+    /// Number of regions, and their bytes, on machine 0.
     given: (u32, usize),
     looks: bool,
 }

@@ -60,7 +60,7 @@ fn look() {
     }
 }
 
-/// On the home of a page that a thread has waited for long.
+/// Describes a page, on its home, that a thread has waited for long.
 fn tell(bytes: &[u8]) {
     let Some((region, page)) = bytes
         .split_first_chunk::<4>()

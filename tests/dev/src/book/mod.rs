@@ -19,9 +19,9 @@ use clap::Args;
 use crate::command::Context;
 use crate::tier::{State, Verdict};
 
-/// Where figures and their data are kept, under the workspace root.
+/// Folder of figures and their data, under the workspace root.
 const FOLDER: &str = "docs/benchmarks";
-/// Where those of a quick run go, under the target folder.
+/// Folder of those of a quick run, under the target folder.
 const QUICK_FOLDER: &str = "bench-book";
 /// A measurement may take so many times as long as it should, and this long to be built.
 const OVERRUN_MAX: u64 = 4;

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// A table: rows and columns by fields of a list of series, or the targets of a file.
 pub struct Table {
-    /// In its markers.
+    /// Name in its markers.
     pub name: &'static str,
     /// The measurement it comes from.
     pub file: &'static str,
@@ -24,7 +24,7 @@ pub struct Table {
 
 enum Content {
     Series {
-        /// Where the list is.
+        /// Place of the list.
         list: &'static str,
         /// Required values of fields of a series.
         only: &'static [(&'static str, &'static str)],
@@ -32,12 +32,12 @@ enum Content {
         /// Rows that are shown; none: all.
         rows: &'static [&'static str],
         column: &'static str,
-        /// Of several series with the same row and column the one with the largest first cell counts.
+        /// Cells. Of several series with the same row and column the one with the largest first cell counts.
         cells: &'static [Cell],
     },
     /// All targets of a file.
     Targets,
-    /// How many targets of a file are met, and the missed ones.
+    /// Number of a file's targets that are met, and the missed ones.
     Missed,
     /// Pictures alone.
     Plots,
@@ -313,7 +313,7 @@ fn shown(series: &Value, cells: &[Cell]) -> String {
     cells.collect::<Vec<_>>().join(" / ")
 }
 
-/// How many targets are met, in words.
+/// Returns the number of targets that are met, in words.
 fn met_of(targets: &Value) -> String {
     let all = targets.as_array().map_or(&[][..], Vec::as_slice);
     let met = all.iter().filter(|target| target["met"] == true).count();
@@ -356,7 +356,7 @@ fn rounded(value: f64, up: bool) -> String {
     grouped(&format!("{:.*}", decimals as usize, whole / scale))
 }
 
-/// With commas between thousands.
+/// Formats a number with commas between thousands.
 fn grouped(number: &str) -> String {
     let (whole, rest) = number.split_at(number.find('.').unwrap_or(number.len()));
     let mut out = String::new();

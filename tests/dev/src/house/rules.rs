@@ -11,10 +11,10 @@ use super::text::{Line, words};
 /// Lines of code a file may hold: 400, and a tenth more before one has to ask for its second role.
 pub const FILE_LINES: usize = 440;
 
-/// How far above and below a Release store its partner may be named, in lines.
+/// Lines above and below a Release store in which its partner may be named.
 const PARTNER_REACH: usize = 12;
 
-/// How far from it a label of the pair may stand, in lines.
+/// Lines above and below in which a label of the pair may stand.
 const LABEL_REACH: usize = 3;
 
 /// A line that breaks a rule.
@@ -27,7 +27,7 @@ pub struct Offence {
 }
 
 impl Offence {
-    /// Of the line with this index, from 0.
+    /// Makes an offence of the line with this index, from 0.
     pub fn at(index: usize, what: impl Into<String>) -> Offence {
         Offence { line: index + 1, what: what.into() }
     }

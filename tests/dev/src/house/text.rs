@@ -39,7 +39,7 @@ pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|word| !word.is_empty())
 }
 
-/// Where the reader is between two characters.
+/// State of the reader between two characters.
 #[derive(Clone, Copy)]
 enum At {
     Code,

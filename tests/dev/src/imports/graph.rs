@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 /// The names of a path.
 type Names = Vec<String>;
 
-/// That a file uses another one: where it does so first.
+/// First place at which a file uses another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
     /// The importing file, and the file of the imported item, by their numbers.
     pub from: usize,
     pub to: usize,
-    /// From 1.
+    /// Number of the line, from 1.
     pub line: usize,
     /// The path, from the root of the crate.
     pub what: String,
@@ -29,11 +29,11 @@ pub struct Import {
 
 /// The files of a crate, and their imports.
 pub struct Graph {
-    /// Of each file its name below the root, and its module.
+    /// Each file's name below the root, and its module.
     files: Vec<(PathBuf, Names)>,
     folders: BTreeSet<String>,
     imports: Vec<Import>,
-    /// For each file those of its folder that it imports, parents and children left out.
+    /// Files of its folder that each file imports, parents and children left out.
     next: Vec<BTreeSet<usize>>,
 }
 
@@ -64,7 +64,7 @@ impl Graph {
         Ok(graph.linked())
     }
 
-    /// With `next` as the imports say.
+    /// Sets `next` as the imports say.
     fn linked(mut self) -> Graph {
         self.next = vec![BTreeSet::new(); self.files.len()];
         for index in 0..self.imports.len() {

@@ -42,7 +42,7 @@ const MODULES: [&str; 23] = [
 
 /// A whole kit.
 pub struct Kit {
-    /// Where it lies.
+    /// Its folder.
     pub folder: PathBuf,
 }
 
@@ -91,7 +91,7 @@ impl Kit {
         self.folder.join("ko").join(format!("{name}.ko"))
     }
 
-    /// Where packages were unpacked.
+    /// Returns the folder of unpacked packages.
     pub fn unpacked(&self) -> PathBuf {
         self.folder.join("host")
     }
@@ -176,7 +176,7 @@ fn download(context: &Context, folder: &Path, packages: &[String]) -> anyhow::Re
     succeed(context, "sh", &arguments)
 }
 
-/// Of the kernel's 400 MB: the image, unpacked (which spares the machine seconds), and the modules.
+/// Unpacks the image (which spares the machine seconds) and the modules, of the kernel's 400 MB.
 fn unpack_kernel(context: &Context, package: &Path, folder: &Path, version: &str) -> anyhow::Result<()> {
     let scratch = folder.join("kernel");
     fs::create_dir_all(&scratch)?;
@@ -235,7 +235,8 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     image.get(start..end).filter(|payload| payload.starts_with(b"\xfd7zXZ\0"))
 }
 
-/// By the xz of the kit: a small Debian has the library only, and busybox's cannot take a kernel apart.
+/// Unpacks a file with the xz of the kit: a small Debian has the library only, and busybox's cannot take a kernel
+/// apart.
 fn unxz(context: &Context, xz: &Path, from: &Path, to: &Path) -> anyhow::Result<()> {
     let (xz, from, to) = (xz.to_string_lossy(), from.to_string_lossy(), to.to_string_lossy());
     succeed(context, "sh", &["-c", "\"$0\" -dc \"$1\" >\"$2\"", &xz, &from, &to])

@@ -32,7 +32,7 @@ pub struct Plan<'a> {
     pub processors: u32,
     /// The sockets of the network card, own and other, and the card's number.
     pub network: Option<(PathBuf, PathBuf, u8)>,
-    /// How long it may take, in time of an idle host.
+    /// Time limit, in time of an idle host.
     pub limit: Duration,
 }
 
@@ -44,7 +44,7 @@ pub struct Machine {
     limit: Duration,
 }
 
-/// How a machine ended.
+/// End of a machine.
 pub struct Ended {
     /// The command's exit status, if the machine lived to tell.
     pub status: Option<i32>,
@@ -142,7 +142,7 @@ fn command(kit: &Kit, plan: &Plan, work: &Path) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Where libraries lie below a folder with unpacked packages.
+/// Returns the folders of libraries below a folder with unpacked packages.
 pub fn libraries(unpacked: &Path) -> String {
     let folders = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/qemu"];
     folders.map(|folder| unpacked.join(folder).display().to_string()).join(":")

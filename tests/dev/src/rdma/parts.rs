@@ -46,7 +46,7 @@ exit $failed
 /// Builds all programs, and the behavioural suite, as the tier `test` does.
 const ALL: [&str; 5] = ["build", "--workspace", "--bins", "--test", "suite"];
 
-/// Where parts run.
+/// Place where parts run.
 pub struct Bench<'a> {
     pub context: &'a Context,
     pub kit: Kit,

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// Instructions between the marks.
 pub struct Steps {
-    /// How often each address was: a repeated string instruction is one.
+    /// Number of times each address was executed: a repeated string instruction is one.
     pub at: HashMap<u64, u64>,
     /// All of it.
     pub instructions: u64,
@@ -74,7 +74,7 @@ pub fn count(thread: i32, library: &str, begin: impl FnOnce(), end: impl FnOnce(
     Ok(steps)
 }
 
-/// Where the code of a library is in a process; nowhere if it has none.
+/// Returns the range of a library's code in a process; empty if it has none.
 fn mapping(thread: i32, library: &str) -> anyhow::Result<Range<u64>> {
     let maps = std::fs::read_to_string(format!("/proc/{thread}/maps"))?;
     let code = maps.lines().find(|line| line.contains(library) && line.contains(" r-xp "));

@@ -20,10 +20,10 @@ const FUNCTIONS: [&str; 3] =
 /// Counts differ by less than this from run to run, as batches do (0.2% were seen): seven instructions of 1,500, fewer
 /// than a counter takes.
 const NOISE: f64 = 0.005;
-/// How often it is looked at.
+/// Interval of the looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How the program runs.
+/// Run of the program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum View {
     Off,
@@ -98,7 +98,7 @@ fn look_at(url: String) -> Looker {
 }
 
 impl Looker {
-    /// How often it has seen something.
+    /// Returns the number of times it has seen something.
     fn end(self) -> anyhow::Result<u64> {
         drop(self.end);
         self.thread.join().map_err(|_| anyhow::anyhow!("who looks has panicked"))

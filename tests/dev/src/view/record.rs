@@ -25,14 +25,14 @@ const NAMES: [&str; 10] = [
 struct Random(u64);
 
 impl Random {
-    /// From 0 to 1.
+    /// Returns the next number, from 0 to 1.
     fn next(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 40) as f64 / (1u64 << 24) as f64
     }
 }
 
-/// So many machines with so many workers each, one of which may be stuck.
+/// Returns a record of machines with workers each, one of which may be stuck.
 pub fn of(machines: u64, workers: u64, stuck: Option<(u64, u64)>) -> String {
     let mut random = Random(7);
     let load: Vec<f64> = (0..machines * workers)

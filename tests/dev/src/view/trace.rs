@@ -59,7 +59,8 @@ impl All {
     }
 }
 
-/// How many slices it has. Those of a thread follow one another or lie within one another, as a viewer draws them.
+/// Returns the number of slices. Those of a thread follow one another or lie within one another, as a viewer draws
+/// them.
 fn check(json: &[u8]) -> anyhow::Result<usize> {
     let trace: serde_json::Value = serde_json::from_slice(json).context("the trace is no JSON")?;
     let events = trace["traceEvents"].as_array().context("it has no events")?;

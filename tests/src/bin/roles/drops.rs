@@ -137,7 +137,7 @@ pub fn waiting() {
     }
 }
 
-/// As `waiting`, with a clone made by a thread without links; some worker must send its counts.
+/// Same as `waiting`, with a clone made by a thread without links; some worker must send its counts.
 pub fn linkless() {
     let home = Place::of(0, 1);
     for (one, other) in others() {

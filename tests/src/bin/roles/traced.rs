@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Requests between the marks.
 const REQUESTS: u64 = 1000;
-/// On each machine, whether its workers may sleep.
+/// Whether the workers of each machine may sleep.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether the client's worker is traced, and after how many requests the client lets others run.

@@ -43,7 +43,7 @@ pub fn heap_objects_are_read_from_everywhere() {
     }
 }
 
-/// In place where it is mapped, else it moves to the writer.
+/// The object changes in place where it is mapped; otherwise it moves to the writer.
 pub fn heap_writers_have_the_object() {
     for made in spots() {
         let mut object = at(made, || Global::new([1u64; 50]));

@@ -47,7 +47,8 @@ impl<T: Persist + 'static> Durable<T> {
         self.call().attempt(f).wait().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`apply_then`](Self::apply_then), for closures that may fail: if `f` returns `Err` its changes are undone.
+    /// Same as [`apply_then`](Self::apply_then), for closures that may fail: if `f` returns `Err` its changes are
+    /// undone.
     pub fn attempt_then<U, E, F, H>(&self, f: F, then: H)
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> Outcome<U, E> + NoRef + Send + 'static,

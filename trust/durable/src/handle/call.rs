@@ -154,7 +154,7 @@ impl<'d, T: Persist + 'static> Call<'d, T> {
 }
 
 impl<'d, T: Persist + 'static, A: Serialize + DeserializeOwned + 'static> Call<'d, T, With<A>> {
-    /// As [`apply`](Call::apply) of a call without an argument; the closure gets it as its third parameter.
+    /// Same as [`apply`](Call::apply) of a call without an argument; the closure gets it as its third parameter.
     #[inline]
     pub fn apply<U, F>(
         self,
@@ -174,8 +174,8 @@ impl<'d, T: Persist + 'static, A: Serialize + DeserializeOwned + 'static> Call<'
         ReadyCall { durable: self.durable, request: Serialised { run, argument: self.argument.0 } }
     }
 
-    /// As [`attempt`](Call::attempt) of a call without an argument; the closure gets it as its third parameter. The
-    /// error travels serialised too.
+    /// Same as [`attempt`](Call::attempt) of a call without an argument; the closure gets it as its third parameter.
+    /// The error travels serialised too.
     #[inline]
     pub fn attempt<U, E, F>(
         self,

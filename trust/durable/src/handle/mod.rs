@@ -142,8 +142,8 @@ impl<T: Persist + 'static> Durable<T> {
         self.call().apply(f).then(request::or_tell("apply_then", then));
     }
 
-    /// As [`apply`](Self::apply), with an argument that is serialised, as is the result: `String`, `Vec` and every type
-    /// that serde knows may be used. The changes of `f` are committed, even if it returns `Err`: see
+    /// Same as [`apply`](Self::apply), with an argument that is serialised, as is the result: `String`, `Vec` and every
+    /// type that serde knows may be used. The changes of `f` are committed, even if it returns `Err`: see
     /// [`call`](Self::call).
     ///
     /// # Panics
@@ -158,9 +158,9 @@ impl<T: Persist + 'static> Durable<T> {
         self.call().with(argument).apply(f).wait().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// As [`apply`](Self::apply), for async programs of this process: returns a future for any executor. The calling
-    /// thread does not become a trustee. `call().apply(f).await` gives errors, `call().attempt(f)` undoes what returns
-    /// `Err`.
+    /// Same as [`apply`](Self::apply), for async programs of this process: returns a future for any executor. The
+    /// calling thread does not become a trustee. `call().apply(f).await` gives errors, `call().attempt(f)` undoes what
+    /// returns `Err`.
     ///
     /// The call is sent at once, unless 1,024 calls of async programs at the trustee are in flight. Then the future
     /// waits for space when it is polled, and sends the call. Dropping the future discards the result; the closure

@@ -128,9 +128,9 @@ pub(crate) struct Alloc {
     pages: Vec<Page>,
     limit_pages: usize,
     free: Runs,
-    /// For each class its pages with free slots. May also name pages that have none any more.
+    /// Pages with free slots of each class. May also name pages that have none any more.
     listed: [Vec<u32>; SIZES.len()],
-    /// For each class one page with all slots free, kept so that a value allocated and freed in turn does not set up
+    /// One page of each class with all slots free, kept so that a value allocated and freed in turn does not set up
     /// and tear down a page each time.
     kept: [Option<u32>; SIZES.len()],
     allocated_bytes: usize,

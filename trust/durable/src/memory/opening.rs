@@ -35,7 +35,7 @@ impl Memory {
         Some(bytes)
     }
 
-    /// As [`opened_bytes`](Self::opened_bytes), for any length.
+    /// Same as [`opened_bytes`](Self::opened_bytes), for any length.
     pub(crate) fn opened_slice(&self, at: u64, len: usize) -> Option<&[u8]> {
         let start = usize::try_from(at).ok()?;
         self.grow(&mut self.state.borrow_mut().alloc, start.checked_add(len)?).ok()?;

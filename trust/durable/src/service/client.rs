@@ -119,7 +119,7 @@ struct Pools {
 }
 
 thread_local! {
-    /// Without a destructor: the records are used as long as the thread's trustee is alive, also by destructors of
+    /// Records without a destructor: they are used as long as the thread's trustee is alive, also by destructors of
     /// other thread-locals. The `Subscriber`, which ends with the trustee, empties them.
     static POOLS: ManuallyDrop<RefCell<Pools>> = ManuallyDrop::default();
 }

@@ -212,7 +212,8 @@ impl Core {
         mark
     }
 
-    /// With `within` the disk pauses after each group, and the next is closed only after the pause.
+    /// Returns the most groups with the disk. With `within` the disk pauses after each group, and the next is closed
+    /// after the pause.
     fn with_disk_max(&self) -> u32 {
         if self.within.is_none() && self.is_created { 2 } else { 1 }
     }

@@ -101,7 +101,7 @@ enum Stage {
     Lost(String),
 }
 
-/// As `open`; a panic becomes an error of the caller that opens the pool.
+/// Same as `open`; a panic becomes an error of the caller that opens the pool.
 fn open_or_tell(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(Started, Stage, Lock)> {
     catch_unwind(AssertUnwindSafe(|| open(request, jobs, closers)))
         .unwrap_or_else(|panic| Err(Error::Lost { cause: panicked(panic) }))

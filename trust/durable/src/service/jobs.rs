@@ -15,7 +15,7 @@ pub(crate) enum Job {
         seed: u64,
     },
     Group(Record),
-    /// From this group on there is a new generation, with an image of `len` bytes.
+    /// A new generation begins with this group, with an image of `len` bytes.
     Generation {
         first: u64,
         len: u64,

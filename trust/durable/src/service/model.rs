@@ -68,7 +68,7 @@ impl Pool {
         Arc::new(Pool { client: Mutex::new(Client::default()), core: Mutex::new(core), disk: Mutex::new(0) })
     }
 
-    /// As `Call::begin`, `Service::run` and `Call::hold`: a transaction with this number as its result.
+    /// Same as `Call::begin`, `Service::run` and `Call::hold`: a transaction with this number as its result.
     fn call(&self, number: u64) {
         let is_known = {
             let client = &mut *self.client.lock().unwrap();
@@ -121,7 +121,8 @@ impl Pool {
         }
     }
 
-    /// As `take` and `tell` of `client.rs`: the notification is applied at once, entries are called somewhat later.
+    /// Same as `take` and `tell` of `client.rs`: the notification is applied at once, entries are called somewhat
+    /// later.
     fn notify(&self, change: impl FnOnce(&mut Held<Entry>)) {
         if let Some(held) = &mut self.client.lock().unwrap().held {
             change(held);
@@ -165,7 +166,7 @@ impl Pool {
         self.tell();
     }
 
-    /// As `update` of `notifications.rs`.
+    /// Same as `update` of `notifications.rs`.
     fn tell(&self) {
         // A message to a client is served while no other of this trustee's is: they keep their order.
         let core = &mut *self.core.lock().unwrap();
@@ -178,7 +179,7 @@ impl Pool {
         }
     }
 
-    /// As the core's `drop`.
+    /// Same as the core's `drop`.
     fn end(&self) {
         let core = &mut *self.core.lock().unwrap();
         core.is_gone = true;

@@ -25,7 +25,7 @@ pub(super) struct Waiting<E> {
     sweep_at: usize,
 }
 
-/// With fewer clients there is no search.
+/// Least number of clients for a search.
 const SWEEP_MIN: usize = 64;
 
 impl<E: Clone> Waiting<E> {

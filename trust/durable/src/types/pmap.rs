@@ -219,7 +219,7 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
         self.try_insert(key, value, tx).unwrap_or_else(|_| full(tx, self.places as usize * 2 * Self::BYTES))
     }
 
-    /// As [`insert`](Self::insert), but does not panic.
+    /// Same as [`insert`](Self::insert), but does not panic.
     ///
     /// # Errors
     /// Gives both back if the pool is full.

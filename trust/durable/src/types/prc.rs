@@ -69,7 +69,7 @@ impl<'p, T: Persist> Prc<'p, T> {
         Self::try_new(value, tx).unwrap_or_else(|_| full(tx, size_of::<Shared<T>>()))
     }
 
-    /// As [`new`](Self::new), but does not panic.
+    /// Same as [`new`](Self::new), but does not panic.
     ///
     /// # Errors
     /// Gives the value back if the pool is full.

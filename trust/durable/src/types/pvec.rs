@@ -137,7 +137,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         }
     }
 
-    /// As [`reserve`](Self::reserve); false if the pool is full.
+    /// Same as [`reserve`](Self::reserve); false if the pool is full.
     #[must_use]
     pub fn try_reserve(&mut self, more: usize, tx: &Tx<'p>) -> bool {
         let Some(wanted) = self.len().checked_add(more) else { return false };
@@ -175,7 +175,7 @@ impl<'p, T: Persist> PVec<'p, T> {
         self.try_push(value, tx).unwrap_or_else(|_| full(tx, self.capacity() * Self::BYTES * 2));
     }
 
-    /// As [`push`](Self::push), but does not panic.
+    /// Same as [`push`](Self::push), but does not panic.
     ///
     /// # Errors
     /// Gives the value back if the pool is full.

@@ -30,7 +30,7 @@ fn transfer<'p>(accounts: &mut PMap<'p, PString<'p>, u64>, tx: &Tx<'p>, to: &str
     Ok(left)
 }
 
-/// As `transfer`, for closures that capture nothing with a pointer.
+/// Same as `transfer`, for closures that capture nothing with a pointer.
 fn transfer_plainly<'p>(
     accounts: &mut PMap<'p, PString<'p>, u64>,
     tx: &Tx<'p>,

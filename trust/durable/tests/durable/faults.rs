@@ -255,7 +255,7 @@ fn a_folder_that_may_only_be_read() {
     assert!(text.contains("new: cannot open the folder") && text.contains("let this program write there"), "{text}");
 }
 
-/// As [`child`], with mounts of its own.
+/// Same as [`child`], with mounts of its own.
 pub(super) fn in_namespace(test: &str, before: &str, folder: &Path) {
     let inner = before.replace('\'', "'\\''");
     let line = format!(

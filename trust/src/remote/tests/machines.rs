@@ -89,7 +89,7 @@ struct Machines {
 }
 
 impl Machines {
-    /// Of these machines, each in a place of its own: those that have been asked for their numbers.
+    /// Returns those of these machines, each in a place of its own, that have been asked for their numbers.
     fn asked(&self) -> Vec<u16> {
         let peers = self.peers.borrow();
         let mut machines: Vec<_> =

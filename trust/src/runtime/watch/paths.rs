@@ -49,7 +49,7 @@ fn circles(paths: &[Path]) -> Vec<Circle<'_>> {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Question {
     pub(crate) round: u64,
-    /// Only the paths that begin with one of these.
+    /// Limit to the paths that begin with one of these.
     pub(crate) only: Option<Vec<Answer>>,
     pub(crate) with_names: bool,
 }

@@ -89,7 +89,7 @@ impl Worker {
         }
     }
 
-    /// As [`assert_may_wait`](Self::assert_may_wait), and names the place of the call.
+    /// Same as [`assert_may_wait`](Self::assert_may_wait), and names the place of the call.
     #[inline(always)]
     pub(crate) fn assert_call_may_wait(&self, call: Called) {
         if self.context.get() != Context::Free {

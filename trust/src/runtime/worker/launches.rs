@@ -101,7 +101,7 @@ impl Launches {
         }
     }
 
-    /// As `wait_for_place`, but no longer than up to `end`. Is there a place?
+    /// Same as `wait_for_place`, but no longer than up to `end`. Is there a place?
     pub(crate) fn wait_for_place_until(&self, worker: &Worker, end: Option<Instant>) -> bool {
         let has_place = || self.awaited() < LAUNCHES_MAX || worker.scheduler.is_holding();
         while !has_place() && end.is_none_or(|end| Instant::now() < end) {
@@ -118,7 +118,7 @@ impl Launches {
         self.await_in(&self.awaited, then)
     }
 
-    /// As `expect`, of a value that was promised.
+    /// Same as `expect`, of a value that was promised.
     pub(crate) fn expect_promised<U: 'static>(&self, then: Callback<U>) -> u64 {
         self.await_in(&self.promised, then)
     }

@@ -140,7 +140,7 @@ impl Lines {
     }
 
     /// # Safety
-    /// As [`has`](Self::has).
+    /// Same as [`has`](Self::has).
     pub(crate) unsafe fn push(&self, property: *mut Header, waiter: Waiter) {
         // SAFETY: the caller's promise.
         unsafe { (*property).set_line(true) };
@@ -151,7 +151,7 @@ impl Lines {
     /// Takes this fiber out of the line. False if it is not in line: its turn had come.
     ///
     /// # Safety
-    /// As [`has`](Self::has).
+    /// Same as [`has`](Self::has).
     pub(crate) unsafe fn leave(&self, property: *mut Header, fiber: Standing) -> bool {
         {
             let mut lines = self.lines.borrow_mut();
@@ -179,7 +179,7 @@ impl Lines {
     /// Puts a fiber whose turn brought no value at the front again.
     ///
     /// # Safety
-    /// As [`has`](Self::has).
+    /// Same as [`has`](Self::has).
     pub(crate) unsafe fn push_first(&self, property: *mut Header, fiber: Standing) {
         // SAFETY: the caller's promise.
         unsafe { (*property).set_line(true) };
@@ -212,7 +212,7 @@ impl Lines {
     /// Gives a share back.
     ///
     /// # Safety
-    /// As [`borrow`](Self::borrow), but for a property of a trustee that has ended ([`abandon`](Self::abandon)).
+    /// Same as [`borrow`](Self::borrow), but for a property of a trustee that has ended ([`abandon`](Self::abandon)).
     pub(crate) unsafe fn release(&self, worker: &Worker, property: *mut Header, is_spoiled: bool) -> Released {
         let returned =
             self.lines.borrow_mut().get_mut(&property).map_or(Returned::Unknown, |line| line.release(is_spoiled));
@@ -232,7 +232,7 @@ impl Lines {
     /// that go to the same trustee, up to the next fiber.
     ///
     /// # Safety
-    /// As [`borrow`](Self::borrow).
+    /// Same as [`borrow`](Self::borrow).
     pub(crate) unsafe fn let_next(&self, worker: &Worker, property: *mut Header) {
         // SAFETY: the caller's promise.
         if !unsafe { self.has(property) } {
@@ -309,7 +309,7 @@ impl Lines {
     /// Ends a fiber's turn: it has the value.
     ///
     /// # Safety
-    /// As [`has`](Self::has).
+    /// Same as [`has`](Self::has).
     pub(crate) unsafe fn end_turn(&self, property: *mut Header) {
         if let Some(line) = self.lines.borrow_mut().get_mut(&property) {
             line.end_turn();

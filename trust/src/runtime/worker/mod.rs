@@ -432,17 +432,17 @@ impl Worker {
         self.pairs.any_active(|outgoing| at(outgoing.trustee) && outgoing.is_outstanding())
     }
 
-    /// For the end: are there requests of this thread that must be completed?
+    /// Returns whether requests of this thread must be completed before its end.
     pub(crate) fn is_awaiting(&self) -> bool {
         self.is_sending() || self.launches.awaited() > 0
     }
 
-    /// For the end: are there requests that are not sent, or not answered while a waiter needs the answer?
+    /// Returns whether requests are not sent, or not answered while a waiter needs the answer.
     pub(crate) fn is_sending(&self) -> bool {
         self.pairs.any_active(Outgoing::must_be_seen_through) || self.remote.is_outstanding()
     }
 
-    /// For the end: is there work of its own that the loop would advance?
+    /// Returns whether there is work of its own that the loop would advance.
     pub(crate) fn has_own_work(&self) -> bool {
         self.is_awaiting() || self.scheduler.live() > 0 || self.shared.has_messages()
     }

@@ -45,7 +45,7 @@ impl Pairs {
         self.entry(trustee).map(|outgoing| &**outgoing)
     }
 
-    /// As `find`, to be kept across a wait.
+    /// Same as `find`, to be kept across a wait.
     pub(crate) fn shared(&self, trustee: TrusteeId) -> Option<Rc<Outgoing>> {
         self.entry(trustee).map(Rc::clone)
     }
@@ -74,7 +74,7 @@ impl Pairs {
         old
     }
 
-    /// For the end: takes all pairs. None is found any more.
+    /// Takes all pairs, at the end. None is found any more.
     pub(super) fn take_all(&self) -> impl Iterator<Item = Rc<Outgoing>> + use<> {
         self.only.set((TrusteeId::NOBODY, ptr::null()));
         // SAFETY: as in `insert`.

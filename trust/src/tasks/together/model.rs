@@ -40,11 +40,11 @@ enum Rule {
     NoTrusts,
     /// A trustee that ends tells none of its waiters.
     Silent,
-    /// Only the trustees that own the properties hear of a panic.
+    /// Planted fault: only the trustees that own the properties learn of a panic.
     Unspoiled,
 }
 
-/// Where a value is.
+/// Place of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Place {
     Latch,
@@ -84,7 +84,7 @@ enum Fiber {
     /// Launched by this thread, on this property.
     New(usize, usize),
     Sent(usize),
-    /// In line at its trustee.
+    /// The call waits in line at its trustee.
     InLine(usize),
     /// Its turn has come.
     Resumed(usize),
@@ -253,7 +253,7 @@ impl World {
         self.check();
     }
 
-    /// As `together_and_wait` and `together_and_call_back`.
+    /// Same as `together_and_wait` and `together_and_call_back`.
     fn begin(&mut self, call: usize) {
         let Call { of, is_then, order, .. } = self.calls[call].clone();
         self.calls[call].has_begun = true;
@@ -291,7 +291,7 @@ impl World {
         }
     }
 
-    /// As `borrow_others`, and the steps after it.
+    /// Same as `borrow_others`, and the steps after it.
     fn fetch(&mut self, call: usize) {
         let Call { of, order, taken, .. } = self.calls[call].clone();
         let next = self.homes[&order[taken]];
@@ -323,7 +323,7 @@ impl World {
         self.go_back(of, call);
     }
 
-    /// As `At::go_on`.
+    /// Same as `At::go_on`.
     fn go_on(&mut self, at: usize, call: usize) {
         let mut route = self.route(call);
         let next = route.advance(&mut At(self, at));
@@ -340,7 +340,7 @@ impl World {
         self.go_back(at, call);
     }
 
-    /// As `At::go_back`.
+    /// Same as `At::go_back`.
     fn go_back(&mut self, at: usize, call: usize) {
         let mut route = self.route(call);
         let panic = (self.calls[call].outcome == Some(Outcome::Panicked)).then_some(&() as _);

@@ -55,7 +55,7 @@ pub(super) enum Step {
 
 /// Route of a call.
 pub(crate) struct Route<P> {
-    /// In the order in which they are taken.
+    /// Parts in the order in which they are borrowed.
     pub(super) parts: P,
     /// Number of the parts, the first ones, of which the call has a share.
     pub(super) taken: usize,

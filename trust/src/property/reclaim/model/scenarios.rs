@@ -206,7 +206,7 @@ fn loom_count_added_up_in_the_inbox() {
     });
 }
 
-/// As `request_outlives_its_trust`, with a drop that overtakes the request by the inbox, on the same thread.
+/// Same as `request_outlives_its_trust`, with a drop that overtakes the request by the inbox, on the same thread.
 #[test]
 fn loom_count_drop_overtakes_a_request() {
     explore(|| {
@@ -247,7 +247,8 @@ fn loom_count_queued() {
     });
 }
 
-/// As `original_dropped_elsewhere`; and the mark of the +1 gives way to one of a later batch, for another property.
+/// Same as `original_dropped_elsewhere`; and the mark of the +1 gives way to one of a later batch, for another
+/// property.
 #[test]
 fn loom_count_mark_overwritten() {
     explore(|| {

@@ -59,7 +59,7 @@ impl<J> Drop for Unrun<J> {
 /// Outcome of a visit.
 enum Answer<U> {
     Ran(U),
-    /// Not run by the visit: the state of the call itself.
+    /// The visit did not run it: the state of the call itself.
     Other(Visited),
 }
 

@@ -25,7 +25,7 @@ struct Scenario {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum How {
     Waits,
-    /// By `together_then`, after which the thread drops its trusts.
+    /// The call is sent by `together_then`, after which the thread drops its trusts.
     Then,
     Panics,
     ThenPanics,

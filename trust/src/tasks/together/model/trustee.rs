@@ -101,7 +101,7 @@ impl At<'_> {
         self.0.trustees[self.1].latch(property)
     }
 
-    /// As `Lines::let_next`, when the value is back.
+    /// Same as `Lines::let_next`, when the value is back.
     pub(super) fn put_back(&mut self, property: usize) {
         self.0.values.insert(property, Place::Latch);
         let latch = self.latch(property);
@@ -155,7 +155,7 @@ impl Lender for At<'_> {
         latch.is_free().then_some(part.value)
     }
 
-    /// As `Lines::borrow`.
+    /// Same as `Lines::borrow`.
     fn borrow(&mut self, part: &Part, to: TrusteeId) -> Option<NonNull<()>> {
         let property = part.property.addr();
         let latch = self.latch(property);
@@ -176,7 +176,7 @@ impl Lender for At<'_> {
         self.latch(part.property.addr()).is_poisoned = true;
     }
 
-    /// As `release` and `Lines::release`.
+    /// Same as `release` and `Lines::release`.
     fn release(&mut self, part: &Part, is_spoiled: bool) {
         let property = part.property.addr();
         if self.home() != self.id() {
