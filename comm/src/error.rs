@@ -144,7 +144,7 @@ pub enum Error {
         peer: String,
     },
     /// The other side speaks another protocol.
-    #[error("what answers at {peer} is not Gossamer: see whether the port is right")]
+    #[error("the server at {peer} is not Gossamer: see whether the port is right")]
     NotGossamer {
         /// The other side.
         peer: String,
@@ -174,7 +174,9 @@ pub enum Error {
         peer: String,
     },
     /// Received bytes did not come from the other side, or were changed on the way.
-    #[error("what came from {peer} was changed on the way: the connection is of no more use")]
+    #[error(
+        "data from {peer} was changed on the way, so the connection is closed: connect again, and check the network"
+    )]
     Tampered {
         /// The other side.
         peer: String,
@@ -196,7 +198,9 @@ pub enum Error {
         doing: &'static str,
     },
     /// The other side sent more than its reader allows.
-    #[error("{peer} sent a message of more than {limit_bytes} bytes, which is the limit here")]
+    #[error(
+        "{peer} sent a message of more than {limit_bytes} bytes, the limit here: install the same version on both sides"
+    )]
     MessageTooLong {
         /// The other side.
         peer: String,
@@ -240,7 +244,7 @@ pub enum Error {
         problem: String,
     },
     /// A machine has not opened this share.
-    #[error("{machine} has not opened {share}: it has to, and to tell so, before others use it")]
+    #[error("{machine} has not opened {share}: it must open the share and send a message before others use it")]
     NoSuchShare {
         /// The machine that would own the share.
         machine: MachineId,
@@ -248,7 +252,10 @@ pub enum Error {
         share: ShareId,
     },
     /// An access to bytes of a share that its owner has not committed.
-    #[error("{bytes} bytes at offset {offset} of {share} are not all committed: use what its owner has told of only")]
+    #[error(
+        "{bytes} bytes at offset {offset} of {share} are not all committed: use only ranges that its owner has \
+         committed and announced"
+    )]
     NotCommitted {
         /// The share.
         share: ShareId,
@@ -274,7 +281,7 @@ pub enum Error {
         room_bytes: usize,
     },
     /// The machine that a read was to come from is gone.
-    #[error("{machine} is gone: what was to be read of it will not come")]
+    #[error("{machine} is gone: the read has no result")]
     Gone {
         /// The machine.
         machine: MachineId,

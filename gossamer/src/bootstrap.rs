@@ -127,8 +127,8 @@ pub enum BootstrapError {
         /// Group size given by the memory's handover.
         memory_members: usize,
     },
-    /// The plan of the program makes no sense.
-    #[error("the plan of the program makes no sense: {cause}")]
+    /// The plan of the program is invalid.
+    #[error("the plan of the program is invalid: {cause}")]
     Plan {
         /// The mistake, and the cure.
         cause: String,

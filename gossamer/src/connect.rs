@@ -388,10 +388,10 @@ mod tests {
             gather(1, endpoint(1), &plan, &heard, &deadline(Duration::from_millis(10))).unwrap_err().to_string()
         };
         let text = gather_from(&[(0, endpoint(0).encode())]);
-        assert!(text.contains("no word came from machine 2 on alpha within"), "{text}");
+        assert!(text.contains("no message came from machine 2 on alpha within"), "{text}");
         let text = gather_from(&[(0, endpoint(0).encode()), (2, endpoint(2).encode())]);
-        assert!(text.contains("no word came from the launcher"), "{text}");
-        assert!(gather_from(&[(0, vec![1, 2, 3])]).contains("endpoint of machine 0 is of no use: it is none of this"));
+        assert!(text.contains("no message came from the launcher"), "{text}");
+        assert!(gather_from(&[(0, vec![1, 2, 3])]).contains("endpoint of machine 0 is invalid: it is none of this"));
         assert!(gather_from(&[(1, endpoint(1).encode())]).contains("it has come before"));
         assert!(gather_from(&[(3, endpoint(1).encode())]).contains("there is no such machine"));
     }

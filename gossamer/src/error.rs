@@ -19,7 +19,7 @@ pub(crate) enum StartError {
         /// Host of the machine concerned, where there are several hosts.
         place: String,
     },
-    #[error("the address {address} of host {host} is of no use here: {source}")]
+    #[error("the address {address} of host {host} cannot be used here: {source}")]
     Interface { host: String, address: HostAddress, source: std::io::Error },
     #[error(
         "machine {machine} on {host} cannot listen: all ports of {ports} are taken there; each machine takes one while \
@@ -28,11 +28,11 @@ pub(crate) enum StartError {
     )]
     NoPort { machine: u16, host: String, ports: PortRange },
     #[error(
-        "no word came from {missing} within {waited_ms} ms: see whether it was started, what it printed, and whether \
-         it calls gossamer::main"
+        "no message came from {missing} within {waited_ms} ms: see whether it was started, what it printed, and \
+         whether it calls gossamer::main"
     )]
     NoEndpoint { missing: String, waited_ms: u64 },
-    #[error("the endpoint of machine {machine} is of no use: {what}; put the same file on every machine")]
+    #[error("the endpoint of machine {machine} is invalid: {what}; put the same file on every machine")]
     BadEndpoint { machine: u16, what: &'static str },
     #[error("the plan gives host {host} the cores {named}, but this process may use {allowed} only: correct `cores`")]
     Cores { host: String, named: String, allowed: String },
@@ -50,7 +50,7 @@ pub(crate) enum StartError {
          `gossamer::main` with the same number of threads"
     )]
     OtherLayout { machine: u16, theirs: String, expected: String },
-    #[error("machine {machine} did not say hello: {cause}; see what it printed")]
+    #[error("machine {machine} sent no greeting: {cause}; see what it printed")]
     NoHello { machine: u16, cause: String, is_lost: bool },
     #[error("{threads} workers on one machine, of {machines}: give each at most 65,533")]
     Threads { threads: usize, machines: usize },

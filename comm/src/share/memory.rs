@@ -165,7 +165,7 @@ impl Shares {
             file.length().is_ok_and(|length| length >= file.start + place + MAP + map_bytes(*bytes) as u64)
         });
         let Some(bytes) = bytes else {
-            return Err(Error::Share { share: id, problem: format!("its owner tells a length of {told} bytes") });
+            return Err(Error::Share { share: id, problem: format!("its owner states a length of {told} bytes") });
         };
         let share = Arc::new(Share::map(id, file, bytes)?);
         // Two threads may have mapped it; one of the mappings is dropped.

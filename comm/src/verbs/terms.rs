@@ -122,7 +122,7 @@ pub(super) fn remote_end(
     settings: &Settings,
 ) -> Result<RemoteEnd, Error> {
     let region_bytes = usize::try_from(endpoint.region_bytes)
-        .map_err(|_| Error::verbs(format!("{} tells a region of {} bytes", way.peer, endpoint.region_bytes)))?;
+        .map_err(|_| Error::verbs(format!("{} states a region of {} bytes", way.peer, endpoint.region_bytes)))?;
     Ok(RemoteEnd {
         peer: way.peer,
         region: endpoint.region,

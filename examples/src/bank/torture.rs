@@ -132,7 +132,7 @@ fn check(bank: &Handle, told: &[u64; CLIENTS]) -> anyhow::Result<[u64; CLIENTS]>
     let (accounts, done) = bank.apply_with(|bank, _, ()| (bank.accounts.to_vec(), bank.done.to_vec()), ());
     let done: [u64; CLIENTS] = done.try_into().map_err(|_| anyhow::anyhow!("clients"))?;
     for (client, (done, told)) in done.iter().zip(told).enumerate() {
-        ensure!(done >= told, "client {client} was told of transfer {told}, and the bank knows {done}");
+        ensure!(done >= told, "transfer {told} of client {client} was acknowledged, and the bank has only {done}");
     }
     let sum: u64 = accounts.iter().sum();
     ensure!(sum == accounts.len() as u64 * MONEY, "the sum is {sum}: half a transfer");

@@ -181,7 +181,7 @@ Streams:
   Lines of stdout go to stdout, lines of stderr to stderr, never mixed within a line (longer than 1 MiB: in pieces of
   that length, each a line), after the machine's name (`m1 | `, or `m1@beta | ` on a rack). With --local 1 the machine
   writes to stdout and stderr itself. When one of them cannot be written (no space left), the program is ended and the
-  cause is told. Standard input goes to machine 0; the others read an end of file. On a rack it is read ahead of the
+  cause is reported. Standard input goes to machine 0; the others read an end of file. On a rack it is read ahead of the
   program: in a `while read` loop, say --stdin none, as for srun and ssh -n; then machine 0 reads an end of file, too.
 
 Any program:

@@ -174,7 +174,7 @@ impl Recorded {
         let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         let parsed = lines.map(serde_json::from_str).rev().collect::<Result<Vec<Snapshot>, _>>();
-        let snapshots = parsed.map_err(|error| format!("{} holds what is no sample.json: {error}", file.display()))?;
+        let snapshots = parsed.map_err(|error| format!("{} is no sample.json: {error}", file.display()))?;
         if snapshots.is_empty() {
             Err(format!("{} is empty", file.display()))
         } else {

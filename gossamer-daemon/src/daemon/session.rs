@@ -108,8 +108,8 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     let bytes = setup.to_bytes().len();
     if bytes > MAX_MESSAGE_BYTES {
         return Err(format!(
-            "with the environment that this host adds, what the program is told has {bytes} bytes; at most \
-             {MAX_MESSAGE_BYTES} are possible"
+            "with the environment that this host adds, the message that starts the program has {bytes} bytes; at most \
+             {MAX_MESSAGE_BYTES} are possible: say --clean-env, or pass fewer arguments"
         ));
     }
     let (channel, theirs) = UnixStream::pair().map_err(|error| format!("no socket for the program: {error}"))?;

@@ -232,8 +232,8 @@ fn check_length(start: Start, most: u32) -> Result<Start, RackError> {
     let bytes = Request::Run(Box::new(start.clone())).to_bytes().len();
     if bytes > RUN_BYTES_MAX {
         return Err(RackError::Plan(format!(
-            "what each host is told to start the program has {bytes} bytes, with arguments, environment and plan; at \
-             most {RUN_BYTES_MAX} are possible: --clean-env, fewer arguments, or fewer machines"
+            "the message that starts the program has {bytes} bytes, with arguments, environment and plan; at most \
+             {RUN_BYTES_MAX} are possible: say --clean-env, or take fewer arguments or machines"
         )));
     }
     Ok(start)

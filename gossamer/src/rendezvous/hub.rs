@@ -232,7 +232,7 @@ impl Hub {
     fn misfit(&self, join: &Join) -> Option<String> {
         if join.count != self.own.count {
             let (theirs, own) = (join.count, self.own.count);
-            return Some(format!("it was told that there are {theirs} machines, machine 0 that there are {own}"));
+            return Some(format!("it counts {theirs} machines, machine 0 counts {own}: give all the same number"));
         }
         if join.index >= self.own.count {
             return Some(format!("it takes itself for machine {} of {}", join.index, self.own.count));

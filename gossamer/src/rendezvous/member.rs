@@ -45,7 +45,7 @@ pub(super) fn start(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootst
             let endpoint = joint.starter.publish(None, limit)?;
             joint.starter.watch()?;
             let endpoint: HubEndpoint = endpoint.and_then(|bytes| decode(&bytes)).ok_or_else(|| {
-                RendezvousError::Wrong("what machine 0 has published makes no sense: use the same file".into())
+                RendezvousError::Wrong("the endpoint that machine 0 has published is invalid: use the same file".into())
             })?;
             let at = |ip: &IpAddr| HostAddress::new(*ip, endpoint.interface.clone()).socket(endpoint.port);
             let all: Result<Vec<SocketAddr>, _> = endpoint.addresses.iter().map(at).collect();
@@ -80,7 +80,7 @@ pub(super) fn start(joint: &Joint, place: Place, limit: &Limit) -> Result<Bootst
     reader.set_timeout(Some(SILENCE)).map_err(RendezvousError::Comm)?;
     let gathered = wait_for_plan(&mut reader)?;
 
-    let wrong = |error: String| RendezvousError::Wrong(format!("the plan of machine 0 makes no sense: {error}"));
+    let wrong = |error: String| RendezvousError::Wrong(format!("the plan of machine 0 is invalid: {error}"));
     let plan: Plan = serde_json::from_str(&gathered.plan).map_err(|error| wrong(error.to_string()))?;
     plan.check().map_err(|error| wrong(error.to_string()))?;
     if plan.machines.len() != usize::from(place.count) {
@@ -202,7 +202,7 @@ fn wait_for_plan(reader: &mut SecureReader) -> Result<Gathered, RendezvousError>
             Some(Down::Refused(reason)) => return Err(RendezvousError::Refused(reason)),
             Some(Down::GivenUp(reason)) => return Err(RendezvousError::GivenUp(reason)),
             Some(Down::Packet(_)) | None => {
-                return Err(RendezvousError::Wrong("machine 0 says what makes no sense: use the same file".to_owned()));
+                return Err(RendezvousError::Wrong("machine 0 sent an invalid message: use the same file".to_owned()));
             }
         }
     }
@@ -268,7 +268,7 @@ fn pass_down(mut reader: SecureReader, writer: &Writer, ours: &Control, hub: Opt
                 },
                 Some(Down::GivenUp(reason)) => give_up(&reason, starter),
                 Some(_) => {}
-                None => break "says what makes no sense".to_owned(),
+                None => break "sent an invalid message".to_owned(),
             },
             Ok(None) | Err(comm::Error::Closed { .. }) => {
                 break "has gone before the program had finished: killed, crashed, or its host is off".to_owned();

@@ -347,7 +347,7 @@ impl Supervisor {
             | Message::End { .. }
             | Message::Secret { .. }
             | Message::Peer { .. } => {
-                self.on_death(number, Cause::Protocol("it said what is not for it to say now".into()), now);
+                self.on_death(number, Cause::Protocol("it sent a message that is not allowed now".into()), now);
             }
         }
     }

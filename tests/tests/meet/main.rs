@@ -185,7 +185,7 @@ fn a_wrong_count_another_program_and_another_key_are_refused_by_name() {
     let zero = Process::start(meeting.command(0, 2, ROLES, &["starter"]));
     let one = Process::start(meeting.command(1, 3, ROLES, &["starter"]));
     for ended in [zero.end(), one.end()] {
-        assert!(ended.stderr.contains("there are 3 machines, machine 0 that there are 2"), "{ended:#?}");
+        assert!(ended.stderr.contains("it counts 3 machines, machine 0 counts 2"), "{ended:#?}");
         assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
     }
     let meeting = Meeting::new();

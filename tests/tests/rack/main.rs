@@ -426,7 +426,7 @@ fn a_machine_that_does_not_come_is_named() {
         let options = ["--fabric", fabric, "--start-timeout", "1"];
         let ended = run(launcher(3, &options, script.to_str().unwrap(), &[]));
         assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
-        let cause = "no word came from machine 1 on ";
+        let cause = "no message came from machine 1 on ";
         assert!(ended.stderr.contains(cause) && ended.stderr.contains("within 1000 ms"), "{fabric}: {ended:#?}");
     }
 }

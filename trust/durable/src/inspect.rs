@@ -79,7 +79,7 @@ impl fmt::Display for Inspection {
              whole; the image needs it up to group {needed_group}"
         )?;
         if *bytes_cut > 0 {
-            writeln!(f, "  a torn record of {bytes_cut} bytes follows, which nobody was told of: opening cuts it off")?;
+            writeln!(f, "  an unacknowledged, torn record of {bytes_cut} bytes follows: opening cuts it off")?;
         }
         if self.is_renewing {
             writeln!(f, "  a new image was under way: the log goes on in the next generation's")?;

@@ -110,7 +110,7 @@ impl<T> Held<'_, T> {
 
 #[cold]
 fn lost() -> ! {
-    panic!("this `Held` has no value: to wait for it again was a deadlock, of which `released` has told")
+    panic!("this `Held` has no value: to wait for it again was a deadlock, which `released` has reported")
 }
 
 impl<T> Deref for Held<'_, T> {

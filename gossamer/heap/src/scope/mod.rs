@@ -270,7 +270,7 @@ impl<R: 'static> ScopedHandle<'_, R> {
                     error => Box::new(error.to_string()),
                 })
             }
-            None => Err(Box::new("nobody told what the fiber came to: its thread has ended")),
+            None => Err(Box::new("the fiber has no result: its thread has ended")),
         }
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn look_later() {
         post(server, |_| look(), &[]);
     });
     if let Err(error) = started {
-        say(format_args!("gossamer: faults that take long will not be told: no thread can be started: {error}"));
+        say(format_args!("gossamer: faults that take long will not be reported: no thread can be started: {error}"));
     }
 }
 

@@ -7,8 +7,8 @@ fn main() -> ExitCode {
     let mut folders = std::env::args_os().skip(1).peekable();
     if folders.peek().is_none_or(|first| first == "--help" || first == "-h") {
         eprintln!(
-            "usage: durable-check FOLDER..\n\nChecks the files of durable trusts that no program has open, and tells \
-             what they hold."
+            "usage: durable-check FOLDER..\n\nChecks the files of durable trusts that no program has open, and prints \
+             their contents."
         );
         return ExitCode::from(2);
     }
