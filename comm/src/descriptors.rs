@@ -24,8 +24,8 @@ pub fn cure(error: &io::Error) -> &'static str {
 /// Returns the addresses of a host, which is a name or an address.
 ///
 /// # Errors
-/// When it has none, or when the resolver could not open what it needs: that error is told, not the resolver's, which
-/// knows no such name then.
+/// When it has none, or when the resolver could not open what it needs: that error is reported, not the resolver's,
+/// which knows no such name then.
 pub fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     match (host, port).to_socket_addrs() {
         Ok(all) => Ok(all.collect()),

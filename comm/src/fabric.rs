@@ -243,7 +243,7 @@ pub trait Fabric: Send + Sync {
     }
 
     /// Gives a range of an own share back to the system. Call it only after all peers that used the range
-    /// have been told, and have answered that they no longer use it. A late access does no harm: a read
+    /// have been notified, and have answered that they no longer use it. A late access does no harm: a read
     /// returns old bytes or zeros, and a write may be lost, or be found there when the range is committed
     /// again. On `verbs`, memory stays pinned, and is filled with zeros.
     ///

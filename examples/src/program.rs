@@ -21,7 +21,7 @@ impl Program {
         })
     }
 
-    /// Whether all is well; an error is told.
+    /// Whether all is well; an error is reported.
     pub fn is_well(self, outcome: anyhow::Result<bool>) -> bool {
         outcome.unwrap_or_else(|error| {
             self.complain(format_args!("{error:#}"));

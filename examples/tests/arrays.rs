@@ -1,6 +1,6 @@
 //! `pagerank`, `components` and `array-kv` as a user runs them: over one process and several, by `shm` and `tcp`, they
-//! find the results of one thread, and say so of themselves; graphs come from files, too, and a fault in one is told
-//! once.
+//! find the results of one thread, and say so of themselves; graphs come from files, too, and a fault in one is
+//! reported once.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
 //! `sssp` as a user runs it: over one process and several, by `shm` and `tcp`, it finds the distances of Dijkstra's
-//! algorithm, and says so of itself; graphs come from files, too, and a fault in one is told once.
+//! algorithm, and says so of itself; graphs come from files, too, and a fault in one is reported once.
 
 use std::fs;
 use std::process::{Command, Stdio};

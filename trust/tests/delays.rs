@@ -335,7 +335,7 @@ fn stress_a_client_ends_with_closures_that_found_no_slot() {
     go.store(true, Ordering::SeqCst);
     assert!(are_dropped(&pool, there), "after a client has ended");
     assert!(comes_true(|| drops.count() == 1));
-    // Sent requests have run, with no client to be told.
+    // Sent requests have run, with no client to be notified.
     let (failed, ran) = (failed.load(Ordering::SeqCst), ran.load(Ordering::SeqCst));
     assert!(failed > 0 && failed + ran == ASKED, "{failed} failed, {ran} ran");
 }

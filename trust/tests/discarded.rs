@@ -142,7 +142,7 @@ fn trap_07_nor_does_one_whose_client_is_not_there_any_more_keep_the_property() {
     serve_until(|| drops.count() == 1);
 }
 
-/// A closure that is launched on a poisoned property does not run. Its captures panic; its client is told of the
+/// A closure that is launched on a poisoned property does not run. Its captures panic; its client is notified of the
 /// poison, and can end.
 #[test]
 fn captures_that_panic_do_not_hide_that_a_latch_is_poisoned() {
@@ -330,7 +330,7 @@ fn trap_01_captures_of_closures_that_do_not_run_cannot_wait_in_the_loop() {
     assert_eq!(COULD_WAIT.load(Ordering::SeqCst), 0);
 }
 
-/// A capture that panics there leaves the worker at work, and its client is told all the same.
+/// A capture that panics there leaves the worker at work, and its client is notified all the same.
 #[test]
 fn trap_07_nor_does_a_panic_of_them_hide_that_the_property_is_poisoned() {
     static TOLD: AtomicUsize = AtomicUsize::new(0);

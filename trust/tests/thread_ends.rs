@@ -394,7 +394,7 @@ fn a_fiber_that_has_not_begun_is_run_while_its_thread_ends() {
     assert_eq!(handles.map(|handle| handle.join().unwrap()), [1, 2]);
 }
 
-/// A fiber that is started too late to be run: its captures are dropped, and its waiter is told.
+/// A fiber that is started too late to be run: its captures are dropped, and its waiter is notified.
 #[test]
 fn trap_06_a_fiber_that_never_begins_is_told_to_who_waits_for_it() {
     type Handles = Arc<Mutex<Vec<trust::JoinHandle<u32>>>>;

@@ -187,7 +187,7 @@ fn a_promised_value_is_gone_with_the_worker_that_would_have_been_told() {
     });
     let (selected, waited) = told.recv().unwrap();
     assert!(selected == Some(0) && matches!(waited, Err(Error::Gone { .. })), "{selected:?} {waited:?}");
-    // There is no waiter to be told any more.
+    // There is no waiter to be notified any more.
     kept.apply(|kept| kept.drain(..).for_each(|promise| promise.keep(1)));
 }
 

@@ -766,7 +766,7 @@ fn a_connection_that_is_reset_is_missed_though_nobody_writes() {
     let cause = fabric.cause(VICTIM).unwrap();
     assert!(cause.contains("the connection to it broke: Connection reset"), "{cause}");
     drop(connection);
-    // A live peer is not told that this machine has ended.
+    // A live peer is not notified that this machine has ended.
     control.set_nonblocking(true).unwrap();
     let mut said = [0; 256];
     loop {

@@ -1,7 +1,7 @@
 //! Graphs from files: DIMACS (.gr), Matrix Market (.mtx), edge lists as those of SNAP, each plain or gzip.
 //!
-//! Each line is an edge both ways. The format is told by the file's name, or by how it begins; a byte order mark (BOM)
-//! before it is skipped. Nothing in a file makes this panic; an error names the file and the line.
+//! Each line is an edge both ways. The format follows from the file's name, or by how it begins; a byte order mark
+//! (BOM) before it is skipped. Nothing in a file makes this panic; an error names the file and the line.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

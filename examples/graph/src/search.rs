@@ -5,9 +5,9 @@
 //! 1. [`open`](Shard::open): edges of earlier buckets that lead into this one are relaxed, as far as the core still
 //!    needs them
 //! 2. [`work`](Shard::work), [`receive`](Shard::receive): vertices of the bucket are *expanded* (their edges that lead
-//!    into the bucket are relaxed) until there is none left here. Only then other shards are told of their vertices: a
-//!    ghost has a tentative distance and a bucket like an own vertex, so it is told of once, by its best distance, when
-//!    its bucket has come, and never of a worse one
+//!    into the bucket are relaxed) until there is none left here. Only then other shards are notified of their
+//!    vertices: a ghost has a tentative distance and a bucket like an own vertex, so it is reported once, by its
+//!    best distance, when its bucket has come, and never of a worse one
 //! 3. [`report`](Shard::report): the bucket is done when nobody has a vertex in it and all that was sent was received
 //! 4. [`close`](Shard::close): the distances in the bucket are final; edges to vertices outside the core are relaxed
 //!
@@ -229,7 +229,7 @@ impl Shard {
         self.state.reset(self.core);
     }
 
-    /// Begins a search: the shard that has the root is told of it, after all were reset.
+    /// Begins a search: the shard that has the root is notified of it, after all were reset.
     pub fn start(&mut self, root: Vertex) {
         let slot = self.slot(root);
         self.state.improve(slot, 0.0, root);

@@ -72,7 +72,7 @@ pub fn deal(chunks: Vec<Chunk<OnHeap>>) -> anyhow::Result<Frame> {
     })
 }
 
-/// The whole query. Each chunk that is done is told.
+/// The whole query. Each finished chunk is reported.
 ///
 /// # Errors
 /// There is no memory for it.

@@ -59,7 +59,7 @@ const KEPT_BYTES: usize = 16 << 10;
 /// Places that a connection keeps.
 const KEPT_PLACES: usize = 512;
 
-/// The duty to answer one request. If it is dropped the client is told that there is no answer.
+/// The duty to answer one request. If it is dropped the client is notified that there is no answer.
 pub struct Awaited<L: Large> {
     replies: Option<Rc<Replies<L>>>,
     place: u32,
@@ -117,7 +117,7 @@ impl<L: Large> Replies<L> {
         (line.places.len(), line.output.len() + line.side.len())
     }
 
-    /// A place at the end of the line for an answer, with the key of the item if it is to be told.
+    /// A place at the end of the line for an answer, with the key of the item if it is to be written.
     #[inline]
     pub fn expect(self: &Rc<Self>, form: Form, key: &[u8]) -> Awaited<L> {
         let line = &mut *self.0.borrow_mut();

@@ -15,7 +15,7 @@ use super::table::{Command, KEY_BYTES_MAX, Op};
 const LINE_BYTES_MAX: usize = 2048;
 /// The longest line of `get` and `gets`.
 const GET_LINE_BYTES_MAX: usize = 1 << 20;
-/// Words that are told apart: more than any command but `get` has.
+/// Words that are distinguished: more than any command but `get` has.
 const WORDS_MAX: usize = 8;
 
 /// The start of a client's input.

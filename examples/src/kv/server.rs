@@ -169,7 +169,7 @@ impl Server {
         self.end();
         for worker in workers {
             let forgotten = trust::spawn_on(worker, || drop(TABLE.take())).join();
-            drop(forgotten); // a panic in it has told of itself
+            drop(forgotten); // a panic in it has announced itself
         }
     }
 

@@ -224,7 +224,7 @@ fn stop() {
 fn stop_all() {
     for machine in 0..gossamer::rack().machines().len() as u16 {
         let stopped = gossamer::spawn_on(Place::of(machine, 0), stop).join();
-        drop(stopped); // a panic in it has told of itself
+        drop(stopped); // a panic in it has announced itself
     }
 }
 

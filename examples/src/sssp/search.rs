@@ -2,9 +2,9 @@
 //! call to it.
 //!
 //! All workers go through the same buckets of distances together. A worker expands the vertices of its own shard, sends
-//! the messages for others with `apply_then`, and then tells the `Round` how far it is. A worker that is told that all
-//! have come, and that all messages have arrived, goes on to the next bucket; all come to the same conclusion from the
-//! same sums. Where a worker panics the round is broken, and the others stop.
+//! the messages for others with `apply_then`, and then tells the `Round` how far it is. A worker that is notified that
+//! all have come, and that all messages have arrived, goes on to the next bucket; all come to the same conclusion from
+//! the same sums. Where a worker panics the round is broken, and the others stop.
 
 use std::mem;
 use std::time::{Duration, Instant};
@@ -107,7 +107,7 @@ impl Drop for Breaker<'_> {
     fn drop(&mut self) {
         let break_up = |round: &mut Round| {
             round.is_broken = true;
-            round.waiting.clear(); // the waiters are told that there will be no sum
+            round.waiting.clear(); // the waiters are notified that there will be no sum
         };
         self.0.apply_then(break_up, |()| ()); // a fiber that panics cannot wait
     }

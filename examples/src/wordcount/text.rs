@@ -4,7 +4,7 @@
 //! here, and no files: a text is anything that can be read.
 //!
 //! A *word* is one of Unicode (UAX #29: `don't` and `2,5` are one word each), in lower case. A sequence of
-//! letters longer than [`WORD_BYTES_MAX`] is not a word but data (base64, a key): it is told apart and not counted.
+//! letters longer than [`WORD_BYTES_MAX`] is not a word but data (base64, a key): it is distinguished and not counted.
 //! Bytes that are not UTF-8 are skipped, and end a word.
 //!
 //! Invariant: the words do not depend on how many bytes each read returns.

@@ -270,7 +270,7 @@ fn values_under_way_take_little_more_than_the_items_may() {
             scope.spawn(move || client.send(value));
         }
     });
-    // Those that have no room are told when the last byte has come, even in parts; the others are stored.
+    // Those that have no room are notified when the last byte has come, even in parts; the others are stored.
     assert_eq!(witness.ask("set small 0 0 1\r\n1"), "STORED");
     let grown = memory(server.pid()).saturating_sub(before);
     assert!(grown < 40 << 20, "{grown} bytes more for 60 MB that came in part");

@@ -11,7 +11,7 @@ use crate::config::{Host, RackConfig};
 use crate::rack::ask::{ask, paths, remarks};
 use crate::wire::{Path, Request};
 
-/// A host with all that is to be told of it.
+/// A host with all that is to be reported of it.
 struct Checked {
     status: Status,
     /// Its paths to the other hosts that are up.

@@ -3,7 +3,7 @@
 //!
 //! Invariants: the end of the launcher, the connection, the part, or the program by order, whichever comes first, ends
 //! the rest: the part sees the end of its socket and kills its machines, or is killed soon after (`child.rs`); the
-//! launcher is told `Gone`. When the session is over, part and orphans have been collected.
+//! launcher receives `Gone`. When the session is over, part and orphans have been collected.
 
 use std::ffi::OsStr;
 use std::io;

@@ -50,7 +50,7 @@ pub struct MachineStatus {
     /// Memory in use, in bytes.
     pub resident_bytes: u64,
     /// Resident memory that is shared with other processes of the host: over `shm`, the touched slots. Slots that `tcp`
-    /// or `verbs` writes are not told apart.
+    /// or `verbs` writes are not distinguished.
     pub shared_bytes: u64,
 }
 

@@ -219,7 +219,7 @@ fn peak(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
 }
 
-/// Neither the daemon's nor the part's memory; and the watcher is told once it continues.
+/// Neither the daemon's nor the part's memory; and the watcher is notified once it continues.
 fn a_watcher_that_is_stopped_fills_no_memory() {
     let rack = Rack::start(2, LENIENT_MS, "");
     let (launch, id) = program(&rack, &["flood=250"]);

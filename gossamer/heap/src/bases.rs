@@ -66,7 +66,7 @@ pub(crate) fn mapped(at: At) -> Option<*mut u8> {
     if base.is_null() { None } else { Some(base.wrapping_add(at.shifted())) } // [shifted-base]
 }
 
-/// Same as `known`, mapping the partition if that can be done.
+/// Same as `mapped`, mapping the partition if that can be done.
 pub(crate) fn find(at: At) -> Option<*mut u8> {
     if let Some(address) = mapped(at) {
         return Some(address);

@@ -33,7 +33,7 @@ pub(crate) const ALIGN_MAX: usize = 4096;
 /// Returns the layout of a slice, for its allocation.
 pub(crate) fn slice_layout<T>(len: usize) -> Layout {
     const { assert!(align_of::<T>() <= ALIGN_MAX, "objects of the heap may be aligned to 4096 bytes at most") };
-    // One that is longer than memory has no room either, which is told where it is asked for.
+    // One that is longer than memory has no room either, which is reported where it is asked for.
     let longest = || Layout::from_size_align(isize::MAX as usize / ALIGN_MAX * ALIGN_MAX, align_of::<T>());
     Layout::array::<T>(len)
         .or_else(|_| longest())

@@ -1,4 +1,4 @@
-//! Launcher of the processes: it is told of their end, and this process ends with it.
+//! Launcher of the processes: it is notified of their end, and this process ends with it.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! Parts of answers on their way to the asker. The number of waiting bytes is bounded: if a machine answers faster than
-//! its parts are taken, the rest is dropped, and the asker is told. So neither a machine that answers without end nor a
-//! stopped viewer fills memory.
+//! its parts are taken, the rest is dropped, and the asker is notified. So neither a machine that answers without end
+//! nor a stopped viewer fills memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

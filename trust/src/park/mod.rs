@@ -4,7 +4,7 @@
 //! and sleeps; a thread that has made work for it looks at the word afterwards. Between "I sleep" and "is there work?"
 //! on one side [sleep-then-look], and between "here is work" and "do you sleep?" on the other [work-then-look], stands
 //! a sequentially consistent fence, so at least one side sees the other: no wake-up is lost. `model.rs` of this folder
-//! checks it. The worker's end is told through the same word, so that a client needs one load.
+//! checks it. The worker's end is announced through the same word, so that a client needs one load.
 //!
 //! The word is written by its worker; only a waker that found it asleep changes it from outside, with a
 //! compare-and-swap just before the system call that wakes (not on the path of a request).

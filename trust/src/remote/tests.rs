@@ -328,7 +328,7 @@ fn add<const TARGET: u64>(writer: &mut Writer, property: u64) {
     unsafe { at.cast::<[u64; 2]>().write_unaligned([property, !property]) };
 }
 
-/// Has the peer send these requests to this worker. Returns those that were run, and those that were told that the
+/// Has the peer send these requests to this worker. Returns those that were run, and those that were notified that the
 /// property is gone.
 fn asked<const TARGET: u64>(peer: &Rc<RefCell<Peer>>, properties: &[u64]) -> (Vec<u64>, Vec<u32>) {
     let count = properties.len() as u32;

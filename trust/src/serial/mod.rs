@@ -84,7 +84,7 @@ unsafe fn decode_message<A: DeserializeOwned>(message: &[u8]) -> Result<A, Fault
     unsafe { parcel::read_message(message, decode_value) }
 }
 
-/// Same as `decode`; a panic in the type's own code is a fault, so that the waiter is told.
+/// Same as `decode`; a panic in the type's own code is a fault, so that the waiter is notified.
 pub(crate) fn decode_guarded<A: DeserializeOwned>(parcel: Parcel) -> Result<A, Fault> {
     guarded(|| decode(parcel))
 }

@@ -18,10 +18,10 @@
 //! - [one-call-order] A call waits only for a property that comes after all those of which it has a share, in one order
 //!   for all: so calls never wait for each other in a cycle. A fiber that holds a launched value would add an edge of
 //!   its own; it is refused.
-//! - [call-keeps-property] A trust of each property lives until the client is told: the waiting caller's, or the call's
-//!   own.
+//! - [call-keeps-property] A trust of each property lives until the client is notified: the waiting caller's, or the
+//!   call's own.
 //! - [call-owner] At any time one thread owns the call, the one to which its address was sent last, and no other thread
-//!   accesses it. The client is told exactly once, even if threads end on the way: a refused request that carried a
+//!   accesses it. The client is notified exactly once, even if threads end on the way: a refused request that carried a
 //!   call gives the call back to its sender ([`Return`]); a call dropped in a line or on its way back continues its way
 //!   back by itself, through the inbox if need be ([`reliable`]). A response is not relied on to reach a worker that is
 //!   about to leave: it may be long until it is sent.

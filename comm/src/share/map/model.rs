@@ -107,7 +107,7 @@ fn loom_share_who_was_told_of_a_release_finds_nothing() {
     });
 }
 
-/// A range that is committed again reads as 0 to each reader that was told: neither the old value nor the hole.
+/// A range that is committed again reads as 0 to each reader that was notified: neither the old value nor the hole.
 #[test]
 fn loom_share_what_is_committed_again_is_zero() {
     loom::model(|| {

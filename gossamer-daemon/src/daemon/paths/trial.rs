@@ -1,5 +1,5 @@
 //! Trial of a path between two hosts, over a plain TCP connection as those between machines: small packets first, then
-//! large ones in both directions. So a firewall is told from a path that loses large packets only.
+//! large ones in both directions. So a firewall is distinguished from a path that loses large packets only.
 //!
 //! Each step has a limit of time: lost packets are an error within seconds.
 

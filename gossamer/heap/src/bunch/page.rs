@@ -8,8 +8,8 @@
 //! Invariants
 //! - [word-in-block] A word that was written, of a number below `elements`, names a kind and an element of that kind,
 //!   both inside of the block and aligned.
-//! - [kind-numbers] Kinds are told apart by the compiler's number of the type, which is the same on all machines: they
-//!   run the very same file.
+//! - [kind-numbers] Kinds are distinguished by the compiler's number of the type, which is the same on all machines:
+//!   they run the very same file.
 
 #![allow(unsafe_code)]
 

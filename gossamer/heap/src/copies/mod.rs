@@ -2,7 +2,7 @@
 //! version that it is of.
 //!
 //! A reader looks into its worker's own list first, where a hit takes no atomic; then into the machine's map; then one
-//! of them reads the bytes, and the others wait for it. Nobody is told of a copy, and nobody calls it back: a write
+//! of them reads the bytes, and the others wait for it. Nobody is notified of a copy, and nobody calls it back: a write
 //! renames the object, so that its old copies are not found any more, and the next copy of that address takes the old
 //! one's place.
 //!

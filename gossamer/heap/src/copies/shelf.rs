@@ -4,7 +4,7 @@
 //!
 //! Invariants
 //! - Of a name there is at most one copy, and it is found under that very name only.
-//! - A waiter of a read is told when it has come, failed, or given way to another object: the waiter is given back,
+//! - A waiter of a read is notified when it has come, failed, or given way to another object: the waiter is given back,
 //!   or dropped.
 
 use std::collections::HashMap;

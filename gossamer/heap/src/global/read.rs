@@ -11,7 +11,7 @@ use crate::{bases, here};
 
 impl<T: ?Sized + Object + Portable> Global<T> {
     /// Reads the object: in place where it is mapped, else in this machine's copy of it, which is fetched by one read
-    /// if there is none. Nothing moves, and nobody is told.
+    /// if there is none. Nothing moves, and nobody is notified.
     ///
     /// # Panics
     /// Where the object has to be fetched, and nothing may wait (delegated closures, callbacks, destructors), or the
@@ -83,7 +83,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     }
 
     /// Begins to fetch a copy for this machine, if there is none and the object is not mapped, so that a later `read`
-    /// need not wait. Does not wait; a read that fails is told by that read.
+    /// need not wait. Does not wait; a read that fails is reported by that read.
     ///
     /// ```
     /// use gossamer_heap::Global;

@@ -114,7 +114,7 @@ pub(crate) unsafe fn release(range: Range<usize>) -> Result<(), String> {
 /// # Safety
 /// As of [`release`].
 unsafe fn release_own(start: *mut u8, range: Range<usize>) -> Result<(), String> {
-    // Locked memory needs to be told by another name, since Linux 5.18.
+    // Locked memory has another name in the request, since Linux 5.18.
     // SAFETY: nothing is in there, by the caller; what is touched again is 0.
     let release = |advice| unsafe { madvise(start.wrapping_add(range.start).cast(), range.len(), advice) };
     release(Advice::LinuxDontNeed)

@@ -89,7 +89,7 @@ impl Supervision {
             }
             HubEvent::Stranger(error) => self.hub.report_stranger(&error),
             HubEvent::Own(message) => self.on_message(0, message, now),
-            // Its process is about to end, or `gsm_main` is over and the others have been told.
+            // Its process is about to end, or `gsm_main` is over and the others have been notified.
             HubEvent::OwnEnd => {}
             HubEvent::Said(machine, Up::Packet(packet)) => match Message::decode(&packet) {
                 Ok(message) => self.on_message(machine, message, now),

@@ -21,8 +21,8 @@ impl Wake for Count {
     }
 }
 
-/// Polls `times` times, and once more after the other thread is done: the outcome comes once, and a task that was told
-/// to wait has been woken through its last waker.
+/// Polls `times` times, and once more after the other thread is done: the outcome comes once, and a task that was
+/// told to wait has been woken through its last waker.
 fn polled(times: usize) {
     explore(move || {
         let answer = Arc::new(Answer::new());

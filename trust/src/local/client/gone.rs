@@ -1,5 +1,5 @@
 //! Requests whose trustee has closed without an answer, or whose client ends before they could be sent: each is
-//! refused, and its continuation is told.
+//! refused, and its continuation is notified.
 
 use super::Outgoing;
 use super::walk::{for_each_request, resume_next};

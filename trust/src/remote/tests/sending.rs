@@ -1,4 +1,4 @@
-//! The batches sent to a peer, and their times: more than callers of `Trust` can tell apart.
+//! The batches sent to a peer, and their times: more than callers of `Trust` can distinguish.
 
 use std::cell::{Cell, RefCell};
 use std::process::Command;

@@ -159,7 +159,7 @@ impl Rounds {
             return;
         }
         // A worker that has not answered is asked again, ever more rarely, and machines that its fibers may depend on
-        // are told again.
+        // are notified again.
         let (every, longest) = (Duration::from_millis(WATCH_EVERY_MS), Duration::from_millis(WATCH_EVERY_MS_MAX));
         let before = self.last.map_or(every, |(_, pause)| pause);
         let pause = if self.calm < CALM_ROUNDS { every } else { 2 * before };

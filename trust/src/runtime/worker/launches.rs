@@ -30,7 +30,7 @@ pub(crate) struct Launches {
     promised: RefCell<HashMap<u64, Awaited>>,
     /// Client: fibers that wait for results to come.
     waiters: FiberQueue,
-    /// Trustee: clients of the fibers that run here, and how a client is told that one of them will not begin.
+    /// Trustee: clients of the fibers that run here, and how a client is notified that one of them will not begin.
     running: RefCell<HashMap<(TrusteeId, u64), Tell>>,
     /// Trustee: waiters for latched values.
     pub(crate) lines: Lines,

@@ -86,7 +86,7 @@ pub(super) fn run_and_return<P: Parts, J: Job>(worker: &Worker, route: &Route<P>
 struct Borrow {
     kind: &'static LatchKind,
     place: Place,
-    /// Values that the client has borrowed before. The list stays unchanged until the client is told.
+    /// Values that the client has borrowed before. The list stays unchanged until the client is notified.
     has: *const [Part],
 }
 // SAFETY: read by the lender until it tells the client, which waits and writes nothing meanwhile.
@@ -178,7 +178,7 @@ impl InLine {
             debug_assert!(told.is_some(), "lines are a worker's");
         },
         gathered: |at| {
-            // SAFETY: as above, and the client waits to be told (`Borrow`).
+            // SAFETY: as above, and the client waits to be notified (`Borrow`).
             let (in_line, has) = unsafe {
                 let in_line = at.cast::<InLine>().as_ref();
                 (in_line, &*in_line.has)

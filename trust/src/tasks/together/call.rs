@@ -201,7 +201,7 @@ impl<P: Parts, J: Job> At<P, J> {
     /// Completes the call, on the client's thread.
     fn tell(self, worker: &Worker) {
         match self.call().route.client {
-            // SAFETY: the client waits until it is told, once [call-owner].
+            // SAFETY: the client waits until it is notified, once [call-owner].
             Client::Waits(_, reply) => unsafe { Reply::answer_at(reply, Ok(())) },
             Client::Token(_, token) => {
                 let call = self.into_box();

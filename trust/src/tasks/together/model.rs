@@ -4,10 +4,11 @@
 //! each.
 //!
 //! Properties checked: a closure runs where all its values are, and nothing else has one [lent-to-one], [value-thread];
-//! each call runs once and is told, or does not run and is told why, even if threads end [call-owner]; nothing waits
-//! for ever [one-call-order]; values are granted in the order in which they were asked for [waiter-before-share]; each
-//! value is back in its latch in the end, or dropped once with its trustee; nothing is dereferenced after it is freed
-//! [call-keeps-property]; no closure sees a value on which another has panicked [poison-all].
+//! each call runs once and its client is notified, or does not run and its client learns why, even if threads end
+//! [call-owner]; nothing waits for ever [one-call-order]; values are granted in the order in which they were asked for
+//! [waiter-before-share]; each value is back in its latch in the end, or dropped once with its trustee; nothing is
+//! dereferenced after it is freed [call-keeps-property]; no closure sees a value on which another has panicked
+//! [poison-all].
 //!
 //! Here: the world. The reactions of threads to messages: `model/events.rs`. The trustees as calls see them:
 //! `model/trustee.rs`. The scenarios: `model/tests.rs`. Not here: workers that leave while an answer is on its way

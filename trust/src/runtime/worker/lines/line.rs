@@ -20,7 +20,8 @@ pub(crate) struct Loan<V> {
     pub(crate) to: TrusteeId,
     shares: usize,
     pub(crate) value: V,
-    /// A closure has panicked there; the trustee keeps the record until it is told that there are no shares any more.
+    /// A closure has panicked there; the trustee keeps the record until it is notified that there are no shares any
+    /// more.
     is_spoiled: bool,
 }
 
