@@ -53,7 +53,7 @@ pub(crate) fn with_memory<R>(f: impl FnOnce(&Memory) -> R) -> R {
     // SAFETY: as above.
     match unsafe { MEMORY.get().as_ref() } {
         Some(memory) => f(memory),
-        None => unreachable!("a persistent value outside of its pool (B1)"),
+        None => unreachable!("a persistent value outside of its pool"),
     }
 }
 

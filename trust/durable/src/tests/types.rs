@@ -31,7 +31,7 @@ fn boxes() {
     let pool = if cfg!(miri) { pool } else { pool.reopened().expect("sound") };
     assert_eq!(pool.apply(|boxes, _| (**boxes.one.as_ref().unwrap(), boxes.two.as_ref().unwrap()[4999])), (8, 4));
     let full = pool.apply(|_, tx| (0..20).any(|_| PBox::try_new([0u8; 1 << 16], tx).map(std::mem::forget).is_err()));
-    assert!(full, "C27: try_new gives the value back");
+    assert!(full, "try_new gives the value back");
     let taken = pool.taken();
     pool.apply(|boxes, _| (boxes.one, boxes.two) = (None, None));
     assert_eq!(taken - pool.taken(), 16 + 8192);

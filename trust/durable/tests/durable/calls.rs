@@ -30,7 +30,7 @@ fn the_example_of_the_design() {
             assert!(bank.accounts[1] > 99, "too poor");
         })
         .wait();
-    assert!(matches!(no, Err(Error::Panicked { panic, .. }) if panic.contains("too poor")), "C7: the text is told");
+    assert!(matches!(no, Err(Error::Panicked { panic, .. }) if panic.contains("too poor")), "the text is told");
     assert_eq!(accounts(&bank), (70, 30), "undone, not poisoned");
     let refused = bank.attempt(|bank, _| {
         bank.accounts[0] = 1;
@@ -63,7 +63,7 @@ fn what_comes_while_the_disk_is_busy_shares_a_group() {
                 n
             },
             move |number| {
-                assert_eq!(done.replace(number) + 1, number, "C23: callbacks come in order");
+                assert_eq!(done.replace(number) + 1, number, "callbacks come in order");
             },
         );
     }
@@ -153,7 +153,7 @@ fn at_the_calling_threads_own_trustee() {
         },
         move |value| see.set(value),
     );
-    assert_eq!(seen.get(), 0, "C9: not yet durable");
+    assert_eq!(seen.get(), 0, "not yet durable");
     assert_eq!(bank.apply(|bank, _| bank.accounts[0]), 1);
     assert_eq!(seen.get(), 1);
     bank.close().unwrap();

@@ -17,7 +17,7 @@ fn dropping_the_last_handle_keeps_what_was_done_and_frees_the_folder() {
     let pool = Threadpool::new(1);
     for round in 0..20 {
         let bank = open(&pool, folder.path()).unwrap();
-        assert_eq!(bank.peek(|bank| bank.accounts[1]), round, "C2: one that is closing is waited for");
+        assert_eq!(bank.peek(|bank| bank.accounts[1]), round, "one that is closing is waited for");
         bank.apply_then(|bank, _| bank.accounts[1] += 1, |()| ());
         // In order behind it; nothing waits for the disk.
         bank.peek(|_| ());

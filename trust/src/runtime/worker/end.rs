@@ -67,7 +67,7 @@ pub(crate) fn is_leaving(client: TrusteeId) -> bool {
 impl Worker {
     /// Ends this worker, whose own work is finished. Called once, on its thread, outside any fiber.
     pub(crate) fn end(&self) {
-        debug_assert!(self.scheduler.begun() == 0, "a fiber that has begun is not left (S4)");
+        debug_assert!(self.scheduler.begun() == 0, "a fiber that has begun is not left");
         self.outside.close(&self.shared.parker);
         LEAVING.fetch_add(1, Ordering::SeqCst);
         self.shared.parker.begin_closing();
