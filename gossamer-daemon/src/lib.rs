@@ -14,7 +14,7 @@
 //! 8. [`looks`]: questions of watchers
 //!
 //! The last three of them, and [`gather`], are those of `gossamer::supervise`: machine 0 of a program that a foreign
-//! launcher started judges by the same rules. The messages between launcher and machine are in `gossamer::bootstrap`
+//! launcher started decides by the same rules. The messages between launcher and machine are in `gossamer::bootstrap`
 //! and `gossamer::control`. Linux only.
 
 // `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code but tests.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use trust::{Error, Latch, Threadpool, Trust, local_trustee};
 
 /// Checks an outcome: the closures divide 10 by the value.
-fn judge<U: PartialEq + Debug>(result: Result<U, Error>, expected: &Option<U>) {
+fn check_result<U: PartialEq + Debug>(result: Result<U, Error>, expected: &Option<U>) {
     match (result, expected) {
         (Ok(value), Some(expected)) => assert_eq!(value, *expected),
         (Err(Error::Panicked { property, panic }), None) => {
@@ -27,9 +27,9 @@ fn judge<U: PartialEq + Debug>(result: Result<U, Error>, expected: &Option<U>) {
 macro_rules! in_all_ways {
     ($runtime:expr, $clear:expr, $expected:expr, $call:expr) => {{
         let expected = &$expected;
-        judge($call.wait(), expected);
+        check_result($call.wait(), expected);
         $clear;
-        judge($call.timeout(limits::HANG).wait(), expected);
+        check_result($call.timeout(limits::HANG).wait(), expected);
         $clear;
         let told = Rc::new(RefCell::new(Vec::new()));
         let tell = Rc::clone(&told);
@@ -37,9 +37,9 @@ macro_rules! in_all_ways {
         trust::wait_all();
         let mut told = told.take();
         assert_eq!(told.len(), 1);
-        judge(told.remove(0), expected);
+        check_result(told.remove(0), expected);
         $clear;
-        judge($runtime.block_on(async { $call.await }), expected);
+        check_result($runtime.block_on(async { $call.await }), expected);
         $clear;
     }};
 }

@@ -1,6 +1,6 @@
 //! The conformance suite over `shm`: machines as threads of this process (each with its own mappings), and as
 //! real processes, which are this test program started again. And cases of `shm` alone: starting, sealing,
-//! dying.
+//! death.
 
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};

@@ -487,7 +487,7 @@ fn a_dropped_connection_goes_to_the_next_worker() {
     });
 }
 
-/// A machine on a busy host answers late: it gets no second connection, whose work would be in vain too.
+/// A machine on a busy host answers late: it gets no second connection, whose work would be wasted too.
 #[test]
 fn timed_a_late_answer_is_waited_for() {
     let (fake, fabric, _control) = Fake::with_peer(4096, Limits::default());

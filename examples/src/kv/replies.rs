@@ -59,7 +59,7 @@ const KEPT_BYTES: usize = 16 << 10;
 /// Places that a connection keeps.
 const KEPT_PLACES: usize = 512;
 
-/// The duty to answer one request. If it is dropped the client is notified that there is no answer.
+/// Obligation to answer one request. If it is dropped the client is notified that there is no answer.
 pub struct Awaited<L: Large> {
     replies: Option<Rc<Replies<L>>>,
     place: u32,

@@ -22,7 +22,7 @@ use crate::complain::complain;
 use crate::control::{Control, Message};
 use crate::supervise::signals::describe;
 
-/// Time in which one address must answer. No test judges by it.
+/// Time in which one address must answer. No test depends on it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 300 } else { 2 });
 /// Least time for one of several addresses, however little the others have left.
 const LEAST_TIME: Duration = Duration::from_millis(100);

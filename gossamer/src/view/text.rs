@@ -76,7 +76,7 @@ const COUNTERS: [(&str, &str, &str, &str, f64); 19] = [
     ("fiber_switches", "fiber_switches", "", "Switches from one fiber to another or to the loop.", 1.0),
     ("fibers_spawned", "fibers_spawned", "", "Fibers started.", 1.0),
     ("polls", "idle_turns", "", "Turns of the loop that found nothing to do.", 1.0),
-    ("polled_ns", "polled_seconds", "seconds", "Time polled in vain.", 1e9),
+    ("polled_ns", "polled_seconds", "seconds", "Time polled without finding work.", 1e9),
     ("yields", "yields", "", "Times the core was given to another thread.", 1.0),
     ("parks", "parks", "", "Times the worker slept.", 1.0),
     ("parked_ns", "parked_seconds", "seconds", "Time slept.", 1e9),

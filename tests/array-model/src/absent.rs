@@ -43,7 +43,7 @@ pub(crate) mod room {
     use memmap2::MmapMut;
 
     use crate::Share;
-    use crate::rack::Desk;
+    use crate::rack::PlaceState;
 
     pub(crate) struct Mapping(MmapMut);
 
@@ -65,13 +65,13 @@ pub(crate) mod room {
 
     impl Room {
         pub(crate) fn take(bytes: usize) -> Option<(Room, Mapping)> {
-            let desk = Desk::here();
-            if !desk.world.copies {
+            let state = PlaceState::here();
+            if !state.world.copies {
                 return None;
             }
             let memory = MmapMut::map_anon(bytes.max(1)).unwrap();
             let start = memory.as_ptr().expose_provenance();
-            desk.home.set((start, bytes));
+            state.home.set((start, bytes));
             Some((Room(start), Mapping(memory)))
         }
 
@@ -81,7 +81,7 @@ pub(crate) mod room {
     }
 
     pub(crate) fn of_machine(machine: u16) -> Option<Arc<Share>> {
-        let desk = Desk::here();
-        (desk.world.copies && usize::from(machine) != desk.place).then(|| Arc::new(Share))
+        let state = PlaceState::here();
+        (state.world.copies && usize::from(machine) != state.place).then(|| Arc::new(Share))
     }
 }

@@ -13,7 +13,7 @@ use crate::element::Element;
 use crate::frame::{Cache, Home, Slab};
 use crate::operator::{Add, bytes_of};
 use crate::part::{Name, Part, READS, WRITES};
-use crate::rack::{Desk, Fault, TrusteeReference, World};
+use crate::rack::{PlaceState, Fault, TrusteeReference, World};
 use crate::settings::Settings;
 use crate::shape::{Shape, Split};
 use crate::{Trust, post};
@@ -64,8 +64,8 @@ struct Site<T> {
 
 impl<T: Element> Site<T> {
     fn run(world: Arc<World>, place: usize, first: T, script: Script<T>, end: Script<T>) {
-        let desk = Desk::take(world, place);
-        let places = desk.world.places();
+        let state = PlaceState::take(world, place);
+        let places = state.world.places();
         let elements = places * CHUNK;
         let starts: Vec<usize> = (0..places).map(|place| if place == 0 { 0 } else { elements }).collect();
         let shape = Shape::new(elements, size_of::<T>(), &Split::Starts(starts), &vec![1; places]).unwrap();
@@ -77,18 +77,18 @@ impl<T: Element> Site<T> {
         let all = (0..places).map(TrusteeReference).collect();
         let shift = shape.shift;
         post::install(Part::new(NAME, shape, place, all, settings, home, slab).unwrap());
-        desk.note_writes();
+        state.note_writes();
         let site = Site { array: Array::of(Trust::new(), elements, NAME, shift) };
 
-        let others = |count: usize| desk.serve_until(|| desk.told.get() == count);
+        let others = |count: usize| state.serve_until(|| state.told.get() == count);
         if place == 0 {
             script(&site);
             others(places - 1);
             end(&site);
-            (1..places).for_each(|place| desk.tell(place));
+            (1..places).for_each(|place| state.tell(place));
         } else {
             script(&site);
-            desk.tell(0);
+            state.tell(0);
             others(1);
         }
         post::remove(NAME);
@@ -100,7 +100,7 @@ impl<T: Element> Site<T> {
 
     fn set(&self, i: usize, value: T) {
         self.array.set(i, value);
-        Desk::here().note_writes();
+        PlaceState::here().note_writes();
     }
 
     /// Handles the messages in the inbox, where other fibers run.
@@ -209,7 +209,7 @@ fn stores<const OWN: usize>(site: &Site<u64>) {
         site.pause();
         // After the answer to a recall it misses.
         if site.array.set_here(OWN, value + 2) {
-            Desk::here().note_writes();
+            PlaceState::here().note_writes();
             assert_eq!(site.get(OWN), value + 2, "a store is lost");
         } else {
             assert_eq!(site.get(OWN), value, "a store is lost");
@@ -256,14 +256,14 @@ fn loom_array_a_store_after_the_answer_is_found() {
 fn loom_array_apply_against_recall() {
     fn applies(site: &Site<u64>) {
         site.array.apply(0, Add, 1);
-        Desk::here().note_writes();
+        PlaceState::here().note_writes();
         site.pause();
         site.array.apply(0, Add, 1);
-        Desk::here().note_writes();
+        PlaceState::here().note_writes();
     }
     fn applies_and_reads(home: &Site<u64>) {
         home.array.apply(0, Add, 1);
-        Desk::here().note_writes();
+        PlaceState::here().note_writes();
         let read = home.get(0);
         assert!((1..=3).contains(&read), "{read}");
     }

@@ -4,7 +4,7 @@
 //!
 //! Elements are plain memory, which loom does not see. So each chunk has a cell that loom does see ([`World::chunks`]):
 //! a place that copies a chunk from its home reads the cell, and a home that finds its elements changed
-//! ([`Desk::note_writes`]) has written it. Loom then says whether one happened before the other, in any order in which
+//! ([`PlaceState::note_writes`]) has written it. Loom then says whether one happened before the other, in any order in which
 //! it ran them.
 
 #![allow(unsafe_code)]
@@ -70,11 +70,11 @@ impl World {
 }
 
 loom::thread_local! {
-    static DESK: RefCell<Option<Rc<Desk>>> = RefCell::new(None);
+    static STATE: RefCell<Option<Rc<PlaceState>>> = RefCell::new(None);
 }
 
 /// State of one place.
-pub(crate) struct Desk {
+pub(crate) struct PlaceState {
     pub(crate) world: Arc<World>,
     pub(crate) place: usize,
     /// Its elements, and their known values.
@@ -88,10 +88,10 @@ pub(crate) struct Desk {
     pub(crate) told: Cell<usize>,
 }
 
-impl Desk {
+impl PlaceState {
     /// Makes this thread a place.
-    pub(crate) fn take(world: Arc<World>, place: usize) -> Rc<Desk> {
-        let desk = Rc::new(Desk {
+    pub(crate) fn take(world: Arc<World>, place: usize) -> Rc<PlaceState> {
+        let state = Rc::new(PlaceState {
             world,
             place,
             home: Cell::default(),
@@ -100,18 +100,18 @@ impl Desk {
             late: RefCell::default(),
             told: Cell::default(),
         });
-        DESK.with(|here| *here.borrow_mut() = Some(Rc::clone(&desk)));
-        desk
+        STATE.with(|here| *here.borrow_mut() = Some(Rc::clone(&state)));
+        state
     }
 
-    pub(crate) fn here() -> Rc<Desk> {
-        DESK.with(|here| here.borrow().clone()).expect("a place of a model")
+    pub(crate) fn here() -> Rc<PlaceState> {
+        STATE.with(|here| here.borrow().clone()).expect("a place of a model")
     }
 
     pub(crate) fn tell(&self, place: usize) {
         let told = |_: &[u8]| {
-            let desk = Desk::here();
-            desk.told.set(desk.told.get() + 1);
+            let state = PlaceState::here();
+            state.told.set(state.told.get() + 1);
         };
         link::post(TrusteeReference(place), told, &[]);
     }
@@ -182,14 +182,14 @@ pub struct Share;
 
 impl Share {
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Infallible> {
-        let desk = Desk::here();
+        let state = PlaceState::here();
         let elements = std::ptr::with_exposed_provenance_mut::<u8>(offset);
         // SAFETY: where the home of a chunk says that its elements are.
         let chunk = unsafe { Frame::of_elements(elements) }.chunk();
-        if desk.world.fault == Fault::CopiesLate {
-            desk.late.borrow_mut().push(chunk);
+        if state.world.fault == Fault::CopiesLate {
+            state.late.borrow_mut().push(chunk);
         } else {
-            desk.world.chunks[chunk as usize].with(|_| ());
+            state.world.chunks[chunk as usize].with(|_| ());
         }
         // SAFETY: as before; all of a model runs on one thread of the system.
         unsafe { into.as_mut_ptr().copy_from_nonoverlapping(elements, into.len()) };
@@ -212,21 +212,21 @@ impl TrusteeReference {
 }
 
 pub mod link {
-    use super::{Any, Desk, Message, TrusteeReference};
+    use super::{Any, PlaceState, Message, TrusteeReference};
 
     pub(crate) fn post(to: TrusteeReference, handler: impl FnOnce(&[u8]) + Send + 'static, bytes: &[u8]) {
-        let desk = Desk::here();
-        desk.note_writes();
-        let inbox = &desk.world.inboxes[to.0];
+        let state = PlaceState::here();
+        state.note_writes();
+        let inbox = &state.world.inboxes[to.0];
         inbox.messages.lock().unwrap().push_back(Message(Box::new(handler), bytes.to_vec()));
         inbox.come.notify_one();
     }
 
     pub(crate) fn without_waiting<R>(f: impl FnOnce() -> R) -> R {
-        let desk = Desk::here();
-        desk.delegated.set(desk.delegated.get() + 1);
+        let state = PlaceState::here();
+        state.delegated.set(state.delegated.get() + 1);
         let result = f();
-        desk.delegated.set(desk.delegated.get() - 1);
+        state.delegated.set(state.delegated.get() - 1);
         result
     }
 
@@ -238,13 +238,13 @@ pub mod link {
 }
 
 pub(crate) fn may_wait() -> bool {
-    Desk::here().delegated.get() == 0
+    PlaceState::here().delegated.get() == 0
 }
 
 /// Handles the messages that are there.
 pub(crate) fn yield_now() {
-    let desk = Desk::here();
-    while desk.poll() {}
+    let state = PlaceState::here();
+    while state.poll() {}
 }
 
 /// The value that is kept of it, or that it never will be.
@@ -277,7 +277,7 @@ impl<T> Drop for Promise<T> {
 impl<T> Waiter<T> {
     pub(crate) fn wait(self) -> Result<T, Dropped> {
         assert!(may_wait(), "it waits in a delegated closure");
-        Desk::here().serve_until(|| self.0.borrow().is_some());
+        PlaceState::here().serve_until(|| self.0.borrow().is_some());
         self.0.take().unwrap()
     }
 }
@@ -323,10 +323,10 @@ impl fmt::Display for Place {
 }
 
 #[derive(Debug)]
-pub struct Rack(Rc<Desk>);
+pub struct Rack(Rc<PlaceState>);
 
 pub(crate) fn rack() -> Rack {
-    Rack(Desk::here())
+    Rack(PlaceState::here())
 }
 
 impl Rack {
@@ -345,9 +345,9 @@ impl fmt::Display for Rack {
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for PlaceState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Desk({})", self.place)
+        write!(f, "PlaceState({})", self.place)
     }
 }
 
@@ -374,7 +374,7 @@ std::thread_local! {
 
 impl<T> Local<T> {
     fn of_place(&'static self) -> &'static T {
-        let key = (Desk::here().place, std::ptr::from_ref(self).addr());
+        let key = (PlaceState::here().place, std::ptr::from_ref(self).addr());
         let of_place =
             LOCALS.with_borrow_mut(|locals| *locals.entry(key).or_insert_with(|| Box::leak(Box::new((self.0)()))));
         of_place.downcast_ref().expect("each static has one type")

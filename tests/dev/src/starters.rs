@@ -26,10 +26,10 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         let mut verdict = Verdict::passed();
         let all = STARTERS.map(|starter| scope.spawn(move || run(context, starter)));
         for checked in all {
-            let (said, judged) =
+            let (said, assessed) =
                 checked.join().map_err(|_| anyhow::anyhow!("a thread of this program has panicked"))??;
             print!("{said}");
-            verdict = verdict.and(judged);
+            verdict = verdict.and(assessed);
         }
         Ok(verdict)
     })
@@ -44,12 +44,12 @@ fn run(context: &Context, starter: &str) -> anyhow::Result<(String, Verdict)> {
     let command = context.command("timeout", &["--kill-after", "5", LIMIT_S, "bash", "-c", &text]);
     let command = command.env("FOLDER", folder.to_string_lossy());
     let done = command.env("PROGRAMS", context.target.join("debug").to_string_lossy()).capture()?;
-    let judged = judge(starter, &done.stdout, done.success, &done.stderr);
-    Ok((done.stdout, judged))
+    let assessed = assess(starter, &done.stdout, done.success, &done.stderr);
+    Ok((done.stdout, assessed))
 }
 
 /// The result of a script, by its output.
-fn judge(starter: &str, said: &str, is_success: bool, complaints: &str) -> Verdict {
+fn assess(starter: &str, said: &str, is_success: bool, complaints: &str) -> Verdict {
     let of = |word| said.lines().filter(|line| line.starts_with(word)).count();
     let tests = Counts { passed: of("ok "), failed: of("FAILED"), ..Counts::default() };
     if let Some(why) = said.lines().find_map(|line| line.strip_prefix("SKIPPED: ")) {
@@ -71,13 +71,13 @@ mod tests {
 
     #[test]
     fn a_script_is_judged_by_what_it_says() {
-        let passed = judge("x", "ok a\nx: 3 ms\nok b\n", true, "");
+        let passed = assess("x", "ok a\nx: 3 ms\nok b\n", true, "");
         assert_eq!((passed.state, passed.tests.passed), (State::Passed, 2));
         assert!(
-            matches!(judge("x", "ok a\nFAILED b: c\n", true, "").state, State::Failed(why) if why == "FAILED b: c")
+            matches!(assess("x", "ok a\nFAILED b: c\n", true, "").state, State::Failed(why) if why == "FAILED b: c")
         );
-        assert!(matches!(judge("x", "SKIPPED: no x\n", false, "").state, State::Skipped(why) if why == "x: no x"));
-        assert!(matches!(judge("x", "", true, "").state, State::Failed(_)));
-        assert!(matches!(judge("x", "ok a\n", false, "cut off").state, State::Failed(why) if why.contains("cut off")));
+        assert!(matches!(assess("x", "SKIPPED: no x\n", false, "").state, State::Skipped(why) if why == "x: no x"));
+        assert!(matches!(assess("x", "", true, "").state, State::Failed(_)));
+        assert!(matches!(assess("x", "ok a\n", false, "cut off").state, State::Failed(why) if why.contains("cut off")));
     }
 }

@@ -202,7 +202,7 @@ pub fn receivers_that_give_up_lose_nothing() {
         for value in 0..VALUES {
             sender.send(value).unwrap();
             if value % 16 == 0 {
-                gossamer::sleep(Duration::from_micros(50)); // so that they wait in vain
+                gossamer::sleep(Duration::from_micros(50)); // so that they wait without success
             }
         }
         drop(sender);

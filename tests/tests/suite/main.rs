@@ -38,15 +38,15 @@ fn main() -> ExitCode {
 }
 
 /// Question of a test to the report.
-type Judge = Box<dyn Fn(&Report) -> Result<(), Failed> + Send>;
+type Check = Box<dyn Fn(&Report) -> Result<(), Failed> + Send>;
 
 /// Returns all behaviours on one kind of rack.
 fn behaviours_on(deployment: Deployment) -> Vec<Trial> {
     let report: Arc<OnceLock<Arc<Report>>> = Arc::default();
-    let trial = |name: &str, judge: Judge| {
+    let trial = |name: &str, check: Check| {
         let report = Arc::clone(&report);
         let begin = move || Report::begin(move |after| deployment.start(None, after), Deployment::time_limit());
-        Trial::test(format!("{}::{name}", deployment.name), move || judge(report.get_or_init(begin)))
+        Trial::test(format!("{}::{name}", deployment.name), move || check(report.get_or_init(begin)))
     };
     let behaviours = ALL.iter().map(|it| trial(it.name, Box::new(|report| report.verdict(it.name))));
     let mut trials: Vec<Trial> = behaviours.collect();

@@ -142,7 +142,7 @@ impl<P> Drop for MaybeCounted<P> {
     }
 }
 
-/// Duty to complete the call: with an outcome, or as gone when dropped.
+/// Obligation to complete the call: with an outcome, or as gone when dropped.
 struct Completion<P: 'static, C: Delegated<P>>(Arc<Asked<P, C>>);
 
 impl<P: 'static, C: Delegated<P>> Completion<P, C> {

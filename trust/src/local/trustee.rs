@@ -188,7 +188,7 @@ unsafe fn run_until(pair: &Pair, running: &Running, serving: &mut Serving, end: 
             running.begin(operation.as_running());
             (operation.run)(captures, property, serving);
             if let Some(part_end) = spread {
-                // Assumes that all requests are as long as this one: otherwise some line is fetched in vain.
+                // Assumes that all requests are as long as this one: otherwise some line is fetched and not used.
                 let ahead = serving.next.wrapping_add((AHEAD - 1) * (serving.next.addr() - at.addr()));
                 if ahead.addr() < part_end.addr() {
                     prefetch::will_follow(ahead.cast::<MaybeUninit<u64>>().read());

@@ -131,14 +131,14 @@ pub(crate) struct Drained {
 pub(crate) struct CallQueue {
     head: AtomicPtr<CallHead>,
     /// Node that stands for the messages in the inbox.
-    mail: CallHead,
+    inbox_mark: CallHead,
     /// The active calls.
     pub(crate) window: Window,
 }
 
-// SAFETY: the nodes of the stack are `QueuedCall`s, which are `Send`; `mail.next` is written by the thread that has set
-// the inbox's mark, under its lock, before the push, and read by the worker that has taken it, before the mark is
-// cleared.
+// SAFETY: the nodes of the stack are `QueuedCall`s, which are `Send`; `inbox_mark.next` is written by the thread that
+// has set the inbox's mark, under its lock, before the push, and read by the worker that has taken it, before the mark
+// is cleared.
 unsafe impl Send for CallQueue {}
 // SAFETY: as above.
 unsafe impl Sync for CallQueue {}
@@ -150,7 +150,7 @@ impl CallQueue {
     pub(crate) fn new() -> Self {
         CallQueue {
             head: AtomicPtr::new(ptr::null_mut()),
-            mail: CallHead::new(ptr::null_mut(), |_, _| ()),
+            inbox_mark: CallHead::new(ptr::null_mut(), |_, _| ()),
             window: Window::new(),
         }
     }
@@ -176,7 +176,7 @@ impl CallQueue {
     /// [`Drained::has_messages`] has been seen.
     pub(crate) fn push_mail(&self) {
         // SAFETY: the caller's promise: it is not in the stack.
-        let _ = unsafe { self.push_node(NonNull::from(&self.mail)) };
+        let _ = unsafe { self.push_node(NonNull::from(&self.inbox_mark)) };
     }
 
     /// # Safety
@@ -222,7 +222,7 @@ impl CallQueue {
         while let Some(node) = NonNull::new(newest) {
             // SAFETY: nodes from the stack are this worker's alone from here on.
             let next = unsafe { node.as_ref() }.next.replace(oldest);
-            if ptr::eq(node.as_ptr(), &raw const self.mail) {
+            if ptr::eq(node.as_ptr(), &raw const self.inbox_mark) {
                 has_messages = true;
             } else {
                 oldest = node.as_ptr();

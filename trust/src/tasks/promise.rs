@@ -80,7 +80,7 @@ pub struct PromiseId {
     token: u64,
 }
 
-/// Duty to give a value to the holder of the [`Pending`]. See [`promise`].
+/// Obligation to give a value to the holder of the [`Pending`]. See [`promise`].
 ///
 /// Dropped unkept, it tells the holder that there will be no value.
 pub struct Promise<T> {

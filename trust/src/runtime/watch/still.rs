@@ -35,7 +35,7 @@ const COST_PARTS: u32 = 50;
 /// Ends of fibers that are not reported yet.
 static FALLEN: Mutex<Vec<Fallen>> = Mutex::new(Vec::new());
 
-/// A fiber that others may wait for in vain: its name, and how it ended.
+/// Fiber that others may wait for although it has ended: its name, and its end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Fallen(String);
 
