@@ -20,6 +20,7 @@
 // `Instant + Duration` panics where limits are large: sums saturate (`deadline.rs`), in all code but tests.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod child_setup;
 pub mod cli;
 pub mod config;
 mod core_dump;
@@ -37,7 +38,6 @@ mod output;
 pub mod part;
 pub mod rack;
 pub mod region;
-mod tie;
 pub mod wire;
 
 use gossamer::supervise::signals;

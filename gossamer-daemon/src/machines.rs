@@ -28,11 +28,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
 
+use crate::child_setup::end_with_thread;
 use crate::core_dump;
 use crate::error::LaunchError;
 use crate::orphans;
 pub use crate::supervisor::Event;
-use crate::tie::tie;
 
 /// Time limit for a killed process to go when a group is dropped.
 const AFTER_KILL: Duration = Duration::from_secs(5);
@@ -184,7 +184,7 @@ impl Group {
         let mut events = Vec::new();
         let mut exits = Vec::new();
         for index in exited {
-            self.hear(index, usize::MAX, &mut events); // its last messages
+            self.receive(index, usize::MAX, &mut events); // its last messages
             let member = &mut self.machines[index];
             member.signal(Signal::KILL); // its children and leftovers too; its number is still taken
             let exit =
@@ -202,7 +202,7 @@ impl Group {
         events.extend(exits.into_iter().map(|(machine, status)| Event::Exited { machine, status }));
         for index in talking {
             self.send_unsent(index);
-            self.hear(index, MESSAGES_AT_ONCE, &mut events);
+            self.receive(index, MESSAGES_AT_ONCE, &mut events);
         }
         let now = Instant::now();
         if now >= self.look_at {
@@ -232,7 +232,7 @@ impl Group {
         Ok((exited, of(CONTROL)))
     }
 
-    fn hear(&mut self, index: usize, most: usize, events: &mut Vec<Event>) {
+    fn receive(&mut self, index: usize, most: usize, events: &mut Vec<Event>) {
         let machine = self.machines[index].number;
         for _ in 0..most {
             let Some(control) = &self.machines[index].control else { return };
@@ -347,7 +347,7 @@ impl Member {
             command.current_dir(folder);
         }
         command.stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
-        tie(&mut command, Signal::KILL);
+        end_with_thread(&mut command, Signal::KILL);
         core_dump::restore(&mut command);
         let launch = LaunchDescriptor { machine: number, plan: start.plan, memory };
         let control = launch.hand_to(&mut command).map_err(LaunchError::system("hand over a place in the program"))?;

@@ -69,7 +69,7 @@ The address that is printed holds a token: who has it may look, nobody else. Und
 Nothing there changes anything. While nobody looks, the program is neither asked nor woken. Ctrl-C ends it.";
 
 /// Prints the missing parts; status 0 if there are none.
-fn told(troubles: &[String]) -> ExitCode {
+fn report(troubles: &[String]) -> ExitCode {
     troubles.iter().for_each(complain);
     if troubles.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FAILURE_STATUS) }
 }
@@ -96,7 +96,7 @@ impl Dump {
                     }
                     false => print(&text.lines().map(plain).collect::<Vec<_>>().join("\n"))?,
                 }
-                Ok(told(&troubles))
+                Ok(report(&troubles))
             }
         }
     }
@@ -126,7 +126,7 @@ impl Trace {
                         }
                     }
                 }
-                Ok(told(&troubles))
+                Ok(report(&troubles))
             }
         }
     }

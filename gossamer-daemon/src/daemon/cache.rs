@@ -68,7 +68,7 @@ impl Drop for Room {
 }
 
 /// Result of [`Cache::take`].
-pub enum Taken {
+pub enum Arrival {
     /// The launcher is to send it.
     Incoming(Box<Incoming>),
     /// Another launcher has sent it meanwhile.
@@ -164,7 +164,7 @@ impl Cache {
     ///
     /// # Errors
     /// When the folder cannot be written, or the program is longer than the whole limit.
-    pub fn take(&self, path: &Path, binary: Binary) -> io::Result<Taken> {
+    pub fn take(&self, path: &Path, binary: Binary) -> io::Result<Arrival> {
         make_folder(&self.folder).map_err(|error| explain(error, &self.folder))?;
         self.check_folder()?;
         let (place, most) = (self.place(path, &binary), self.limit_bytes);
@@ -176,7 +176,7 @@ impl Cache {
             if is_looked_for && place.exists() && list.iter().all(|(other, _)| *other != place) {
                 drop(list); // reading a program takes long
                 if let Some(kept) = self.find_kept(path, &binary) {
-                    return Ok(Taken::Kept(kept));
+                    return Ok(Arrival::Kept(kept));
                 }
                 (list, is_looked_for) = (self.arrivals.list(), false);
             } else if is_room_for(&list, &place, binary.bytes, most) {
@@ -193,7 +193,7 @@ impl Cache {
         let file = tempfile::Builder::new().prefix(INCOMING).tempfile_in(&self.folder);
         let file = file.map_err(|error| explain(error, &self.folder))?;
         let hasher = blake3::Hasher::new();
-        Ok(Taken::Incoming(Box::new(Incoming { file, room, binary, taken_bytes: 0, hasher })))
+        Ok(Arrival::Incoming(Box::new(Incoming { file, room, binary, received_bytes: 0, hasher })))
     }
 
     /// Checks that the folder is this user's alone: its name may be known, and lie where others may write.
@@ -267,7 +267,7 @@ pub struct Incoming {
     file: tempfile::NamedTempFile,
     room: Room,
     binary: Binary,
-    taken_bytes: u64,
+    received_bytes: u64,
     hasher: blake3::Hasher,
 }
 
@@ -277,14 +277,14 @@ impl Incoming {
     /// # Errors
     /// When there are more bytes than announced, or they cannot be written.
     pub fn push(&mut self, piece: &[u8]) -> io::Result<bool> {
-        self.taken_bytes += piece.len() as u64;
-        if self.taken_bytes > self.binary.bytes {
+        self.received_bytes += piece.len() as u64;
+        if self.received_bytes > self.binary.bytes {
             return Err(io::Error::other("the launcher sent more than it said"));
         }
         self.hasher.update(piece);
         let written = self.file.write_all(piece);
         written.map_err(|error| explain(error, self.room.place.ancestors().nth(2).unwrap_or(&self.room.place)))?;
-        Ok(self.taken_bytes == self.binary.bytes)
+        Ok(self.received_bytes == self.binary.bytes)
     }
 
     /// Checks the content and keeps the program. The caller lets no other process start meanwhile: one that inherits

@@ -14,11 +14,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use super::Daemon;
+use crate::child_setup::{become_user, end_with_thread, limit_tasks, set_apart};
 use crate::core_dump;
 use crate::machines::LOOK_INTERVAL;
 use crate::orphans;
 use crate::signals;
-use crate::tie::{become_user, limit_tasks, set_apart, tie};
 use crate::wire::{FromPart, ProgramId, Sender};
 
 /// Time limit for a part to end by itself once it is cut off.
@@ -36,7 +36,7 @@ pub(super) fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
     }
     // A running part sees the daemon's death at its socket, and ends its machines and their leftovers in order; so a
     // stopped part has to be continued.
-    tie(&mut command, Signal::CONT);
+    end_with_thread(&mut command, Signal::CONT);
     set_apart(&mut command);
     if daemon.cgroups.limits_tasks() {
         // The cgroup limits the tasks.
@@ -49,7 +49,7 @@ pub(super) fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
 
 /// Waits until a part has a message, or has closed its socket. While the part is stopped this sends signs of life to
 /// the launcher in its place. Returns the signal that has stopped it for too long, if one has.
-pub(super) fn until_heard(
+pub(super) fn until_message(
     part: Pid,
     from_part: &UnixStream,
     sender: &mut SecureWriter,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::admission::Admitted;
 use super::capacity::{self, Turned};
-use super::kept::News;
+use super::kept::NewOutput;
 use super::{Daemon, STACK_BYTES, looks, neighbours, paths, session};
 use crate::wire::link::{self, Link};
 use crate::wire::{BEAT_MS, ProgramId, Receiver, Reply, Request, Sender, ToPart, WireError};
@@ -167,7 +167,7 @@ fn tell_output(daemon: &Daemon, mut link: Link, program: ProgramId, follow: bool
     let wait = if follow { Duration::from_millis(BEAT_MS) } else { Duration::ZERO };
     let mut from = 0;
     loop {
-        let Some(News { pieces, is_cut, next, exits, has_ended }) = daemon.kept.after(program, from, wait) else {
+        let Some(NewOutput { pieces, is_cut, next, exits, has_ended }) = daemon.kept.after(program, from, wait) else {
             return answer(link, &Reply::Unknown);
         };
         from = next;

@@ -36,7 +36,7 @@ struct Output {
 
 /// New output of a program.
 #[derive(Debug, PartialEq, Eq)]
-pub struct News {
+pub struct NewOutput {
     /// New pieces, in order.
     pub pieces: Vec<Written>,
     /// Whether pieces before them were dropped.
@@ -101,7 +101,7 @@ impl Kept {
 
     /// Returns the output from piece `from` on; waits up to `limit` for it, or for the end of the program. `None` for
     /// an unknown program.
-    pub fn after(&self, program: ProgramId, from: u64, limit: Duration) -> Option<News> {
+    pub fn after(&self, program: ProgramId, from: u64, limit: Duration) -> Option<NewOutput> {
         let end = deadline_after(limit);
         let mut programs = self.programs();
         loop {
@@ -112,7 +112,7 @@ impl Kept {
                 let skipped = usize::try_from(from.saturating_sub(output.first)).unwrap_or(usize::MAX);
                 let pieces: Vec<Written> = output.pieces.iter().skip(skipped).cloned().collect();
                 let (is_cut, exits, has_ended) = (from < output.first, output.exits.clone(), output.has_ended);
-                return Some(News { pieces, is_cut, next, exits, has_ended });
+                return Some(NewOutput { pieces, is_cut, next, exits, has_ended });
             }
             programs = self.changed.wait_timeout(programs, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -139,15 +139,15 @@ mod tests {
         assert_eq!((empty.pieces.len(), empty.next, empty.is_cut, empty.has_ended), (0, 0, false, false));
         kept.push(ID, piece(b"first"));
         kept.push(ID, piece(b"second"));
-        let news = kept.after(ID, 1, Duration::ZERO).unwrap();
-        assert_eq!((news.pieces, news.next), (vec![piece(b"second")], 2));
+        let output = kept.after(ID, 1, Duration::ZERO).unwrap();
+        assert_eq!((output.pieces, output.next), (vec![piece(b"second")], 2));
         // The overhead of single bytes counts.
         for bytes in [1, 1000, KEPT_BYTES / 2, KEPT_BYTES * 2] {
             (0..2 * KEPT_BYTES / (bytes + PIECE_BYTES) + 2).for_each(|_| kept.push(ID, piece(&vec![b'x'; bytes])));
-            let news = kept.after(ID, 0, Duration::ZERO).unwrap();
-            let held: usize = news.pieces.iter().map(|piece| piece.bytes.len() + PIECE_BYTES).sum();
-            assert!(news.is_cut && held <= KEPT_BYTES, "{bytes}: {held}");
-            assert!(kept.after(ID, news.next, Duration::ZERO).unwrap().pieces.is_empty());
+            let output = kept.after(ID, 0, Duration::ZERO).unwrap();
+            let held: usize = output.pieces.iter().map(|piece| piece.bytes.len() + PIECE_BYTES).sum();
+            assert!(output.is_cut && held <= KEPT_BYTES, "{bytes}: {held}");
+            assert!(kept.after(ID, output.next, Duration::ZERO).unwrap().pieces.is_empty());
         }
     }
 
@@ -162,8 +162,8 @@ mod tests {
             kept.end(ProgramId(number));
         }
         assert_eq!(kept.after(ProgramId(2), 0, Duration::ZERO), None);
-        let news = kept.after(ProgramId(3), 0, Duration::from_secs(60)).unwrap();
-        assert_eq!((news.pieces.len(), news.has_ended, news.exits), (1, true, vec![(1, 256)]));
+        let output = kept.after(ProgramId(3), 0, Duration::from_secs(60)).unwrap();
+        assert_eq!((output.pieces.len(), output.has_ended, output.exits), (1, true, vec![(1, 256)]));
         assert!(kept.after(ProgramId(1000), 0, Duration::ZERO).is_some());
     }
 
@@ -175,9 +175,9 @@ mod tests {
             let follower = scope.spawn(|| {
                 let (mut from, mut count) = (0, 0);
                 loop {
-                    let news = kept.after(ID, from, Duration::from_secs(60)).unwrap();
-                    (from, count) = (news.next, count + news.pieces.len());
-                    if news.has_ended {
+                    let output = kept.after(ID, from, Duration::from_secs(60)).unwrap();
+                    (from, count) = (output.next, count + output.pieces.len());
+                    if output.has_ended {
                         return count;
                     }
                 }

@@ -21,8 +21,8 @@ use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 
-use super::cache::{Taken, check_executable, path_of};
-use super::child::{collect, how_it_ended, spawn, until_heard};
+use super::cache::{Arrival, check_executable, path_of};
+use super::child::{collect, how_it_ended, spawn, until_message};
 use super::programs::{Channel, Program, Reserved};
 use super::{Daemon, STACK_BYTES, capacity};
 use crate::config::Limits;
@@ -276,8 +276,8 @@ fn obtain(
     }
     let in_words = |error: &dyn std::fmt::Display| format!("{name} cannot be taken over: {error}");
     let mut incoming = match daemon.cache.take(&path, binary).map_err(|error| in_words(&error))? {
-        Taken::Incoming(incoming) => incoming,
-        Taken::Kept(place) => return Ok(place),
+        Arrival::Incoming(incoming) => incoming,
+        Arrival::Kept(place) => return Ok(place),
     };
     let need = if kind == Kind::Program { Reply::NeedProgram } else { Reply::NeedLibrary };
     say.send(need).map_err(|error| in_words(&error))?;
@@ -359,15 +359,15 @@ fn pass_up(
     let stop_limit = silence.saturating_sub(2 * LOOK_INTERVAL);
     let mut stopped = None;
     let why = loop {
-        if let Some(signal) = until_heard(part, &from_part, &mut sender, stop_limit) {
+        if let Some(signal) = until_message(part, &from_part, &mut sender, stop_limit) {
             stopped = Some(format!("was stopped by {}", signals::describe(signal)));
             break String::new();
         }
         match from_part.receive_bytes() {
             Ok(message) => {
-                let heard = overhear(daemon, id, &message);
-                is_done |= heard == Heard::Done;
-                if heard == Heard::Kept {
+                let handled = note(daemon, id, &message);
+                is_done |= handled == Handled::Done;
+                if handled == Handled::Kept {
                     continue;
                 }
                 if sender.send_bytes(&message).is_err() {
@@ -389,7 +389,7 @@ fn pass_up(
 
 /// Handling of a message from a part.
 #[derive(PartialEq, Eq)]
-enum Heard {
+enum Handled {
     /// Pass it to the launcher.
     Passed,
     /// The same, and the part says that it is done.
@@ -399,28 +399,28 @@ enum Heard {
 }
 
 /// Notes the part's news about its machines for `status` and `logs`, and passes their answers to the watchers.
-fn overhear(daemon: &Daemon, id: ProgramId, message: &[u8]) -> Heard {
+fn note(daemon: &Daemon, id: ProgramId, message: &[u8]) -> Handled {
     match FromPart::from_bytes(message) {
         Ok(FromPart::Started { machine, pid }) => daemon.programs.add_machine(id, machine, pid),
         Ok(FromPart::Said { machine, packet }) => match Message::decode(&packet) {
             Ok(Message::Ready { slots_bytes, .. }) => daemon.programs.set_slots(id, machine, slots_bytes),
             Ok(Message::Seen { ask, is_last, bytes }) => {
                 daemon.looks.deliver(id, machine, ask, is_last, bytes);
-                return Heard::Kept;
+                return Handled::Kept;
             }
             _ => {}
         },
         Ok(FromPart::Dropped { machine, ask }) => {
             daemon.looks.drop_answer(id, machine, ask);
-            return Heard::Kept;
+            return Handled::Kept;
         }
         Ok(FromPart::Output { machine, stream, bytes }) => daemon.kept.push(id, Written { machine, stream, bytes }),
         Ok(FromPart::Exited { machine, status }) => daemon.kept.exit(id, machine, status),
         Ok(FromPart::Done) => {
             daemon.programs.set_ending(id); // before its launcher hears of it, and starts the next
-            return Heard::Done;
+            return Handled::Done;
         }
         _ => {}
     }
-    Heard::Passed
+    Handled::Passed
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::DaemonError;
-use crate::tie::Identity;
+use crate::child_setup::Identity;
 use rustix::process::{Gid, Uid};
 use uzers::os::unix::UserExt;
 

@@ -65,8 +65,8 @@ impl From<FromPart> for Outgoing {
     }
 }
 
-/// News for the main thread.
-enum News {
+/// Event for the main thread.
+enum PartEvent {
     Order(ToPart),
     /// The daemon has gone, or sends nonsense.
     Cut,
@@ -103,11 +103,11 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let setup: Setup = socket.receive_message()?;
     orphans::adopt(Spare::Earlier)?;
-    let (news, inbox) = channel()?;
-    let outbox = outbox(socket.try_clone()?, news.clone())?;
-    let hear = news.clone();
-    std::thread::Builder::new().name("inbox".into()).spawn(move || hear_all(socket, &hear))?;
-    match Part::start(&setup, &outbox, &news) {
+    let (events, inbox) = channel()?;
+    let outbox = outbox(socket.try_clone()?, events.clone())?;
+    let from_inbox = events.clone();
+    std::thread::Builder::new().name("inbox".into()).spawn(move || receive_all(socket, &from_inbox))?;
+    match Part::start(&setup, &outbox, &events) {
         Ok(part) => {
             drop(outbox); // the part has its own
             part.run(&inbox);
@@ -163,68 +163,68 @@ fn start(setup: &Setup, plan: &Plan) -> Result<Group, LaunchError> {
 }
 
 /// Makes a queue that `poll` can wait for.
-fn channel() -> io::Result<(NewsSender, Inbox)> {
-    let (sender, news) = mpsc::channel();
+fn channel() -> io::Result<(EventSender, Inbox)> {
+    let (sender, events) = mpsc::channel();
     let (woken, wake) = io::pipe()?;
     rustix::fs::fcntl_setfl(&woken, rustix::fs::OFlags::NONBLOCK)?;
     rustix::fs::fcntl_setfl(&wake, rustix::fs::OFlags::NONBLOCK)?;
-    Ok((NewsSender { sender, wake: Arc::new(wake) }, Inbox { news, woken }))
+    Ok((EventSender { sender, wake: Arc::new(wake) }, Inbox { events, woken }))
 }
 
 #[derive(Clone)]
-struct NewsSender {
-    sender: mpsc::Sender<News>,
+struct EventSender {
+    sender: mpsc::Sender<PartEvent>,
     wake: Arc<PipeWriter>,
 }
 
-impl NewsSender {
-    fn send(&self, news: News) {
-        let _ = self.sender.send(news); // the main thread has ended
+impl EventSender {
+    fn send(&self, event: PartEvent) {
+        let _ = self.sender.send(event); // the main thread has ended
         let _ = (&*self.wake).write(&[0]); // full: it will wake anyway
     }
 }
 
 struct Inbox {
-    news: mpsc::Receiver<News>,
+    events: mpsc::Receiver<PartEvent>,
     woken: PipeReader,
 }
 
 impl Inbox {
-    fn next(&self) -> Option<News> {
-        match self.news.try_recv() {
-            Ok(news) => Some(news),
+    fn next(&self) -> Option<PartEvent> {
+        match self.events.try_recv() {
+            Ok(event) => Some(event),
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(News::Cut),
+            Err(TryRecvError::Disconnected) => Some(PartEvent::Cut),
         }
     }
 
     fn until_all_sent(&self) {
         let start = Instant::now();
         while start.elapsed() < END_LIMIT {
-            if let Ok(News::AllSent | News::Cut) | Err(_) = self.news.recv_timeout(END_LIMIT) {
+            if let Ok(PartEvent::AllSent | PartEvent::Cut) | Err(_) = self.events.recv_timeout(END_LIMIT) {
                 return;
             }
         }
     }
 }
 
-fn hear_all(mut socket: UnixStream, news: &NewsSender) {
+fn receive_all(mut socket: UnixStream, events: &EventSender) {
     while let Ok(order) = socket.receive_message() {
-        news.send(News::Order(order));
+        events.send(PartEvent::Order(order));
     }
-    news.send(News::Cut);
+    events.send(PartEvent::Cut);
 }
 
 /// Starts the sending thread.
-fn outbox(mut socket: UnixStream, news: NewsSender) -> io::Result<mpsc::Sender<Outgoing>> {
+fn outbox(mut socket: UnixStream, events: EventSender) -> io::Result<mpsc::Sender<Outgoing>> {
     let (sender, messages) = mpsc::channel::<Outgoing>();
     let send_all = move || {
         for message in messages {
             if socket.send_bytes(&message.bytes).is_err() {
-                return news.send(News::Cut);
+                return events.send(PartEvent::Cut);
             }
         }
-        news.send(News::AllSent);
+        events.send(PartEvent::AllSent);
     };
     std::thread::Builder::new().name("outbox".into()).spawn(send_all)?;
     Ok(sender)
@@ -236,11 +236,11 @@ fn output_threads(
     plan: &Plan,
     host: u16,
     outbox: &mpsc::Sender<Outgoing>,
-    news: &NewsSender,
+    events: &EventSender,
 ) -> io::Result<Vec<(u16, [Handover; 2])>> {
     let mut start = |machine, stream| {
-        let news = news.clone();
-        outputs.pass_on(machine, stream, outbox.clone(), move || news.send(News::StreamEnded))
+        let events = events.clone();
+        outputs.pass_on(machine, stream, outbox.clone(), move || events.send(PartEvent::StreamEnded))
     };
     let of_machine = |machine| Ok((machine, [start(machine, Stream::Out)?, start(machine, Stream::Err)?]));
     plan.machines_of(host).map(of_machine).collect()
@@ -258,7 +258,7 @@ struct Part {
     outputs: Outputs,
     input: Option<mpsc::Sender<Vec<u8>>>,
     silence: Duration,
-    heard: Instant,
+    received_at: Instant,
     beat_at: Instant,
     /// Time at which all machines had gone.
     gone_at: Option<Instant>,
@@ -266,16 +266,16 @@ struct Part {
 
 impl Part {
     /// Starts the threads first: the machines' processes count against the same limit of tasks, and may use it up.
-    fn start(setup: &Setup, outbox: &mpsc::Sender<Outgoing>, news: &NewsSender) -> Result<Part, LaunchError> {
+    fn start(setup: &Setup, outbox: &mpsc::Sender<Outgoing>, events: &EventSender) -> Result<Part, LaunchError> {
         let plan: Plan = serde_json::from_str(&setup.start.plan).map_err(LaunchError::system("read the plan"))?;
         let no_thread = LaunchError::system("start the threads for input and output");
         let (host, mut outputs) = (setup.start.host, Outputs::default());
-        let threads = output_threads(&mut outputs, &plan, host, outbox, news).map_err(&no_thread)?;
+        let threads = output_threads(&mut outputs, &plan, host, outbox, events).map_err(&no_thread)?;
         let has_input = plan.machines_of(host).next() == Some(0);
         let input = if has_input { Some(streams::input(outbox.clone()).map_err(no_thread)?) } else { None };
         let mut group = start(setup, &plan)?;
         for (machine, [out, err]) in threads {
-            // Cut off, or a thread that has ended: `News::Cut` follows.
+            // Cut off, or a thread that has ended: `PartEvent::Cut` follows.
             let _ = outbox.send(FromPart::Started { machine, pid: group.pid(machine) }.into());
             let pipes = group.take_pipes(machine);
             let _ = pipes.stdout.map(|pipe| out.send(pipe.into()));
@@ -296,14 +296,14 @@ impl Part {
             outputs,
             input,
             silence,
-            heard: now,
+            received_at: now,
             beat_at: now,
             gone_at: None,
         })
     }
 
     fn say(&self, said: FromPart) {
-        let _ = self.outbox.send(said.into()); // cut off: `News::Cut` follows
+        let _ = self.outbox.send(said.into()); // cut off: `PartEvent::Cut` follows
     }
 
     /// Runs until the machines have gone and all is sent, or the launcher has gone.
@@ -318,15 +318,15 @@ impl Part {
                 return; // kills the machines
             }
             let _ = (&inbox.woken).read(&mut [0; 256]);
-            while let Some(news) = inbox.next() {
-                self.heard = Instant::now();
-                match news {
-                    News::Order(order) => self.on_order(order),
-                    News::StreamEnded | News::AllSent => {}
-                    News::Cut => return,
+            while let Some(event) = inbox.next() {
+                self.received_at = Instant::now();
+                match event {
+                    PartEvent::Order(order) => self.on_order(order),
+                    PartEvent::StreamEnded | PartEvent::AllSent => {}
+                    PartEvent::Cut => return,
                 }
             }
-            if self.heard.elapsed() >= self.silence {
+            if self.received_at.elapsed() >= self.silence {
                 return;
             }
             match self.group.events() {
@@ -355,7 +355,7 @@ impl Part {
 
     fn wait(&self, inbox: &Inbox) -> Result<(), Errno> {
         let mut fds = [PollFd::new(&self.group, PollFlags::IN), PollFd::new(&inbox.woken, PollFlags::IN)];
-        let until = self.beat_at.min(later(self.heard, self.silence));
+        let until = self.beat_at.min(later(self.received_at, self.silence));
         let timeout = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -423,7 +423,7 @@ impl Part {
         let held = if is_dropped { None } else { self.seen.hold(bytes.len()) };
         if held.is_some() {
             let said = FromPart::Said { machine, packet: Message::Seen { ask, is_last, bytes }.encode() };
-            let _ = self.outbox.send(Outgoing { _held: held, ..said.into() }); // cut off: `News::Cut` follows
+            let _ = self.outbox.send(Outgoing { _held: held, ..said.into() }); // cut off: `PartEvent::Cut` follows
             return;
         }
         if !is_dropped && let Some(held) = self.notices.hold(0) {

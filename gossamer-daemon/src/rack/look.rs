@@ -30,7 +30,7 @@ pub struct OnRack {
 }
 
 /// A host's answer about the program.
-enum Told {
+enum HostAnswer {
     Unknown,
     Seen { silent: Vec<u16>, dropped: Vec<u16> },
 }
@@ -38,14 +38,14 @@ enum Told {
 impl Source for OnRack {
     fn look(&self, look: Look, limit: Duration) -> Answer {
         let parts = Mutex::new(Parts::of_any(look, limit));
-        let told = of_all(&self.hosts, |_, host| self.ask(host, look, limit, &parts));
+        let answer = of_all(&self.hosts, |_, host| self.ask(host, look, limit, &parts));
         let mut parts = parts.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut troubles = Vec::new();
         let mut is_known = false;
-        for (host, told) in self.hosts.iter().zip(told) {
-            match told.unwrap_or_else(|| Err("this side has failed".to_owned())) {
-                Ok(Told::Unknown) => {}
-                Ok(Told::Seen { silent, dropped }) => {
+        for (host, answer) in self.hosts.iter().zip(answer) {
+            match answer.unwrap_or_else(|| Err("this side has failed".to_owned())) {
+                Ok(HostAnswer::Unknown) => {}
+                Ok(HostAnswer::Seen { silent, dropped }) => {
                     is_known = true;
                     silent.iter().chain(&dropped).for_each(|machine| parts.forget(*machine));
                     troubles.extend(dropped_text(&dropped).map(|text| format!("host {}: {text}", host.name)));
@@ -64,7 +64,7 @@ impl Source for OnRack {
 }
 
 impl OnRack {
-    fn ask(&self, host: &Host, look: Look, limit: Duration, parts: &Mutex<Parts>) -> Result<Told, String> {
+    fn ask(&self, host: &Host, look: Look, limit: Duration, parts: &Mutex<Parts>) -> Result<HostAnswer, String> {
         let mut link = link::connect(&self.rack, host, &self.key).map_err(|error| error.to_string())?;
         // It gives signs of life meanwhile.
         link.set_timeout(self.rack.timeouts.silence()).map_err(|error| error.to_string())?;
@@ -82,8 +82,8 @@ impl OnRack {
                 Reply::Seen { machine, is_last, bytes } => {
                     parts.lock().unwrap_or_else(PoisonError::into_inner).add(machine, &bytes, is_last);
                 }
-                Reply::SeenEnd { silent, dropped } => return Ok(Told::Seen { silent, dropped }),
-                Reply::Unknown => return Ok(Told::Unknown),
+                Reply::SeenEnd { silent, dropped } => return Ok(HostAnswer::Seen { silent, dropped }),
+                Reply::Unknown => return Ok(HostAnswer::Unknown),
                 Reply::Beat => {}
                 Reply::Refused(reason) => return Err(reason),
                 _ => return Err("it answers what was not asked".into()),

@@ -82,7 +82,7 @@ fn programs_have_all_groups_of_their_user() {
     let mut found: Vec<&str> = ended.stdout[2].split(' ').collect();
     found.sort_unstable();
     assert_eq!(found, ["65534", "70001", "70002"]);
-    // And it dies with its daemon, as before: the kernel drops the tie when the user changes.
+    // And it dies with its daemon, as before: the kernel drops that signal when the user changes.
     let launch = rack.launch(&["wait"]);
     drop(launch);
     rack.until_idle();

@@ -13,7 +13,7 @@ use crate::element::Element;
 use crate::frame::{Cache, Home, Slab};
 use crate::operator::{Add, bytes_of};
 use crate::part::{Name, Part, READS, WRITES};
-use crate::rack::{PlaceState, Fault, TrusteeReference, World};
+use crate::rack::{Fault, PlaceState, TrusteeReference, World};
 use crate::settings::Settings;
 use crate::shape::{Shape, Split};
 use crate::{Trust, post};

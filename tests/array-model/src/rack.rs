@@ -4,8 +4,8 @@
 //!
 //! Elements are plain memory, which loom does not see. So each chunk has a cell that loom does see ([`World::chunks`]):
 //! a place that copies a chunk from its home reads the cell, and a home that finds its elements changed
-//! ([`PlaceState::note_writes`]) has written it. Loom then says whether one happened before the other, in any order in which
-//! it ran them.
+//! ([`PlaceState::note_writes`]) has written it. Loom then says whether one happened before the other, in any order in
+//! which it ran them.
 
 #![allow(unsafe_code)]
 
@@ -212,7 +212,7 @@ impl TrusteeReference {
 }
 
 pub mod link {
-    use super::{Any, PlaceState, Message, TrusteeReference};
+    use super::{Any, Message, PlaceState, TrusteeReference};
 
     pub(crate) fn post(to: TrusteeReference, handler: impl FnOnce(&[u8]) + Send + 'static, bytes: &[u8]) {
         let state = PlaceState::here();

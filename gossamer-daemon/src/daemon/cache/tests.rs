@@ -4,8 +4,8 @@ use super::*;
 
 fn begin(cache: &Cache, name: &str, binary: Binary) -> io::Result<Incoming> {
     match cache.take(Path::new(name), binary)? {
-        Taken::Incoming(incoming) => Ok(*incoming),
-        Taken::Kept(place) => panic!("{} is there", place.display()),
+        Arrival::Incoming(incoming) => Ok(*incoming),
+        Arrival::Kept(place) => panic!("{} is there", place.display()),
     }
 }
 
@@ -197,8 +197,8 @@ fn the_same_program_comes_in_once() {
             }
             let place = cache.place(Path::new("p"), &binary(content));
             match second.join().unwrap() {
-                Taken::Kept(kept) => assert!(is_sent && kept == place),
-                Taken::Incoming(_) => assert!(!is_sent, "it is there"),
+                Arrival::Kept(kept) => assert!(is_sent && kept == place),
+                Arrival::Incoming(_) => assert!(!is_sent, "it is there"),
             }
         });
     }
