@@ -1,14 +1,15 @@
 //! `rack.yaml`: the hosts of a rack, the key, limits and timeouts. Reading, checking, and finding this host's entry.
 //!
 //! The same file is meant to lie on every host: a daemon reads its own entry and the limits from it, a launcher the
-//! hosts. The effect of the values is not here. Invariant: a [`RackConfig`] from [`RackConfig::read`] has passed
-//! `RackConfig::check`; every error names the file, where possible the line, the field and a valid value.
+//! hosts. The effect of the values is elsewhere, but for the plan of a host ([`RackConfig::plan_of`]). Invariant: a
+//! [`RackConfig`] from [`RackConfig::read`] has passed `RackConfig::check`; every error names the file, where possible
+//! the line, the field and a valid value.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gossamer::bootstrap::{FabricChoice, HeapBytes, PortRange, VerbsSettings};
+use gossamer::bootstrap::{FabricChoice, HeapBytes, HostAddress, HostPlan, PortRange, VerbsSettings};
 use serde::{Deserialize, Serialize};
 
 mod cores;
@@ -336,6 +337,18 @@ impl RackConfig {
     #[must_use]
     pub fn ports_of(&self, host: &Host) -> Option<PortRange> {
         host.ports.or(self.ports)
+    }
+
+    /// Returns what a program's plan says about a host, which listens at this address.
+    #[must_use]
+    pub fn plan_of(&self, host: &Host, bind: HostAddress) -> HostPlan {
+        HostPlan {
+            cores: host.cores.as_ref().map(|cores| cores.numbers().iter().map(|core| *core as u16).collect()),
+            verbs: host.rdma.clone(),
+            heap: host.heap.or(self.heap),
+            ports: self.ports_of(host),
+            ..HostPlan::new(host.name.clone(), bind)
+        }
     }
 
     /// Returns the key file; its path depends on the working directory only where the path of `rack.yaml` does.

@@ -88,15 +88,8 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
         let address = run.rack.address_of(host).map_err(|error| {
             RackError::Plan(format!("host {}: its address {} is unknown: {error}", host.name, host.address))
         })?;
-        hosts.push(HostPlan {
-            name: host.name.clone(),
-            bind: address.into(),
-            cores: host.cores.as_ref().map(|cores| cores.numbers().iter().map(|core| *core as u16).collect()),
-            verbs: host.rdma.clone(),
-            is_tcp_only: run.fabric.is_none() && host.fabric.unwrap_or(run.rack.fabric) == FabricChoice::Tcp,
-            heap: host.heap.or(run.rack.heap),
-            ports: run.rack.ports_of(host),
-        });
+        let is_tcp_only = run.fabric.is_none() && host.fabric.unwrap_or(run.rack.fabric) == FabricChoice::Tcp;
+        hosts.push(HostPlan { is_tcp_only, ..run.rack.plan_of(host, address.into()) });
         for machine in 0..each {
             // Unset values are the program's to choose, or follow from the cores that its machines find.
             let workers = host.workers.filter(|_| run.threads.is_none());

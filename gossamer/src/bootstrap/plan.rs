@@ -108,6 +108,19 @@ pub struct HostPlan {
     pub ports: Option<PortRange>,
 }
 
+impl HostPlan {
+    /// Returns a host at this address, with nothing else said about it.
+    ///
+    /// ```
+    /// let host = gossamer::bootstrap::HostPlan::new("alpha".into(), "192.0.2.1".parse().unwrap());
+    /// assert_eq!((host.name.as_str(), host.cores), ("alpha", None));
+    /// ```
+    #[must_use]
+    pub fn new(name: String, bind: HostAddress) -> HostPlan {
+        HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false, heap: None, ports: None }
+    }
+}
+
 /// Machine of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -156,8 +169,7 @@ impl Plan {
     #[must_use]
     pub fn local(machines: u16, fabric: FabricChoice, threads: Option<u32>) -> Plan {
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        let bind = IpAddr::from(Ipv4Addr::LOCALHOST).into();
-        let host = HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false, heap: None, ports: None };
+        let host = HostPlan::new(name, IpAddr::from(Ipv4Addr::LOCALHOST).into());
         Plan {
             fabric,
             threads,

@@ -36,7 +36,7 @@ pub(super) fn plan(all: &[Joined], start_timeout: Duration) -> Result<Plan, Rend
     let host_plan = |host: usize| {
         let name = all[hosts[host]].join.host.name.clone();
         let bind = if host == 0 { address_of_machine_0(all, &machines) } else { all[hosts[host]].join.address.clone() };
-        HostPlan { name, bind, cores: None, verbs: None, is_tcp_only: false, heap: None, ports }
+        HostPlan { ports, ..HostPlan::new(name, bind) }
     };
     let plan = Plan {
         fabric: fabric()?,
