@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use gossamer::bootstrap::FabricChoice;
 use gossamer_daemon::launch::{self, LaunchConfig};
-use gossamer_daemon::supervisor::Policy;
+use gossamer_daemon::options::RunOptions;
 
 use crate::program::{Program, is_machine};
 use crate::progress;
@@ -70,13 +70,14 @@ pub fn launch(start: &Machines) -> anyhow::Result<ExitCode> {
         );
     }
     let program = env::current_exe().context("where this program is")?.into();
-    let config = LaunchConfig {
+    let options = RunOptions {
         threads: start.threads.map(|threads| u32::try_from(threads).unwrap_or(u32::MAX)),
-        fabric: start.fabric,
-        prefix: false, // machine 0 alone prints
-        policy: Policy { must_join: true, ..Policy::default() },
-        ..LaunchConfig::new(program, start.args.clone(), machines)
+        fabric: Some(start.fabric),
+        no_prefix: true, // machine 0 alone prints
+        must_join: true,
+        ..RunOptions::default()
     };
+    let config = LaunchConfig { options, ..LaunchConfig::new(program, start.args.clone(), machines) };
     let ended = launch::run(&config)?;
     for message in ended.messages() {
         start.program.complain(message);

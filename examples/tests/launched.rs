@@ -4,6 +4,7 @@
 
 use gossamer::bootstrap::FabricChoice;
 use gossamer_daemon::launch::{self, LaunchConfig};
+use gossamer_daemon::options::RunOptions;
 
 #[test]
 fn programs_over_arrays_and_on_the_heap_run_under_the_launcher() {
@@ -20,7 +21,8 @@ fn programs_over_arrays_and_on_the_heap_run_under_the_launcher() {
     for (program, args) in programs {
         for (machines, fabric) in [(2, FabricChoice::Tcp), (4, FabricChoice::Auto)] {
             let args = args.iter().map(Into::into).collect();
-            let config = LaunchConfig { fabric, ..LaunchConfig::new(program.into(), args, machines) };
+            let options = RunOptions { fabric: Some(fabric), ..RunOptions::default() };
+            let config = LaunchConfig { options, ..LaunchConfig::new(program.into(), args, machines) };
             let ended = launch::run(&config).unwrap();
             assert_eq!(ended.status(), 0, "{program} as {machines}, {fabric:?}: {:?}", ended.messages());
         }

@@ -8,10 +8,10 @@ pub mod daemon;
 mod detach;
 mod output;
 mod run;
-mod size;
+pub(crate) mod size;
 mod target;
 mod top;
-mod view;
+pub(crate) mod view;
 
 use std::process::ExitCode;
 
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn options_after_the_program_are_the_programs() {
         let run = parse("gossamer-launch run --local 2 prog --threads 9 -x -- y").unwrap();
-        assert_eq!((run.local, run.threads, run.no_prefix), (Some(2), None, false));
+        assert_eq!((run.local, run.options.threads, run.options.no_prefix), (Some(2), None, false));
         assert_eq!(run.program, ["prog", "--threads", "9", "-x", "--", "y"]);
         assert_eq!(parse("gossamer-launch run --local 1 -- -odd --help").unwrap().program, ["-odd", "--help"]);
     }

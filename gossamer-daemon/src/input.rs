@@ -14,12 +14,13 @@ use std::time::Duration;
 use clap::ValueEnum;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
+use serde::{Deserialize, Serialize};
 
 const CHUNK_BYTES: usize = 16 * 1024;
 const FOREGROUND_CHECK: Duration = Duration::from_millis(100);
 
 /// Machine that reads the launcher's standard input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 pub enum Reader {
     /// Machine 0. The launcher may read ahead of it.
     #[default]

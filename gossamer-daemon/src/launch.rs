@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
-use gossamer::bootstrap::{FabricChoice, HostPlan, Plan, SILENCE_MS, START_TIMEOUT_MS};
+use gossamer::bootstrap::{HostPlan, Plan};
 use gossamer::control::Message;
 use gossamer::view::server::{self, Access};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,14 +21,15 @@ use crate::core_dump;
 use crate::environment::Environment;
 use crate::error::LaunchError;
 use crate::gather::Gather;
-use crate::input::{self, Reader};
+use crate::input;
 use crate::looks::{self, Looks};
 use crate::machines::{Event, Group, LOOK_INTERVAL, Start, Streams};
+use crate::options::RunOptions;
 use crate::orphans;
 use crate::outcome::{Cause, Ended};
 use crate::output::{self, Forwarding, Source};
 use crate::signals::Signals;
-use crate::supervisor::{Order, Policy, Supervisor};
+use crate::supervisor::{Order, Supervisor};
 
 /// Most machines on one host.
 pub const MAX_LOCAL_MACHINES: u16 = 128;
@@ -45,24 +46,10 @@ pub struct LaunchConfig {
     pub args: Vec<OsString>,
     /// Number of machines, from 1 to [`MAX_LOCAL_MACHINES`].
     pub machines: u16,
+    /// Options of the user, of those for `--local`.
+    pub options: RunOptions,
     /// Environment of the machines.
     pub environment: Environment,
-    /// Workers in all machines together; `None`: the program decides.
-    pub threads: Option<u32>,
-    /// Transport between machines.
-    pub fabric: FabricChoice,
-    /// Number of hosts to pretend, from 1 to one for each machine: hosts share no memory.
-    pub pretended_hosts: u16,
-    /// Time limit for the machines to find one another.
-    pub start_timeout: Duration,
-    /// Longest silence of a machine that is reached over a network.
-    pub silence: Duration,
-    /// Whether the machine's name goes before each line of output (with one machine it never does).
-    pub prefix: bool,
-    /// Machine that reads this process's standard input.
-    pub stdin: Reader,
-    /// Rules for the program's end.
-    pub policy: Policy,
     /// Access to its view, if it has one.
     pub view: Option<Access>,
     /// Reports the address of the view to the user.
@@ -77,15 +64,8 @@ impl LaunchConfig {
             program,
             args,
             machines,
+            options: RunOptions::default(),
             environment: Environment::default(),
-            threads: None,
-            fabric: FabricChoice::default(),
-            pretended_hosts: 1,
-            start_timeout: Duration::from_millis(START_TIMEOUT_MS),
-            silence: Duration::from_millis(SILENCE_MS),
-            prefix: true,
-            stdin: Reader::default(),
-            policy: Policy::default(),
             view: None,
             on_view: |_| (),
         }
@@ -105,13 +85,14 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     let signals = Signals::catch().map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let plan = plan(config);
     let key = Key::generate()?;
-    let mut supervisor = Supervisor::new(config.machines, config.policy);
+    let mut supervisor = Supervisor::new(config.machines, config.options.policy());
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let mut groups = Vec::new();
     let environment = (!config.environment.is_inherited()).then(|| config.environment.variables(|_| true));
     for (host, _) in (0u16..).zip(&plan.hosts) {
-        let (program, args) = (&config.program, &config.args);
-        let start = Start { program, args, environment: environment.as_deref(), folder: None, plan: &plan, host };
+        let LaunchConfig { program, args, options, .. } = config;
+        let environment = environment.as_deref();
+        let start = Start { program, args, environment, folder: None, options, plan: &plan, host };
         let mut group = Group::start(&start, |machine| streams(config, machine))?;
         for machine in plan.machines_of(host) {
             supervisor.introduce(machine, group.pid(machine), None);
@@ -143,10 +124,10 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
 /// Returns the plan of a program on this host, or on several pretended ones: each with an address and, as far as they
 /// go, cores of its own.
 fn plan(config: &LaunchConfig) -> Plan {
-    let mut plan = Plan::local(config.machines, config.fabric, config.threads);
-    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    (plan.start_timeout_ms, plan.silence_ms) = (milliseconds(config.start_timeout), milliseconds(config.silence));
-    let count = config.pretended_hosts.clamp(1, config.machines);
+    let options = &config.options;
+    let mut plan = Plan::local(config.machines, options.fabric.unwrap_or_default(), options.threads);
+    (plan.start_timeout_ms, plan.silence_ms) = options.limits_ms();
+    let count = options.pretend_hosts.clamp(1, config.machines);
     if count > 1 {
         let host = plan.hosts.remove(0);
         let cores = allowed_cores();
@@ -170,12 +151,12 @@ fn plan(config: &LaunchConfig) -> Plan {
 
 fn streams(config: &LaunchConfig, machine: u16) -> Streams {
     let output = || if config.machines > 1 { Stdio::piped() } else { Stdio::inherit() };
-    let stdin = if machine == 0 { input::for_machine_0(config.stdin) } else { Stdio::null() };
+    let stdin = if machine == 0 { input::for_machine_0(config.options.stdin) } else { Stdio::null() };
     Streams { stdin, stdout: output(), stderr: output() }
 }
 
 fn prefix(config: &LaunchConfig, index: u16) -> String {
-    if !config.prefix || config.machines == 1 {
+    if config.options.no_prefix || config.machines == 1 {
         return String::new();
     }
     let width = format!("m{}", config.machines - 1).len();
@@ -277,7 +258,8 @@ mod tests {
     use super::*;
 
     fn config(machines: u16, prefix: bool) -> LaunchConfig {
-        LaunchConfig { prefix, ..LaunchConfig::new("true".into(), Vec::new(), machines) }
+        let options = RunOptions { no_prefix: !prefix, ..RunOptions::default() };
+        LaunchConfig { options, ..LaunchConfig::new("true".into(), Vec::new(), machines) }
     }
 
     #[test]
@@ -301,7 +283,7 @@ mod tests {
         let mut config = config(5, true);
         assert_eq!(plan(&config).hosts.len(), 1);
         for (hosts, places) in [(2, [0, 0, 0, 1, 1]), (5, [0, 1, 2, 3, 4]), (9, [0, 1, 2, 3, 4])] {
-            config.pretended_hosts = hosts;
+            config.options.pretend_hosts = hosts;
             let plan = plan(&config);
             plan.check().unwrap();
             assert_eq!(plan.machines.iter().map(|machine| machine.host).collect::<Vec<_>>(), places);

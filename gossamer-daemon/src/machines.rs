@@ -31,6 +31,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_proce
 use crate::child_setup::end_with_thread;
 use crate::core_dump;
 use crate::error::LaunchError;
+use crate::options::RunOptions;
 use crate::orphans;
 pub use crate::supervisor::Event;
 
@@ -55,6 +56,8 @@ pub struct Start<'a> {
     pub environment: Option<&'a [(OsString, OsString)]>,
     /// The folder it starts in; `None`: that of this process.
     pub folder: Option<&'a Path>,
+    /// Options of the run.
+    pub options: &'a RunOptions,
     /// The plan of the program.
     pub plan: &'a Plan,
     /// Number of this host in the plan: its machines are started.
@@ -121,7 +124,7 @@ impl Group {
         start.plan.check()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LaunchError::system("watch processes"))?;
         // A stop is seen one look late, and reported one look late: all within the silence that is allowed.
-        let stop_limit = Duration::from_millis(start.plan.silence_ms).saturating_sub(2 * LOOK_INTERVAL);
+        let stop_limit = start.options.silence.saturating_sub(2 * LOOK_INTERVAL);
         let mut group = Group { epoll, machines: Vec::new(), stop_limit, look_at: Instant::now() };
         let numbers: Vec<u16> = start.plan.machines_of(start.host).collect();
         let members = numbers.first().map_or(0, |first| start.plan.memory_group(*first).len());

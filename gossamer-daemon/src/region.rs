@@ -1,8 +1,10 @@
-//! `gossamer-launch run --region`: start settings of a threaded C program.
+//! `gossamer-launch run --region`: the library that a threaded C program loads first, and where it is.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
 
 /// Library to load first (`gossamer/region/ffi`).
 const LIBRARY: &str = "libgossamer_region_c.so";
@@ -12,7 +14,7 @@ const VARIABLE: &str = "GOSSAMER_REGION_LIBRARY";
 pub const PRELOAD: &str = "LD_PRELOAD";
 
 /// Sharing of a threaded program's memory among its machines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Way {
     /// All memory: variables, heap and stacks
     Auto,
@@ -20,50 +22,14 @@ pub enum Way {
     Explicit,
 }
 
-/// A threaded program with threads on all machines.
-#[derive(Debug, Clone)]
-pub struct Region {
-    /// Sharing of its memory.
-    pub way: Way,
-    /// Number of pages to name at its end; `None`: no report.
-    pub stats: Option<u32>,
-    /// Number of consecutive threads to start on each machine; empty: one.
-    pub threads_at: Vec<u32>,
-    /// Library to load first, on this host.
-    pub library: PathBuf,
-}
-
-impl Region {
-    /// Checks that the numbers of threads, if there are any, match the number of machines.
-    ///
-    /// # Errors
-    /// A text: they do not, or all of them are 0.
-    pub fn check(&self, machines: usize) -> Result<(), String> {
-        let counts = &self.threads_at;
-        if !counts.is_empty() && counts.len() != machines {
-            return Err(format!(
-                "--threads-at has numbers for {} machines, and the program has {machines}",
-                counts.len()
-            ));
-        }
-        if !counts.is_empty() && counts.iter().all(|count| *count == 0) {
-            return Err("--threads-at leaves no machine for threads: one number at least has to be above 0".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Returns the variables for the program, as `NAME=VALUE`, without [`PRELOAD`].
+impl Way {
+    /// Returns its name on the command line and in `GOSSAMER_REGION`.
     #[must_use]
-    pub fn variables(&self) -> Vec<OsString> {
-        let way = match self.way {
-            Way::Auto => "GOSSAMER_REGION=auto",
-            Way::Explicit => "GOSSAMER_REGION=explicit",
-        };
-        let stats = self.stats.map(|pages| format!("GOSSAMER_REGION_STATS={pages}").into());
-        let counts = self.threads_at.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-        let places = (!counts.is_empty()).then(|| format!("GOSSAMER_REGION_THREADS_AT={counts}").into());
-        // Bound at the start: else each machine would write the addresses of functions among the variables of all.
-        ["LD_BIND_NOW=1".into(), way.into()].into_iter().chain(stats).chain(places).collect()
+    pub fn name(self) -> &'static str {
+        match self {
+            Way::Auto => "auto",
+            Way::Explicit => "explicit",
+        }
     }
 }
 
@@ -124,19 +90,5 @@ mod tests {
             let refused = preload(Path::new(path), None).unwrap_err();
             assert!(refused.contains(path) && refused.contains("--cache"), "{refused}");
         }
-    }
-
-    #[test]
-    fn there_is_a_number_of_threads_for_each_machine() {
-        let region = |counts: &[u32]| Region {
-            way: Way::Auto,
-            stats: None,
-            threads_at: counts.to_vec(),
-            library: "/a/lib.so".into(),
-        };
-        region(&[]).check(3).unwrap();
-        region(&[9, 0]).check(2).unwrap();
-        assert!(region(&[9, 10]).check(3).unwrap_err().contains("for 2 machines, and the program has 3"));
-        assert!(region(&[0, 0]).check(2).unwrap_err().contains("above 0"));
     }
 }

@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use exchange::array::Job;
 use gossamer::bootstrap::{FabricChoice, LAUNCHER};
 use gossamer_daemon::launch::{self, LaunchConfig};
-use gossamer_daemon::supervisor::Policy;
+use gossamer_daemon::options::RunOptions;
 
 use super::{alone, rack};
 
@@ -89,10 +89,9 @@ fn start(options: &ArrayRun) -> Result<()> {
     let (processes, workers) = (options.processes.to_string(), options.workers.to_string());
     let own = ["array-run", "--contender", contender.get_name(), "--processes", &processes, "--workers", &workers];
     let args = own.map(str::to_owned).into_iter().chain(options.job.arguments()).map(Into::into).collect();
-    let policy = Policy { must_join: true, ..Policy::default() };
-    let (threads, fabric, prefix) = (Some(options.workers), options.fabric, false);
-    let config =
-        LaunchConfig { threads, fabric, prefix, policy, ..LaunchConfig::new(program, args, options.processes) };
+    let (threads, fabric) = (Some(options.workers), Some(options.fabric));
+    let of_run = RunOptions { threads, fabric, no_prefix: true, must_join: true, ..RunOptions::default() };
+    let config = LaunchConfig { options: of_run, ..LaunchConfig::new(program, args, options.processes) };
     let ended = launch::run(&config)?;
     if let Some(message) = ended.messages().first() {
         bail!("{message}");

@@ -16,7 +16,7 @@ use clap::Args;
 use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
 use gossamer::bootstrap::FabricChoice;
 use gossamer_daemon::launch::{self, LaunchConfig};
-use gossamer_daemon::supervisor::Policy;
+use gossamer_daemon::options::RunOptions;
 use trust::{Promise, Trust, promise};
 
 /// The most workers that take part.
@@ -86,10 +86,9 @@ fn start(options: &EchoRack) -> Result<()> {
         .map(str::to_owned);
     let program = env::current_exe().context("where this program is")?.into();
     let args = own.into_iter().chain(options.plan.arguments()).map(Into::into).collect();
-    let (threads, fabric, prefix) = (Some(options.workers), options.fabric, false);
-    let policy = Policy { must_join: true, ..Policy::default() };
-    let config =
-        LaunchConfig { threads, fabric, prefix, policy, ..LaunchConfig::new(program, args, options.processes) };
+    let (threads, fabric) = (Some(options.workers), Some(options.fabric));
+    let of_run = RunOptions { threads, fabric, no_prefix: true, must_join: true, ..RunOptions::default() };
+    let config = LaunchConfig { options: of_run, ..LaunchConfig::new(program, args, options.processes) };
     let ended = launch::run(&config)?;
     if let Some(message) = ended.messages().first() {
         bail!("{message}");

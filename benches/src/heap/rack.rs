@@ -14,7 +14,7 @@ use gossamer::Place;
 use gossamer::bootstrap::{FabricChoice, LAUNCHER};
 use gossamer::sync::Channel;
 use gossamer_daemon::launch::{self, LaunchConfig};
-use gossamer_daemon::supervisor::Policy;
+use gossamer_daemon::options::RunOptions;
 use gossamer_heap::{self as heap, Bunch, ElementId, Global, Shared};
 
 use super::next;
@@ -75,9 +75,9 @@ fn start(options: &HeapRun) -> Result<()> {
     let (rounds, elements) = (options.rounds.to_string(), options.elements.to_string());
     let own = ["heap-run", "--fabric", options.fabric.name(), "--rounds", &rounds, "--elements", &elements];
     let args = own.into_iter().map(Into::into).collect();
-    let policy = Policy { must_join: true, ..Policy::default() };
-    let (threads, fabric, prefix) = (Some(2), options.fabric, false);
-    let config = LaunchConfig { threads, fabric, prefix, policy, ..LaunchConfig::new(program, args, 2) };
+    let (threads, fabric) = (Some(2), Some(options.fabric));
+    let of_run = RunOptions { threads, fabric, no_prefix: true, must_join: true, ..RunOptions::default() };
+    let config = LaunchConfig { options: of_run, ..LaunchConfig::new(program, args, 2) };
     let ended = launch::run(&config)?;
     if let Some(message) = ended.messages().first() {
         bail!("{message}");

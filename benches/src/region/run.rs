@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use gossamer::Place;
 use gossamer::bootstrap::{FabricChoice, LAUNCHER};
 use gossamer_daemon::launch::{self, LaunchConfig};
-use gossamer_daemon::supervisor::Policy;
+use gossamer_daemon::options::RunOptions;
 use gossamer_region::{Error, Homes, Region, Span};
 use serde::{Deserialize, Serialize};
 
@@ -90,10 +90,9 @@ pub fn command(options: RegionRun) -> Result<()> {
 fn start(options: &RegionRun, fabric: FabricChoice) -> Result<()> {
     let program = env::current_exe().context("where this program is")?.into();
     let args = env::args_os().skip(1).collect();
-    let policy = Policy { must_join: true, ..Policy::default() };
-    let threads = Some(options.machines.into());
-    let config =
-        LaunchConfig { threads, fabric, prefix: false, policy, ..LaunchConfig::new(program, args, options.machines) };
+    let (threads, fabric) = (Some(options.machines.into()), Some(fabric));
+    let of_run = RunOptions { threads, fabric, no_prefix: true, must_join: true, ..RunOptions::default() };
+    let config = LaunchConfig { options: of_run, ..LaunchConfig::new(program, args, options.machines) };
     let ended = launch::run(&config)?;
     if let Some(message) = ended.messages().first() {
         bail!("{message}");

@@ -3,29 +3,23 @@
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
-use gossamer::bootstrap::FabricChoice;
 use gossamer::view::{self, server::Access};
 
-use super::{complain, detach, size};
+use super::{complain, detach};
 use crate::config::RackConfig;
 use crate::environment::Environment;
 use crate::error::LaunchError;
-use crate::input::Reader;
 use crate::launch::{self, LaunchConfig, MAX_LOCAL_MACHINES};
+use crate::options::RunOptions;
 use crate::orphans::{self, Spare};
 use crate::outcome::{Ended, FAILURE_STATUS, USAGE_STATUS};
 use crate::rack::plan::find_program;
 use crate::rack::{self, RackError, RackRun};
-use crate::region::{self, Region, Way};
-use crate::supervisor::Policy;
-
-/// The most machines of a program on each host of a rack.
-const MAX_MACHINES_PER_HOST: u16 = 128;
+use crate::region;
 
 #[derive(Debug, Args)]
 pub(super) struct Run {
@@ -33,110 +27,8 @@ pub(super) struct Run {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_LOCAL_MACHINES)))]
     pub(super) local: Option<u16>,
 
-    /// The hosts of the rack [default: $GOSSAMER_RACK, ./rack.yaml, and so on]
-    #[arg(long, value_name = "FILE", conflicts_with = "local")]
-    rack: Option<PathBuf>,
-
-    /// Names of the hosts to run on, machine 0 on the first [default: all of rack.yaml]
-    #[arg(long, value_name = "A,B", value_delimiter = ',', conflicts_with = "local")]
-    hosts: Vec<String>,
-
-    /// Machines to start on each host
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "local",
-          value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_MACHINES_PER_HOST)))]
-    machines_per_host: u16,
-
-    /// Workers in all machines together, at least one each. Default: with --local the program decides, on a rack the
-    /// hosts do
-    #[arg(long, value_name = "T")]
-    pub(super) threads: Option<u32>,
-
-    /// Transport between machines: `auto` (shared memory between the machines of a host, else the best that both hosts
-    /// have), `shm`, `tcp` or `verbs` [default: auto, or the value in rack.yaml]
-    #[arg(long, value_name = "FABRIC")]
-    fabric: Option<FabricChoice>,
-
-    /// With --local: act as if the machines were on H hosts without shared memory, to try `auto` as on a rack
-    #[arg(long, value_name = "H", default_value_t = 1, requires = "local")]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    pretend_hosts: u16,
-
-    /// With --local: seconds for the machines to find one another
-    #[arg(long, value_name = "S", default_value_t = 30, requires = "local")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    start_timeout: u32,
-
-    /// With --local: seconds without a sign of life after which a machine that is reached by TCP counts as dead
-    #[arg(long, value_name = "S", default_value_t = 3, requires = "local")]
-    #[arg(value_parser = clap::value_parser!(u32).range(2..=86_400))]
-    silence: u32,
-
-    /// Run the file at PROGRAM's path on each host, instead of sending the program where it differs
-    #[arg(long, conflicts_with = "local")]
-    in_place: bool,
-
-    /// Working folder on each host [default: this one's path]
-    #[arg(long, value_name = "FOLDER", conflicts_with = "local")]
-    folder: Option<PathBuf>,
-
-    /// Set a variable for PROGRAM, or pass on the one with this name here, even one that is not passed on by default
-    #[arg(long, value_name = "NAME[=VALUE]")]
-    env: Vec<OsString>,
-
-    /// Pass on no variables but those of --env
-    #[arg(long)]
-    clean_env: bool,
-
-    /// End the program after this time (90s, 10m, 1h30m, 2d), as if by SIGTERM; status 124
-    #[arg(long, value_name = "TIME", value_parser = size::parse_duration)]
-    time_limit: Option<Duration>,
-
-    /// Wait in a queue where the limit of programs (limits.programs) is reached; Ctrl-C leaves the queue
-    #[arg(long, conflicts_with = "local")]
-    wait: bool,
-
-    /// Print the program's number once it runs, and return: `ps`, `logs --output` and `kill` take that number.
-    /// gossamer-launch continues in the background of this host
-    #[arg(long, conflicts_with = "local")]
-    detach: bool,
-
-    /// With --local: serve a page about the program, and print its address with the token [default address: 127.0.0.1
-    /// and a free port; without this option $GOSSAMER_VIEW]. See `gossamer-launch help view`
-    #[arg(long, value_name = "ADDRESS", requires = "local", require_equals = true, num_args = 0..=1,
-          default_missing_value = super::view::ADDRESS)]
-    view: Option<String>,
-
-    /// With --view: read the token from FILE; needed where ADDRESS is not local to this host
-    #[arg(long, value_name = "FILE", requires = "view")]
-    view_token: Option<PathBuf>,
-
-    /// PROGRAM is a threaded one in C or C++: its threads run on all machines, and share all memory (`auto`), or only
-    /// the memory that it names by gsm_region_share (`explicit`); see docs/region.md
-    #[arg(long, value_name = "WAY")]
-    region: Option<Way>,
-
-    /// With --region: report at the end which pages travelled, and name the N most requested [default N: 10]
-    #[arg(long, value_name = "N", requires = "region", require_equals = true, num_args = 0..=1)]
-    #[arg(default_missing_value = "10", value_parser = clap::value_parser!(u32).range(1..=32))]
-    region_stats: Option<u32>,
-
-    /// With --region: number of consecutive threads of the program to start on machine 0, on machine 1, and so on, then
-    /// again from the start; for programs that give more work to threads created earlier [default: 1 on each]
-    #[arg(long, value_name = "N,N,..", requires = "region", value_delimiter = ',')]
-    threads_at: Vec<u32>,
-
-    /// PROGRAM must call gossamer::main: a machine that ends before it does so fails the program
-    #[arg(long)]
-    must_join: bool,
-
-    /// Machine that reads standard input. `none`: each machine reads an end of file, and gossamer-launch leaves its own
-    /// input to the next reader, such as a shell's `while read`
-    #[arg(long, value_name = "MACHINE", default_value = "0")]
-    pub(super) stdin: Reader,
-
-    /// Do not put the machine's name (`m0 | `) before each line of output
-    #[arg(long)]
-    pub(super) no_prefix: bool,
+    #[command(flatten)]
+    pub(super) options: RunOptions,
 
     /// The program, a path or a name to be found in PATH, and its arguments, passed on as they are
     #[arg(value_names = ["PROGRAM", "ARGS"], num_args = 1.., required = true, trailing_var_arg = true)]
@@ -215,50 +107,44 @@ Exit status:
 
 impl Run {
     pub(super) fn main(self) -> io::Result<ExitCode> {
-        let machines = self.local.unwrap_or(1);
-        if let Some(threads) = self.threads.filter(|threads| *threads < u32::from(machines)) {
+        let (machines, options) = (self.local.unwrap_or(1), &self.options);
+        if let Some(threads) = options.threads.filter(|threads| *threads < u32::from(machines)) {
             complain(format_args!(
                 "--threads {threads} is not enough for --local {machines}: each machine needs at least one worker"
             ));
             return Ok(ExitCode::from(USAGE_STATUS));
         }
-        let region = match self.region.map(|way| self.region(way)).transpose() {
-            Ok(region) => region,
+        let library = match options.region.map(|_| region::find_library()).transpose() {
+            Ok(library) => library,
             Err(cause) => {
                 complain(cause);
                 return Ok(ExitCode::from(FAILURE_STATUS));
             }
         };
-        if let (Some(Err(cause)), Some(_)) = (region.as_ref().map(|region| region.check(machines.into())), self.local) {
+        if let (Err(cause), Some(_)) = (options.check_threads_at(machines.into()), self.local) {
             complain(cause);
             return Ok(ExitCode::from(USAGE_STATUS));
         }
-        let asked: Vec<OsString> = self.env.iter().cloned().chain(region.iter().flat_map(Region::variables)).collect();
-        let environment = match Environment::new(self.clean_env, &asked) {
+        let environment = match options.environment() {
             Ok(environment) => environment,
             Err(cause) => {
                 complain(cause);
                 return Ok(ExitCode::from(USAGE_STATUS));
             }
         };
-        if self.detach && !detach::is_background() {
+        if options.detach && !detach::is_background() {
             return detach::start();
         }
-        if self.detach
+        if options.detach
             && let Err(error) = detach::settle()
         {
             complain(format_args!("cannot go on in the background: {error}"));
             return Ok(ExitCode::from(FAILURE_STATUS));
         }
         Ok(match self.local {
-            Some(machines) => self.run_local(machines, environment, region.as_ref()),
-            None => self.run_rack(environment, region),
+            Some(machines) => self.run_local(machines, environment, library.as_deref()),
+            None => self.run_rack(environment, library),
         })
-    }
-
-    fn region(&self, way: Way) -> Result<Region, String> {
-        let library = region::find_library()?;
-        Ok(Region { way, stats: self.region_stats, threads_at: self.threads_at.clone(), library })
     }
 
     /// Returns the program's name and its arguments.
@@ -267,14 +153,10 @@ impl Run {
         (program.clone(), args.to_vec())
     }
 
-    fn policy(&self) -> Policy {
-        Policy { must_join: self.must_join || self.region.is_some(), time_limit: self.time_limit, ..Policy::default() }
-    }
-
-    fn run_local(self, machines: u16, mut environment: Environment, region: Option<&Region>) -> ExitCode {
+    fn run_local(self, machines: u16, mut environment: Environment, library: Option<&Path>) -> ExitCode {
         let (program, args) = self.words();
-        if let Some(region) = region {
-            match region::preload(&region.library, environment.value(region::PRELOAD).as_deref()) {
+        if let Some(library) = library {
+            match region::preload(library, environment.value(region::PRELOAD).as_deref()) {
                 Ok(value) => environment.set(region::PRELOAD, value),
                 Err(cause) => {
                     complain(cause);
@@ -295,9 +177,10 @@ impl Run {
             }
         };
         // The machines do not serve the view themselves: the launcher shows all of them.
+        let options = self.options;
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let address = self.view.clone().or_else(|| variable(view::VARIABLE)?.into_string().ok());
-        let token = self.view_token.clone().or_else(|| variable(view::TOKEN_FILE_VARIABLE).map(PathBuf::from));
+        let address = options.view.clone().or_else(|| variable(view::VARIABLE)?.into_string().ok());
+        let token = options.view_token.clone().or_else(|| variable(view::TOKEN_FILE_VARIABLE).map(PathBuf::from));
         let view = match address.map(|address| Access::new(&address, token.as_deref())).transpose() {
             Ok(view) => view,
             Err(cause) => {
@@ -306,17 +189,10 @@ impl Run {
             }
         };
         let config = LaunchConfig {
+            options,
+            environment,
             view,
             on_view: |url| complain(format_args!("view at {url}")),
-            environment,
-            threads: self.threads,
-            fabric: self.fabric.unwrap_or_default(),
-            pretended_hosts: self.pretend_hosts,
-            start_timeout: Duration::from_secs(self.start_timeout.into()),
-            silence: Duration::from_secs(self.silence.into()),
-            prefix: !self.no_prefix,
-            stdin: self.stdin,
-            policy: self.policy(),
             ..LaunchConfig::new(program, args, machines)
         };
         if let Err(error) = orphans::adopt(Spare::Earlier) {
@@ -328,29 +204,20 @@ impl Run {
         tell(ended, LaunchError::status)
     }
 
-    fn run_rack(self, environment: Environment, region: Option<Region>) -> ExitCode {
+    fn run_rack(self, environment: Environment, library: Option<PathBuf>) -> ExitCode {
         let (program, args) = self.words();
-        let policy = self.policy();
-        let run = |rack| RackRun {
+        let rack = RackConfig::find(self.options.rack.as_deref()).map_err(RackError::from);
+        let on_start = if self.options.detach { detach::tell_caller } else { |_| () };
+        let run = |rack: RackConfig| RackRun {
+            options: self.options.on_rack(&rack),
             rack,
-            hosts: self.hosts,
-            machines_per_host: self.machines_per_host,
-            threads: self.threads,
-            fabric: self.fabric,
             program,
             args,
             environment,
-            wait: self.wait,
+            library,
             notice: |text| complain(text),
-            on_start: if self.detach { detach::tell_caller } else { |_| () },
-            region,
-            in_place: self.in_place,
-            folder: self.folder,
-            prefix: !self.no_prefix,
-            stdin: self.stdin,
-            policy,
+            on_start,
         };
-        let rack = RackConfig::find(self.rack.as_deref()).map_err(RackError::from);
         tell(rack.map(run).and_then(|run| rack::run(&run)), RackError::status)
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn seconds(count: u64) -> String {
 const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
 
 /// Reads a time: `90s`, `10m`, `1h30m`, `2d`.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no time: a number and s, m, h or d, as in 90s, 10m, 1h30m, at most 3650d");
     let mut sum = Duration::ZERO;
     let mut rest = text;

@@ -18,7 +18,7 @@ use super::target::{Target, Watched};
 use crate::outcome::{FAILURE_STATUS, USAGE_STATUS};
 
 /// Default address of a page.
-pub(super) const ADDRESS: &str = "127.0.0.1:0";
+pub(crate) const ADDRESS: &str = "127.0.0.1:0";
 
 #[derive(Debug, Args)]
 pub(super) struct Dump {

@@ -8,6 +8,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::net::Shutdown;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use super::programs::{Channel, Program, Reserved};
 use super::{Daemon, STACK_BYTES, capacity};
 use crate::config::Limits;
 use crate::machines::LOOK_INTERVAL;
+use crate::options::RunOptions;
 use crate::part;
 use crate::region;
 use crate::signals;
@@ -37,15 +39,14 @@ use crate::wire::{
 };
 
 /// Range of the silence that a launcher may ask for.
-const SILENCE_MS: std::ops::RangeInclusive<u32> = 1000..=3_600_000;
+const SILENCE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
 /// Runs a program's session to its end.
 pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
     let id = start.program;
     let (path, owner) = (path_of(&start.executable.path).display().to_string(), start.owner.clone());
-    let silence = Duration::from_millis(u64::from(start.silence_ms));
     match begin(daemon, &mut link, start) {
-        Ok((child, channel)) => {
+        Ok((child, channel, silence)) => {
             tracing::info!(program = %id, part = child.id(), path, owner, "a program starts");
             daemon.kept.begin(id);
             let why = converse(daemon, id, Pid::from_child(&child), link, channel, silence);
@@ -64,16 +65,18 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
 }
 
 /// Runs the start, up to the running part; an error is for the launcher.
-fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<Channel>), String> {
+fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<Channel>, Duration), String> {
     let (limits, link_limit) = (&daemon.rack.limits, daemon.rack.timeouts.connect());
     start.check_environment(limits.environment_bytes)?;
-    if !SILENCE_MS.contains(&start.silence_ms) {
-        return Err(format!("a silence of {} ms is not possible", start.silence_ms));
+    let options =
+        RunOptions::from_json(&start.options).map_err(|error| format!("the options of the program: {error}"))?;
+    if !SILENCE.contains(&options.silence) {
+        return Err(format!("a silence of {} ms is not possible", options.silence.as_millis()));
     }
     let plan: gossamer::bootstrap::Plan =
         serde_json::from_str(&start.plan).map_err(|error| format!("the plan of the program: {error}"))?;
     plan.check().map_err(|error| error.to_string())?;
-    let reserved = room(daemon, link, &start)?;
+    let reserved = room(daemon, link, start.program, options.wait)?;
     // At once: the launcher asks one host before all others, and goes on to them when it has room there.
     link.sender.send_message(&Reply::Beat).map_err(|error| format!("the launcher has gone: {error}"))?;
     let count = plan.machines_of(start.host).count();
@@ -133,16 +136,15 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     if said.is_err() {
         channel.cut(); // the session ends at once, in order
     }
-    Ok((child, channel))
+    Ok((child, channel, options.silence))
 }
 
 /// Reserves room for the program: at once, or in its turn where its launcher waits for that.
-fn room<'a>(daemon: &'a Daemon, link: &mut Link, start: &Start) -> Result<Reserved<'a>, String> {
+fn room<'a>(daemon: &'a Daemon, link: &mut Link, id: ProgramId, wait: bool) -> Result<Reserved<'a>, String> {
     let Limits { programs: most, connections, .. } = daemon.rack.limits;
-    if !start.wait {
-        return daemon.programs.reserve(start.program, most);
+    if !wait {
+        return daemon.programs.reserve(id, most);
     }
-    let id = start.program;
     // Each holds a connection: half of them are left for everything else.
     daemon.programs.reserve_in_turn(id, most, usize::from(connections / 2).max(1), |before| {
         !has_left(&link.receiver) && link.sender.send_message(&Reply::Queued { before, most }).is_ok()

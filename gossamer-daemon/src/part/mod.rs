@@ -36,6 +36,7 @@ use crate::core_dump;
 use crate::dispositions;
 use crate::error::LaunchError;
 use crate::machines::{Event, Group, Start, Streams};
+use crate::options::RunOptions;
 use crate::orphans::{self, Spare};
 use crate::outcome::FAILURE_STATUS;
 use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Setup, Stream, ToPart, Wire};
@@ -125,7 +126,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn start(setup: &Setup, plan: &Plan) -> Result<Group, LaunchError> {
+fn start(setup: &Setup, options: &RunOptions, plan: &Plan) -> Result<Group, LaunchError> {
     let os = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
     let args: Vec<OsString> = setup.start.args.iter().map(|arg| os(arg)).collect();
     let environment: Vec<(OsString, OsString)> = setup.start.env.iter().map(|(n, v)| (os(n), os(v))).collect();
@@ -143,7 +144,7 @@ fn start(setup: &Setup, plan: &Plan) -> Result<Group, LaunchError> {
     }
     let folder = Some(std::path::Path::new(&folder));
     let (environment, host) = (Some(&environment[..]), setup.start.host);
-    let start = Start { program: &program, args: &args, environment, folder, plan, host };
+    let start = Start { program: &program, args: &args, environment, folder, options, plan, host };
     let since = Instant::now();
     loop {
         let streams = |machine| Streams {
@@ -268,12 +269,13 @@ impl Part {
     /// Starts the threads first: the machines' processes count against the same limit of tasks, and may use it up.
     fn start(setup: &Setup, outbox: &mpsc::Sender<Outgoing>, events: &EventSender) -> Result<Part, LaunchError> {
         let plan: Plan = serde_json::from_str(&setup.start.plan).map_err(LaunchError::system("read the plan"))?;
+        let options = RunOptions::from_json(&setup.start.options).map_err(LaunchError::system("read the options"))?;
         let no_thread = LaunchError::system("start the threads for input and output");
         let (host, mut outputs) = (setup.start.host, Outputs::default());
         let threads = output_threads(&mut outputs, &plan, host, outbox, events).map_err(&no_thread)?;
         let has_input = plan.machines_of(host).next() == Some(0);
         let input = if has_input { Some(streams::input(outbox.clone()).map_err(no_thread)?) } else { None };
-        let mut group = start(setup, &plan)?;
+        let mut group = start(setup, &options, &plan)?;
         for (machine, [out, err]) in threads {
             // Cut off, or a thread that has ended: `PartEvent::Cut` follows.
             let _ = outbox.send(FromPart::Started { machine, pid: group.pid(machine) }.into());
@@ -284,7 +286,6 @@ impl Part {
                 let _ = thread.send(pipe.into());
             }
         }
-        let silence = Duration::from_millis(u64::from(setup.start.silence_ms));
         let (now, outbox, input) = (Instant::now(), outbox.clone(), input.map(|(_, pieces)| pieces));
         let (seen, notices, dropped) = (Backlog::new(WAITING_MAX), Backlog::new(NOTICES_MAX), BTreeSet::new());
         Ok(Part {
@@ -295,7 +296,7 @@ impl Part {
             dropped,
             outputs,
             input,
-            silence,
+            silence: options.silence,
             received_at: now,
             beat_at: now,
             gone_at: None,

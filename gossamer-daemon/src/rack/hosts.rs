@@ -14,6 +14,7 @@ use super::plan::Files;
 use super::{Event, RackError, queue};
 use crate::config::{Host, RackConfig};
 use crate::daemon::cache::{path_of, read_piece};
+use crate::options::RunOptions;
 use crate::wire::link::{self, Link};
 use crate::wire::{BEAT_MS, CHUNK_BYTES, Carried, Receiver, Reply, Request, Sender, Start, ToPart, WireError};
 
@@ -30,6 +31,8 @@ pub(super) fn list(hosts: &[(String, String)]) -> String {
 pub struct Dialer<'a> {
     /// The rack.
     pub rack: &'a RackConfig,
+    /// Options of the run.
+    pub options: &'a RunOptions,
     /// The chosen hosts.
     pub chosen: &'a [Host],
     /// Its key.
@@ -67,7 +70,7 @@ pub fn connect(dialer: &Dialer<'_>) -> Result<Links, RackError> {
 /// # Errors
 /// [`RackError::Hosts`] names each that refuses, and why.
 pub fn start(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> Result<Links, RackError> {
-    if start.wait {
+    if dialer.options.wait {
         drop(links); // a host waits for a request no longer than for a handshake
         queue::enter(dialer, start, files)?;
     } else if let Err(signal) = ask(dialer, links, start, files)? {
@@ -93,7 +96,7 @@ pub fn start(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files
 
 /// Asks all hosts to take the program: one first, then all others at once.
 fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> Result<Result<(), Signal>, RackError> {
-    let silence = Duration::from_millis(u64::from(start.silence_ms));
+    let silence = dialer.options.silence;
     let mut links: Vec<Option<Link>> = links.into_iter().map(Some).collect();
     let first = (0..dialer.chosen.len()).min_by_key(|host| &dialer.chosen[*host].name).unwrap_or(0);
     if let Some(link) = links[first].take() {

@@ -25,7 +25,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
-use gossamer::bootstrap::{FabricChoice, Plan};
+use gossamer::bootstrap::Plan;
 use gossamer::control::Message;
 use rustix::process::Signal;
 
@@ -33,13 +33,12 @@ use crate::config::{ConfigError, RackConfig};
 use crate::environment::Environment;
 use crate::error::LaunchError;
 use crate::gather::Gather;
-use crate::input::Reader;
 use crate::machines;
+use crate::options::RunOptions;
 use crate::outcome::{Cause, Ended, NOT_STARTED_STATUS, Outcome, USAGE_STATUS};
 use crate::output::Unwritten;
-use crate::region::Region;
 use crate::signals::Signals;
-use crate::supervisor::{Order, Policy, Supervisor};
+use crate::supervisor::{Order, Supervisor};
 use crate::wire::{FromPart, ProgramId, SecretBytes, Start, ToPart};
 use hosts::{Dialer, Hosts};
 use plan::Files;
@@ -51,38 +50,20 @@ use streams::{Input, Outputs};
 pub struct RackRun {
     /// The rack.
     pub rack: RackConfig,
-    /// Names of the hosts; empty: all.
-    pub hosts: Vec<String>,
-    /// Machines on each host.
-    pub machines_per_host: u16,
-    /// Workers in all machines together; `None`: as in `rack.yaml`, or one for each core.
-    pub threads: Option<u32>,
-    /// Transport between machines; `None`: as in `rack.yaml`.
-    pub fabric: Option<FabricChoice>,
+    /// Options of the user, [completed](RunOptions::on_rack) from the rack.
+    pub options: RunOptions,
     /// A path, or a name to be found in `PATH`.
     pub program: std::ffi::OsString,
     /// Its arguments.
     pub args: Vec<std::ffi::OsString>,
     /// Environment of the machines, besides the variables that each host sets.
     pub environment: Environment,
-    /// Additions for a threaded C program.
-    pub region: Option<Region>,
-    /// Whether each host runs its own file at the program's path, whatever that is.
-    pub in_place: bool,
-    /// Its working folder on each host; `None`: this process's.
-    pub folder: Option<PathBuf>,
-    /// Whether to wait for room where the limit of programs is reached.
-    pub wait: bool,
+    /// Library for the program to load first, on this host.
+    pub library: Option<PathBuf>,
     /// Shows the user a message meanwhile.
     pub notice: fn(&str),
     /// Called when all machines have been started.
     pub on_start: fn(ProgramId),
-    /// Machine that reads this process's standard input.
-    pub stdin: Reader,
-    /// Whether the machine's name goes before each line of output (with one machine it never does).
-    pub prefix: bool,
-    /// Rules for the program's end.
-    pub policy: Policy,
 }
 
 /// Reason why a program could not be run on a rack.
@@ -152,9 +133,9 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
     catch_signals(news.clone()).map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let files = Files::find(run)?;
     let key = run.rack.read_key().map_err(LaunchError::from)?;
-    let chosen = plan::choose(&run.rack, &run.hosts)?;
-    let dialer =
-        Dialer { rack: &run.rack, chosen: &chosen, key: &key, news: &news, events: &events, notice: run.notice };
+    let chosen = plan::choose(&run.rack, &run.options.hosts)?;
+    let (rack, options, notice) = (&run.rack, &run.options, run.notice);
+    let dialer = Dialer { rack, options, chosen: &chosen, key: &key, news: &news, events: &events, notice };
     let links = match hosts::connect(&dialer)? {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
@@ -216,16 +197,16 @@ impl Program {
         let machines = u16::try_from(plan.machines.len()).unwrap_or(u16::MAX);
         let key = Key::generate().map_err(LaunchError::from)?;
         let failed = LaunchError::system("start the threads of the program");
-        let silence = Duration::from_millis(u64::from(start.silence_ms));
+        let silence = run.options.silence;
         let (hosts, outputs, input) =
-            streams::connect(links, silence, &plan::prefixes(run, plan), run.stdin, news).map_err(failed)?;
+            streams::connect(links, silence, &plan::prefixes(run, plan), run.options.stdin, news).map_err(failed)?;
         Ok(Program {
             names: chosen.iter().map(|host| host.name.clone()).collect(),
             plan: plan.clone(),
             hosts,
             outputs,
             input,
-            supervisor: Supervisor::new(machines, run.policy),
+            supervisor: Supervisor::new(machines, run.options.policy()),
             gather: Gather::new(machines, key.clone()),
             key,
             has_started: vec![false; plan.machines.len()],

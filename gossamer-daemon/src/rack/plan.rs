@@ -73,8 +73,9 @@ pub fn choose(rack: &RackConfig, names: &[String]) -> Result<Vec<Host>, RackErro
 /// # Errors
 /// When the request is not possible.
 pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
-    let each = run.machines_per_host;
-    let fabric = run.fabric.unwrap_or_else(|| common_fabric(&run.rack, chosen));
+    let options = &run.options;
+    let each = options.machines_per_host;
+    let fabric = options.fabric.unwrap_or_else(|| common_fabric(&run.rack, chosen));
     if fabric == FabricChoice::Shm && chosen.len() > 1 {
         return Err(RackError::Plan(
             "the fabric shm joins machines of one host only: --fabric auto or tcp, or --hosts \
@@ -88,19 +89,18 @@ pub fn make(run: &RackRun, chosen: &[Host]) -> Result<Plan, RackError> {
         let address = run.rack.address_of(host).map_err(|error| {
             RackError::Plan(format!("host {}: its address {} is unknown: {error}", host.name, host.address))
         })?;
-        let is_tcp_only = run.fabric.is_none() && host.fabric.unwrap_or(run.rack.fabric) == FabricChoice::Tcp;
+        let is_tcp_only = options.fabric.is_none() && host.fabric.unwrap_or(run.rack.fabric) == FabricChoice::Tcp;
         hosts.push(HostPlan { is_tcp_only, ..run.rack.plan_of(host, address.into()) });
         for machine in 0..each {
             // Unset values are the program's to choose, or follow from the cores that its machines find.
-            let workers = host.workers.filter(|_| run.threads.is_none());
+            let workers = host.workers.filter(|_| options.threads.is_none());
             let share = workers.map(|workers| (workers / each + u16::from(machine < workers % each)).max(1));
             machines.push(MachinePlan { host: number, workers: share });
         }
     }
-    let start_timeout_ms = u64::from(run.rack.timeouts.start_ms);
-    let silence_ms = u64::from(run.rack.timeouts.silence_ms);
+    let (start_timeout_ms, silence_ms) = options.limits_ms();
     let plan =
-        Plan { fabric, threads: run.threads, start_timeout_ms, silence_ms, has_own_cores: false, hosts, machines };
+        Plan { fabric, threads: options.threads, start_timeout_ms, silence_ms, has_own_cores: false, hosts, machines };
     plan.check().map_err(|error| RackError::Plan(error.to_string()))?;
     Ok(plan)
 }
@@ -122,7 +122,7 @@ fn common_fabric(rack: &RackConfig, chosen: &[Host]) -> FabricChoice {
 /// Returns the prefix of each line of each machine's output.
 #[must_use]
 pub fn prefixes(run: &RackRun, plan: &Plan) -> Vec<String> {
-    if !run.prefix || plan.machines.len() == 1 {
+    if run.options.no_prefix || plan.machines.len() == 1 {
         return vec![String::new(); plan.machines.len()];
     }
     let name = |machine: u16| format!("m{machine}@{}", plan.host_of(machine).name);
@@ -170,12 +170,12 @@ impl Files {
     /// When the program is nowhere, or one of them cannot be read.
     pub fn find(run: &RackRun) -> Result<Files, LaunchError> {
         let carried = |path: &Path| {
-            let binary = (!run.in_place).then(|| hash_file(path)).transpose()?;
+            let binary = (!run.options.in_place).then(|| hash_file(path)).transpose()?;
             Ok(Carried { path: path.as_os_str().as_bytes().to_vec(), binary })
         };
         let program = find_program(&run.program)?;
         let failed = |source| LaunchError::Program { program: program.clone().into(), source };
-        let library = run.region.as_ref().map(|region| carried(&region.library)).transpose();
+        let library = run.library.as_deref().map(carried).transpose();
         let library = library.map_err(LaunchError::system("read the library that the program loads first"))?;
         Ok(Files { program: carried(&program).map_err(failed)?, library })
     }
@@ -186,11 +186,8 @@ impl Files {
 /// # Errors
 /// When the working folder is gone.
 pub fn start(run: &RackRun, plan: &Plan, files: &Files) -> Result<Start, RackError> {
-    if let Some(region) = &run.region {
-        region.check(plan.machines.len()).map_err(RackError::Plan)?;
-    }
-
-    let folder = match &run.folder {
+    run.options.check_threads_at(plan.machines.len()).map_err(RackError::Plan)?;
+    let folder = match &run.options.folder {
         Some(folder) => std::path::absolute(folder),
         None => std::env::current_dir(),
     };
@@ -210,8 +207,7 @@ pub fn start(run: &RackRun, plan: &Plan, files: &Files) -> Result<Start, RackErr
         args: run.args.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
         env: variables.into_iter().map(|(name, value)| (name.into_vec(), value.into_vec())).collect(),
         folder: folder.into_os_string().into_encoded_bytes(),
-        silence_ms: run.rack.timeouts.silence_ms,
-        wait: run.wait,
+        options: run.options.to_json().map_err(LaunchError::system("write the options"))?,
     };
     check_length(start, run.rack.limits.environment_bytes)
 }
@@ -253,8 +249,7 @@ fn is_passed_on(name: &OsStr) -> bool {
 mod tests {
     use super::*;
     use crate::environment::Environment;
-    use crate::input::Reader;
-    use crate::supervisor::Policy;
+    use crate::options::RunOptions;
 
     const RACK: &str = "key_file: k\nhosts:\n  - {name: a, address: 127.0.0.1}\n  - {name: b, address: 127.0.0.2, \
                         workers: 5, cores: 0-3}\n  - {name: c, address: 127.0.0.3, fabric: tcp}\n";
@@ -264,31 +259,23 @@ mod tests {
     }
 
     fn run(hosts: &[&str]) -> RackRun {
+        let hosts = hosts.iter().map(|name| (*name).to_owned()).collect();
         RackRun {
-            stdin: Reader::default(),
             rack: RackConfig::parse(RACK, Path::new("rack.yaml")).unwrap(),
-            hosts: hosts.iter().map(|name| (*name).to_owned()).collect(),
-            machines_per_host: 2,
-            threads: None,
-            fabric: None,
+            options: RunOptions { hosts, machines_per_host: 2, ..RunOptions::default() },
             program: "true".into(),
             args: Vec::new(),
             environment: Environment::default(),
-            wait: false,
+            library: None,
             notice: |_| (),
             on_start: |_| (),
-            region: None,
-            in_place: false,
-            folder: None,
-            prefix: true,
-            policy: Policy::default(),
         }
     }
 
     #[test]
     fn machines_and_workers_follow_the_hosts() {
         let run = run(&["b", "a"]);
-        let chosen = choose(&run.rack, &run.hosts).unwrap();
+        let chosen = choose(&run.rack, &run.options.hosts).unwrap();
         let plan = make(&run, &chosen).unwrap();
         let workers: Vec<_> = plan.machines.iter().map(|machine| (machine.host, machine.workers)).collect();
         assert_eq!(workers, [(0, Some(3)), (0, Some(2)), (1, None), (1, None)]);
@@ -305,7 +292,7 @@ mod tests {
         run.rack.heap = "8G".parse().ok();
         run.rack.hosts[1].heap = "2G".parse().ok();
         (run.rack.ports, run.rack.hosts[1].ports) = ("7200-7299".parse().ok(), "7300-7399".parse().ok());
-        let plan = make(&run, &choose(&run.rack, &run.hosts).unwrap()).unwrap();
+        let plan = make(&run, &choose(&run.rack, &run.options.hosts).unwrap()).unwrap();
         let ports: Vec<_> = plan.hosts.iter().map(|host| host.ports.map(|ports| ports.first())).collect();
         assert_eq!(ports, [Some(7200), Some(7300), Some(7200)]);
         let heaps: Vec<_> = plan.hosts.iter().map(|host| host.heap.map(|heap| heap.get() >> 30)).collect();
@@ -315,8 +302,8 @@ mod tests {
     #[test]
     fn what_is_asked_for_counts_more_than_the_file() {
         let mut run = run(&[]);
-        run.threads = Some(9);
-        let chosen = choose(&run.rack, &run.hosts).unwrap();
+        run.options.threads = Some(9);
+        let chosen = choose(&run.rack, &run.options.hosts).unwrap();
         assert_eq!(chosen.len(), 3);
         let plan = make(&run, &chosen).unwrap();
         assert!(plan.machines.iter().all(|machine| machine.workers.is_none()) && plan.threads == Some(9));
@@ -324,16 +311,16 @@ mod tests {
         let tcp_only: Vec<bool> = plan.hosts.iter().map(|host| host.is_tcp_only).collect();
         assert_eq!(tcp_only, [false, false, true], "host c says so");
         (run.rack.fabric, run.rack.hosts[1].fabric) = (FabricChoice::Tcp, Some(FabricChoice::Auto));
-        let inheriting = make(&run, &choose(&run.rack, &run.hosts).unwrap()).unwrap();
+        let inheriting = make(&run, &choose(&run.rack, &run.options.hosts).unwrap()).unwrap();
         let tcp_only: Vec<bool> = inheriting.hosts.iter().map(|host| host.is_tcp_only).collect();
         assert_eq!((inheriting.fabric, tcp_only), (FabricChoice::Auto, vec![true, false, true]), "the rack says so");
         run.rack.fabric = FabricChoice::Auto;
         run.rack.hosts[1].fabric = Some(FabricChoice::Verbs);
-        let differing = choose(&run.rack, &run.hosts).unwrap();
+        let differing = choose(&run.rack, &run.options.hosts).unwrap();
         assert_eq!(make(&run, &differing).unwrap().fabric, FabricChoice::Tcp);
-        run.fabric = Some(FabricChoice::Shm);
+        run.options.fabric = Some(FabricChoice::Shm);
         assert!(make(&run, &chosen).unwrap_err().to_string().contains("--fabric auto or tcp"));
-        (run.fabric, run.threads) = (None, Some(5));
+        (run.options.fabric, run.options.threads) = (None, Some(5));
         assert!(make(&run, &chosen).unwrap_err().to_string().contains("need 6"));
     }
 
@@ -354,7 +341,7 @@ mod tests {
     #[test]
     fn unknown_hosts_are_named() {
         let run = run(&["a", "d"]);
-        let message = choose(&run.rack, &run.hosts).unwrap_err().to_string();
+        let message = choose(&run.rack, &run.options.hosts).unwrap_err().to_string();
         assert!(message.contains("no host d in rack.yaml: it has a, b, c"), "{message}");
         let twice = choose(&run.rack, &["a".into(), "a".into()]).unwrap_err().to_string();
         assert!(twice.contains("--machines-per-host"), "{twice}");

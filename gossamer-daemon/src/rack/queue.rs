@@ -5,8 +5,6 @@
 //! its turn. A host is connected to when it is asked, and lets the program wait for as long as it takes, with signs of
 //! life.
 
-use std::time::Duration;
-
 use super::hosts::{Dialer, admit_in_turn, prepare, spawn};
 use super::plan::Files;
 use super::{Event, RackError};
@@ -22,7 +20,7 @@ pub fn enter(dialer: &Dialer<'_>, start: &Start, files: &Files) -> Result<(), Ra
     let (rack, chosen, key, news) =
         (dialer.rack.clone(), dialer.chosen.to_vec(), dialer.key.clone(), dialer.news.clone());
     let (start, files) = (start.clone(), files.clone());
-    let silence = Duration::from_millis(u64::from(start.silence_ms));
+    let silence = dialer.options.silence;
     spawn(move || {
         let mut order = order.into_iter();
         for number in order.by_ref() {

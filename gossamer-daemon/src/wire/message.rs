@@ -20,7 +20,7 @@ pub use crate::outcome::Stream;
 use super::status::{HostStatus, Path};
 
 /// Version of everything in this file. Both sides must have the same.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// Longest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// Longest piece of a program that is being sent, in bytes.
@@ -312,10 +312,9 @@ pub struct Start {
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Its working directory.
     pub folder: Vec<u8>,
-    /// Longest silence, in milliseconds.
-    pub silence_ms: u32,
-    /// Whether to wait where there is no room: `Queued` answers until there is.
-    pub wait: bool,
+    /// Options of the run ([`RunOptions::to_json`](crate::options::RunOptions::to_json)). With `wait`, `Queued` answers
+    /// until there is room.
+    pub options: String,
 }
 
 impl Start {

@@ -226,7 +226,7 @@ fn nonsense_of_those_with_a_key_does_not_harm_a_daemon() {
     let key = comm::secure::Key::read(&config.key_path()).unwrap();
     let connect = || link::connect(&config, &config.hosts[0], &key).unwrap();
     let plan = r#"{"fabric":"tcp","threads":null,"start_timeout_ms":1,"silence_ms":1,"hosts":[],"machines":[]}"#;
-    let start = |plan: &str, host: u16| {
+    let start_with = |plan: &str, host: u16, options: &str| {
         Request::Run(Box::new(gossamer_daemon::wire::Start {
             program: gossamer_daemon::wire::ProgramId(7),
             owner: "nobody".into(),
@@ -237,15 +237,25 @@ fn nonsense_of_those_with_a_key_does_not_harm_a_daemon() {
             args: vec![],
             env: vec![],
             folder: b"/".to_vec(),
-            silence_ms: 5000,
-            wait: false,
+            options: options.into(),
         }))
     };
+    let start = |plan: &str, host: u16| start_with(plan, host, "{}");
     for (plan, host) in [("", 0), ("{}", 0), (plan, 0), (plan, 9)] {
         let mut link = connect();
         link.sender.send_message(&start(plan, host)).unwrap();
         let reply: Reply = link.receiver.receive_message().unwrap();
         assert!(matches!(reply, Reply::Refused(_)), "{reply:?}");
+    }
+    for (options, words) in
+        [(r#"{"teleport":3}"#, "unknown field `teleport`"), (r#"{"silence":{"secs":0,"nanos":1}}"#, "0 ms")]
+    {
+        let mut link = connect();
+        link.sender.send_message(&start_with(plan, 0, options)).unwrap();
+        match link.receiver.receive_message().unwrap() {
+            Reply::Refused(reason) => assert!(reason.contains(words), "{reason}"),
+            reply => panic!("{reply:?}"),
+        }
     }
     let mut link = connect();
     link.sender.send_message(&Request::Beat).unwrap();

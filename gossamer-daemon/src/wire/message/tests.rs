@@ -14,8 +14,7 @@ fn start() -> Start {
         args: vec![b"-x".to_vec(), vec![]],
         env: vec![(b"A".to_vec(), b"1".to_vec())],
         folder: b"/tmp".to_vec(),
-        silence_ms: 3000,
-        wait: true,
+        options: r#"{"wait":true}"#.into(),
     }
 }
 
