@@ -16,6 +16,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl};
 use serde::{Deserialize, Serialize};
 
+use crate::panics;
+
 const CHUNK_BYTES: usize = 16 * 1024;
 const FOREGROUND_CHECK: Duration = Duration::from_millis(100);
 
@@ -47,7 +49,7 @@ fn is_nonblocking() -> bool {
 /// key for ever, and ends with the launcher.
 pub fn forward(mut machine: ChildStdin) -> io::Result<()> {
     let pass_on = move || pump(|bytes| machine.write_all(bytes).is_ok());
-    std::thread::Builder::new().name("input".into()).spawn(pass_on).map(drop)
+    panics::spawn("input", pass_on).map(drop)
 }
 
 /// Reads standard input to its end, or until `take` returns false.

@@ -36,6 +36,7 @@ pub mod machines;
 pub mod options;
 mod orphans;
 mod output;
+mod panics;
 pub mod part;
 pub mod rack;
 pub mod region;

@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 pub use crate::outcome::Unwritten;
+use crate::panics;
 use crate::signals::Signals;
 use crate::wire::Stream;
 
@@ -78,7 +79,7 @@ impl Forwarding {
                 drop(sources); // closes the pipes, after the cause is reported
                 drop(alive);
             };
-            std::thread::Builder::new().name(stream.name().into()).spawn(forward)?;
+            panics::spawn(stream.name(), forward)?;
         }
         Ok(Forwarding { stop, running, unwritten, failed, _failing: tell })
     }

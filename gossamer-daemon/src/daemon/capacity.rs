@@ -12,6 +12,7 @@ use std::sync::mpsc::{self, SyncSender, TrySendError};
 
 use super::admission::Admitted;
 use super::{Daemon, STACK_BYTES, connection};
+use crate::panics;
 
 /// Enough for an idle thread.
 const PROBE_STACK_BYTES: usize = 64 << 10;
@@ -40,7 +41,7 @@ impl Reserve {
         let serve = move || {
             let Ok(daemon) = of.recv() else { return };
             for connection in turned {
-                connection::serve_in_need(&daemon, connection);
+                let _ = panics::or_text(|| connection::serve_in_need(&daemon, connection)); // it is closed
             }
         };
         std::thread::Builder::new().name("reserve".into()).stack_size(STACK_BYTES).spawn(serve)?;

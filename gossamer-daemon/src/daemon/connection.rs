@@ -9,6 +9,7 @@ use super::admission::Admitted;
 use super::capacity::{self, Turned};
 use super::kept::NewOutput;
 use super::{Daemon, STACK_BYTES, looks, neighbours, paths, session};
+use crate::panics;
 use crate::wire::link::{self, Link};
 use crate::wire::{BEAT_MS, ProgramId, Receiver, Reply, Request, Sender, ToPart, WireError};
 
@@ -25,7 +26,11 @@ const MAX_LINES_BYTES: usize = 900 << 10;
 pub fn accept_all(daemon: &Arc<Daemon>, listener: &TcpListener) {
     loop {
         match listener.accept() {
-            Ok((tcp, peer)) => take(daemon, tcp, peer),
+            Ok((tcp, peer)) => {
+                if let Err(panic) = panics::or_text(|| take(daemon, tcp, peer)) {
+                    complain(daemon, "a connection was closed", &peer.to_string(), &panic);
+                }
+            }
             Err(error) => {
                 complain(daemon, "a connection could not be accepted", "?", &capacity::in_words_of_connections(&error));
                 std::thread::sleep(PAUSE);

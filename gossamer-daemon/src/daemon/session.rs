@@ -29,6 +29,7 @@ use super::{Daemon, STACK_BYTES, capacity};
 use crate::config::Limits;
 use crate::machines::LOOK_INTERVAL;
 use crate::options::RunOptions;
+use crate::panics;
 use crate::part;
 use crate::region;
 use crate::signals;
@@ -45,11 +46,13 @@ const SILENCE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::fro
 pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
     let id = start.program;
     let (path, owner) = (path_of(&start.executable.path).display().to_string(), start.owner.clone());
-    match begin(daemon, &mut link, start) {
+    match panics::or_text(|| begin(daemon, &mut link, start)).flatten() {
         Ok((child, channel, silence)) => {
             tracing::info!(program = %id, part = child.id(), path, owner, "a program starts");
             daemon.kept.begin(id);
-            let why = converse(daemon, id, Pid::from_child(&child), link, channel, silence);
+            let talk = || converse(daemon, id, Pid::from_child(&child), link, Arc::clone(&channel), silence);
+            let why = panics::or_text(talk).unwrap_or_else(|panic| panic);
+            channel.cut(); // a panic came before that
             daemon.kept.end(id);
             daemon.programs.set_ending(id);
             let exit = collect(daemon, id, child);
@@ -360,7 +363,7 @@ fn pass_up(
     // A stop is seen one look late, and reported one look late: all within the silence that is allowed.
     let stop_limit = silence.saturating_sub(2 * LOOK_INTERVAL);
     let mut stopped = None;
-    let why = loop {
+    let pass_all = || loop {
         if let Some(signal) = until_message(part, &from_part, &mut sender, stop_limit) {
             stopped = Some(format!("was stopped by {}", signals::describe(signal)));
             break String::new();
@@ -379,9 +382,13 @@ fn pass_up(
             Err(error) => break error.to_string(),
         }
     };
+    let ended = panics::or_text(pass_all);
     if !is_done {
         let reason = daemon.programs.ended_by(id).unwrap_or_else(|| {
-            let how = stopped.or_else(|| how_it_ended(part)).unwrap_or_else(|| format!("ended: {why}"));
+            let how = match ended {
+                Ok(why) => stopped.or_else(|| how_it_ended(part)).unwrap_or_else(|| format!("ended: {why}")),
+                Err(panic) => format!("is no longer heard, for its daemon failed by {panic}"),
+            };
             format!("its process for the program (pid {}) {how}", part.as_raw_nonzero())
         });
         let _ = sender.send_message(&FromPart::Gone(reason)); // the launcher may have gone first

@@ -39,6 +39,7 @@ use crate::machines::{Event, Group, Start, Streams};
 use crate::options::RunOptions;
 use crate::orphans::{self, Spare};
 use crate::outcome::FAILURE_STATUS;
+use crate::panics;
 use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Setup, Stream, ToPart, Wire};
 use streams::{Handover, Outputs};
 
@@ -107,7 +108,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let (events, inbox) = channel()?;
     let outbox = outbox(socket.try_clone()?, events.clone())?;
     let from_inbox = events.clone();
-    std::thread::Builder::new().name("inbox".into()).spawn(move || receive_all(socket, &from_inbox))?;
+    panics::spawn("inbox", move || receive_all(socket, &from_inbox))?;
     match Part::start(&setup, &outbox, &events) {
         Ok(part) => {
             drop(outbox); // the part has its own
@@ -227,7 +228,7 @@ fn outbox(mut socket: UnixStream, events: EventSender) -> io::Result<mpsc::Sende
         }
         events.send(PartEvent::AllSent);
     };
-    std::thread::Builder::new().name("outbox".into()).spawn(send_all)?;
+    panics::spawn("outbox", send_all)?;
     Ok(sender)
 }
 

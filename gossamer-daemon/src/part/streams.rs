@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::Outgoing;
+use crate::panics;
 use crate::wire::{FromPart, PIECE_BYTES, Stream, WINDOW_BYTES};
 
 /// Gives a thread its pipe; dropped unused, it ends the thread.
@@ -84,7 +85,7 @@ impl Outputs {
             open.fetch_sub(1, Ordering::Release); // partner: the Acquire in `open`; the bytes read are in the outbox
             ended();
         };
-        std::thread::Builder::new().name(format!("m{machine} {stream:?}")).spawn(pass_on)?;
+        panics::spawn(format!("m{machine} {stream:?}"), pass_on)?;
         self.open.fetch_add(1, Ordering::Relaxed);
         Ok(hand_over)
     }
@@ -150,6 +151,6 @@ pub fn input(outbox: mpsc::Sender<Outgoing>) -> io::Result<(Handover, mpsc::Send
             }
         }
     };
-    std::thread::Builder::new().name("input".into()).spawn(write_all)?;
+    panics::spawn("input", write_all)?;
     Ok((hand_over, sender))
 }

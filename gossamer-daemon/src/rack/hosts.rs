@@ -3,6 +3,7 @@
 
 use comm::deadline::deadline_after;
 use std::fs::File;
+use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,9 @@ use super::plan::Files;
 use super::{Event, RackError, queue};
 use crate::config::{Host, RackConfig};
 use crate::daemon::cache::{path_of, read_piece};
+use crate::error::LaunchError;
 use crate::options::RunOptions;
+use crate::panics;
 use crate::wire::link::{self, Link};
 use crate::wire::{BEAT_MS, CHUNK_BYTES, Carried, Receiver, Reply, Request, Sender, Start, ToPart, WireError};
 
@@ -51,11 +54,9 @@ pub struct Dialer<'a> {
 /// [`RackError::Hosts`] names each that cannot be reached, and why.
 pub fn connect(dialer: &Dialer<'_>) -> Result<Links, RackError> {
     for (number, host) in dialer.chosen.iter().enumerate() {
-        let (rack, host, key, news) = (dialer.rack.clone(), host.clone(), dialer.key.clone(), dialer.news.clone());
-        spawn(move || {
-            let link = link::connect(&rack, &host, &key).map(Box::new).map_err(|error| error.to_string());
-            let _ = news.send(Event::Connected(number, link)); // a signal came meanwhile
-        })?;
+        let (rack, host, key) = (dialer.rack.clone(), host.clone(), dialer.key.clone());
+        let connect = move || link::connect(&rack, &host, &key).map_err(|error| error.to_string());
+        spawn(number, dialer.news, connect)?;
     }
     gather(dialer, dialer.chosen, |_| ())
 }
@@ -84,10 +85,7 @@ pub fn start(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files
         Err(signal) => return Ok(Err(signal)),
     };
     for (number, link) in links.into_iter().enumerate() {
-        let news = dialer.news.clone();
-        spawn(move || {
-            let _ = news.send(Event::Connected(number, go(link).map(Box::new))); // a signal came meanwhile
-        })?;
+        spawn(number, dialer.news, move || go(link))?;
     }
     gather(dialer, dialer.chosen, |link| {
         let _ = link.sender.send_message(&ToPart::Beat); // cut off: noticed when it runs
@@ -100,34 +98,44 @@ fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> R
     let mut links: Vec<Option<Link>> = links.into_iter().map(Some).collect();
     let first = (0..dialer.chosen.len()).min_by_key(|host| &dialer.chosen[*host].name).unwrap_or(0);
     if let Some(link) = links[first].take() {
-        let (start, news) = (start.of_host(first), dialer.news.clone());
-        spawn(move || {
-            let _ = news.send(Event::Connected(0, admit(link, start, silence).map(Box::new))); // a signal came first
-        })?;
+        let start = start.of_host(first);
+        spawn(0, dialer.news, move || admit(link, start, silence))?;
     }
     let mut admitted = match gather(dialer, &dialer.chosen[first..=first], |_| ())? {
         Ok(links) => links.into_iter().next(),
         Err(signal) => return Ok(Err(signal)),
     };
     for (number, link) in links.into_iter().enumerate() {
-        let (start, files, news) = (start.of_host(number), files.clone(), dialer.news.clone());
+        let (start, files) = (start.of_host(number), files.clone());
         let admitted = if number == first { admitted.take() } else { None };
-        spawn(move || {
+        spawn(number, dialer.news, move || {
             let admitted = match (admitted, link) {
                 (Some(link), _) => Ok(link),
                 (None, Some(link)) => admit(link, start, silence),
                 (None, None) => Err("it was not asked".to_owned()),
             };
-            let ready = admitted.and_then(|link| prepare(link, &files, silence)).map(Box::new);
-            let _ = news.send(Event::Connected(number, ready)); // a signal came meanwhile
+            prepare(admitted?, &files, silence)
         })?;
     }
     Ok(Ok(()))
 }
 
-pub(super) fn spawn(work: impl FnOnce() + Send + 'static) -> Result<(), RackError> {
-    let thread = std::thread::Builder::new().name("host".into()).spawn(work);
-    thread.map(drop).map_err(|error| RackError::Launch(crate::error::LaunchError::system("start a thread")(error)))
+/// Takes a host's next step in a thread, and reports its result; a panic of it is a failure of that host.
+pub(super) fn spawn(
+    number: usize,
+    news: &mpsc::Sender<Event>,
+    step: impl FnOnce() -> Result<Link, String> + Send + 'static,
+) -> Result<(), RackError> {
+    let news = news.clone();
+    let take = move || {
+        let link = panics::or_text(step).flatten().map(Box::new);
+        let _ = news.send(Event::Connected(number, link)); // a signal came meanwhile
+    };
+    panics::spawn("host", take).map(drop).map_err(no_thread)
+}
+
+pub(super) fn no_thread(error: io::Error) -> RackError {
+    RackError::Launch(LaunchError::system("start a thread")(error))
 }
 
 /// Waits for all hosts, and gives signs of life to those that are ready.
@@ -325,6 +333,21 @@ impl Hosts {
         }
         for writer in self.writers.drain(..) {
             let _ = writer.join(); // its panic was reported by itself
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_of_a_hosts_step_is_reported_to_those_who_wait_for_it() {
+        let (news, events) = mpsc::channel();
+        spawn(3, &news, || panic!("as planted")).unwrap();
+        match events.recv_timeout(limits::HANG).expect("nobody waits for ever") {
+            Event::Connected(3, Err(reason)) => assert_eq!(reason, "a panic: as planted"),
+            _ => panic!("another event"),
         }
     }
 }

@@ -37,6 +37,7 @@ use crate::machines;
 use crate::options::RunOptions;
 use crate::outcome::{Cause, Ended, NOT_STARTED_STATUS, Outcome, USAGE_STATUS};
 use crate::output::Unwritten;
+use crate::panics;
 use crate::signals::Signals;
 use crate::supervisor::{Order, Supervisor};
 use crate::wire::{FromPart, ProgramId, SecretBytes, Start, ToPart};
@@ -163,7 +164,7 @@ fn catch_signals(news: mpsc::Sender<Event>) -> io::Result<()> {
             }
         }
     };
-    std::thread::Builder::new().name("signals".into()).spawn(pass_on).map(drop)
+    panics::spawn("signals", pass_on).map(drop)
 }
 
 /// A program that was started on all hosts.

@@ -5,9 +5,10 @@
 //! its turn. A host is connected to when it is asked, and lets the program wait for as long as it takes, with signs of
 //! life.
 
-use super::hosts::{Dialer, admit_in_turn, prepare, spawn};
+use super::hosts::{Dialer, admit_in_turn, no_thread, prepare, spawn};
 use super::plan::Files;
 use super::{Event, RackError};
+use crate::panics;
 use crate::wire::{Start, link};
 
 /// Starts asking. Each host that has the program, or one that refuses it, is an [`Event::Connected`].
@@ -21,7 +22,7 @@ pub fn enter(dialer: &Dialer<'_>, start: &Start, files: &Files) -> Result<(), Ra
         (dialer.rack.clone(), dialer.chosen.to_vec(), dialer.key.clone(), dialer.news.clone());
     let (start, files) = (start.clone(), files.clone());
     let silence = dialer.options.silence;
-    spawn(move || {
+    let ask_all = move || {
         let mut order = order.into_iter();
         for number in order.by_ref() {
             let mut told = None;
@@ -32,13 +33,8 @@ pub fn enter(dialer: &Dialer<'_>, start: &Start, files: &Files) -> Result<(), Ra
             };
             let linked = link::connect(&rack, &chosen[number], &key).map_err(|error| error.to_string());
             let admitted = linked.and_then(|link| admit_in_turn(link, start.of_host(number), silence, tell));
-            let (files, news_of_host) = (files.clone(), news.clone());
-            let outcome = admitted.map(|link| {
-                spawn(move || {
-                    let ready = prepare(link, &files, silence).map(Box::new);
-                    let _ = news_of_host.send(Event::Connected(number, ready)); // as above
-                })
-            });
+            let files = files.clone();
+            let outcome = admitted.map(|link| spawn(number, &news, move || prepare(link, &files, silence)));
             let failure = match outcome {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error.to_string(),
@@ -50,7 +46,8 @@ pub fn enter(dialer: &Dialer<'_>, start: &Start, files: &Files) -> Result<(), Ra
         for number in order {
             let _ = news.send(Event::Connected(number, Err("it was not asked".to_owned()))); // as above
         }
-    })
+    };
+    panics::spawn("queue", ask_all).map(drop).map_err(no_thread)
 }
 
 /// Returns the message for the user.

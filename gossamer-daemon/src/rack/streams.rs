@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
-use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use comm::secure::{SecureReader, SecureWriter};
@@ -17,6 +16,7 @@ use super::Event;
 use super::hosts::{Down, Hosts, Queue};
 use crate::input::{self, Reader};
 use crate::output::{Lines, Target, Unwritten};
+use crate::panics;
 use crate::wire::link::Link;
 use crate::wire::{BEAT_MS, FromPart, Receiver, Sender, Stream, ToPart, WINDOW_BYTES, WireError};
 
@@ -91,7 +91,7 @@ pub fn connect(
             .set_timeout(Some(silence))
             .and_then(|()| sender.set_timeout(Some(silence)))
             .map_err(io::Error::other)?;
-        writers.push(thread(format!("to {host}"), move || send_all(sender, &messages))?);
+        writers.push(panics::spawn(format!("to {host}"), move || send_all(sender, &messages))?);
         queues.push(queue);
         ends.push((host, receiver));
     }
@@ -102,24 +102,20 @@ pub fn connect(
         let writer =
             Writer { stream, target, prefixes: prefixes.to_vec(), lines: BTreeMap::new(), queues: queues.clone() };
         let news = news.clone();
-        thread(format!("{stream:?}"), move || writer.write_all(&received, &news))?;
+        panics::spawn(format!("{stream:?}"), move || writer.write_all(&received, &news))?;
         pieces.push(sender);
     }
     for (host, receiver) in ends {
         let (pieces, news) = (pieces.clone(), news.clone());
-        thread(format!("from {host}"), move || receive_all(host, receiver, &pieces, &news, silence))?;
+        panics::spawn(format!("from {host}"), move || receive_all(host, receiver, &pieces, &news, silence))?;
     }
     let input = Input(Arc::new((Mutex::new(WINDOW_BYTES), Condvar::new())));
     let (window, first) = (input.clone(), queues[0].clone()); // machine 0 is on the first host
     match stdin {
-        Reader::Machine0 => drop(thread("input".into(), move || read_input(&window, &first))?),
+        Reader::Machine0 => drop(panics::spawn("input", move || read_input(&window, &first))?),
         Reader::None => drop(first.send(Down::Say(ToPart::InputEnd))), // refused: cut off
     }
     Ok((Hosts::new(queues, writers), Outputs { count: 2 }, input))
-}
-
-fn thread(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    Builder::new().name(name).spawn(work)
 }
 
 /// Sends the queued messages, or else a sign of life.
