@@ -50,9 +50,11 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
         Ok((child, channel, silence)) => {
             tracing::info!(program = %id, part = child.id(), path, owner, "a program starts");
             daemon.kept.begin(id);
-            let talk = || converse(daemon, id, Pid::from_child(&child), link, Arc::clone(&channel), silence);
-            let why = panics::or_text(talk).unwrap_or_else(|panic| panic);
-            channel.cut(); // a panic came before that
+            let talk = || converse(daemon, id, Pid::from_child(&child), link, channel, silence);
+            let why = panics::or_text(talk).unwrap_or_else(|panic| {
+                daemon.programs.end(id, &format!("its daemon failed by {panic}"));
+                panic
+            });
             daemon.kept.end(id);
             daemon.programs.set_ending(id);
             let exit = collect(daemon, id, child);
