@@ -23,6 +23,8 @@ use crate::stats;
 use crate::sync::{AtomicU32, Ordering, fence};
 use delay::WokenAt;
 pub(crate) use delay::{learn_wake_up, wake_up_ns};
+#[cfg(not(loom))]
+use rustix::thread::futex;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -227,32 +229,20 @@ impl Parker {
     }
 }
 
+/// Sleeps if the word holds `expected`, until woken or for `limit`.
 #[cfg(not(loom))]
 fn wait(word: &AtomicU32, expected: u32, limit: Option<Duration>) {
-    let timeout = limit.map(|limit| libc::timespec {
-        tv_sec: limit.as_secs().min(i32::MAX as u64) as libc::time_t,
-        tv_nsec: libc::c_long::from(limit.subsec_nanos() as i32),
-    });
-    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the word outlives the call; the timeout is null or valid. Every outcome (woken, changed,
-    // interrupted, timed out) means the same to the caller: look again.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            std::ptr::from_ref(word),
-            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-            expected,
-            timeout,
-        );
-    }
+    // No timeout if it is more than the kernel can count.
+    let limit = limit.and_then(|limit| futex::Timespec::try_from(limit).ok());
+    // Every outcome (woken, changed, interrupted, timed out) means the same to the caller: look again.
+    let _ = futex::wait(word, futex::Flags::PRIVATE, expected, limit.as_ref());
 }
 
+/// Wakes one thread that sleeps on the word.
 #[cfg(not(loom))]
 fn wake(word: &AtomicU32) {
-    // SAFETY: the word outlives the call; waking touches no memory.
-    unsafe {
-        libc::syscall(libc::SYS_futex, std::ptr::from_ref(word), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
-    }
+    // It cannot fail: the word is aligned and mapped.
+    let _ = futex::wake(word, futex::Flags::PRIVATE, 1);
 }
 
 #[cfg(loom)]
