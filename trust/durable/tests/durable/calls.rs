@@ -393,3 +393,20 @@ fn a_limited_wait_ends_and_its_closure_runs_all_the_same() {
     let panicked = bank.call().apply(|_, _| assert!(std::hint::black_box(false), "no")).timeout(limits::HANG).wait();
     assert!(matches!(panicked, Err(Error::Panicked { panic, .. }) if panic == "no"));
 }
+
+#[test]
+fn a_look_gives_its_errors_in_every_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let bank = open(&pool, folder.path()).unwrap();
+    let look = || bank.call().peek(|bank| bank.accounts[0]);
+    assert_eq!(look().wait().unwrap(), 100);
+    assert_eq!(look().timeout(limits::HANG).wait().unwrap(), 100);
+    let told = std::rc::Rc::new(std::cell::Cell::new(0));
+    let tell = std::rc::Rc::clone(&told);
+    look().then(move |seen| tell.set(seen.unwrap()));
+    trust::wait_all();
+    assert_eq!(told.get(), 100);
+    let panicked = bank.call().peek(|bank| bank.accounts[9]).wait();
+    assert!(matches!(panicked, Err(Error::Panicked { panic, .. }) if panic.contains("index")));
+}

@@ -312,3 +312,26 @@ fn futures_that_wait_for_room_keep_their_pool() {
     }
     assert_eq!(open(&pool, folder.path()).apply(|counter, _| *counter), 2 * FLOOD);
 }
+
+#[test]
+fn arguments_come_to_closures_whose_result_is_awaited() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let counter = open(&pool, folder.path());
+    let added = counter.call().with(vec![1, 2, 3]).apply(|counter, _, numbers: Vec<u64>| {
+        *counter += numbers.iter().sum::<u64>();
+        format!("{counter}")
+    });
+    assert_eq!(block_on(added.into_future()).unwrap(), "6");
+    let refuse = |limit: u64| {
+        counter.call().with(limit).attempt(|counter, _, limit| {
+            *counter += 10;
+            if *counter > limit { Err(format!("{counter} is over {limit}")) } else { Ok(*counter) }
+        })
+    };
+    assert_eq!(block_on(refuse(10).into_future()).unwrap(), Err("16 is over 10".to_owned()));
+    assert_eq!(block_on(refuse(16).into_future()).unwrap(), Ok(16));
+    assert_eq!(counter.peek(|counter| *counter), 16, "the refused one is undone");
+    let panicked = counter.call().with(0).apply(|counter, _, zero: u64| *counter / zero);
+    assert!(matches!(block_on(panicked.into_future()), Err(Error::Panicked { .. })));
+}
