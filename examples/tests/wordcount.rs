@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use graph::random::Random;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -51,11 +52,8 @@ fn corpus() -> TempDir {
     let root = folder.path();
     fs::create_dir_all(root.join("deep/er")).unwrap();
     for file in 0..24_usize {
-        let mut random = file as u32;
-        let mut word = || {
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (random >> 16) as usize % (100 + 300 * (file % 6))
-        };
+        let mut random = Random::new(1, file as u64);
+        let mut word = || random.next_u64() as usize % (100 + 300 * (file % 6));
         let text: String = (0..1500 * (file % 5))
             .map(|place| format!("Wört{}{}", word(), if place % 11 == 0 { ".\n" } else { " " }))
             .collect();

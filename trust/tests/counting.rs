@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
-use common::{Counted, Drops, Random, Server, join_and_serve, panic_of, serve_until};
+use common::{Counted, Drops, Server, join_and_serve, panic_of, serve_until};
+use fastrand::Rng;
 use trust::{Shared, Threadpool, Trust, local_trustee};
 
 fn pool(workers: usize) -> Threadpool {
@@ -150,10 +151,10 @@ fn a_trust_cloned_here_used_there_and_dropped_elsewhere() {
         let (next, give) = (senders[(place + 1) % 3].clone(), give.clone());
         let (finished, used) = (finished.clone(), used.clone());
         threads.push(thread::spawn(move || {
-            let mut random = Random(place as u64);
+            let mut random = Rng::with_seed(place as u64);
             for parcel in receiver {
                 let Some((trust, hops)) = parcel else { break };
-                if random.below(3) == 0 {
+                if random.usize(..3) == 0 {
                     let used = used.clone();
                     trust.apply_then(
                         move |v| {
@@ -167,7 +168,7 @@ fn a_trust_cloned_here_used_there_and_dropped_elsewhere() {
                     finished.send(()).unwrap();
                 } else {
                     next.send(Some((trust.clone(), hops - 1))).unwrap();
-                    match random.below(4) {
+                    match random.usize(..4) {
                         0 => drop(trust),
                         1 => {
                             trust::yield_now();
@@ -176,7 +177,7 @@ fn a_trust_cloned_here_used_there_and_dropped_elsewhere() {
                         _ => give.send(trust).unwrap(),
                     }
                 }
-                if random.below(4) == 0 {
+                if random.usize(..4) == 0 {
                     trust::yield_now();
                 }
             }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Random, panic_of, text};
+use common::{panic_of, text};
+use fastrand::Rng;
 use trust::{Error, JoinHandle, Latch, Shared, Threadpool, Trust, promise, together};
 
 fn pool(workers: usize) -> Threadpool {
@@ -84,10 +85,10 @@ fn sixteen_accounts_and_eight_fibers_end_whatever_they_launch() {
     let start = |seed: u64| {
         let accounts = accounts.clone();
         pool.spawn(move || {
-            let mut random = Random(seed);
+            let mut random = Rng::with_seed(seed);
             let mut told = 0;
             for _ in 0..200 {
-                let (from, to) = (random.below(16), random.below(16));
+                let (from, to) = (random.usize(..16), random.usize(..16));
                 let (from, to) = (&accounts[from], accounts[to].clone());
                 let transfer = std::panic::AssertUnwindSafe(|| {
                     from.launch(move |from| {
@@ -288,17 +289,17 @@ fn waits_without_a_circle_get_no_error() {
         .map(|seed| {
             let (accounts, others) = (accounts.clone(), others.clone());
             pool.spawn(move || {
-                let mut random = Random(seed);
+                let mut random = Rng::with_seed(seed);
                 let mut made = 0;
                 while Instant::now() < end {
-                    let mut named = [random.below(8), random.below(8), random.below(8)];
+                    let mut named = [random.usize(..8), random.usize(..8), random.usize(..8)];
                     named.sort_unstable();
                     let [a, b, c] = named.map(|at| accounts[at].clone());
                     if named[0] == named[1] || named[1] == named[2] {
                         continue;
                     }
-                    if random.below(3) == 0 {
-                        let [one, two] = [random.below(3), random.below(2)];
+                    if random.usize(..3) == 0 {
+                        let [one, two] = [random.usize(..3), random.usize(..2)];
                         let two = (one + 1 + two) % 3;
                         together((&others[one], &others[two]), |(one, two)| {
                             one.0 += 1;
@@ -311,7 +312,7 @@ fn waits_without_a_circle_get_no_error() {
                             one.0 -= 1;
                         });
                     } else {
-                        let pause = random.below(20) == 0;
+                        let pause = random.usize(..20) == 0;
                         a.launch(move |a| {
                             a.0 -= 1;
                             b.launch(move |b| {

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
-use common::{Drops, PanicsOnDrop, Random, Server, join_and_serve, panic_of, serve_until, stand_until};
+use common::{Drops, PanicsOnDrop, Server, join_and_serve, panic_of, serve_until, stand_until};
+use fastrand::Rng;
 use trust::{Error, Latch, Shared, Threadpool, Trust, local_trustee};
 
 fn pool(workers: usize) -> Threadpool {
@@ -83,7 +84,7 @@ fn trap_06_requests_to_an_exiting_thread_are_served_or_refused() {
         let property = receive.recv().unwrap();
         let fibers: Vec<_> = (0..4)
             .map(|fiber| {
-                let (property, mut random) = (property.clone(), Random(round * 4 + fiber));
+                let (property, mut random) = (property.clone(), Rng::with_seed(round * 4 + fiber));
                 pool.spawn(move || {
                     let (ok, gone) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)));
                     let mut asked = 0;
@@ -95,7 +96,7 @@ fn trap_06_requests_to_an_exiting_thread_are_served_or_refused() {
                             Err(Error::Gone { .. }) => gone.set(gone.get() + 1),
                             Err(other) => panic!("{other}"),
                         };
-                        match random.below(4) {
+                        match random.usize(..4) {
                             0 => note(property.call().apply(|v| v.0 += 1).wait()),
                             1 => property.clone().call().apply(|v| v.0 += 1).then(note),
                             _ => property.call().apply(|v| v.0 += 1).then(note),

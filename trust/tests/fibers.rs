@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Random, is_child, run_child, serve_until, stderr, text};
+use common::{is_child, run_child, serve_until, stderr, text};
+use fastrand::Rng;
 use trust::{Shared, Threadpool, local_trustee};
 
 fn pool(workers: usize) -> Threadpool {
@@ -106,11 +107,11 @@ fn trap_03_a_fiber_never_changes_its_thread() {
             pool.spawn_on(number % 4, move || {
                 // Neither of these may be sent: both stay on the stack across every kind of wait.
                 let (own, id) = (Rc::new(Cell::new(0u64)), thread::current().id());
-                let mut random = Random(number as u64);
+                let mut random = Rng::with_seed(number as u64);
                 for _ in 0..100 {
-                    match random.below(5) {
+                    match random.usize(..5) {
                         0 => trust::yield_now(),
-                        1 => trust::sleep(Duration::from_micros(random.next() % 200)),
+                        1 => trust::sleep(Duration::from_micros(random.u64(..200))),
                         2 => trust::spawn(|| ()).join().unwrap(),
                         _ => shared.apply(|v| *v += 1),
                     }

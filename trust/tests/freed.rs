@@ -10,7 +10,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
 
-use common::{Counted, Drops, Random, Server, join_and_serve, serve_until};
+use common::{Counted, Drops, Server, join_and_serve, serve_until};
+use fastrand::Rng;
 use trust::{Latch, Shared, Threadpool, Trust, local_trustee};
 
 /// Pattern of freed memory. As a pointer it is not canonical, so following it ends the process.
@@ -214,21 +215,22 @@ fn trusts_are_cloned_sent_and_dropped_at_random() {
     let work = |seed: u64| {
         let (shelf, made, drops, trustees) = (shelf.clone(), made.clone(), drops.clone(), pool.trustees().to_vec());
         move || {
-            let mut random = Random(seed);
+            let mut random = Rng::with_seed(seed);
             let mut own: Vec<Trust<Counted<u64>>> = Vec::new();
             for step in 0..STEPS {
-                match random.below(8) {
+                match random.usize(..8) {
                     0 if own.len() < 20 => {
                         made.fetch_add(1, Ordering::Relaxed);
-                        let at = random.below(trustees.len() + 1);
+                        let at = random.usize(..trustees.len() + 1);
                         let trustee = trustees.get(at).copied().unwrap_or_else(local_trustee);
                         own.push(trustee.entrust(drops.value(step as u64)));
                     }
                     1 => shelf.lock().unwrap().extend(own.last().cloned()),
                     2 => own.extend(shelf.lock().unwrap().pop()),
-                    3 if !own.is_empty() => drop(own.swap_remove(random.below(own.len()))),
+                    3 if !own.is_empty() => drop(own.swap_remove(random.usize(..own.len()))),
                     4 if !own.is_empty() => {
-                        let (one, other) = (own[random.below(own.len())].clone(), own[random.below(own.len())].clone());
+                        let (one, other) =
+                            (own[random.usize(..own.len())].clone(), own[random.usize(..own.len())].clone());
                         one.call()
                             .apply(move |v| {
                                 v.check();

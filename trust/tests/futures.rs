@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use common::{Drops, Random, Server, panic_of, serve_until, stand_until};
+use common::{Drops, Server, panic_of, serve_until, stand_until};
+use fastrand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use trust::{Error, Shared, Threadpool, Trust, local_trustee};
 
@@ -127,7 +128,7 @@ fn a_future_may_be_dropped_at_any_point() {
         .map(|thread| {
             let property = property.clone();
             thread::spawn(move || {
-                let mut random = Random(thread);
+                let mut random = Rng::with_seed(thread);
                 let (dropped, ran) = (Shared::new(AtomicU64::new(0)), Shared::new(AtomicU64::new(0)));
                 for _ in 0..ROUNDS {
                     let value = Value(dropped.clone());
@@ -137,14 +138,14 @@ fn a_future_may_be_dropped_at_any_point() {
                         runs.fetch_add(1, Ordering::SeqCst);
                         value
                     });
-                    match random.below(5) {
+                    match random.usize(..5) {
                         0 => {}
                         1 => drop(poll_once(&mut future)),
                         2 => {
                             thread::yield_now();
                             drop(poll_once(&mut future));
                         }
-                        3 => (0..random.below(200)).for_each(|_| std::hint::spin_loop()),
+                        3 => (0..random.usize(..200)).for_each(|_| std::hint::spin_loop()),
                         _ => drop(block_on(future)),
                     }
                 }

@@ -8,7 +8,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{PanicsOnDrop, Random, panic_of, serve_until, stand_until};
+use common::{PanicsOnDrop, panic_of, serve_until, stand_until};
+use fastrand::Rng;
 use trust::{
     Error, Latch, Pending, Shared, Source, Threadpool, Trust, TrusteeReference, apply_each, apply_each_with, join_all,
     local_trustee, promise, select, spawn_on, try_apply_each, try_apply_each_with,
@@ -127,9 +128,9 @@ fn the_first_promise_that_is_kept_is_told_and_so_is_one_that_is_dropped() {
     let _watch = watchdog!();
     let pool = pool(2);
     let run = |seed: u64, trustees: Vec<TrusteeReference>| {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         for _ in 0..200 {
-            let count = 1 + random.below(5);
+            let count = 1 + random.usize(..5);
             let (promises, pending): (Vec<_>, Vec<Pending<u64>>) = (0..count).map(|_| promise()).unzip();
             let keeper = spawn_on(&trustees[count % 2], move || {
                 for (number, promise) in promises.into_iter().enumerate().rev() {
@@ -144,8 +145,7 @@ fn the_first_promise_that_is_kept_is_told_and_so_is_one_that_is_dropped() {
             let mut left: Vec<(usize, Pending<u64>)> = pending.into_iter().enumerate().collect();
             while !left.is_empty() {
                 let sources: Vec<&dyn Source> = left.iter().map(|(_, pending)| pending as &dyn Source).collect();
-                let time =
-                    if random.below(4) == 0 { Some(Duration::from_micros(random.below(40) as u64)) } else { None };
+                let time = if random.usize(..4) == 0 { Some(Duration::from_micros(random.u64(..40))) } else { None };
                 let Some(place) = select(&sources, time) else {
                     assert!(time.is_some());
                     continue;

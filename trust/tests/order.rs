@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use common::{Random, serve_until, stand_until};
+use common::{serve_until, stand_until};
+use fastrand::Rng;
 use trust::{Shared, Threadpool, Trust};
 
 fn pool() -> Threadpool {
@@ -99,7 +100,7 @@ fn then_runs_on_the_client_thread_and_may_own_what_is_not_send() {
 
 /// Requests of every kind, mixed at random; the property is the log of their order.
 fn mixed_requests(log: &Trust<Vec<u32>>, from: u32, count: u32, seed: u64) {
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     let answered = Rc::new(Cell::new(0));
     for number in from..from + count {
         let answered_then = Rc::clone(&answered);
@@ -111,7 +112,7 @@ fn mixed_requests(log: &Trust<Vec<u32>>, from: u32, count: u32, seed: u64) {
             log.push(number);
             log.len()
         };
-        match random.below(20) {
+        match random.usize(..20) {
             0 => then(log.apply(push)),
             1 => then(log.apply_with(
                 |log, number: u32| {
@@ -141,7 +142,7 @@ fn mixed_requests(log: &Trust<Vec<u32>>, from: u32, count: u32, seed: u64) {
             4 => drop(log.clone()),
             _ => log.apply_then(push, then),
         }
-        if random.below(100) == 0 {
+        if random.usize(..100) == 0 {
             trust::yield_now();
         }
     }

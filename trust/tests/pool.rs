@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Drops, Random, panic_of};
+use common::{Drops, panic_of};
+use fastrand::Rng;
 use trust::{Latch, Threadpool, Trust, local_trustee};
 
 fn pool(workers: usize) -> Threadpool {
@@ -192,10 +193,10 @@ fn sixteen_workers_on_few_cores_with_cross_traffic() {
         .map(|number| {
             let counters = counters.clone();
             pool.spawn_on(number % WORKERS, move || {
-                let mut random = Random(number as u64);
+                let mut random = Rng::with_seed(number as u64);
                 for _ in 0..REQUESTS {
-                    let counter = &counters[random.below(WORKERS)];
-                    if random.below(10) == 0 {
+                    let counter = &counters[random.usize(..WORKERS)];
+                    if random.usize(..10) == 0 {
                         counter.apply(|c| *c += 1);
                     } else {
                         counter.apply_then(|c| *c += 1, |()| ());

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::{Random, serve_until};
+use common::serve_until;
+use fastrand::Rng;
 use trust::{Shared, Threadpool, Trust, TrusteeReference, local_trustee};
 
 fn pool() -> Threadpool {
@@ -132,10 +133,10 @@ fn requests_and_responses_of_mixed_sizes_share_batches_beyond_the_slot() {
     let trustee = pool.trustees()[0];
     let property = trustee.entrust((0, A64::made_of(9)));
     for seed in 0..3 {
-        let (mut random, done) = (Random(seed), Rc::new(Cell::new(0)));
+        let (mut random, done) = (Rng::with_seed(seed), Rc::new(Cell::new(0)));
         for _ in 0..REQUESTS / 3 {
-            let ask = ASKS[random.below(ASKS.len())];
-            ask(&property, random.next() as u8, random.below(50) == 0, &done);
+            let ask = ASKS[random.usize(..ASKS.len())];
+            ask(&property, random.u8(..), random.usize(..50) == 0, &done);
         }
         serve_until(|| done.get() == REQUESTS / 3);
     }
@@ -169,11 +170,11 @@ fn sizes_queued_inside_a_closure() {
     let asked = Shared::new(AtomicUsize::new(0));
     let count = asked.clone();
     relay.apply(move |property| {
-        let mut random = Random(5);
+        let mut random = Rng::with_seed(5);
         let done = Rc::new(Cell::new(0));
         for _ in 0..2_000 {
-            let ask = ASKS[random.below(ASKS.len())];
-            ask(property, random.next() as u8, false, &done);
+            let ask = ASKS[random.usize(..ASKS.len())];
+            ask(property, random.u8(..), false, &done);
             count.fetch_add(1, Ordering::SeqCst);
         }
     });

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Random, cpu_time, serve_until};
+use common::{cpu_time, serve_until};
+use fastrand::Rng;
 use trust::{Shared, Threadpool};
 
 #[test]
@@ -100,13 +101,13 @@ fn trap_08_no_wake_up_is_lost_among_many() {
         .map(|worker| {
             let (properties, asked) = (properties.clone(), asked.clone());
             pool.spawn_on(worker, move || {
-                let mut random = Random(worker as u64);
+                let mut random = Rng::with_seed(worker as u64);
                 for _ in 0..ROUNDS {
-                    let target = random.below(3);
-                    match random.below(4) {
+                    let target = random.usize(..3);
+                    match random.usize(..4) {
                         0 => properties[target].apply_then(|v| *v += 1, |()| ()),
                         1 => trust::spawn_on(&properties[target].trustee(), || ()).join().unwrap(),
-                        2 => trust::sleep(Duration::from_micros(random.next() % 50)),
+                        2 => trust::sleep(Duration::from_micros(random.u64(..50))),
                         _ => properties[target].apply(|v| *v += 1),
                     }
                     asked.fetch_add(1, Ordering::Relaxed);

@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use common::{Counted, Drops, Random, Server, join_and_serve, loud, serve_until};
+use common::{Counted, Drops, Server, join_and_serve, loud, serve_until};
+use fastrand::Rng;
 use trust::{JoinHandle, Latch, Shared, Threadpool, Trust, TrusteeReference};
 
 fn number(variable: &str) -> Option<u64> {
@@ -52,12 +53,12 @@ struct World {
 }
 
 fn one_round(seed: u64) {
-    let mut random = Random(seed);
-    let workers = 1 + random.below(4);
+    let mut random = Rng::with_seed(seed);
+    let workers = 1 + random.usize(..4);
     let pool = Threadpool::builder()
         .workers(workers)
-        .dedicated(if workers > 1 { random.below(2) } else { 0 })
-        .spin(Duration::from_micros(random.below(30) as u64))
+        .dedicated(if workers > 1 { random.usize(..2) } else { 0 })
+        .spin(Duration::from_micros(random.u64(..30)))
         .pin(false)
         .build();
     let mortal = Server::start();
@@ -71,7 +72,7 @@ fn one_round(seed: u64) {
         latches: latches.clone(),
     };
     let actor = |number: u64| {
-        let (world, random) = (world.clone(), Random(seed ^ (number << 48)));
+        let (world, random) = (world.clone(), Rng::with_seed(seed ^ (number << 48)));
         move || act(world, random)
     };
     let fibers: Vec<JoinHandle<()>> = (0..4 * workers as u64).map(|number| pool.spawn(actor(number))).collect();
@@ -94,16 +95,16 @@ fn one_round(seed: u64) {
     assert_eq!(drops.count(), made.load(Ordering::SeqCst), "a property was dropped twice");
 }
 
-fn act(world: World, mut random: Random) {
+fn act(world: World, mut random: Rng) {
     let mut own: Vec<Trust<Property>> = Vec::new();
     let (asked, answered) = (Rc::new(Cell::new(0u64)), Rc::new(Cell::new(0u64)));
-    let steps = 50 + random.below(200);
+    let steps = 50 + random.usize(..200);
     for _ in 0..steps {
-        let pick = |random: &mut Random, own: &[Trust<Property>]| own.get(random.below(own.len().max(1))).cloned();
-        match random.below(16) {
+        let pick = |random: &mut Rng, own: &[Trust<Property>]| own.get(random.usize(..own.len().max(1))).cloned();
+        match random.usize(..16) {
             0 | 1 => {
                 world.made.fetch_add(1, Ordering::SeqCst);
-                let trustee = match random.below(world.trustees.len() + 1) {
+                let trustee = match random.usize(..world.trustees.len() + 1) {
                     0 => trust::local_trustee(),
                     other => world.trustees[other - 1],
                 };
@@ -117,10 +118,10 @@ fn act(world: World, mut random: Random) {
                 let taken = world.shelf.lock().unwrap().pop();
                 own.extend(taken);
             }
-            4 if !own.is_empty() => drop(own.swap_remove(random.below(own.len()))),
+            4 if !own.is_empty() => drop(own.swap_remove(random.usize(..own.len()))),
             5..=9 => {
                 let Some(trust) = pick(&mut random, &own) else { continue };
-                for _ in 0..random.below(100) {
+                for _ in 0..random.usize(..100) {
                     ask(&trust, &asked, &answered, &mut random);
                 }
             }
@@ -130,7 +131,7 @@ fn act(world: World, mut random: Random) {
                 }
             }
             11 => {
-                let number = random.below(world.latches.len());
+                let number = random.usize(..world.latches.len());
                 let (latch, next) = (&world.latches[number], pick(&mut random, &own));
                 world.launched[number].fetch_add(1, Ordering::SeqCst);
                 latch.launch(move |v| {
@@ -143,7 +144,7 @@ fn act(world: World, mut random: Random) {
                 });
             }
             12 => {
-                let number = random.below(world.latches.len());
+                let number = random.usize(..world.latches.len());
                 world.launched[number].fetch_add(1, Ordering::SeqCst);
                 let noted = Rc::clone(&answered);
                 asked.set(asked.get() + 1);
@@ -156,10 +157,10 @@ fn act(world: World, mut random: Random) {
                 );
             }
             13 => {
-                let child = trust::spawn_on(&world.trustees[random.below(world.trustees.len() - 1)], || 7);
+                let child = trust::spawn_on(&world.trustees[random.usize(..world.trustees.len() - 1)], || 7);
                 assert_eq!(child.join().unwrap(), 7);
             }
-            14 => trust::sleep(Duration::from_nanos(random.next() % 100_000)),
+            14 => trust::sleep(Duration::from_nanos(random.u64(..100_000))),
             _ => trust::yield_now(),
         }
     }
@@ -170,13 +171,13 @@ fn act(world: World, mut random: Random) {
 }
 
 /// One request of a random kind, with a random size and a random end.
-fn ask(trust: &Trust<Property>, asked: &Rc<Cell<u64>>, answered: &Rc<Cell<u64>>, random: &mut Random) {
+fn ask(trust: &Trust<Property>, asked: &Rc<Cell<u64>>, answered: &Rc<Cell<u64>>, random: &mut Rng) {
     let noted = Rc::clone(answered);
     let note = move || noted.set(noted.get() + 1);
     asked.set(asked.get() + 1);
-    match random.below(8) {
+    match random.usize(..8) {
         0 => {
-            let padding = [random.next(); 40];
+            let padding = [random.u64(..); 40];
             trust
                 .call()
                 .apply(move |v| {

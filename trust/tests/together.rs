@@ -15,14 +15,6 @@ use trust::{
     try_together_async, try_together_then, wait_all,
 };
 
-/// Random numbers that tests choose by, of a form that a closure may capture.
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 fn value(of: &Trust<Latch<i64>>) -> i64 {
     of.launch(|value| *value)
 }
@@ -256,13 +248,14 @@ fn transfers(workers: usize, accounts: usize, fibers: usize, rounds: usize) {
     let pool = Threadpool::new(workers);
     let accounts: Vec<Trust<Latch<i64>>> =
         (0..accounts).map(|at| pool.trustees()[at % workers].entrust(Latch::new(1000))).collect();
-    let run = move |accounts: Vec<Trust<Latch<i64>>>, mut seed: u64| {
+    let run = move |accounts: Vec<Trust<Latch<i64>>>, seed: u64| {
+        let mut random = fastrand::Rng::with_seed(seed);
         for _ in 0..rounds {
-            let first = random(&mut seed) as usize % accounts.len();
-            let size = 2 + random(&mut seed) as usize % 4.min(accounts.len() - 1);
+            let first = random.usize(..accounts.len());
+            let size = 2 + random.usize(..4.min(accounts.len() - 1));
             let set: Vec<_> = (0..size).map(|at| &accounts[(first + at * 7) % accounts.len()]).collect();
             let distinct = (1..size).all(|at| (at * 7) % accounts.len() != 0);
-            match random(&mut seed) % 8 {
+            match random.u32(..8) {
                 _ if !distinct => continue,
                 0 => accounts[first].launch(|balance| {
                     let before = *balance;
@@ -452,17 +445,17 @@ fn calls_on_random_sets_happen_one_after_the_other() {
             .map(|fiber| {
                 let all = all.clone();
                 pool.spawn(move || {
-                    let mut seed = fiber * 977 + 5;
+                    let mut random = fastrand::Rng::with_seed(fiber);
                     for call in 0..60 {
                         let mut set: Vec<_> = all.iter().collect();
-                        let size = 1 + random(&mut seed) as usize % 5;
+                        let size = random.usize(1..=5);
                         while set.len() > size {
-                            set.swap_remove(random(&mut seed) as usize % set.len());
+                            set.swap_remove(random.usize(..set.len()));
                         }
                         let name = fiber * 1000 + call;
                         let note =
                             move |values: Vec<&mut Vec<u64>>| values.into_iter().for_each(|list| list.push(name));
-                        match (random(&mut seed) % 6, &set[..]) {
+                        match (random.u32(..6), &set[..]) {
                             (0, _) => together_then(&set[..], note, |()| ()),
                             (1, [one, ..]) => one.launch(move |list| {
                                 trust::yield_now();

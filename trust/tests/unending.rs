@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{is_child, run_child, stderr, text};
+use fastrand::Rng;
 use trust::{Aborted, Latch, Pending, Shared, Threadpool, promise};
 
 fn pool(workers: usize) -> Threadpool {
@@ -364,11 +365,11 @@ fn an_abort_amid_a_panic_of_another_fiber_is_not_forgotten() {
 fn stress_aborts_race_with_what_the_fibers_wait_for() {
     let _watch = watchdog!(120);
     let pool = pool(2);
-    let mut random = common::Random(3);
+    let mut random = Rng::with_seed(3);
     let (mut aborted, mut ended) = (0, 0);
     for _ in 0..common::effort(1500, 30_000) {
         let (send, received) = mpsc::channel();
-        let kind = random.below(4);
+        let kind = random.usize(..4);
         let fiber = pool.spawn(move || {
             let (promise, pending) = promise::<u8>();
             let _ = send.send(promise);
@@ -381,10 +382,10 @@ fn stress_aborts_race_with_what_the_fibers_wait_for() {
             trust::yield_now();
         });
         let promise = received.recv().ok();
-        for _ in 0..random.below(200) {
+        for _ in 0..random.usize(..200) {
             std::hint::spin_loop();
         }
-        match random.below(2) {
+        match random.usize(..2) {
             0 => {
                 fiber.abort();
                 drop(promise);

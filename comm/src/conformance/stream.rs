@@ -20,15 +20,13 @@ pub(super) const LANE_BYTES: usize = CONSUMED + LINE_BYTES;
 /// Unsuccessful looks before a lane's thread sleeps.
 const LOOKS: u32 = 16;
 
-/// Scatters the bits of `value` (the finalizer of SplitMix64).
+/// Scatters the bits of `value`.
 pub(super) fn mix(value: u64) -> u64 {
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
+    fastrand::Rng::with_seed(value).u64(..)
 }
 
 fn seed(machine: MachineId, lane: usize, number: u64) -> u64 {
-    mix(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (u64::from(machine.0) << 48) ^ ((lane as u64) << 56))
+    mix(mix(number) ^ (u64::from(machine.0) << 48) ^ ((lane as u64) << 56))
 }
 
 /// Returns the bytes of write `number` of a lane of `machine`: every word says where it belongs, and the last

@@ -118,8 +118,8 @@ struct FlowState {
     flow: Flow,
     last_due: Instant,
     bytes: usize,
-    /// Number of random decisions so far.
-    tosses: u64,
+    /// Source of the random decisions.
+    random: fastrand::Rng,
 }
 
 #[derive(Debug)]
@@ -229,7 +229,7 @@ impl Ether {
     /// Opens a flow; returns its number for `send`.
     pub(super) fn add_flow(&self, flow: Flow) -> usize {
         let mut state = self.state();
-        state.flows.push(FlowState { flow, last_due: Instant::now(), bytes: 0, tosses: 0 });
+        state.flows.push(FlowState::new(flow, self.conditions.seed));
         state.flows.len() - 1
     }
 
@@ -244,7 +244,7 @@ impl Ether {
         }
         let now = Instant::now();
         for load in loads {
-            for piece in state.flows[flow].torn(self.conditions.seed, load) {
+            for piece in state.flows[flow].torn(load) {
                 state.enter(flow, piece, now, &self.conditions);
             }
         }
@@ -367,7 +367,7 @@ impl NetworkState {
         let state = &mut self.flows[flow];
         let (least, most) = (*conditions.delay.start(), *conditions.delay.end());
         let spread_ns = most.saturating_sub(least).as_nanos() as u64;
-        let delay = least.saturating_add(Duration::from_nanos(state.toss(conditions.seed) % (spread_ns + 1)));
+        let delay = least.saturating_add(Duration::from_nanos(state.random.u64(..=spread_ns)));
         state.last_due = later(now, delay).max(later(state.last_due, Duration::from_nanos(1)));
         state.bytes += load.bytes();
         self.sent += 1;
@@ -422,22 +422,21 @@ impl NetworkState {
 }
 
 impl FlowState {
-    /// Returns a number that follows from the seed, the flow and the number of decisions before.
-    fn toss(&mut self, seed: u64) -> u64 {
-        let Flow { from, to, worker } = self.flow;
-        let flow = (u64::from(from.0) << 32) | (u64::from(to.0) << 16) | u64::from(worker.0);
-        self.tosses += 1;
-        mix(mix(mix(seed) ^ flow) ^ self.tosses)
+    /// A flow without traffic, whose random decisions follow from the seed and its ends.
+    fn new(flow: Flow, seed: u64) -> FlowState {
+        let number = (u64::from(flow.from.0) << 32) | (u64::from(flow.to.0) << 16) | u64::from(flow.worker.0);
+        let seed = fastrand::Rng::with_seed(seed).u64(..) ^ number;
+        FlowState { flow, last_due: Instant::now(), bytes: 0, random: fastrand::Rng::with_seed(seed) }
     }
 
     /// Returns a load as it is sent: whole, or in pieces of which the last has the flag.
-    fn torn(&mut self, seed: u64, load: Load) -> Vec<Load> {
+    fn torn(&mut self, load: Load) -> Vec<Load> {
         let words = load.bytes() as u64 / WORD_BYTES as u64;
         let Load::Bytes { share, offset, bytes } = load else { return vec![load] };
-        if words < 2 || !self.toss(seed).is_multiple_of(TORN_ONE_IN) {
+        if words < 2 || self.random.u64(..TORN_ONE_IN) != 0 {
             return vec![Load::Bytes { share, offset, bytes }];
         }
-        let piece_bytes = WORD_BYTES * (words - 1).div_ceil(1 + self.toss(seed) % PIECES_MAX) as usize;
+        let piece_bytes = WORD_BYTES * (words - 1).div_ceil(self.random.u64(1..=PIECES_MAX)) as usize;
         let (body, flag) = bytes.split_at(bytes.len() - WORD_BYTES);
         let piece = |(index, piece): (usize, &[u8])| Load::Bytes {
             share,
@@ -445,25 +444,15 @@ impl FlowState {
             bytes: piece.to_vec(),
         };
         let mut pieces: Vec<Load> = body.chunks(piece_bytes).enumerate().map(piece).collect();
-        for last in (1..pieces.len()).rev() {
-            pieces.swap(last, (self.toss(seed) % (last as u64 + 1)) as usize);
-        }
+        self.random.shuffle(&mut pieces);
         pieces.push(Load::Bytes { share, offset: offset + body.len(), bytes: flag.to_vec() });
         pieces
     }
 }
 
-/// Scatters the bits of `value` (the finalizer of SplitMix64).
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
 /// The first random decisions on a flow.
 #[cfg(test)]
 pub(super) fn tosses(seed: u64, flow: Flow, count: usize) -> Vec<u64> {
-    let mut state = FlowState { flow, last_due: Instant::now(), bytes: 0, tosses: 0 };
-    (0..count).map(|_| state.toss(seed)).collect()
+    let mut state = FlowState::new(flow, seed);
+    (0..count).map(|_| state.random.u64(..)).collect()
 }

@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use graph::random::mix;
 use trust::{Threadpool, TrusteeReference};
 use trust_durable::{Durable, PVec, Persist};
 
@@ -96,8 +97,7 @@ fn open(trustee: TrusteeReference, folder: &Path, accounts: u64) -> Result<Handl
 
 /// The accounts of a client's transfer by its number.
 fn ends(client: usize, number: u64, accounts: u64) -> (usize, usize) {
-    let mut mixed = (number << 1 | client as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = mix(number << 1 | client as u64);
     let from = (mixed >> 32) % accounts;
     (from as usize, ((from + 1 + (mixed & 0xffff_ffff) % (accounts - 1)) % accounts) as usize)
 }

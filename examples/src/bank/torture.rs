@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use graph::random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 use trust::Threadpool;
 
@@ -15,16 +16,15 @@ use super::{CLIENTS, Handle, MONEY, Options, open};
 
 /// Kills it so many times. The folder has to be new.
 pub(super) fn run(options: &Options, kills: u32) -> anyhow::Result<()> {
-    let mut random = options.seed | 1;
+    let mut random = Random::new(options.seed, 0);
     let (mut longest, mut slowest_end) = (Duration::ZERO, Duration::ZERO);
     let (mut largest, mut told_in_all, mut last) = (0, 0, [0; CLIENTS]);
     // Kills in a row before anything was acknowledged. On a machine that has much else to do each of those gives it
     // longer.
     let mut too_early = 0;
     for kill in 1..=kills {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        let life = Duration::from_millis(50 + (random >> 33) % 451) * (1 + too_early);
-        let Died { told, acknowledged, ended_after } = live_and_die(options, life, (random >> 20) as usize)?;
+        let life = Duration::from_millis(50 + random.next_u64() % 451) * (1 + too_early);
+        let Died { told, acknowledged, ended_after } = live_and_die(options, life, random.next_u64() as usize)?;
         too_early = if acknowledged == 0 { too_early + 1 } else { 0 };
         (told_in_all, slowest_end) = (told_in_all + acknowledged, slowest_end.max(ended_after));
         let began = Instant::now();

@@ -11,6 +11,7 @@
 use std::time::{Duration, Instant};
 
 use gossamer::{Place, Trust};
+use graph::random::Random;
 
 /// Fibers on each worker.
 const FIBERS: usize = 4;
@@ -54,13 +55,13 @@ fn gsm_main() {
 /// Counts for so long, on low numbers more than on high ones; says how often.
 fn count((counters, number, seconds): (Vec<Trust<u64>>, usize, u64)) -> u64 {
     let end = Instant::now() + Duration::from_secs(seconds);
-    let mut random = number as u64 * 2_654_435_761 + 0x9e37_79b9;
+    let mut random = Random::new(1, number as u64);
     let mut sent = 0;
     while Instant::now() < end {
         for _ in 0..BURST {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             // Of two, the lower: the first is asked most.
-            let (a, b) = ((random >> 33) as usize % counters.len(), (random >> 13) as usize % counters.len());
+            let mut any = || random.next_u64() as usize % counters.len();
+            let (a, b) = (any(), any());
             counters[a.min(b)].apply_then(|count| *count += 1, |()| ());
             sent += 1;
         }

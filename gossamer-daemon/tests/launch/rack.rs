@@ -198,16 +198,12 @@ fn who_has_no_key_gets_nothing() {
 
 fn garbage_does_not_harm_a_daemon() {
     let rack = Rack::start(2, LENIENT_MS, "limits: {connections: 8}");
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = fastrand::Rng::with_seed(1);
     let mut idle = Vec::new();
     for round in 0..60 {
         let mut connection = TcpStream::connect(rack.addresses[0]).unwrap();
-        let bytes: Vec<u8> = (0..round * 40)
-            .map(|_| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                random.to_be_bytes()[0]
-            })
-            .collect();
+        let mut bytes = vec![0; round * 40];
+        random.fill(&mut bytes);
         let _ = connection.write_all(&bytes); // it may have hung up
         if round % 20 == 0 {
             idle.push(connection); // and sends nothing more
@@ -260,13 +256,12 @@ fn nonsense_of_those_with_a_key_does_not_harm_a_daemon() {
     let mut link = connect();
     link.sender.send_message(&Request::Beat).unwrap();
     assert!(matches!(link.receiver.receive_message().unwrap(), Reply::Refused(_)));
-    let mut random = 1_u64;
+    let mut random = fastrand::Rng::with_seed(1);
     for round in 0..100_usize {
         let mut link = connect();
         let mut bytes = start(plan, 0).to_bytes();
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let place = (random >> 33) as usize % bytes.len();
-        bytes[place] = bytes[place].wrapping_add((random >> 20) as u8 | 1);
+        let place = random.usize(..bytes.len());
+        bytes[place] = bytes[place].wrapping_add(random.u8(1..));
         bytes.truncate(bytes.len() - round % 7);
         link.sender.send_bytes(&bytes).unwrap();
         // Refused, misunderstood, or hung up on: but there is an end.

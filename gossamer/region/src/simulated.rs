@@ -45,11 +45,6 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().expect("no other machine has found anything wrong")
 }
 
-fn next(random: &mut u64) -> u32 {
-    *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    (*random >> 33) as u32
-}
-
 /// Global state, as an observer of all machines knows it.
 struct Truth {
     /// Number of writes to each page.
@@ -120,7 +115,7 @@ impl Pages for Memory {
 
 /// A thread of a machine: its next access, and the number left.
 struct Thread {
-    random: u64,
+    random: fastrand::Rng,
     left: u32,
     page: u32,
     /// The page where sequential access continues.
@@ -133,9 +128,9 @@ impl Thread {
     /// Chooses the next access: mostly the next page, to read for a while and to write for a while; now and then one of
     /// a few hot pages.
     fn choose(&mut self) {
-        match next(&mut self.random) % 64 {
-            jump @ 0..=1 => (self.next, self.write) = (next(&mut self.random) % PAGES, jump == 1),
-            2..=7 => return self.page = next(&mut self.random) % 3,
+        match self.random.u32(..64) {
+            jump @ 0..=1 => (self.next, self.write) = (self.random.u32(..PAGES), jump == 1),
+            2..=7 => return self.page = self.random.u32(..3),
             _ => {}
         }
         (self.page, self.next) = (self.next, (self.next + 1) % PAGES);
@@ -187,8 +182,8 @@ impl Machine {
         };
         let peers = (0..MACHINES).map(peer).collect();
         let thread = |thread| {
-            let mut random = seed * 1000 + u64::from(own) * 10 + thread;
-            let page = next(&mut random) % PAGES;
+            let mut random = fastrand::Rng::with_seed(seed * 1000 + u64::from(own) * 10 + thread);
+            let page = random.u32(..PAGES);
             Thread { random, left: ACCESSES, page, next: page, write: thread == 0, is_stopped: false }
         };
         Machine {

@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::env;
 use std::rc::Rc;
 
+use fastrand::Rng;
 use gossamer::{Error, Place, Trust};
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 
 use super::ground::{Witness, effort, ended, panic_of, places, until};
 
@@ -34,7 +33,7 @@ struct Account {
 type Outcomes = Vec<(u64, Result<u64, String>)>;
 
 struct Program {
-    random: SmallRng,
+    random: Rng,
     accounts: Vec<Account>,
     counter: Trust<u64>,
     made: u64,
@@ -66,7 +65,7 @@ fn outcome(result: Result<u64, Error>) -> Result<u64, String> {
 impl Program {
     fn new(seed: u64) -> Program {
         Program {
-            random: SmallRng::seed_from_u64(seed),
+            random: Rng::with_seed(seed),
             accounts: Vec::new(),
             counter: gossamer::entrust(0u64),
             made: 0,
@@ -81,8 +80,8 @@ impl Program {
             if self.accounts.is_empty() {
                 self.make();
             }
-            let chosen = self.random.random_range(0..self.accounts.len());
-            match self.random.random_range(0..100) {
+            let chosen = self.random.usize(..self.accounts.len());
+            match self.random.usize(..100) {
                 0..4 => self.make(),
                 4..30 => self.apply(chosen),
                 30..55 => self.apply_then(chosen, step),
@@ -113,7 +112,7 @@ impl Program {
         if self.accounts.len() >= PROPERTIES_MAX {
             return;
         }
-        let place = self.places[self.random.random_range(0..self.places.len())];
+        let place = self.places[self.random.usize(..self.places.len())];
         let counter = self.counter.clone();
         let make = move || Ledger { entries: BTreeMap::new(), sum: 0, _witness: Witness(counter) };
         let trust = gossamer::entrust_with(place, make);
@@ -125,7 +124,7 @@ impl Program {
 
     fn trust(&mut self, chosen: usize) -> Trust<Ledger> {
         let count = self.accounts[chosen].trusts.len();
-        self.accounts[chosen].trusts[self.random.random_range(0..count)].clone()
+        self.accounts[chosen].trusts[self.random.usize(..count)].clone()
     }
 
     /// Adds in the model; returns the expected result.
@@ -141,19 +140,19 @@ impl Program {
     }
 
     fn apply(&mut self, chosen: usize) {
-        let (trust, number) = (self.trust(chosen), self.random.random());
+        let (trust, number) = (self.trust(chosen), self.random.u64(..));
         let expected = self.add(chosen, number);
         // Half of them from somewhere else, where the trust is dropped as well.
         let add = move |ledger: &mut Ledger| {
             ledger.sum = ledger.sum.wrapping_mul(31).wrapping_add(number);
             ledger.sum
         };
-        if self.random.random() {
+        if self.random.bool() {
             assert_eq!(outcome(trust.call().apply(add).wait()), expected);
         } else {
             // Earlier requests of this thread come first.
             let _ = trust.call().apply(|_| ()).wait();
-            let place = self.places[self.random.random_range(0..self.places.len())];
+            let place = self.places[self.random.usize(..self.places.len())];
             let found = gossamer::spawn_on(place, move || trust.call().apply(add).wait().ok()).join();
             assert_eq!(found.expect("errors are values here"), expected.ok());
         }
@@ -176,7 +175,7 @@ impl Program {
 
     fn apply_with(&mut self, chosen: usize) {
         let trust = self.trust(chosen);
-        let (key, text) = (self.random.random_range(0..8), "word ".repeat(self.random.random_range(0..2000)));
+        let (key, text) = (self.random.u64(..8), "word ".repeat(self.random.usize(..2000)));
         let account = &mut self.accounts[chosen];
         if account.poisoned.is_some() {
             assert!(panic_of(|| trust.apply_with(|_, ()| (), ())).contains("is poisoned"));
@@ -197,13 +196,13 @@ impl Program {
     /// Here, or at a place that it is sent to.
     fn drop_trust(&mut self, chosen: usize) {
         let account = &mut self.accounts[chosen];
-        let trust = account.trusts.swap_remove(self.random.random_range(0..account.trusts.len()));
+        let trust = account.trusts.swap_remove(self.random.usize(..account.trusts.len()));
         if account.trusts.is_empty() {
             self.accounts.swap_remove(chosen);
             self.ended += 1;
         }
-        let place = self.places[self.random.random_range(0..self.places.len())];
-        match self.random.random_range(0..3) {
+        let place = self.places[self.random.usize(..self.places.len())];
+        match self.random.usize(..3) {
             0 => drop(trust),
             1 => drop(gossamer::spawn_on(place, move || drop(trust))),
             _ => self.counter.apply_then(move |_| drop(trust), |()| {}),

@@ -194,11 +194,8 @@ fn timed_faults_at_random() {
     let clock = || std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
     let seed = number("GOSSAMER_SEED").unwrap_or_else(clock);
     println!("GOSSAMER_KILLS={kills} GOSSAMER_SEED={seed}");
-    let mut state = seed;
-    let mut below = move |bound: usize| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % bound
-    };
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut below = move |bound: usize| random.usize(..bound);
     let mut rack = Rack::start(2);
     for number in 0..kills {
         let launcher = rack.run(&["wait"]);

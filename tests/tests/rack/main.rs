@@ -442,18 +442,15 @@ fn an_impossible_fabric_is_refused_with_the_cure() {
 /// left.
 #[test]
 fn machines_may_be_killed_at_any_time() {
-    let mut seed = std::env::var("GOSSAMER_SEED").map_or(1, |seed| seed.parse().expect("GOSSAMER_SEED is a number"));
+    let seed = std::env::var("GOSSAMER_SEED").map_or(1, |seed| seed.parse().expect("GOSSAMER_SEED is a number"));
     println!("GOSSAMER_SEED={seed}");
-    let mut random = |below: u64| {
-        seed = u64::wrapping_add(seed, 0x9e37_79b9_7f4a_7c15);
-        (seed ^ (seed >> 31)).wrapping_mul(0x94d0_49bb_1331_11eb).rotate_left(27) % below
-    };
+    let mut random = fastrand::Rng::with_seed(seed);
     let ways: [&[&str]; 3] = [&["--fabric", "shm"], &["--fabric", "tcp"], &["--pretend-hosts", "2"]];
     for options in ways.into_iter().cycle().take(18) {
         let mut program = Running::start(launcher(4, options, ROLES, &["wait"]));
-        let victim = random(4) as usize;
+        let victim = random.usize(..4);
         let machines = program.children(4);
-        std::thread::sleep(Duration::from_micros(random(120_000))); // the time of the blow, nothing is waited for
+        std::thread::sleep(Duration::from_micros(random.u64(..120_000))); // the time of the blow, nothing is waited for
         rig::kill(machines[victim]);
         let ended = program.end();
         let cause = format!("machine {victim} (pid {}) was killed by signal 9 (SIGKILL)", machines[victim]);

@@ -177,11 +177,8 @@ mod tests {
     #[test]
     fn damaged_faults_are_refused_or_in_range() {
         let rounds = if cfg!(miri) { 20 } else { 30_000 };
-        let mut random = 7u64;
-        let mut next = |below: usize| {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            (random >> 33) as usize % below
-        };
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut next = |below: usize| random.usize(..below);
         let mut refused = 0;
         let (whole, whole_bytes) = answer();
         for _ in 0..rounds {

@@ -228,14 +228,11 @@ mod tests {
         many.extend_from_slice(&300u32.to_ne_bytes());
         many.push(MANY);
         assert_eq!(split(&many).unwrap().1.len(), 300 * ENTRY_BYTES);
-        let mut random = 5u64;
+        let mut random = fastrand::Rng::with_seed(5);
         for len in 0..40 {
             for _ in 0..if cfg!(miri) { 2 } else { 500 } {
                 let mut message = vec![0; len];
-                for byte in &mut message {
-                    random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-                    *byte = (random >> 50) as u8;
-                }
+                random.fill(&mut message);
                 if let Some((value, entries)) = split(&message) {
                     assert!(value.len() + entries.len() <= len && entries.len().is_multiple_of(ENTRY_BYTES));
                 }

@@ -258,23 +258,6 @@ pub fn cpu_time() -> Duration {
     Duration::from_nanos(tasks.map(of_task).sum())
 }
 
-/// A small random generator (splitmix64), for tests that are repeated by seed.
-#[derive(Clone)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-}
-
 /// A thread that is a trustee and does nothing but serve, until it is told to end.
 pub struct Server {
     pub trustee: trust::TrusteeReference,

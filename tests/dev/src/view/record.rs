@@ -22,27 +22,17 @@ const NAMES: [&str; 10] = [
     "parked_ns",
 ];
 
-struct Random(u64);
-
-impl Random {
-    /// Returns the next number, from 0 to 1.
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 40) as f64 / (1u64 << 24) as f64
-    }
-}
-
 /// Returns a record of machines with workers each, one of which may be stuck.
 pub fn of(machines: u64, workers: u64, stuck: Option<(u64, u64)>) -> String {
-    let mut random = Random(7);
+    let mut random = fastrand::Rng::with_seed(7);
     let load: Vec<f64> = (0..machines * workers)
         .map(|place| {
-            let quiet = random.next() * random.next() * 0.8 + 0.05;
+            let quiet = random.f64() * random.f64() * 0.8 + 0.05;
             let is_hot = place % 37 == 5 || (machines > 4 && place / workers == 3);
             (if is_hot { quiet + 0.45 } else { quiet }).min(0.98)
         })
         .collect();
-    let flow: Vec<f64> = (0..machines * machines).map(|_| 0.6 + random.next()).collect();
+    let flow: Vec<f64> = (0..machines * machines).map(|_| 0.6 + random.f64()).collect();
     let lines = (0..SAMPLES).map(|second| {
         let all: Vec<Value> =
             (0..machines).map(|machine| machine_at(second, machine, machines, workers, &load, &flow, stuck)).collect();

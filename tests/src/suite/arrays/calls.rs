@@ -56,14 +56,13 @@ pub fn array_combining_loses_nothing() {
     let sums = Array::new(n, 0u64).unwrap();
     let least = Array::new(n, u32::MAX).unwrap();
     let (add, min) = (sums.clone(), least.clone());
-    let added = sums.on_owners(move |owned| {
-        let mut random = owned.len() as u64 + u64::from(gossamer::here().worker) * 77 + 1;
+    let added = sums.on_owners(move |_| {
+        let mut random = fastrand::Rng::with_seed(u64::from(gossamer::here().worker));
         let mut all = 0;
         for k in 0..each {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            let i = (random >> 33) as usize % n;
+            let i = random.usize(..n);
             add.apply(i, Add, k);
-            min.apply(i, Min, (random >> 32) as u32);
+            min.apply(i, Min, random.u32(..));
             all += k;
         }
         all

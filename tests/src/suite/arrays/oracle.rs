@@ -1,8 +1,6 @@
 //! Random calls at random places, one after the other, against a `Vec` as the model.
 
 use gossamer_array::{Add, Array, Min, Xor};
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 
 use crate::suite::ground::{effort, places, text};
 
@@ -18,19 +16,18 @@ pub fn array_random_calls_do_what_a_vec_does() {
 }
 
 fn run(seed: u64) {
-    let mut random = SmallRng::seed_from_u64(seed);
-    let builder =
-        Array::<u64>::builder().cache_bytes(4 << 10 << random.random_range(0..5)).prefetch(random.random_range(0..4));
-    let builder = if random.random() { builder.cyclic() } else { builder };
+    let mut random = fastrand::Rng::with_seed(seed);
+    let builder = Array::<u64>::builder().cache_bytes(4 << 10 << random.usize(..5)).prefetch(random.usize(..4));
+    let builder = if random.bool() { builder.cyclic() } else { builder };
     let array = builder.build(N, 1).unwrap();
     let mut model = vec![1u64; N];
     let places = places();
     for step in 0..effort(1500) {
-        let at = places[random.random_range(0..places.len())];
+        let at = places[random.usize(..places.len())];
         // Mostly few elements, so that they meet.
-        let i = if random.random() { random.random_range(0..20) * 150 } else { random.random_range(0..N) };
-        let (x, len) = (random.random_range(0..1000u64), random.random_range(0..=(N - i).min(1200)));
-        let (own, call) = (array.clone(), random.random_range(0..14));
+        let i = if random.bool() { random.usize(..20) * 150 } else { random.usize(..N) };
+        let (x, len) = (random.u64(..1000), random.usize(..=(N - i).min(1200)));
+        let (own, call) = (array.clone(), random.usize(..14));
         let seen = gossamer::spawn_on(at, move || match call {
             0..=2 => own.get(i),
             3 => {

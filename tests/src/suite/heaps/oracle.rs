@@ -6,26 +6,18 @@ use crate::suite::ground::{effort, places};
 
 const WORDS: usize = 24;
 
-/// Steps a generator that is good enough for choices.
-fn next(seed: &mut u64) -> u64 {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    *seed
-}
-
 /// Several objects, whose owners go from place to place; each step reads and compares, and may write, bring, rename or
 /// exchange two of them.
 pub fn heap_random_programs_agree_with_plain_values() {
     let fibers: Vec<_> = (1..=4u64)
         .map(|seed| {
             gossamer::spawn(move || {
-                let mut seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let mut random = fastrand::Rng::with_seed(seed);
                 let mut objects: [Global<[u64; WORDS]>; 3] = std::array::from_fn(|i| Global::new([i as u64; WORDS]));
                 let mut values = [0u64, 1, 2];
                 for _ in 0..effort(150) {
-                    let place = places()[next(&mut seed) as usize % places().len()];
-                    let (step, which, new) = (next(&mut seed) % 6, next(&mut seed) as usize % 3, next(&mut seed));
+                    let place = places()[random.usize(..places().len())];
+                    let (step, which, new) = (random.u32(..6), random.usize(..3), random.u64(..));
                     let moved = gossamer::spawn_on(place, move || {
                         let mut objects = objects;
                         for (object, value) in objects.iter().zip(values) {

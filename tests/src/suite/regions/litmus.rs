@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gossamer::Place;
 use gossamer_region::SharedSpan;
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 
 use super::{PAGE, WORDS, machines, region};
 use crate::suite::ground::{Gate, effort};
@@ -130,11 +128,11 @@ pub fn region_random_atomics_add_up() {
         .map(|(seed, place)| {
             let (sums, tokens) = (sums.clone(), tokens.clone());
             gossamer::spawn_on(place, move || {
-                let mut rng = SmallRng::seed_from_u64(seed);
+                let mut rng = fastrand::Rng::with_seed(seed);
                 let (mut added, mut held) = (0, 0);
                 for round in 0..effort(2_000) {
-                    let index = rng.random_range(0..PAGES) * WORDS + rng.random_range(0..4);
-                    let amount = rng.random_range(1..100u64);
+                    let index = rng.usize(..PAGES) * WORDS + rng.usize(..4);
+                    let amount = rng.u64(1..100);
                     match round % 3 {
                         0 => {
                             sums[index].fetch_add(amount, Ordering::SeqCst);

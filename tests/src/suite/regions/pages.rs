@@ -4,8 +4,6 @@ use std::io::{Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gossamer_region::{Homes, Region};
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 
 use super::{PAGE, WORDS, at, machines, region};
 use crate::suite::ground::{Gate, effort, is_rack, places, remote};
@@ -199,9 +197,9 @@ pub fn region_threads_fault_at_the_same_time() {
                     for thread in 0..4u64 {
                         let words = &words;
                         scope.spawn(move || {
-                            let mut rng = SmallRng::seed_from_u64(thread);
+                            let mut rng = fastrand::Rng::with_seed(thread);
                             for _ in 0..effort(1_000) {
-                                words[rng.random_range(0..words.len())].fetch_add(1, Ordering::Relaxed);
+                                words[rng.usize(..words.len())].fetch_add(1, Ordering::Relaxed);
                             }
                         });
                     }

@@ -187,11 +187,8 @@ fn only_what_is_changed_through_a_borrow_is_logged() {
 fn vectors_follow_the_standard_one() {
     let pool = Pool::<PVec<PBox<u64>>>::new(|_| PVec::new());
     let mut model: Vec<u64> = Vec::new();
-    let mut random = 3u64;
-    let mut next = move |n: usize| {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (random >> 33) as usize % n
-    };
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut next = move |n: usize| random.usize(..n);
     for step in 0..if cfg!(miri) { 100 } else { 3000u64 } {
         let (what, at) = (next(9), next(model.len() + 1));
         let before = model.clone();
@@ -235,11 +232,8 @@ fn vectors_follow_the_standard_one() {
 fn maps_follow_the_standard_one() {
     let pool = Pool::<PMap<PString, u64>>::new(|_| PMap::new());
     let mut model = std::collections::BTreeMap::new();
-    let mut random = 11u64;
-    let mut next = move |n: u64| {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (random >> 33) % n
-    };
+    let mut random = fastrand::Rng::with_seed(11);
+    let mut next = move |n: u64| random.u64(..n);
     for step in 0..if cfg!(miri) { 60 } else { 4000 } {
         let key = format!("key {}", next(300));
         if next(3) == 0 {
@@ -397,11 +391,8 @@ fn damaged_pools_are_refused_or_sound_whatever_the_bytes() {
         (0..20).for_each(|key| _ = all.map.insert(key, PString::of("text", tx), tx));
         all
     });
-    let mut random = 5u64;
-    let mut next = move |n: usize| {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (random >> 33) as usize % n
-    };
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut next = move |n: usize| random.usize(..n);
     let (mut refused, mut opened) = (0, 0);
     for _ in 0..20_000 {
         let flips: Vec<(usize, u8)> = (0..1 + next(3)).map(|_| (64 + next(4 * 4096), next(256) as u8)).collect();

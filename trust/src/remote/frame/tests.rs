@@ -137,11 +137,8 @@ fn one_that_is_larger_than_the_room_is_alone_in_its_frame() {
 #[test]
 fn damaged_frames_are_refused_or_in_range() {
     let rounds = if cfg!(miri) { 30 } else { 100_000 };
-    let mut random = 0x9e37_79b9_7f4a_7c15u64;
-    let mut next = |below: usize| {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (random >> 33) as usize % below
-    };
+    let mut random = fastrand::Rng::with_seed(9);
+    let mut next = |below: usize| random.usize(..below);
     let (mut refused, mut taken) = (0, 0);
     for _ in 0..rounds {
         let calls: Vec<Call> = (0..1 + next(12))

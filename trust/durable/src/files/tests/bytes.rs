@@ -16,11 +16,8 @@ fn sample() -> (Sim, u64) {
 #[test]
 fn any_bytes_are_opened_or_refused_by_file_and_offset() {
     let (disk, most) = sample();
-    let mut state = 99u64;
-    let mut next = move |n: u64| {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        (state >> 33) % n
-    };
+    let mut random = fastrand::Rng::with_seed(99);
+    let mut next = move |n: u64| random.u64(..n);
     let (mut refused, mut opened) = (0, 0);
     for _ in 0..3000 {
         let changed = disk.copy();

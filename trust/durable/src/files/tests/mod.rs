@@ -174,11 +174,6 @@ fn count(memory: &Memory) -> u64 {
 }
 
 fn random(seed: u64) -> impl FnMut() -> bool {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 63 == 1
-    }
+    let mut random = fastrand::Rng::with_seed(seed);
+    move || random.bool()
 }

@@ -13,11 +13,8 @@ fn a_class_is_the_smallest_that_fits() {
 /// Random allocation and freeing against a list of allocated slots; then another allocator claims the allocated ones.
 #[test]
 fn rooms_never_overlap_and_come_back() {
-    let mut random = 7u64;
-    let mut next = move |n: u64| {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (random >> 33) % n
-    };
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut next = move |n: u64| random.u64(..n);
     let limit = 200 * PAGE;
     let mut alloc = Alloc::new(limit, 1);
     let mut taken: BTreeMap<u64, usize> = BTreeMap::new();

@@ -107,11 +107,8 @@ fn a_call_of_together_is_a_part_of_a_circle_where_it_stands_in_a_line() {
 /// Random graphs, against a walk from each node that looks whether it comes back.
 #[test]
 fn random_graphs_have_the_circles_that_a_walk_finds() {
-    let mut random = 1u64;
-    let mut below = |n: usize| {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (random >> 33) as usize % n
-    };
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut below = |n: usize| random.usize(..n);
     let mut found = 0;
     for _ in 0..if cfg!(miri) { 20 } else { 2000 } {
         let count = 1 + below(12);

@@ -248,11 +248,8 @@ impl World {
 /// some cycles that a single round finds do not.
 #[test]
 fn nothing_is_believed_that_is_not_so() {
-    let mut random = 7u64;
-    let mut below = |n: usize| {
-        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (random >> 33) as usize % n
-    };
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut below = |n: usize| random.usize(..n);
     let (mut believed, mut phantoms) = (0, 0);
     for _ in 0..if cfg!(miri) { 10 } else { 3_000 } {
         let fibers = (0..6).map(|at| Fiber { machine: at % 3, waits: None }).collect();
