@@ -71,14 +71,6 @@ impl Drop for Process {
     }
 }
 
-fn as_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
-}
-
 /// The body of a machine process. Not a test of its own.
 #[test]
 #[ignore = "what the machine processes run that other tests start"]
@@ -90,10 +82,11 @@ fn machine_process() {
     let party = Party { machine, machines: MACHINES, workers: WORKERS, peers };
     let region = Arc::new(Region::anonymous(REGION_BYTES).unwrap());
     let prepared = VerbsFabric::prepare(&Settings::default(), party, region).unwrap();
-    println!("\n{ENDPOINT}{}", as_hex(prepared.endpoint()));
+    println!("\n{ENDPOINT}{}", hex::encode(prepared.endpoint()));
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
-    let endpoints: Vec<_> = (0..).map(MachineId).zip(line.trim().split(' ').map(from_hex)).collect();
+    let endpoints: Vec<_> =
+        (0..).map(MachineId).zip(line.trim().split(' ').map(|text| hex::decode(text).unwrap())).collect();
     let fabric = prepared.open(&endpoints, TIMEOUT).unwrap();
     match role {
         "reads" => count_reads(&fabric),

@@ -481,14 +481,6 @@ impl Drop for Process {
     }
 }
 
-fn as_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    (0..text.len() / 2).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect()
-}
-
 /// Body of the processes that other tests start.
 #[test]
 #[ignore = "what the processes run that other tests start"]
@@ -499,10 +491,10 @@ fn child_process() {
         return;
     }
     let prepared = prepare(1, &[1, 1], &lenient()).unwrap();
-    println!("\nendpoint {}", as_hex(prepared.endpoint()));
+    println!("\nendpoint {}", hex::encode(prepared.endpoint()));
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
-    let fabric = prepared.open(&[(A, from_hex(line.trim()))], TIMEOUT).unwrap();
+    let fabric = prepared.open(&[(A, hex::decode(line.trim()).unwrap())], TIMEOUT).unwrap();
     conformance::notices_death(&fabric, B, TIMEOUT, || println!("ready"));
 }
 
@@ -510,9 +502,10 @@ fn child_process() {
 fn a_killed_machine_is_noticed_in_time() {
     let mut victim = Process::start(&mut Process::role("victim"));
     let mut lines = BufReader::new(victim.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let endpoint = lines.find_map(|line| line.strip_prefix("endpoint ").map(from_hex)).unwrap();
+    let endpoint =
+        lines.find_map(|line| line.strip_prefix("endpoint ").map(|text| hex::decode(text).unwrap())).unwrap();
     let prepared = prepare(0, &[1, 1], &lenient()).unwrap();
-    writeln!(victim.0.stdin.as_mut().unwrap(), "{}", as_hex(prepared.endpoint())).unwrap();
+    writeln!(victim.0.stdin.as_mut().unwrap(), "{}", hex::encode(prepared.endpoint())).unwrap();
     let fabric = prepared.open(&[(B, endpoint)], TIMEOUT).unwrap();
     assert!(lines.any(|line| line == "ready"));
     victim.0.kill().unwrap();

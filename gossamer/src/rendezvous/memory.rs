@@ -17,7 +17,7 @@ use rustix::net::{
     SendFlags,
 };
 
-use super::wire::{MemoryTokens, to_hex};
+use super::wire::MemoryTokens;
 use super::{Limit, RendezvousError, complain, spawn};
 
 /// The kernel takes 253 at once.
@@ -36,7 +36,7 @@ pub(super) fn share(
 ) -> Result<shm::Bootstrap, RendezvousError> {
     let place = group.partition_point(|member| *member < own);
     let machine = MachineId(place as u16);
-    let address = SocketAddr::from_abstract_name(format!("gossamer-memory-{}", to_hex(&tokens.name)))
+    let address = SocketAddr::from_abstract_name(format!("gossamer-memory-{}", hex::encode(tokens.name)))
         .map_err(RendezvousError::system("name the socket for shared memory"))?;
     if place > 0 {
         let fds = receive(&address, tokens, group.len() + 2, limit)?;

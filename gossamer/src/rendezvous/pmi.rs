@@ -14,8 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::FdFlags;
 
 use super::detect::PmiVariables;
-use super::wire::{from_hex, to_hex};
-use super::{Limit, REPORT_INTERVAL, RendezvousError};
+use super::{Limit, RendezvousError, REPORT_INTERVAL};
 use crate::complain::complain;
 
 /// Key of machine 0's value, followed by a number, for programs that follow one another in the same place.
@@ -100,7 +99,8 @@ impl Pmi {
     /// Exchanges machine 0's value: machine 0 gives it, all wait for one another, and the others get it.
     pub(super) fn exchange(&mut self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, RendezvousError> {
         if let Some(value) = value {
-            let text = to_hex(value);
+            // Values are text.
+            let text = hex::encode(value);
             if text.len() >= self.value_bytes_max {
                 let (bytes, most) = (text.len(), self.value_bytes_max);
                 return Err(RendezvousError::Pmi(format!(
@@ -115,7 +115,7 @@ impl Pmi {
         if value.is_some() {
             return Ok(None);
         }
-        let value = self.last_published(limit)?.and_then(|(_, text)| from_hex(&text));
+        let value = self.last_published(limit)?.and_then(|(_, text)| hex::decode(text).ok());
         value.map(Some).ok_or_else(|| RendezvousError::Pmi("machine 0 has not said where it is".into()))
     }
 

@@ -8,8 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::pmi::KEY;
 use super::starter::end_with_starter;
-use super::wire::{from_hex, to_hex};
-use super::{Limit, REPORT_INTERVAL, RendezvousError};
+use super::{Limit, RendezvousError, REPORT_INTERVAL};
 use crate::complain::complain;
 
 const LIBRARY: &str = "libpmix.so.2";
@@ -180,7 +179,7 @@ impl Pmix {
     pub(super) fn exchange(&self, value: Option<&[u8]>, limit: &Limit) -> Result<Option<Vec<u8>>, RendezvousError> {
         let key = CString::new(KEY).expect("no zero in it");
         if let Some(value) = value {
-            let text = CString::new(to_hex(value)).expect("no zero in it");
+            let text = CString::new(hex::encode(value)).expect("no zero in it");
             let mut value = Value { kind: STRING, data: Data { _room: [0; 6] } };
             value.data.string = text.as_ptr();
             // SAFETY: [pmix-interface]: key and value live through the call, which copies them.
@@ -195,7 +194,7 @@ impl Pmix {
         let found = self.get(0, &key)?;
         // SAFETY: [pmix-interface]: the kind says that it is a C string, which is never freed.
         let text = (found.kind == STRING).then(|| unsafe { CStr::from_ptr(found.data.string) });
-        let value = text.and_then(|text| from_hex(text.to_str().ok()?));
+        let value = text.and_then(|text| hex::decode(text.to_bytes()).ok());
         value.map(Some).ok_or_else(|| RendezvousError::Pmix("machine 0 has not said where it is".to_owned()))
     }
 

@@ -94,17 +94,6 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     (read == bytes.len()).then_some(message)
 }
 
-/// Encodes bytes for the values of process managers, which are text.
-pub(super) fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(super) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| Some((digit(pair[0])? << 4 | digit(*pair.get(1)?)?) as u8)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,12 +119,5 @@ mod tests {
         }
         assert!(decode::<Up>(&[&bytes[..], &[0]].concat()).is_none());
         assert!(decode::<Down>(&[9]).is_none());
-    }
-
-    #[test]
-    fn bytes_travel_as_text() {
-        let bytes: Vec<u8> = (0..=255).collect();
-        assert_eq!(from_hex(&to_hex(&bytes)), Some(bytes));
-        assert_eq!((from_hex("0"), from_hex("0g"), from_hex("")), (None, None, Some(vec![])));
     }
 }
