@@ -1,6 +1,6 @@
 //! Host of this process: which other machines run on it, and its address.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -101,39 +101,13 @@ impl Network {
 
 /// Returns the addresses of this host that others may know, those of the loopback network last.
 pub(super) fn addresses() -> Vec<IpAddr> {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let four = of_family_4(&read("/proc/net/fib_trie")).into_iter().map(IpAddr::V4);
-    let six = of_family_6(&read("/proc/net/if_inet6")).into_iter().map(IpAddr::V6);
-    let mut all: Vec<IpAddr> = four.chain(six).collect();
-    all.sort_by_key(|address| address.is_loopback());
+    let found = if_addrs::get_if_addrs().unwrap_or_default().into_iter();
+    // Link-local addresses are of no use without an interface.
+    let is_usable = |address: &IpAddr| !matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
+    let mut all: Vec<IpAddr> = found.map(|interface| interface.ip()).filter(is_usable).collect();
+    all.sort_by_key(|address| (address.is_loopback(), *address));
     all.dedup();
     all
-}
-
-/// Parses the local IPv4 addresses; each stands on the line before `/32 host LOCAL`.
-fn of_family_4(trie: &str) -> Vec<Ipv4Addr> {
-    let mut found: Vec<Ipv4Addr> = Vec::new();
-    let mut last = None;
-    for line in trie.lines() {
-        if let Some((_, address)) = line.split_once("|-- ") {
-            last = address.trim().parse().ok();
-        } else if line.contains("/32 host LOCAL") {
-            found.extend(last.filter(|address| !found.contains(address)));
-        }
-    }
-    found
-}
-
-/// Parses lines of `address index length scope flags name`, in hexadecimal. Link-local addresses (scope 20) are of no
-/// use without an interface.
-fn of_family_6(table: &str) -> Vec<Ipv6Addr> {
-    let address = |line: &str| {
-        let mut fields = line.split_whitespace();
-        let (address, scope) = (fields.next()?, fields.nth(2)?);
-        let bits = u128::from_str_radix(address, 16).ok()?;
-        (scope != "20").then(|| Ipv6Addr::from_bits(bits))
-    };
-    table.lines().filter_map(address).collect()
 }
 
 #[cfg(test)]
@@ -141,14 +115,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_read_from_the_kernels_tables() {
-        let trie = "Local:\n  +-- 127.0.0.0/8 2 0 2\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- \
-                    127.255.255.255\n        /32 link BROADCAST\n  |-- 10.1.2.3\n     /32 host LOCAL\n";
-        assert_eq!(of_family_4(&format!("{trie}{trie}")), [Ipv4Addr::LOCALHOST, Ipv4Addr::new(10, 1, 2, 3)]);
-        let table = "00000000000000000000000000000001 01 80 10 80       lo\nfe800000000000000000000000000001 02 40 20 \
-                     80 eth0\nfd000000000000000000000000000005 02 40 00 80     eth0\n";
-        assert_eq!(of_family_6(table), ["::1".parse::<Ipv6Addr>().unwrap(), "fd00::5".parse().unwrap()]);
-        assert!(addresses().iter().any(IpAddr::is_loopback), "this host has a loopback network");
+    fn addresses_of_the_loopback_network_come_last() {
+        let found = addresses();
+        let first = found.iter().position(IpAddr::is_loopback).expect("this host has a loopback network");
+        assert!(found[first..].iter().all(IpAddr::is_loopback), "{found:?}");
     }
 
     #[test]
