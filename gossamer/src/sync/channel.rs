@@ -345,17 +345,9 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
             Answer::Waits => {}
             Answer::Empty | Answer::Closed => return Err(RecvTimeoutError::Disconnected),
         }
-        let outcome = match value.wait_timeout(time) {
-            Some(outcome) => kept(outcome),
-            None => {
-                let id = value.id();
-                if self.0.apply(move |end| end.0.borrow_mut().withdraw(id)) {
-                    return Err(RecvTimeoutError::Timeout);
-                }
-                finish(value)
-            }
-        };
-        outcome.ok_or(RecvTimeoutError::Disconnected)
+        let give_up = |id| self.0.apply(move |end| end.0.borrow_mut().withdraw(id));
+        let outcome = link::wait_in_line(value, time, give_up).ok_or(RecvTimeoutError::Timeout)?;
+        kept(outcome).ok_or(RecvTimeoutError::Disconnected)
     }
 
     /// Returns how many values wait to be received, without those of waiting senders. Waits for the channel's answer.

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use trust::{Error, Held, Promise, PromiseId, Trust, promise};
+use trust::link::{wait_in_line, withdraw};
+use trust::{Error, Held, Promise, Trust, promise};
 
 use crate::rack::{Place, program};
 
@@ -147,20 +148,8 @@ impl Condvar {
     pub fn wait_timeout<T>(&self, held: &mut Held<'_, T>, time: Duration) -> bool {
         let (promise, notified) = promise();
         self.0.apply(move |line| line.push_back(promise));
-        held.released(|| match notified.wait_timeout(time) {
-            Some(outcome) => {
-                or_report(outcome);
-                true
-            }
-            None => {
-                let id = notified.id();
-                let is_over = self.0.apply(move |line| withdraw(line, id));
-                if !is_over {
-                    or_report(notified.wait());
-                }
-                !is_over
-            }
-        })
+        let give_up = |id| self.0.apply(move |line| withdraw(line, id));
+        held.released(|| wait_in_line(notified, time, give_up).map(or_report).is_some())
     }
 
     /// Wakes the closure that has waited longest, if there is one. Does not wait; legal everywhere.
@@ -196,11 +185,6 @@ impl Condvar {
     pub fn notify_all(&self) {
         self.0.apply_then(|line| line.drain(..).for_each(|waiting| waiting.keep(Notification)), |()| {});
     }
-}
-
-fn withdraw(line: &mut VecDeque<Promise<Notification>>, id: PromiseId) -> bool {
-    let place = line.iter().position(|promise| promise.id() == id);
-    place.and_then(|place| line.remove(place)).map(Promise::discard).is_some()
 }
 
 fn or_report(outcome: Result<Notification, Error>) {

@@ -16,6 +16,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
+use trust::link::withdraw;
 use trust::{Promise, PromiseId};
 
 use super::carry::Sealed;
@@ -149,9 +150,7 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
 
     /// Ends a receiver's wait. False if it was served before.
     pub fn withdraw(&mut self, id: PromiseId) -> bool {
-        let place = self.receivers.iter().position(|promise| promise.id() == id);
-        let promise = place.and_then(|place| self.receivers.remove(place));
-        promise.map(Promise::discard).is_some()
+        withdraw(&mut self.receivers, id)
     }
 
     /// Returns whether there is anything to receive, or never will be. If not, the promise is kept when there may be.

@@ -9,6 +9,7 @@ pub(crate) mod job;
 pub(crate) mod join;
 pub(crate) mod latch;
 pub(crate) mod launch;
+pub(crate) mod line;
 pub(crate) mod one_shot;
 pub(crate) mod promise;
 pub(crate) mod reply;

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use trust::link::{wait_in_line, withdraw};
 use trust::{Pending, Promise};
 
 use crate::side;
@@ -15,7 +16,7 @@ use crate::side;
 struct Line {
     /// Permits given before a thread came for them.
     permits: u64,
-    waiting: VecDeque<(u64, Promise<()>)>,
+    waiting: VecDeque<Promise<()>>,
 }
 
 thread_local! {
@@ -73,29 +74,20 @@ fn enter_line(address: usize) -> u64 {
         entered.insert(*next, pending);
         *next
     });
-    LINES.with_borrow_mut(|lines| lines.entry(address).or_default().waiting.push_back((ticket, promise)));
+    LINES.with_borrow_mut(|lines| lines.entry(address).or_default().waiting.push_back(promise));
     ticket
 }
 
 fn stand(address: usize, ticket: u64, time: Option<Duration>) -> bool {
     let Some(pending) = ENTERED.with_borrow_mut(|(_, entered)| entered.remove(&ticket)) else { return false };
     let Some(time) = time else { return pending.wait().is_ok() };
-    if pending.wait_timeout(time).is_some() {
-        return true;
-    }
-    let left = LINES.with_borrow_mut(|lines| {
-        let line = lines.get_mut(&address)?;
-        let at = line.waiting.iter().position(|(other, _)| *other == ticket)?;
-        line.waiting.remove(at)
-    });
-    forget_if_empty(address);
-    match left {
-        Some((_, promise)) => {
-            promise.discard();
-            false
-        }
-        None => true, // its turn came at the same moment
-    }
+    let give_up = |id| {
+        let has_left =
+            LINES.with_borrow_mut(|lines| lines.get_mut(&address).is_some_and(|line| withdraw(&mut line.waiting, id)));
+        forget_if_empty(address);
+        has_left
+    };
+    wait_in_line(pending, time, give_up).is_some()
 }
 
 fn wake_line(address: usize, count: u64) -> u64 {
@@ -105,7 +97,7 @@ fn wake_line(address: usize, count: u64) -> u64 {
         line.waiting.drain(..count).collect()
     });
     let count = woken.len() as u64;
-    woken.into_iter().for_each(|(_, promise)| promise.keep(()));
+    woken.into_iter().for_each(|promise| promise.keep(()));
     forget_if_empty(address);
     count
 }

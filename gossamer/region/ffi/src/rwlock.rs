@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use libc::{clockid_t, pthread_rwlock_t, pthread_rwlockattr_t, timespec};
 use trust::Promise;
+use trust::link::wait_in_line;
 
 use crate::real::real;
 use crate::{line, side, table};
@@ -16,9 +17,8 @@ use crate::{line, side, table};
 struct Lock {
     is_written: bool,
     readers: u32,
-    /// Waiters in order of arrival: number, whether it writes, and the promise that wakes it.
-    waiting: VecDeque<(u64, bool, Promise<()>)>,
-    next: u64,
+    /// Waiters in order of arrival: whether it writes, and the promise that wakes it.
+    waiting: VecDeque<(bool, Promise<()>)>,
 }
 
 thread_local! {
@@ -38,10 +38,10 @@ impl Lock {
 
     /// Admits the waiters that may hold the lock now.
     fn admit(&mut self, woken: &mut Vec<Promise<()>>) {
-        while let Some((_, write, _)) = self.waiting.front()
+        while let Some((write, _)) = self.waiting.front()
             && self.try_take(*write)
         {
-            woken.extend(self.waiting.pop_front().map(|(_, _, promise)| promise));
+            woken.extend(self.waiting.pop_front().map(|(_, promise)| promise));
         }
     }
 }
@@ -62,31 +62,24 @@ fn take(address: usize, write: bool, time: Option<Duration>) -> bool {
     let waits = with(address, |lock| {
         (!lock.try_take(write)).then(|| {
             let (promise, pending) = trust::promise();
-            lock.next += 1;
-            lock.waiting.push_back((lock.next, write, promise));
-            (lock.next, pending)
+            lock.waiting.push_back((write, promise));
+            pending
         })
     });
-    let Some((ticket, pending)) = waits else { return true };
+    let Some(pending) = waits else { return true };
     let Some(time) = time else { return pending.wait().is_ok() };
-    if pending.wait_timeout(time).is_some() {
-        return true;
-    }
-    let mut woken = vec![];
-    let left = with(address, |lock| {
-        let at = lock.waiting.iter().position(|(other, ..)| *other == ticket)?;
-        let left = lock.waiting.remove(at);
-        lock.admit(&mut woken); // readers may have stood behind a writer that has left
-        left
-    });
-    woken.into_iter().for_each(|promise| promise.keep(()));
-    match left {
-        Some((_, _, promise)) => {
-            promise.discard();
-            false
-        }
-        None => true, // its turn came at the same moment
-    }
+    let give_up = |id| {
+        let mut woken = vec![];
+        let left = with(address, |lock| {
+            let at = lock.waiting.iter().position(|(_, promise)| promise.id() == id)?;
+            let left = lock.waiting.remove(at);
+            lock.admit(&mut woken); // readers may have stood behind a writer that has left
+            left
+        });
+        woken.into_iter().for_each(|promise| promise.keep(()));
+        left.map(|(_, promise)| promise.discard()).is_some()
+    };
+    wait_in_line(pending, time, give_up).is_some()
 }
 
 /// On the home's worker: releases the lock. `false`: no thread holds it.
