@@ -1,7 +1,7 @@
 //! Record of the connections that a fabric has made: one for each peer and worker.
 
 use crate::error::Error;
-use crate::fabric::{MachineId, WorkerId};
+use crate::ids::{MachineId, WorkerId};
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 

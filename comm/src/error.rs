@@ -1,8 +1,7 @@
 //! The one error type of this crate. Each error names the machine it concerns and the cure.
 
 use crate::descriptors::cure;
-use crate::fabric::{MachineId, WorkerId};
-use crate::share::ShareId;
+use crate::ids::{MachineId, ShareId, WorkerId};
 
 /// Errors between machines. When a function returns one, nothing has been written and nothing is half done.
 #[derive(Debug, thiserror::Error)]

@@ -21,53 +21,17 @@
 //! them and their orders.
 
 use crate::error::Error;
+use crate::ids::{Loss, MachineId, ShareId, ReadId, Wake, WorkerId};
 use crate::memory::Region;
 #[cfg(all(target_os = "linux", not(loom)))]
 use crate::park;
 #[cfg(all(target_os = "linux", not(loom)))]
 use crate::share::Share;
-use crate::share::{ReadId, ShareId};
-use std::fmt;
 #[cfg(all(target_os = "linux", not(loom)))]
 use std::ops::Range;
 #[cfg(all(target_os = "linux", not(loom)))]
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Number of a machine in a rack program, from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MachineId(pub u16);
-
-impl fmt::Display for MachineId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "machine {}", self.0)
-    }
-}
-
-/// Number of a worker in its machine, from 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WorkerId(pub u16);
-
-/// Reason why [`Fabric::park`] returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wake {
-    /// There was work; the thread did not sleep.
-    Work,
-    /// Another thread woke it, and writes before the wake are visible. The work may have been found earlier,
-    /// without the wake: look again, and park again.
-    Woken,
-    /// The timeout has passed.
-    TimedOut,
-}
-
-/// Manner in which a peer was lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Loss {
-    /// It dropped its fabric: the graceful end of a machine.
-    Left,
-    /// It ended without leaving, or cannot be reached.
-    Died,
-}
 
 /// One machine's end of the network between the machines of a rack program.
 pub trait Fabric: Send + Sync {

@@ -78,6 +78,7 @@ mod error;
 mod fabric;
 #[cfg(all(not(loom), any(test, feature = "fuzz")))]
 pub mod fuzz;
+mod ids;
 #[cfg(all(target_os = "linux", not(loom)))]
 mod liveness;
 mod memory;
@@ -104,8 +105,9 @@ pub mod verbs;
 mod waker;
 
 pub use error::Error;
-pub use fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
+pub use fabric::{Connection, Fabric};
+pub use ids::{Loss, MachineId, ShareId, ReadId, Wake, WorkerId};
 pub use memory::{Region, WORD_BYTES};
 #[cfg(all(target_os = "linux", not(loom)))]
 pub use share::Share;
-pub use share::{ReadId, SHARE_BYTES_MAX, SHARE_UNIT_BYTES, SHARES_MAX, ShareId};
+pub use share::{SHARE_BYTES_MAX, SHARE_UNIT_BYTES, SHARES_MAX};

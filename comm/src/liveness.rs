@@ -5,7 +5,7 @@
 
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fabric::{Loss, MachineId};
+use crate::ids::{Loss, MachineId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

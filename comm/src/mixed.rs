@@ -21,7 +21,8 @@
 //! - Each peer has one part; a connection is the part's own, with no layer between.
 
 use crate::error::Error;
-use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
+use crate::fabric::{Connection, Fabric};
+use crate::ids::{Loss, MachineId, Wake, WorkerId};
 use crate::liveness::Liveness;
 use crate::memory::Region;
 use crate::panics::or_report;

@@ -14,7 +14,7 @@ mod model;
 
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fabric::Wake;
+use crate::ids::Wake;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 #[cfg(not(loom))]

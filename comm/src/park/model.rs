@@ -34,7 +34,7 @@ pub(super) fn end_sleep(_: &AtomicU32) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::super::{AWAKE, AtomicU32, Ordering, park, wake, wake_sleeper};
-    use crate::fabric::Wake;
+    use crate::ids::Wake;
     use loom::sync::atomic::AtomicU64;
     use loom::thread;
     use std::sync::Arc;

@@ -7,7 +7,7 @@
 
 use super::{SHARE_BYTES_MAX, SHARES_MAX, ShareId, map, memory::units_of};
 use crate::error::Error;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use crate::memory::{self, WORD_BYTES};
 use std::ops::Range;
 

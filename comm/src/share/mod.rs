@@ -43,7 +43,7 @@ pub(crate) use memory::{ShareFile, Shares, create_file, is_length};
 #[cfg(all(target_os = "linux", not(loom)))]
 pub(crate) use pending_reads::{Landing, Outcome, PendingReads, check_room};
 
-use std::fmt;
+pub(crate) use crate::ids::{ShareId, ReadId};
 
 /// Largest number of shares of a machine.
 pub const SHARES_MAX: usize = 8;
@@ -51,17 +51,3 @@ pub const SHARES_MAX: usize = 8;
 pub const SHARE_UNIT_BYTES: usize = 64 << 10;
 /// Longest share, in bytes.
 pub const SHARE_BYTES_MAX: usize = 4 << 40;
-
-/// Number of a share of a machine, below [`SHARES_MAX`]. The users of a fabric agree on the use of each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShareId(pub u8);
-
-impl fmt::Display for ShareId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "share {}", self.0)
-    }
-}
-
-/// A read of a peer's share that is under way, or complete: a number, valid on the connection that issued it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ReadId(pub u64);

@@ -3,7 +3,7 @@
 
 use super::{ReadId, ShareId};
 use crate::error::Error;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use std::collections::HashMap;
 use std::io::ErrorKind;
 

@@ -15,7 +15,7 @@
 
 use super::control;
 use crate::error::Error;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use crate::share;
 use rustix::fs::{MemfdFlags, fcntl_get_seals, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};

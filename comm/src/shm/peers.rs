@@ -7,7 +7,7 @@
 use super::control::{Control, Step};
 use crate::deadline::Deadline;
 use crate::error::Error;
-use crate::fabric::{Loss, MachineId};
+use crate::ids::{Loss, MachineId};
 use crate::waker::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -12,7 +12,7 @@
 use super::Conditions;
 use crate::deadline::later;
 use crate::error::Error;
-use crate::fabric::{Loss, MachineId, WorkerId};
+use crate::ids::{Loss, MachineId, WorkerId};
 use crate::liveness::Liveness;
 use crate::memory::{Region, WORD_BYTES};
 use crate::park;

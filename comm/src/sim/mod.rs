@@ -40,7 +40,8 @@ mod tests;
 
 use crate::connected_pairs::ConnectedPairs;
 use crate::error::Error;
-use crate::fabric::{Connection, Fabric, Loss, MachineId, WorkerId};
+use crate::fabric::{Connection, Fabric};
+use crate::ids::{Loss, MachineId, WorkerId};
 use crate::liveness::Liveness;
 use crate::memory::{Region, WORD_BYTES};
 use crate::share::{Landing, PendingReads, ReadId, Share, ShareId};

@@ -8,7 +8,7 @@
 use super::Limits;
 use super::outgoing;
 use super::shared::Break;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::collections::HashMap;

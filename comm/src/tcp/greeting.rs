@@ -6,7 +6,7 @@
 //! An unauthenticated connection costs a socket, a kilobyte and a bounded time; the handshake reads no byte
 //! beyond its own, so the following bytes stay in the socket for the next owner.
 
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use crate::secure::handshake::{Confirming, MESSAGE_BYTES_MAX, Refusal, Responder, first_message};
 use crate::secure::{Key, proof};
 use rustix::io::Errno;

@@ -12,7 +12,7 @@
 
 use super::greeting::{Claim, IncomingHandshake, Progress, Use};
 use crate::descriptors;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use crate::secure::{Key, Unauthenticated};
 use rustix::event::epoll;
 use rustix::io::Errno;

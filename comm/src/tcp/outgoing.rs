@@ -22,7 +22,7 @@ use super::Limits;
 use super::control::{Round, Turn};
 use super::frame::{HEAD_BYTES, HEARTBEAT};
 use super::incoming;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, send, sockopt};

@@ -19,7 +19,7 @@ use super::serving::Serving;
 use super::shared::{Break, Order, TcpShared};
 use crate::deadline::deadline_after;
 use crate::error::Error;
-use crate::fabric::{Loss, MachineId};
+use crate::ids::{Loss, MachineId};
 use crate::park;
 use crate::secure::Key;
 use rustix::event::epoll::EventFlags;

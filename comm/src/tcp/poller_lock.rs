@@ -14,7 +14,7 @@ use super::poller::Poller;
 use super::shared::TcpShared;
 use crate::deadline::deadline_after;
 use crate::error::Error;
-use crate::fabric::Wake;
+use crate::ids::Wake;
 use crate::panics::or_report;
 use crate::park;
 use rustix::event::{Timespec, epoll};

@@ -7,7 +7,7 @@
 use super::incoming::Crowd;
 use super::outgoing::OutgoingConnections;
 use crate::error::Error;
-use crate::fabric::{Loss, MachineId};
+use crate::ids::{Loss, MachineId};
 use crate::liveness::Liveness;
 use crate::memory::Region;
 use crate::waker::Waker;

@@ -11,7 +11,7 @@
 
 use super::shares::DIRECTORY_BYTES;
 use crate::error::Error;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use crate::memory::{Region, WORD_BYTES};
 use std::collections::BTreeMap;
 use std::sync::Arc;

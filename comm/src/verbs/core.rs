@@ -9,7 +9,7 @@ use super::raw::{Device, MemoryRegion, QueuePair};
 use super::shares::Directory;
 use crate::deadline::deadline_after;
 use crate::error::Error;
-use crate::fabric::{MachineId, Wake, WorkerId};
+use crate::ids::{MachineId, Wake, WorkerId};
 use crate::memory::Region;
 use crate::park;
 use crate::waker::Waker;

@@ -8,7 +8,7 @@
 //! peer: machine (2) · its part of the board (4) · queue pairs (2), each 3 bytes.
 
 use crate::error::Error;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 
 /// "gsm", verbs, and the version of this layout.
 const MAGIC: [u8; 8] = *b"gsm-vrb2";

@@ -9,7 +9,7 @@ use super::liveness::failure;
 use super::raw::{self, Completion, CompletionChannel, CompletionQueue, Event, QueuePair, WorkRequests};
 use crate::deadline::{deadline_after, later};
 use crate::error::Error;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use crate::panics::or_report;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

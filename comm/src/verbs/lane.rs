@@ -12,7 +12,7 @@ use super::link::{Counts, Link};
 use super::liveness::{VerbsLiveness, failure};
 use super::raw::{self, Completion, CompletionQueue};
 use crate::error::Error;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use crate::memory::{self, WORD_BYTES};
 use std::sync::Arc;
 use std::time::Instant;

@@ -22,7 +22,7 @@ use super::endpoint::Remote;
 use super::raw::{QueuePair, WorkRequests};
 use super::shares::PeerShares;
 use crate::error::Error;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use crate::memory::WORD_BYTES;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 
 use super::board::Board;
 use super::raw;
-use crate::fabric::{Loss, MachineId};
+use crate::ids::{Loss, MachineId};
 use crate::liveness::Liveness;
 use std::sync::Arc;
 

@@ -39,7 +39,8 @@ pub use survey::{Gid, GidKind, PortReport, network, survey};
 
 use crate::connected_pairs::ConnectedPairs;
 use crate::error::Error;
-use crate::fabric::{Connection, Fabric, Loss, MachineId, Wake, WorkerId};
+use crate::fabric::{Connection, Fabric};
+use crate::ids::{Loss, MachineId, Wake, WorkerId};
 use crate::memory::Region;
 use crate::share::{ReadId, Share, ShareId};
 use core::Core;

@@ -20,7 +20,7 @@ use super::shares::Directory;
 use super::{VerbsFabric, terms};
 use crate::deadline::deadline_after;
 use crate::error::Error;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use crate::waker::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;

@@ -11,7 +11,7 @@ use super::settings::Settings;
 use super::survey::{Choice, choose};
 use super::terms;
 use crate::error::Error;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use crate::memory::Region;
 use std::sync::Arc;
 

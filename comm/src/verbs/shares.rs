@@ -19,7 +19,7 @@ use super::lane::{Lane, give_way};
 use super::raw::{Access, MemoryRegion, ProtectionDomain};
 use crate::SHARE_UNIT_BYTES;
 use crate::error::Error;
-use crate::fabric::MachineId;
+use crate::ids::MachineId;
 use crate::memory::{Region, WORD_BYTES};
 use crate::share::{
     self, ASKED_WORDS, CachedShares, Landing, Outcome, PendingReads, ReadId, SHARES_MAX, Share, ShareId, ShareState,

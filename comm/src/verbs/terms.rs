@@ -150,7 +150,7 @@ pub(super) fn bounds(settings: &Settings, choice: &Choice) -> Bounds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::MachineId;
+    use crate::ids::MachineId;
 
     #[test]
     fn reads_at_once_are_as_many_as_both_devices_have_room_for() {
