@@ -24,6 +24,7 @@ use comm::{Fabric, MachineId, Region};
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{FabricChoice, HostPlan, Plan, PortRange};
+use crate::codec;
 use crate::control::{Control, MAX_ENDPOINT_BYTES, Message};
 use crate::error::StartError;
 use crate::fate::StartMessage;
@@ -106,13 +107,11 @@ pub(crate) fn connect(
 
 impl Endpoint {
     fn encode(&self) -> Vec<u8> {
-        bincode::serde::encode_to_vec(self, bincode::config::standard()).expect("an endpoint is plain data")
+        codec::encode(self)
     }
 
     fn decode(bytes: &[u8]) -> Option<Endpoint> {
-        let config = bincode::config::standard().with_limit::<MAX_ENDPOINT_BYTES>();
-        let (endpoint, read) = bincode::serde::decode_from_slice(bytes, config).ok()?;
-        (read == bytes.len()).then_some(endpoint)
+        codec::decode::<_, MAX_ENDPOINT_BYTES>(bytes).ok()
     }
 }
 

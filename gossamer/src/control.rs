@@ -3,8 +3,8 @@
 //! Both sides use this file: a machine holds the [`Control`] that its [`Bootstrap`](crate::bootstrap::Bootstrap)
 //! carried, the launcher holds the other end. The actions that follow on a message are elsewhere.
 //!
-//! Invariants: one message is one packet, at most [`MAX_MESSAGE_BYTES`] long; its first byte is the protocol's
-//! version and its second the kind. The order in a healthy program is
+//! Invariants: one message is one packet, at most [`MAX_MESSAGE_BYTES`] long: the protocol's version in one byte, and
+//! the message as [`codec`] encodes it. The order in a healthy program is
 //!
 //! ```text
 //! machine -> launcher   Endpoint(bytes)           once: how the other machines find this one
@@ -38,12 +38,15 @@ mod look;
 use std::io;
 
 use comm::secure::Key;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::codec;
 
 pub use channel::Control;
 pub use look::Look;
 
 /// Version of the messages and of the bootstrap variables. Both sides must have the same.
-pub const PROTOCOL_VERSION: u8 = 4;
+pub const PROTOCOL_VERSION: u8 = 5;
 
 /// Longest packet, in bytes; a longer one is an error.
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024;
@@ -54,28 +57,19 @@ pub const MAX_SEEN_BYTES: usize = 24 * 1024;
 /// Longest text, in bytes. Longer ones are cut when they are sent.
 pub const MAX_TEXT_BYTES: usize = 4000;
 
-const READY: u8 = 1;
-const FINISHED: u8 = 2;
-const FAILED: u8 = 3;
-const END: u8 = 4;
-const ENDPOINT: u8 = 5;
-const SECRET: u8 = 6;
-const PEER: u8 = 7;
-const LOST: u8 = 8;
-const LOOK: u8 = 9;
-const SEEN: u8 = 10;
-
 /// Message between a machine and its launcher.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// Machine to launcher: how the other machines find this one.
     Endpoint {
         /// Opaque to the launcher; at most [`MAX_ENDPOINT_BYTES`].
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// Launcher to machine: the key of the program.
     Secret {
         /// The same for all machines, made anew for each program; it is never printed.
+        #[serde(with = "secret")]
         key: Key,
     },
     /// Launcher to machine: the endpoint of another machine.
@@ -83,6 +77,7 @@ pub enum Message {
         /// Number of the other machine.
         machine: u16,
         /// The endpoint, unchanged.
+        #[serde(with = "serde_bytes")]
         endpoint: Vec<u8>,
     },
     /// Machine to launcher: gossamer runs in this process. Carries the process id, which differs from the one that the
@@ -101,6 +96,7 @@ pub enum Message {
     /// Machine to launcher: this machine cannot go on.
     Failed {
         /// The cause, in words.
+        #[serde(serialize_with = "cut")]
         reason: String,
     },
     /// Machine to launcher: this machine cannot reach another one any more. The launcher may know a better cause, or
@@ -109,6 +105,7 @@ pub enum Message {
         /// Number of the lost machine.
         machine: u16,
         /// The fabric's reason.
+        #[serde(serialize_with = "cut")]
         reason: String,
     },
     /// Launcher to machine: a viewer asks about the program.
@@ -125,11 +122,13 @@ pub enum Message {
         /// Nothing more follows.
         is_last: bool,
         /// Answer of at most [`MAX_SEEN_BYTES`]; opaque to the launcher.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// Launcher to machine: stop, exit with status 0.
     End {
         /// The cause, in words.
+        #[serde(serialize_with = "cut")]
         reason: String,
     },
 }
@@ -152,7 +151,7 @@ pub enum ControlError {
         /// Length of the packet in bytes.
         bytes: usize,
         /// The defect.
-        what: &'static str,
+        what: String,
     },
 }
 
@@ -171,54 +170,10 @@ impl Message {
     /// ```
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![PROTOCOL_VERSION];
-        match self {
-            Message::Endpoint { bytes: endpoint } => {
-                bytes.push(ENDPOINT);
-                push_endpoint(&mut bytes, endpoint);
-            }
-            Message::Secret { key } => {
-                bytes.push(SECRET);
-                bytes.extend_from_slice(key.as_bytes());
-            }
-            Message::Peer { machine, endpoint } => {
-                bytes.push(PEER);
-                bytes.extend_from_slice(&machine.to_le_bytes());
-                push_endpoint(&mut bytes, endpoint);
-            }
-            Message::Ready { pid, slots_bytes } => {
-                bytes.push(READY);
-                bytes.extend_from_slice(&pid.to_le_bytes());
-                bytes.extend_from_slice(&slots_bytes.to_le_bytes());
-            }
-            Message::Finished { status } => bytes.extend_from_slice(&[FINISHED, *status]),
-            Message::Failed { reason } => {
-                bytes.push(FAILED);
-                push_text(&mut bytes, reason);
-            }
-            Message::Lost { machine, reason } => {
-                bytes.push(LOST);
-                bytes.extend_from_slice(&machine.to_le_bytes());
-                push_text(&mut bytes, reason);
-            }
-            Message::Look { ask, look } => {
-                bytes.push(LOOK);
-                bytes.extend_from_slice(&ask.to_le_bytes());
-                bytes.extend_from_slice(&look.to_bytes());
-            }
-            Message::Seen { ask, is_last, bytes: seen } => {
-                assert!(seen.len() <= MAX_SEEN_BYTES, "an answer in parts of {} bytes", seen.len());
-                bytes.push(SEEN);
-                bytes.extend_from_slice(&ask.to_le_bytes());
-                bytes.push(u8::from(*is_last));
-                bytes.extend_from_slice(seen);
-            }
-            Message::End { reason } => {
-                bytes.push(END);
-                push_text(&mut bytes, reason);
-            }
+        if let Err(what) = self.check() {
+            panic!("a message that no machine sends: {what}");
         }
-        bytes
+        [&[PROTOCOL_VERSION][..], &codec::encode(self)].concat()
     }
 
     /// Decodes the message in a packet.
@@ -235,82 +190,46 @@ impl Message {
     pub fn decode(packet: &[u8]) -> Result<Message, ControlError> {
         let malformed = |what| ControlError::Malformed { bytes: packet.len(), what };
         if packet.len() > MAX_MESSAGE_BYTES {
-            return Err(malformed("it is too long"));
+            return Err(malformed("it is too long".to_owned()));
         }
-        let (&version, rest) = packet.split_first().ok_or_else(|| malformed("it is empty"))?;
+        let (&version, rest) = packet.split_first().ok_or_else(|| malformed("it is empty".to_owned()))?;
         if version != PROTOCOL_VERSION {
             return Err(ControlError::Version(version));
         }
-        let (&kind, body) = rest.split_first().ok_or_else(|| malformed("it has no kind"))?;
-        let text = |body: &[u8]| match std::str::from_utf8(body) {
-            Ok(text) => Ok(text.to_owned()),
-            Err(_) => Err(malformed("its text is not UTF-8")),
-        };
-        let endpoint = |body: &[u8]| match body.len() {
-            0..=MAX_ENDPOINT_BYTES => Ok(body.to_vec()),
-            _ => Err(malformed("its endpoint is too long")),
-        };
-        let numbered = || match body.split_first_chunk() {
-            Some((machine, rest)) => Ok((u16::from_le_bytes(*machine), rest)),
-            None => Err(malformed("it names no machine")),
-        };
-        Ok(match kind {
-            ENDPOINT => Message::Endpoint { bytes: endpoint(body)? },
-            SECRET => {
-                let key = body.try_into().map_err(|_| malformed("Secret carries 32 bytes"))?;
-                Message::Secret { key: Key::from_bytes(key) }
+        let message: Message = codec::decode::<_, MAX_MESSAGE_BYTES>(rest).map_err(malformed)?;
+        message.check().map_err(|what| malformed(what.to_owned()))?;
+        Ok(message)
+    }
+
+    /// Checks the lengths of what the message carries.
+    fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Message::Endpoint { bytes } | Message::Peer { endpoint: bytes, .. } if bytes.len() > MAX_ENDPOINT_BYTES => {
+                Err("its endpoint is too long")
             }
-            PEER => {
-                let (machine, rest) = numbered()?;
-                Message::Peer { machine, endpoint: endpoint(rest)? }
-            }
-            READY => {
-                let wrong = || malformed("Ready carries 12 bytes");
-                let (pid, slots) = body.split_first_chunk().ok_or_else(wrong)?;
-                let slots = slots.try_into().map_err(|_| wrong())?;
-                Message::Ready { pid: u32::from_le_bytes(*pid), slots_bytes: u64::from_le_bytes(slots) }
-            }
-            FINISHED => match body {
-                [status] => Message::Finished { status: *status },
-                _ => return Err(malformed("Finished carries 1 byte")),
-            },
-            FAILED => Message::Failed { reason: text(body)? },
-            LOST => {
-                let (machine, rest) = numbered()?;
-                Message::Lost { machine, reason: text(rest)? }
-            }
-            LOOK => {
-                let (ask, look) = body.split_first_chunk().ok_or_else(|| malformed("Look has no number"))?;
-                let look = Look::from_bytes(look).ok_or_else(|| malformed("it asks for what there is not"))?;
-                Message::Look { ask: u32::from_le_bytes(*ask), look }
-            }
-            SEEN => {
-                let (ask, rest) = body.split_first_chunk().ok_or_else(|| malformed("Seen has no number"))?;
-                match rest.split_first() {
-                    Some((is_last @ (0 | 1), bytes)) if bytes.len() <= MAX_SEEN_BYTES => {
-                        Message::Seen { ask: u32::from_le_bytes(*ask), is_last: *is_last == 1, bytes: bytes.to_vec() }
-                    }
-                    _ => return Err(malformed("Seen is too long, or not known to be the last")),
-                }
-            }
-            END => Message::End { reason: text(body)? },
-            _ => return Err(malformed("its kind is unknown")),
-        })
+            Message::Seen { bytes, .. } if bytes.len() > MAX_SEEN_BYTES => Err("its part of an answer is too long"),
+            _ => Ok(()),
+        }
     }
 }
 
-fn push_endpoint(bytes: &mut Vec<u8>, endpoint: &[u8]) {
-    assert!(
-        endpoint.len() <= MAX_ENDPOINT_BYTES,
-        "an endpoint of {} bytes, {MAX_ENDPOINT_BYTES} are allowed",
-        endpoint.len()
-    );
-    bytes.extend_from_slice(endpoint);
+/// Encodes a text, cut at a character boundary.
+fn cut<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
+    text[..text.floor_char_boundary(MAX_TEXT_BYTES)].serialize(to)
 }
 
-fn push_text(bytes: &mut Vec<u8>, text: &str) {
-    let end = text.floor_char_boundary(MAX_TEXT_BYTES);
-    bytes.extend_from_slice(&text.as_bytes()[..end]);
+/// A key as its bytes. The channel is secret already.
+mod secret {
+    use comm::secure::{KEY_BYTES, Key};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(key: &Key, to: S) -> Result<S::Ok, S::Error> {
+        key.as_bytes().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Key, D::Error> {
+        <[u8; KEY_BYTES]>::deserialize(from).map(Key::from_bytes)
+    }
 }
 
 #[cfg(test)]

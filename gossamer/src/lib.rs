@@ -48,6 +48,8 @@ compile_error!(
 #[doc(hidden)]
 pub mod bootstrap;
 mod builder;
+#[doc(hidden)]
+pub mod codec;
 mod complain;
 mod connect;
 #[doc(hidden)]

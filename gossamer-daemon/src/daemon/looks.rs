@@ -77,17 +77,14 @@ pub(super) fn serve(
     daemon: &Arc<Daemon>,
     mut link: Link,
     program: ProgramId,
-    look: Vec<u8>,
+    look: Look,
     limit_ms: u32,
 ) -> Result<(), WireError> {
     let Some(machines) = daemon.programs.machines(program) else { return answer(link, &Reply::Unknown) };
-    let Some(asked) = Look::from_bytes(&look) else {
-        return answer(link, &Reply::Refused("this is no question to a machine".to_owned()));
-    };
     let limit = Duration::from_millis(limit_ms.min(LIMIT_MS_MAX).into());
-    let mut waited_for = Parts::new(machines.iter().copied(), asked, limit);
+    let mut waited_for = Parts::new(machines.iter().copied(), look, limit);
     let (ask, told) = daemon.looks.open(program);
-    let talk = || -> Result<Reply, WireError> {
+    let mut talk = || -> Result<Reply, WireError> {
         let (mut silent, mut dropped) = (machines.clone(), Vec::new());
         if !daemon.programs.tell(program, &ToPart::Look { ask, look }) {
             return Ok(Reply::SeenEnd { silent, dropped });

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use comm::secure::Key;
 use gossamer::bootstrap::Plan;
-use gossamer::control::{Look, Message};
+use gossamer::control::Message;
 use gossamer::view::backlog::{Backlog, Held};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -387,11 +387,7 @@ impl Part {
                     self.group.signal(signal);
                 }
             }
-            ToPart::Look { ask, look } => {
-                if let Some(look) = Look::from_bytes(&look) {
-                    self.tell_all(|_| Some(Message::Look { ask, look }));
-                }
-            }
+            ToPart::Look { ask, look } => self.tell_all(|_| Some(Message::Look { ask, look })),
             ToPart::End(reason) => self.group.tell_to_end(&reason),
             ToPart::Kill => self.group.signal(Signal::KILL),
         }

@@ -69,7 +69,7 @@ impl OnRack {
         // It gives signs of life meanwhile.
         link.set_timeout(self.rack.timeouts.silence()).map_err(|error| error.to_string())?;
         let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-        let request = Request::Look { program: self.program, look: look.to_bytes().to_vec(), limit_ms };
+        let request = Request::Look { program: self.program, look, limit_ms };
         link.sender.send_message(&request).map_err(|error| error.to_string())?;
         // A host that never comes to an end is given up.
         let until =

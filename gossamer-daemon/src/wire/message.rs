@@ -12,8 +12,10 @@
 //! takes all bytes or fails. `Output` and `Input` are sent only within a window (`Grant`), so that a slow reader never
 //! makes others hold more than [`WINDOW_BYTES`] a stream.
 
-use bincode::config::{Configuration, Limit, LittleEndian, Varint};
-use bincode::{Decode, Encode};
+use gossamer::codec;
+use gossamer::control::Look;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 pub use crate::outcome::Stream;
 
@@ -35,7 +37,7 @@ pub const BEAT_MS: u64 = 500;
 const MAGIC: [u8; 4] = *b"GSMD";
 
 /// Number of a program, unique on the rack; chosen at random by its launcher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProgramId(pub u32);
 
 impl std::fmt::Display for ProgramId {
@@ -79,11 +81,10 @@ pub enum MessageError {
 }
 
 /// A message that travels as bytes.
-pub trait Wire: Encode + Decode<()> {
+pub trait Wire: Serialize + DeserializeOwned {
     /// Returns its bytes.
     fn to_bytes(&self) -> Vec<u8> {
-        // Encoding into memory fails only for types that these messages do not have.
-        bincode::encode_to_vec(self, format()).unwrap_or_default()
+        codec::encode(self)
     }
 
     /// Decodes the message in these bytes, all of them.
@@ -95,16 +96,8 @@ pub trait Wire: Encode + Decode<()> {
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(malformed("too long".into()));
         }
-        let decoded = bincode::decode_from_slice::<Self, _>(bytes, format());
-        match decoded.map_err(|error| malformed(error.to_string()))? {
-            (message, taken) if taken == bytes.len() => Ok(message),
-            (_, taken) => Err(malformed(format!("{} of them are too many", bytes.len() - taken))),
-        }
+        codec::decode::<Self, { 2 * MAX_MESSAGE_BYTES }>(bytes).map_err(malformed)
     }
-}
-
-fn format() -> Configuration<LittleEndian, Varint, Limit<{ 2 * MAX_MESSAGE_BYTES }>> {
-    bincode::config::standard().with_limit()
 }
 
 macro_rules! wire {
@@ -113,7 +106,7 @@ macro_rules! wire {
 wire!(Hello, Request, Reply, ToPart, FromPart, Setup);
 
 /// The first message in both directions.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// Name and version of the sending program.
     pub release: String,
@@ -159,7 +152,7 @@ impl Hello {
 }
 
 /// Purpose of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Get ready to start this host's machines of a program: a `Beat` answers at once when there is room for it. `Go`
     /// follows when all its hosts are ready.
@@ -202,13 +195,13 @@ pub enum Request {
     Look {
         /// The program.
         program: ProgramId,
-        /// A `gossamer::control::Look`.
-        look: Vec<u8>,
+        /// The question.
+        look: Look,
         /// Longest wait for answers.
         limit_ms: u32,
     },
     /// A piece of the file that `NeedProgram` or `NeedLibrary` asked for.
-    Chunk(Vec<u8>),
+    Chunk(#[serde(with = "serde_bytes")] Vec<u8>),
     /// A sign of life, after `Neighbour`.
     Beat,
     /// From another daemon: only to know that both are there. Both send `Beat` from now on.
@@ -226,7 +219,7 @@ pub enum Request {
 }
 
 /// Answer of a daemon.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
     /// A refusal with its reason.
     Refused(String),
@@ -267,6 +260,7 @@ pub enum Reply {
         /// Nothing more follows from it.
         is_last: bool,
         /// Its bytes, unchanged.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// No more answers follow.
@@ -292,7 +286,7 @@ pub enum Reply {
 }
 
 /// Program for a host to start.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Start {
     /// Number of the program.
     pub program: ProgramId,
@@ -311,6 +305,7 @@ pub struct Start {
     /// Its environment.
     pub env: Vec<(Vec<u8>, Vec<u8>)>,
     /// Its working directory.
+    #[serde(with = "serde_bytes")]
     pub folder: Vec<u8>,
     /// Options of the run ([`RunOptions::to_json`](crate::options::RunOptions::to_json)). With `wait`, `Queued` answers
     /// until there is room.
@@ -339,16 +334,17 @@ impl Start {
 }
 
 /// A file of the program.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
     /// Its path on the launcher's host.
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     /// Its content, for hosts to find or to ask for it; `None`: the file at `path`, whatever it is.
     pub binary: Option<Binary>,
 }
 
 /// A file by its content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Binary {
     /// BLAKE3 of its bytes.
     pub hash: [u8; 32],
@@ -357,18 +353,19 @@ pub struct Binary {
 }
 
 /// Daemon to part, first.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// The launcher's start message.
     pub start: Start,
     /// The file to execute.
+    #[serde(with = "serde_bytes")]
     pub file: Vec<u8>,
     /// The library to load first.
     pub library: Option<Vec<u8>>,
 }
 
 /// The key of a program. Never printed.
-#[derive(Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretBytes(pub [u8; 32]);
 
 impl std::fmt::Debug for SecretBytes {
@@ -378,18 +375,19 @@ impl std::fmt::Debug for SecretBytes {
 }
 
 /// A piece of a machine's output.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// The machine.
     pub machine: u16,
     /// The stream.
     pub stream: Stream,
     /// The bytes.
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
 }
 
 /// Launcher to part.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToPart {
     /// A sign of life.
     Beat,
@@ -400,6 +398,7 @@ pub enum ToPart {
         /// The machine.
         machine: u16,
         /// Its endpoint, unchanged.
+        #[serde(with = "serde_bytes")]
         endpoint: Vec<u8>,
     },
     /// This many more bytes of a stream may be sent.
@@ -412,7 +411,7 @@ pub enum ToPart {
     /// A stream has lost its reader.
     Close(Stream),
     /// Input for machine 0.
-    Input(Vec<u8>),
+    Input(#[serde(with = "serde_bytes")] Vec<u8>),
     /// End of the input.
     InputEnd,
     /// A signal for all machines.
@@ -421,8 +420,8 @@ pub enum ToPart {
     Look {
         /// Number that comes back with the answers.
         ask: u32,
-        /// A `gossamer::control::Look`.
-        look: Vec<u8>,
+        /// The question.
+        look: Look,
     },
     /// The machines are to stop.
     End(String),
@@ -431,7 +430,7 @@ pub enum ToPart {
 }
 
 /// Part to launcher.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromPart {
     /// A sign of life.
     Beat,
@@ -454,6 +453,7 @@ pub enum FromPart {
         /// The machine.
         machine: u16,
         /// A packet of `gossamer::control`.
+        #[serde(with = "serde_bytes")]
         packet: Vec<u8>,
     },
     /// For the daemon: a machine's answer came faster than it was read, and the rest is dropped.
@@ -491,6 +491,7 @@ pub enum FromPart {
         /// The stream.
         stream: Stream,
         /// The bytes.
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// This many more bytes of input may be sent.

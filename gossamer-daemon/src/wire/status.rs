@@ -1,9 +1,9 @@
 //! Status of a host: the answer to `Request::Status`, as it travels and as `--json` shows it.
 
-use bincode::{Decode, Encode};
+use serde::{Deserialize, Serialize};
 
 /// Status of a host.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStatus {
     /// Process id of the daemon.
     pub pid: u32,
@@ -24,7 +24,7 @@ pub struct HostStatus {
 }
 
 /// A program, on one host.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramStatus {
     /// Number of the program.
     pub id: String,
@@ -39,7 +39,7 @@ pub struct ProgramStatus {
 }
 
 /// A machine of a program.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineStatus {
     /// Number in the program.
     pub machine: u16,
@@ -55,7 +55,7 @@ pub struct MachineStatus {
 }
 
 /// Another host, as a daemon sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbour {
     /// Its name.
     pub name: String,
@@ -64,7 +64,7 @@ pub struct Neighbour {
 }
 
 /// Path from a host to another at a port of those of programs.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Path {
     /// Name of the other host.
     pub to: String,

@@ -83,11 +83,12 @@ fn broken_variables_are_named_with_value_and_cure() {
         let text = read(&environment).unwrap_err().to_string();
         assert!(text.contains(&format!("{variable} is missing")) && text.contains("unset"), "{text}");
     }
+    let (below, zero) = (format!("{PROTOCOL_VERSION}:-4"), format!("{PROTOCOL_VERSION}:0"));
     let bad = [
         (LAUNCHER, "1"),
         (LAUNCHER, "x:1"),
-        (LAUNCHER, "4:-4"),
-        (LAUNCHER, "4:0"),
+        (LAUNCHER, &below),
+        (LAUNCHER, &zero),
         (MACHINE, "3"),
         (MACHINE, "-1"),
         (MACHINE, ""),

@@ -12,12 +12,13 @@ use super::host::{self, HostIdentity};
 use super::hub::{HubEndpoint, control_pair};
 use super::process::{Process, ProcessIdentity};
 use super::starter::Starter;
-use super::wire::{Down, Gathered, Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode, encode};
+use super::wire::{Down, Gathered, Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode};
 use super::{
     BEAT_INTERVAL, ControlBridge, Exchange, FAILURE_STATUS, Interrupts, Joint, LAST_MESSAGES_TIMEOUT, Limit, Place,
     RendezvousError, SILENCE, interrupts, memory, plan, spawn,
 };
 use crate::bootstrap::{Bootstrap, HostAddress, Plan};
+use crate::codec::encode;
 use crate::complain::complain;
 use crate::control::{Control, Message};
 use crate::supervise::signals::describe;

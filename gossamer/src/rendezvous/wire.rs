@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::host::HostIdentity;
 use super::process::ProcessIdentity;
 use crate::bootstrap::HostAddress;
+use crate::codec;
 
 /// Purpose of the connections, and version of their messages.
 pub(super) const PURPOSE: &str = "gossamer meeting 3";
@@ -83,15 +84,9 @@ pub(super) struct MemoryTokens {
     pub(super) answer: [u8; 16],
 }
 
-pub(super) fn encode<T: Serialize>(message: &T) -> Vec<u8> {
-    bincode::serde::encode_to_vec(message, bincode::config::standard()).expect("a message is plain data")
-}
-
 /// Decodes the message, if it is one.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
-    let config = bincode::config::standard().with_limit::<MESSAGE_BYTES_MAX>();
-    let (message, read) = bincode::serde::decode_from_slice(bytes, config).ok()?;
-    (read == bytes.len()).then_some(message)
+    codec::decode::<T, MESSAGE_BYTES_MAX>(bytes).ok()
 }
 
 #[cfg(test)]
@@ -111,7 +106,7 @@ mod tests {
             address: "fe80::1%eth0".parse().unwrap(),
             is_address_wanted: false,
         };
-        let bytes = encode(&Up::Join(Box::new(join)));
+        let bytes = codec::encode(&Up::Join(Box::new(join)));
         let Some(Up::Join(found)) = decode::<Up>(&bytes) else { panic!("not decoded") };
         assert_eq!((found.index, found.cores.as_slice(), found.process.pid), (3, &[0, 5][..], std::process::id()));
         for len in 0..bytes.len() {

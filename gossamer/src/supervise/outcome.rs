@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use bincode::{Decode, Encode};
+use serde::{Deserialize, Serialize};
 
 use super::signals;
 
@@ -25,7 +25,7 @@ const SIGNAL_BASE: i32 = 128;
 const PANIC_STATUS: i32 = 101;
 
 /// Output stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Stream {
     /// Standard output.
     Out,

@@ -8,6 +8,7 @@ use trust::link::TraceKind;
 
 use super::sample::{program_name, workers};
 use super::source::Answer;
+use crate::codec;
 use crate::rack::try_program;
 
 /// Activity of the workers of one machine.
@@ -72,15 +73,13 @@ impl MachineTrace {
     /// Encodes the trace, for [`MachineTrace::from_bytes`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        bincode::serde::encode_to_vec(self, bincode::config::standard()).unwrap_or_default()
+        codec::encode(self)
     }
 
     /// Decodes the trace in these bytes, if it is one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<MachineTrace> {
-        let format = bincode::config::standard().with_limit::<{ 1 << 30 }>();
-        let (trace, taken) = bincode::serde::decode_from_slice(bytes, format).ok()?;
-        (taken == bytes.len()).then_some(trace)
+        codec::decode::<_, { 1 << 30 }>(bytes).ok()
     }
 }
 

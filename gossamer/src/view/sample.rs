@@ -10,6 +10,7 @@ use trust::TrusteeReference;
 
 use super::probe::Probes;
 use super::traffic;
+use crate::codec;
 use crate::rack::{Program, try_program};
 
 /// Upper bounds of the buckets of round trips, in nanoseconds, each four times the one before; one more bucket has no
@@ -84,16 +85,13 @@ impl MachineSample {
     /// Encodes the sample, for [`MachineSample::from_bytes`].
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
-        // Writing into memory fails only for types that are not in it.
-        bincode::serde::encode_to_vec(self, bincode::config::standard()).unwrap_or_default()
+        codec::encode(self)
     }
 
     /// Decodes the sample in these bytes, if it is one.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<MachineSample> {
-        let format = bincode::config::standard().with_limit::<{ 64 << 20 }>();
-        let (sample, taken) = bincode::serde::decode_from_slice(bytes, format).ok()?;
-        (taken == bytes.len()).then_some(sample)
+        codec::decode::<_, { 64 << 20 }>(bytes).ok()
     }
 
     /// Takes a sample of this machine, now; `None` before the program runs.
