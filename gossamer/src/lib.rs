@@ -39,8 +39,7 @@
 // `Instant + Duration` panics for large limits: sums saturate (`deadline.rs`) in all code outside tests.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
-#[cfg(not(noref_auto))]
-compile_error!(
+trust::require_strict_noref!(
     "gossamer needs the strict `NoRef` of `trust`, or pointers would travel between machines: put the line \
      `RUSTC_BOOTSTRAP = \"trust,gossamer\"` under `[env]` in `.cargo/config.toml`"
 );

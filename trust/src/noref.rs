@@ -16,6 +16,24 @@ pub use frozen::Frozen;
 #[cfg(noref_auto)]
 pub use strict::NoRef;
 
+/// Refuses to compile, with this text, where `NoRef` is the fallback.
+#[cfg(noref_auto)]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! require_strict_noref {
+    ($refusal:literal) => {};
+}
+
+/// Refuses to compile, with this text, where `NoRef` is the fallback.
+#[cfg(not(noref_auto))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! require_strict_noref {
+    ($refusal:literal) => {
+        compile_error!($refusal);
+    };
+}
+
 #[cfg(not(noref_auto))]
 mod fallback {
     #![allow(unsafe_code)]
