@@ -100,49 +100,20 @@ fn a_call_to_the_thread_itself_gives_the_same() {
 fn a_limited_wait_of_each_kind_ends() {
     let _watch = watchdog!();
     static IS_OVER: AtomicBool = AtomicBool::new(false);
-    let pool = Threadpool::builder().workers(1).pin(false).build();
-    let number = pool.entrust(Latch::new(0));
-    let slow = || {
+    fn slow(n: &mut i32, more: i32) {
         while !IS_OVER.load(Ordering::Relaxed) {
             trust::yield_now()
         }
-    };
+        *n += more;
+    }
+    let pool = Threadpool::builder().workers(1).pin(false).build();
+    let number = pool.entrust(Latch::new(0));
     let short = Duration::from_millis(1);
     let late = [
-        number
-            .call()
-            .launch(move |n| {
-                slow();
-                *n += 1
-            })
-            .timeout(short)
-            .wait(),
-        number
-            .call()
-            .launch_held(move |n| {
-                slow();
-                **n += 1
-            })
-            .timeout(short)
-            .wait(),
-        number
-            .call()
-            .with(1)
-            .launch(move |n, more| {
-                slow();
-                *n += more
-            })
-            .timeout(short)
-            .wait(),
-        number
-            .call()
-            .with(1)
-            .launch_held(move |n, more| {
-                slow();
-                **n += more
-            })
-            .timeout(short)
-            .wait(),
+        number.call().launch(|n| slow(n, 1)).timeout(short).wait(),
+        number.call().launch_held(|n| slow(n, 1)).timeout(short).wait(),
+        number.call().with(1).launch(slow).timeout(short).wait(),
+        number.call().with(1).launch_held(|n, more| slow(n, more)).timeout(short).wait(),
     ];
     for late in late {
         assert_eq!(late, Err(Error::TimedOut { property: "i32" }));
