@@ -30,7 +30,7 @@ macro_rules! thread_local {
     )* };
 }
 
-#[allow(dead_code)]
+#[allow(dead_code, unused_imports, reason = "the calls on whole arrays are absent")]
 #[path = "../../../gossamer/array/src"]
 mod code {
     pub(crate) mod array;
