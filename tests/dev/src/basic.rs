@@ -52,7 +52,8 @@ const QUICK_RACKS: &str = "alone,shm2,tcp2";
 
 /// The unit tests, the suite on few racks, and the examples of the documentation.
 pub fn quick_test(context: &Context) -> anyhow::Result<Verdict> {
-    let unit = ["test", "--workspace", "--lib", "--bins", "--test", "suite", "--no-fail-fast"];
-    let unit = context.cargo(&unit).env("SUITE_WAYS", QUICK_RACKS).tests()?;
+    // No other programs have unit tests, and `--bins` would build a test program of each.
+    let unit = context.cargo(&["test", "--workspace", "--no-fail-fast", "--lib", "--bin", "dev", "--bin"]);
+    let unit = unit.args(&["gossamer-bench", "--test", "suite"]).env("SUITE_WAYS", QUICK_RACKS).tests()?;
     Ok(unit.and(context.cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]).tests()?))
 }

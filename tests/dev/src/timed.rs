@@ -14,7 +14,7 @@ pub const NAMES: &str = "timed_";
 
 /// All of them; those on a rack of hosts where this machine can make hosts.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
-    let tests = alone(context, &["--lib", "--bins", "--tests"])?;
+    let tests = alone(context, &["--tests"])?;
     Ok(tests.and(match hosts::lacks(context)? {
         Some(why) => Verdict::skipped(format!("those on a rack of hosts: {why}")),
         None => alone(context, &["--test", "hosts"])?,

@@ -50,8 +50,9 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         }
         labels.learn_source(&name.display().to_string(), &source);
         let mut found = offences_of(&source, all_tests);
-        found.extend(prose::columns(&source));
         let lines = text::lines(&source);
+        found.extend(rules::untested(name, &lines));
+        found.extend(prose::columns(&source));
         found.extend(prose::clauses(&lines));
         found.extend(prose::codes(&lines));
         offences += list(name, found);

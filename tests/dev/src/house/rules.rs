@@ -7,6 +7,7 @@
 
 use super::labels;
 use super::text::{Line, words};
+use std::path::Path;
 
 /// Lines of code a file may hold: 400, and a tenth more before one has to ask for its second role.
 pub const FILE_LINES: usize = 440;
@@ -16,6 +17,9 @@ const PARTNER_REACH: usize = 12;
 
 /// Lines above and below in which a label of the pair may stand.
 const LABEL_REACH: usize = 3;
+
+/// Sources of programs that their manifests build without tests (`test = false`).
+const UNTESTED: [&str; 4] = ["examples/src/bin", "gossamer-daemon/src/bin", "tests/src/bin", "trust/durable/src/bin"];
 
 /// A line that breaks a rule.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +54,15 @@ pub fn size(lines: &[Line]) -> Vec<Offence> {
     } else {
         Vec::new()
     }
+}
+
+/// A program that is built without tests holds none: it would never run.
+pub fn untested(name: &Path, lines: &[Line]) -> Vec<Offence> {
+    if !UNTESTED.iter().any(|folder| name.starts_with(folder)) {
+        return Vec::new();
+    }
+    let tests = lines.iter().enumerate().filter(|(_, line)| line.code.contains("#[test]"));
+    tests.map(|(i, _)| Offence::at(i, "this test never runs: Cargo.toml has `test = false` for its program")).collect()
 }
 
 /// Each Release names its Acquire nearby, and back.
@@ -144,6 +157,13 @@ mod tests {
         let full = "x();\n".repeat(FILE_LINES);
         assert_eq!(size(&lines(&format!("//! A.\n{full}\n// c\n#[cfg(test)]\nmod t {{\n{full}}}"))), []);
         assert_eq!(at(&size(&lines(&format!("{full}y();")))), [1]);
+    }
+
+    #[test]
+    fn a_program_that_is_built_without_tests_has_none() {
+        let source = "fn f() {}\n#[test]\nfn g() {}";
+        assert_eq!(at(&untested(Path::new("examples/src/bin/kv.rs"), &lines(source))), [2]);
+        assert_eq!(untested(Path::new("examples/src/kv/item.rs"), &lines(source)), []);
     }
 
     #[test]
