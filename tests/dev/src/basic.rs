@@ -42,6 +42,12 @@ pub fn build(context: &Context) -> anyhow::Result<Verdict> {
     context.cargo(&["test", "--workspace", "--no-run"]).check()
 }
 
+/// Builds the programs, as the tests have them: of the whole workspace, and with a test, for which alone cargo turns on
+/// the features that tests want of libraries. Else all libraries would be built anew.
+pub fn programs(context: &Context) -> anyhow::Result<Verdict> {
+    context.cargo(&["build", "--quiet", "--workspace", "--bins", "--test", "lacks"]).check()
+}
+
 /// All tests, documentation included, and the benchmarks at their smallest size.
 pub fn test(context: &Context) -> anyhow::Result<Verdict> {
     context.cargo(&["test", "--workspace", "--no-fail-fast"]).tests()

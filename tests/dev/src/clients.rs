@@ -144,8 +144,7 @@ impl Drop for Server {
 
 /// All suites, one after the other.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
-    // With a test, as the tier `test` builds it.
-    let built = context.cargo(&["build", "--quiet", "--workspace", "--bin", "kv", "--test", "kv"]).check()?;
+    let built = crate::basic::programs(context)?;
     if built.state != State::Passed {
         return Ok(built);
     }

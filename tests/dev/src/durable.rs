@@ -5,7 +5,7 @@
 //! Invariant: each run begins with a folder of its own, which it leaves to be looked at if it fails.
 
 use crate::command::Context;
-use crate::tier::Verdict;
+use crate::tier::{State, Verdict};
 use std::fs;
 use std::path::Path;
 
@@ -25,6 +25,10 @@ pub struct Torture {
 pub fn torture(context: &Context, torture: &Torture) -> anyhow::Result<Verdict> {
     let usual = if torture.quick { 24 } else { 200 };
     let kills: u32 = std::env::var("DURABLE_KILLS").ok().map_or(Ok(usual), |kills| kills.parse())?;
+    let built = crate::basic::programs(context)?;
+    if built.state != State::Passed {
+        return Ok(built);
+    }
     let (here, memory) = (context.target.join("durable"), Path::new(MEMORY).join("trust-durable"));
     let mut verdict = Verdict::passed();
     for (place, kills, machines) in
@@ -45,7 +49,7 @@ fn kill(context: &Context, place: &Path, kills: u32, machines: &str) -> anyhow::
     fs::create_dir_all(place)?;
     let folder = place.join(format!("{}-{machines}", std::process::id())).to_string_lossy().into_owned();
     let done = context
-        .cargo(&["run", "--quiet", "--package", "gossamer-examples", "--bin", "bank", "--", &folder])
+        .command(&context.target.join("debug/bank").to_string_lossy(), &[&folder])
         .args(&["--torture", &kills.to_string(), "--seed", &seed, "--machines", machines])
         .capture_aloud()?;
     print!("{}{}", done.stdout, done.stderr);

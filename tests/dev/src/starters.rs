@@ -17,8 +17,7 @@ const LIMIT_S: &str = "1200";
 
 /// All of them at a time: each mostly waits.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
-    // Of the workspace, as the tier `test` builds it.
-    let built = context.cargo(&["build", "--quiet", "--workspace", "--bins"]).check()?;
+    let built = crate::basic::programs(context)?;
     if built.state != State::Passed {
         return Ok(built);
     }

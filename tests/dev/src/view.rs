@@ -13,7 +13,7 @@ mod record;
 mod trace;
 
 use crate::command::Context;
-use crate::tier::Verdict;
+use crate::tier::{State, Verdict};
 use anyhow::{Context as _, bail, ensure};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -67,8 +67,10 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
             "no Python with venv and pip, or no package index: on Debian, apt-get install python3-venv",
         ));
     }
-    // Of the workspace, as the tier `test` builds it.
-    context.cargo(&["build", "--quiet", "--workspace", "--bins"]).run()?;
+    let built = crate::basic::programs(context)?;
+    if built.state != State::Passed {
+        return Ok(built);
+    }
     let all = All { folder, programs: context.target.join("debug") };
     instructions::are_the_same(&all.programs, &all.folder)?;
     all.stuck_workers_are_named()?;
