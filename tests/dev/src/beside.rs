@@ -33,6 +33,9 @@ pub const LAST: Behind = ["nice", "-n", "19"];
 /// Priority before those, behind all others.
 pub const LATER: Behind = ["nice", "-n", "10"];
 
+/// Before those too, as they need little.
+pub const SOON: Behind = ["nice", "-n", "5"];
+
 /// One of them has ended.
 #[derive(Debug)]
 pub struct Done {

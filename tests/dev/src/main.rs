@@ -152,6 +152,10 @@ const BESIDE: [What; 4] =
 /// tests that have run as they are, once more in other builds.
 const BESIDE_TESTS: [What; 3] = [What::Rdma { only: None }, What::Fallback(RUN), What::Asan(RUN)];
 
+/// Tiers that it runs beside the tests as well, before those above: they mostly wait, and judge no time (`rack` leaves
+/// out the tests that do).
+const WAITING: [What; 3] = [What::Starters, What::Rack(Rack { untimed: true }), What::Durable(Torture { quick: true })];
+
 /// The tiers of `ci`: the quick ones first, those that are run beside them after the others, and at last, when these
 /// are over, the tests that judge times.
 const CI: [What; 17] = [
@@ -217,6 +221,7 @@ impl What {
             What::Fallback(Build { no_run: true }) | What::Asan(Build { no_run: true }) => &["--no-run"],
             What::Publish(Publish { contents: true }) => &["--contents"],
             What::Rack(Rack { untimed: true }) => &["--untimed"],
+            What::Durable(Torture { quick: true }) => &["--quick"],
             _ => &[],
         }
     }
@@ -293,6 +298,7 @@ fn ci(context: &Context, report: &mut Report, limit_s: u64) -> anyhow::Result<()
             // By itself, and first: a build keeps all others from building in the same folder.
             report.run("build", || basic::build(context));
             lanes.push(Beside::start(context, &BESIDE_TESTS, beside::LATER, limit_s)?);
+            lanes.push(Beside::start(context, &WAITING, beside::SOON, limit_s)?);
         }
         // The later lane first: the one before it has built for it.
         report.run(what.name(), || match lanes.iter().rev().find_map(|lane| lane.wait(&what)) {
@@ -336,7 +342,7 @@ mod tests {
 
     #[test]
     fn what_is_done_beside_the_tiers_is_typed_as_it_is_meant() {
-        for what in BESIDE.into_iter().chain(BESIDE_TESTS) {
+        for what in BESIDE.into_iter().chain(BESIDE_TESTS).chain(WAITING) {
             let words = ["dev", what.name()].into_iter().chain(what.arguments().iter().copied());
             assert_eq!(Cli::try_parse_from(words).expect("parses").what, what);
             assert!(CI.iter().any(|tier| tier.name() == what.name()));
