@@ -25,7 +25,7 @@ pub use self::apps::{HeapApp, app_command};
 use self::rack::{HANDED_BYTES, Told};
 pub use self::rack::{HeapRun, command as run_command};
 use crate::{
-    echo::programs::{build, finish, mpi_arguments, own},
+    echo::programs::{finish, mpi_arguments, own},
     machine::{Machine, program},
     options::{Comparison, Strict},
     report::{median, spread},
@@ -226,7 +226,8 @@ fn measure_mpi(options: &HeapBench, elements: usize, skipped: &mut Skipped) -> R
         None => {
             Err("there is no `mpirun` (on Debian: apt-get install openmpi-bin libopenmpi-dev libclang-dev)".to_owned())
         }
-        Some(mpirun) => build("mpi", "array-mpi")?.map(|built| (mpirun, mpi_arguments("self,vader", 2, &built))),
+        Some(mpirun) => apps::foreign("mpi", "array-mpi", options.comparison.smoke)?
+            .map(|built| (mpirun, mpi_arguments("self,vader", 2, &built))),
     };
     let Some((mpirun, mut arguments)) = skipped.sort("mpi", mpi) else { return Ok(None) };
     // Each rank has half of them, and reads the other's.
