@@ -6,24 +6,22 @@
 //! `exchange`).
 
 mod plain;
+mod process;
 mod service;
 
 use std::cell::{Cell, RefCell};
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 use std::sync::PoisonError;
 use std::time::Instant;
 
 use clap::Parser;
 use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
+use process::{Result, end_all, start_all, tell_all};
 use serde::{Deserialize, Serialize};
 use service::Server;
 use tokio::io::{AsyncBufReadExt, Lines, Stdin};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Channel;
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 #[derive(Parser)]
 struct Options {
@@ -56,47 +54,8 @@ fn main() -> Result<()> {
     }
 }
 
-/// A process of the exchange, and its standard streams. It ends when it finds its input closed.
-struct Process {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Process {
-    fn start(own: usize, options: &Options) -> Result<Process> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--own", &own.to_string(), "--processes", &options.processes.to_string()]);
-        command.args(options.plan.arguments()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let stdin = child.stdin.take().ok_or("a process has no input")?;
-        let stdout = child.stdout.take().ok_or("a process has no output")?;
-        Ok(Process { child, stdin, stdout: BufReader::new(stdout) })
-    }
-
-    fn tell(&mut self, line: &str) -> Result<()> {
-        writeln!(self.stdin, "{line}")?;
-        Ok(self.stdin.flush()?)
-    }
-
-    fn hear(&mut self) -> Result<String> {
-        let mut line = String::new();
-        if self.stdout.read_line(&mut line)? == 0 {
-            return Err("a process of the exchange has ended too early".into());
-        }
-        Ok(line.trim_end().to_owned())
-    }
-}
-
 fn lead(options: &Options) -> Result<()> {
-    let mut processes: Vec<Process> =
-        (0..options.processes).map(|own| Process::start(own, options)).collect::<Result<_>>()?;
-    let ports: Vec<String> = processes.iter_mut().map(Process::hear).collect::<Result<_>>()?;
-    let tell_all = |processes: &mut Vec<Process>, line: &str| -> Result<Vec<String>> {
-        processes.iter_mut().try_for_each(|process| process.tell(line))?;
-        processes.iter_mut().map(Process::hear).collect()
-    };
-    tell_all(&mut processes, &ports.join(" "))?;
+    let mut processes = start_all(options.processes)?;
     for (bytes, outstanding) in options.plan.points() {
         tell_all(&mut processes, "go")?;
         let (mut all, mut meter) = (Tally::default(), Meter::default());
@@ -107,11 +66,7 @@ fn lead(options: &Options) -> Result<()> {
         }
         println!("{}", Point::new(bytes, outstanding, &all, &meter)?.line());
     }
-    for Process { mut child, stdin, .. } in processes {
-        drop(stdin);
-        child.wait()?;
-    }
-    Ok(())
+    end_all(processes)
 }
 
 async fn hear(lines: &mut Lines<tokio::io::BufReader<Stdin>>) -> Result<String> {

@@ -7,6 +7,8 @@
 
 #[path = "../plain.rs"]
 mod plain;
+#[path = "../process.rs"]
+mod process;
 mod rpc;
 mod services;
 #[path = "../../../../examples/src/social/state.rs"]
@@ -14,8 +16,6 @@ mod state;
 #[path = "../../../../examples/src/social/world.rs"]
 mod world;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,11 +23,11 @@ use clap::Parser;
 use serde_json::{Value, json};
 use tokio::io::AsyncBufReadExt;
 
+pub use process::Result;
+use process::{end_all, start_all, tell_all};
 use rpc::Peers;
 use services::{Services, front};
 use world::{Answer, ROUND, World};
-
-pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// The options of the example.
 #[derive(Clone, Parser)]
@@ -60,60 +60,21 @@ fn main() -> Result<()> {
     }
 }
 
-/// A process, and its standard streams. It ends when it finds its input closed.
-struct Process {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Process {
-    fn start(own: usize) -> Result<Process> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(std::env::args_os().skip(1)).args(["--own", &own.to_string()]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let stdin = child.stdin.take().ok_or("a process has no input")?;
-        let stdout = child.stdout.take().ok_or("a process has no output")?;
-        Ok(Process { child, stdin, stdout: BufReader::new(stdout) })
-    }
-
-    fn hear(&mut self) -> Result<String> {
-        let mut line = String::new();
-        if self.stdout.read_line(&mut line)? == 0 {
-            return Err("a process has ended too early".into());
-        }
-        Ok(line.trim_end().to_owned())
-    }
-}
-
-/// Sends all a line, and returns the answer of each.
-fn tell(processes: &mut [Process], line: &str) -> Result<Vec<String>> {
-    for process in processes.iter_mut() {
-        writeln!(process.stdin, "{line}")?;
-    }
-    processes.iter_mut().map(Process::hear).collect()
-}
-
 fn lead(options: &Options) -> Result<()> {
-    let mut processes: Vec<Process> = (0..options.threads).map(Process::start).collect::<Result<_>>()?;
-    let ports: Vec<String> = processes.iter_mut().map(Process::hear).collect::<Result<_>>()?;
-    tell(&mut processes, &ports.join(" "))?;
+    let mut processes = start_all(options.threads)?;
     let began = Instant::now();
     for round in (0..options.requests).step_by(ROUND as usize) {
-        tell(&mut processes, &round.to_string())?;
+        tell_all(&mut processes, &round.to_string())?;
     }
     let seconds = began.elapsed().as_secs_f64();
     let mut answer = Answer::default();
-    for line in tell(&mut processes, "sum")? {
+    for line in tell_all(&mut processes, "sum")? {
         let told: Value = serde_json::from_str(&line)?;
         let number = |what: &str| told[what].as_u64().ok_or("an answer has no number");
         let of_one = Answer { posted: number("posted")?, read: number("read")?, checksum: number("checksum")? };
         answer = answer.and(of_one);
     }
-    for Process { mut child, stdin, .. } in processes {
-        drop(stdin);
-        child.wait()?;
-    }
+    end_all(processes)?;
     let checksum = format!("{:016x}", answer.checksum);
     let a_second = options.requests as f64 / seconds;
     println!("{}", json!({"posted": answer.posted, "read": answer.read, "checksum": checksum, "a_second": a_second}));
