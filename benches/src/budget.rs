@@ -3,45 +3,17 @@
 //! One relaxed `fetch_add` a chunk (hundreds of operations in a measured run), the same for all
 //! contenders.
 
-use std::{
-    fmt,
-    ops::Range,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::{Duration, Instant},
-};
-
-use clap::ValueEnum;
+use crate::pick::SHORTEST;
+use crate::prelude::*;
 use crossbeam_utils::CachePadded;
-use serde::Serialize;
-
-use crate::{contender::Workload, pick::SHORTEST};
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const LARGEST_CHUNK: u64 = 1024;
 /// A chunk of a run by time takes this long at least and at most, if that can be had.
 const CHUNK_TIMES: Range<Duration> = Duration::from_micros(5)..Duration::from_micros(20);
 const FIRST_CHUNK: u64 = 16;
-
-/// How the operations of a run are shared out among its clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Share {
-    /// Each client makes the same number, as in thesis 2.6.1: a client that is starved delays the end.
-    Equal,
-    /// Clients that are ready make the next operations: throughput of all, without fairness.
-    Common,
-}
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Share::Equal => "equal",
-            Share::Common => "common",
-        })
-    }
-}
 
 /// A run that ends by the clock: each client makes as many operations as it can.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +27,7 @@ pub struct Timed {
 /// Operations left in a run.
 #[derive(Debug)]
 pub struct Budget {
-    /// One for each client, or a single one for all of them.
+    /// One for each client: as in thesis 2.6.1 each makes the same number, and one that is starved delays the end.
     parts: Box<[CachePadded<Part>]>,
     /// Of a run that ends with its operations.
     chunk: u64,
@@ -76,11 +48,7 @@ impl Budget {
     /// The budget of `workload`, for `clients` threads of `fibers` claimants each, which rest by `rest` where there are
     /// bursts.
     pub fn new(workload: &Workload, clients: usize, fibers: usize, rest: fn(Duration)) -> Self {
-        let Workload { ops, share, timed, .. } = *workload;
-        let parts = match share {
-            Share::Equal => clients as u64,
-            Share::Common => 1,
-        };
+        let (ops, timed, parts) = (workload.ops, workload.timed, clients as u64);
         let claimants = (clients * fibers).max(1) as u64;
         let total = |part| if timed.is_some() { u64::MAX } else { ops / parts + u64::from(part < ops % parts) };
         Self {
@@ -96,7 +64,7 @@ impl Budget {
 
     /// The operations of a claimant of this client, chunk by chunk, by number.
     pub fn claims(&self, client: usize) -> Claims<'_> {
-        let part = self.parts.get(client).unwrap_or(&self.parts[0]);
+        let part = &self.parts[client];
         let chunk = if self.timed.is_some() { FIRST_CHUNK } else { self.chunk };
         Claims { budget: self, part, chunk, claimed: Duration::ZERO }
     }
@@ -166,9 +134,9 @@ mod tests {
     use super::*;
     use crate::pick::{Dist, Picks};
 
-    fn workload(ops: u64, share: Share, timed: Option<Timed>) -> Workload {
+    fn workload(ops: u64, timed: Option<Timed>) -> Workload {
         let picks = Picks::new(Dist::Uniform, 1, 1, 1);
-        Workload { ops, share, timed, ..Workload::of(3, 1, picks) }
+        Workload { ops, timed, ..Workload::of(3, 1, picks) }
     }
 
     fn claimed(budget: &Budget, client: usize) -> u64 {
@@ -186,27 +154,19 @@ mod tests {
     }
 
     #[test]
-    fn a_common_budget_is_claimed_once() {
-        for total in [0, 1, 1000, 100_001] {
-            let budget = Budget::new(&workload(total, Share::Common, None), 3, 1, no_rest);
-            assert_eq!(claimed(&budget, 2), total);
-            assert_eq!(claimed(&budget, 1), 0);
-        }
-    }
-
-    #[test]
     fn an_equal_budget_is_split() {
         for total in [0, 1, 1000, 100_001] {
-            let budget = Budget::new(&workload(total, Share::Equal, None), 3, 4, no_rest);
+            let budget = Budget::new(&workload(total, None), 3, 4, no_rest);
             let each: Vec<u64> = (0..3).map(|client| claimed(&budget, client)).collect();
             assert_eq!(each.iter().sum::<u64>(), total);
             assert!(each.iter().max().unwrap() - each.iter().min().unwrap() <= 1);
         }
     }
+
     #[test]
     fn a_run_by_time_ends_by_the_clock_and_no_chunk_leaves_its_array() {
         let lasts = Duration::from_millis(30);
-        let budget = Budget::new(&workload(1, Share::Equal, Some(Timed { lasts, bursts: None })), 3, 1, no_rest);
+        let budget = Budget::new(&workload(1, Some(Timed { lasts, bursts: None })), 3, 1, no_rest);
         let (began, mut made) = (Instant::now(), 0);
         for claim in budget.claims(0) {
             let place = claim.start % SHORTEST as u64;
@@ -227,7 +187,7 @@ mod tests {
         }
         let burst = Duration::from_millis(1);
         let timed = Timed { lasts: Duration::from_secs(20), bursts: Some(burst) };
-        let budget = Budget::new(&workload(1, Share::Equal, Some(timed)), 3, 1, rest);
+        let budget = Budget::new(&workload(1, Some(timed)), 3, 1, rest);
         let mut claims = budget.claims(0);
         while RESTED.get() < 3 * burst {
             assert!(claims.next().is_some(), "in twenty seconds it rested for {:?}", RESTED.get());

@@ -3,34 +3,19 @@
 //!
 //! Not here: how contenders are interleaved and timed over rounds (harness.rs).
 
-use std::{
-    collections::BTreeMap,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Result, ensure};
-use serde::{Deserialize, Serialize};
-
-use crate::{
-    budget::{Share, Timed},
-    pick::Picks,
-    report::spread,
-    watch::{Latencies, Split},
-};
+use crate::budget::Timed;
+use crate::prelude::*;
+use crate::watch::{Latencies, Split};
 
 /// A contender's part in the ratio table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A lock around the counter.
     Lock,
-    /// An atomic instruction on the counter.
     Atomic,
-    /// A message to a thread that owns the counter.
     Channel,
     /// A table of its own kind, without a lock around it.
     Table,
-    /// `trust`.
     Trust,
     /// The limit of delegation: slots without closures or fibers.
     Limit,
@@ -45,25 +30,17 @@ pub struct Workload {
     pub threads: usize,
     /// How many of them only serve, in contenders that have such threads.
     pub dedicated: usize,
-    /// Counters.
     pub objects: usize,
-    /// Which counter each operation increments.
     pub picks: Picks,
     /// Increments of the run, over all clients; not asked for where the run ends by the clock.
     pub ops: u64,
-    /// The run ends by the clock.
     pub timed: Option<Timed>,
-    /// How the increments are shared out among the clients.
-    pub share: Share,
     /// A `spin_loop` hint inside the critical section or delegated closure (thesis 2.6.1).
     pub pause: bool,
     /// Fibers a worker, for `apply`.
     pub fibers: usize,
     /// Requests a batch (`bare-slots`) or in flight (`channel-pipelined`).
     pub batch: usize,
-    /// Slots of each kind between a client and a trustee of `bare-slots`.
-    pub slots: usize,
-    /// Whether threads are pinned to cores.
     pub pin: bool,
     /// How long a worker of `trust` polls before it sleeps, if not as long as it likes.
     pub spin: Option<Duration>,
@@ -83,11 +60,9 @@ impl Workload {
             picks,
             ops: 1,
             timed: None,
-            share: Share::Equal,
             pause: false,
             fibers: 1,
             batch: 1,
-            slots: 1,
             pin: true,
             spin: None,
             watch: None,
@@ -106,7 +81,6 @@ impl Workload {
 pub struct Run {
     /// From the first client's start to the last client's end.
     pub elapsed: Duration,
-    /// Operations that the clients made.
     pub ops: u64,
     /// Operations a second of the clients, each over its own time, summed.
     pub rate_hz: f64,
@@ -114,11 +88,9 @@ pub struct Run {
     pub fairness: f64,
     /// Sum of the values that all increments returned (each the value before).
     pub fetched: u64,
-    /// The counters after the run.
     pub counters: Tally,
     /// Counters of the workers of `trust` over the run.
     pub stats: Stats,
-    /// The latencies, where they were asked for.
     pub latencies: Option<Latencies>,
 }
 
@@ -128,7 +100,6 @@ pub type Stats = BTreeMap<&'static str, u64>;
 /// Final counters, folded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Sum over the counters.
     pub total: u64,
     /// Sum over the counters of 0 + 1 + … + (value - 1): the sum that their increments must have returned.
     pub fetched: u64,
@@ -152,7 +123,6 @@ impl FromIterator<u64> for Tally {
 }
 
 impl Run {
-    /// Millions of operations a second.
     pub fn mops(&self, ops: u64) -> f64 {
         ops as f64 / self.elapsed.as_secs_f64() / 1e6
     }
@@ -173,39 +143,58 @@ impl Run {
     }
 }
 
+type RunOnce = dyn Fn(&Workload) -> Result<Run>;
+
 /// One way to increment shared counters.
-pub trait Contender {
-    /// Name in tables, JSON and `--only`.
-    fn name(&self) -> &'static str;
+pub struct Contender {
+    /// In tables, JSON and `--only`.
+    pub name: &'static str,
+    pub kind: Kind,
+    pub least_threads: usize,
+    run: Box<RunOnce>,
+    finish: Box<dyn Fn() -> Result<()>>,
+}
 
-    /// Its part in the ratio table.
-    fn kind(&self) -> Kind;
-
-    /// The least threads it needs.
-    fn least_threads(&self) -> usize {
-        1
+impl Contender {
+    /// `run` sets up, runs the workload once, and tears down; only the operations are timed.
+    pub fn new(
+        name: &'static str,
+        kind: Kind,
+        least_threads: usize,
+        run: impl Fn(&Workload) -> Result<Run> + 'static,
+    ) -> Self {
+        Self { name, kind, least_threads, run: Box::new(run), finish: Box::new(|| Ok(())) }
     }
 
-    /// Sets up, runs the workload once, and tears down; only the operations are timed.
-    fn run(&self, workload: &Workload) -> Result<Run>;
+    /// With a check, after the last round, of the state that is kept from run to run.
+    pub fn with_finish(self, finish: impl Fn() -> Result<()> + 'static) -> Self {
+        Self { finish: Box::new(finish), ..self }
+    }
 
-    /// After the last round: checks the state that is kept from run to run.
-    fn finish(&self) -> Result<()> {
-        Ok(())
+    pub fn run(&self, workload: &Workload) -> Result<Run> {
+        (self.run)(workload)
+    }
+
+    pub fn finish(&self) -> Result<()> {
+        (self.finish)()
     }
 }
 
 /// Times of one client's run, and the values that its increments returned.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientRun {
-    /// Its first operation began.
     pub start: Instant,
-    /// Its last operation was complete.
     pub end: Instant,
-    /// Operations it made.
     pub ops: u64,
-    /// The values its increments returned, summed.
     pub fetched: u64,
+}
+
+/// Folds threads that are each a client or a server with its counters.
+pub fn fold_roles(roles: Vec<(Option<ClientRun>, Tally)>) -> Run {
+    let clients: Vec<ClientRun> = roles.iter().filter_map(|(client, _)| *client).collect();
+    let both =
+        |sum: Tally, one: Tally| Tally { total: sum.total + one.total, fetched: sum.fetched.wrapping_add(one.fetched) };
+    fold(&clients, roles.into_iter().map(|(_, counters)| counters).fold(Tally::default(), both))
 }
 
 /// Folds the clients of a run: from the first start to the last end.

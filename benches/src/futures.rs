@@ -1,28 +1,17 @@
 //! `async`: one counter for the tasks of an async runtime: `apply_async` beside an actor (a task behind tokio's mpsc
-//! and oneshot), tokio's `Mutex` and std's.
+//! and oneshot), tokio's `Mutex`.
 //!
 //! Each contender has the same runtime and the same tasks, each of which awaits one increment after the other; a
 //! trustee has a thread of its own besides. A run is verified by the counter at its end, and by each task seeing it
 //! grow.
 
+use crate::prelude::*;
+use crate::transfers::mops;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, anyhow, ensure};
-use clap::Args;
-use serde::Serialize;
+use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use trust::Threadpool;
-
-use crate::{
-    machine::Machine,
-    options::Timed,
-    report::{median, spread},
-    rounds::{Compared, Skipped, interleaved},
-    verdict::{conclude, ratio, verdict_at_least},
-};
 
 /// Messages that an actor's channel holds.
 const MAILBOX: usize = 1024;
@@ -42,71 +31,37 @@ pub struct Futures {
     pub timed: Timed,
 }
 
-/// All runs of one contender with one number of tasks.
-#[derive(Clone, Debug, Serialize)]
-struct Series {
-    contender: &'static str,
-    tasks: usize,
-    median_mops: f64,
-    samples: Vec<f64>,
-}
-
 /// How many increments a run made, and in which time.
 type Ran = Result<(u64, Duration)>;
 /// One run of a contender with so many tasks.
 type Contender = (&'static str, fn(&Futures, usize) -> Ran);
 
-const CONTENDERS: [Contender; 4] =
-    [("apply-async", apply_async), ("actor", actor), ("tokio-mutex", tokio_mutex), ("std-mutex", std_mutex)];
+const CONTENDERS: [Contender; 3] = [("apply-async", apply_async), ("actor", actor), ("tokio-mutex", tokio_mutex)];
 
-/// Runs it.
-///
-/// # Errors
-/// A counter that is wrong; with `--strict`, a target that is missed.
 pub fn command(mut options: Futures) -> Result<()> {
     options.timed.prepare(20)?;
     ensure!(
         options.threads > 0 && !options.tasks.is_empty() && !options.tasks.contains(&0),
         "--tasks, --threads: at least one"
     );
-    let machine = Machine::here();
-    println!("{machine}");
+    let bench = Bench::begin("async", &mut options.timed.comparison)?;
     let runs: Vec<(Contender, usize)> =
         options.tasks.iter().flat_map(|&tasks| CONTENDERS.map(|contender| (contender, tasks))).collect();
-    let mut samples = vec![Vec::new(); runs.len()];
-    interleaved(options.timed.comparison.rounds, runs.len(), options.timed.seed, |_, index| {
-        let ((name, run), tasks) = runs[index];
-        let (made, elapsed) = run(&options, tasks).map_err(|error| anyhow!("{name}, {tasks} tasks: {error}"))?;
-        samples[index].push(made as f64 / elapsed.as_secs_f64() / 1e6);
-        Ok(())
-    })?;
-    let series: Vec<Series> = runs
-        .iter()
-        .zip(samples)
-        .map(|(&((contender, _), tasks), samples)| Series { contender, tasks, median_mops: median(&samples), samples })
-        .collect();
-    let of = |name: &str, tasks: usize| {
-        let of_it = series.iter().find(|series| series.contender == name && series.tasks == tasks);
-        of_it.map(|series| series.median_mops)
-    };
-    let ratio = |name: &str, to: &str, tasks| ratio(of(name, tasks), of(to, tasks));
-    println!(
-        "\nasync, {} threads\n  {:<14} {:>6} {:>9} {:>9} {:>9} {:>8}",
-        options.threads, "Mops/s", "tasks", "median", "min", "max", "/actor"
-    );
-    for Series { contender, tasks, median_mops, samples } in &series {
-        let (low, high) = spread(samples.iter().copied());
-        let to_actor = ratio(contender, "actor", *tasks).unwrap_or(f64::NAN);
-        println!("  {contender:<14} {tasks:>6} {median_mops:>9.3} {low:>9.3} {high:>9.3} {to_actor:>8.2}");
+    let group = |tasks: usize| format!("{tasks} tasks");
+    let name = |((name, _), tasks): &(Contender, usize)| format!("{name}, {tasks} tasks");
+    let samples = bench.rounds(&runs, name, |((_, run), tasks), _| mops(run(&options, *tasks)?))?;
+    let mut figures = Figures::default();
+    for (((name, _), tasks), samples) in runs.iter().zip(samples) {
+        figures.add(&group(*tasks), name, "M/s", samples);
     }
-    let targets = vec![
-        verdict_at_least("64 tasks: apply_async over an actor", 1.5, ratio("apply-async", "actor", 64)),
-        verdict_at_least("64 tasks: apply_async over tokio's Mutex", 1.0, ratio("apply-async", "tokio-mutex", 64)),
-        verdict_at_least("one task: apply_async over an actor", 0.8, ratio("apply-async", "actor", 1)),
+    figures.print(&format!("async, {} threads", options.threads));
+    let over = |tasks: usize, other: &str| figures.over(&group(tasks), "apply-async", other);
+    let targets = [
+        at_least("64 tasks: apply_async over an actor", 1.5, over(64, "actor")),
+        at_least("64 tasks: apply_async over tokio's Mutex", 1.0, over(64, "tokio-mutex")),
+        at_least("one task: apply_async over an actor", 0.8, over(1, "actor")),
     ];
-    let measured = Compared { series: &series, skipped: &Skipped::default() };
-    let json = options.timed.comparison.json.as_deref();
-    conclude("async", &machine, &options, measured, targets, json, options.timed.strict)
+    bench.conclude(&options, json!({"series": figures}), &targets)
 }
 
 fn runtime(options: &Futures) -> Result<Runtime> {
@@ -199,27 +154,5 @@ fn tokio_mutex(options: &Futures, tasks: usize) -> Ran {
             })
         });
         verified(ran.await?, *counter.lock().await)
-    })
-}
-
-fn std_mutex(options: &Futures, tasks: usize) -> Ran {
-    let counter = Arc::new(Mutex::new(0u64));
-    let locked = |counter: &Mutex<u64>, by: u64| {
-        let mut count = counter.lock().unwrap_or_else(PoisonError::into_inner);
-        *count += by;
-        *count
-    };
-    runtime(options)?.block_on(async {
-        let ran = increments(options, tasks, Arc::clone(&counter), |counter, began, time| async move {
-            until_over!(began, time, {
-                // The lock never waits for the runtime: others have their turn nevertheless.
-                let count = locked(&counter, 1);
-                if count.is_multiple_of(64) {
-                    tokio::task::yield_now().await;
-                }
-                count
-            })
-        });
-        verified(ran.await?, locked(&counter, 0))
     })
 }

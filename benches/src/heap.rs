@@ -9,32 +9,17 @@ mod blas;
 mod rack;
 mod targets;
 
-use std::hint::black_box;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, anyhow, ensure};
-use clap::Args;
+use self::rack::{HANDED_BYTES, Told};
+use crate::machines::outcome;
+use crate::prelude::*;
+use crate::programs::{build, build_unless};
 use exchange::array::Outcome;
 use gossamer_heap::Global;
-use serde::Serialize;
+use std::hint::black_box;
 
 pub use self::apps::{HeapApp, app_command};
-use self::rack::{HANDED_BYTES, Told};
 pub use self::rack::{HeapRun, command as run_command};
-use crate::{
-    echo::programs::{finish, mpi_arguments, own},
-    machine::{Machine, program},
-    options::{Comparison, Strict},
-    report::{median, spread},
-    rounds::{Compared, Skipped, interleaved},
-    verdict::conclude,
-};
 
-/// Longer than any run over two processes takes.
-const TIME_LIMIT: Duration = Duration::from_secs(300);
 /// Objects of the works on few.
 const FEW: usize = 1024;
 
@@ -48,33 +33,10 @@ pub struct HeapBench {
     /// Reads of a run, and objects that it makes and drops.
     #[arg(long, default_value_t = 1 << 23)]
     pub reads: usize,
-    /// Seed of the order of contenders.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// Whether targets have to be met.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub strict: Strict,
-}
-
-/// All runs of one contender.
-#[derive(Clone, Debug, Serialize)]
-struct Series {
-    work: String,
-    contender: String,
-    /// Nanoseconds for each object, operation, row or request.
-    median_ns: f64,
-    samples: Vec<f64>,
-}
-
-impl Series {
-    fn new(work: &str, contender: &str, samples: Vec<f64>) -> Series {
-        Series { work: work.to_owned(), contender: contender.to_owned(), median_ns: median(&samples), samples }
-    }
 }
 
 /// The works. Both contenders run each.
@@ -107,7 +69,6 @@ impl Owner for Global<u64> {
     }
 }
 
-/// All objects that are read.
 struct Objects<O> {
     many: Vec<O>,
     few: Vec<O>,
@@ -119,7 +80,6 @@ impl<O: Owner> Objects<O> {
         Objects { many: all(many), few: all(FEW) }
     }
 
-    /// Does one work. Nanoseconds for each object.
     fn run(&self, work: usize, times: usize) -> Result<f64> {
         match work {
             0 => read(&self.many, times),
@@ -165,129 +125,61 @@ fn make<O: Owner>(times: usize) -> Result<f64> {
     Ok(elapsed.as_nanos() as f64 / times as f64)
 }
 
-/// Runs it.
-///
-/// # Errors
-/// Numbers that do not add up; with `--strict`, a target that is missed.
 pub fn command(mut options: HeapBench) -> Result<()> {
-    options.comparison.prepare()?;
     if options.comparison.smoke {
         (options.objects, options.reads) = (options.objects.min(1 << 12), options.reads.min(1 << 12));
     }
     ensure!(options.objects.is_power_of_two() && options.reads > 0, "--objects: a power of two; --reads: at least 1");
-    let machine = Machine::here();
-    println!("{machine}");
-    let measured = Arc::new(Mutex::new(None));
-    let (told, asked) = (Arc::clone(&measured), options.clone());
-    gossamer::main(move || *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(measure(&asked)), 1);
-    let samples = measured.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let samples = samples.ok_or_else(|| anyhow!("nothing was measured"))??;
-    let mut all = Vec::new();
+    let mut bench = Bench::begin("heap", &mut options.comparison)?;
+    let (asked, rounds) = (options.clone(), options.comparison.rounds);
+    let samples = outcome(move || beside_boxes(&asked), |run| gossamer::main(run, 1))?;
+    let mut all = Figures::default();
     for (work, of_work) in WORKS.into_iter().zip(samples) {
         for (contender, samples) in CONTENDERS.into_iter().zip(of_work) {
-            all.push(Series::new(work, contender, samples));
+            all.add(work, contender, "ns", samples);
         }
     }
-    let mut skipped = Skipped::default();
-    all.extend(measure_racks(&options, &mut skipped)?);
-    for (name, samples) in apps::measure_apps(&options.comparison, &mut skipped)? {
-        let (app, way) = name.split_once(", ").unwrap_or((&name, ""));
-        all.push(Series::new(app, way, samples));
+    let elements = if options.comparison.smoke { 1 << 8 } else { 1 << 16 };
+    for fabric in ["shm", "tcp"] {
+        let words = format!("heap-run --fabric {fabric} --rounds {rounds} --elements {elements}");
+        for (work, samples) in Program::own(&words)?.told::<Told>()? {
+            all.add(&work, "rack", "ns", samples);
+        }
     }
-    print(&options, &all);
-    let (verdicts, measured) = (targets::targets(&all), Compared { series: &all, skipped: &skipped });
-    let json = options.comparison.json.as_deref();
-    conclude("heap", &machine, &options, measured, verdicts, json, options.strict)
+    // Each rank has half of them, and reads the other's.
+    let (count, ops) = (2 * WORDS * elements, WORDS * elements);
+    let pass = format!("--words {WORDS} --work pass --elements {count} --ops {ops}");
+    let mpi = Program::mpi("self,vader", 2, || build("mpi", "array-mpi", ""))?.map(|program| program.say(&pass));
+    if let Some(mpi) = bench.skipped.sort("mpi", mpi) {
+        let one = |_| Ok(1e3 / mpi.told::<Outcome>()?.mops() * WORDS as f64);
+        all.add(MPI, "mpi", "ns", (0..rounds).map(one).collect::<Result<_>>()?);
+    }
+    let loans = build_unless(options.comparison.smoke, "iceoryx2", "heap-iceoryx2", "")?;
+    if let Some(loans) = bench.skipped.sort("iceoryx2", loans) {
+        let loans = Program::at(loans).say(&format!("--bytes {HANDED_BYTES} --turns {elements}"));
+        all.add("64 KiB handed over", "iceoryx2", "ns", (0..rounds).map(|_| loans.told()).collect::<Result<_>>()?);
+    }
+    apps::measure(&mut bench, &options.comparison, &mut all)?;
+    all.print(&format!("{} objects, {} reads", options.objects, options.reads));
+    let targets = targets::targets(&all);
+    bench.conclude(&options, json!({"series": all}), &targets)
 }
 
-/// Bytes that are read of the other process at once, in words.
+/// Words that are read of the other process at once.
 const WORDS: usize = 8;
 const MPI: &str = "64 B of the other process, MPI_Get";
-
-/// All works over two processes, those of the project, MPI's and iceoryx2's.
-fn measure_racks(options: &HeapBench, skipped: &mut Skipped) -> Result<Vec<Series>> {
-    let elements = if options.comparison.smoke { 1 << 8 } else { 1 << 16 };
-    let (mut told, rounds) = (Told::new(), options.comparison.rounds.to_string());
-    for fabric in ["shm", "tcp"] {
-        eprintln!("heap: two processes, {fabric}");
-        let count = elements.to_string();
-        let output = run(&own()?, &["heap-run", "--fabric", fabric, "--rounds", &rounds, "--elements", &count])?;
-        let line = output.lines().find_map(|line| serde_json::from_str::<Told>(line).ok());
-        told.append(&mut line.ok_or_else(|| anyhow!("heap-run tells nothing: {output:?}"))?);
-    }
-    let mut all: Vec<Series> = told.into_iter().map(|(work, samples)| Series::new(&work, "rack", samples)).collect();
-    all.extend(measure_mpi(options, elements, skipped)?);
-    all.extend(measure_iceoryx2(options, elements, skipped)?);
-    Ok(all)
-}
-
-fn measure_mpi(options: &HeapBench, elements: usize, skipped: &mut Skipped) -> Result<Option<Series>> {
-    let mpi = match program("mpirun") {
-        None => {
-            Err("there is no `mpirun` (on Debian: apt-get install openmpi-bin libopenmpi-dev libclang-dev)".to_owned())
-        }
-        Some(mpirun) => apps::foreign("mpi", "array-mpi", options.comparison.smoke)?
-            .map(|built| (mpirun, mpi_arguments("self,vader", 2, &built))),
-    };
-    let Some((mpirun, mut arguments)) = skipped.sort("mpi", mpi) else { return Ok(None) };
-    // Each rank has half of them, and reads the other's.
-    let (count, ops) = ((2 * WORDS * elements).to_string(), (WORDS * elements).to_string());
-    let job = ["--words", &WORDS.to_string(), "--work", "pass", "--elements", &count, "--ops", &ops].map(str::to_owned);
-    arguments.extend(job);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let one = |_| {
-        let outcome = Outcome::read(&run(&mpirun, &arguments)?).map_err(|error| anyhow!(error))?;
-        Ok(1e3 / outcome.mops() * WORDS as f64)
-    };
-    let samples = (0..options.comparison.rounds).map(one).collect::<Result<_>>()?;
-    Ok(Some(Series::new(MPI, "mpi", samples)))
-}
-
-fn measure_iceoryx2(options: &HeapBench, elements: usize, skipped: &mut Skipped) -> Result<Option<Series>> {
-    let Some(built) = skipped.sort("iceoryx2", apps::foreign("iceoryx2", "heap-iceoryx2", options.comparison.smoke)?)
-    else {
-        return Ok(None);
-    };
-    let (bytes, turns) = (HANDED_BYTES.to_string(), elements.to_string());
-    let one = |_| {
-        let output = run(&built, &["--bytes", &bytes, "--turns", &turns])?;
-        output.trim().parse().with_context(|| format!("iceoryx2 tells no time: {output:?}"))
-    };
-    let samples = (0..options.comparison.rounds).map(one).collect::<Result<_>>()?;
-    Ok(Some(Series::new("64 KiB handed over", "iceoryx2", samples)))
-}
-
-/// Output of a program.
-fn run(program: &Path, arguments: &[&str]) -> Result<String> {
-    let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-    // Each worker, or rank, multiplies on its own thread; else the library begins with more, and they spin for a while.
-    command.env("OPENBLAS_NUM_THREADS", "1");
-    let child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
-    finish(child, TIME_LIMIT)
-}
 
 /// Samples by work and contender.
 type Samples = [[Vec<f64>; 2]; 3];
 
-fn measure(options: &HeapBench) -> Result<Samples> {
+fn beside_boxes(options: &HeapBench) -> Result<Samples> {
     let (boxes, globals) = (Objects::<Box<u64>>::new(options.objects), Objects::<Global<u64>>::new(options.objects));
     let mut samples = Samples::default();
-    interleaved(options.comparison.rounds, 6, options.seed, |_, index| {
+    interleaved(options.comparison.rounds, 6, 1, |_, index| {
         let (work, contender) = (index / 2, index % 2);
         let ns = if contender == 0 { boxes.run(work, options.reads) } else { globals.run(work, options.reads) };
         samples[work][contender].push(ns?);
         Ok(())
     })?;
     Ok(samples)
-}
-
-fn print(options: &HeapBench, all: &[Series]) {
-    println!("\n{} objects, {} reads", options.objects, options.reads);
-    println!("  {:<34} {:<16} {:>12} {:>12} {:>12}", "ns", "", "median", "min", "max");
-    for Series { work, contender, median_ns, samples } in all {
-        let (low, high) = spread(samples.iter().copied());
-        let digits = if *median_ns < 1.0 { 4 } else { 2 };
-        println!("  {work:<34} {contender:<16} {median_ns:>12.digits$} {low:>12.digits$} {high:>12.digits$}");
-    }
 }

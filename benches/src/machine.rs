@@ -2,16 +2,14 @@
 //!
 //! Nothing here is on a measured path.
 
-use std::{env, fmt, fs, path::PathBuf, process::Command};
-
-use serde::{Deserialize, Serialize};
+use crate::prelude::*;
+use std::process::Command;
+use std::{env, fmt, fs};
 
 /// Machine, commit and toolchain of a run: printed and written with every result.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
-    /// Model name as the kernel tells it.
     pub cpu: String,
-    /// Cores this process may use.
     pub cores: usize,
     /// `git rev-parse HEAD`, with `-dirty` where files differ from it; `unknown` outside a checkout.
     pub commit: String,
@@ -24,7 +22,6 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine and this checkout.
     pub fn here() -> Self {
         Self {
             cpu: cpu_model(),
@@ -75,12 +72,6 @@ fn commit() -> String {
         Some(changes) if changes.is_empty() => head,
         _ => format!("{head}-dirty"),
     }
-}
-
-/// Where a program lies among the folders that `PATH` names.
-pub fn program(name: &str) -> Option<PathBuf> {
-    let folders = env::var_os("PATH")?;
-    env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 /// The cores this thread may use; those of the process in a thread that is not pinned.

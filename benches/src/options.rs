@@ -1,30 +1,10 @@
 //! Options that several commands share: [`Comparison`] is of every command that measures, [`Common`] of those that run
-//! contenders in this process, [`Strict`] of those that have targets.
+//! contenders in this process.
 
-use std::path::PathBuf;
+use crate::prelude::*;
 
-use anyhow::{Result, ensure};
-use clap::{Args, ValueEnum};
-use serde::Serialize;
-
-use crate::{
-    budget::Share,
-    contender::Workload,
-    pick::{Dist, Picks},
-};
-
-/// How counters lie in memory, for contenders that share memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// Padded below 4096 objects, compact from there: the kinder to locks and atomics in each case.
-    Auto,
-    /// Each counter has cache lines of its own.
-    Padded,
-    /// Counters lie beside each other.
-    Compact,
-}
-
+/// From so many objects on counters lie beside each other, else in cache lines of their own: the kinder to locks and
+/// atomics in each case.
 const COMPACT_FROM_OBJECTS: usize = 4096;
 
 /// Options of every measuring command.
@@ -39,13 +19,13 @@ pub struct Comparison {
     /// A size that ends in a few seconds: shows that everything works, says nothing about speed.
     #[arg(long)]
     pub smoke: bool,
+    /// Exit with an error where a target is missed or was not measured.
+    #[arg(long)]
+    pub strict: bool,
 }
 
 impl Comparison {
     /// Checks the options and, with `--smoke`, makes the rounds few.
-    ///
-    /// # Errors
-    /// No round.
     pub fn prepare(&mut self) -> Result<()> {
         ensure!(self.rounds > 0, "--rounds 0: at least one round is needed");
         if self.smoke {
@@ -55,40 +35,21 @@ impl Comparison {
     }
 }
 
-/// The option of every command that has targets.
-#[derive(Clone, Copy, Debug, Args, Serialize)]
-pub struct Strict {
-    /// Exit with an error where a target is missed or was not measured.
-    #[arg(long)]
-    pub strict: bool,
-}
-
 /// Options of the commands with runs that end after a time, and with targets.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct Timed {
     /// Length of a run in milliseconds.
     #[arg(long, default_value_t = 300)]
     pub millis: u64,
-    /// Seed of the order of contenders.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
     pub comparison: Comparison,
-    /// Whether targets have to be met.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub strict: Strict,
 }
 
 impl Timed {
     /// Checks the options and, with `--smoke`, makes the runs short.
-    ///
-    /// # Errors
-    /// No round, or no time.
     pub fn prepare(&mut self, smoke_millis: u64) -> Result<()> {
-        self.comparison.prepare()?;
         ensure!(self.millis > 0, "--millis 0: a run needs some time");
         if self.comparison.smoke {
             self.millis = self.millis.min(smoke_millis);
@@ -120,9 +81,6 @@ pub struct Common {
     /// Requests a batch (bare-slots) or in flight (channel-pipelined).
     #[arg(long, default_value_t = 64)]
     pub batch: usize,
-    /// Slots of each kind between a client and a trustee, for bare-slots.
-    #[arg(long, default_value_t = 1)]
-    pub slots: usize,
     /// Threads that only serve, in the dedicated contenders [default: half of the threads].
     #[arg(long)]
     pub dedicated: Option<usize>,
@@ -132,12 +90,6 @@ pub struct Common {
     /// A spin-loop hint in the critical section and the delegated closure, as in thesis 2.6.1.
     #[arg(long)]
     pub pause: bool,
-    /// How the operations of a run are shared out among the clients.
-    #[arg(long, value_enum, default_value_t = Share::Equal)]
-    pub share: Share,
-    /// How shared counters lie in memory.
-    #[arg(long, value_enum, default_value_t = Layout::Auto)]
-    pub layout: Layout,
     /// Seed of picks, arrivals and the order of contenders.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -145,11 +97,7 @@ pub struct Common {
 
 impl Common {
     /// Checks the options and, with `--smoke`, makes them small.
-    ///
-    /// # Errors
-    /// An option out of range, with the range.
     pub fn prepare(mut self) -> Result<Self> {
-        self.comparison.prepare()?;
         if self.comparison.smoke {
             self.ops = Some(self.ops.unwrap_or(20_000).min(20_000));
             self.millis = self.millis.min(20);
@@ -158,14 +106,10 @@ impl Common {
         ensure!(self.ops != Some(0), "--ops 0: a run needs some operations");
         ensure!(self.fibers > 0, "--fibers 0: at least one fiber is needed");
         ensure!((1..=256).contains(&self.batch), "--batch {}: a batch holds 1 to 256 requests", self.batch);
-        ensure!((1..=64).contains(&self.slots), "--slots {}: 1 to 64 are possible", self.slots);
         Ok(self)
     }
 
     /// The workload of one series; `ops` is set when it is calibrated.
-    ///
-    /// # Errors
-    /// Threads, objects or dedicated threads out of range.
     pub fn workload(&self, threads: usize, objects: usize, dist: Dist) -> Result<Workload> {
         ensure!(threads > 0, "--threads 0: at least one thread is needed");
         ensure!(objects > 0 && u32::try_from(objects).is_ok(), "--objects {objects}: 1 to {} are possible", u32::MAX);
@@ -176,25 +120,14 @@ impl Common {
             "--dedicated {dedicated} of --threads {threads}: no thread is left to be a client"
         );
         Ok(Workload {
-            threads,
             dedicated,
-            objects,
-            picks: Picks::new(dist, objects, threads, self.seed),
             ops: self.ops.unwrap_or(1000),
-            timed: None,
-            share: self.share,
             pause: self.pause,
             fibers: self.fibers,
             batch: self.batch,
-            slots: self.slots,
             pin: !self.no_pin,
-            spin: None,
-            watch: None,
-            padded: match self.layout {
-                Layout::Auto => objects < COMPACT_FROM_OBJECTS,
-                Layout::Padded => true,
-                Layout::Compact => false,
-            },
+            padded: objects < COMPACT_FROM_OBJECTS,
+            ..Workload::of(threads, objects, Picks::new(dist, objects, threads, self.seed))
         })
     }
 }

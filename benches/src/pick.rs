@@ -3,12 +3,13 @@
 //! Every contender reads the same arrays in the same order, so that picking costs the same, and
 //! little, for all. Not here: the threads that run the operations.
 
-use std::{fmt, sync::Arc};
-
-use clap::ValueEnum;
-use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
+use crate::prelude::*;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
 
 /// How objects are picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
@@ -71,7 +72,6 @@ impl Picks {
         Self(self.0.iter().map(|array| array.iter().map(|&pick| mark(pick)).collect()).collect())
     }
 
-    /// The array of client `thread`.
     pub fn of(&self, thread: usize) -> &[u32] {
         &self.0[thread]
     }

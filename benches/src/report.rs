@@ -1,92 +1,76 @@
-//! Samples, their medians and their destinations: tables on stdout, JSON in a file.
+//! Samples, their medians, and tables on stdout.
 
-use std::{fs, path::Path};
-
-use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-
-use crate::{contender::Kind, harness::Entry, machine::Machine, plot::Dot};
+use crate::prelude::*;
+use hdrhistogram::Histogram;
+use std::borrow::Borrow;
 
 /// One verified run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Sample {
-    /// Its round, counted from 1.
     pub round: usize,
-    /// Millions of operations a second.
     pub mops: f64,
     /// Rate of the slowest client over that of the fastest.
     pub fairness: f64,
 }
 
 /// All runs of one contender on one workload.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Series {
     /// Which table it belongs to.
     pub group: String,
-    /// Contender.
     pub contender: String,
-    /// The contender's part in the ratio table.
     pub kind: Kind,
-    /// OS threads.
     pub threads: usize,
-    /// Threads that only serve, in contenders that have such threads.
     pub dedicated: usize,
-    /// Counters.
     pub objects: usize,
     /// Whether counters in shared memory had cache lines of their own.
     pub padded: bool,
-    /// Operations a run.
     pub ops: u64,
-    /// Median of the samples, in millions of operations a second.
     pub median_mops: f64,
-    /// Slowest sample.
     pub min_mops: f64,
-    /// Fastest sample.
     pub max_mops: f64,
-    /// All samples in the order of their rounds.
+    /// In the order of their rounds.
     pub samples: Vec<Sample>,
+    /// How objects were picked, and writes in a hundred operations on them, where that differs from series to series.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dist: Option<Dist>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writes: Option<u32>,
 }
 
 impl Series {
     /// Sums up the samples of an entry.
-    pub fn new(entry: &Entry, samples: Vec<Sample>) -> Self {
-        let mops: Vec<f64> = samples.iter().map(|sample| sample.mops).collect();
-        let (min_mops, max_mops) = spread(mops.iter().copied());
+    pub fn new(Entry { group, contender, workload }: &Entry, samples: Vec<Sample>) -> Self {
+        let mops = || samples.iter().map(|sample| sample.mops);
+        let ((min_mops, max_mops), median_mops) = (spread(mops()), median(mops()));
+        let Workload { threads, dedicated, objects, padded, ops, .. } = *workload;
+        let (group, contender, kind) = (group.clone(), contender.name.to_owned(), contender.kind);
         Self {
-            group: entry.group.clone(),
-            contender: entry.contender.name().to_owned(),
-            kind: entry.contender.kind(),
-            threads: entry.workload.threads,
-            dedicated: entry.workload.dedicated,
-            objects: entry.workload.objects,
-            padded: entry.workload.padded,
-            ops: entry.workload.ops,
-            median_mops: median(&mops),
+            group,
+            contender,
+            kind,
+            threads,
+            dedicated,
+            objects,
+            padded,
+            ops,
+            median_mops,
             min_mops,
             max_mops,
             samples,
+            dist: None,
+            writes: None,
         }
     }
 
-    /// Its median and spread at this place of the x axis.
-    pub fn dot(&self, x: f64) -> Dot {
-        Dot { x, y: self.median_mops, low: self.min_mops, high: self.max_mops }
-    }
-
-    /// Median of one operation, in nanoseconds.
     pub fn median_ns(&self) -> f64 {
         1e3 / self.median_mops
-    }
-
-    fn median_fairness(&self) -> f64 {
-        median(&self.samples.iter().map(|sample| sample.fairness).collect::<Vec<_>>())
     }
 }
 
 /// The middle of some values, the mean of the two middle ones where their number is even; 0 of none.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
+pub fn median(values: impl IntoIterator<Item: Borrow<f64>>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().map(|value| *value.borrow()).collect();
     sorted.sort_unstable_by(f64::total_cmp);
     match sorted.len() {
         0 => 0.0,
@@ -96,8 +80,9 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 /// The least and the greatest of some values that are not negative.
-pub fn spread(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    values.fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(value), high.max(value)))
+pub fn spread(values: impl IntoIterator<Item: Borrow<f64>>) -> (f64, f64) {
+    let wider = |(low, high): (f64, f64), value: f64| (low.min(value), high.max(value));
+    values.into_iter().map(|value| *value.borrow()).fold((f64::INFINITY, 0.0), wider)
 }
 
 /// The series of a group, by the kind that ratios are taken against.
@@ -105,121 +90,189 @@ pub fn spread(values: impl Iterator<Item = f64>) -> (f64, f64) {
 pub struct Field<'a>(pub Vec<&'a Series>);
 
 impl<'a> Field<'a> {
-    /// The series of `group`.
     pub fn of(series: &'a [Series], group: &str) -> Self {
         Self(series.iter().filter(|series| series.group == group).collect())
     }
 
-    /// The series of a contender.
     pub fn get(&self, contender: &str) -> Option<&'a Series> {
         self.0.iter().copied().find(|series| series.contender == contender)
     }
 
-    /// The fastest lock.
+    /// The fastest of those that it chooses.
+    pub fn best(&self, is_chosen: impl Fn(&Series) -> bool) -> Option<&'a Series> {
+        let chosen = self.0.iter().copied().filter(|series| is_chosen(series));
+        chosen.max_by(|a, b| a.median_mops.total_cmp(&b.median_mops))
+    }
+
     pub fn best_lock(&self) -> Option<&'a Series> {
-        self.0
-            .iter()
-            .copied()
-            .filter(|series| series.kind == Kind::Lock)
-            .max_by(|a, b| a.median_mops.total_cmp(&b.median_mops))
+        self.best(|series| series.kind == Kind::Lock)
     }
 
     /// Prints medians, spread and ratios of medians.
     pub fn print(&self, title: &str) {
-        println!("\n{title}");
-        println!(
-            "  {:<22} {:>9} {:>9} {:>9}  {:>6} {:>7} {:>7} {:>7} {:>7}",
-            "Mops/s", "median", "min", "max", "fair", "/lock", "/atomic", "/bare", "/bare-d"
-        );
+        let over = |series: &Series, base: Option<&Series>| base.map(|base| series.median_mops / base.median_mops);
         let against = [self.best_lock(), self.get("atomic"), self.get("bare-slots"), self.get("bare-slots-dedicated")];
-        for series in &self.0 {
-            let ratios: Vec<String> = against
-                .iter()
-                .map(|base| base.map_or("-".to_owned(), |base| format!("{:.2}", series.median_mops / base.median_mops)))
-                .collect();
-            println!(
-                "  {:<22} {:>9.2} {:>9.2} {:>9.2}  {:>6.2} {:>7} {:>7} {:>7} {:>7}",
-                series.contender,
-                series.median_mops,
-                series.min_mops,
-                series.max_mops,
-                series.median_fairness(),
-                ratios[0],
-                ratios[1],
-                ratios[2],
-                ratios[3]
-            );
+        let rows = self.0.iter().map(|series| {
+            let [lock, atomic, bare, dedicated] = against.map(|base| over(series, base));
+            let fairness = median(series.samples.iter().map(|sample| sample.fairness));
+            let Series { contender, median_mops, min_mops, max_mops, .. } = series;
+            row![contender, median_mops, min_mops, max_mops, fairness, lock, atomic, bare, dedicated]
+        });
+        let head = ["Mops/s", "median", "min", "max", "fair", "/lock", "/atomic", "/bare", "/bare-d"];
+        table(title, &head, rows);
+    }
+}
+
+/// Samples of one contender in one group, where they are numbers of one unit.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    pub group: String,
+    pub contender: String,
+    pub unit: &'static str,
+    pub median: f64,
+    pub samples: Vec<f64>,
+}
+
+/// All figures of a command.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(transparent)]
+pub struct Figures(pub Vec<Figure>);
+
+impl Figures {
+    pub fn add(&mut self, group: &str, contender: &str, unit: &'static str, samples: Vec<f64>) {
+        let (group, contender, median) = (group.to_owned(), contender.to_owned(), median(&samples));
+        self.0.push(Figure { group, contender, unit, median, samples });
+    }
+
+    /// The median of a contender, if it was measured.
+    pub fn get(&self, group: &str, contender: &str) -> Option<f64> {
+        let is_it = |figure: &&Figure| figure.group == group && figure.contender == contender;
+        self.0.iter().find(is_it).map(|figure| figure.median)
+    }
+
+    /// One median over another, in a group.
+    pub fn over(&self, group: &str, one: &str, other: &str) -> Option<f64> {
+        ratio(self.get(group, one), self.get(group, other))
+    }
+
+    pub fn print(&self, title: &str) {
+        let rows = self.0.iter().map(|Figure { group, contender, unit, median, samples }| {
+            let (low, high) = spread(samples);
+            row![group, contender, median, low, high, unit]
+        });
+        table(title, &["", "", "median", "min", "max", ""], rows);
+    }
+}
+
+/// Latencies of one kind of request in one run, or their medians over runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// How many requests were timed.
+    pub timed: f64,
+    pub mean_ns: f64,
+    pub p50_ns: f64,
+    pub p99_ns: f64,
+    pub p999_ns: f64,
+    pub max_ns: f64,
+}
+
+impl Quantiles {
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        let [p50_ns, p99_ns, p999_ns] = [0.5, 0.99, 0.999].map(|q| histogram.value_at_quantile(q) as f64);
+        let (timed, max_ns) = (histogram.len() as f64, histogram.max() as f64);
+        Self { timed, mean_ns: histogram.mean(), p50_ns, p99_ns, p999_ns, max_ns }
+    }
+
+    /// The median of each; 0 of none.
+    pub fn medians(all: impl Iterator<Item = Self> + Clone) -> Self {
+        let middle = |value: fn(Self) -> f64| median(all.clone().map(value));
+        Self {
+            timed: middle(|one| one.timed),
+            mean_ns: middle(|one| one.mean_ns),
+            p50_ns: middle(|one| one.p50_ns),
+            p99_ns: middle(|one| one.p99_ns),
+            p999_ns: middle(|one| one.p999_ns),
+            max_ns: middle(|one| one.max_ns),
         }
     }
 }
 
-/// A file of results: machine, command, options and all results.
-#[derive(Debug, Serialize)]
-pub struct Report<'a, O, R> {
-    /// Subcommand.
-    pub command: &'a str,
-    /// The whole command line.
-    pub command_line: Vec<String>,
-    /// Where it ran.
-    pub machine: &'a Machine,
-    /// Options after defaults.
-    pub options: &'a O,
-    /// The results.
-    pub results: R,
+/// The text of a value in a table.
+pub trait Cell {
+    fn cell(&self) -> String;
 }
 
-impl<'a, O: Serialize, R: Serialize> Report<'a, O, R> {
-    /// Writes the report, if a file is asked for.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn write(
-        command: &'a str,
-        machine: &'a Machine,
-        options: &'a O,
-        results: R,
-        path: Option<&Path>,
-    ) -> Result<()> {
-        let Some(path) = path else { return Ok(()) };
-        let report = Self { command, command_line: std::env::args().skip(1).collect(), machine, options, results };
-        let mut text = rounded(serde_json::to_value(&report)?).to_string();
-        text.push('\n');
-        fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
-        println!("\nresults: {}", path.display());
-        Ok(())
+impl Cell for f64 {
+    /// Three digits, or all before the point.
+    fn cell(&self) -> String {
+        match self.abs() {
+            large if large >= 100.0 => format!("{self:.0}"),
+            middle if middle >= 10.0 => format!("{self:.1}"),
+            middle if middle >= 0.1 || middle == 0.0 => format!("{self:.2}"),
+            _ => format!("{self:.4}"),
+        }
     }
 }
 
-/// The value with at most seven significant digits in each fraction, more than a run repeats: files of results stay
-/// small.
-fn rounded(value: Value) -> Value {
-    match value {
-        Value::Number(number) if number.is_f64() => {
-            let digits = format!("{:.6e}", number.as_f64().expect("a number of this kind"));
-            Value::from(digits.parse::<f64>().expect("digits that were just written"))
-        }
-        Value::Array(values) => values.into_iter().map(rounded).collect(),
-        Value::Object(fields) => fields.into_iter().map(|(name, value)| (name, rounded(value))).collect(),
-        other => other,
+impl<T: Cell> Cell for Option<T> {
+    fn cell(&self) -> String {
+        self.as_ref().map_or("-".to_owned(), T::cell)
+    }
+}
+
+impl<T: Cell + ?Sized> Cell for &T {
+    fn cell(&self) -> String {
+        T::cell(self)
+    }
+}
+
+macro_rules! cells_of_display {
+    ($($kind:ty),*) => {
+        $(impl Cell for $kind {
+            fn cell(&self) -> String {
+                self.to_string()
+            }
+        })*
+    };
+}
+cells_of_display!(str, String, usize, u64, u32);
+
+/// The cells of a row of a table.
+macro_rules! row {
+    ($($cell:expr),* $(,)?) => { vec![$($crate::report::Cell::cell(&$cell)),*] };
+}
+pub(crate) use row;
+
+/// Prints a table, as wide as it has to be; texts of the first column begin at its left, all others end at their right.
+pub fn table(title: &str, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    let head = head.iter().map(|cell| (*cell).to_owned()).collect();
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
+    let widths = (0..rows[0].len()).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0));
+    let widths: Vec<usize> = widths.collect();
+    println!("\n{title}");
+    for row in &rows {
+        let (first, width) = (&row[0], widths[0]);
+        let rest = row.iter().zip(&widths).skip(1).map(|(cell, width)| format!(" {cell:>width$}"));
+        println!("  {first:<width$} {}", rest.collect::<String>());
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{median, rounded};
-
-    #[test]
-    fn fractions_are_rounded_and_counts_are_not() {
-        let value =
-            serde_json::json!({"mops": 118.83263462357506, "ops": 18446744073709551615u64, "ns": [0.00012345678, 2.0]});
-        let expected = serde_json::json!({"mops": 118.8326, "ops": 18446744073709551615u64, "ns": [0.0001234568, 2.0]});
-        assert_eq!(rounded(value), expected);
-    }
+    use super::*;
 
     #[test]
     fn medians() {
-        assert_eq!(median(&[]), 0.0);
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
+        assert_eq!(median(Vec::<f64>::new()), 0.0);
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn cells_have_three_digits() {
+        assert_eq!(
+            row![1234.5, 0.0, 0.012, Some(12.34), None::<f64>, "a", 3usize].join(" "),
+            "1234 0.00 0.0120 12.3 - a 3"
+        );
     }
 }

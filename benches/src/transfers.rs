@@ -5,25 +5,13 @@
 //! verified by the sum of all accounts, which stays, and by each one's last balance, which tells how many transfers
 //! there were.
 
+use crate::prelude::*;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, anyhow, ensure};
-use clap::Args;
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
-use serde::Serialize;
 use trust::{Latch, Threadpool, Trust, together};
-
-use crate::{
-    machine::Machine,
-    options::Timed,
-    report::{median, spread},
-    rounds::{Compared, Skipped, interleaved},
-    verdict::{conclude, ratio, verdict_at_least},
-};
 
 /// First balance of each account.
 const OPENING: i64 = 1_000_000;
@@ -46,79 +34,50 @@ pub struct Transfers {
     pub timed: Timed,
 }
 
-/// All runs of one contender.
-#[derive(Clone, Debug, Serialize)]
-struct Series {
-    contender: &'static str,
-    median_mops: f64,
-    samples: Vec<f64>,
-}
-
 /// How many transfers a run made, and in which time.
 type Ran = Result<(u64, Duration)>;
 /// One run of a contender.
 type Contender = (&'static str, fn(&Transfers) -> Ran);
 
 /// Contenders: their calls, and whether all accounts are at one trustee.
-const CONTENDERS: [Contender; 10] = [
+const CONTENDERS: [Contender; 6] = [
     ("together", |options| latched(options, false, two_together)),
-    ("together-of-4", |options| latched(options, false, four_together)),
-    ("together-of-8", |options| latched(options, false, eight_together)),
-    ("together-hot", |options| latched(options, false, hot_together)),
     ("together-one-trustee", |options| latched(options, true, two_together)),
     ("apply-one-trustee", apply_one),
     ("nested-launches", |options| latched(options, false, nested_launches)),
     ("apply-twice", |options| latched(options, false, apply_twice)),
-    ("std-mutex", |options| std_mutex(options, pick)),
-    ("std-mutex-hot", |options| std_mutex(options, pick_hot)),
+    ("std-mutex", std_mutex),
 ];
 
-/// Runs it.
-///
-/// # Errors
-/// Accounts that do not add up; with `--strict`, a target that is missed.
 pub fn command(mut options: Transfers) -> Result<()> {
     options.timed.prepare(20)?;
     ensure!(
-        options.accounts > 8 && options.workers > 0 && options.fibers > 0,
-        "--accounts: at least 9; one worker, one fiber"
+        options.accounts > 1 && options.workers > 0 && options.fibers > 0,
+        "--accounts: at least 2; one worker, one fiber"
     );
-    let machine = Machine::here();
-    println!("{machine}");
-    let mut samples = vec![Vec::new(); CONTENDERS.len()];
-    interleaved(options.timed.comparison.rounds, CONTENDERS.len(), options.timed.seed, |_, index| {
-        let (name, run) = CONTENDERS[index];
-        let (made, elapsed) = run(&options).map_err(|error| anyhow!("{name}: {error}"))?;
-        samples[index].push(made as f64 / elapsed.as_secs_f64() / 1e6);
-        Ok(())
-    })?;
-    let series: Vec<Series> = CONTENDERS
-        .iter()
-        .zip(samples)
-        .map(|((contender, _), samples)| Series { contender, median_mops: median(&samples), samples })
-        .collect();
-    println!(
-        "\ntransfers, {} accounts, {} workers, {} fibers\n  {:<22} {:>9} {:>9} {:>9} {:>11}",
-        options.accounts, options.workers, options.fibers, "Mops/s", "median", "min", "max", "/std-mutex"
-    );
-    let of = |name: &str| series.iter().find(|series| series.contender == name).map(|series| series.median_mops);
-    for Series { contender, median_mops, samples } in &series {
-        let (low, high) = spread(samples.iter().copied());
-        let to_lock = ratio(Some(*median_mops), of("std-mutex")).unwrap_or(f64::NAN);
-        println!("  {contender:<22} {median_mops:>9.3} {low:>9.3} {high:>9.3} {to_lock:>11.2}");
+    let bench = Bench::begin("transfers", &mut options.timed.comparison)?;
+    let samples = bench.rounds(&CONTENDERS, |(name, _)| (*name).to_owned(), |(_, run), _| mops(run(&options)?))?;
+    let mut figures = Figures::default();
+    for ((name, _), samples) in CONTENDERS.iter().zip(samples) {
+        figures.add("", name, "M/s", samples);
     }
-    let targets = vec![
-        verdict_at_least("together over launches inside launches", 5.0, ratio(of("together"), of("nested-launches"))),
-        verdict_at_least("together over two plain applies, not atomic", 0.35, ratio(of("together"), of("apply-twice"))),
-        verdict_at_least(
+    let Transfers { accounts, workers, fibers, .. } = options;
+    figures.print(&format!("transfers, {accounts} accounts, {workers} workers, {fibers} fibers"));
+    let over = |one: &str, other: &str| figures.over("", one, other);
+    let targets = [
+        at_least("together over launches inside launches", 5.0, over("together", "nested-launches")),
+        at_least("together over two plain applies, not atomic", 0.35, over("together", "apply-twice")),
+        at_least(
             "together on one trustee over one apply there",
             0.7,
-            ratio(of("together-one-trustee"), of("apply-one-trustee")),
+            over("together-one-trustee", "apply-one-trustee"),
         ),
     ];
-    let measured = Compared { series: &series, skipped: &Skipped::default() };
-    let json = options.timed.comparison.json.as_deref();
-    conclude("transfers", &machine, &options, measured, targets, json, options.timed.strict)
+    bench.conclude(&options, json!({"series": figures}), &targets)
+}
+
+pub fn mops((made, elapsed): (u64, Duration)) -> Result<f64> {
+    Ok(made as f64 / elapsed.as_secs_f64() / 1e6)
 }
 
 /// The repeated work of one fiber.
@@ -168,23 +127,10 @@ fn verified(balances: impl Iterator<Item = i64>, options: &Transfers, ran: (u64,
     Ok(ran)
 }
 
-/// Different accounts.
-fn pick<const N: usize>(accounts: usize, rng: &mut SmallRng) -> [usize; N] {
-    let mut picked = [usize::MAX; N];
-    for at in 0..N {
-        picked[at] = loop {
-            let account = rng.random_range(0..accounts);
-            if !picked[..at].contains(&account) {
-                break account;
-            }
-        };
-    }
-    picked
-}
-
-/// The first account, which all want, and another one.
-fn pick_hot(accounts: usize, rng: &mut SmallRng) -> [usize; 2] {
-    [0, rng.random_range(1..accounts)]
+/// Two accounts.
+fn pick(accounts: usize, rng: &mut SmallRng) -> [usize; 2] {
+    let (from, to) = (rng.random_range(0..accounts), rng.random_range(0..accounts - 1));
+    [from, to + usize::from(to >= from)]
 }
 
 fn two_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
@@ -192,31 +138,6 @@ fn two_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
     together((&accounts[from], &accounts[to]), |(from, to)| {
         *from -= 1;
         *to += 1;
-    });
-}
-
-fn hot_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
-    let [from, to] = pick_hot(accounts.len(), rng);
-    together((&accounts[from], &accounts[to]), |(from, to)| {
-        *from -= 1;
-        *to += 1;
-    });
-}
-
-fn eight_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
-    together(pick::<8>(accounts.len(), rng).map(|account| &accounts[account]), |balances| {
-        let [from, to @ ..] = balances;
-        *from -= 7;
-        to.into_iter().for_each(|balance| *balance += 1);
-    });
-}
-
-fn four_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
-    together(pick::<4>(accounts.len(), rng).map(|account| &accounts[account]), |[from, a, b, c]| {
-        *from -= 3;
-        *a += 1;
-        *b += 1;
-        *c += 1;
     });
 }
 
@@ -257,7 +178,7 @@ fn apply_one(options: &Transfers) -> Ran {
     verified(std::iter::once(accounts.apply(|accounts| accounts.iter().sum())), options, ran)
 }
 
-fn std_mutex(options: &Transfers, pick: fn(usize, &mut SmallRng) -> [usize; 2]) -> Ran {
+fn std_mutex(options: &Transfers) -> Ran {
     let accounts: Arc<Vec<Mutex<i64>>> = Arc::new((0..options.accounts).map(|_| Mutex::new(OPENING)).collect());
     let is_over = Arc::new(AtomicBool::new(false));
     let began = Instant::now();

@@ -3,11 +3,9 @@
 //!
 //! Not here: latencies at an offered load (latency/), the strangers that take cores (busy/strangers.rs).
 
-use std::time::{Duration, Instant};
-
-use hdrhistogram::Histogram;
-
 use crate::latency::pace::empty_histogram;
+use crate::prelude::*;
+use hdrhistogram::Histogram;
 
 /// One operation in so many is timed: two looks at the clock cost as much as an uncontended lock. A prime, so that no
 /// order of trustees has the same ones timed again and again.
@@ -16,7 +14,6 @@ const EVERY: u32 = 13;
 /// How latencies are told apart. Worker `i` runs on core `i`, and object `o` belongs to worker `o` modulo their number.
 #[derive(Clone, Copy, Debug)]
 pub enum Split {
-    /// Not at all.
     Whole,
     /// This core is taken all the time.
     Core(usize),
@@ -27,11 +24,8 @@ pub enum Split {
 /// Core `first + k` modulo their number is taken from `start + k * period` on, for `taken`.
 #[derive(Clone, Copy, Debug)]
 pub struct Turns {
-    /// The first turn.
     pub start: Instant,
-    /// From one turn to the next.
     pub period: Duration,
-    /// Length of a turn.
     pub taken: Duration,
     /// The owner of the first turn.
     pub first: usize,
@@ -78,7 +72,6 @@ impl Split {
 pub struct Latencies {
     /// The core of neither client nor trustee.
     pub others: Histogram<u64>,
-    /// The trustee's.
     pub to_taken: Histogram<u64>,
     /// The client's, and not the trustee's.
     pub from_taken: Histogram<u64>,
@@ -114,11 +107,9 @@ pub trait Watch {
     /// State from the begin of an operation to its end.
     type Begun;
 
-    /// An operation begins.
     fn begin(&mut self) -> Self::Begun;
     /// It has ended, on this object.
     fn end(&mut self, object: u32, begun: Self::Begun);
-    /// The latencies seen.
     fn latencies(self) -> Option<Latencies>;
 }
 

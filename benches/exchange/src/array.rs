@@ -21,8 +21,6 @@ pub enum Work {
     Hits,
     /// One worker adds up elements of its own.
     Sum,
-    /// Two workers of a process write elements picked at random.
-    Sets,
     /// One worker reads the elements of the other one in order, once.
     Pass,
     /// All workers increment elements picked by a Zipf distribution.
@@ -43,19 +41,8 @@ pub enum Work {
 
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Work::Hits => "hits",
-            Work::Sum => "sum",
-            Work::Sets => "sets",
-            Work::Pass => "pass",
-            Work::Zipf => "zipf",
-            Work::Uniform => "uniform",
-            Work::Dense => "dense",
-            Work::Ranks => "ranks",
-            Work::Labels => "labels",
-            Work::Gets => "gets",
-            Work::Puts => "puts",
-        })
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
     }
 }
 
@@ -129,7 +116,7 @@ impl Job {
         let mut random = Random(self.seed ^ (own as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mask = self.elements - 1;
         match self.work {
-            Work::Sets | Work::Uniform => (0..self.ops).map(|_| random.next() as u32 & mask as u32).collect(),
+            Work::Uniform => (0..self.ops).map(|_| random.next() as u32 & mask as u32).collect(),
             Work::Zipf | Work::Gets | Work::Puts => {
                 let zipf = Zipf::new(self.elements);
                 // Neighbours in popularity are no neighbours in memory.
@@ -147,22 +134,19 @@ impl Job {
         }
     }
 
-    /// The values of the elements of `range`, all 0 at first, after so many workers: how often each was picked, or, in
-    /// jobs that set elements, its [`value`].
+    /// The values of the elements of `range`, all 0 at first, after so many workers: how often each was picked.
     pub fn expected(&self, workers: usize, range: Range<usize>) -> Vec<u64> {
         let mut expected = vec![0; range.len()];
         for pick in (0..workers).flat_map(|own| self.picks(own)).map(|pick| pick as usize) {
-            match expected.get_mut(pick.wrapping_sub(range.start)) {
-                Some(element) if self.work == Work::Sets => *element = value(pick),
-                Some(element) => *element += 1,
-                None => {}
+            if let Some(element) = expected.get_mut(pick.wrapping_sub(range.start)) {
+                *element += 1;
             }
         }
         expected
     }
 }
 
-/// The value of element `index` in jobs that read or set elements. Never 0.
+/// The value of element `index` in jobs that read elements. Never 0.
 #[inline(always)]
 pub fn value(index: usize) -> u64 {
     split_mix(index as u64) | 1
@@ -269,7 +253,7 @@ mod tests {
 
     #[test]
     fn picks_are_in_range_repeatable_and_of_each_worker_its_own() {
-        for work in [Work::Sets, Work::Zipf, Work::Uniform] {
+        for work in [Work::Zipf, Work::Uniform] {
             let picks = job(work).picks(1);
             assert_eq!(picks.len(), 20_000);
             assert!(picks.iter().all(|&pick| pick < 1 << 10));
@@ -277,11 +261,7 @@ mod tests {
             assert_ne!(picks, job(work).picks(0));
             let expected = job(work).expected(2, 0..1 << 10);
             assert_eq!(job(work).expected(2, 512..1024), expected[512..]);
-            if work == Work::Sets {
-                assert!(expected.iter().enumerate().all(|(index, &is)| is == value(index) || is == 0));
-            } else {
-                assert_eq!(expected.iter().sum::<u64>(), 40_000);
-            }
+            assert_eq!(expected.iter().sum::<u64>(), 40_000);
         }
     }
 

@@ -1,39 +1,27 @@
 //! The contenders of `array` that need no rack: a plain `Vec`, a copy of memory, and chunks with counted references.
 
-use std::hint::{black_box, spin_loop};
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::thread;
-
-use anyhow::{Result, anyhow, bail, ensure};
-use exchange::array::{CHUNK, Job, Outcome, Work, sum_of, value, wrong};
-use exchange::now_ns;
-
-use super::run::Contender;
+use super::run::Means;
 use crate::machine::pin;
+use crate::prelude::*;
+use exchange::array::{CHUNK, Job, Outcome, Work, sum_of, value};
+use exchange::now_ns;
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Threads that set elements at random: as many as workers do in `array`.
-const SETTERS: usize = 2;
-
-/// Runs the job.
-///
-/// # Errors
-/// A job that this contender has no part in; wrong sums or elements.
-pub fn measure(contender: Contender, job: &Job) -> Result<Outcome> {
+pub fn measure(contender: Means, job: &Job) -> Result<Outcome> {
     pin(0);
     match (contender, job.work) {
-        (Contender::Vec, Work::Hits) => passes(job, &values(job.elements), |values| {
+        (Means::Vec, Work::Hits) => passes(job, &values(job.elements), |values| {
             // Opaque addresses, or the compiler would add several elements at a time.
             (0..values.len()).fold(0u64, |sum, index| sum.wrapping_add(*black_box(&values[index])))
         }),
-        (Contender::Vec, Work::Sum) => {
+        (Means::Vec, Work::Sum) => {
             passes(job, &values(job.elements), |values| values.iter().fold(0, |sum, value| sum.wrapping_add(*value)))
         }
-        (Contender::Counted, Work::Hits) => passes(job, &Counted::new(job.elements, value), |counted| {
+        (Means::Counted, Work::Hits) => passes(job, &Counted::new(job.elements, value), |counted| {
             (0..counted.len).fold(0u64, |sum, index| sum.wrapping_add(counted.get(index)))
         }),
-        (Contender::Counted, Work::Sets) => sets(job),
-        (Contender::Memcpy, Work::Pass) => copy(job),
+        (Means::Memcpy, Work::Pass) => copy(job),
         (contender, work) => bail!("{contender:?} has no part in {work}"),
     }
 }
@@ -114,32 +102,4 @@ impl Counted {
     fn get(&self, index: usize) -> u64 {
         self.access(index, |element| element.load(Ordering::Relaxed))
     }
-
-    #[inline(always)]
-    fn set(&self, index: usize, value: u64) {
-        self.access(index, |element| element.store(value, Ordering::Relaxed));
-    }
-}
-
-fn sets(job: &Job) -> Result<Outcome> {
-    let (counted, barrier) = (Counted::new(job.elements, |_| 0), Barrier::new(SETTERS));
-    let set = |own: usize| {
-        pin(own);
-        let picks = job.picks(own);
-        barrier.wait();
-        let start = now_ns();
-        picks.iter().for_each(|&pick| counted.set(pick as usize, value(pick as usize)));
-        (start, now_ns())
-    };
-    let spans = thread::scope(|scope| {
-        let threads: Vec<_> = (0..SETTERS).map(|own| scope.spawn(move || set(own))).collect();
-        let spans = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")));
-        spans.collect::<Result<Vec<_>>>()
-    })?;
-    let elements: Vec<u64> = (0..counted.len).map(|index| counted.get(index)).collect();
-    let wrong = wrong(&job.expected(SETTERS, 0..counted.len), &elements);
-    ensure!(wrong == 0, "{wrong} elements are wrong");
-    let start = spans.iter().map(|span| span.0).min().unwrap_or_default();
-    let end = spans.iter().map(|span| span.1).max().unwrap_or_default();
-    Ok(Outcome::new((SETTERS * job.ops) as u64, start, end))
 }

@@ -4,35 +4,28 @@
 //! A run ends when all its operations can be seen by everyone: merged at home, or acknowledged. Each worker then looks
 //! at the elements it owns, after the clock.
 
-use std::array;
-use std::cell::Cell;
-use std::rc::Rc;
-
-use anyhow::{Result, anyhow, bail, ensure};
+use super::alone::passes;
+use super::run::Means;
+use super::store;
+use crate::machines::{InFlight, WORKERS_MAX};
+use crate::prelude::*;
 use exchange::array::{Job, Outcome, Work, sum_of, value, wrong};
 use exchange::now_ns;
 use gossamer::sync::Barrier;
-use gossamer::{NoRef, Place, Promise, Trust, promise};
+use gossamer::{NoRef, Place, Trust};
 use gossamer_array::{Add, Array};
+use std::array;
+use std::rc::Rc;
 
-use super::alone::passes;
-use super::run::Contender;
-use super::store;
-
-/// The most workers that take part.
-pub const WORKERS_MAX: usize = 16;
 /// Requests that a worker keeps in flight, by `apply_then`.
-const IN_FLIGHT_MAX: usize = 512;
+pub const IN_FLIGHT_MAX: usize = 512;
 
 /// Runs the job, on machine 0.
-///
-/// # Errors
-/// A job that this contender has no part in; wrong sums or elements.
-pub fn measure(contender: Contender, job: Job) -> Result<Outcome> {
+pub fn measure(contender: Means, job: Job) -> Result<Outcome> {
     if matches!(job.work, Work::Gets | Work::Puts) {
         return store::measure(contender, job);
     }
-    if contender == Contender::Trusts && matches!(job.work, Work::Zipf | Work::Uniform) {
+    if contender == Means::Trusts && matches!(job.work, Work::Zipf | Work::Uniform) {
         return increment_shards(job);
     }
     let reads = matches!(job.work, Work::Hits | Work::Sum | Work::Pass);
@@ -48,25 +41,21 @@ pub fn measure(contender: Contender, job: Job) -> Result<Outcome> {
         });
     }
     match (contender, job.work) {
-        (Contender::Array, Work::Hits) => {
+        (Means::Array, Work::Hits) => {
             passes(&job, &array, |array| (0..array.len()).fold(0u64, |sum, index| sum.wrapping_add(array.get(index))))
         }
-        (Contender::ArrayViews, Work::Sum) => passes(&job, &array, |array| sum_of_views(array, 0..array.len())),
-        (Contender::Array, Work::Pass) => {
+        (Means::ArrayViews, Work::Sum) => passes(&job, &array, |array| sum_of_views(array, 0..array.len())),
+        (Means::Array, Work::Pass) => {
             first_pass(&job, &array, |array| job.remote().fold(0u64, |sum, index| sum.wrapping_add(array.get(index))))
         }
-        (Contender::ArrayViews, Work::Pass) => first_pass(&job, &array, |array| sum_of_views(array, job.remote())),
-        (Contender::Array, Work::Sets) => {
-            let set = |array: &Array<u64>, index: usize| array.set(index, value(index));
-            on_array(job, array, move |array, picks| picks.iter().for_each(|&pick| set(array, pick as usize)))
-        }
-        (Contender::Array, Work::Zipf | Work::Uniform | Work::Dense) => on_array(job, array, |array, picks| {
+        (Means::ArrayViews, Work::Pass) => first_pass(&job, &array, |array| sum_of_views(array, job.remote())),
+        (Means::Array, Work::Zipf | Work::Uniform | Work::Dense) => on_array(job, array, |array, picks| {
             picks.iter().for_each(|&pick| array.apply(pick as usize, Add, 1));
         }),
-        (Contender::ArrayBulk, Work::Zipf | Work::Uniform | Work::Dense) => on_array(job, array, |array, picks| {
+        (Means::ArrayBulk, Work::Zipf | Work::Uniform | Work::Dense) => on_array(job, array, |array, picks| {
             array.apply_all(Add, picks.iter().map(|&pick| (pick as usize, 1)));
         }),
-        (Contender::ArrayLock, Work::Zipf) => on_array(job, array, |array, picks| {
+        (Means::ArrayLock, Work::Zipf) => on_array(job, array, |array, picks| {
             for &pick in picks {
                 let element = array.write_lock(pick as usize);
                 element.set(element.get() + 1);
@@ -118,7 +107,6 @@ fn on_array(
 /// A worker's part of a run.
 #[derive(Clone, Copy)]
 pub struct Part {
-    /// Its operations.
     pub ops: u64,
     /// When its first one began.
     pub start_ns: u64,
@@ -129,9 +117,6 @@ pub struct Part {
 }
 
 /// Runs `act` at each place, with its picks, and puts the parts together.
-///
-/// # Errors
-/// Something was wrong.
 pub fn team<A>(job: Job, act: A) -> Result<Outcome>
 where
     A: Fn(&Barrier, &[Place], usize, &[u32]) -> Part + Clone + NoRef + Send + 'static,
@@ -170,7 +155,7 @@ fn increment_shards(job: Job) -> Result<Outcome> {
         let (start_ns, in_flight) = (now_ns(), Rc::new(InFlight::default()));
         for &pick in picks {
             let (owner, at) = (pick as usize / each, pick as usize % each);
-            in_flight.begin();
+            in_flight.begin(IN_FLIGHT_MAX);
             let done = Rc::clone(&in_flight);
             shard(owner).apply_then(move |shard| shard[at] += 1, move |()| done.end(true));
         }
@@ -181,54 +166,4 @@ fn increment_shards(job: Job) -> Result<Outcome> {
         let count = move |shard: &mut Vec<u64>| wrong(&job.expected(workers, own * each..(own + 1) * each), &*shard);
         Part { ops: picks.len() as u64, start_ns, end_ns, wrong: shard(own).apply(count) }
     })
-}
-
-/// Requests of a worker that are not answered yet.
-#[derive(Default)]
-pub struct InFlight {
-    count: Cell<usize>,
-    wrong: Cell<u64>,
-    /// A fiber waits until no more than so many are in flight.
-    waits_for: Cell<usize>,
-    waiting: Cell<Option<Promise<()>>>,
-}
-
-impl InFlight {
-    /// One more; waits where there are too many.
-    #[inline(always)]
-    pub fn begin(&self) {
-        if self.count.get() == IN_FLIGHT_MAX {
-            self.wait_for(IN_FLIGHT_MAX / 2);
-        }
-        self.count.set(self.count.get() + 1);
-    }
-
-    /// One is answered, and as it must be or not.
-    #[inline(always)]
-    pub fn end(&self, is_good: bool) {
-        self.wrong.set(self.wrong.get() + u64::from(!is_good));
-        self.count.set(self.count.get() - 1);
-        if self.count.get() <= self.waits_for.get()
-            && let Some(promise) = self.waiting.take()
-        {
-            promise.keep(());
-        }
-    }
-
-    /// Wrong answers.
-    pub fn wrong(&self) -> u64 {
-        self.wrong.get()
-    }
-
-    /// Lets other fibers run until no more than so many are in flight.
-    pub fn wait_for(&self, count: usize) {
-        if self.count.get() > count {
-            let (kept, pending) = promise();
-            self.waits_for.set(count);
-            self.waiting.set(Some(kept));
-            if let Err(error) = pending.wait() {
-                panic!("the worker of this very fiber did not keep its promise: {error}");
-            }
-        }
-    }
 }

@@ -1,23 +1,27 @@
-//! One run of one of the project's own contenders: `gossamer-bench array-run`, alone or as the machines of a rack.
+//! One run of one of the project's own contenders: `gossamer-bench array-run`, alone or as the machines of a rack, and
+//! the examples `pagerank` and `components`, each compared with one thread after the clock.
 //!
-//! Here: its options, and how it starts itself as several processes, with the library that is under `gossamer-launch`.
 //! Not here: the work of the contenders (rack.rs, alone.rs).
 
-use std::env;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use clap::{Args, ValueEnum};
-use exchange::array::Job;
-use gossamer::bootstrap::{FabricChoice, LAUNCHER};
-use gossamer_daemon::launch::{self, LaunchConfig};
-use gossamer_daemon::options::RunOptions;
-
 use super::{alone, rack};
+use crate::machines::{WORKERS_MAX, over_rack};
+use crate::prelude::*;
+use exchange::array::{Job, Outcome};
+use gossamer::bootstrap::FabricChoice;
+use gossamer_examples::machines::{self, RackOptions};
+use gossamer_examples::program;
+use gossamer_examples::vertices::options::{Components, PageRank};
+use gossamer_examples::vertices::report::{Found, Report};
+use gossamer_examples::vertices::start::{label, rank};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Edges for each vertex.
+pub const EDGE_FACTOR: u32 = 16;
 
 /// The means by which elements are accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Contender {
+pub enum Means {
     /// The array: `get`, `set`, `apply`.
     Array,
     /// The array, whole chunks: `views`.
@@ -41,7 +45,7 @@ pub enum Contender {
 pub struct ArrayRun {
     /// The means by which elements are accessed.
     #[arg(long)]
-    contender: Contender,
+    contender: Means,
     /// Processes.
     #[arg(long, default_value_t = 1)]
     processes: u16,
@@ -56,46 +60,48 @@ pub struct ArrayRun {
 }
 
 /// Runs the contender, or starts its machines.
-///
-/// # Errors
-/// Options out of range; machines that could not be started or failed; wrong elements.
 pub fn command(options: ArrayRun) -> Result<()> {
-    options.job.check().map_err(anyhow::Error::msg)?;
-    let workers = options.workers as usize;
-    ensure!((1..=rack::WORKERS_MAX).contains(&workers), "--workers {workers}: 1 to {} are possible", rack::WORKERS_MAX);
-    if matches!(options.contender, Contender::Vec | Contender::Memcpy | Contender::Counted) {
-        println!("{}", alone::measure(options.contender, &options.job)?.line()?);
-        return Ok(());
-    }
-    if options.processes > 1 && env::var_os(LAUNCHER).is_none() {
-        return start(&options);
-    }
-    let measured = Arc::new(Mutex::new(None));
-    let tell = Arc::clone(&measured);
-    let gsm_main = move || {
-        let outcome = rack::measure(options.contender, options.job);
-        *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
+    let ArrayRun { contender, processes, workers, fabric, job } = options;
+    job.check().map_err(anyhow::Error::msg)?;
+    ensure!((1..=WORKERS_MAX as u32).contains(&workers), "--workers {workers}: 1 to {WORKERS_MAX} are possible");
+    let outcome = match contender {
+        Means::Vec | Means::Memcpy | Means::Counted => Some(alone::measure(contender, &job)?),
+        _ => over_rack(processes, workers, fabric, move || rack::measure(contender, job))?,
     };
-    gossamer::main(gsm_main, workers);
-    // Read after the fiber has ended; other machines do not get here.
-    let measured = measured.lock().unwrap_or_else(PoisonError::into_inner).take();
-    println!("{}", measured.ok_or_else(|| anyhow!("the run has no outcome"))??.line()?);
+    tell(outcome)
+}
+
+fn tell(outcome: Option<Outcome>) -> Result<()> {
+    if let Some(outcome) = outcome {
+        println!("{}", outcome.line()?);
+    }
     Ok(())
 }
 
-fn start(options: &ArrayRun) -> Result<()> {
-    let program = env::current_exe().context("where this program is")?.into();
-    let contender = options.contender.to_possible_value().context("the name of a contender")?;
-    let (processes, workers) = (options.processes.to_string(), options.workers.to_string());
-    let own = ["array-run", "--contender", contender.get_name(), "--processes", &processes, "--workers", &workers];
-    let args = own.map(str::to_owned).into_iter().chain(options.job.arguments()).map(Into::into).collect();
-    let (threads, fabric) = (Some(options.workers), Some(options.fabric));
-    let of_run = RunOptions { threads, fabric, no_prefix: true, must_join: true, ..RunOptions::default() };
-    let config = LaunchConfig { options: of_run, ..LaunchConfig::new(program, args, options.processes) };
-    let ended = launch::run(&config)?;
-    if let Some(message) = ended.messages().first() {
-        bail!("{message}");
-    }
-    ensure!(ended.status() == 0, "the machines ended with status {}", ended.status());
+pub fn ranks_command(options: PageRank) -> Result<()> {
+    let (rack, args) = (options.common.rack.clone(), options.machine_args());
+    example("array-ranks", &rack, args, move || rank(&options))
+}
+
+pub fn labels_command(options: Components) -> Result<()> {
+    let (rack, args) = (options.common.rack.clone(), options.machine_args());
+    example("array-labels", &rack, args, move || label(&options.common))
+}
+
+fn example(
+    name: &'static str,
+    rack: &RackOptions,
+    args: Vec<OsString>,
+    find: impl FnOnce() -> Result<Report> + Send + 'static,
+) -> Result<()> {
+    let args = [OsString::from(name)].into_iter().chain(args).collect();
+    let status = machines::run(program::Program(name), rack, args, move || {
+        let report = find()?;
+        ensure!(report.verdict.is_some() && report.is_good(), "it is not as on one thread: {report}");
+        let uses = if matches!(report.found, Found::Ranks(_)) { u64::from(report.rounds) } else { 1 };
+        tell(Some(Outcome { ops: report.edges * uses, seconds: report.time.as_secs_f64() }))?;
+        Ok(true)
+    })?;
+    ensure!(status == ExitCode::SUCCESS, "{name} failed");
     Ok(())
 }

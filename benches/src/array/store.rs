@@ -4,21 +4,20 @@
 //! A value tells its key and which put it is of, at both ends, so that one that is torn or of another key is seen by
 //! each get. When the clock has stopped, each key has the last put of one of its writers, whole.
 
-use std::array;
-use std::collections::HashMap;
-use std::rc::Rc;
-use std::sync::Arc;
-
-use anyhow::{Result, bail};
+use super::rack::{IN_FLIGHT_MAX, Part, team};
+use super::run::Means;
+use crate::machines::{InFlight, WORKERS_MAX};
+use crate::prelude::*;
 use exchange::array::{Job, Outcome, Work};
 use exchange::now_ns;
 use foldhash::fast::FixedState;
 use gossamer::{Place, Trust};
 use gossamer_examples::array_kv::slabs::Slabs;
 use gossamer_examples::array_kv::store::{Client, Store};
-
-use super::rack::{InFlight, Part, WORKERS_MAX, team};
-use super::run::Contender;
+use std::array;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
 
 /// Fibers of each worker, where a get may wait.
 const FIBERS: usize = 8;
@@ -35,13 +34,10 @@ type Value = [u8; VALUE];
 type Map = HashMap<u64, Value, FixedState>;
 
 /// Runs the job, on machine 0.
-///
-/// # Errors
-/// Out of memory; wrong values.
-pub fn measure(contender: Contender, job: Job) -> Result<Outcome> {
+pub fn measure(contender: Means, job: Job) -> Result<Outcome> {
     match contender {
-        Contender::Array => on_arrays(job),
-        Contender::Trusts => on_maps(job),
+        Means::Array => on_arrays(job),
+        Means::Trusts => on_maps(job),
         other => bail!("{other:?} has no part in {}", job.work),
     }
 }
@@ -153,7 +149,7 @@ fn on_maps(job: Job) -> Result<Outcome> {
         let map = |owner: usize| maps[owner].as_ref().unwrap_or_else(|| unreachable!("each place has a map"));
         let (start_ns, in_flight) = (now_ns(), Rc::new(InFlight::default()));
         for (number, key) in picks.iter().map(|key| u64::from(*key)).enumerate() {
-            in_flight.begin();
+            in_flight.begin(IN_FLIGHT_MAX);
             let (done, map) = (Rc::clone(&in_flight), map(key as usize % workers));
             match put(&job, own, number) {
                 Some(put) => {

@@ -1,21 +1,17 @@
 //! The works of `array`: the contenders of each, its size, and the targets.
 //!
-//! Not here: how a contender is started (programs.rs), its work (rack.rs, alone.rs, store.rs, graphs.rs, benches/mpi,
+//! Not here: how a contender is started (mod.rs), its work (rack.rs, alone.rs, store.rs, run.rs, benches/mpi,
 //! benches/shmem, benches/lamellar, benches/graphs).
 
-use exchange::array::{Job, Work};
-
 use super::{ArrayBench, Series};
-use crate::verdict::{Verdict, ratio, verdict_at_least};
+use crate::prelude::*;
+use exchange::array::{Job, Work};
 
 /// One contender in one work.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The group in which it is compared.
     pub group: String,
-    /// The contender.
     pub contender: &'static str,
-    /// The work.
     pub job: Job,
 }
 
@@ -30,7 +26,7 @@ struct Row {
 /// 64 MiB of elements.
 const LARGE: usize = 1 << 23;
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 9] = [
     Row {
         work: Work::Hits,
         what: "one worker reads its own elements in order, 1 MiB; `vec` one at a time",
@@ -44,12 +40,6 @@ const ROWS: [Row; 10] = [
         contenders: &[("vec", 1 << 26), ("array-views", 1 << 26)],
     },
     Row {
-        work: Work::Sets,
-        what: "two workers of a process set elements at random, 8 MiB",
-        elements: 1 << 20,
-        contenders: &[("counted", 1 << 22), ("array", 1 << 17)],
-    },
-    Row {
         work: Work::Pass,
         what: "one process reads the other one's elements in order, once, 32 MiB at most",
         elements: LARGE,
@@ -58,7 +48,6 @@ const ROWS: [Row; 10] = [
             ("array-views", LARGE),
             ("memcpy", LARGE),
             ("mpi", 1 << 20),
-            ("mpi-4k", LARGE),
             ("shmem", 1 << 20),
             ("lamellar", 1 << 16),
         ],
@@ -124,16 +113,15 @@ const DENSE: Row = Row {
 };
 
 /// In which table of the document a work stands.
-pub fn table(work: Work) -> &'static str {
+pub fn table_of(work: Work) -> &'static str {
     match work {
-        Work::Hits | Work::Sum | Work::Sets => "one process",
+        Work::Hits | Work::Sum => "one process",
         Work::Pass | Work::Zipf | Work::Uniform => "two processes",
         Work::Ranks | Work::Labels | Work::Gets | Work::Puts => "programs",
         Work::Dense => "densities",
     }
 }
 
-/// Description of a group.
 pub fn what(work: Work) -> &'static str {
     ROWS.iter().find(|row| row.work == work).map_or(DENSE.what, |row| row.what)
 }
@@ -164,7 +152,6 @@ pub fn entries(options: &ArrayBench) -> Vec<Entry> {
     entries
 }
 
-/// The names of all contenders.
 pub fn contenders() -> Vec<&'static str> {
     let mut all: Vec<_> = ROWS.iter().flat_map(|row| row.contenders).map(|(contender, _)| *contender).collect();
     all.sort_unstable();
@@ -180,7 +167,7 @@ fn rate(series: &[Series], group: &str, contender: &str) -> Option<f64> {
 pub fn verdicts(series: &[Series]) -> Vec<Verdict> {
     let over = |group: &str, of: &str, to: &str, wanted: f64| {
         let reached = ratio(rate(series, group, of), rate(series, group, to));
-        verdict_at_least(format!("{group}: {of} over {to}"), wanted, reached)
+        at_least(format!("{group}: {of} over {to}"), wanted, reached)
     };
     let mut verdicts = vec![
         over("hits", "array", "vec", 0.15),
@@ -205,40 +192,17 @@ pub fn verdicts(series: &[Series]) -> Vec<Verdict> {
     let others = ["array", "apply_then", "mpi", "lamellar"].map(|contender| rate(series, "uniform", contender));
     let best = others.into_iter().try_fold(0f64, |best, rate| Some(best.max(rate?)));
     let reached = ratio(rate(series, "uniform", "array-bulk"), best);
-    verdicts.push(verdict_at_least("uniform: array-bulk over the best of the others", 1.0, reached));
+    verdicts.push(at_least("uniform: array-bulk over the best of the others", 1.0, reached));
     verdicts
-}
-
-/// Increments of a chunk at which combining and delegating are as fast: between two measured densities, where the
-/// logarithm of their ratio passes through 0. `None` if one of them is the faster everywhere.
-pub fn crossing(series: &[Series]) -> Option<f64> {
-    let at = |density: &usize| {
-        let group = format!("{}-{density}", Work::Dense);
-        let over = ratio(rate(series, &group, "array"), rate(series, &group, "array-bulk"))?;
-        Some(((*density as f64).ln(), over.ln()))
-    };
-    let points: Vec<(f64, f64)> = DENSITIES.iter().filter_map(at).collect();
-    let pair = points.windows(2).find(|pair| pair[0].1 < 0.0 && pair[1].1 >= 0.0)?;
-    let [(x, y), (next_x, next_y)] = [pair[0], pair[1]];
-    Some((x + (next_x - x) * -y / (next_y - y)).exp())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(group: &str, contender: &str, median_mops: f64) -> Series {
-        let work = Work::Zipf;
-        Series {
-            table: table(work).to_owned(),
-            group: group.to_owned(),
-            work,
-            contender: contender.to_owned(),
-            elements: 1,
-            per_chunk: 1,
-            median_mops,
-            samples: Vec::new(),
-        }
+    fn at(group: &str, contender: &'static str, median_mops: f64) -> Series {
+        let (work, group) = (Work::Zipf, group.to_owned());
+        Series { table: "", group, work, contender, elements: 1, per_chunk: 1, median_mops, samples: Vec::new() }
     }
 
     #[test]
@@ -257,15 +221,5 @@ mod tests {
         assert_eq!(verdicts(&series).last().unwrap().reached, None);
         series.push(at("uniform", "lamellar", 0.5));
         assert_eq!(verdicts(&series).last().unwrap().reached, Some(2.0));
-    }
-
-    #[test]
-    fn the_crossing_lies_between_densities() {
-        let of = |density: usize, ratio: f64| {
-            [at(&format!("dense-{density}"), "array", ratio), at(&format!("dense-{density}"), "array-bulk", 1.0)]
-        };
-        let series: Vec<_> = [of(8, 0.25), of(64, 0.5), of(256, 2.0)].into_iter().flatten().collect();
-        assert!((crossing(&series).unwrap() - 128.0).abs() < 1e-9);
-        assert_eq!(crossing(&series[..4]), None);
     }
 }

@@ -2,25 +2,18 @@
 //! into a cgroup before it starts. The measuring process writes a [`Task`] to the child's standard input and reads the
 //! result from its standard output, both as JSON.
 
-use std::{
-    env, fs,
-    io::{Read, Write, stdin, stdout},
-    process::{self, Command, Stdio},
-    thread,
-    time::Duration,
-};
-
-use anyhow::{Context, Result, ensure};
+use super::conditions::Prepared;
+use super::points::Spec;
+use super::samples::Sample;
+use super::strangers::Strangers;
+use crate::contenders::{ping_pong, pool};
+use crate::machine;
+use crate::prelude::*;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-
-use super::{conditions::Prepared, points::Spec, samples::Sample, strangers::Strangers};
-use crate::{
-    contender::{Contender, Workload},
-    contenders::{PingPong, pool},
-    machine,
-    pick::{Dist, Picks},
-};
+use serde::de::DeserializeOwned;
+use std::io::{Read, Write, stdin, stdout};
+use std::process::{self, Command, Stdio};
+use std::{env, fs, thread};
 
 /// The subcommand of the child.
 pub const COMMAND: &str = "busy-run";
@@ -29,11 +22,14 @@ const LONGEST_BEYOND: Duration = Duration::from_secs(100);
 /// Round trips from which the time of a line transfer is taken.
 const TRANSFERS: u64 = 4000;
 
+/// `busy-run` has no options: its task comes on standard input.
+#[derive(Debug, Args)]
+pub struct BusyRun {}
+
 /// Task of a child.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Task {
-    /// Measures one contender.
     Run(Spec),
     /// Measures the processor time of an idle pool.
     Idle {
@@ -45,15 +41,11 @@ pub enum Task {
 /// Input of a child.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
-    /// The process that wants it.
     parent: u32,
     task: Task,
 }
 
 /// Makes one run in a child process under the condition.
-///
-/// # Errors
-/// The child fails: an answer was wrong, or it took too long.
 pub fn measure(prepared: &Prepared, spec: Spec) -> Result<Sample> {
     hand_over(Task::Run(spec), |process| {
         prepared.quota.as_ref().map_or(Ok(()), |quota| quota.admit(process)).context("the cgroup does not let it in")
@@ -62,9 +54,6 @@ pub fn measure(prepared: &Prepared, spec: Spec) -> Result<Sample> {
 
 /// The share of one core that a pool as wide as the machine uses with nothing to do; `None` where the kernel does not
 /// say.
-///
-/// # Errors
-/// As [`measure`].
 pub fn measure_idle(millis: u64) -> Result<Option<f64>> {
     hand_over(Task::Idle { millis }, |_| Ok(()))
 }
@@ -85,10 +74,7 @@ fn hand_over<T: DeserializeOwned>(task: Task, prepare: impl FnOnce(u32) -> Resul
 }
 
 /// The child: makes the run that is asked for, or none.
-///
-/// # Errors
-/// No task; a counter that is wrong after the run; a stranger that cannot be had.
-pub fn command() -> Result<()> {
+pub fn command(_: BusyRun) -> Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).context("the signal for the parent's end")?;
     let mut order = String::new();
     stdin().read_to_string(&mut order)?;
@@ -131,12 +117,9 @@ fn run(spec: &Spec) -> Result<Sample> {
 }
 
 /// One line from core to core and back, in nanoseconds.
-///
-/// # Errors
-/// A line that came back wrong.
 pub fn transfer_ns() -> Result<f64> {
     let workload = Workload { ops: TRANSFERS, ..Workload::of(2, 1, Picks::new(Dist::Uniform, 1, 2, 1)) };
-    let run = PingPong::one_line().run(&workload)?;
+    let run = ping_pong(false).run(&workload)?;
     run.verify(TRANSFERS)?;
     Ok(run.elapsed.as_nanos() as f64 / TRANSFERS as f64)
 }

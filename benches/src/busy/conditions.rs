@@ -2,17 +2,13 @@
 //!
 //! Not here: the threads that take cores (strangers.rs), the quota (quota.rs).
 
-use std::time::Duration;
-
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
-
-use super::{quota::Quota, strangers};
+use super::quota::Quota;
+use super::strangers;
 use crate::machine;
+use crate::prelude::*;
 
 /// A condition under which the workers run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Condition {
     /// As many workers as cores, and nothing else runs
     Quiet,
@@ -26,11 +22,9 @@ pub enum Condition {
     HogFloats,
     /// Twice as many workers as cores
     #[value(name = "workers-2x")]
-    #[serde(rename = "workers-2x")]
     Workers2x,
     /// Four times as many workers as cores
     #[value(name = "workers-4x")]
-    #[serde(rename = "workers-4x")]
     Workers4x,
     /// A cgroup leaves the process CPU time for half the cores, by turns of 100 ms (needs a cgroup that can be written)
     Quota,
@@ -44,6 +38,8 @@ pub enum Condition {
     /// Plain threads, as many as cores, ask a pool as wide as the machine
     StdThreads,
 }
+
+super::points::serde_by_name!(Condition);
 
 /// How long the real-time thread has a core, and how often it takes one.
 pub const TURN: Duration = Duration::from_millis(4);
@@ -107,8 +103,6 @@ impl Condition {
 /// A condition that is available, with its means.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Which it is.
     pub condition: Condition,
-    /// The cgroup to run in.
     pub quota: Option<Quota>,
 }

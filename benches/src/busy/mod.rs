@@ -12,29 +12,14 @@ mod quota;
 mod samples;
 mod std_threads;
 mod strangers;
-mod table;
 mod targets;
 
-use std::time::Duration;
-
-use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
-use serde::Serialize;
-
-use self::{
-    conditions::{Condition, Prepared},
-    points::{Spec, Who, Work, name_of},
-    samples::Series,
-    targets::{Evidence, verdicts},
-};
-use crate::{
-    harness::Progress,
-    machine::{self, Machine},
-    options::{Comparison, Strict},
-    report::median,
-    rounds::{Skipped, interleaved},
-    verdict::conclude,
-};
+use self::conditions::{Condition, Prepared};
+use self::points::{Spec, Who, Work, name_of};
+use self::samples::Series;
+use self::targets::{Evidence, verdicts};
+use crate::machine;
+use crate::prelude::*;
 
 /// Options of `busy`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -61,10 +46,6 @@ pub struct Busy {
     /// One round of 100 ms: a first look, in about a minute.
     #[arg(long)]
     pub quick: bool,
-    /// Whether targets have to be met.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub strict: Strict,
 }
 
 /// Seconds for which the processor time of an idle pool is measured.
@@ -72,7 +53,6 @@ const IDLE_MS: u64 = 1000;
 
 impl Busy {
     fn prepare(mut self) -> Result<Self> {
-        self.comparison.prepare()?;
         if self.comparison.smoke {
             self.millis = self.millis.min(15);
         } else if self.quick {
@@ -91,35 +71,16 @@ impl Busy {
     }
 }
 
-/// Contents of a file of results.
-#[derive(Debug, Serialize)]
-struct Measured<'a> {
-    series: &'a [Series],
-    skipped: &'a Skipped,
-    /// How long a thread waits for its core beside another that spins there, in microseconds.
-    time_slice_us: Option<f64>,
-    /// Share of one core that an idle pool uses, in percent, in each round.
-    idle_percent: &'a [f64],
-}
-
 /// A workload under a condition, and its contenders.
 struct Point {
     condition: usize,
-    /// Indices of the series.
     series: Vec<usize>,
 }
 
-/// Measures, prints and writes.
-///
-/// # Errors
-/// Options out of range; a run with wrong answers; a file that cannot be written; with `--strict`, a target that is
-/// missed or was not measured.
 pub fn command(options: Busy) -> Result<()> {
-    let options = options.prepare()?;
-    let machine = Machine::here();
-    println!("{machine}");
-    let mut skipped = Skipped::default();
-    let prepare = |&condition: &Condition| skipped.sort(&name_of(condition), condition.prepare());
+    let mut options = options.prepare()?;
+    let mut bench = Bench::begin("busy", &mut options.comparison)?;
+    let prepare = |&condition: &Condition| bench.skipped.sort(&name_of(condition), condition.prepare());
     let conditions: Vec<Prepared> = options.conditions.iter().filter_map(prepare).collect();
     let (points, mut series) = plan(&options, &conditions);
     ensure!(!series.is_empty(), "nothing is left to measure: no such workload and contender under these conditions");
@@ -127,17 +88,13 @@ pub fn command(options: Busy) -> Result<()> {
         |prepared: &Prepared| matches!(prepared.condition, Condition::HogPinned | Condition::HogFloatingWorkers);
     let slice = conditions.iter().any(has_hog).then(strangers::time_slice);
     let idle = measure(&options, &conditions, &points, &mut series)?;
-    let evidence = Evidence {
-        series: &series,
-        cores: machine::cores().len(),
-        slice,
-        idle_percent: (!idle.is_empty()).then(|| median(&idle)),
-    };
-    table::print(&evidence);
+    let idle_percent = (!idle.is_empty()).then(|| median(&idle));
+    let evidence = Evidence { series: &series, cores: machine::cores().len(), slice, idle_percent };
+    evidence.print();
     let targets = verdicts(&evidence, &options.conditions);
     let time_slice_us = slice.map(|slice: Duration| slice.as_secs_f64() * 1e6);
-    let measured = Measured { series: &series, skipped: &skipped, time_slice_us, idle_percent: &idle };
-    conclude("busy", &machine, &options, measured, targets, options.comparison.json.as_deref(), options.strict)
+    let measured = json!({"series": series, "time_slice_us": time_slice_us, "idle_percent": idle});
+    bench.conclude(&options, measured, &targets)
 }
 
 fn plan(options: &Busy, conditions: &[Prepared]) -> (Vec<Point>, Vec<Series>) {
@@ -160,7 +117,6 @@ fn plan(options: &Busy, conditions: &[Prepared]) -> (Vec<Point>, Vec<Series>) {
 /// In a round the points are in an order shuffled anew, and the contenders of a point run one after the other, shuffled
 /// as well: those that are compared most closely are closest in time.
 fn measure(options: &Busy, conditions: &[Prepared], points: &[Point], series: &mut [Series]) -> Result<Vec<f64>> {
-    let progress = Progress::new("busy");
     let (mut idle, mut last_idle) = (Vec::new(), 0);
     let is_quiet = |prepared: &Prepared| prepared.condition == Condition::Quiet;
     let measures_idle = conditions.iter().any(is_quiet) && options.contenders.contains(&Who::Default);
@@ -173,7 +129,7 @@ fn measure(options: &Busy, conditions: &[Prepared], points: &[Point], series: &m
             let spec = Spec { condition, work, who, millis: options.millis, round, seed: options.seed };
             let name = format!("{} {} {}", name_of(condition), name_of(work), name_of(who));
             let sample = child::measure(&conditions[*prepared], spec).with_context(|| name.clone())?;
-            progress.show(&format!("round {round}/{} {name} {:.2} Mops/s", options.comparison.rounds, sample.mops));
+            eprintln!("busy: round {round}/{} {name} {:.2} Mops/s", options.comparison.rounds, sample.mops);
             series.samples.push(sample);
             Ok(())
         })?;
@@ -185,6 +141,5 @@ fn measure(options: &Busy, conditions: &[Prepared], points: &[Point], series: &m
         Ok(())
     })?;
     series.iter_mut().for_each(Series::sum_up);
-    progress.end();
     Ok(idle)
 }

@@ -1,99 +1,70 @@
 //! Workloads and contenders, and which contender runs which workload.
 
-use std::time::Duration;
+use super::conditions::{BURST, Condition};
+use super::std_threads::{beside_pool, beside_servers};
+use crate::budget::Timed;
+use crate::contenders::{Mode, MutexCounter, ParkingLotCounter, apply, apply_then, shared};
+use crate::kv::tables;
+use crate::prelude::*;
+use crate::watch::Split;
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
-
-use super::{
-    conditions::{BURST, Condition},
-    std_threads::{BesidePool, BesideServers},
-};
-use crate::{
-    budget::Timed,
-    contender::{Contender, Workload},
-    contenders::{Apply, ApplyThen, Mode, MutexCounter, ParkingLotCounter, SharedCounters},
-    kv::tables,
-    pick::{Dist, Picks},
-    watch::Split,
-};
-
-/// Work of the clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Work {
     /// `apply` on 1,024 counters, one fiber a worker; latencies are taken
     #[value(name = "apply")]
-    #[serde(rename = "apply")]
     Apply,
     /// `apply` on 1,024 counters, 64 fibers a worker
     #[value(name = "apply-64-fibers")]
-    #[serde(rename = "apply-64-fibers")]
     ApplyFibers,
     /// `apply_then` on one counter
     #[value(name = "apply_then-1")]
-    #[serde(rename = "apply_then-1")]
     ApplyThen1,
     /// `apply_then` on 16 counters
     #[value(name = "apply_then-16")]
-    #[serde(rename = "apply_then-16")]
     ApplyThen16,
     /// `apply_then` on 1,024 counters
     #[value(name = "apply_then-1024")]
-    #[serde(rename = "apply_then-1024")]
     ApplyThen1024,
     /// A hash table of 1,000 keys by Zipf's law, 5% writes, a shard a worker
     #[value(name = "tables-zipf")]
-    #[serde(rename = "tables-zipf")]
     TablesZipf,
     /// Each plain thread asks one trustee; only in `std-threads`, as the next three
     #[value(name = "trustees-1")]
-    #[serde(rename = "trustees-1")]
     Trustees1,
     /// Each plain thread asks two trustees in turn
     #[value(name = "trustees-2")]
-    #[serde(rename = "trustees-2")]
     Trustees2,
     /// Each plain thread asks 16 trustees in turn; the pool has a worker for each, though there may be fewer cores
     #[value(name = "trustees-16")]
-    #[serde(rename = "trustees-16")]
     Trustees16,
     /// Each plain thread asks 16 objects in turn, dealt to as many trustees as there are cores
     #[value(name = "shards-16")]
-    #[serde(rename = "shards-16")]
     Shards16,
 }
 
-/// The contender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Who {
     /// Delegation with the default way of waiting
     Default,
     /// Delegation with workers that sleep without polling first
     #[value(name = "spin-0")]
-    #[serde(rename = "spin-0")]
     Spin0,
     /// They poll for up to 20 us
     #[value(name = "spin-20us")]
-    #[serde(rename = "spin-20us")]
     Spin20us,
     /// They poll for up to 500 us
     #[value(name = "spin-500us")]
-    #[serde(rename = "spin-500us")]
     Spin500us,
     /// They poll for up to 2 ms
     #[value(name = "spin-2ms")]
-    #[serde(rename = "spin-2ms")]
     Spin2ms,
     /// std Mutex; for the table 512 shards, each under one
     StdMutex,
     /// parking_lot Mutex
     #[value(name = "parking_lot")]
-    #[serde(rename = "parking_lot")]
     ParkingLot,
     /// DashMap
     #[value(name = "dashmap")]
-    #[serde(rename = "dashmap")]
     DashMap,
     /// Requests and replies by std::sync::mpsc, a thread a server
     StdMpsc,
@@ -116,11 +87,29 @@ pub fn text_of(value: impl ValueEnum) -> String {
     help.unwrap_or_default()
 }
 
+/// Serialises values by their names on the command line.
+macro_rules! serde_by_name {
+    ($($kind:ty),*) => {
+        $(impl Serialize for $kind {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(&$crate::busy::points::name_of(*self))
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                <$kind>::from_str(&String::deserialize(from)?, false).map_err(serde::de::Error::custom)
+            }
+        })*
+    };
+}
+pub(crate) use serde_by_name;
+serde_by_name!(Work, Who);
+
 impl Who {
     /// The contenders with a fixed spin.
     pub const SPINS: [Who; 4] = [Who::Spin0, Who::Spin20us, Who::Spin500us, Who::Spin2ms];
 
-    /// How long workers poll, where that is fixed.
     fn spin(self) -> Option<Duration> {
         match self {
             Who::Spin0 => Some(Duration::ZERO),
@@ -144,7 +133,6 @@ impl Work {
         self.is_for_std_threads() == (condition == Condition::StdThreads) && differs
     }
 
-    /// Whether this contender can run it.
     pub fn suits(self, who: Who) -> bool {
         match who {
             Who::StdMutex => !self.is_for_std_threads(),
@@ -155,7 +143,6 @@ impl Work {
         }
     }
 
-    /// Whether latencies are taken.
     pub fn is_timed(self) -> bool {
         self == Work::Apply || self.is_for_std_threads()
     }
@@ -174,23 +161,17 @@ impl Work {
 /// One run that is to be made.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Spec {
-    /// Under which condition.
     pub condition: Condition,
-    /// Work of the clients.
     pub work: Work,
-    /// The contender.
     pub who: Who,
-    /// How long, in milliseconds.
     pub millis: u64,
-    /// Its round, counted from 1.
     pub round: usize,
-    /// Seed of picks.
     pub seed: u64,
 }
 
 impl Spec {
     /// The contender and its workload on so many cores, with latencies told apart like this.
-    pub fn stage(&self, cores: usize, split: Split) -> (Box<dyn Contender>, Workload) {
+    pub fn stage(&self, cores: usize, split: Split) -> (Contender, Workload) {
         let threads = self.condition.workers(cores);
         let objects = self.work.objects();
         let dist = if self.work == Work::TablesZipf { Dist::Zipf } else { Dist::Uniform };
@@ -207,18 +188,18 @@ impl Spec {
         (self.contender(cores, &workload.picks), workload)
     }
 
-    fn contender(&self, cores: usize, picks: &Picks) -> Box<dyn Contender> {
+    fn contender(&self, cores: usize, picks: &Picks) -> Contender {
         let operations = || picks.marked(WRITES_PERCENT, self.seed);
         match (self.work, self.who) {
-            (Work::TablesZipf, Who::DashMap) => tables::dashmap(&operations()),
-            (Work::TablesZipf, Who::StdMutex) => tables::std_mutex(&operations()),
-            (Work::TablesZipf, _) => tables::delegated(&operations()),
-            (_, Who::StdMutex) => Box::new(SharedCounters::<MutexCounter>::new()),
-            (_, Who::ParkingLot) => Box::new(SharedCounters::<ParkingLotCounter>::new()),
-            (_, Who::StdMpsc) => Box::new(BesideServers { servers: self.trustees(cores) }),
-            (work, _) if work.is_for_std_threads() => Box::new(BesidePool { workers: self.trustees(cores).max(cores) }),
-            (Work::Apply | Work::ApplyFibers, _) => Box::new(Apply::new(Mode::Shared)),
-            _ => Box::new(ApplyThen::new(Mode::Shared)),
+            (Work::TablesZipf, Who::DashMap) => tables::of_dashmap(operations()),
+            (Work::TablesZipf, Who::StdMutex) => tables::of_mutexes(operations()),
+            (Work::TablesZipf, _) => tables::delegated(false, operations()),
+            (_, Who::StdMutex) => shared::<MutexCounter>(),
+            (_, Who::ParkingLot) => shared::<ParkingLotCounter>(),
+            (_, Who::StdMpsc) => beside_servers(self.trustees(cores)),
+            (work, _) if work.is_for_std_threads() => beside_pool(self.trustees(cores).max(cores)),
+            (Work::Apply | Work::ApplyFibers, _) => apply(Mode::Shared),
+            _ => apply_then(Mode::Shared),
         }
     }
 

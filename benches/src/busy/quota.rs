@@ -1,13 +1,10 @@
 //! A cgroup that bounds the CPU time of the processes in it, by version 1 or 2 of cgroups, whichever has the `cpu`
 //! controller here.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::{self, Command, Stdio},
-};
-
 use super::child;
+use crate::prelude::*;
+use std::process::{self, Command, Stdio};
+use std::{fs, io};
 
 /// CPU time is handed out anew so often, in microseconds: the kernel's default.
 const PERIOD_US: u32 = 100_000;
@@ -67,9 +64,6 @@ impl Quota {
     }
 
     /// Puts a process into it.
-    ///
-    /// # Errors
-    /// The process is not let in.
     pub fn admit(&self, process: u32) -> io::Result<()> {
         fs::write(self.folder.join("cgroup.procs"), process.to_string())
     }

@@ -1,41 +1,16 @@
 //! Samples of `busy` and their medians.
 
-use std::collections::BTreeMap;
-
+use super::conditions::Condition;
+use super::points::{Who, Work};
+use crate::prelude::*;
+use crate::watch::Latencies;
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
-
-use super::{
-    conditions::Condition,
-    points::{Who, Work},
-};
-use crate::{
-    contender::Run,
-    report::{median, spread},
-    watch::Latencies,
-};
-
-/// Latencies of one kind of request in one run, or their medians over runs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Quantiles {
-    /// How many requests were timed.
-    pub timed: f64,
-    /// Half are faster.
-    pub p50_ns: f64,
-    /// 99 of 100 are faster.
-    pub p99_ns: f64,
-    /// 999 of 1000 are faster.
-    pub p999_ns: f64,
-    /// Slowest of those that were timed.
-    pub max_ns: f64,
-}
 
 /// Latencies by the owner of the core that was taken; `None` where there was no such request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Split {
     /// The core of neither client nor trustee, or of an unknown thread.
     pub others: Option<Quantiles>,
-    /// The trustee's.
     pub to_taken: Option<Quantiles>,
     /// The client's, and not the trustee's.
     pub from_taken: Option<Quantiles>,
@@ -44,11 +19,8 @@ pub struct Split {
 /// One verified run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
-    /// Its round, counted from 1.
     pub round: usize,
-    /// Operations made.
     pub ops: u64,
-    /// Millions of operations a second.
     pub mops: f64,
     /// From the first client's start to the last one's end, in seconds.
     pub seconds: f64,
@@ -67,7 +39,6 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Sums up a run.
     pub fn new(round: usize, run: &Run, transfer_ns: f64, stolen_ms: Option<f64>) -> Self {
         Self {
             round,
@@ -85,76 +56,42 @@ impl Sample {
 
 impl Split {
     fn of(latencies: &Latencies) -> Self {
-        Self {
-            others: Quantiles::of(&latencies.others),
-            to_taken: Quantiles::of(&latencies.to_taken),
-            from_taken: Quantiles::of(&latencies.from_taken),
-        }
+        let of = |histogram: &Histogram<u64>| (!histogram.is_empty()).then(|| Quantiles::of(histogram));
+        let Latencies { others, to_taken, from_taken } = latencies;
+        Self { others: of(others), to_taken: of(to_taken), from_taken: of(from_taken) }
     }
 
     fn medians(samples: &[Sample]) -> Option<Self> {
         let of = |pick: fn(&Split) -> Option<Quantiles>| {
-            Quantiles::medians(&samples.iter().filter_map(|sample| pick(sample.latency.as_ref()?)).collect::<Vec<_>>())
+            let all: Vec<Quantiles> = samples.iter().filter_map(|sample| pick(sample.latency.as_ref()?)).collect();
+            (!all.is_empty()).then(|| Quantiles::medians(all.iter().copied()))
         };
-        samples.iter().any(|sample| sample.latency.is_some()).then(|| Self {
-            others: of(|split| split.others),
-            to_taken: of(|split| split.to_taken),
-            from_taken: of(|split| split.from_taken),
-        })
-    }
-}
-
-impl Quantiles {
-    fn of(histogram: &Histogram<u64>) -> Option<Self> {
-        let at = |quantile| histogram.value_at_quantile(quantile) as f64;
-        (!histogram.is_empty()).then(|| Self {
-            timed: histogram.len() as f64,
-            p50_ns: at(0.5),
-            p99_ns: at(0.99),
-            p999_ns: at(0.999),
-            max_ns: histogram.max() as f64,
-        })
-    }
-
-    fn medians(all: &[Self]) -> Option<Self> {
-        let middle = |value: fn(&Self) -> f64| median(&all.iter().map(value).collect::<Vec<_>>());
-        (!all.is_empty()).then(|| Self {
-            timed: middle(|one| one.timed),
-            p50_ns: middle(|one| one.p50_ns),
-            p99_ns: middle(|one| one.p99_ns),
-            p999_ns: middle(|one| one.p999_ns),
-            max_ns: middle(|one| one.max_ns),
-        })
+        let (others, to_taken) = (of(|split| split.others), of(|split| split.to_taken));
+        let from_taken = of(|split| split.from_taken);
+        samples.iter().any(|sample| sample.latency.is_some()).then_some(Self { others, to_taken, from_taken })
     }
 }
 
 /// All runs of one contender with one workload under one condition.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// Under which condition.
     pub condition: Condition,
-    /// Work of the clients.
     pub work: Work,
-    /// The contender.
     pub contender: Who,
     /// Workers, or threads that contend; plain threads beside a pool.
     pub threads: usize,
     /// Median of the samples, in millions of operations a second.
     pub median_mops: f64,
-    /// Slowest sample.
     pub min_mops: f64,
-    /// Fastest sample.
     pub max_mops: f64,
     /// Medians of the samples' latencies, where they were taken.
     pub latency: Option<Split>,
     /// Medians of the workers' counters, a second.
     pub stats_per_second: BTreeMap<String, f64>,
-    /// All samples in the order of their rounds.
     pub samples: Vec<Sample>,
 }
 
 impl Series {
-    /// Without samples yet.
     pub fn new(condition: Condition, work: Work, contender: Who, threads: usize) -> Self {
         Self {
             condition,
@@ -172,15 +109,14 @@ impl Series {
 
     /// Takes the medians of the samples, which keep their rates only.
     pub fn sum_up(&mut self) {
-        let mops: Vec<f64> = self.samples.iter().map(|sample| sample.mops).collect();
-        self.median_mops = median(&mops);
-        (self.min_mops, self.max_mops) = spread(mops.into_iter());
+        let mops = || self.samples.iter().map(|sample| sample.mops);
+        (self.median_mops, (self.min_mops, self.max_mops)) = (median(mops()), spread(mops()));
         self.latency = Split::medians(&self.samples);
         let names = self.samples.iter().flat_map(|sample| sample.stats.keys().cloned());
         self.stats_per_second = names
             .map(|name| {
                 let rate = |sample: &Sample| sample.stats.get(&name).map(|&count| count as f64 / sample.seconds);
-                let middle = median(&self.samples.iter().filter_map(rate).collect::<Vec<_>>());
+                let middle = median(self.samples.iter().filter_map(rate));
                 (name, middle)
             })
             .filter(|(_, middle)| *middle > 0.0)
@@ -197,7 +133,7 @@ mod tests {
     use super::*;
 
     fn sample(mops: f64, p99_ns: f64, parks: u64) -> Sample {
-        let quantiles = Quantiles { timed: 1.0, p50_ns: 1.0, p99_ns, p999_ns: p99_ns, max_ns: p99_ns };
+        let quantiles = Quantiles { p99_ns, ..Quantiles::default() };
         Sample {
             round: 1,
             ops: 1,

@@ -1,44 +1,18 @@
 //! Plain threads as clients: of trustees in a pool as wide as the machine, or of servers behind `std::sync::mpsc`. Each
 //! asks all objects in turn and waits for each answer.
 
-use std::{
-    sync::{Barrier, mpsc},
-    thread,
-    time::Instant,
-};
+use crate::contenders::Mode;
+use crate::contenders::counter::increment;
+use crate::contenders::pool::{Stage, client_run};
+use crate::prelude::*;
+use crate::watch::{Latencies, Timer, Watch};
+use std::sync::{Barrier, mpsc};
+use std::thread;
 
-use anyhow::Result;
-
-use crate::{
-    budget::Budget,
-    contender::{ClientRun, Contender, Kind, Run, Tally, Workload, fold},
-    contenders::{
-        Mode,
-        counter::increment,
-        pool::{Stage, client_run},
-        threads::together,
-    },
-    watch::{Latencies, Timer, Watch},
-};
-
-/// `apply` by plain threads.
-#[derive(Debug)]
-pub struct BesidePool {
-    /// Workers of the pool.
-    pub workers: usize,
-}
-
-impl Contender for BesidePool {
-    fn name(&self) -> &'static str {
-        "apply"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Trust
-    }
-
-    fn run(&self, workload: &Workload) -> Result<Run> {
-        let stage = Stage::new(&Workload { threads: self.workers, ..workload.clone() }, Mode::Shared);
+/// `apply` by plain threads beside a pool of so many workers.
+pub fn beside_pool(workers: usize) -> Contender {
+    Contender::new("apply", Kind::Trust, 1, move |workload| {
+        let stage = Stage::new(&Workload { threads: workers, ..workload.clone() }, Mode::Shared);
         let trusts = stage.trusts();
         let budget = Budget::new(workload, workload.threads, 1, trust::sleep);
         let results = together(workload.threads, false, |client, start| {
@@ -51,14 +25,7 @@ impl Contender for BesidePool {
         });
         let (clients, latencies): (Vec<_>, Vec<_>) = results.into_iter().unzip();
         Ok(Run { latencies: Latencies::sum(latencies), ..stage.fold(&clients) })
-    }
-}
-
-/// Requests and replies by `std::sync::mpsc`: a channel a server, and one a client for its replies.
-#[derive(Debug)]
-pub struct BesideServers {
-    /// Threads that each own a part of the objects.
-    pub servers: usize,
+    })
 }
 
 struct Request {
@@ -66,17 +33,11 @@ struct Request {
     object: usize,
 }
 
-impl Contender for BesideServers {
-    fn name(&self) -> &'static str {
-        "std-mpsc"
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Channel
-    }
-
-    fn run(&self, workload: &Workload) -> Result<Run> {
-        let (clients, servers, objects) = (workload.threads, self.servers, workload.objects);
+/// Requests and replies by `std::sync::mpsc`, to so many threads that each own a part of the objects: a channel a
+/// server, and one a client for its replies.
+pub fn beside_servers(servers: usize) -> Contender {
+    Contender::new("std-mpsc", Kind::Channel, 1, move |workload| {
+        let (clients, objects) = (workload.threads, workload.objects);
         let budget = Budget::new(workload, clients, 1, thread::sleep);
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..servers).map(|_| mpsc::channel::<Request>()).unzip();
         let (reply_senders, replies): (Vec<_>, Vec<_>) = (0..clients).map(|_| mpsc::channel::<u64>()).unzip();
@@ -111,7 +72,7 @@ impl Contender for BesideServers {
         let (clients, latencies): (Vec<_>, Vec<_>) = results.into_iter().unzip();
         let counters = counters.into_iter().flatten().collect::<Tally>();
         Ok(Run { latencies: Latencies::sum(latencies), ..fold(&clients, counters) })
-    }
+    })
 }
 
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {

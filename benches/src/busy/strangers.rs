@@ -2,29 +2,18 @@
 //! process, with the same nice value in the same cgroup, so the scheduler treats them as it does those of another
 //! program; and they end with the process, however it ends.
 
-use std::{
-    hint::spin_loop,
-    sync::{
-        Arc, Barrier,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Result, anyhow};
+use super::conditions::{Condition, NOISE, NOISE_PERIOD, TURN, TURN_PERIOD};
+use crate::machine;
+use crate::prelude::*;
+use crate::watch::{Split, Turns};
 use core_affinity::CoreId;
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
 use thread_priority::{
     RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
     thread_native_id,
-};
-
-use super::conditions::{Condition, NOISE, NOISE_PERIOD, TURN, TURN_PERIOD};
-use crate::{
-    machine,
-    report::median,
-    watch::{Split, Turns},
 };
 
 /// From the start of the real-time thread to its first turn.
@@ -42,9 +31,6 @@ pub struct Strangers {
 
 impl Strangers {
     /// Starts those of the condition; `round` says which core is taken first.
-    ///
-    /// # Errors
-    /// The real-time thread is not allowed.
     pub fn start(condition: Condition, round: usize) -> Result<Self> {
         let cores = machine::cores();
         let mut strangers = Self { stop: Arc::default(), threads: Vec::new(), split: Split::Whole };

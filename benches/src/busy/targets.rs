@@ -2,21 +2,15 @@
 //!
 //! Not here: how anything is measured.
 
-use std::time::Duration;
-
-use super::{
-    conditions::Condition,
-    points::{Who, Work, name_of},
-    samples::{Series, Split},
-};
-use crate::verdict::{Verdict, verdict_at_least, verdict_at_most};
+use super::conditions::Condition;
+use super::points::{Who, Work, name_of, text_of};
+use super::samples::{Series, Split};
+use crate::prelude::*;
 
 /// Figures that the verdicts are made of.
 #[derive(Debug)]
 pub struct Evidence<'a> {
-    /// All that ran.
     pub series: &'a [Series],
-    /// Cores of this machine.
     pub cores: usize,
     /// How long a thread waits for its core beside another that spins there.
     pub slice: Option<Duration>,
@@ -32,9 +26,7 @@ const BESIDE_HOG: Duration = Duration::from_micros(100);
 /// All targets, each with its figure where its contenders ran.
 pub fn verdicts(evidence: &Evidence<'_>, conditions: &[Condition]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    for &condition in conditions {
-        verdicts.extend(evidence.worst_over_spins(condition));
-    }
+    verdicts.extend(conditions.iter().map(|&condition| evidence.worst_over_spins(condition)));
     for &condition in conditions.iter().filter(|&&condition| condition != Condition::StdThreads) {
         verdicts.extend(evidence.over_others(condition));
     }
@@ -47,7 +39,7 @@ pub fn verdicts(evidence: &Evidence<'_>, conditions: &[Condition]) -> Vec<Verdic
         }
     }
     if conditions.contains(&Condition::Workers2x) {
-        verdicts.push(verdict_at_least(
+        verdicts.push(at_least(
             "workers-2x over quiet, apply_then-16",
             0.7,
             evidence.over_quiet(Condition::Workers2x, Work::ApplyThen16),
@@ -56,11 +48,42 @@ pub fn verdicts(evidence: &Evidence<'_>, conditions: &[Condition]) -> Vec<Verdic
     if conditions.contains(&Condition::StdThreads) {
         verdicts.extend(evidence.of_std_threads());
     }
-    verdicts.push(verdict_at_most("an idle pool, percent of one core", 0.1, evidence.idle_percent));
+    verdicts.push(at_most("an idle pool, percent of one core", 0.1, evidence.idle_percent));
     verdicts
 }
 
 impl Evidence<'_> {
+    /// Prints a table for each condition, of medians, then latencies and counters of the default.
+    pub fn print(&self) {
+        for of_one in self.series.chunk_by(|one, next| one.condition == next.condition) {
+            let (condition, threads) = (of_one[0].condition, of_one[0].threads);
+            let rows = of_one.iter().map(|one| {
+                let Series { work, contender, median_mops, min_mops, max_mops, .. } = one;
+                let over_spin = (*contender == Who::Default).then(|| self.over_best_spin(condition, *work)).flatten();
+                let us =
+                    |pick: fn(&Split) -> Option<Quantiles>| Some(one.latency.as_ref().and_then(pick)?.p99_ns / 1e3);
+                let (others, to, from) = (us(|one| one.others), us(|one| one.to_taken), us(|one| one.from_taken));
+                let name = format!("{}, {}", name_of(*work), name_of(*contender));
+                row![name, median_mops, min_mops, max_mops, over_spin.map(|(ratio, _)| ratio), others, to, from]
+            });
+            let title = format!("{}: {} ({threads} threads)", name_of(condition), text_of(condition));
+            let head = ["Mops/s", "median", "min", "max", "/best spin", "p99 us", "to taken", "from taken"];
+            table(&title, &head, rows);
+            for one in of_one.iter().filter(|one| one.contender == Who::Default) {
+                let counted: Vec<String> =
+                    one.stats_per_second.iter().map(|(name, rate)| format!("{name} {rate:.0}")).collect();
+                println!("    {} counted, a second: {}", name_of(one.work), counted.join(", "));
+            }
+        }
+        let samples = || self.series.iter().flat_map(|one| &one.samples);
+        let transfer = median(samples().map(|sample| sample.transfer_ns));
+        let stolen: f64 = samples().filter_map(|sample| sample.stolen_ms).sum();
+        let seconds: f64 = samples().map(|sample| sample.seconds).sum();
+        println!(
+            "\na cache line there and back: median {transfer:.0} ns; the host took {stolen:.0} ms in {seconds:.1} s"
+        );
+    }
+
     fn mops(&self, condition: Condition, work: Work, who: Who) -> Option<f64> {
         let is_it = |one: &&Series| (one.condition, one.work, one.contender) == (condition, work, who);
         self.series.iter().find(is_it).map(|one| one.median_mops)
@@ -83,22 +106,15 @@ impl Evidence<'_> {
         Some((self.mops(condition, work, Who::Default)? / best, spin))
     }
 
-    fn worst_over_spins(&self, condition: Condition) -> Option<Verdict> {
-        let mut works: Vec<Work> =
-            self.series.iter().filter(|one| one.condition == condition).map(|one| one.work).collect();
-        works.dedup();
-        let ratios = works.into_iter().filter_map(|work| Some((work, self.over_best_spin(condition, work)?)));
-        let worst = ratios.min_by(|(_, a), (_, b)| a.0.total_cmp(&b.0));
-        let target = match worst {
-            Some((work, (_, spin))) => format!(
-                "{}: the default over the best fixed spin, worst workload ({}, {})",
-                name_of(condition),
-                name_of(work),
-                name_of(spin)
-            ),
-            None => format!("{}: the default over the best fixed spin, worst workload", name_of(condition)),
-        };
-        Some(verdict_at_least(target, 0.9, worst.map(|(_, (ratio, _))| ratio)))
+    fn worst_over_spins(&self, condition: Condition) -> Verdict {
+        let ratios = Work::value_variants().iter().filter_map(|&work| {
+            let (ratio, spin) = self.over_best_spin(condition, work)?;
+            Some((ratio, format!(" ({}, {})", name_of(work), name_of(spin))))
+        });
+        let worst = ratios.min_by(|a, b| a.0.total_cmp(&b.0));
+        let (reached, of) = worst.unzip();
+        let (name, of) = (name_of(condition), of.unwrap_or_default());
+        at_least(format!("{name}: the default over the best fixed spin, worst workload{of}"), 0.9, reached)
     }
 
     /// Beside locks where there are cores enough for them to contend, else beside its own quiet figure.
@@ -110,13 +126,11 @@ impl Evidence<'_> {
                 (Work::ApplyThen16, Who::StdMutex),
                 (Work::TablesZipf, Who::DashMap),
             ];
-            return beside
-                .into_iter()
-                .map(|(work, other)| {
-                    let target = format!("{name}: {} over {}", name_of(work), name_of(other));
-                    verdict_at_least(target, 1.0, self.over(condition, work, Who::Default, other))
-                })
-                .collect();
+            let verdict = |(work, other)| {
+                let target = format!("{name}: {} over {}", name_of(work), name_of(other));
+                at_least(target, 1.0, self.over(condition, work, Who::Default, other))
+            };
+            return beside.into_iter().map(verdict).collect();
         }
         if condition == Condition::Quiet {
             return Vec::new();
@@ -126,7 +140,7 @@ impl Evidence<'_> {
             .into_iter()
             .map(|work| {
                 let target = format!("{name}: {} over its quiet figure times {left:.3} (cores left)", name_of(work));
-                verdict_at_least(target, 0.8, self.over_quiet(condition, work).map(|ratio| ratio / left))
+                at_least(target, 0.8, self.over_quiet(condition, work).map(|ratio| ratio / left))
             })
             .collect()
     }
@@ -139,8 +153,8 @@ impl Evidence<'_> {
     fn beside_real_time(&self) -> Vec<Verdict> {
         let others = self.latency(Condition::RealTime).and_then(|split| split.others);
         vec![
-            verdict_at_least("real-time over quiet, apply", 0.5, self.over_quiet(Condition::RealTime, Work::Apply)),
-            verdict_at_most(
+            at_least("real-time over quiet, apply", 0.5, self.over_quiet(Condition::RealTime, Work::Apply)),
+            at_most(
                 "real-time: p99 of apply, us, but for workers whose core is taken",
                 10.0,
                 others.map(|others| others.p99_ns / 1e3),
@@ -154,27 +168,27 @@ impl Evidence<'_> {
         let split = self.latency(condition);
         let bound_us = self.slice.map(|slice| ((slice + BESIDE_HOG).as_secs_f64() * 1e6).round());
         let Some(bound_us) = bound_us else { return Vec::new() };
-        let us = |pick: fn(&Split) -> Option<super::samples::Quantiles>| {
+        let us = |pick: fn(&Split) -> Option<Quantiles>| {
             split.as_ref().and_then(pick).map(|quantiles| quantiles.p99_ns / 1e3)
         };
         if !condition.pins() {
             let target = format!("{name}: p99 of apply, us (time slice + 100 us)");
-            return vec![verdict_at_most(target, bound_us, us(|split| split.others))];
+            return vec![at_most(target, bound_us, us(|split| split.others))];
         }
         let quiet = self.latency(Condition::Quiet).and_then(|split| split.others);
         let over_quiet = |of: Option<f64>| Some(of? / (quiet?.p99_ns / 1e3));
         vec![
-            verdict_at_most(
+            at_most(
                 format!("{name}: p99 of apply to the trustee beside the hog, us (time slice + 100 us)"),
                 bound_us,
                 us(|split| split.to_taken),
             ),
-            verdict_at_most(
+            at_most(
                 format!("{name}: p99 of apply from the client beside the hog to others, over quiet"),
                 3.0,
                 over_quiet(us(|split| split.from_taken)),
             ),
-            verdict_at_most(
+            at_most(
                 format!("{name}: p99 of apply between others, over quiet"),
                 3.0,
                 // On two cores there are no others.
@@ -193,12 +207,12 @@ impl Evidence<'_> {
         for &work in &works {
             let time = mops(Work::Trustees1).zip(mops(work)).map(|(one, several)| one / several);
             let target = format!("std-threads: time of a call, {} over trustees-1", name_of(work));
-            verdicts.push(verdict_at_most(target, 2.0, time));
+            verdicts.push(at_most(target, 2.0, time));
         }
         for work in [Work::Trustees1].into_iter().chain(works) {
             let target = format!("std-threads: {} over std-mpsc", name_of(work));
             let ratio = self.over(Condition::StdThreads, work, Who::Default, Who::StdMpsc);
-            verdicts.push(verdict_at_least(target, 2.0, ratio));
+            verdicts.push(at_least(target, 2.0, ratio));
         }
         verdicts
     }
@@ -207,7 +221,6 @@ impl Evidence<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::busy::samples::Quantiles;
 
     fn series(condition: Condition, work: Work, contender: Who, median_mops: f64) -> Series {
         Series { median_mops, ..Series::new(condition, work, contender, 2) }
@@ -259,7 +272,7 @@ mod tests {
     fn latencies_beside_a_hog_are_judged_by_whose_core_it_has() {
         let at = |p99_us: f64| {
             let ns = p99_us * 1e3;
-            Some(Quantiles { timed: 1.0, p50_ns: ns, p99_ns: ns, p999_ns: ns, max_ns: ns })
+            Some(Quantiles { p99_ns: ns, ..Quantiles::default() })
         };
         let with =
             |condition, latency| Series { latency: Some(latency), ..series(condition, Work::Apply, Who::Default, 1.0) };

@@ -1,53 +1,19 @@
-//! `Trust::apply` from many fibers a worker: synchronous delegation (thesis 2.6.1, "Trust").
+//! `Trust::apply` from many fibers a worker: synchronous delegation (thesis 2.6.1, "Trust"); and `Trust::apply_then` from
+//! one fiber a worker: delegation that does not wait ("Async").
 
-use std::{panic, sync::Arc, time::Instant};
-
-use anyhow::Result;
+use super::counter::increment;
+use super::pool::{Mode, Returned, Stage, client_run};
+use crate::prelude::*;
+use crate::watch::{Latencies, Timer, Unwatched, Watch};
+use std::panic;
+use std::sync::Arc;
 use trust::Trust;
 
-use super::{
-    counter::increment,
-    pool::{Mode, Stage, client_run},
-};
-use crate::{
-    budget::Budget,
-    contender::{Contender, Kind, Run, Workload},
-    pick::Picks,
-    watch::{Latencies, Timer, Unwatched, Watch},
-};
-
-/// The contender.
-#[derive(Debug)]
-pub struct Apply {
-    mode: Mode,
-}
-
-impl Apply {
-    /// `apply` with trustees placed as `mode` says.
-    pub fn new(mode: Mode) -> Self {
-        Self { mode }
-    }
-}
-
-impl Contender for Apply {
-    fn name(&self) -> &'static str {
-        match self.mode {
-            Mode::Shared => "apply",
-            Mode::Dedicated => "apply-dedicated",
-            Mode::Lone => "apply-lone",
-        }
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Trust
-    }
-
-    fn least_threads(&self) -> usize {
-        self.mode.least_threads()
-    }
-
-    fn run(&self, workload: &Workload) -> Result<Run> {
-        let (mode, workers) = (self.mode, workload.threads);
+/// `apply` from many fibers a worker, with trustees placed as `mode` says.
+pub fn apply(mode: Mode) -> Contender {
+    let name = mode.name(["apply", "apply-dedicated", "apply-lone"]);
+    Contender::new(name, Kind::Trust, mode.least_threads(), move |workload| {
+        let workers = workload.threads;
         Ok(match (workload.watch, workload.pause) {
             (Some(split), _) => {
                 let watch = move |client| Timer::on_worker(split, client, workers);
@@ -56,7 +22,7 @@ impl Contender for Apply {
             (None, true) => run::<_, true>(workload, mode, |_| Unwatched),
             (None, false) => run::<_, false>(workload, mode, |_| Unwatched),
         })
-    }
+    })
 }
 
 fn run<W: Watch + 'static, const PAUSE: bool>(
@@ -107,4 +73,32 @@ fn fiber<W: Watch, const PAUSE: bool>(
         }
     }
     (ops, fetched, watch.latencies())
+}
+
+/// `apply_then` from one fiber a worker, with trustees placed as `mode` says.
+pub fn apply_then(mode: Mode) -> Contender {
+    let name = mode.name(["apply_then", "apply_then-dedicated", "apply_then-lone"]);
+    Contender::new(name, Kind::Trust, mode.least_threads(), move |workload| {
+        Ok(if workload.pause { run_then::<true>(workload, mode) } else { run_then::<false>(workload, mode) })
+    })
+}
+
+fn run_then<const PAUSE: bool>(workload: &Workload, mode: Mode) -> Run {
+    let stage = Stage::new(workload, mode);
+    let budget = Arc::new(Budget::new(workload, Stage::clients(workload, mode), 1, trust::sleep));
+    let (picks, trusts) = (workload.picks.clone(), stage.trusts());
+    let clients = stage.run(move |client| {
+        let returned = Returned::watch();
+        let start = Instant::now();
+        let mut ops = 0;
+        for claim in budget.claims(client) {
+            ops += claim.end - claim.start;
+            for &pick in picks.slice(client, &claim) {
+                trusts[pick as usize].apply_then(increment::<PAUSE>, Returned::add);
+            }
+        }
+        let fetched = returned.wait(ops);
+        client_run(start, ops, fetched)
+    });
+    stage.fold(&clients)
 }

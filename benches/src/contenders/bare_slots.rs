@@ -3,8 +3,7 @@
 //! The limit of the method, against which `trust` is measured (thesis 2.5.1).
 //!
 //! # Protocol
-//! One client and one trustee share a ring of request and response slots (one of each by default).
-//! The n-th batch of the pair, counted from 1, uses slot n mod ring.
+//! One client and one trustee share a request and a response slot, for one batch at a time, counted from 1.
 //! - The client fills a request slot's entries and count, then stores `turn = n` with Release.
 //!   The trustee loads that `turn` with Acquire, so it sees the entries.
 //! - The trustee fills the response slot's entries, then stores its `turn = n` with Release.
@@ -14,21 +13,13 @@
 //! Waiting loops have no `pause` instruction: it would add up to 140 cycles to a transfer.
 //! Entries are relaxed atomics: plain loads and stores to the machine, and no `unsafe` here.
 
-use std::{
-    hint::black_box,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
-    thread,
-    time::Instant,
-};
-
-use anyhow::{Result, ensure};
+use super::counter::increment;
+use super::threads::together;
+use crate::prelude::*;
 use crossbeam_utils::CachePadded;
-
-use super::{counter::increment, threads::together};
-use crate::{
-    budget::Budget,
-    contender::{ClientRun, Contender, Kind, Run, Tally, Workload, fold},
-};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread;
 
 const LARGEST_BATCH: usize = 256;
 
@@ -40,46 +31,17 @@ struct Slot {
     entries: [AtomicU64; LARGEST_BATCH],
 }
 
-impl Slot {
-    fn empty() -> Self {
-        Self {
-            turn: AtomicU64::new(0),
-            count: AtomicU64::new(0),
-            entries: [const { AtomicU64::new(0) }; LARGEST_BATCH],
-        }
+impl Default for Slot {
+    fn default() -> Self {
+        let entries = [const { AtomicU64::new(0) }; LARGEST_BATCH];
+        Self { turn: AtomicU64::default(), count: AtomicU64::default(), entries }
     }
 }
 
+#[derive(Default)]
 struct Pair {
-    requests: Box<[Slot]>,
-    responses: Box<[Slot]>,
-}
-
-impl Pair {
-    fn new(slots: usize) -> Self {
-        let ring = || (0..slots).map(|_| Slot::empty()).collect();
-        Self { requests: ring(), responses: ring() }
-    }
-}
-
-/// A ring position that follows a batch number without dividing.
-#[derive(Clone, Copy)]
-struct Cursor {
-    turn: u64,
-    index: usize,
-}
-
-impl Cursor {
-    const FIRST: Self = Self { turn: 1, index: 0 };
-
-    #[inline(always)]
-    fn advance(&mut self, slots: usize) {
-        self.turn += 1;
-        self.index += 1;
-        if self.index == slots {
-            self.index = 0;
-        }
-    }
+    request: Slot,
+    response: Slot,
 }
 
 /// The client's end of a pair.
@@ -87,25 +49,26 @@ struct Outbox<'a> {
     pair: &'a Pair,
     batch: usize,
     filled: usize,
-    publish: Cursor,
-    collect: Cursor,
+    /// The batch that is being filled, and whether the one before is still under way.
+    turn: u64,
+    is_waiting: bool,
 }
 
 impl Outbox<'_> {
     #[inline(always)]
     fn has_room(&self) -> bool {
-        self.publish.turn - self.collect.turn < self.pair.requests.len() as u64
+        !self.is_waiting
     }
 
     #[inline(always)]
     fn idle(&self) -> bool {
-        self.filled == 0 && self.publish.turn == self.collect.turn
+        self.filled == 0 && !self.is_waiting
     }
 
     /// Adds a request; only where there is room.
     #[inline(always)]
     fn push(&mut self, object: u64) {
-        self.pair.requests[self.publish.index].entries[self.filled].store(object, Ordering::Relaxed);
+        self.pair.request.entries[self.filled].store(object, Ordering::Relaxed);
         self.filled += 1;
         if self.filled == self.batch {
             self.flush();
@@ -114,156 +77,111 @@ impl Outbox<'_> {
 
     fn flush(&mut self) {
         if self.filled > 0 {
-            let slot = &self.pair.requests[self.publish.index];
-            slot.count.store(self.filled as u64, Ordering::Relaxed);
-            slot.turn.store(self.publish.turn, Ordering::Release); // the trustee's Acquire
-            self.publish.advance(self.pair.requests.len());
-            self.filled = 0;
+            self.pair.request.count.store(self.filled as u64, Ordering::Relaxed);
+            self.pair.request.turn.store(self.turn, Ordering::Release); // the trustee's Acquire
+            (self.filled, self.is_waiting) = (0, true);
         }
     }
 
     /// Sums up the replies that have come.
     #[inline(always)]
     fn collect(&mut self) -> u64 {
-        let mut fetched = 0u64;
-        while self.collect.turn < self.publish.turn {
-            let slot = &self.pair.responses[self.collect.index];
-            // Pairs with the Release of the trustee's answer.
-            if slot.turn.load(Ordering::Acquire) != self.collect.turn {
-                break;
-            }
-            let count = self.pair.requests[self.collect.index].count.load(Ordering::Relaxed) as usize;
-            for reply in &slot.entries[..count] {
-                fetched = fetched.wrapping_add(reply.load(Ordering::Relaxed));
-            }
-            self.collect.advance(self.pair.requests.len());
+        let Pair { request, response } = self.pair;
+        // Pairs with the Release of the trustee's answer.
+        if !self.is_waiting || response.turn.load(Ordering::Acquire) != self.turn {
+            return 0;
         }
-        fetched
+        (self.turn, self.is_waiting) = (self.turn + 1, false);
+        let replies = &response.entries[..request.count.load(Ordering::Relaxed) as usize];
+        replies.iter().fold(0, |sum: u64, reply| sum.wrapping_add(reply.load(Ordering::Relaxed)))
     }
 }
 
-/// The trustee's end of a pair.
+/// The trustee's end of a pair, and the batch that it serves next.
 struct Inbox<'a> {
     pair: &'a Pair,
-    serve: Cursor,
+    turn: u64,
 }
 
 impl Inbox<'_> {
     #[inline(always)]
     fn serve<const PAUSE: bool>(&mut self, counters: &mut [u64]) {
-        let request = &self.pair.requests[self.serve.index];
+        let Pair { request, response } = self.pair;
         // Pairs with the Release of the client's batch.
-        if request.turn.load(Ordering::Acquire) != self.serve.turn {
+        if request.turn.load(Ordering::Acquire) != self.turn {
             return;
         }
-        let response = &self.pair.responses[self.serve.index];
         let count = request.count.load(Ordering::Relaxed) as usize;
         for (object, reply) in request.entries[..count].iter().zip(&response.entries[..count]) {
             let counter = &mut counters[object.load(Ordering::Relaxed) as usize];
             reply.store(increment::<PAUSE>(counter), Ordering::Relaxed);
         }
-        response.turn.store(self.serve.turn, Ordering::Release); // the client's Acquire
-        self.serve.advance(self.pair.requests.len());
+        response.turn.store(self.turn, Ordering::Release); // the client's Acquire
+        self.turn += 1;
     }
 }
 
-/// The contender, shared or dedicated.
-#[derive(Debug)]
-pub struct BareSlots {
-    dedicated: bool,
+/// Every thread is client and trustee, or where they are dedicated either.
+pub fn bare_slots(dedicated: bool) -> Contender {
+    let (name, least_threads) = if dedicated { ("bare-slots-dedicated", 2) } else { ("bare-slots", 1) };
+    Contender::new(name, Kind::Limit, least_threads, move |workload| {
+        ensure!((1..=LARGEST_BATCH).contains(&workload.batch), "--batch {}: 1 to {LARGEST_BATCH}", workload.batch);
+        Ok(if workload.pause { run::<true>(workload, dedicated) } else { run::<false>(workload, dedicated) })
+    })
 }
 
-impl BareSlots {
-    /// Every thread is client and trustee.
-    pub fn shared() -> Self {
-        Self { dedicated: false }
-    }
+fn run<const PAUSE: bool>(workload: &Workload, dedicated: bool) -> Run {
+    let threads = workload.threads;
+    // Thread t is a client where t < clients, and trustee t - first_trustee where that exists.
+    let (clients, first_trustee) = if dedicated { (workload.clients(), workload.clients()) } else { (threads, 0) };
+    let trustees = threads - first_trustee;
+    let pairs: Vec<Pair> = (0..clients * trustees).map(|_| Pair::default()).collect();
+    let budget = Budget::new(workload, clients, 1, thread::sleep);
+    let done = CachePadded::new(AtomicUsize::new(0));
+    // Split each pick into trustee and place there beforehand: a request is ready to be copied.
+    let routes: Vec<Vec<Route>> = (0..clients)
+        .map(|client| workload.picks.of(client).iter().map(|&pick| Route::new(pick, trustees)).collect())
+        .collect();
 
-    /// Each thread is either client or trustee.
-    pub fn dedicated() -> Self {
-        Self { dedicated: true }
-    }
-}
-
-impl Contender for BareSlots {
-    fn name(&self) -> &'static str {
-        if self.dedicated { "bare-slots-dedicated" } else { "bare-slots" }
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Limit
-    }
-
-    fn least_threads(&self) -> usize {
-        if self.dedicated { 2 } else { 1 }
-    }
-
-    fn run(&self, workload: &Workload) -> Result<Run> {
-        ensure!(
-            (1..=LARGEST_BATCH).contains(&workload.batch),
-            "--batch {} is out of range: a slot holds 1 to {LARGEST_BATCH} requests",
-            workload.batch
-        );
-        ensure!(workload.slots > 0, "--slots 0: a client needs at least one slot");
-        Ok(if workload.pause { self.run_as::<true>(workload) } else { self.run_as::<false>(workload) })
-    }
-}
-
-impl BareSlots {
-    fn run_as<const PAUSE: bool>(&self, workload: &Workload) -> Run {
-        let threads = workload.threads;
-        // Thread t is a client where t < clients, and trustee t - first_trustee where that exists.
-        let (clients, first_trustee) =
-            if self.dedicated { (workload.clients(), workload.clients()) } else { (threads, 0) };
-        let trustees = threads - first_trustee;
-        let pairs: Vec<Pair> = (0..clients * trustees).map(|_| Pair::new(workload.slots)).collect();
-        let budget = Budget::new(workload, clients, 1, thread::sleep);
-        let done = CachePadded::new(AtomicUsize::new(0));
-        // Split each pick into trustee and place there beforehand: a request is ready to be copied.
-        let routes: Vec<Vec<Route>> = (0..clients)
-            .map(|client| workload.picks.of(client).iter().map(|&pick| Route::new(pick, trustees)).collect())
-            .collect();
-
-        let nodes = together(threads, workload.pin, |thread, start| {
-            let is_client = thread < clients;
-            let trustee = thread.checked_sub(first_trustee);
-            let mut node = Node {
-                trustee,
-                counters: touched(trustee.map_or(0, |_| workload.objects.div_ceil(trustees))),
-                outboxes: (0..if is_client { trustees } else { 0 })
-                    .map(|to| Outbox {
-                        pair: &pairs[thread * trustees + to],
-                        batch: workload.batch,
-                        filled: 0,
-                        publish: Cursor::FIRST,
-                        collect: Cursor::FIRST,
-                    })
-                    .collect(),
-                inboxes: trustee.map_or_else(Vec::new, |trustee| {
-                    (0..clients)
-                        .filter(|&from| from != thread)
-                        .map(|from| Inbox { pair: &pairs[from * trustees + trustee], serve: Cursor::FIRST })
-                        .collect()
-                }),
-                fetched: 0,
-            };
-            start.wait();
-            let begun = Instant::now();
-            let mut ops = 0;
-            if is_client {
-                ops = node.issue::<PAUSE>(thread, &routes[thread], &budget, workload.batch);
-                // Pairs with the Acquire in `serve_until_done`.
-                done.fetch_add(1, Ordering::Release);
-            }
-            let end = Instant::now();
-            node.serve_until_done::<PAUSE>(&done, clients);
-            let run = is_client.then_some(ClientRun { start: begun, end, ops, fetched: node.fetched });
-            (run, node.counters)
-        });
-        let (runs, counters): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
-        let runs: Vec<ClientRun> = runs.into_iter().flatten().collect();
-        fold(&runs, counters.into_iter().flatten().collect::<Tally>())
-    }
+    let nodes = together(threads, workload.pin, |thread, start| {
+        let is_client = thread < clients;
+        let trustee = thread.checked_sub(first_trustee);
+        let mut node = Node {
+            trustee,
+            counters: touched(trustee.map_or(0, |_| workload.objects.div_ceil(trustees))),
+            outboxes: (0..if is_client { trustees } else { 0 })
+                .map(|to| Outbox {
+                    pair: &pairs[thread * trustees + to],
+                    batch: workload.batch,
+                    filled: 0,
+                    turn: 1,
+                    is_waiting: false,
+                })
+                .collect(),
+            inboxes: trustee.map_or_else(Vec::new, |trustee| {
+                (0..clients)
+                    .filter(|&from| from != thread)
+                    .map(|from| Inbox { pair: &pairs[from * trustees + trustee], turn: 1 })
+                    .collect()
+            }),
+            fetched: 0,
+        };
+        start.wait();
+        let begun = Instant::now();
+        let mut ops = 0;
+        if is_client {
+            ops = node.issue::<PAUSE>(thread, &routes[thread], &budget, workload.batch);
+            // Pairs with the Acquire in `serve_until_done`.
+            done.fetch_add(1, Ordering::Release);
+        }
+        let end = Instant::now();
+        node.serve_until_done::<PAUSE>(&done, clients);
+        let run = is_client.then_some(ClientRun { start: begun, end, ops, fetched: node.fetched });
+        (run, node.counters)
+    });
+    let (runs, counters): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
+    let runs: Vec<ClientRun> = runs.into_iter().flatten().collect();
+    fold(&runs, counters.into_iter().flatten().collect::<Tally>())
 }
 
 /// Zeros on pages that are already mapped: `vec![0; n]` would fault them in while the clock runs.

@@ -4,61 +4,21 @@
 //! A client has at most `window` requests in flight and its reply channel holds that many, so a
 //! server never waits for a client and no circle of waiting threads can form.
 
-use std::{thread, time::Instant};
-
-use anyhow::Result;
+use super::counter::increment;
+use super::threads::together;
+use crate::prelude::*;
 use crossbeam_channel::{Receiver, Sender, bounded};
-
-use super::{counter::increment, threads::together};
-use crate::{
-    budget::Budget,
-    contender::{ClientRun, Contender, Kind, Run, Tally, Workload, fold},
-};
+use std::thread;
 
 struct Request {
     client: usize,
     object: u32,
 }
 
-/// The contender; `window` requests in flight a client, or the workload's batch.
-#[derive(Debug)]
-pub struct Channel {
-    name: &'static str,
-    window: Option<usize>,
-}
-
-impl Channel {
-    /// Each client waits for the reply to each request.
-    pub fn one_at_a_time() -> Self {
-        Self { name: "channel", window: Some(1) }
-    }
-
-    /// Each client keeps a batch of requests in flight.
-    pub fn pipelined() -> Self {
-        Self { name: "channel-pipelined", window: None }
-    }
-}
-
-enum Role {
-    Client(ClientRun),
-    Server(Tally),
-}
-
-impl Contender for Channel {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Channel
-    }
-
-    fn least_threads(&self) -> usize {
-        2
-    }
-
-    fn run(&self, workload: &Workload) -> Result<Run> {
-        let window = self.window.unwrap_or(workload.batch);
+/// Each client keeps so many requests in flight, or the workload's batch.
+pub fn channel(name: &'static str, window: Option<usize>) -> Contender {
+    Contender::new(name, Kind::Channel, 2, move |workload| {
+        let window = window.unwrap_or(workload.batch);
         let clients = workload.clients();
         let budget = Budget::new(workload, clients, 1, thread::sleep);
         let (request_senders, request_receivers): (Vec<_>, Vec<_>) =
@@ -74,26 +34,15 @@ impl Contender for Channel {
                 let servers = senders_of_clients[thread].lock().ok().and_then(|mut senders| senders.take());
                 let servers = servers.expect("each client takes its senders once");
                 start.wait();
-                Role::Client(client(workload, thread, window, &budget, &servers, &reply_receivers[thread]))
+                (Some(client(workload, thread, window, &budget, &servers, &reply_receivers[thread])), Tally::default())
             } else {
                 start.wait();
-                Role::Server(serve(workload, &request_receivers[thread - clients], &reply_senders))
+                (None, serve(workload, &request_receivers[thread - clients], &reply_senders))
             }
         });
 
-        let mut counters = Tally::default();
-        let mut client_runs = Vec::new();
-        for role in roles {
-            match role {
-                Role::Client(run) => client_runs.push(run),
-                Role::Server(tally) => {
-                    counters.total += tally.total;
-                    counters.fetched = counters.fetched.wrapping_add(tally.fetched);
-                }
-            }
-        }
-        Ok(fold(&client_runs, counters))
-    }
+        Ok(fold_roles(roles))
+    })
 }
 
 fn client(

@@ -1,23 +1,13 @@
 //! Counters that live in shared memory and are incremented in place, by whichever thread comes:
 //! the loop that all locks and the atomic share. One type of counter is one file beside this one.
 
-use std::{
-    hint::spin_loop,
-    marker::PhantomData,
-    ops::{Deref, DerefMut},
-    thread,
-    time::Instant,
-};
-
-use anyhow::Result;
-use crossbeam_utils::CachePadded;
-
 use super::threads::together;
-use crate::{
-    budget::Budget,
-    contender::{ClientRun, Contender, Kind, Run, Tally, Workload, fold},
-    watch::{Latencies, Timer, Unwatched, Watch},
-};
+use crate::prelude::*;
+use crate::watch::{Latencies, Timer, Unwatched, Watch};
+use crossbeam_utils::CachePadded;
+use std::hint::spin_loop;
+use std::ops::{Deref, DerefMut};
+use std::thread;
 
 /// A counter that several threads may increment in place.
 pub trait Counter: Send + Sync + Sized + 'static {
@@ -28,10 +18,8 @@ pub trait Counter: Send + Sync + Sized + 'static {
     /// State that each thread keeps for itself (the queue node of an MCS lock).
     type Local: Default;
 
-    /// A counter at zero.
     fn zero() -> Self;
 
-    /// Adds one and returns the value before.
     fn fetch_add<const PAUSE: bool>(&self, local: &mut Self::Local) -> u64;
 
     /// The value, once no other thread increments.
@@ -72,27 +60,9 @@ impl<C> DerefMut for Compact<C> {
     }
 }
 
-/// The contender for a type of counter.
-#[derive(Debug)]
-pub struct SharedCounters<C>(PhantomData<fn() -> C>);
-
-impl<C: Counter> SharedCounters<C> {
-    /// The contender for counters of type `C`.
-    pub fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<C: Counter> Contender for SharedCounters<C> {
-    fn name(&self) -> &'static str {
-        C::NAME
-    }
-
-    fn kind(&self) -> Kind {
-        C::KIND
-    }
-
-    fn run(&self, workload: &Workload) -> Result<Run> {
+/// The contender for counters of type `C`.
+pub fn shared<C: Counter>() -> Contender {
+    Contender::new(C::NAME, C::KIND, 1, |workload| {
         Ok(match (workload.padded, workload.pause) {
             _ if workload.watch.is_some() => run::<C, CachePadded<C>, Timer, false>(workload, Timer::apart),
             (true, false) => run::<C, CachePadded<C>, Unwatched, false>(workload, || Unwatched),
@@ -100,7 +70,7 @@ impl<C: Counter> Contender for SharedCounters<C> {
             (false, false) => run::<C, Compact<C>, Unwatched, false>(workload, || Unwatched),
             (false, true) => run::<C, Compact<C>, Unwatched, true>(workload, || Unwatched),
         })
-    }
+    })
 }
 
 fn run<C, L, W, const PAUSE: bool>(workload: &Workload, watch: fn() -> W) -> Run

@@ -1,10 +1,11 @@
-//! Counters under a lock each: std's and parking_lot's mutex, and the two locks of the thesis (2.6.1), a spinlock and
+//! Counters, under a lock each or atomic: std's and parking_lot's mutex, and the two locks of the thesis (2.6.1), a spinlock and
 //! an MCS queue lock.
 
-use synctools::mcs::{MCSLock, MCSNode};
-
 use super::counter::{Counter, increment};
-use crate::contender::Kind;
+use crate::prelude::*;
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU64, Ordering};
+use synctools::mcs::{MCSLock, MCSNode};
 
 /// A counter under a mutex; `$checked` follows a call that may find the mutex poisoned.
 macro_rules! mutex_counter {
@@ -57,5 +58,33 @@ impl Counter for McsCounter {
 
     fn value(&mut self) -> u64 {
         *self.0.lock(&mut MCSNode::new())
+    }
+}
+
+/// A counter that is an atomic: one relaxed `fetch_add`, the best that hardware offers where the critical section is a
+/// single addition.
+#[derive(Debug)]
+pub struct AtomicCounter(AtomicU64);
+
+impl Counter for AtomicCounter {
+    const NAME: &'static str = "atomic";
+    const KIND: Kind = Kind::Atomic;
+    type Local = ();
+
+    fn zero() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    #[inline(always)]
+    fn fetch_add<const PAUSE: bool>(&self, (): &mut ()) -> u64 {
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        if PAUSE {
+            spin_loop();
+        }
+        before
+    }
+
+    fn value(&mut self) -> u64 {
+        *self.0.get_mut()
     }
 }

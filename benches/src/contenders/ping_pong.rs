@@ -4,16 +4,11 @@
 //! value into another line; the client sees that. One operation is one such round trip: two
 //! transfers with one line each way, or four with payload and flag on lines of their own.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Instant,
-};
-
-use anyhow::Result;
+use super::counter::increment;
+use super::threads::together;
+use crate::prelude::*;
 use crossbeam_utils::CachePadded;
-
-use super::{counter::increment, threads::together};
-use crate::contender::{ClientRun, Contender, Kind, Run, Tally, Workload, fold};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One direction. With one line `payload` is not used: the flag's line carries the value beside it.
 #[derive(Default)]
@@ -48,45 +43,11 @@ impl Direction {
     }
 }
 
-/// The contender.
-#[derive(Debug)]
-pub struct PingPong {
-    two_lines: bool,
-}
-
-impl PingPong {
-    /// One line each way.
-    pub fn one_line() -> Self {
-        Self { two_lines: false }
-    }
-
-    /// Two lines each way, payload and flag.
-    pub fn two_lines() -> Self {
-        Self { two_lines: true }
-    }
-}
-
-enum Role {
-    Client(ClientRun),
-    Server(u64),
-}
-
-impl Contender for PingPong {
-    fn name(&self) -> &'static str {
-        if self.two_lines { "ping-pong-two-lines" } else { "ping-pong" }
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Hardware
-    }
-
-    fn least_threads(&self) -> usize {
-        2
-    }
-
-    fn run(&self, workload: &Workload) -> Result<Run> {
+/// One line each way, or two, payload and flag.
+pub fn ping_pong(two_lines: bool) -> Contender {
+    let name = if two_lines { "ping-pong-two-lines" } else { "ping-pong" };
+    Contender::new(name, Kind::Hardware, 2, move |workload| {
         let (there, back) = (Direction::default(), Direction::default());
-        let two_lines = self.two_lines;
         let roles = together(2, workload.pin, |thread, start| {
             start.wait();
             if thread == 0 {
@@ -95,24 +56,16 @@ impl Contender for PingPong {
                     there.send(two_lines, turn, 0);
                     fetched = fetched.wrapping_add(back.receive(two_lines, turn));
                 }
-                Role::Client(ClientRun { start: begun, end: Instant::now(), ops: workload.ops, fetched })
+                (Some(ClientRun { start: begun, end: Instant::now(), ops: workload.ops, fetched }), Tally::default())
             } else {
                 let mut counters = [0u64];
                 for turn in 1..=workload.ops {
                     let object = there.receive(two_lines, turn);
                     back.send(two_lines, turn, increment::<false>(&mut counters[object as usize]));
                 }
-                Role::Server(counters[0])
+                (None, counters.into_iter().collect())
             }
         });
-        let mut clients = Vec::new();
-        let mut counters = Tally::default();
-        for role in roles {
-            match role {
-                Role::Client(run) => clients.push(run),
-                Role::Server(value) => counters.add(value),
-            }
-        }
-        Ok(fold(&clients, counters))
-    }
+        Ok(fold_roles(roles))
+    })
 }

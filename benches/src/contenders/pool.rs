@@ -1,15 +1,12 @@
 //! Shared by the contenders on `trust`: a pool of pinned workers, counters entrusted to them, and
 //! clients that start together.
 
-use std::{
-    cell::Cell,
-    panic,
-    sync::{Arc, Barrier},
-};
-
+use crate::contender::Stats;
+use crate::prelude::*;
+use std::cell::Cell;
+use std::panic;
+use std::sync::{Arc, Barrier};
 use trust::{Threadpool, Trust};
-
-use crate::contender::{ClientRun, Run, Stats, Tally, Workload, fold};
 
 /// The workers that serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +20,11 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Threads below which it means nothing.
+    /// The name of this mode among those of all.
+    pub fn name(self, names: [&'static str; 3]) -> &'static str {
+        names[self as usize]
+    }
+
     pub fn least_threads(self) -> usize {
         if self == Mode::Shared { 1 } else { 2 }
     }
@@ -99,7 +100,6 @@ impl Stage {
         }
     }
 
-    /// The counters.
     pub fn trusts(&self) -> Arc<[Trust<u64>]> {
         self.trusts.clone()
     }

@@ -1,8 +1,8 @@
 //! Pinned threads that start together: the stage for every contender that does not bring its own.
 
-use std::{sync::Barrier, thread};
-
 use crate::machine;
+use std::sync::Barrier;
+use std::thread;
 
 /// Runs `body(index, start)` on `threads` threads, pinned to cores where `pin` says so, and returns
 /// their results in order. Each body waits at `start` once it is ready; then all go on together.

@@ -1,15 +1,11 @@
 //! The least that any of this can cost: a loop of `pwrite` and `fdatasync` of as many bytes as a group of the durable
 //! trust has, into a file with allocated blocks.
 
+use super::puts::{Contender, Ran, Work};
+use crate::prelude::*;
 use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::time::Instant;
-
-use anyhow::Result;
-
-use super::puts::{Contender, Ran, Work};
 
 /// Bytes of the file, which is written round and round.
 const FILE_BYTES: usize = 64 << 20;

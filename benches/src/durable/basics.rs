@@ -5,11 +5,7 @@
 //! are on disk (here a file system that is memory), by the number of operations. The paper's machine was another one,
 //! so this compares orders of magnitude.
 
-use std::path::Path;
-use std::time::Instant;
-
-use anyhow::{Result, ensure};
-use serde::Serialize;
+use crate::prelude::*;
 use trust::Threadpool;
 use trust_durable::{Durable, PBox, PVec, Persist, Prc};
 
@@ -32,11 +28,8 @@ struct Root<'p> {
 /// A figure, in nanoseconds an operation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Basic {
-    /// The operation.
     pub what: &'static str,
-    /// Its time here.
     pub ns: f64,
-    /// In the paper, on memory.
     pub paper_ns: f64,
     /// By Corundum here, where it can be made.
     pub corundum_ns: Option<f64>,

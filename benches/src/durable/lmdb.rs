@@ -2,15 +2,12 @@
 
 #![allow(unsafe_code)]
 
-use std::path::Path;
-
-use anyhow::{Context, Result};
+use super::puts::Value;
+use super::stores::Store;
+use crate::prelude::*;
 use heed::byteorder::BigEndian;
 use heed::types::{Bytes, U64};
 use heed::{CommitOrAbort, Database, Env, EnvOpenOptions};
-
-use super::puts::Value;
-use super::stores::Store;
 
 const MAP_BYTES: usize = 1 << 30;
 

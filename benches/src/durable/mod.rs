@@ -20,28 +20,12 @@ mod rocks;
 mod stores;
 mod structures;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use anyhow::{Context, Result, ensure};
-use clap::Args;
-use serde::Serialize;
-
-use crate::{
-    harness::Progress,
-    machine::Machine,
-    options::Timed,
-    report::median,
-    rounds::{Skipped, interleaved},
-    verdict::{Verdict, conclude, ratio, verdict_at_least, verdict_at_most},
-};
+use crate::prelude::*;
 use bare::Bare;
 use basics::{Basic, basics};
-use corundum::Corundum;
 use own::Own;
 use pmem::Pmem;
-use puts::{Contender, Work, verified};
+use puts::{Contender, Ran, Work, verified};
 use rocks::Rocks;
 use structures::Rates;
 
@@ -50,7 +34,6 @@ const MEMORY: &str = "/dev/shm";
 /// Puts a commit, where the program gathers them by hand.
 const BY_HAND: u64 = 1000;
 const OWN: &str = "trust-durable";
-const FIBERS: &str = "trust-durable-fibers";
 const BARE: &str = "bare-loop";
 const PMEM: &str = "libpmemobj";
 const ROCKS: &str = "rocksdb";
@@ -80,26 +63,17 @@ pub struct DurableBench {
 /// All runs of one contender on one workload.
 #[derive(Clone, Debug, Serialize)]
 struct Series {
-    group: String,
+    group: &'static str,
     contender: String,
     outstanding: u64,
     /// Puts a second.
     median: f64,
     samples: Vec<f64>,
-    /// Syncs a second and bytes for each put, where they are counted.
+    /// Of the last run: syncs a second and bytes for each put, where they are counted.
     syncs: Option<f64>,
     bytes_a_put: Option<f64>,
     /// The part of the time in which the disk had something to write or to sync, where it is counted.
     disk_busy: Option<f64>,
-}
-
-/// Contents of a file of results.
-#[derive(Serialize)]
-struct Measured {
-    series: Vec<Series>,
-    structures: Vec<Rates>,
-    basics: Vec<Basic>,
-    skipped: Skipped,
 }
 
 struct Entry<'c> {
@@ -112,65 +86,49 @@ const ALONE: &str = "one outstanding";
 const MANY: &str = "many outstanding";
 const GATHERED: &str = "1,000 puts a commit by hand";
 
-/// Runs it.
-///
-/// # Errors
-/// A run failed or lost puts; with `--strict`, a target was missed.
 pub fn command(mut options: DurableBench) -> Result<()> {
     options.timed.prepare(50)?;
     ensure!(options.outstanding > 1, "--outstanding: more than one is needed");
-    let entries = if options.timed.comparison.smoke { 2000 } else { 65_536 };
-    if options.timed.comparison.smoke {
+    let is_smoke = options.timed.comparison.smoke;
+    if is_smoke {
         options.outstanding = options.outstanding.min(64);
     }
-    let machine = Machine::here();
-    println!("{machine}");
+    let mut bench = Bench::begin("durable", &mut options.timed.comparison)?;
     let parent = options.folder.clone().unwrap_or_else(std::env::temp_dir);
-    let mut skipped = Skipped::default();
-    let (series, structures, basics) = {
-        let (bare, own, fibers) = (Bare::default(), Own::Callbacks, Own::Fibers);
-        let stores = others(1, &options.only, &mut skipped)?;
-        let gathered = others(BY_HAND, &options.only, &mut skipped)?;
-        let rocks = rockses(&options, &mut skipped)?;
-        let pmem = skipped.sort(PMEM, Pmem::prepare()?);
-        let time = Duration::from_millis(options.timed.millis);
-        let work = |outstanding| Work { outstanding, time };
+    let (bare, own) = (Bare::default(), Own);
+    let stores = others(1, &options.only, &mut bench.skipped)?;
+    let gathered = others(BY_HAND, &options.only, &mut bench.skipped)?;
+    let rocks = rockses(&options, &mut bench.skipped)?;
+    let pmem = bench.skipped.sort(PMEM, Pmem::prepare()?);
+    let time = Duration::from_millis(options.timed.millis);
+    let entry = |group, contender, outstanding| Entry { group, contender, work: Work { outstanding, time } };
+    let mut all = Vec::new();
+    for (group, outstanding) in [(ALONE, 1), (MANY, options.outstanding)] {
         // Puts and bytes of a group, for the bare loop.
-        for outstanding in [1, options.outstanding] {
-            let ran = verified(&own, &parent, work(outstanding)).with_context(|| failed(&parent))?;
-            bare.learn(work(outstanding), &ran);
-        }
-        let entry = |group, contender, outstanding| Entry { group, contender, work: work(outstanding) };
-        let mut all = Vec::new();
-        for (group, outstanding) in [(ALONE, 1), (MANY, options.outstanding)] {
-            all.extend([&own as &dyn Contender, &bare].map(|contender| entry(group, contender, outstanding)));
-            if outstanding > 1 {
-                all.push(entry(group, &fibers, outstanding));
-            }
-            all.extend(stores.iter().map(|store| entry(group, &**store, outstanding)));
-        }
-        all.extend(rocks.iter().map(|(group, rocks)| entry(group, rocks, rocks.outstanding())));
-        // It has one put under way at a time.
-        all.extend(pmem.iter().map(|pmem| entry(ALONE, pmem, 1)));
-        all.extend(gathered.iter().map(|store| entry(GATHERED, &**store, BY_HAND)));
-        let series = measure(&all, &parent, &options)?;
-        let memory = Path::new(MEMORY);
-        let place = if memory.is_dir() { memory } else { &parent };
-        let rounds = 0..options.timed.comparison.rounds;
-        let structures =
-            rounds.map(|_| structures::round(place, time, entries, pmem.as_ref())).collect::<Result<Vec<_>>>()?;
-        let folder = tempfile::tempdir_in(place)?;
-        let mut basics = basics(&folder.path().join("pool"))?;
-        if let Some(corundum) = skipped.sort("corundum", Corundum::prepare()?) {
-            corundum.add_to(&mut basics, folder.path())?;
-        }
-        (series, structures, basics)
-    };
+        let work = Work { outstanding, time };
+        bare.learn(work, &verified(&own, &parent, work).with_context(|| format!("in {}", parent.display()))?);
+        all.extend([&own as &dyn Contender, &bare].map(|contender| entry(group, contender, outstanding)));
+        all.extend(stores.iter().map(|store| entry(group, &**store, outstanding)));
+    }
+    all.extend(rocks.iter().map(|(group, rocks)| entry(group, rocks, rocks.outstanding())));
+    // It has one put under way at a time.
+    all.extend(pmem.iter().map(|pmem| entry(ALONE, pmem, 1)));
+    all.extend(gathered.iter().map(|store| entry(GATHERED, &**store, BY_HAND)));
+    let series = measure(&bench, &all, &parent)?;
+    let memory = Path::new(MEMORY);
+    let place = if memory.is_dir() { memory } else { &parent };
+    let entries = if is_smoke { 2000 } else { 65_536 };
+    let round = |_| structures::round(place, time, entries, pmem.as_ref());
+    let structures = (0..options.timed.comparison.rounds).map(round).collect::<Result<Vec<_>>>()?;
+    let folder = tempfile::tempdir_in(place)?;
+    let mut basics = basics(&folder.path().join("pool"))?;
+    if let Some(corundum) = bench.skipped.sort("corundum", corundum::prepare()?) {
+        corundum::add(&corundum, &mut basics, folder.path())?;
+    }
     print(&series, &structures, &basics);
     let targets = targets(&series, &structures, &basics);
-    let json = options.timed.comparison.json.clone();
-    let measured = Measured { series, structures, basics, skipped };
-    conclude("durable", &machine, &options, measured, targets, json.as_deref(), options.timed.strict)
+    let measured = json!({"series": series, "structures": structures, "basics": basics});
+    bench.conclude(&options, measured, &targets)
 }
 
 /// RocksDB in each group, if it is wanted and there.
@@ -184,10 +142,6 @@ fn rockses(options: &DurableBench, skipped: &mut Skipped) -> Result<Vec<(&'stati
     let mut all = vec![(ALONE, Rocks::threads(&program, 1)), (GATHERED, Rocks::gathered(&program, BY_HAND))];
     all.extend(many);
     Ok(all)
-}
-
-fn failed(parent: &Path) -> String {
-    format!("in {}", parent.display())
 }
 
 /// The other stores, so many puts a commit.
@@ -211,37 +165,24 @@ fn others(_: u64, only: &[String], skipped: &mut Skipped) -> Result<Vec<Box<dyn 
     Ok(Vec::new())
 }
 
-fn measure(all: &[Entry<'_>], parent: &Path, options: &DurableBench) -> Result<Vec<Series>> {
-    let progress = Progress::new("durable");
-    let mut samples: Vec<Vec<f64>> = all.iter().map(|_| Vec::new()).collect();
-    let mut groups: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
-    let mut busy: BTreeMap<usize, f64> = BTreeMap::new();
-    interleaved(options.timed.comparison.rounds, all.len(), options.timed.seed, |round, index| {
-        let Entry { group, contender, work } = &all[index];
-        let name = contender.name();
-        let ran =
-            verified(*contender, parent, *work).with_context(|| format!("{name}, {group}, in {}", parent.display()))?;
-        let rate = ran.sum() as f64 / ran.elapsed.as_secs_f64();
-        progress.show(&format!("round {round}/{} {group} {name} {rate:.0}/s", options.timed.comparison.rounds));
-        samples[index].push(rate);
-        if let Some((syncs, bytes)) = ran.groups {
-            groups.insert(index, (syncs as f64 / ran.elapsed.as_secs_f64(), bytes as f64 / ran.sum().max(1) as f64));
+fn measure(bench: &Bench, all: &[Entry<'_>], parent: &Path) -> Result<Vec<Series>> {
+    let name = |entry: &Entry| format!("{}, {}, in {}", entry.contender.name(), entry.group, parent.display());
+    let runs = bench.rounds(all, name, |Entry { contender, work, .. }, _| verified(*contender, parent, *work))?;
+    let series = all.iter().zip(runs).map(|(Entry { group, contender, work }, runs)| {
+        let a_second = |count: u64, ran: &Ran| count as f64 / ran.elapsed.as_secs_f64();
+        let samples: Vec<f64> = runs.iter().map(|ran| a_second(ran.sum(), ran)).collect();
+        let last = runs.last();
+        let groups = last.and_then(|ran| Some((ran.groups?, ran)));
+        Series {
+            group,
+            contender: contender.name().into(),
+            outstanding: work.outstanding,
+            median: median(&samples),
+            samples,
+            syncs: groups.map(|((syncs, _), ran)| a_second(syncs, ran)),
+            bytes_a_put: groups.map(|((_, bytes), ran)| bytes as f64 / ran.sum().max(1) as f64),
+            disk_busy: last.and_then(|ran| Some(ran.writing?.as_secs_f64() / ran.elapsed.as_secs_f64())),
         }
-        if let Some(writing) = ran.writing {
-            busy.insert(index, writing.as_secs_f64() / ran.elapsed.as_secs_f64());
-        }
-        Ok(())
-    })?;
-    progress.end();
-    let series = all.iter().zip(samples).enumerate().map(|(index, (entry, samples))| Series {
-        group: entry.group.into(),
-        contender: entry.contender.name().into(),
-        outstanding: entry.work.outstanding,
-        median: median(&samples),
-        samples,
-        syncs: groups.get(&index).map(|group| group.0),
-        bytes_a_put: groups.get(&index).map(|group| group.1),
-        disk_busy: busy.get(&index).copied(),
     });
     Ok(series.collect())
 }
@@ -250,99 +191,55 @@ fn print(series: &[Series], structures: &[Rates], basics: &[Basic]) {
     for group in [ALONE, MANY, GATHERED] {
         let of = || series.iter().filter(|series| series.group == group);
         let own = of().find(|series| series.contender == OWN).map(|own| own.median);
-        if of().next().is_none() {
-            continue;
-        }
-        println!(
-            "\n{group:<28} {:>12} {:>8} {:>10} {:>10} {:>10}",
-            "puts/s", "of own", "syncs/s", "bytes/put", "disk busy"
-        );
-        for Series { contender, median, syncs, bytes_a_put, disk_busy, .. } in of() {
-            let part = own.map_or("-".to_owned(), |own| format!("{:.3}", median / own));
-            let count = |value: &Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0}"));
-            let busy = disk_busy.map_or("-".to_owned(), |busy| format!("{busy:.2}"));
-            println!(
-                "{contender:<28} {median:>12.0} {part:>8} {:>10} {:>10} {busy:>10}",
-                count(syncs),
-                count(bytes_a_put)
-            );
-        }
+        let rows = of().map(|Series { contender, median, syncs, bytes_a_put, disk_busy, .. }| {
+            row![contender, median, own.map(|own| median / own), syncs, bytes_a_put, disk_busy]
+        });
+        table(group, &["", "puts/s", "of own", "syncs/s", "bytes/put", "disk busy"], rows);
     }
-    println!("\nbeside the disk                    millions a second");
-    for (what, rate) in RATES {
-        println!("{what:<34} {:>12.3}", median(&structures.iter().map(rate).collect::<Vec<_>>()));
-    }
-    println!("\nin a transaction, in memory                        ns     Corundum    its paper");
-    for Basic { what, ns, paper_ns, corundum_ns } in basics {
-        let here = corundum_ns.map_or("-".to_owned(), |ns| format!("{ns:.1}"));
-        println!("{what:<44} {ns:>9.1} {here:>12} {paper_ns:>12.1}");
-    }
+    let names = structures.first().into_iter().flat_map(BTreeMap::keys);
+    let rows = names.map(|what| row![what, median(structures.iter().filter_map(|rates| rates.get(what)))]);
+    table("beside the disk", &["", "millions a second"], rows);
+    let rows = basics.iter().map(|Basic { what, ns, paper_ns, corundum_ns }| row![what, ns, corundum_ns, paper_ns]);
+    table("in a transaction, in memory", &["", "ns", "Corundum", "its paper"], rows);
 }
 
-/// A name, and the figure of a round.
-type Rate = (&'static str, fn(&Rates) -> f64);
-
-const RATES: [Rate; 11] = [
-    ("reads by PBox", |rates| rates.deref_pbox),
-    ("reads by Box", |rates| rates.deref_box),
-    ("adds, 4,096 outstanding", |rates| rates.adds_durable),
-    ("adds on a plain trust", |rates| rates.adds_plain),
-    ("inserts, search tree", |rates| rates.bst),
-    ("inserts, B+ tree", |rates| rates.bplus),
-    ("inserts, map", |rates| rates.map),
-    ("reads, map", |rates| rates.map_reads),
-    ("inserts, search tree, libpmemobj", |rates| rates.pmem_bst),
-    ("inserts, map, libpmemobj", |rates| rates.pmem_map),
-    ("reads, map, libpmemobj", |rates| rates.pmem_reads),
-];
-
-/// The targets of the design.
 fn targets(series: &[Series], structures: &[Rates], basics: &[Basic]) -> Vec<Verdict> {
     let rate = |group: &str, contender: &str| {
         series.iter().find(|series| series.group == group && series.contender == contender).map(|found| found.median)
     };
     let best = |group: &str| {
-        let stores = series
-            .iter()
-            .filter(|series| series.group == group && ![OWN, FIBERS, BARE, PMEM].contains(&&*series.contender));
+        let stores =
+            series.iter().filter(|series| series.group == group && ![OWN, BARE, PMEM].contains(&&*series.contender));
         stores.map(|series| series.median).reduce(f64::max)
     };
-    let middle = |of: fn(&Rates) -> f64| Some(median(&structures.iter().map(of).collect::<Vec<_>>()));
-    let has_pmem = structures.iter().all(|rates| rates.pmem_map > 0.0);
-    let beside_pmem = |of: fn(&Rates) -> f64| middle(of).filter(|_| has_pmem);
+    // The median of the rounds' ratios, if all have both.
+    let over = |one: &str, other: &str| {
+        let ratios: Option<Vec<f64>> =
+            structures.iter().map(|rates| Some(rates.get(one)? / rates.get(other)?)).collect();
+        ratios.map(median)
+    };
+    let over_pmem = |what: &str| over(what, &format!("{what}, libpmemobj"));
     let (alone, many) = (rate(ALONE, OWN), rate(MANY, OWN));
     vec![
-        verdict_at_least("many outstanding: rate over that of the bare loop", 0.85, ratio(many, rate(MANY, BARE))),
-        verdict_at_most("one outstanding: time over that of the bare loop", 1.7, ratio(rate(ALONE, BARE), alone)),
-        verdict_at_least("many outstanding: rate over that of the best store", 10.0, ratio(many, best(MANY))),
-        verdict_at_least("one outstanding: rate over that of the best store", 0.6, ratio(alone, best(ALONE))),
-        verdict_at_least(
-            "many outstanding: over the best store with 1,000 puts a commit",
-            2.0,
-            ratio(many, best(GATHERED)),
-        ),
-        verdict_at_most("reads: time over that of `Box`", 1.1, middle(|rates| rates.deref_box / rates.deref_pbox)),
-        verdict_at_least(
+        at_least("many outstanding: rate over that of the bare loop", 0.85, ratio(many, rate(MANY, BARE))),
+        at_most("one outstanding: time over that of the bare loop", 1.7, ratio(rate(ALONE, BARE), alone)),
+        at_least("many outstanding: rate over that of the best store", 10.0, ratio(many, best(MANY))),
+        at_least("one outstanding: rate over that of the best store", 0.6, ratio(alone, best(ALONE))),
+        at_least("many outstanding: over the best store with 1,000 puts a commit", 2.0, ratio(many, best(GATHERED))),
+        at_most("reads: time over that of `Box`", 1.1, over("reads by Box", "reads by PBox")),
+        at_least(
             "adds: rate over that of a plain trust",
             0.3,
-            middle(|rates| rates.adds_durable / rates.adds_plain),
+            over("adds, 4,096 outstanding", "adds on a plain trust"),
         ),
-        verdict_at_least(
+        at_least(
             "in a transaction: the least of Corundum's times over ours (the paper's where it is not here)",
             3.0,
             basics.iter().map(|basic| basic.corundum_ns.unwrap_or(basic.paper_ns) / basic.ns.max(0.1)).reduce(f64::min),
         ),
-        verdict_at_least("many outstanding: rate over libpmemobj's on the disk", 100.0, ratio(many, rate(ALONE, PMEM))),
-        verdict_at_least(
-            "in memory: inserts into a search tree over libpmemobj's",
-            3.0,
-            beside_pmem(|r| r.bst / r.pmem_bst),
-        ),
-        verdict_at_least("in memory: inserts into a map over libpmemobj's", 3.0, beside_pmem(|r| r.map / r.pmem_map)),
-        verdict_at_least(
-            "in memory: reads of a map over libpmemobj's",
-            1.5,
-            beside_pmem(|r| r.map_reads / r.pmem_reads),
-        ),
+        at_least("many outstanding: rate over libpmemobj's on the disk", 100.0, ratio(many, rate(ALONE, PMEM))),
+        at_least("in memory: inserts into a search tree over libpmemobj's", 3.0, over_pmem("inserts, search tree")),
+        at_least("in memory: inserts into a map over libpmemobj's", 3.0, over_pmem("inserts, map")),
+        at_least("in memory: reads of a map over libpmemobj's", 1.5, over_pmem("reads, map")),
     ]
 }

@@ -1,26 +1,16 @@
 //! The contender that it is all about: a map in a durable trust.
 
+use super::puts::{Contender, KEYS, Ran, VALUE_BYTES, Work, key, value};
+use crate::prelude::*;
 use std::cell::{Cell, RefCell};
-use std::path::Path;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, anyhow};
 use trust::Threadpool;
 use trust_durable::{Durable, PMap};
 
-use super::puts::{Contender, KEYS, Ran, VALUE_BYTES, Work, key, value};
-
 type Map = Durable<PMap<'static, u64, [u8; VALUE_BYTES]>>;
 
-/// How the clients of the calling thread wait.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Own {
-    /// Each put has a callback, which makes the next one; where only one is outstanding, a plain call.
-    Callbacks,
-    /// Each client is a fiber.
-    Fibers,
-}
+/// Each put has a callback, which makes the next one; where only one is outstanding, it is a plain call.
+pub struct Own;
 
 fn open(pool: &Threadpool, folder: &Path) -> Result<Map> {
     let builder = Durable::<PMap<u64, [u8; VALUE_BYTES]>>::builder().limit(1 << 30);
@@ -41,15 +31,6 @@ fn put(map: &Map, clients: u64, client: u64, end: Instant) -> Result<u64, trust_
         puts = number;
     }
     Ok(puts)
-}
-
-fn by_fibers(map: &Map, clients: u64, end: Instant) -> Result<Vec<u64>> {
-    let start = |client| {
-        let map = map.clone();
-        trust::spawn(move || put(&map, clients, client, end))
-    };
-    let fibers: Vec<_> = (0..clients).map(start).collect();
-    fibers.into_iter().map(|fiber| Ok(fiber.join().map_err(|_| anyhow!("a client panicked"))??)).collect()
 }
 
 /// Clients with a next put that the callback of the one before makes.
@@ -98,10 +79,7 @@ fn by_callbacks(map: &Map, clients: u64, end: Instant) -> Result<Vec<u64>> {
 
 impl Contender for Own {
     fn name(&self) -> &str {
-        match self {
-            Own::Callbacks => "trust-durable",
-            Own::Fibers => "trust-durable-fibers",
-        }
+        super::OWN
     }
 
     fn run(&self, folder: &Path, work: Work) -> Result<Ran> {
@@ -110,11 +88,7 @@ impl Contender for Own {
         let clients = work.outstanding;
         let began = Instant::now();
         let end = began + work.time;
-        let puts = match self {
-            _ if clients == 1 => vec![put(&map, 1, 0, end)?],
-            Own::Callbacks => by_callbacks(&map, clients, end)?,
-            Own::Fibers => by_fibers(&map, clients, end)?,
-        };
+        let puts = if clients == 1 { vec![put(&map, 1, 0, end)?] } else { by_callbacks(&map, clients, end)? };
         let elapsed = began.elapsed();
         let stats = map.stats()?;
         map.close()?;

@@ -4,14 +4,9 @@
 //! On a disk it syncs each range of its log with `msync`. On tmpfs it is told to take the file for persistent memory,
 //! where it flushes caches instead (`PMEM_IS_PMEM_FORCE=1`), as the papers measured it.
 
-use std::path::Path;
-use std::time::Duration;
-
-use anyhow::Result;
-use serde::Deserialize;
-
 use super::foreign::{Foreign, Source};
 use super::puts::{Contender, KEYS, Ran, Work};
+use crate::prelude::*;
 
 const SOURCE: Source = Source {
     file: "pmemobj/map.c",
@@ -45,18 +40,12 @@ pub struct InMemory {
 
 impl Pmem {
     /// Makes it; or says why it cannot be had here.
-    ///
-    /// # Errors
-    /// There is no folder to build in.
-    pub fn prepare() -> Result<std::result::Result<Pmem, String>> {
+    pub fn prepare() -> Result<Found<Pmem>> {
         Ok(Foreign::prepare(&SOURCE)?.map(Pmem))
     }
 
     /// Inserts of scattered keys into its tree, and into its map, from which they are then read; all on a file system
     /// that is memory.
-    ///
-    /// # Errors
-    /// Of a run that failed.
     pub fn in_memory(&self, folder: &Path, bst: u64, map: u64, reads: u64) -> Result<(InMemory, InMemory)> {
         let of_tree = self.0.told(&FORCED, "bst", &folder.join("pmem-bst"), &[bst])?;
         Ok((of_tree, self.0.told(&FORCED, "map", &folder.join("pmem-map"), &[map, reads])?))

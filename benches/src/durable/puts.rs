@@ -1,12 +1,8 @@
 //! The work: puts that are acknowledged when they are on disk. Clients, their keys and values, and how a run is
 //! verified.
 
-use std::path::Path;
-use std::time::Duration;
+use crate::prelude::*;
 
-use anyhow::{Result, ensure};
-
-/// Bytes of a value.
 pub const VALUE_BYTES: usize = 64;
 /// Keys of all clients together.
 pub const KEYS: u64 = 65_536;
@@ -19,16 +15,13 @@ pub type Value = [u8; VALUE_BYTES];
 /// Task of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
-    /// Puts under way at a time.
     pub outstanding: u64,
-    /// How long it goes on.
     pub time: Duration,
 }
 
 /// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
-    /// The puts of each client.
     pub puts: Vec<u64>,
     /// From the first to the last acknowledgement.
     pub elapsed: Duration,
@@ -39,19 +32,16 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Puts of all clients.
     pub fn sum(&self) -> u64 {
         self.puts.iter().sum()
     }
 }
 
-/// The key of a client's put.
 pub fn key(clients: u64, client: u64, number: u64) -> u64 {
     let own = (KEYS / clients).max(1);
     client * own + number % own
 }
 
-/// The value of a put.
 pub fn value(number: u64) -> Value {
     let mut value = [0; VALUE_BYTES];
     value[..8].copy_from_slice(&number.to_le_bytes());
@@ -60,7 +50,6 @@ pub fn value(number: u64) -> Value {
 
 /// The store. Each run begins with an empty folder.
 pub trait Contender {
-    /// For tables and files.
     fn name(&self) -> &str;
 
     /// Puts for a while, and closes.

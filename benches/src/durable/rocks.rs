@@ -3,14 +3,9 @@
 //!
 //! Its writers are threads: those that wait at the same time get one sync, so it runs with several numbers of them.
 
-use std::path::Path;
-use std::time::Duration;
-
-use anyhow::Result;
-use serde::Deserialize;
-
 use super::foreign::{Foreign, Source};
 use super::puts::{Contender, KEYS, Ran, Work};
+use crate::prelude::*;
 
 const SOURCE: Source = Source {
     file: "rocksdb/map.c",
@@ -37,10 +32,7 @@ struct Puts {
 }
 
 /// Makes the program; or says why it cannot be had here.
-///
-/// # Errors
-/// There is no folder to build in.
-pub fn prepare() -> Result<std::result::Result<Foreign, String>> {
+pub fn prepare() -> Result<Found<Foreign>> {
     Foreign::prepare(&SOURCE)
 }
 
@@ -51,7 +43,6 @@ impl Rocks {
         Rocks { name, program: program.clone(), threads, batch: 1 }
     }
 
-    /// Puts under way at a time.
     pub fn outstanding(&self) -> u64 {
         self.threads * self.batch
     }

@@ -4,28 +4,21 @@
 //! One thread commits one after the other: LMDB, redb and SQLite have one writer at a time, and fjall one journal, so
 //! more of them would wait for each other.
 
-use std::path::Path;
-use std::time::Instant;
-
-use anyhow::Result;
+use super::lmdb::Lmdb;
+use super::puts::{Contender, Ran, Value, Work, key, value};
+use crate::prelude::*;
 use fjall::{KeyspaceCreateOptions, PersistMode};
 use redb::{ReadableDatabase, TableDefinition};
 use rusqlite::Connection;
-
-use super::lmdb::Lmdb;
-use super::puts::{Contender, Ran, Value, Work, key, value};
 
 const TABLE: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("map");
 
 /// A store that is open.
 pub trait Store: Sized {
-    /// For tables and files.
     const NAME: &'static str;
-    /// Makes it, or opens it again.
     fn open(folder: &Path) -> Result<Self>;
     /// All of these in one transaction, on disk when it returns.
     fn commit(&mut self, puts: &[(u64, Value)]) -> Result<()>;
-    /// The value of a key.
     fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>>;
 }
 
@@ -75,7 +68,6 @@ fn by<S: Store + 'static>(batch: u64) -> Box<dyn Contender> {
     Box::new(By::<S> { name, batch, store: std::marker::PhantomData })
 }
 
-/// All of them.
 pub fn all(batch: u64) -> Vec<Box<dyn Contender>> {
     vec![by::<Lmdb>(batch), by::<redb::Database>(batch), by::<Fjall>(batch), by::<Connection>(batch)]
 }

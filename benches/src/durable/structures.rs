@@ -1,17 +1,12 @@
 //! Costs of a durable trust beside the disk, on a file system that is memory where there is one: reads beside those of
 //! a `Box`, many adds outstanding beside those on a plain trust, and inserts into the structures of Corundum's list.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, anyhow, ensure};
-use gossamer_examples::trees::{bplus::BPlus, bst::Bst};
-use serde::Serialize;
-use trust::{Threadpool, Trust};
-use trust_durable::{Durable, PBox, PMap, PVec, Persist};
-
 use super::pmem::Pmem;
 use super::puts::{Value, value};
+use crate::prelude::*;
+use gossamer_examples::trees::bst::Bst;
+use trust::{Threadpool, Trust};
+use trust_durable::{Durable, PBox, PMap, PVec, Persist};
 
 /// Nodes of the lists that are read.
 const NODES: u64 = 20_000;
@@ -34,32 +29,9 @@ struct Boxed {
     next: Option<Box<Boxed>>,
 }
 
-/// Rates of one round, in millions a second.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Rates {
-    /// Nodes of a list of `PBox`es.
-    pub deref_pbox: f64,
-    /// Of `Box`es, on a plain trust.
-    pub deref_box: f64,
-    /// Adds to counters in one `PVec`.
-    pub adds_durable: f64,
-    /// To counters in one `Vec`, on a plain trust.
-    pub adds_plain: f64,
-    /// Inserts of random keys, all on disk at the end: binary search tree of 30,000, B+ tree and map of 65,536.
-    pub bst: f64,
-    /// As above.
-    pub bplus: f64,
-    /// As above.
-    pub map: f64,
-    /// Looking for the keys of the map, in one closure.
-    pub map_reads: f64,
-    /// The same by libpmemobj, 0 where that is not there.
-    pub pmem_bst: f64,
-    /// As above.
-    pub pmem_map: f64,
-    /// As above.
-    pub pmem_reads: f64,
-}
+/// Rates of one round, in millions a second, by what was done. Inserts are of random keys, all on disk at the end: a
+/// search tree of 30,000, and a map of 65,536 that is then read in one closure.
+pub type Rates = BTreeMap<&'static str, f64>;
 
 /// Inserts so many scattered keys, each a transaction, and waits for the disk.
 macro_rules! inserts {
@@ -80,35 +52,35 @@ macro_rules! inserts {
     }};
 }
 
-/// A round of all of it.
 pub fn round(parent: &Path, time: Duration, entries: u64, pmem: Option<&Pmem>) -> Result<Rates> {
     let folder = tempfile::tempdir_in(parent)?;
-    let (deref_pbox, deref_box) = reads(folder.path())?;
-    let (adds_durable, adds_plain) = (adds_durable(folder.path(), time)?, adds_plain(time)?);
+    let (of_pbox, of_box) = reads(folder.path())?;
+    let (durable, plain) = (adds_durable(folder.path(), time)?, adds_plain(time)?);
     let least = entries.min(30_000);
     let bst = inserts!(Bst<'static>, Bst::default(), folder.path().join("bst"), least, |tree, key, tx| tree
-        .insert(key, key, tx));
-    let bplus = inserts!(BPlus<'static>, BPlus::default(), folder.path().join("bplus"), entries, |tree, key, tx| tree
         .insert(key, key, tx));
     let map =
         inserts!(Map, PMap::new(), folder.path().join("map"), entries, |map, key, tx| map.insert(key, value(key), tx));
     let looks = u64::from(READS) * entries;
-    let map_reads = map_reads(&folder.path().join("map"), entries, looks)?;
-    let of_pmem = pmem.map(|pmem| pmem.in_memory(folder.path(), least, entries, looks)).transpose()?;
-    let (pmem_tree, pmem_map) = of_pmem.unwrap_or_default();
-    Ok(Rates {
-        deref_pbox,
-        deref_box,
-        adds_durable,
-        adds_plain,
-        bst,
-        bplus,
-        map,
-        map_reads,
-        pmem_bst: pmem_tree.inserts / 1e6,
-        pmem_map: pmem_map.inserts / 1e6,
-        pmem_reads: pmem_map.reads / 1e6,
-    })
+    let reads = map_reads(&folder.path().join("map"), entries, looks)?;
+    let mut rates = Rates::from([
+        ("reads by PBox", of_pbox),
+        ("reads by Box", of_box),
+        ("adds, 4,096 outstanding", durable),
+        ("adds on a plain trust", plain),
+        ("inserts, search tree", bst),
+        ("inserts, map", map),
+        ("reads, map", reads),
+    ]);
+    if let Some(pmem) = pmem {
+        let (tree, map) = pmem.in_memory(folder.path(), least, entries, looks)?;
+        rates.extend([
+            ("inserts, search tree, libpmemobj", tree.inserts / 1e6),
+            ("inserts, map, libpmemobj", map.inserts / 1e6),
+            ("reads, map, libpmemobj", map.reads / 1e6),
+        ]);
+    }
+    Ok(rates)
 }
 
 /// Looks for the keys of a map that was made above, in millions a second.

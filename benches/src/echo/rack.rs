@@ -1,26 +1,16 @@
 //! The exchange over trusts: `gossamer-bench echo-rack`, as threads of one process or as the machines of a rack.
 //!
 //! Each worker has a property, its server, and a fiber, its client, which sends with `apply_then` (with `apply` where
-//! only one request is outstanding). Nothing is batched by hand. The program starts itself as several processes with
-//! the library that is under `gossamer-launch`.
+//! only one request is outstanding). Nothing is batched by hand.
 
-use std::cell::{Cell, RefCell};
-use std::env;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, bail, ensure};
-use clap::Args;
+use crate::machines::{InFlight, WORKERS_MAX, over_rack};
+use crate::prelude::*;
 use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
 use gossamer::bootstrap::FabricChoice;
-use gossamer_daemon::launch::{self, LaunchConfig};
-use gossamer_daemon::options::RunOptions;
-use trust::{Promise, Trust, promise};
+use std::cell::RefCell;
+use std::rc::Rc;
+use trust::Trust;
 
-/// The most workers that take part.
-pub const WORKERS_MAX: usize = 16;
 /// Requests between two looks at the clock.
 const REQUESTS_PER_LOOK: u64 = 32;
 
@@ -59,42 +49,11 @@ impl Server {
 }
 
 /// Runs the program, or starts its machines.
-///
-/// # Errors
-/// Options out of range; machines that could not be started or failed; wrong answers.
 pub fn command(options: EchoRack) -> Result<()> {
-    options.plan.check().map_err(anyhow::Error::msg)?;
-    let workers = options.workers as usize;
-    ensure!((2..=WORKERS_MAX).contains(&workers), "--workers {workers}: 2 to {WORKERS_MAX} are possible");
-    if options.processes > 1 && env::var_os(gossamer::bootstrap::LAUNCHER).is_none() {
-        return start(&options);
-    }
-    let is_good = Arc::new(AtomicBool::new(false));
-    let tell = Arc::clone(&is_good);
-    let gsm_main = move || match measure(&options.plan) {
-        Ok(()) => tell.store(true, Ordering::Relaxed),
-        Err(error) => eprintln!("echo-rack: {error:#}"),
-    };
-    gossamer::main(gsm_main, workers);
-    // Read after the fiber has ended; other machines do not get here.
-    ensure!(is_good.load(Ordering::Relaxed), "the exchange failed");
-    Ok(())
-}
-
-fn start(options: &EchoRack) -> Result<()> {
-    let own = ["echo-rack", "--processes", &options.processes.to_string(), "--workers", &options.workers.to_string()]
-        .map(str::to_owned);
-    let program = env::current_exe().context("where this program is")?.into();
-    let args = own.into_iter().chain(options.plan.arguments()).map(Into::into).collect();
-    let (threads, fabric) = (Some(options.workers), Some(options.fabric));
-    let of_run = RunOptions { threads, fabric, no_prefix: true, must_join: true, ..RunOptions::default() };
-    let config = LaunchConfig { options: of_run, ..LaunchConfig::new(program, args, options.processes) };
-    let ended = launch::run(&config)?;
-    if let Some(message) = ended.messages().first() {
-        bail!("{message}");
-    }
-    ensure!(ended.status() == 0, "the machines ended with status {}", ended.status());
-    Ok(())
+    let EchoRack { processes, workers, fabric, plan } = options;
+    plan.check().map_err(anyhow::Error::msg)?;
+    ensure!((2..=WORKERS_MAX as u32).contains(&workers), "--workers {workers}: 2 to {WORKERS_MAX} are possible");
+    over_rack(processes, workers, fabric, move || measure(&plan)).map(|_| ())
 }
 
 /// The servers, by worker, in a form that a client's closure can capture.
@@ -180,45 +139,17 @@ struct Client {
 /// State of the callbacks of a client's requests.
 #[derive(Default)]
 struct State {
-    in_flight: Cell<usize>,
-    wrong: Cell<u64>,
-    /// The client waits until no more than so many are in flight.
-    waits_for: Cell<usize>,
-    waiting: Cell<Option<Promise<()>>>,
+    in_flight: InFlight,
     meter: RefCell<Meter>,
 }
 
 impl State {
-    /// An answer has come.
-    fn note<const WORDS: usize>(&self, message: &[u64; WORDS], expected: u64, start: Option<Instant>) {
-        if marked(message) != Some(expected) {
-            self.wrong.set(self.wrong.get() + 1);
-        }
+    /// Measures an answer that has come; returns whether it is the expected one.
+    fn note<const WORDS: usize>(&self, message: &[u64; WORDS], expected: u64, start: Option<Instant>) -> bool {
         if start.is_some() {
             self.meter.borrow_mut().stop(start);
         }
-    }
-
-    fn note_in_flight<const WORDS: usize>(&self, message: &[u64; WORDS], expected: u64, start: Option<Instant>) {
-        self.note(message, expected, start);
-        self.in_flight.set(self.in_flight.get() - 1);
-        if self.in_flight.get() <= self.waits_for.get()
-            && let Some(promise) = self.waiting.take()
-        {
-            promise.keep(());
-        }
-    }
-
-    /// Lets other fibers run, and the worker sleep, until no more than `count` requests are in flight.
-    fn wait_for(&self, count: usize) {
-        if self.in_flight.get() > count {
-            let (kept, pending) = promise();
-            self.waits_for.set(count);
-            self.waiting.set(Some(kept));
-            if let Err(error) = pending.wait() {
-                panic!("the worker of this very fiber did not keep its promise: {error}");
-            }
-        }
+        marked(message) == Some(expected)
     }
 }
 
@@ -253,8 +184,8 @@ impl Client {
             self.send::<WORDS>(peer, number, Meter::start(made), outstanding);
             made += 1;
         }
-        self.state.wait_for(0);
-        let wrong = self.state.wrong.get();
+        self.state.in_flight.wait_for(0);
+        let wrong = self.state.in_flight.wrong();
         Tally { requests: made, wrong, sent, start_ns, end_ns: now_ns(), ..Tally::default() }
     }
 
@@ -266,16 +197,13 @@ impl Client {
         let server = self.server(peer);
         if outstanding == 1 {
             let message = server.apply(move |server| server.serve(message));
-            return self.state.note(&message, expected, start);
+            return self.state.in_flight.note(self.state.note(&message, expected, start));
         }
-        if self.state.in_flight.get() == outstanding {
-            self.state.wait_for(outstanding / 2);
-        }
-        self.state.in_flight.set(self.state.in_flight.get() + 1);
+        self.state.in_flight.begin(outstanding);
         let state = Rc::clone(&self.state);
         server.apply_then(
             move |server| server.serve(message),
-            move |message| state.note_in_flight(&message, expected, start),
+            move |message| state.in_flight.end(state.note(&message, expected, start)),
         );
     }
 }

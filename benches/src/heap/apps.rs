@@ -2,19 +2,12 @@
 //! workers of one process, and one of each of two (DRust, figure 7), beside their twins in plain Rust and beside
 //! foreign programs that do the same. The answers of all programs of a kind are compared.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
-
-use anyhow::{Context, Result, ensure};
+use super::blas;
+use crate::prelude::*;
+use crate::programs::build_unless;
 use clap::Subcommand;
 use gossamer_examples::{dataframe, gemm, heap_kv, social};
-use serde_json::Value;
-
-use super::rack::Told;
-use super::{blas, run};
-use crate::echo::programs::{build, own};
-use crate::options::Comparison;
-use crate::rounds::{Skipped, interleaved};
+use std::process::ExitCode;
 
 /// The examples, each as it is.
 #[derive(Debug, Subcommand)]
@@ -25,10 +18,6 @@ pub enum HeapApp {
     Social(social::options::Options),
 }
 
-/// Runs one.
-///
-/// # Errors
-/// It failed; it has said why.
 pub fn app_command(app: HeapApp) -> Result<()> {
     let status = match app {
         HeapApp::Gemm(options) => gemm::start::run_with(options),
@@ -40,7 +29,6 @@ pub fn app_command(app: HeapApp) -> Result<()> {
     Ok(())
 }
 
-/// One of the programs.
 struct App {
     name: &'static str,
     arguments: &'static str,
@@ -49,7 +37,6 @@ struct App {
     foreign: Option<Foreign>,
 }
 
-/// A program of others.
 struct Foreign {
     /// Its name where it is skipped.
     contender: &'static str,
@@ -94,83 +81,58 @@ const FOUND: [&str; 10] = ["checksum", "kept", "joined", "keys", "labels", "dige
 /// More rounds say little, and each takes a minute.
 const ROUNDS_MAX: usize = 5;
 
-/// A way to run a program.
+/// A way to run a program, and where its report says how many were done a second.
 pub struct Way {
-    pub work: String,
-    pub program: PathBuf,
-    pub arguments: Vec<String>,
-    /// Where its report says how many were done a second.
+    pub name: String,
+    pub program: Program,
     pub figure: &'static str,
 }
 
-/// Nanoseconds for each operation, row or request.
-///
-/// # Errors
-/// One that fails, or has found something else.
-pub fn measure_apps(comparison: &Comparison, skipped: &mut Skipped) -> Result<Told> {
-    let mut told = Told::new();
+/// Adds nanoseconds for each operation, row or request. One that has found something else is an error.
+pub fn measure(bench: &mut Bench, comparison: &Comparison, all: &mut Figures) -> Result<()> {
     let mut kinds = Vec::new();
     for app in &APPS {
-        kinds.push((app.name, ways(app, comparison.smoke, skipped)?));
+        kinds.push((app.name, ways(app, comparison.smoke, &mut bench.skipped)?));
     }
-    kinds.push((blas::NAME, blas::ways(comparison.smoke, skipped)?));
-    for (name, ways) in kinds {
-        eprintln!("heap: {name}");
+    kinds.push((blas::NAME, blas::ways(comparison.smoke, &mut bench.skipped)?));
+    for (kind, ways) in kinds {
         let mut first: Option<(String, Value)> = None;
-        interleaved(comparison.rounds.min(ROUNDS_MAX), ways.len(), 1, |_, index| {
-            let way = &ways[index];
-            let arguments: Vec<&str> = way.arguments.iter().map(String::as_str).collect();
-            let output = run(&way.program, &arguments).with_context(|| way.work.clone())?;
-            let report = output.lines().rev().find_map(|line| serde_json::from_str::<Value>(line).ok());
-            let report = report.with_context(|| format!("{} tells nothing: {output:?}", way.work))?;
-            let (of_first, found) = first.get_or_insert_with(|| (way.work.clone(), report.clone()));
-            agree(found, &report).with_context(|| format!("{of_first}, and {}", way.work))?;
-            let a_second = report[way.figure].as_f64().with_context(|| format!("{} has no speed", way.work))?;
-            told.entry(way.work.clone()).or_default().push(1e9 / a_second);
-            Ok(())
+        let name = |way: &Way| format!("{kind}, {}", way.name);
+        let samples = bench.some_rounds(comparison.rounds.min(ROUNDS_MAX), &ways, name, |way, _| {
+            // Each worker, or rank, multiplies on its own thread; else the library begins with more, which spin.
+            let report: Value = way.program.clone().set("OPENBLAS_NUM_THREADS", "1").told()?;
+            let (of_first, found) = first.get_or_insert_with(|| (way.name.clone(), report.clone()));
+            agree(found, &report).with_context(|| format!("beside {of_first}"))?;
+            Ok(1e9 / report[way.figure].as_f64().context("it has no speed")?)
         })?;
+        for (way, samples) in ways.iter().zip(samples) {
+            all.add(kind, &way.name, "ns", samples);
+        }
     }
-    Ok(told)
-}
-
-/// A program of others, built where its figures are wanted.
-///
-/// # Errors
-/// There is no folder to build in.
-pub fn foreign(package: &str, binary: &str, is_smoke: bool) -> Result<std::result::Result<PathBuf, String>> {
-    if is_smoke { Ok(Err("a smoke run builds no program of others".to_owned())) } else { build(package, binary) }
+    Ok(())
 }
 
 fn ways(app: &App, is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Way>> {
-    let work: Vec<&str> = (if is_smoke { app.smoke } else { app.arguments }).split(' ').collect();
-    let own = own()?;
-    let of = |contender: &str, figure, more: &str| Way {
-        work: format!("{}, {contender}", app.name),
-        program: own.clone(),
-        arguments: ["heap-app", app.name, "--json", "--threads", "2"]
-            .into_iter()
-            .chain(work.iter().copied())
-            .chain(more.split_whitespace())
-            .map(str::to_owned)
-            .collect(),
-        figure,
+    let App { name, arguments, smoke, foreign } = app;
+    let work = if is_smoke { smoke } else { arguments };
+    let own = Program::own(&format!("heap-app {name} --json --threads 2 {work}"))?;
+    let way = |name: &str, figure, program: &Program, more: &str| {
+        let program = program.clone().say(more);
+        Way { name: name.to_owned(), program, figure }
     };
     let mut all = vec![
-        of("1 x 2", "a_second", ""),
-        of("2 x 1, shm", "a_second", "--local 2 --fabric shm"),
-        of("2 x 1, tcp", "a_second", "--local 2 --fabric tcp"),
+        way("1 x 2", "a_second", &own, ""),
+        way("2 x 1, shm", "a_second", &own, "--local 2 --fabric shm"),
+        way("2 x 1, tcp", "a_second", &own, "--local 2 --fabric tcp"),
         // Both in one run; with it the store also checks each get, as its twin does.
-        of("1 x 2, verified", "a_second", "--verify"),
-        of("twin", "twin_a_second", "--verify"),
+        way("1 x 2, verified", "a_second", &own, "--verify"),
+        way("twin", "twin_a_second", &own, "--verify"),
     ];
-    if let Some(Foreign { contender, package, binary, ways }) = &app.foreign
-        && let Some(program) = skipped.sort(contender, foreign(package, binary, is_smoke)?)
+    if let Some(Foreign { contender, package, binary, ways }) = foreign
+        && let Some(program) = skipped.sort(contender, build_unless(is_smoke, package, binary, "")?)
     {
-        for (name, more) in *ways {
-            let words = ["--threads", "2"].into_iter().chain(work.iter().copied()).chain(more.split_whitespace());
-            let (program, arguments) = (program.clone(), words.map(str::to_owned).collect());
-            all.push(Way { work: format!("{}, {name}", app.name), program, arguments, figure: "a_second" });
-        }
+        let program = Program::at(program).say(&format!("--threads 2 {work}"));
+        all.extend(ways.iter().map(|(name, more)| way(name, "a_second", &program, more)));
     }
     Ok(all)
 }

@@ -1,14 +1,8 @@
 //! The example `gemm` by OpenBLAS, beside ScaLAPACK's product of the same matrices by the same library: two processes
 //! of one thread each.
 
-use anyhow::Result;
-
 use super::apps::Way;
-use crate::{
-    echo::programs::{compile, mpi_arguments, own},
-    machine::program,
-    rounds::Skipped,
-};
+use crate::prelude::*;
 
 /// Name of both programs.
 pub const NAME: &str = "gemm by OpenBLAS";
@@ -24,36 +18,20 @@ const WORK: (usize, usize) = (3072, 384);
 const SMOKE: (usize, usize) = (100, 16);
 
 /// Both of them, or none: a skipped program leaves the other nothing to be compared with.
-///
-/// # Errors
-/// There is no folder to compile in.
 pub fn ways(is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Way>> {
     let (size, tile) = if is_smoke { SMOKE } else { WORK };
-    let (Some(mpirun), Some(compiler)) = (program("mpirun.openmpi"), program("mpicc.openmpi")) else {
-        skipped.sort::<()>("scalapack", Err(format!("there is no `mpirun.openmpi` or `mpicc.openmpi` ({CURE})")));
-        return Ok(Vec::new());
-    };
-    let built = compile(&compiler, "scalapack/gemm.c", "gemm-scalapack", &LIBRARIES)?;
+    let built = Program::mpi_of_c("scalapack/gemm.c", "gemm-scalapack", &LIBRARIES)?;
     let Some(built) = skipped.sort("scalapack", built.map_err(|why| format!("{why} ({CURE})"))) else {
         return Ok(Vec::new());
     };
-    let of = |contender: &str, program, arguments| Way {
-        work: format!("{NAME}, {contender}"),
-        program,
-        arguments,
-        figure: "a_second",
-    };
+    let way = |name: &str, program| Way { name: name.to_owned(), program, figure: "a_second" };
+    let own = format!("heap-app gemm --json --threads 2 --size {size} --tile {tile} --blas {LIBRARY} --local 2");
     let mut all = Vec::new();
     for fabric in ["shm", "tcp"] {
-        let arguments = format!(
-            "heap-app gemm --json --threads 2 --size {size} --tile {tile} --blas {LIBRARY} --local 2 --fabric {fabric}"
-        );
-        all.push(of(&format!("2 x 1, {fabric}"), own()?, arguments.split(' ').map(str::to_owned).collect()));
+        all.push(way(&format!("2 x 1, {fabric}"), Program::own(&format!("{own} --fabric {fabric}"))?));
     }
     for (contender, block) in SCALAPACK {
-        let mut arguments = mpi_arguments("self,vader", 2, &built);
-        arguments.extend([size, tile, 1, block].map(|number| number.to_string()));
-        all.push(of(contender, mpirun.clone(), arguments));
+        all.push(way(contender, built.clone().say(&format!("{size} {tile} 1 {block}"))));
     }
     Ok(all)
 }

@@ -1,24 +1,15 @@
 //! `heap-run`: objects of the heap over two processes, for `heap`. Here: how it starts itself as the machines of a
 //! rack, the measurements of machine 0, and their report: a line of JSON, nanoseconds by work, all rounds.
 
-use std::collections::BTreeMap;
-use std::env;
+use super::next;
+use crate::machines::{at, over_rack};
+use crate::prelude::*;
+use gossamer::Place;
+use gossamer::bootstrap::FabricChoice;
+use gossamer::sync::Channel;
+use gossamer_heap::{self as heap, Bunch, Global, Shared, ElementId};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use clap::Args;
-use gossamer::Place;
-use gossamer::bootstrap::{FabricChoice, LAUNCHER};
-use gossamer::sync::Channel;
-use gossamer_daemon::launch::{self, LaunchConfig};
-use gossamer_daemon::options::RunOptions;
-use gossamer_heap::{self as heap, Bunch, ElementId, Global, Shared};
-
-use super::next;
-use crate::rounds::interleaved;
 
 /// Options of `heap-run`.
 #[derive(Clone, Debug, Args)]
@@ -51,38 +42,11 @@ struct Node {
 }
 
 /// Runs it, or starts its machines.
-///
-/// # Errors
-/// Options out of range; machines that could not be started or failed; wrong values.
 pub fn command(options: HeapRun) -> Result<()> {
     ensure!(options.elements.is_power_of_two() && options.elements >= 64, "--elements: a power of two from 64 on");
-    if env::var_os(LAUNCHER).is_none() {
-        return start(&options);
+    if let Some(told) = over_rack(2, 2, options.fabric, move || measure(&options))? {
+        println!("{}", serde_json::to_string(&told)?);
     }
-    let measured = Arc::new(Mutex::new(None));
-    let tell = Arc::clone(&measured);
-    let gsm_main = move || *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(measure(&options));
-    gossamer::main(gsm_main, 2);
-    // Read after the fiber has ended; other machines do not get here.
-    let measured = measured.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let told = measured.ok_or_else(|| anyhow!("the run has no outcome"))??;
-    println!("{}", serde_json::to_string(&told)?);
-    Ok(())
-}
-
-fn start(options: &HeapRun) -> Result<()> {
-    let program = env::current_exe().context("where this program is")?.into();
-    let (rounds, elements) = (options.rounds.to_string(), options.elements.to_string());
-    let own = ["heap-run", "--fabric", options.fabric.name(), "--rounds", &rounds, "--elements", &elements];
-    let args = own.into_iter().map(Into::into).collect();
-    let (threads, fabric) = (Some(2), Some(options.fabric));
-    let of_run = RunOptions { threads, fabric, no_prefix: true, must_join: true, ..RunOptions::default() };
-    let config = LaunchConfig { options: of_run, ..LaunchConfig::new(program, args, 2) };
-    let ended = launch::run(&config)?;
-    if let Some(message) = ended.messages().first() {
-        bail!("{message}");
-    }
-    ensure!(ended.status() == 0, "the machines ended with status {}", ended.status());
     Ok(())
 }
 
@@ -126,13 +90,6 @@ fn measure(options: &HeapRun) -> Result<Told> {
         Ok(())
     })?;
     Ok(told)
-}
-
-fn at<R: gossamer::NoRef + Send + 'static>(
-    place: Place,
-    f: impl FnOnce() -> R + gossamer::NoRef + Send + 'static,
-) -> Result<R> {
-    gossamer::spawn_on(place, f).join().map_err(|_| anyhow!("a fiber of {place} panicked"))
 }
 
 /// Each once, in random order; NaN for wrong values, which no target is met with.

@@ -9,21 +9,9 @@ mod record;
 pub mod servers;
 pub mod tables;
 
-use std::net::SocketAddr;
-
-use anyhow::{Result, ensure};
-use clap::Args;
-use serde::Serialize;
-
 use self::load::{LoadOptions, Mix};
 pub use self::servers::{KvServer, serve};
-use crate::{
-    machine::Machine,
-    options::{Common, Strict},
-    pick::{Dist, MARK},
-    plot::Picture,
-    verdict::conclude,
-};
+use crate::prelude::*;
 
 /// Options of `kv`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -31,9 +19,6 @@ pub struct Kv {
     /// The tables alone, without sockets.
     #[arg(long)]
     pub tables: bool,
-    /// Load the server at this address, of any kind, instead of starting some. Its table is filled first.
-    #[arg(long, conflicts_with = "tables")]
-    pub address: Option<SocketAddr>,
     /// Threads of the tables' run, clients and trustees together; or of each server.
     #[arg(long, default_value_t = 2)]
     pub threads: usize,
@@ -43,7 +28,7 @@ pub struct Kv {
     /// How keys are picked; a series each.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "uniform,zipf")]
     pub dist: Vec<Dist>,
-    /// Writes in a hundred operations, or a workload of YCSB (A, B, C, D, F; servers only); a series each
+    /// Writes in a hundred operations, or a workload of YCSB (C, D; servers only); a series each
     /// [default: 5 for tables, 5 and 50 for servers].
     #[arg(long, value_delimiter = ',')]
     pub mix: Vec<Mix>,
@@ -51,41 +36,23 @@ pub struct Kv {
     #[command(flatten, next_help_heading = "Servers")]
     #[serde(flatten)]
     pub load: LoadOptions,
-    /// Whether targets have to be met.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub strict: Strict,
     /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Contents of the file of results: one of the two.
-#[derive(Debug, Default, Serialize)]
-struct Results {
-    tables: Vec<tables::TableSeries>,
-    servers: servers::Measured,
-}
-
-/// Measures, prints and writes.
-///
-/// # Errors
-/// Options out of range; a server that cannot be loaded; wrong answers; a file that cannot be written; with `--strict`,
-/// a target that is missed or was not measured.
 pub fn command(mut options: Kv) -> Result<()> {
     options.common = options.common.prepare()?;
     prepare(&mut options)?;
-    let machine = Machine::here();
-    println!("{machine}");
-    let mut results = Results::default();
-    let targets = if options.tables {
-        results.tables = tables::measure(&options)?;
-        tables::verdicts(&results.tables)
-    } else {
-        results.servers = servers::measure(&options)?;
-        servers::verdicts(&results.servers)
-    };
-    conclude("kv", &machine, &options, results, targets, options.common.comparison.json.as_deref(), options.strict)
+    let mut bench = Bench::begin("kv", &mut options.common.comparison)?;
+    if options.tables {
+        let tables = tables::measure(&bench, &options)?;
+        let targets = tables::verdicts(&tables);
+        return bench.conclude(&options, json!({"tables": tables, "servers": {"series": []}}), &targets);
+    }
+    let servers = servers::measure(&mut bench, &options)?;
+    let targets = servers::verdicts(&servers);
+    bench.conclude(&options, json!({"tables": [], "servers": {"series": servers}}), &targets)
 }
 
 fn prepare(options: &mut Kv) -> Result<()> {
@@ -105,9 +72,4 @@ fn prepare(options: &mut Kv) -> Result<()> {
     ensure!(options.threads > 0, "--threads 0: at least one thread is needed");
     options.load.prepare(options.common.comparison.smoke)?;
     Ok(())
-}
-
-/// The pictures of a file of results.
-pub fn pictures(tables: Vec<tables::TableSeries>, servers: servers::Measured) -> Vec<Picture> {
-    tables::pictures(&tables).into_iter().chain(servers::pictures(&servers)).collect()
 }

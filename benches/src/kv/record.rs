@@ -1,9 +1,8 @@
 //! Keys, values, and the hash function that all tables share. A value tells which key and which write it belongs to, so
 //! that one that is torn, or found under another key, is seen.
 
-use std::num::NonZeroU64;
-
 use foldhash::fast::FixedState;
+use std::num::NonZeroU64;
 
 /// The hash function of every table.
 pub type Hashing = FixedState;
@@ -36,7 +35,6 @@ impl Value {
         Self { stamp, seal: seal(key, stamp) }
     }
 
-    /// The first value of a key.
     pub fn first(key: u64) -> Self {
         Self::new(key, NonZeroU64::MIN)
     }
@@ -64,7 +62,6 @@ fn seal(key: u64, stamp: NonZeroU64) -> u64 {
 pub struct Stamps(NonZeroU64);
 
 impl Stamps {
-    /// Those of a client.
     pub fn of(client: usize) -> Self {
         Self(NonZeroU64::MIN.saturating_add((client as u64 + 1) << 48))
     }
@@ -75,7 +72,6 @@ impl Stamps {
         ((first + last) * (last + 1 - first) / 2) as u64
     }
 
-    /// The next one.
     #[inline(always)]
     pub fn next(&mut self) -> NonZeroU64 {
         self.0 = self.0.saturating_add(1);

@@ -4,27 +4,16 @@
 //! A client that waits for the next operation to be due polls the clock, as those of locks do: a sleep ends too late by
 //! more than the latencies measured. Everything else waits by suspending.
 
-use std::{
-    cell::{Cell, RefCell},
-    sync::Arc,
-};
-
+use super::pace::{Epoch, Recorder, Schedule};
+use super::{Load, OpenLoop, Outcome, outcome};
+use crate::contenders::Mode;
+use crate::contenders::counter::increment;
+use crate::contenders::pool::{Returned, Stage, client_run};
+use crate::prelude::*;
 use hdrhistogram::Histogram;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use trust::{Promise, Trust};
-
-use super::{
-    Load, OpenLoop, Outcome,
-    pace::{Epoch, Recorder, Schedule},
-};
-use crate::{
-    contender::ClientRun,
-    contenders::{
-        Mode,
-        counter::increment,
-        pool::{Returned, Stage, client_run},
-    },
-    pick::Picks,
-};
 
 /// Operations in a row after which a client that is behind lets the rest of its worker go on.
 const BURST: u32 = 32;
@@ -38,63 +27,45 @@ enum Call {
     ApplyThen,
 }
 
-/// The contender.
-struct Paced {
-    call: Call,
-    mode: Mode,
-}
-
 /// Both calls, each with shared and with dedicated trustees.
-pub fn all() -> Vec<Box<dyn OpenLoop>> {
-    let mut all: Vec<Box<dyn OpenLoop>> = Vec::new();
-    for call in [Call::Apply, Call::ApplyThen] {
-        for mode in [Mode::Shared, Mode::Dedicated] {
-            all.push(Box::new(Paced { call, mode }));
-        }
-    }
-    all
+pub fn all() -> Vec<OpenLoop> {
+    let all = [
+        ("apply", Call::Apply, Mode::Shared),
+        ("apply-dedicated", Call::Apply, Mode::Dedicated),
+        ("apply_then", Call::ApplyThen, Mode::Shared),
+        ("apply_then-dedicated", Call::ApplyThen, Mode::Dedicated),
+    ];
+    let open_loop = |(name, call, mode)| {
+        let run = move |load: &Load| {
+            if load.workload.pause { run::<true>(load, call, mode) } else { run::<false>(load, call, mode) }
+        };
+        (name, Box::new(run) as Box<dyn Fn(&Load) -> Outcome>)
+    };
+    all.map(open_loop).into()
 }
 
-impl OpenLoop for Paced {
-    fn name(&self) -> &'static str {
-        match (self.call, self.mode) {
-            (Call::Apply, Mode::Dedicated) => "apply-dedicated",
-            (Call::Apply, _) => "apply",
-            (Call::ApplyThen, Mode::Dedicated) => "apply_then-dedicated",
-            (Call::ApplyThen, _) => "apply_then",
-        }
-    }
-
-    fn run(&self, load: &Load) -> Outcome {
-        if load.workload.pause { self.run_as::<true>(load) } else { self.run_as::<false>(load) }
-    }
-}
-
-impl Paced {
-    fn run_as<const PAUSE: bool>(&self, load: &Load) -> Outcome {
-        let stage = Stage::new(&load.workload, self.mode);
-        let clients = Stage::clients(&load.workload, self.mode);
-        let (call, load, trusts) = (self.call, load.clone(), stage.trusts());
-        let epoch = Arc::new(Epoch::default());
-        let results = stage.run(move |client| {
-            let returned = Returned::watch();
-            CLIENT.set(Some(Client::open(&load, client, clients, &epoch)));
-            match call {
-                Call::Apply => {
-                    TRUSTS.set(Some(trusts.clone()));
-                    WAITING_FIBERS.set(0);
-                    let (all_ended, ends) = trust::promise();
-                    ALL_ENDED.set(Some(all_ended));
-                    start_fiber::<PAUSE>(load.workload.fibers);
-                    ends.wait().expect("the last fiber keeps its promise");
-                    TRUSTS.set(None);
-                }
-                Call::ApplyThen => issue_all::<PAUSE>(&trusts),
+fn run<const PAUSE: bool>(load: &Load, call: Call, mode: Mode) -> Outcome {
+    let (stage, clients) = (Stage::new(&load.workload, mode), Stage::clients(&load.workload, mode));
+    let (load, trusts) = (load.clone(), stage.trusts());
+    let epoch = Arc::new(Epoch::default());
+    let results = stage.run(move |client| {
+        let returned = Returned::watch();
+        CLIENT.set(Some(Client::open(&load, client, clients, &epoch)));
+        match call {
+            Call::Apply => {
+                TRUSTS.set(Some(trusts.clone()));
+                WAITING_FIBERS.set(0);
+                let (all_ended, ends) = trust::promise();
+                ALL_ENDED.set(Some(all_ended));
+                start_fiber::<PAUSE>(load.workload.fibers);
+                ends.wait().expect("the last fiber keeps its promise");
+                TRUSTS.set(None);
             }
-            close(returned)
-        });
-        Outcome::of(results, stage.tally())
-    }
+            Call::ApplyThen => issue_all::<PAUSE>(&trusts),
+        }
+        close(returned)
+    });
+    outcome(results, stage.tally())
 }
 
 /// The operations that are still to come for a client, and the latencies of those that are complete.

@@ -1,42 +1,23 @@
 //! Open-loop clients that increment in place, under a lock: each thread makes its own operations
 //! when they are due.
 
-use std::{hint::spin_loop, marker::PhantomData, ops::DerefMut, time::Instant};
-
+use super::pace::Epoch;
+use super::{Load, OpenLoop, Outcome, outcome};
+use crate::contenders::counter::{Compact, Counter};
+use crate::prelude::*;
 use crossbeam_utils::CachePadded;
+use std::hint::spin_loop;
+use std::ops::DerefMut;
 
-use super::{Load, OpenLoop, Outcome, pace::Epoch};
-use crate::{
-    contender::{ClientRun, Tally},
-    contenders::{
-        counter::{Compact, Counter},
-        threads::together,
-    },
-};
-
-/// The contender for a type of counter.
-pub struct Paced<C>(PhantomData<fn() -> C>);
-
-impl<C: Counter> Paced<C> {
-    /// The contender for counters of type `C`.
-    pub fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<C: Counter> OpenLoop for Paced<C> {
-    fn name(&self) -> &'static str {
-        C::NAME
-    }
-
-    fn run(&self, load: &Load) -> Outcome {
-        match (load.workload.padded, load.workload.pause) {
-            (true, false) => run::<C, CachePadded<C>, false>(load),
-            (true, true) => run::<C, CachePadded<C>, true>(load),
-            (false, false) => run::<C, Compact<C>, false>(load),
-            (false, true) => run::<C, Compact<C>, true>(load),
-        }
-    }
+/// The contender for counters of type `C`.
+pub fn paced<C: Counter>() -> OpenLoop {
+    let run = |load: &Load| match (load.workload.padded, load.workload.pause) {
+        (true, false) => run::<C, CachePadded<C>, false>(load),
+        (true, true) => run::<C, CachePadded<C>, true>(load),
+        (false, false) => run::<C, Compact<C>, false>(load),
+        (false, true) => run::<C, Compact<C>, true>(load),
+    };
+    (C::NAME, Box::new(run))
 }
 
 fn run<C, L, const PAUSE: bool>(load: &Load) -> Outcome
@@ -69,5 +50,5 @@ where
         (run, recorder.into_histogram())
     });
     let tally: Tally = counters.iter_mut().map(|counter| counter.value()).collect();
-    Outcome::of(results, tally)
+    outcome(results, tally)
 }

@@ -7,30 +7,12 @@
 mod delegation;
 mod locks;
 pub mod pace;
-mod table;
-
-use std::str::FromStr;
-
-use anyhow::{Context, Result, anyhow, ensure};
-use clap::{Args, ValueEnum};
-use hdrhistogram::Histogram;
-use serde::Serialize;
 
 use self::pace::{Recorder, Schedule, empty_histogram};
-pub use self::{
-    pace::Arrivals,
-    table::{Point, Sample},
-};
-use crate::{
-    contender::{ClientRun, Run, Tally, Workload, fold},
-    contenders::{McsCounter, MutexCounter, ParkingLotCounter, SpinCounter},
-    machine::Machine,
-    options::Common,
-    pick::Dist,
-    plot::{Album, Dot, Picture},
-    report::Report,
-    rounds::{chosen, interleaved},
-};
+use crate::contenders::{McsCounter, MutexCounter, ParkingLotCounter, SpinCounter};
+use crate::prelude::*;
+use hdrhistogram::Histogram;
+use std::str::FromStr;
 
 /// Options of `latency`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -44,9 +26,6 @@ pub struct Latency {
     /// Objects and how they are picked; a series each.
     #[arg(long, value_delimiter = ',', default_value = "64:uniform,1000000:zipf")]
     pub series: Vec<SeriesKey>,
-    /// How arrivals are spaced.
-    #[arg(long, value_enum, default_value_t = Arrivals::Poisson)]
-    pub arrivals: Arrivals,
     /// Options of all commands; --ops does not apply, --millis is how long load is offered.
     #[command(flatten)]
     pub common: Common,
@@ -55,9 +34,7 @@ pub struct Latency {
 /// `OBJECTS:DIST`, such as `64:uniform`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SeriesKey {
-    /// Counters.
     pub objects: usize,
-    /// How they are picked.
     pub dist: Dist,
 }
 
@@ -81,29 +58,19 @@ pub struct Load {
     pub workload: Workload,
     /// Operations due a second, over all clients.
     pub rate_hz: f64,
-    /// For how long operations are due.
     pub offered_ns: u64,
-    /// How they are spaced.
-    pub arrivals: Arrivals,
-    /// Seed of the arrivals.
     pub seed: u64,
 }
 
-/// One run of an open-loop contender, before it is checked.
-pub struct Outcome {
-    /// Operations made: fewer than were due where the contender fell far behind.
-    pub ops: u64,
-    /// Time and counters.
-    pub run: Run,
-    /// Latencies in nanoseconds.
-    pub histogram: Histogram<u64>,
-}
+/// One run of an open-loop contender, before it is checked, and its latencies. It may have made fewer operations than were
+/// due, where the contender fell far behind.
+pub type Outcome = (Run, Histogram<u64>);
 
 impl Load {
     /// When the operations of a client are due.
     pub fn schedule(&self, client: usize, clients: usize) -> Schedule {
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(client as u64);
-        Schedule::new(self.arrivals, self.rate_hz / clients as f64, seed)
+        Schedule::new(self.rate_hz / clients as f64, seed)
     }
 
     /// Whether an operation due at `due_ns` is no longer part of the run: nothing more is offered, or
@@ -114,41 +81,30 @@ impl Load {
     }
 }
 
-impl Outcome {
-    /// Puts the clients of a run together.
-    pub fn of(clients: Vec<(ClientRun, Histogram<u64>)>, counters: Tally) -> Self {
-        let mut histogram = empty_histogram();
-        for (_, one) in &clients {
-            histogram.add(one).expect("all histograms have the same range");
-        }
-        let runs: Vec<ClientRun> = clients.into_iter().map(|(run, _)| run).collect();
-        Self { ops: runs.iter().map(|run| run.ops).sum(), run: fold(&runs, counters), histogram }
+/// Puts the clients of a run together.
+pub fn outcome(clients: Vec<(ClientRun, Histogram<u64>)>, counters: Tally) -> Outcome {
+    let mut histogram = empty_histogram();
+    for (_, one) in &clients {
+        histogram.add(one).expect("all histograms have the same range");
     }
+    let runs: Vec<ClientRun> = clients.into_iter().map(|(run, _)| run).collect();
+    (fold(&runs, counters), histogram)
 }
 
-/// One way to increment shared counters at a given load.
-pub trait OpenLoop {
-    /// Name in tables, JSON and `--only`.
-    fn name(&self) -> &'static str;
-    /// Offers the load once.
-    fn run(&self, load: &Load) -> Outcome;
-}
+/// One way to increment shared counters at a given load: its name, and how the load is offered once.
+pub type OpenLoop = (&'static str, Box<dyn Fn(&Load) -> Outcome>);
 
-fn contenders(only: &[String]) -> Result<Vec<Box<dyn OpenLoop>>> {
-    let mut all: Vec<Box<dyn OpenLoop>> = vec![
-        Box::new(locks::Paced::<MutexCounter>::new()),
-        Box::new(locks::Paced::<ParkingLotCounter>::new()),
-        Box::new(locks::Paced::<SpinCounter>::new()),
-        Box::new(locks::Paced::<McsCounter>::new()),
+fn contenders(only: &[String]) -> Result<Vec<OpenLoop>> {
+    let mut all = vec![
+        locks::paced::<MutexCounter>(),
+        locks::paced::<ParkingLotCounter>(),
+        locks::paced::<SpinCounter>(),
+        locks::paced::<McsCounter>(),
     ];
     all.extend(delegation::all());
-    chosen("contender of latency", all, |contender| contender.name(), only)
+    chosen("contender of latency", all, |contender| contender.0, only)
 }
 
-/// Measures, prints and writes.
-///
-/// # Errors
-/// Options out of range; counters that are wrong after a run; a file that cannot be written.
 pub fn command(mut options: Latency) -> Result<()> {
     if options.common.comparison.smoke {
         options.load.truncate(2);
@@ -165,78 +121,76 @@ pub fn command(mut options: Latency) -> Result<()> {
         options.load.iter().all(|&mops| (0.001..=1000.0).contains(&mops)),
         "--load: 0.001 to 1000 million operations a second are possible"
     );
-    let machine = Machine::here();
-    println!("{machine}");
+    let bench = Bench::begin("latency", &mut options.common.comparison)?;
     let mut points = Vec::new();
     for key in &options.series {
-        let series = measure(&options, *key)?;
-        table::print(*key, &series);
-        points.extend(series);
+        points.extend(measure(&bench, &options, *key)?);
     }
-    Report::write("latency", &machine, &options, points, options.common.comparison.json.as_deref())
+    bench.write(&options, json!(points))
+}
+
+/// One contender at one offered load.
+#[derive(Clone, Debug, Serialize)]
+struct Point {
+    contender: &'static str,
+    objects: usize,
+    dist: Dist,
+    threads: usize,
+    dedicated: usize,
+    offered_mops: f64,
+    /// Medians over the runs.
+    achieved_mops: f64,
+    latency: Quantiles,
+    /// In the order of their rounds.
+    samples: Vec<Sample>,
+}
+
+/// One verified run.
+#[derive(Clone, Debug, Serialize)]
+struct Sample {
+    round: usize,
+    ops: u64,
+    achieved_mops: f64,
+    #[serde(flatten)]
+    latency: Quantiles,
 }
 
 /// All contenders at all loads, interleaved.
-fn measure(options: &Latency, key: SeriesKey) -> Result<Vec<Point>> {
+fn measure(bench: &Bench, options: &Latency, SeriesKey { objects, dist }: SeriesKey) -> Result<Vec<Point>> {
     let common = &options.common;
-    let workload = common.workload(options.threads, key.objects, key.dist)?;
+    let workload = common.workload(options.threads, objects, dist)?;
     let contenders = contenders(&common.only)?;
-    let mut points: Vec<(usize, Point)> = Vec::new();
-    for &offered_mops in &options.load {
-        for (index, contender) in contenders.iter().enumerate() {
-            points.push((index, Point::new(contender.name(), key, options.threads, workload.dedicated, offered_mops)));
-        }
-    }
-    interleaved(common.comparison.rounds, points.len(), common.seed, |round, index| {
-        let (contender, point) = &mut points[index];
-        let contender = &contenders[*contender];
-        let load = Load {
+    let runs: Vec<(f64, &OpenLoop)> =
+        options.load.iter().flat_map(|&load| contenders.iter().map(move |contender| (load, contender))).collect();
+    let name = |(load, (name, _)): &(f64, &OpenLoop)| format!("{objects} objects, {dist}: {name} at {load} Mops/s");
+    let samples = bench.rounds(&runs, name, |(load, (_, run)), round| {
+        let (run, histogram) = run(&Load {
             workload: workload.clone(),
-            rate_hz: point.offered_mops * 1e6,
+            rate_hz: load * 1e6,
             offered_ns: common.millis * 1_000_000,
-            arrivals: options.arrivals,
             seed: common.seed.wrapping_add(round as u64),
-        };
-        let outcome = contender.run(&load);
-        outcome
-            .run
-            .verify(outcome.ops)
-            .with_context(|| format!("{} counted wrong at {} Mops/s", contender.name(), point.offered_mops))?;
-        eprintln!(
-            "latency, {} objects, {}: round {round}/{} {} at {} Mops/s: mean {:.0} ns",
-            key.objects,
-            key.dist,
-            common.comparison.rounds,
-            contender.name(),
-            point.offered_mops,
-            outcome.histogram.mean()
-        );
-        point.samples.push(Sample::new(round, &outcome));
-        Ok(())
+        });
+        run.verify(run.ops).context("it counted wrong")?;
+        Ok(Sample { round, ops: run.ops, achieved_mops: run.mops(run.ops), latency: Quantiles::of(&histogram) })
     })?;
-    Ok(points
-        .into_iter()
-        .map(|(_, mut point)| {
-            point.sum_up();
-            point
-        })
-        .collect())
-}
-
-/// Mean and 99.9th percentile over the offered load, for each number of objects and distribution.
-pub fn pictures(points: &[Point]) -> Vec<Picture> {
-    type Pick = fn(&Point) -> f64;
-    let quantiles: [(&str, &str, Pick); 2] =
-        [("mean", "mean", |point| point.latency.mean_ns), ("p999", "99.9th percentile", |point| point.latency.p999_ns)];
-    let mut album = Album::default();
-    for (short, long, pick) in quantiles {
-        for point in points {
-            let (objects, dist) = (point.objects, point.dist);
-            let title = || format!("Latency ({long}), {objects} objects, {dist}, {} threads", point.threads);
-            let axes = ("offered load, million operations a second", "microseconds (median of runs)");
-            let picture = album.picture(format!("{objects}-{dist}-{short}"), title, axes);
-            picture.add(&point.contender, Dot::alone(point.offered_mops, pick(point) / 1e3));
-        }
-    }
-    album.pictures()
+    let points = runs.iter().zip(samples).map(|((offered_mops, contender), samples)| Point {
+        contender: contender.0,
+        objects,
+        dist,
+        threads: options.threads,
+        dedicated: workload.dedicated,
+        offered_mops: *offered_mops,
+        achieved_mops: median(samples.iter().map(|sample| sample.achieved_mops)),
+        latency: Quantiles::medians(samples.iter().map(|sample| sample.latency)),
+        samples,
+    });
+    let points: Vec<Point> = points.collect();
+    let rows = points.iter().map(|Point { contender, offered_mops, achieved_mops, latency, .. }| {
+        let Quantiles { mean_ns, p50_ns, p99_ns, p999_ns, .. } = latency;
+        let kept_up = if achieved_mops >= &(0.95 * offered_mops) { "" } else { "fell behind" };
+        row![contender, offered_mops, achieved_mops, mean_ns, p50_ns, p99_ns, p999_ns, kept_up]
+    });
+    let head = ["ns", "offered", "achieved", "mean", "p50", "p99", "p99.9", ""];
+    table(&format!("latency, {objects} objects, {dist}"), &head, rows);
+    Ok(points)
 }

@@ -1,26 +1,12 @@
 //! When operations are due, and how late they were: the clock of every open-loop client.
 
-use std::{
-    sync::OnceLock,
-    time::{Duration, Instant},
-};
-
-use clap::ValueEnum;
+use crate::prelude::*;
 use hdrhistogram::Histogram;
 use quanta::Clock;
-use rand::{Rng, SeedableRng, rngs::StdRng};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use rand_distr::Exp1;
-use serde::Serialize;
-
-/// How arrivals are spaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Arrivals {
-    /// Exponential gaps.
-    Poisson,
-    /// Equal gaps.
-    Fixed,
-}
+use std::sync::OnceLock;
 
 const GAPS: usize = 1 << 14;
 const FRACTION_BITS: u32 = 10;
@@ -34,14 +20,11 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// `rate_hz` operations a second, spaced as `arrivals` says.
-    pub fn new(arrivals: Arrivals, rate_hz: f64, seed: u64) -> Self {
+    /// `rate_hz` operations a second, with exponential gaps.
+    pub fn new(rate_hz: f64, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let mean = 1e9 / rate_hz * f64::from(1 << FRACTION_BITS);
-        let gaps = (0..GAPS).map(|_| match arrivals {
-            Arrivals::Poisson => (mean * rng.sample::<f64, _>(Exp1)) as u64,
-            Arrivals::Fixed => mean as u64,
-        });
+        let gaps = (0..GAPS).map(|_| (mean * rng.sample::<f64, _>(Exp1)) as u64);
         Self { gaps: gaps.collect(), next: 0, due: 0 }
     }
 
@@ -102,7 +85,6 @@ impl Recorder {
         self.histogram.saturating_record(now_ns.saturating_sub(due_ns));
     }
 
-    /// The latencies.
     pub fn into_histogram(self) -> Histogram<u64> {
         self.histogram
     }
@@ -119,17 +101,14 @@ mod tests {
 
     #[test]
     fn schedules_keep_their_rate() {
-        for arrivals in [Arrivals::Poisson, Arrivals::Fixed] {
-            let mut schedule = Schedule::new(arrivals, 1e6, 3);
-            let mut last = 0;
-            for _ in 0..GAPS {
-                let due = schedule.next_ns();
-                assert!(due >= last);
-                last = due;
-            }
-            let mean_ns = last as f64 / GAPS as f64;
-            assert!((mean_ns - 1000.0).abs() < 30.0, "{arrivals:?}: a gap of {mean_ns} ns instead of 1000");
+        let (mut schedule, mut last) = (Schedule::new(1e6, 3), 0);
+        for _ in 0..GAPS {
+            let due = schedule.next_ns();
+            assert!(due >= last);
+            last = due;
         }
+        let mean_ns = last as f64 / GAPS as f64;
+        assert!((mean_ns - 1000.0).abs() < 30.0, "a gap of {mean_ns} ns instead of 1000");
     }
 
     #[test]

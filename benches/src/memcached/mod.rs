@@ -9,21 +9,8 @@ mod soak;
 mod talk;
 mod values;
 
-use std::path::PathBuf;
-
-use anyhow::{Result, ensure};
-use clap::Args;
-use serde::Serialize;
-
-pub use self::points::pictures;
-use crate::{
-    kv::load::LoadOptions,
-    machine::Machine,
-    options::{Common, Strict},
-    pick::Dist,
-    rounds::Skipped,
-    verdict::conclude,
-};
+use crate::kv::load::LoadOptions;
+use crate::prelude::*;
 
 /// Options of `memcached`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -52,55 +39,28 @@ pub struct Memcached {
     /// verified.
     #[arg(long)]
     pub soak: Option<u64>,
-    /// Whether targets have to be met.
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub strict: Strict,
     /// Options of all commands.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// Contents of the file of results.
-#[derive(Debug, Serialize)]
-struct Results {
-    series: Vec<points::Series>,
-    soak: Option<soak::Soaked>,
-    /// Servers that did not run, and why.
-    skipped: Skipped,
-}
-
-/// Measures, prints and writes.
-///
-/// # Errors
-/// Options out of range; a server that does not start or answers wrongly; a file that cannot be written; with
-/// `--strict`, a target that is missed or was not measured.
 pub fn command(mut options: Memcached) -> Result<()> {
     options.common = options.common.prepare()?;
     prepare(&mut options)?;
-    let machine = Machine::here();
-    println!("{machine}");
-    let mut results = Results { series: Vec::new(), soak: None, skipped: Skipped::default() };
+    let mut bench = Bench::begin("memcached", &mut options.common.comparison)?;
     let needed = if options.soak.is_some() { &[points::DELEGATED][..] } else { &points::SERVERS };
+    let (mut series, mut soaked) = (Vec::new(), None);
     if let Some(name) = needed.iter().find(|name| !points::program(&options, name).is_file()) {
         let path = points::program(&options, name);
         let why = format!("{}: there is no such file; examples/memcached/build makes it", path.display());
-        results.skipped.sort::<()>(name, Err(why));
+        bench.skipped.sort::<()>(name, Err(why));
     } else if let Some(operations) = options.soak {
-        results.soak = Some(soak::soak(&options, operations)?);
+        soaked = Some(soak::soak(&options, operations)?);
     } else {
-        results.series = points::measure(&options)?;
+        series = points::measure(&bench, &options)?;
     }
-    let targets = if options.soak.is_some() { Vec::new() } else { points::verdicts(&results.series) };
-    conclude(
-        "memcached",
-        &machine,
-        &options,
-        results,
-        targets,
-        options.common.comparison.json.as_deref(),
-        options.strict,
-    )
+    let targets = if options.soak.is_some() { Vec::new() } else { points::verdicts(&series) };
+    bench.conclude(&options, json!({"series": series, "soak": soaked}), &targets)
 }
 
 fn prepare(options: &mut Memcached) -> Result<()> {

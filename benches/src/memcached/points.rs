@@ -1,22 +1,10 @@
 //! The servers beside each other: at each point at full speed, then at half of the stock one's rate; and the verdicts.
 
-use std::path::PathBuf;
-
-use anyhow::{Context, Result};
-use serde::{Deserialize, Serialize};
-
 use super::Memcached;
-use crate::{
-    kv::{
-        load::{Load, Mix},
-        servers::{Sample, child::Child},
-    },
-    pick::Dist,
-    plot::{Album, Dot, Picture},
-    report::median,
-    rounds::interleaved,
-    verdict::{Verdict, verdict_at_least, verdict_at_most},
-};
+use crate::kv::load::{Load, Mix};
+use crate::kv::servers::Sample;
+use crate::kv::servers::child::Child;
+use crate::prelude::*;
 
 /// As it is, and ours.
 const STOCK: &str = "stock";
@@ -26,26 +14,19 @@ pub const DELEGATED: &str = "delegated";
 pub const SERVERS: [&str; 3] = [STOCK, "together", DELEGATED];
 
 /// One server at one point.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Series {
-    /// Which build.
-    pub server: String,
-    /// How keys were picked.
+    pub server: &'static str,
     pub dist: Dist,
-    /// Keys of its table.
     pub keys: usize,
-    /// Writes in a hundred.
     pub writes: u32,
-    /// Medians over the rounds: thousand operations a second,
     pub median_kops: f64,
-    /// and thousand operations for each second of the server's CPU time.
     pub median_kops_per_cpu_second: f64,
     /// The pace of `paced`: half of the stock server's rate.
     pub pace_kops: f64,
-    /// Medians of the latencies at that pace.
-    pub paced_p50_us: f64,
-    pub paced_p999_us: f64,
-    /// All runs, in the order of their rounds: as fast as it goes,
+    /// Medians at that pace.
+    pub paced_latency: Quantiles,
+    /// In the order of their rounds: as fast as it goes,
     pub samples: Vec<Sample>,
     /// and paced.
     pub paced: Vec<Sample>,
@@ -56,28 +37,21 @@ pub fn program(options: &Memcached, server: &str) -> PathBuf {
     options.folder.join(server).join("memcached")
 }
 
-/// Measures and prints.
-///
-/// # Errors
-/// A server that does not start, ends, or answers wrongly.
-pub fn measure(options: &Memcached) -> Result<Vec<Series>> {
+pub fn measure(bench: &Bench, options: &Memcached) -> Result<Vec<Series>> {
     let mut all = Vec::new();
     for &dist in &options.dist {
         for &keys in &options.keys {
             let memory_mib = Child::memory_mib(keys, options.load.value_bytes).to_string();
-            let threads = options.threads.to_string();
-            let mut children = Vec::new();
-            for server in SERVERS {
-                children.push(Child::memcached(&program(options, server), &["-t", &threads, "-m", &memory_mib])?);
-            }
+            let (threads, mut children) = (options.threads.to_string(), Vec::new());
             let mut load = options.load.load(keys, dist, options.common.seed);
-            for (server, child) in SERVERS.iter().zip(&children) {
-                eprintln!("{keys} keys, {dist}: filling {server}");
+            for server in SERVERS {
+                let child = Child::memcached(&program(options, server), &["-t", &threads, "-m", &memory_mib])?;
                 load.fill(child.address()).with_context(|| format!("filling {server}"))?;
+                children.push((server, child));
             }
             for &writes in &options.writes {
                 load.mix = Mix::Writes(writes);
-                let series = point(options, &mut load, &children, dist, writes)?;
+                let series = point(bench, &mut load, &children, dist, writes)?;
                 print(&series);
                 all.extend(series);
             }
@@ -86,61 +60,51 @@ pub fn measure(options: &Memcached) -> Result<Vec<Series>> {
     Ok(all)
 }
 
-fn point(options: &Memcached, load: &mut Load, children: &[Child], dist: Dist, writes: u32) -> Result<Vec<Series>> {
-    let middle = |samples: &[Sample], value: fn(&Sample) -> f64| median(&samples.iter().map(value).collect::<Vec<_>>());
+fn point(
+    bench: &Bench,
+    load: &mut Load,
+    children: &[(&'static str, Child)],
+    dist: Dist,
+    writes: u32,
+) -> Result<Vec<Series>> {
+    let keys = load.keys as usize;
+    let rounds = |load: &Load| {
+        let name = |(server, _): &(&str, Child)| format!("{keys} keys, {dist}, {writes}% writes: {server}");
+        bench.rounds(children, name, |(_, child), _| Sample::take(load, child))
+    };
+    let kops = |samples: &[Sample]| median(samples.iter().map(|sample| sample.kops));
     load.pace_hz = None;
-    let samples = rounds(options, load, children)?;
-    let pace_kops = middle(&samples[0], |sample| sample.kops) / 2.0;
+    let samples = rounds(load)?;
+    let pace_kops = kops(&samples[0]) / 2.0;
     load.pace_hz = Some(pace_kops * 1e3);
-    let paced = rounds(options, load, children)?;
-    let each = SERVERS.iter().zip(samples).zip(paced);
-    let series = each.map(|((server, samples), paced)| Series {
-        server: (*server).to_owned(),
+    let paced = rounds(load)?;
+    let series = children.iter().zip(samples).zip(paced).map(|(((server, _), samples), paced)| Series {
+        server,
         dist,
-        keys: load.keys as usize,
+        keys,
         writes,
-        median_kops: middle(&samples, |sample| sample.kops),
-        median_kops_per_cpu_second: middle(&samples, |sample| sample.kops_per_cpu_second().unwrap_or_default()),
+        median_kops: kops(&samples),
+        median_kops_per_cpu_second: median(samples.iter().map(Sample::kops_per_cpu_second)),
         pace_kops,
-        paced_p50_us: middle(&paced, |sample| sample.p50_us),
-        paced_p999_us: middle(&paced, |sample| sample.p999_us),
+        paced_latency: Quantiles::medians(paced.iter().map(|sample| sample.latency)),
         samples,
         paced,
     });
     Ok(series.collect())
 }
 
-/// Each server once a round, in an order shuffled anew.
-fn rounds(options: &Memcached, load: &Load, children: &[Child]) -> Result<Vec<Vec<Sample>>> {
-    let mut samples: Vec<Vec<Sample>> = children.iter().map(|_| Vec::new()).collect();
-    interleaved(options.common.comparison.rounds, children.len(), options.common.seed, |_, index| {
-        let sample = Sample::take(load, children[index].address(), Some(&children[index]));
-        samples[index].push(sample.with_context(|| format!("loading {}", SERVERS[index]))?);
-        Ok(())
-    })?;
-    Ok(samples)
-}
-
 fn print(point: &[Series]) {
-    let Some(stock) = point.first() else { return };
-    println!("\n{} keys, {}, {}% writes", stock.keys, stock.dist, stock.writes);
-    println!(
-        "  {:<12} {:>9} {:>7} {:>11} {:>7}   at {:>6.1} kops/s: {:>8} {:>10} {:>7}",
-        "medians", "kops/s", "/stock", "kops/cpu-s", "/stock", stock.pace_kops, "p50 us", "p99.9 us", "/stock"
-    );
-    for series in point {
-        println!(
-            "  {:<12} {:>9.1} {:>7.2} {:>11.1} {:>7.2}   {:>25.0} {:>10.0} {:>7.2}",
-            series.server,
-            series.median_kops,
-            series.median_kops / stock.median_kops,
-            series.median_kops_per_cpu_second,
-            series.median_kops_per_cpu_second / stock.median_kops_per_cpu_second,
-            series.paced_p50_us,
-            series.paced_p999_us,
-            series.paced_p999_us / stock.paced_p999_us
-        );
-    }
+    let stock = &point[0];
+    let rows = point.iter().map(|series| {
+        let Series { server, median_kops, median_kops_per_cpu_second: per_cpu, paced_latency, .. } = series;
+        let over = [median_kops / stock.median_kops, per_cpu / stock.median_kops_per_cpu_second];
+        let (p50, p999) = (paced_latency.p50_ns / 1e3, paced_latency.p999_ns / 1e3);
+        let tail = paced_latency.p999_ns / stock.paced_latency.p999_ns;
+        row![server, median_kops, over[0], per_cpu, over[1], p50, p999, tail]
+    });
+    let Series { keys, dist, writes, pace_kops, .. } = stock;
+    let title = format!("{keys} keys, {dist}, {writes}% writes; latencies at {pace_kops:.1} kops/s");
+    table(&title, &["medians", "kops/s", "/stock", "kops/cpu-s", "/stock", "p50 us", "p99.9 us", "/stock"], rows);
 }
 
 type Figure = fn(&Series) -> f64;
@@ -163,47 +127,32 @@ pub fn verdicts(all: &[Series]) -> Vec<Verdict> {
     let written: fn(&Series) -> bool = |series| series.keys == 100 && matches!(series.writes, 10 | 50);
     let (kops, per_cpu): (Figure, Figure) = (|series| series.median_kops, |series| series.median_kops_per_cpu_second);
     vec![
-        verdict_at_least("delegated over stock, the worst point", 0.9, least(kops, all_of)),
-        verdict_at_least("the same for each second of the server's CPU time", 0.9, least(per_cpu, all_of)),
-        verdict_at_least("delegated over stock, 100 keys, 10 and 50% writes, the worst", 1.0, least(kops, written)),
-        verdict_at_least("the same for each second of the server's CPU time", 1.0, least(per_cpu, written)),
-        verdict_at_most(
+        at_least("delegated over stock, the worst point", 0.9, least(kops, all_of)),
+        at_least("the same for each second of the server's CPU time", 0.9, least(per_cpu, all_of)),
+        at_least("delegated over stock, 100 keys, 10 and 50% writes, the worst", 1.0, least(kops, written)),
+        at_least("the same for each second of the server's CPU time", 1.0, least(per_cpu, written)),
+        at_most(
             "p99.9 at half of stock's load, delegated over stock, the worst point",
             1.2,
-            most(|series| series.paced_p999_us, all_of),
+            most(|series| series.paced_latency.p999_ns, all_of),
         ),
     ]
-}
-
-/// For each distribution and share of writes, throughput over the number of keys.
-pub fn pictures(all: &[Series]) -> Vec<Picture> {
-    let mut album = Album::default();
-    for series in all {
-        let Series { dist, writes, .. } = series;
-        let rates = series.samples.iter().map(|sample| sample.kops);
-        let dot = Dot::among(series.keys as f64, series.median_kops, rates);
-        let axes = ("keys", "thousand operations a second (median, min to max)");
-        let title = || format!("memcached, {dist}, {writes}% writes");
-        album.picture(format!("{dist}-{writes}"), title, axes).add(&series.server, dot);
-    }
-    album.pictures_with_lines()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(server: &str, keys: usize, writes: u32, median_kops: f64, p999: f64) -> Series {
+    fn at(server: &'static str, keys: usize, writes: u32, median_kops: f64, p999_ns: f64) -> Series {
         Series {
-            server: server.to_owned(),
+            server,
             dist: Dist::Uniform,
             keys,
             writes,
             median_kops,
             median_kops_per_cpu_second: 2.0 * median_kops,
             pace_kops: 1.0,
-            paced_p50_us: 1.0,
-            paced_p999_us: p999,
+            paced_latency: Quantiles { p999_ns, ..Quantiles::default() },
             samples: Vec::new(),
             paced: Vec::new(),
         }

@@ -2,23 +2,15 @@
 //! all they store. It has to keep answering rightly, to stay at its size once its cache is full, and to end well when
 //! it is told to.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    net::TcpStream,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context, Result, ensure};
-use serde::Serialize;
-
-use super::{
-    Memcached,
-    points::{DELEGATED, program},
-    talk::{Counts, Talker},
-};
+use super::Memcached;
+use super::points::{DELEGATED, program};
+use super::talk::{Counts, Talker};
 use crate::kv::servers::child::Child;
+use crate::prelude::*;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 const OBJECTS: u32 = 40_000;
 const MEMORY_MIB: &str = "24";
@@ -33,12 +25,9 @@ const LEAST_FOR_GROWTH: u64 = 1_000_000;
 /// Result of a soak.
 #[derive(Debug, Serialize)]
 pub struct Soaked {
-    operations: u64,
+    #[serde(flatten)]
+    counts: Counts,
     seconds: f64,
-    hits: u64,
-    misses: u64,
-    refused: u64,
-    vanished: u64,
     evictions: u64,
     /// Memory of the server over the run, in MiB,
     resident_mib: Vec<f64>,
@@ -49,10 +38,6 @@ pub struct Soaked {
     growth: Option<f64>,
 }
 
-/// Runs, checks and prints.
-///
-/// # Errors
-/// A wrong reply; a server that ends, grows, keeps connections, or does not end well.
 pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
     let (threads, talkers) = (options.threads.to_string(), options.load.connections as u32);
     let server = Child::memcached(&program(options, DELEGATED), &["-t", &threads, "-m", MEMORY_MIB, "-A"])?;
@@ -100,33 +85,15 @@ pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
             .map(|client| client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })?;
-    let sum = |figure: fn(&Counts) -> u64| counts.iter().map(figure).sum::<u64>();
     let soaked = Soaked {
-        operations: sum(|counts| counts.operations),
+        counts: counts.into_iter().fold(Counts::default(), Counts::and),
         seconds: begun.elapsed().as_secs_f64(),
-        hits: sum(|counts| counts.hits),
-        misses: sum(|counts| counts.misses),
-        refused: sum(|counts| counts.refused),
-        vanished: sum(|counts| counts.vanished),
         evictions: watch.stat("evictions")?,
         growth: (operations >= LEAST_FOR_GROWTH).then(|| growth(&resident_mib, &slabs_mib)),
         slabs_mib,
         resident_mib,
     };
-    println!(
-        "{} operations in {:.0} s: {} reads verified, {} misses, {} writes refused, {} connections vanished, \
-         {} evictions\n\
-         resident MiB: {:.0?}\nof which slabs: {:.0?}",
-        soaked.operations,
-        soaked.seconds,
-        soaked.hits,
-        soaked.misses,
-        soaked.refused,
-        soaked.vanished,
-        soaked.evictions,
-        soaked.resident_mib,
-        soaked.slabs_mib
-    );
+    println!("{soaked:#?}");
     watch.until_stat("curr_connections", connections)?;
     ensure!(operations < LEAST_FOR_GROWTH || soaked.evictions > 0, "nothing was evicted");
     let growth = soaked.growth.unwrap_or(1.0);

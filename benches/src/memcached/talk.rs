@@ -5,17 +5,13 @@
 //! which write a read has to return, if it finds anything. Only writes on a connection that vanished before their reply
 //! may take effect later, and are remembered as possible for ever. Objects of other clients have to be whole, no more.
 
-use std::{
-    collections::{HashMap, HashSet},
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
-    time::Duration,
-};
-
-use anyhow::{Context, Result, bail, ensure};
-use rand::{Rng, SeedableRng, rngs::StdRng};
-
 use super::values;
+use crate::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::{HashMap, HashSet};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 
 /// Requests of a batch, at most.
 const DEPTH: usize = 48;
@@ -27,19 +23,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug)]
 enum Request {
-    Set {
-        object: u32,
-        version: u32,
-    },
-    SetQuietly {
-        object: u32,
-        version: u32,
-    },
-    Add {
-        object: u32,
-        version: u32,
-    },
-    Replace {
+    /// `set`, `set` without a reply, `add` or `replace`.
+    Store {
+        verb: &'static str,
         object: u32,
         version: u32,
     },
@@ -60,8 +46,11 @@ enum Request {
     Count,
 }
 
-/// Result of one client.
-#[derive(Clone, Copy, Debug, Default)]
+/// A `set` without a reply.
+const QUIETLY: &str = "set quietly";
+
+/// Counts of one client, or of all.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Counts {
     pub operations: u64,
     pub hits: u64,
@@ -71,7 +60,18 @@ pub struct Counts {
     pub vanished: u64,
 }
 
-/// A client.
+impl Counts {
+    pub fn and(self, other: Counts) -> Counts {
+        Counts {
+            operations: self.operations + other.operations,
+            hits: self.hits + other.hits,
+            misses: self.misses + other.misses,
+            refused: self.refused + other.refused,
+            vanished: self.vanished + other.vanished,
+        }
+    }
+}
+
 pub struct Talker {
     me: u32,
     of: u32,
@@ -119,9 +119,6 @@ impl Talker {
     }
 
     /// One batch, or the end of a connection.
-    ///
-    /// # Errors
-    /// A reply that cannot be, or none.
     pub fn batch(&mut self) -> Result<()> {
         if self.socket.is_none() {
             let socket = TcpStream::connect(self.address).context("connecting")?;
@@ -162,10 +159,10 @@ impl Talker {
                 break;
             }
             let request = match draw {
-                0..20 => Request::Set { object: own, version },
-                20..24 => Request::SetQuietly { object: own, version },
-                24..27 => Request::Add { object: own, version },
-                27..30 => Request::Replace { object: own, version },
+                0..20 => Request::Store { verb: "set", object: own, version },
+                20..24 => Request::Store { verb: QUIETLY, object: own, version },
+                24..27 => Request::Store { verb: "add", object: own, version },
+                27..30 => Request::Store { verb: "replace", object: own, version },
                 30..75 => Request::Get { objects: 1 },
                 75..83 => Request::Get { objects: self.rng.random_range(2..=20) },
                 83..91 => Request::MetaGet { object: if draw % 2 == 0 { own } else { any } },
@@ -194,17 +191,14 @@ impl Talker {
     }
 
     fn write(&self, request: Request, asked: &[u32], bytes: &mut Vec<u8>) {
-        let mut store = |verb: &str, object: u32, version: u32, end: &str| {
-            let (flags, length) = (values::flags_of(version), values::length_of(object, version));
-            bytes.extend_from_slice(format!("{verb} {} {flags} 0 {length}{end}\r\n", key_of(object)).as_bytes());
-            values::write(object, version, bytes);
-            bytes.extend_from_slice(b"\r\n");
-        };
         let line = match request {
-            Request::Set { object, version } => return store("set", object, version, ""),
-            Request::SetQuietly { object, version } => return store("set", object, version, " noreply"),
-            Request::Add { object, version } => return store("add", object, version, ""),
-            Request::Replace { object, version } => return store("replace", object, version, ""),
+            Request::Store { verb, object, version } => {
+                let (flags, length) = (values::flags_of(version), values::length_of(object, version));
+                let (verb, end) = if verb == QUIETLY { ("set", " noreply") } else { (verb, "") };
+                bytes.extend_from_slice(format!("{verb} {} {flags} 0 {length}{end}\r\n", key_of(object)).as_bytes());
+                values::write(object, version, bytes);
+                String::new()
+            }
             Request::Get { .. } => asked.iter().fold("get".to_owned(), |line, object| line + " " + &key_of(*object)),
             Request::MetaGet { object } => format!("mg {} f k v", key_of(object)),
             Request::Delete { object } => format!("delete {}", key_of(object)),
@@ -219,11 +213,7 @@ impl Talker {
     /// Sends all or a part, reads nothing or a part of the replies, and is gone.
     fn vanish(&mut self, requests: &[Request], bytes: &[u8]) {
         for request in requests {
-            if let Request::Set { object, version }
-            | Request::SetQuietly { object, version }
-            | Request::Add { object, version }
-            | Request::Replace { object, version } = *request
-            {
+            if let Request::Store { object, version, .. } = *request {
                 self.possible.insert((object, version));
             }
         }
@@ -238,21 +228,13 @@ impl Talker {
 
     fn reply(&mut self, request: Request, asked: &mut impl Iterator<Item = u32>) -> Result<()> {
         match request {
-            Request::SetQuietly { object, version } => {
-                self.latest.insert(object, version);
-            }
-            Request::Set { object, version }
-            | Request::Add { object, version }
-            | Request::Replace { object, version } => {
-                match self.line()?.as_str() {
-                    "STORED" => {
-                        self.latest.insert(object, version);
-                    }
-                    "NOT_STORED" if !matches!(request, Request::Set { .. }) => {}
-                    "SERVER_ERROR out of memory storing object" => {
-                        // An old value may be there still, or not.
-                        self.counts.refused += 1;
-                    }
+            Request::Store { verb, object, version } => {
+                let line = if verb == QUIETLY { "STORED".to_owned() } else { self.line()? };
+                match line.as_str() {
+                    "STORED" => _ = self.latest.insert(object, version),
+                    "NOT_STORED" if verb != "set" => {}
+                    // An old value may be there still, or not.
+                    "SERVER_ERROR out of memory storing object" => self.counts.refused += 1,
                     other => bail!("{other:?}"),
                 }
             }

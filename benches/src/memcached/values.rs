@@ -1,7 +1,7 @@
 //! The values that the clients of a soak store: of all sizes, with every byte given by the key and the number of the
 //! write, so that one that is of another key, torn or cut is found.
 
-use anyhow::{Context, Result, ensure};
+use crate::prelude::*;
 
 /// Bytes in front: object and number of the write, in hexadecimal.
 const HEAD_BYTES: usize = 16;
@@ -42,9 +42,6 @@ pub fn write(object: u32, version: u32, to: &mut Vec<u8>) {
 }
 
 /// Which write of this object the value is of.
-///
-/// # Errors
-/// It is none, or not whole.
 pub fn version_of(object: u32, flags: u32, value: &[u8], scratch: &mut Vec<u8>) -> Result<u32> {
     let head = value.get(..HEAD_BYTES).and_then(|head| std::str::from_utf8(head).ok());
     let version = head.and_then(|head| u32::from_str_radix(head.get(8..)?, 16).ok());

@@ -1,12 +1,9 @@
 //! The programs that `operations` starts, as one process or as machines of any starter.
 
+use crate::machines::outcome;
+use crate::prelude::*;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-use anyhow::{Result, anyhow};
-use clap::{Args, ValueEnum};
 
 /// Requests between two looks at the clock; as many as a batch of `benches/watching` has.
 const BATCH: u64 = 64;
@@ -33,25 +30,21 @@ pub struct OperationsRun {
     amount: u64,
 }
 
-/// Runs it.
-///
-/// # Errors
-/// A count that differs from the requests sent.
-pub fn command(options: &OperationsRun) -> Result<()> {
+pub fn command(options: OperationsRun) -> Result<()> {
     let (role, amount) = (options.role, options.amount);
-    let told = Arc::new(Mutex::new(Ok(())));
-    let tell = Arc::clone(&told);
-    let gsm_main = move || match role {
-        Role::FirstLine => println!("{} machines", gossamer::rack().machines().len()),
-        Role::Wait => wait(),
-        Role::Rate => {
-            *tell.lock().unwrap_or_else(PoisonError::into_inner) = rate(Duration::from_millis(amount), u64::MAX)
+    let run = move || match role {
+        Role::FirstLine => {
+            println!("{} machines", gossamer::rack().machines().len());
+            Ok(())
         }
-        Role::Requests => *tell.lock().unwrap_or_else(PoisonError::into_inner) = rate(Duration::MAX, amount),
+        Role::Wait => {
+            wait();
+            Ok(())
+        }
+        Role::Rate => rate(Duration::from_millis(amount), u64::MAX),
+        Role::Requests => rate(Duration::MAX, amount),
     };
-    gossamer::main(gsm_main, 2);
-    let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-    std::mem::replace(&mut *told, Ok(()))
+    outcome(run, |run| gossamer::main(run, 2))
 }
 
 /// Says which processes there are; the last machine's comes first.

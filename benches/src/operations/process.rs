@@ -1,12 +1,10 @@
 //! A process that a sample is taken of: its first line, its end, and the view that it serves.
 
+use crate::prelude::*;
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, ensure};
-use rustix::process::{Pid, Signal, kill_process};
 
 /// A starter or a program, ended with this value.
 pub struct Process {
@@ -16,11 +14,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// It cannot be started.
-    pub fn start(words: &[String], variables: &[(&str, &str)]) -> Result<Process> {
+    pub fn start(program: &Program, variables: &[(&str, &str)]) -> Result<Process> {
+        let words = program.words();
         let began = Instant::now();
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).envs(variables.iter().copied());
@@ -31,10 +26,6 @@ impl Process {
         Ok(Process { child, lines, began })
     }
 
-    /// Its next line.
-    ///
-    /// # Errors
-    /// It ended without one.
     pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         let read = self.lines.read_line(&mut line).context("reading what it prints")?;
@@ -48,17 +39,11 @@ impl Process {
     }
 
     /// Until it has ended; whether well.
-    ///
-    /// # Errors
-    /// It cannot be waited for.
     pub fn end(&mut self) -> Result<bool> {
         Ok(self.child.wait().context("waiting for its end")?.success())
     }
 
     /// The host and the path of the view that it serves.
-    ///
-    /// # Errors
-    /// It says none.
     pub fn view(&mut self) -> Result<(String, String)> {
         let mut said = BufReader::new(self.child.stderr.take().context("its standard error is piped")?);
         let mut line = String::new();
@@ -84,18 +69,12 @@ impl Drop for Process {
 }
 
 /// Sends SIGKILL to a process that a program of this command has said to be its own.
-///
-/// # Errors
-/// There is none of this number.
 pub fn kill(process: &str) -> Result<()> {
     let pid = process.parse().ok().and_then(Pid::from_raw).context("it says which process it is")?;
     kill_process(pid, Signal::KILL).context("ending it")
 }
 
 /// Asks a view.
-///
-/// # Errors
-/// No answer, or another than 200.
 pub fn get(host: &str, path: &str) -> Result<String> {
     let mut stream = TcpStream::connect(host).context("connecting to the view")?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;

@@ -1,41 +1,36 @@
 //! One sample of each contender of `operations`, verified.
 
-use std::path::{Path, PathBuf};
+use super::process::{Process, get, kill};
+use crate::prelude::*;
+use exchange::Point;
+use gossamer::view::snapshot::Seen;
+use gossamer::view::text::{Format, render};
+use gossamer::view::{MachineSample, Snapshot, WorkerSample};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, ensure};
-use exchange::Point;
-use gossamer::view::text::{Format, render};
-use gossamer::view::{MachineSample, Snapshot, WorkerSample, snapshot::Seen};
-
-use super::process::{Process, get, kill};
-use crate::echo::programs::own;
 
 /// Workers of the program that writes its metrics.
-pub const WORKERS: usize = 128;
+const WORKERS: usize = 128;
 /// Times that the metrics are written in a sample.
 const TIMES: usize = 20;
 /// Questions a second to a view that is watched.
 const LOOKS: u32 = 10;
 
-/// A contender, ready to run.
 pub enum Work {
-    /// Milliseconds to the first line of these words, which tells so many machines.
-    FirstLine(Vec<String>, usize),
-    /// Milliseconds from the kill -9 of the process that these words tell until the starter has ended.
-    Killed(Vec<String>),
-    /// Million requests a second that these words tell as a point.
-    Echo(Vec<String>),
+    /// Milliseconds to the first line, which tells so many machines.
+    FirstLine(Program, u16),
+    /// Milliseconds from the kill -9 of the process that it tells until the starter has ended.
+    Killed(Program),
+    /// Million requests a second that it tells as a point.
+    Echo(Program),
     /// Requests a second of a program with two workers while its view is so used.
     Rate(View),
     /// Requests a second of another program.
-    Foreign(PathBuf, &'static str),
+    Foreign(Program),
     /// Microseconds to write the metrics of 128 workers.
     Metrics,
     /// The same, of prometheus-client.
-    ForeignMetrics(PathBuf),
+    ForeignMetrics(Program),
 }
 
 /// Use of a view.
@@ -48,49 +43,37 @@ pub enum View {
 
 impl Work {
     /// Takes a sample; a rate's over so many milliseconds.
-    ///
-    /// # Errors
-    /// The program fails, or its report is incomplete.
     pub fn sample(&self, millis: u64) -> Result<f64> {
         match self {
-            Work::FirstLine(words, machines) => {
-                let mut process = Process::start(words, &[])?;
+            Work::FirstLine(program, machines) => {
+                let mut process = Process::start(program, &[])?;
                 let (line, age_ms) = (process.line()?, process.age_ms());
-                ensure!(line == format!("{machines} machines"), "{words:?} says {line:?}");
-                ensure!(process.end()?, "{words:?} failed");
+                ensure!(line == format!("{machines} machines"), "it says {line:?}");
+                ensure!(process.end()?, "it failed");
                 Ok(age_ms)
             }
-            Work::Killed(words) => {
-                let mut process = Process::start(words, &[])?;
+            Work::Killed(program) => {
+                let mut process = Process::start(program, &[])?;
                 let line = process.line()?;
                 let last = line.split(' ').next().unwrap_or_default();
                 let others: Vec<PathBuf> =
                     line.split(' ').map(|process| PathBuf::from(format!("/proc/{process}"))).collect();
                 let began = Instant::now();
                 kill(last)?;
-                ensure!(!process.end()?, "{words:?} was a success although a process was killed");
+                ensure!(!process.end()?, "it was a success although a process was killed");
                 while others.iter().any(|process| lives(process)) {
-                    ensure!(began.elapsed() < Duration::from_secs(10), "{words:?}: processes are left of {line}");
+                    ensure!(began.elapsed() < Duration::from_secs(10), "processes are left of {line}");
                     std::thread::sleep(Duration::from_millis(1)); // between looks
                 }
                 Ok(began.elapsed().as_secs_f64() * 1e3)
             }
-            Work::Echo(words) => {
-                let mut process = Process::start(words, &[])?;
-                let points = Point::read(&process.line()?)?;
-                ensure!(process.end()?, "{words:?} failed");
-                let point = points.first().context("it tells no point")?;
-                Ok(point.requests as f64 / point.elapsed_ns as f64 * 1e3)
-            }
+            Work::Echo(program) => Ok(Point::read(&program.run()?)?.first().context("it tells no point")?.mops()),
             Work::Rate(view) => rate(*view, millis),
-            Work::Foreign(program, mode) => {
-                number(&[program.display().to_string(), (*mode).to_owned(), millis.to_string()], 0)
-            }
+            Work::Foreign(program) => number(&program.clone().with([millis.to_string()]), 0),
             Work::Metrics => metrics(),
             Work::ForeignMetrics(program) => {
-                let series = (series(&render(&snapshot(), Format::OpenMetrics)) / WORKERS).to_string();
-                let words = ["metrics".to_owned(), WORKERS.to_string(), series, TIMES.to_string()];
-                number(&[&[program.display().to_string()][..], &words].concat(), 1)
+                let series = series(&render(&snapshot(), Format::OpenMetrics)) / WORKERS;
+                number(&program.clone().say(&format!("metrics {WORKERS} {series} {TIMES}")), 1)
             }
         }
     }
@@ -103,21 +86,20 @@ fn lives(process: &Path) -> bool {
 }
 
 /// The best number at this place of the lines of a program that ends well.
-fn number(words: &[String], place: usize) -> Result<f64> {
-    let mut process = Process::start(words, &[])?;
-    let mut best = f64::INFINITY;
-    while let Ok(line) = process.line() {
+fn number(program: &Program, place: usize) -> Result<f64> {
+    let (output, mut best) = (program.run()?, f64::INFINITY);
+    for line in output.lines() {
         let told = line.split(' ').nth(place).context("a number is missing")?;
-        best = best.min(told.parse().with_context(|| format!("{words:?} says {line:?}"))?);
+        best = best.min(told.parse().with_context(|| format!("it says {line:?}"))?);
     }
-    ensure!(process.end()? && best.is_finite(), "{words:?} failed");
+    ensure!(best.is_finite(), "it tells no number");
     Ok(best)
 }
 
 fn rate(view: View, millis: u64) -> Result<f64> {
-    let words = [own()?.display().to_string(), "operations-run".into(), "rate".into(), millis.to_string()];
+    let program = Program::own(&format!("operations-run rate {millis}"))?;
     let served = [("GOSSAMER_VIEW", "127.0.0.1:0")];
-    let mut process = Process::start(&words, if matches!(view, View::Off) { &[] } else { &served })?;
+    let mut process = Process::start(&program, if matches!(view, View::Off) { &[] } else { &served })?;
     let is_over = Arc::new(AtomicBool::new(false));
     let looker = match view {
         View::Off => None,

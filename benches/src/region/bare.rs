@@ -3,16 +3,13 @@
 
 #![allow(unsafe_code)]
 
-use std::fs::File;
-use std::io::Read;
-use std::ptr;
-use std::thread;
-use std::time::Instant;
-
-use anyhow::{Context, Result, ensure};
+use crate::prelude::*;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::ioctl::{Updater, ioctl, opcode};
 use rustix::mm::{Advice, MapFlags, ProtFlags, UserfaultfdFlags, madvise, mmap, userfaultfd};
+use std::fs::File;
+use std::io::Read;
+use std::{ptr, thread};
 
 const PAGE: usize = 4096;
 const GROUP: u8 = 0xaa;

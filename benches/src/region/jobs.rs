@@ -4,11 +4,10 @@
 //! A job has items of some words, which its parts fill and then work on; each part has an output of its own. `hot` is a
 //! page that all parts read and add to: the means of k-means.
 
+use crate::prelude::*;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use clap::ValueEnum;
-use serde::Serialize;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Words of the page that all parts share.
 pub const HOT_WORDS: usize = 512;
@@ -127,7 +126,6 @@ impl Job {
         }
     }
 
-    /// After each round.
     pub fn between(self, hot: &[AtomicU64]) {
         if self != Job::Kmeans {
             return;

@@ -5,14 +5,11 @@
 //! A sample is read from the program's own clock: from before its threads are created until all were joined. The answer
 //! is its checksum.
 
-use std::path::{Path, PathBuf};
-
-use anyhow::Result;
-
-use super::locks::{Library, VARIABLE, compile_here, launch, machines};
+use super::locks::{Library, machines};
 use super::run::Told;
-use super::{Answer, Contender, mpi};
-use crate::{echo::programs::own, rounds::Skipped};
+use super::{Answer, Contender};
+use crate::prelude::*;
+use crate::programs::{cc, here};
 
 /// Names, files, and sizes of a smoke run; else they are as large as the programs make them.
 pub(super) const JOBS: [(&str, &str, u32); 4] = [
@@ -29,45 +26,26 @@ pub(super) fn names(job: &str) -> [String; 3] {
 
 /// All of them; of those that cannot be had here, why.
 pub(super) fn contenders(is_smoke: bool, library: &Library, skipped: &mut Skipped) -> Result<Vec<Contender>> {
-    let faults = Path::new(env!("CARGO_MANIFEST_DIR")).join("mpi/faults");
-    let (shares, faults) = ("-DGOSSAMER_REGION", format!("-I{}", faults.display()));
+    let (shares, faults) = ("-DGOSSAMER_REGION", format!("-I{}", here("mpi/faults").display()));
     let mut all = vec![];
     for (job, file, size) in JOBS {
         let source = format!("../examples/c/region/{file}.c");
-        let mut work = ["--threads", "2"].map(str::to_owned).to_vec();
-        if is_smoke {
-            work.extend(["--size".to_owned(), size.to_string()]);
-        }
-        let [threads, region, pages] = names(job);
-        let mut add = |name, program: PathBuf, arguments: Vec<String>, library: Option<PathBuf>| {
-            let arguments = with_clock(&program, [arguments, work.clone()].concat());
-            let variable = library.map(|library| (VARIABLE, library.into()));
-            let answer = Answer::AsOthers(format!("{job} in C"));
-            all.push(Contender { name, program: SHELL.into(), arguments, variable, answer, told });
-        };
-        let plain = compile_here(&source, &format!("{file}-threads"), &["-pthread"])?;
-        if let Some(plain) = skipped.sort(&threads, plain) {
-            add(threads, plain, vec![], None);
-        }
-        let shared = machines(&source, &format!("{file}-region"), &[shares], library)?;
-        if let Some((shared, library)) = skipped.sort(&region, shared) {
-            let arguments = [launch("explicit"), vec![shared.display().to_string()]].concat();
-            add(region, own()?, arguments, Some(library));
-        }
-        let fetched = mpi(&source, &format!("{file}-mpi"), &[shares, &faults])?;
-        if let Some((mpirun, arguments)) = skipped.sort(&pages, fetched) {
-            add(pages, mpirun, arguments, None);
+        let binary = |way: &str| format!("{file}-{way}");
+        let ways = [
+            cc(&source, &binary("threads"), &["-pthread"])?.map(Program::at),
+            machines("explicit", &source, &binary("region"), &[shares], library)?,
+            Program::mpi_of_c(&source, &binary("mpi"), &[shares, &faults, "-pthread"])?,
+        ];
+        for (name, program) in names(job).into_iter().zip(ways) {
+            let Some(program) = skipped.sort(&name, program) else { continue };
+            let program = program.say("--threads 2");
+            let program = if is_smoke { program.say(&format!("--size {size}")) } else { program };
+            // Its clock reports on standard error.
+            let (program, answer) = (program.with_stderr(), Answer::AsOthers(format!("{job} in C")));
+            all.push(Contender { name, program, answer, told });
         }
     }
     Ok(all)
-}
-
-const SHELL: &str = "/bin/sh";
-
-/// The words by which a shell starts a program so that its clock's report, on standard error, is beside its output.
-fn with_clock(program: &Path, arguments: Vec<String>) -> Vec<String> {
-    let first = ["-c", "exec \"$@\" 2>&1", "sh"].map(str::to_owned);
-    first.into_iter().chain([program.display().to_string()]).chain(arguments).collect()
 }
 
 /// `NAME: MILLISECONDS ms with N threads`, and `checksum HEXADECIMAL`.

@@ -1,28 +1,20 @@
 //! `region-run`: one sample of one contender of `region`, for itself: a line of JSON with its nanoseconds and the
 //! digest of its answer.
 
-use std::env;
-use std::hint::black_box;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
-
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use clap::{Args, ValueEnum};
-use gossamer::Place;
-use gossamer::bootstrap::{FabricChoice, LAUNCHER};
-use gossamer_daemon::launch::{self, LaunchConfig};
-use gossamer_daemon::options::RunOptions;
-use gossamer_region::{Error, Homes, Region, Span};
-use serde::{Deserialize, Serialize};
-
 use super::jobs::Job;
 use super::{bare, work};
+use crate::machines::{at, outcome, start};
+use crate::prelude::*;
+use gossamer::Place;
+use gossamer::bootstrap::{FabricChoice, LAUNCHER};
+use gossamer_region::{Error, Homes, Region, Span};
+use std::env;
+use std::hint::black_box;
 
 const WORDS: usize = 512;
 /// Times that resident memory is added up.
 pub const PASSES: usize = 20;
 
-/// The work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Work {
     /// Machine 0 touches pages of machine 1, one by one.
@@ -33,8 +25,6 @@ pub enum Work {
     Bare,
     /// Machine 0 adds up the memory of machine 1.
     Scan,
-    /// The same within one process.
-    Memcpy,
     /// One machine adds up its own memory, again and again.
     Resident,
     /// The same of a `Vec`.
@@ -73,13 +63,10 @@ pub enum Told {
 }
 
 /// Runs it, or starts its machines.
-///
-/// # Errors
-/// Machines that could not be started or failed; wrong values.
 pub fn command(options: RegionRun) -> Result<()> {
     ensure!(options.size > 0 && options.machines > 0, "--size, --machines: at least 1");
     let told = match (options.fabric, env::var_os(LAUNCHER)) {
-        (Some(fabric), None) => return start(&options, fabric),
+        (Some(fabric), None) => return start(options.machines, options.machines.into(), fabric),
         (Some(_), Some(_)) => over_machines(options)?,
         (None, _) => in_one_process(&options)?,
     };
@@ -87,28 +74,10 @@ pub fn command(options: RegionRun) -> Result<()> {
     Ok(())
 }
 
-fn start(options: &RegionRun, fabric: FabricChoice) -> Result<()> {
-    let program = env::current_exe().context("where this program is")?.into();
-    let args = env::args_os().skip(1).collect();
-    let (threads, fabric) = (Some(options.machines.into()), Some(fabric));
-    let of_run = RunOptions { threads, fabric, no_prefix: true, must_join: true, ..RunOptions::default() };
-    let config = LaunchConfig { options: of_run, ..LaunchConfig::new(program, args, options.machines) };
-    let ended = launch::run(&config)?;
-    if let Some(message) = ended.messages().first() {
-        bail!("{message}");
-    }
-    ensure!(ended.status() == 0, "the machines ended with status {}", ended.status());
-    Ok(())
-}
-
 fn over_machines(options: RegionRun) -> Result<Told> {
-    let measured = Arc::new(Mutex::new(None));
-    let (tell, machines) = (Arc::clone(&measured), usize::from(options.machines));
-    let gsm_main = move || *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(measure(&options));
-    gossamer_region::main(gsm_main, machines);
-    // Read after the fiber has ended; other machines do not get here.
-    let measured = measured.lock().unwrap_or_else(PoisonError::into_inner).take();
-    Ok(match measured.ok_or_else(|| anyhow!("the run has no outcome"))?? {
+    let machines = usize::from(options.machines);
+    let measured = outcome(move || measure(&options), |run| gossamer_region::main(run, machines))?;
+    Ok(match measured {
         Ok((ns, digest)) => Told::Sample { ns, digest },
         Err(error @ (Error::NotAllowed { .. } | Error::OldKernel { .. } | Error::NoUserfaultfd { .. })) => {
             Told::Skipped { skipped: error.to_string() }
@@ -124,15 +93,6 @@ fn in_one_process(options: &RegionRun) -> Result<Told> {
             Ok(sample) => sample,
             Err(error) => return Ok(Told::Skipped { skipped: format!("{error:#}") }),
         },
-        Work::Memcpy => {
-            let (held, mut page) = (numbers(pages), [0u64; WORDS]);
-            let (began, mut sum) = (Instant::now(), 0u64);
-            for one in held.chunks_exact(WORDS) {
-                page.copy_from_slice(one);
-                sum = black_box(&page).iter().fold(sum, |sum, word| sum.wrapping_add(*word));
-            }
-            (began.elapsed().as_nanos() as f64, sum)
-        }
         Work::ResidentVec => resident(&numbers(pages)),
         Work::Job => work::by_threads(options.job, pages, threads),
         other => bail!("{other:?} needs --fabric"),
@@ -168,7 +128,7 @@ fn measure(options: &RegionRun) -> Result<std::result::Result<work::Done, Error>
         Work::Ring => ring(&region, machines, pages)?,
         Work::Scan => {
             let mut span = region.span::<u64>(pages * WORDS);
-            span = at(1, move || {
+            span = at(Place::of(1, 0), move || {
                 span.iter_mut().zip(0..).for_each(|(word, i)| *word = i);
                 span
             })?;
@@ -187,17 +147,9 @@ fn measure(options: &RegionRun) -> Result<std::result::Result<work::Done, Error>
     }))
 }
 
-fn at<R: gossamer::NoRef + Send + 'static>(
-    machine: u16,
-    f: impl FnOnce() -> R + gossamer::NoRef + Send + 'static,
-) -> Result<R> {
-    let fiber = gossamer::spawn_on(Place::of(machine, 0), f);
-    fiber.join().map_err(|_| anyhow!("a fiber of machine {machine} panicked"))
-}
-
 /// Every second page has its number, written by that machine.
 fn filled(mut span: Span<u64>, machine: u16) -> Result<Span<u64>> {
-    at(machine, move || {
+    at(Place::of(machine, 0), move || {
         span.chunks_mut(2 * WORDS).zip(0..).for_each(|(pages, number)| pages[..WORDS].fill(number));
         span
     })

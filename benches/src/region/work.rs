@@ -1,17 +1,14 @@
 //! A job by threads of this process, or over a region by a worker of each machine. Parts fill their input, as programs
 //! read their files, and work on it; both is timed.
 
+use super::jobs::{HOT_WORDS, Job};
+use crate::prelude::*;
+use gossamer::Place;
+use gossamer_region::{Error, Region, Span};
 use std::iter::repeat_with;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::thread;
-use std::time::Instant;
-
-use anyhow::{Result, anyhow};
-use gossamer::Place;
-use gossamer_region::{Error, Region, Span};
-
-use super::jobs::{HOT_WORDS, Job};
 
 /// Nanoseconds, and the digest of the answer.
 pub type Done = (f64, u64);
@@ -20,7 +17,6 @@ fn parts(job: Job, size: usize, count: usize) -> Vec<Range<usize>> {
     (0..count).map(|part| job.part(size, part, count)).collect()
 }
 
-/// By so many threads.
 pub fn by_threads(job: Job, size: usize, threads: usize) -> Done {
     let (parts, words) = (parts(job, size, threads), job.item_words(size));
     let mut input = vec![0u32; job.items(size) * words];

@@ -1,31 +1,24 @@
 //! One connection: its outstanding requests in order, and the bytes that go out and come in.
 
-use std::{
-    collections::VecDeque,
-    io::{ErrorKind, Read, Write},
-    net::{SocketAddr, TcpStream as Blocking},
-};
-
-use anyhow::{Context, Result, ensure};
-use mio::net::TcpStream;
-
 use super::protocol::{Format, Operation, Reply, Step};
+use crate::prelude::*;
+use mio::net::TcpStream;
+use std::collections::VecDeque;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream as Blocking};
 
 /// Initial size of the receive buffer.
 const INCOMING_BYTES: usize = 64 << 10;
 
-/// A connection and its outstanding requests.
 pub struct Connection {
     socket: TcpStream,
     outstanding: VecDeque<Operation>,
     outgoing: Vec<u8>,
-    /// How much of `outgoing` is sent.
     sent: usize,
     incoming: Vec<u8>,
     /// The part of `incoming` that has arrived and is not consumed yet.
     taken: usize,
     come: usize,
-    /// Writes so far.
     writes: u32,
     replies: u64,
     is_closed: bool,
@@ -56,7 +49,6 @@ impl Connection {
         &mut self.socket
     }
 
-    /// Is there a request without a reply?
     pub fn is_outstanding(&self) -> bool {
         !self.outstanding.is_empty()
     }
@@ -69,7 +61,6 @@ impl Connection {
         self.outstanding.push_back(operation);
     }
 
-    /// Sends as much as the socket takes.
     pub fn send(&mut self) -> Result<()> {
         while self.sent < self.outgoing.len() {
             match self.socket.write(&self.outgoing[self.sent..]) {
@@ -110,21 +101,17 @@ impl Connection {
         }
     }
 
-    /// The next operation that is complete; one that is to be written back is asked for again first.
+    /// The next operation that is complete.
     #[inline]
     pub fn next_reply(&mut self, format: &Format) -> Result<Option<Reply>> {
-        while let Some(operation) = self.outstanding.front().copied() {
+        if let Some(operation) = self.outstanding.front().copied() {
             let read = format.read(&operation, &self.incoming[self.taken..self.come]);
             let Some((bytes, is_miss)) = read.with_context(|| self.so_far())? else {
                 ensure!(!self.is_closed, "the server closed the connection {}", self.so_far());
-                break;
+                return Ok(None);
             };
             self.taken += bytes;
             self.outstanding.pop_front();
-            if operation.step == Step::ReadToWriteBack {
-                self.ask(format, Operation { step: Step::Write, ..operation });
-                continue;
-            }
             self.replies += 1;
             return Ok(Some(Reply { began: operation.began, is_miss }));
         }

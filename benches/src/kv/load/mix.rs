@@ -1,48 +1,33 @@
 //! Which operations a client makes: reads and writes in a proportion, or the workloads of YCSB.
 
-use std::{
-    fmt,
-    str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-};
-
-use anyhow::{Result, anyhow};
-use rand::{Rng, SeedableRng, rngs::StdRng};
-use rand_distr::{Distribution as _, Zipf};
-use serde::{Deserialize, Serialize};
-
 use super::protocol::{Operation, Step};
+use crate::prelude::*;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rand_distr::{Distribution as _, Zipf};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Operations in a hundred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mix {
     /// So many write, the others read.
     Writes(u32),
-    /// YCSB A: 50 read, 50 write.
-    A,
-    /// YCSB B: 95 read, 5 write.
-    B,
     /// YCSB C: all read.
     C,
     /// YCSB D: 95 read the latest inserts, 5 insert.
     D,
-    /// YCSB F: 50 read, 50 read and write back.
-    F,
 }
 
 impl Mix {
-    /// In a hundred: writes, inserts, and reads that are written back.
-    fn shares(self) -> (u32, u32, u32) {
+    /// In a hundred: writes and inserts.
+    fn shares(self) -> (u32, u32) {
         match self {
-            Mix::Writes(writes) => (writes, 0, 0),
-            Mix::A => (50, 0, 0),
-            Mix::B => (5, 0, 0),
-            Mix::C => (0, 0, 0),
-            Mix::D => (0, 5, 0),
-            Mix::F => (0, 0, 50),
+            Mix::Writes(writes) => (writes, 0),
+            Mix::C => (0, 0),
+            Mix::D => (0, 5),
         }
     }
 }
@@ -61,16 +46,10 @@ impl FromStr for Mix {
 
     fn from_str(text: &str) -> Result<Self> {
         Ok(match text {
-            "A" | "a" => Mix::A,
-            "B" | "b" => Mix::B,
             "C" | "c" => Mix::C,
             "D" | "d" => Mix::D,
-            "F" | "f" => Mix::F,
             number => Mix::Writes(number.parse().ok().filter(|writes| *writes <= 100).ok_or_else(|| {
-                anyhow!(
-                    "{text:?} is neither a number of writes in a hundred, 0 to 100, nor a workload of YCSB: \
-                     A, B, C, D, F"
-                )
+                anyhow!("{text:?} is neither a number of writes in a hundred, 0 to 100, nor a workload of YCSB: C, D")
             })?),
         })
     }
@@ -80,7 +59,6 @@ impl FromStr for Mix {
 pub enum Source {
     /// Writes of all keys, in order.
     Fill {
-        /// The next object.
         next: u32,
         /// Behind the last one.
         keys: u32,
@@ -95,7 +73,6 @@ pub struct Mixed {
     at: usize,
     writes: u32,
     inserts: u32,
-    write_backs: u32,
     rng: StdRng,
     /// The object that is inserted next, by whichever client.
     newest: Arc<AtomicU32>,
@@ -106,11 +83,11 @@ pub struct Mixed {
 impl Source {
     /// Without end: `mix` over these picks; inserted objects come behind `newest`.
     pub fn new(mix: Mix, picks: &[u32], keys: u32, newest: Arc<AtomicU32>, seed: u64) -> Self {
-        let (writes, inserts, write_backs) = mix.shares();
+        let (writes, inserts) = mix.shares();
         let age = (mix == Mix::D).then(|| Zipf::new(f64::from(keys), 1.0).expect("at least one key, alpha 1"));
         let rng = StdRng::seed_from_u64(seed);
         let picks = picks.into();
-        Self::Mixed(Box::new(Mixed { picks, at: 0, writes, inserts, write_backs, rng, newest, age }))
+        Self::Mixed(Box::new(Mixed { picks, at: 0, writes, inserts, rng, newest, age }))
     }
 
     /// Is there an end to it?
@@ -153,8 +130,6 @@ impl Mixed {
         };
         if draw < self.writes {
             operation.step = Step::Write;
-        } else if draw < self.write_backs {
-            operation.step = Step::ReadToWriteBack;
         }
         operation
     }
@@ -164,39 +139,32 @@ impl Mixed {
 mod tests {
     use super::*;
 
-    fn shares(mix: Mix) -> [usize; 3] {
+    fn writes(mix: Mix) -> usize {
         let newest = Arc::new(AtomicU32::new(1000));
         let mut source = Source::new(mix, &[1, 2, 3, 4], 1000, newest.clone(), 7);
-        let mut counts = [0; 3];
+        let mut writes = 0;
         for _ in 0..10_000 {
             let operation = source.next(0).unwrap();
             assert!(operation.object < newest.load(Ordering::Relaxed), "{operation:?}");
-            counts[operation.step as usize] += 1;
+            writes += usize::from(operation.step == Step::Write);
         }
         let inserted = newest.load(Ordering::Relaxed) as usize - 1000;
-        assert_eq!(inserted, if mix == Mix::D { counts[Step::Write as usize] } else { 0 });
-        counts
+        assert_eq!(inserted, if mix == Mix::D { writes } else { 0 });
+        writes
     }
 
     #[test]
     fn each_mix_has_its_shares() {
-        assert_eq!(shares(Mix::C), [10_000, 0, 0]);
-        assert_eq!(shares(Mix::Writes(100)), [0, 10_000, 0]);
-        for (mix, writes, write_backs) in [(Mix::A, 5000, 0), (Mix::B, 500, 0), (Mix::D, 500, 0), (Mix::F, 0, 5000)] {
-            let [_, wrote, wrote_back] = shares(mix);
-            assert!(
-                wrote.abs_diff(writes) < 200 && wrote_back.abs_diff(write_backs) < 200,
-                "{mix}: {wrote} {wrote_back}"
-            );
-        }
+        assert_eq!([writes(Mix::C), writes(Mix::Writes(100))], [0, 10_000]);
+        assert!(writes(Mix::D).abs_diff(500) < 200 && writes(Mix::Writes(50)).abs_diff(5000) < 200);
     }
 
     #[test]
     fn mixes_are_read_as_they_are_written() {
-        for mix in [Mix::A, Mix::B, Mix::C, Mix::D, Mix::F, Mix::Writes(0), Mix::Writes(100)] {
+        for mix in [Mix::C, Mix::D, Mix::Writes(0), Mix::Writes(100)] {
             assert_eq!(mix.to_string().parse::<Mix>().unwrap(), mix);
         }
-        assert!("101".parse::<Mix>().unwrap_err().to_string().contains("A, B, C, D, F"));
+        assert!("101".parse::<Mix>().unwrap_err().to_string().contains("C, D"));
         assert!("E".parse::<Mix>().is_err());
     }
 

@@ -11,46 +11,39 @@ mod open;
 mod options;
 mod protocol;
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, Barrier, atomic::AtomicU32},
-    thread,
-    time::Duration,
-};
-
-use anyhow::{Context, Result, bail, ensure};
-use hdrhistogram::Histogram;
-use mio::{Events, Interest, Poll, Token};
-use quanta::Clock;
-
-use self::{connection::Connection, protocol::Format};
+use self::connection::Connection;
+use self::protocol::Format;
 pub use self::{
     mix::{Mix, Source},
     options::LoadOptions,
     protocol::VALUE_BYTES_MIN,
 };
-use crate::pick::Picks;
+use crate::latency::pace::empty_histogram;
+use crate::prelude::*;
+use hdrhistogram::Histogram;
+use mio::{Events, Interest, Poll, Token};
+use quanta::Clock;
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Barrier};
+use std::thread;
 
 /// How a server is loaded.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Client threads.
     pub threads: usize,
     /// Connections, spread over the threads.
     pub connections: usize,
     /// Requests that each connection keeps outstanding.
     pub depth: usize,
-    /// Bytes of a value.
     pub value_bytes: usize,
     /// Keys that the table is filled with.
     pub keys: u32,
-    /// Which operations.
     pub mix: Mix,
     /// Which keys, for each thread.
     pub picks: Picks,
     /// Before it is counted.
     pub warm_up: Duration,
-    /// Counted.
     pub measured: Duration,
     /// Operations a second over all threads, due whether or not earlier ones are answered; none: as fast as replies
     /// come.
@@ -62,7 +55,7 @@ pub struct Load {
 /// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Operations that were complete while it was counted; reading and writing back is one.
+    /// Operations that were complete while it was counted;
     pub operations: u64,
     /// Reads of keys that were not there, though they may be on their way (of inserts alone).
     pub misses: u64,
@@ -74,13 +67,9 @@ pub struct Outcome {
 
 /// No reply for so long is a fault.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
-const LONGEST_NS: u64 = 60_000_000_000;
 
 impl Load {
     /// Gives every key its first value.
-    ///
-    /// # Errors
-    /// A server that cannot be reached, closes a connection or answers wrongly.
     pub fn fill(&self, address: SocketAddr) -> Result<()> {
         let source = Source::Fill { next: 0, keys: self.keys };
         let mut client = Client::connect(self, address, self.connections.min(4), source)?;
@@ -89,9 +78,6 @@ impl Load {
     }
 
     /// Loads the server; `mark` is called when counting begins and when it ends.
-    ///
-    /// # Errors
-    /// As `fill`; a value of another key, torn, or of the wrong length.
     pub fn run(&self, address: SocketAddr, mut mark: impl FnMut()) -> Result<Outcome> {
         ensure!(self.threads > 0 && self.connections >= self.threads, "a client thread needs a connection");
         let newest = Arc::new(AtomicU32::new(self.keys));
@@ -108,8 +94,12 @@ impl Load {
             mark();
             thread::sleep(self.measured);
             mark();
-            let mut total =
-                Outcome { operations: 0, misses: 0, seconds: self.measured.as_secs_f64(), latency_ns: histogram() };
+            let mut total = Outcome {
+                operations: 0,
+                misses: 0,
+                seconds: self.measured.as_secs_f64(),
+                latency_ns: empty_histogram(),
+            };
             for client in clients {
                 let outcome = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
                 total.operations += outcome.operations;
@@ -138,10 +128,6 @@ impl Load {
         })?;
         Ok(client.outcome)
     }
-}
-
-fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("1 ns to a minute at 3 digits is a valid range")
 }
 
 /// Where in a run a client is.
@@ -185,7 +171,7 @@ impl Client {
             depth: load.depth,
             start: 0,
             clock: Clock::new(),
-            outcome: Outcome { operations: 0, misses: 0, seconds: 0.0, latency_ns: histogram() },
+            outcome: Outcome { operations: 0, misses: 0, seconds: 0.0, latency_ns: empty_histogram() },
         })
     }
 

@@ -1,13 +1,13 @@
 //! Open loop: operations are due at a pace, whether or not earlier ones are answered, and their latency counts from
 //! then.
 
-use std::{io::ErrorKind, ops::Range, thread, time::Duration};
-
-use anyhow::{Context, Result, ensure};
-use mio::{Events, Token};
-
 use super::{Client, Connection, TIME_LIMIT};
-use crate::latency::pace::{Arrivals, Schedule};
+use crate::latency::pace::Schedule;
+use crate::prelude::*;
+use mio::{Events, Token};
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::thread;
 
 /// How long a client sleeps at most between looking for replies: its sockets' poller counts in milliseconds, which is
 /// too coarse.
@@ -17,7 +17,7 @@ impl Client {
     /// Makes operations at the pace until the end of `counted`, in nanoseconds since now, and sees them through. Those
     /// that are due within it count.
     pub(super) fn run_paced(&mut self, hz: f64, seed: u64, counted: Range<u64>) -> Result<()> {
-        let mut schedule = Schedule::new(Arrivals::Poisson, hz, seed);
+        let mut schedule = Schedule::new(hz, seed);
         let mut events = Events::with_capacity(256);
         self.start = self.clock.raw();
         let (mut due, mut next, mut last_reply) = (schedule.next_ns(), 0, 0);

@@ -1,13 +1,7 @@
 //! The load's options, of `kv` and `memcached` alike, and the load that they ask for. Not here: making it.
 
-use std::time::Duration;
-
-use anyhow::{Result, ensure};
-use clap::Args;
-use serde::Serialize;
-
 use super::{Load, Mix, VALUE_BYTES_MIN};
-use crate::pick::{Dist, Picks};
+use crate::prelude::*;
 
 /// Options of the load on a server.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -31,9 +25,6 @@ pub struct LoadOptions {
 
 impl LoadOptions {
     /// Checks the options and, for a smoke test, makes the time short.
-    ///
-    /// # Errors
-    /// An option out of range, with the range.
     pub fn prepare(&mut self, smoke: bool) -> Result<()> {
         let Self { client_threads, connections, depth, .. } = *self;
         if smoke {

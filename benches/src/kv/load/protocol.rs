@@ -1,7 +1,7 @@
 //! Requests and replies of memcached's text protocol, as far as a load needs them: `get` and `set` of one key. Every
 //! value tells its key and which write it is of.
 
-use anyhow::{Result, bail, ensure};
+use crate::prelude::*;
 
 /// Bytes of a key, in text.
 pub const KEY_BYTES: usize = 8;
@@ -10,23 +10,18 @@ pub const VALUE_BYTES_MIN: usize = 16;
 const VALUE_BYTES_MAX: usize = (1 << 20) - 512;
 const FILLER: u8 = b'.';
 
-/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A value.
     Read,
     /// To store a value.
     Write,
-    /// A value, after which a new one is stored.
-    ReadToWriteBack,
 }
 
 /// One request, made or to be made.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
-    /// Which key.
     pub object: u32,
-    /// Its kind.
     pub step: Step,
     /// When the operation began, in nanoseconds since its client did.
     pub began: u64,
@@ -37,7 +32,6 @@ pub struct Operation {
 /// An operation that is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Reply {
-    /// When it began.
     pub began: u64,
     /// The key was not there, as it may be.
     pub is_miss: bool,
@@ -60,9 +54,6 @@ const STORED: &[u8] = b"STORED\r\n";
 
 impl Format {
     /// Of values of so many bytes.
-    ///
-    /// # Errors
-    /// A length that is out of range.
     pub fn of(value_bytes: usize) -> Result<Self> {
         ensure!(
             (VALUE_BYTES_MIN..=VALUE_BYTES_MAX).contains(&value_bytes),
@@ -80,7 +71,7 @@ impl Format {
     pub fn write(&self, operation: &Operation, version: u32, to: &mut Vec<u8>) {
         let key = key_of(operation.object);
         match operation.step {
-            Step::Read | Step::ReadToWriteBack => {
+            Step::Read => {
                 to.extend_from_slice(b"get ");
                 to.extend_from_slice(&key);
             }
@@ -100,9 +91,6 @@ impl Format {
 
     /// Reads the reply at the front of `bytes`: how long it is and whether the key was not there; `None` if it has not
     /// come whole.
-    ///
-    /// # Errors
-    /// A reply that this operation cannot have.
     #[inline]
     pub fn read(&self, operation: &Operation, bytes: &[u8]) -> Result<Option<(usize, bool)>> {
         if operation.step == Step::Write {
@@ -190,7 +178,6 @@ mod tests {
         let format = Format::of(40).unwrap();
         let cases = [
             (operation(Step::Read, true), found(&format, 7), false),
-            (operation(Step::ReadToWriteBack, false), found(&format, 7), false),
             (operation(Step::Write, false), b"STORED\r\n".to_vec(), false),
             (operation(Step::Read, true), b"END\r\n".to_vec(), true),
         ];

@@ -1,20 +1,14 @@
 //! A server as a child process: found, started, waited for, ended. A server that cannot be had is skipped, with the
 //! reason.
 
-use std::{
-    env, fs,
-    io::{BufRead, BufReader},
-    net::{SocketAddr, TcpListener, TcpStream},
-    path::Path,
-    process::{Child as Process, Command, ExitStatus, Stdio},
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context, Result, bail, ensure};
-
 use super::MEMCACHED;
-use crate::{kv::Kv, machine::program, rounds::chosen};
+use crate::kv::Kv;
+use crate::prelude::*;
+use crate::programs::in_path;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child as Process, Command, ExitStatus, Stdio};
+use std::{env, fs, thread};
 
 /// A server that takes longer than this to start does not start.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
@@ -27,9 +21,6 @@ const MEMORY_MIB_MIN: usize = 256;
 const ALL: &[&str] = &["kv", "kv-dedicated", "dashmap", "papaya", "mutex", "rwlock", MEMCACHED];
 
 /// Those with these names, all where there are none.
-///
-/// # Errors
-/// A name that no server has, with the names there are.
 pub fn names(only: &[String]) -> Result<Vec<&'static str>> {
     chosen("server", ALL.to_vec(), |name| name, only)
 }
@@ -42,10 +33,7 @@ pub struct Child {
 
 impl Child {
     /// Starts a server of so many threads, with memory for so many items; or says why it cannot be had here.
-    ///
-    /// # Errors
-    /// One that is here but does not start.
-    pub fn start(name: &str, options: &Kv, keys: usize) -> Result<Result<Self, String>> {
+    pub fn start(name: &str, options: &Kv, keys: usize) -> Result<Found<Self>> {
         let memory_mib = Self::memory_mib(keys, options.load.value_bytes).to_string();
         let threads = options.threads.to_string();
         if name == "kv-dedicated" && threads == "1" {
@@ -53,9 +41,7 @@ impl Child {
         }
         match name {
             MEMCACHED => {
-                let Some(program) = program("memcached") else {
-                    return Ok(Err("there is no `memcached` (on Debian: apt-get install memcached)".to_owned()));
-                };
+                let program = found!(in_path("memcached", "memcached"));
                 // Its default, 20, would have it go back to its event loop two times in each burst of a client.
                 let burst = options.load.depth.max(20).to_string();
                 Self::memcached(&program, &["-t", &threads, "-m", &memory_mib, "-R", &burst]).map(Ok)
@@ -70,9 +56,6 @@ impl Child {
     }
 
     /// Starts this memcached, with these options beside those of its socket.
-    ///
-    /// # Errors
-    /// It does not start.
     pub fn memcached(program: &Path, options: &[&str]) -> Result<Self> {
         let address = free_address()?;
         let mut command = Command::new(program);
@@ -112,15 +95,11 @@ impl Child {
         Ok(child)
     }
 
-    /// Where it takes connections.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Memory that it has in RAM, in bytes.
-    ///
-    /// # Errors
-    /// It has ended, or the kernel does not tell.
     pub fn resident_bytes(&self) -> Result<usize> {
         let path = format!("/proc/{}/status", self.process.id());
         let text = fs::read_to_string(&path).with_context(|| path.clone())?;
@@ -130,9 +109,6 @@ impl Child {
     }
 
     /// Waits for the end that it was asked for, and says how it went.
-    ///
-    /// # Errors
-    /// It does not end.
     pub fn ended(mut self) -> Result<ExitStatus> {
         let begun = Instant::now();
         loop {
@@ -145,9 +121,6 @@ impl Child {
     }
 
     /// For how long its threads have run so far.
-    ///
-    /// # Errors
-    /// It has ended, or the kernel does not tell.
     pub fn cpu_seconds(&self) -> Result<f64> {
         let folder = format!("/proc/{}/task", self.process.id());
         let mut nanoseconds = 0;

@@ -5,22 +5,18 @@
 //! The effect of a command on an item is in `gossamer_examples::kv::item`, the same for all tables. There is no limit
 //! of memory and no order of last use, which the server's own table has.
 
-use std::{borrow::Cow, cell::Cell, convert::Infallible, sync::Arc};
-
-use crossbeam_utils::CachePadded;
+use crate::kv::record::Hashing;
+use crate::kv::tables::kinds::{Lock, SHARDS, Sharded};
 use dashmap::{DashMap, Entry};
-use gossamer_examples::kv::{
-    clock,
-    item::{self, Change, Found},
-    table::{self, Answer, Command, Counts, Op},
-};
+use gossamer_examples::kv::clock;
+use gossamer_examples::kv::item::{self, Change, Found};
+use gossamer_examples::kv::table::{self, Answer, Command, Counts, Op};
 use papaya::Operation;
 use smallvec::SmallVec;
-
-use crate::kv::{
-    record::{Hashing, shard_of},
-    tables::kinds::{Lock, SHARDS},
-};
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::sync::Arc;
 
 /// Bytes, in place if they are few.
 pub type Text = SmallVec<[u8; 16]>;
@@ -56,33 +52,18 @@ pub enum Update {
 
 /// A concurrent map of items.
 pub trait Map: Send + Sync + 'static {
-    /// An empty one, for so many keys.
     fn with_capacity(keys: usize) -> Self;
-    /// A copy of the item.
     fn get(&self, key: &[u8]) -> Option<Item>;
     /// Changes an item, of which nothing else sees the state between; `change` may be called again where others come
     /// between.
     fn change<R>(&self, key: &[u8], change: impl FnMut(Option<&Item>) -> (Update, R)) -> R;
-    /// Forgets all.
     fn clear(&self);
-    /// How many there are.
     fn len(&self) -> usize;
-}
-
-/// 512 shards under a lock each.
-pub struct Sharded<L>(Box<[CachePadded<L>]>);
-
-impl<L> Sharded<L> {
-    #[inline]
-    fn shard(&self, key: &[u8]) -> &L {
-        &self.0[shard_of(std::hash::BuildHasher::hash_one(&Hashing::default(), key), SHARDS)]
-    }
 }
 
 impl<L: Lock<ItemMap> + Send> Map for Sharded<L> {
     fn with_capacity(keys: usize) -> Self {
-        let shard = || ItemMap::with_capacity_and_hasher(keys / SHARDS, Hashing::default());
-        Self((0..SHARDS).map(|_| CachePadded::new(L::around(shard()))).collect())
+        Self::of(|| L::around(ItemMap::with_capacity_and_hasher(keys / SHARDS, Hashing::default())))
     }
 
     fn get(&self, key: &[u8]) -> Option<Item> {
@@ -104,11 +85,11 @@ impl<L: Lock<ItemMap> + Send> Map for Sharded<L> {
     }
 
     fn clear(&self) {
-        self.0.iter().for_each(|shard| shard.write(ItemMap::clear));
+        self.shards().for_each(|shard| shard.write(ItemMap::clear));
     }
 
     fn len(&self) -> usize {
-        self.0.iter().map(|shard| shard.read(ItemMap::len)).sum()
+        self.shards().map(|shard| shard.read(ItemMap::len)).sum()
     }
 }
 
@@ -192,7 +173,6 @@ pub struct Shared<M> {
 }
 
 impl<M> Shared<M> {
-    /// For worker number `worker`.
     pub fn new(map: Arc<M>, worker: usize) -> Self {
         Self { map, unique: Cell::new((worker as u64) << 48) }
     }

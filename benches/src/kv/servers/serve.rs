@@ -1,23 +1,19 @@
 //! `kv-server`: the server of `kv` with the table that is asked for behind it, in this process, until it is killed.
 
-use std::{
-    io,
-    net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
-
-use anyhow::{Context, Result, anyhow};
-use clap::{Args, ValueEnum};
+use super::maps::{Item, ItemMap, Map, Shared, Text};
+use crate::kv::record::Hashing;
+use crate::kv::tables::kinds::Sharded;
+use crate::prelude::*;
 use dashmap::DashMap;
 use gossamer::Place;
-use gossamer_examples::kv::{delegated::Delegated, server::Server, shard::Shard};
+use gossamer_examples::kv::delegated::Delegated;
+use gossamer_examples::kv::server::Server;
+use gossamer_examples::kv::shard::Shard;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use trust::TrusteeReference;
-
-use super::maps::{Item, ItemMap, Map, Sharded, Shared, Text};
-use crate::kv::record::Hashing;
 
 /// Connections it takes.
 const CONNECTIONS_MAX: usize = 4096;
@@ -59,10 +55,6 @@ pub struct KvServer {
     pub listen: SocketAddr,
 }
 
-/// Serves.
-///
-/// # Errors
-/// It cannot listen.
 pub fn command(options: KvServer) -> Result<()> {
     let (tell, told) = std::sync::mpsc::channel();
     // The channel outlives the program of the rack, which ends first.

@@ -1,75 +1,39 @@
 //! The delegated table: a shard a worker, entrusted to it; every operation is one `apply_then`.
 
-use std::{
-    cell::{Cell, RefCell},
-    hash::BuildHasher,
-    panic,
-    rc::Rc,
-    sync::{Arc, Barrier},
-    time::Instant,
-};
-
-use anyhow::Result;
+use super::kinds::Map;
+use super::ledger::{Answers, Ledger};
+use crate::contenders::pool::{pool, stats, stats_since};
+use crate::kv::record::{Hashing, Stamps, Value, key_of, shard_of};
+use crate::prelude::*;
+use std::cell::{Cell, RefCell};
+use std::hash::BuildHasher;
+use std::panic;
+use std::rc::Rc;
+use std::sync::{Arc, Barrier};
 use trust::{Threadpool, Trust};
 
-use super::{
-    kinds::Map,
-    ledger::{Answers, Ledger},
-};
-use crate::{
-    budget::Budget,
-    contender::{ClientRun, Contender, Kind, Run, Workload},
-    contenders::pool::{pool, stats, stats_since},
-    kv::record::{Hashing, Stamps, Value, key_of, shard_of},
-    pick::{MARK, Picks},
-};
-
-/// The contender.
-pub struct Delegated {
-    dedicated: bool,
-    operations: Picks,
-    /// The table, filled once it is needed, and its history since.
-    built: RefCell<Option<(Table, Ledger)>>,
-}
-
-impl Delegated {
-    /// Shards on all workers, or on dedicated ones; marked operations are writes.
-    pub fn boxed(dedicated: bool, operations: &Picks) -> Box<dyn Contender> {
-        Box::new(Self { dedicated, operations: operations.clone(), built: RefCell::default() })
-    }
-}
-
-impl Contender for Delegated {
-    fn name(&self) -> &'static str {
-        if self.dedicated { "apply_then-dedicated" } else { "apply_then" }
-    }
-
-    fn kind(&self) -> Kind {
-        Kind::Trust
-    }
-
-    fn least_threads(&self) -> usize {
-        if self.dedicated { 2 } else { 1 }
-    }
-
-    fn run(&self, workload: &Workload) -> Result<Run> {
-        let clients = if self.dedicated { workload.clients() } else { workload.threads };
-        let mut built = self.built.borrow_mut();
-        let (table, ledger) = built
-            .get_or_insert_with(|| (Table::filled(workload, self.dedicated), Ledger::new(workload.objects, clients)));
+/// Shards on all workers, or on dedicated ones; marked operations are writes.
+pub fn delegated(dedicated: bool, operations: Picks) -> Contender {
+    let (name, least_threads) = if dedicated { ("apply_then-dedicated", 2) } else { ("apply_then", 1) };
+    // The table, filled once it is needed, and its history since.
+    let built: Rc<RefCell<Option<(Table, Ledger)>>> = Rc::default();
+    let kept = Rc::clone(&built);
+    let contender = Contender::new(name, Kind::Trust, least_threads, move |workload| {
+        let clients = if dedicated { workload.clients() } else { workload.threads };
+        let mut built = built.borrow_mut();
+        let fill = || (Table::filled(workload, dedicated), Ledger::new(workload.objects, clients));
+        let (table, ledger) = built.get_or_insert_with(fill);
         let budget = Arc::new(Budget::new(workload, clients, 1, trust::sleep));
         let stamps = (0..clients).map(|client| ledger.stamps(client)).collect();
         let before = stats(&table.pool);
-        let clients = table.run(&budget, &self.operations, stamps);
+        let clients = table.run(&budget, &operations, stamps);
         let stats = stats_since(&table.pool, &before);
         Ok(Run { stats, ..ledger.enter(clients)? })
-    }
-
-    fn finish(&self) -> Result<()> {
-        let built = self.built.borrow();
-        let Some((table, ledger)) = &*built else { return Ok(()) };
-        ledger.check((0..).zip(table.values(ledger.keys())))
-    }
+    });
+    contender.with_finish(move || match &*kept.borrow() {
+        Some((table, ledger)) => ledger.check((0..).zip(table.values(ledger.keys()))),
+        None => Ok(()),
+    })
 }
 
 struct Table {

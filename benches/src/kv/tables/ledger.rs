@@ -2,19 +2,14 @@
 //! end nothing was lost or kept twice: the table holds exactly the values that were written and not returned as
 //! replaced.
 
-use anyhow::{Result, ensure};
-
-use crate::{
-    contender::{ClientRun, Run, Tally, fold},
-    kv::record::{FIRST_STAMP, Stamps, Value, key_of},
-};
+use crate::kv::record::{FIRST_STAMP, Stamps, Value, key_of};
+use crate::prelude::*;
 
 /// Answers to one client in one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answers {
     /// Answers that were a whole value of the key that was asked for.
     pub right: u64,
-    /// Answers that were not.
     pub wrong: u64,
     /// Stamps of the values that writes replaced, summed.
     pub replaced: u64,
@@ -58,20 +53,15 @@ impl Ledger {
         }
     }
 
-    /// Keys of the table.
     pub fn keys(&self) -> u32 {
         self.keys
     }
 
-    /// The next stamps of a client.
     pub fn stamps(&self, client: usize) -> Stamps {
         self.stamps[client]
     }
 
     /// Enters a run: for each client its times, the stamps it has left, and the answers it got.
-    ///
-    /// # Errors
-    /// An answer that was wrong.
     pub fn enter(&mut self, clients: Vec<(ClientRun, Stamps, Answers)>) -> Result<Run> {
         let mut right = 0;
         for (client, (run, stamps, answers)) in clients.iter().enumerate() {
@@ -92,9 +82,6 @@ impl Ledger {
     }
 
     /// Compares with the table's contents: each object, and its value.
-    ///
-    /// # Errors
-    /// A value that is missing or another key's; writes that were lost or made twice.
     pub fn check(&self, values: impl Iterator<Item = (u32, Option<Value>)>) -> Result<()> {
         let (mut seen, mut held) = (0, 0u64);
         for (object, value) in values {

@@ -56,8 +56,7 @@ const KEYS: &str = "1,100,1000,10000,100000,1000000,10000000";
 
 /// All of them, the quick ones first. They judge targets and do not fail over them: a busy machine is no mistake of the
 /// code.
-const MEASUREMENTS: [Measurement; 18] = [
-    measurement("parts", 30, &["parts"]),
+const MEASUREMENTS: [Measurement; 17] = [
     measurement("targets", 80, &["targets"]),
     measurement("fetch-add", 180, &["fetch-add"]),
     measurement("fetch-add-pause", 180, &["fetch-add", "--pause"]),
