@@ -8,9 +8,10 @@ use crate::prelude::*;
 use crate::watch::{Latencies, Split};
 
 /// A contender's part in the ratio table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
+    #[default]
     Lock,
     Atomic,
     Channel,

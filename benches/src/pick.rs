@@ -12,10 +12,11 @@ use std::fmt;
 use std::sync::Arc;
 
 /// How objects are picked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dist {
     /// Every object alike.
+    #[default]
     Uniform,
     /// The r-th most popular object with a probability proportional to 1/r (thesis 2.6.1.2, alpha 1).
     Zipf,

@@ -14,7 +14,7 @@ pub struct Sample {
 }
 
 /// All runs of one contender on one workload.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Series {
     /// Which table it belongs to.
     pub group: String,

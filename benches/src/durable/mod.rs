@@ -13,9 +13,7 @@ mod foreign;
 #[cfg(feature = "stores")]
 mod lmdb;
 mod own;
-mod pmem;
 mod puts;
-mod rocks;
 #[cfg(feature = "stores")]
 mod stores;
 mod structures;
@@ -23,10 +21,9 @@ mod structures;
 use crate::prelude::*;
 use bare::Bare;
 use basics::{Basic, basics};
+use foreign::Foreign;
 use own::Own;
-use pmem::Pmem;
 use puts::{Contender, Ran, Work, verified};
-use rocks::Rocks;
 use structures::Rates;
 
 /// Memory as a file system.
@@ -99,7 +96,7 @@ pub fn command(mut options: DurableBench) -> Result<()> {
     let stores = others(1, &options.only, &mut bench.skipped)?;
     let gathered = others(BY_HAND, &options.only, &mut bench.skipped)?;
     let rocks = rockses(&options, &mut bench.skipped)?;
-    let pmem = bench.skipped.sort(PMEM, Pmem::prepare()?);
+    let pmem = bench.skipped.sort(PMEM, Foreign::pmem()?);
     let time = Duration::from_millis(options.timed.millis);
     let entry = |group, contender, outstanding| Entry { group, contender, work: Work { outstanding, time } };
     let mut all = Vec::new();
@@ -110,7 +107,7 @@ pub fn command(mut options: DurableBench) -> Result<()> {
         all.extend([&own as &dyn Contender, &bare].map(|contender| entry(group, contender, outstanding)));
         all.extend(stores.iter().map(|store| entry(group, &**store, outstanding)));
     }
-    all.extend(rocks.iter().map(|(group, rocks)| entry(group, rocks, rocks.outstanding())));
+    all.extend(rocks.iter().map(|(group, rocks)| entry(group, rocks, rocks.outstanding)));
     // It has one put under way at a time.
     all.extend(pmem.iter().map(|pmem| entry(ALONE, pmem, 1)));
     all.extend(gathered.iter().map(|store| entry(GATHERED, &**store, BY_HAND)));
@@ -132,14 +129,14 @@ pub fn command(mut options: DurableBench) -> Result<()> {
 }
 
 /// RocksDB in each group, if it is wanted and there.
-fn rockses(options: &DurableBench, skipped: &mut Skipped) -> Result<Vec<(&'static str, Rocks)>> {
+fn rockses(options: &DurableBench, skipped: &mut Skipped) -> Result<Vec<(&'static str, Foreign)>> {
     if !options.only.is_empty() && options.only.iter().all(|name| name != ROCKS) {
         return Ok(Vec::new());
     }
-    let Some(program) = skipped.sort(ROCKS, rocks::prepare()?) else { return Ok(Vec::new()) };
+    let Some(program) = skipped.sort(ROCKS, foreign::rocks()?) else { return Ok(Vec::new()) };
     let threads = ROCKS_THREADS.map(|threads| if options.timed.comparison.smoke { threads / 64 + 1 } else { threads });
-    let many = threads.map(|threads| (MANY, Rocks::threads(&program, threads)));
-    let mut all = vec![(ALONE, Rocks::threads(&program, 1)), (GATHERED, Rocks::gathered(&program, BY_HAND))];
+    let many = threads.map(|threads| (MANY, Foreign::of_rocks(&program, threads, 1)));
+    let mut all = vec![(ALONE, Foreign::of_rocks(&program, 1, 1)), (GATHERED, Foreign::of_rocks(&program, 1, BY_HAND))];
     all.extend(many);
     Ok(all)
 }

@@ -1,7 +1,7 @@
 //! Costs of a durable trust beside the disk, on a file system that is memory where there is one: reads beside those of
 //! a `Box`, many adds outstanding beside those on a plain trust, and inserts into the structures of Corundum's list.
 
-use super::pmem::Pmem;
+use super::foreign::Foreign;
 use super::puts::{Value, value};
 use crate::prelude::*;
 use gossamer_examples::trees::bst::Bst;
@@ -52,7 +52,7 @@ macro_rules! inserts {
     }};
 }
 
-pub fn round(parent: &Path, time: Duration, entries: u64, pmem: Option<&Pmem>) -> Result<Rates> {
+pub fn round(parent: &Path, time: Duration, entries: u64, pmem: Option<&Foreign>) -> Result<Rates> {
     let folder = tempfile::tempdir_in(parent)?;
     let (of_pbox, of_box) = reads(folder.path())?;
     let (durable, plain) = (adds_durable(folder.path(), time)?, adds_plain(time)?);

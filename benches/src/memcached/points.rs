@@ -14,7 +14,7 @@ pub const DELEGATED: &str = "delegated";
 pub const SERVERS: [&str; 3] = [STOCK, "together", DELEGATED];
 
 /// One server at one point.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Series {
     pub server: &'static str,
     pub dist: Dist,
@@ -144,18 +144,9 @@ mod tests {
     use super::*;
 
     fn at(server: &'static str, keys: usize, writes: u32, median_kops: f64, p999_ns: f64) -> Series {
-        Series {
-            server,
-            dist: Dist::Uniform,
-            keys,
-            writes,
-            median_kops,
-            median_kops_per_cpu_second: 2.0 * median_kops,
-            pace_kops: 1.0,
-            paced_latency: Quantiles { p999_ns, ..Quantiles::default() },
-            samples: Vec::new(),
-            paced: Vec::new(),
-        }
+        let paced_latency = Quantiles { p999_ns, ..Quantiles::default() };
+        let median_kops_per_cpu_second = 2.0 * median_kops;
+        Series { server, keys, writes, median_kops, median_kops_per_cpu_second, paced_latency, ..Series::default() }
     }
 
     #[test]

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Operations in a hundred.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mix {
     /// So many write, the others read.
     Writes(u32),
     /// YCSB C: all read.
+    #[default]
     C,
     /// YCSB D: 95 read the latest inserts, 5 insert.
     D,

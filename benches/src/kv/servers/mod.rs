@@ -22,7 +22,7 @@ pub const MEMCACHED: &str = "memcached";
 const OTHERS: [&str; 4] = ["dashmap", "papaya", "mutex", "rwlock"];
 
 /// One server at one point.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ServerSeries {
     pub server: String,
     pub dist: Dist,
@@ -154,16 +154,9 @@ mod tests {
     use super::*;
 
     fn at(server: &str, dist: Dist, writes: u32, median_kops: f64, per_cpu: f64) -> ServerSeries {
-        ServerSeries {
-            server: server.to_owned(),
-            dist,
-            keys: 1000,
-            mix: Mix::Writes(writes),
-            median_kops,
-            median_kops_per_cpu_second: per_cpu,
-            latency: Quantiles::default(),
-            samples: Vec::new(),
-        }
+        let (server, mix) = (server.to_owned(), Mix::Writes(writes));
+        let of = ServerSeries { dist, keys: 1000, median_kops, ..ServerSeries::default() };
+        ServerSeries { server, mix, median_kops_per_cpu_second: per_cpu, ..of }
     }
 
     #[test]

@@ -93,23 +93,8 @@ mod tests {
     use super::*;
 
     fn point(contender: &str, keys: usize, dist: Dist, median_mops: f64) -> Series {
-        let kind = if contender == "dashmap" { Kind::Table } else { Kind::Trust };
-        Series {
-            group: String::new(),
-            contender: contender.to_owned(),
-            kind,
-            threads: 2,
-            dedicated: 1,
-            objects: keys,
-            padded: false,
-            ops: 1,
-            median_mops,
-            min_mops: median_mops,
-            max_mops: median_mops,
-            samples: Vec::new(),
-            dist: Some(dist),
-            writes: Some(5),
-        }
+        let contender = contender.to_owned();
+        Series { contender, objects: keys, median_mops, dist: Some(dist), writes: Some(5), ..Series::default() }
     }
 
     #[test]
