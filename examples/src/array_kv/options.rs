@@ -23,7 +23,7 @@ pub struct Options {
     #[arg(long, value_name = "SHARE", default_value_t = 0.95, value_parser = share)]
     pub gets: f64,
 
-    /// The exponent of zipf's distribution, by which some keys are wanted more often than others; 0 for all alike
+    /// Exponent of Zipf's distribution, by which some keys are requested more often than others; 0: all alike
     #[arg(long, value_name = "S", default_value_t = 0.99, value_parser = exponent)]
     pub zipf: f64,
 

@@ -47,11 +47,11 @@ struct Options {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=CLIENTS as i64))]
     machines: u16,
 
-    /// Starts itself so many times, kills it each time after 50 to 500 ms, and checks the rest
+    /// Start itself this many times, kill it each time after 50 to 500 ms, and check the pool
     #[arg(long, value_name = "KILLS")]
     torture: Option<u32>,
 
-    /// Seed of when it is killed
+    /// Seed of the times of the kills
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
 

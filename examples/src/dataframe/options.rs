@@ -12,7 +12,7 @@ use crate::heaps::options::{Common, STATUS_HELP};
 #[derive(Clone, Debug, Parser)]
 #[command(name = "dataframe", version, after_long_help = format!("{HELP}\n\n{STATUS_HELP}"))]
 pub struct Options {
-    /// The table is generated and has so many rows
+    /// Generate a table with this many rows
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=1 << 40))]
     pub rows: u64,
@@ -50,7 +50,7 @@ pub struct Options {
     #[arg(long, value_name = "COLUMN", default_value = "label")]
     pub label: String,
 
-    /// Take only rows with a value of at least so much
+    /// Take only rows with at least this value
     #[arg(long, value_name = "X", default_value_t = 250.0, allow_negative_numbers = true)]
     pub at_least: f64,
 

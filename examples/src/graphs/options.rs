@@ -9,7 +9,7 @@ use graph::Kronecker;
 /// Arguments that say which graph.
 #[derive(Clone, Debug, Args)]
 pub struct Source {
-    /// The graph is generated and has 2^N vertices
+    /// Generate a graph with 2^N vertices
     #[arg(long, value_name = "N", default_value_t = 16)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=i64::from(Kronecker::SCALE_MAX)))]
     pub scale: u32,

@@ -22,8 +22,8 @@ pub struct Options {
     #[arg(short, long, value_name = "ADDRESS")]
     pub listen: Option<IpAddr>,
 
-    /// Memory for items on each machine, in MiB, but 2 for each worker at least; when it is full, the item goes that
-    /// was not used for longest
+    /// Memory for items on each machine, in MiB, at least 2 for each worker; when it is full, the least recently used
+    /// item is evicted
     #[arg(short, long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub memory: u32,
 
@@ -48,7 +48,7 @@ pub struct Options {
     #[arg(long, value_name = "FOLDER")]
     pub durable: Option<PathBuf>,
 
-    /// With --durable: answer at once, so many milliseconds before the change is on disk; a crash loses no more than
+    /// With --durable: answer up to this many milliseconds before the change is on disk; a crash loses no more than
     /// that
     #[arg(long, value_name = "MS", requires = "durable", value_parser = clap::value_parser!(u64).range(1..))]
     pub within: Option<u64>,

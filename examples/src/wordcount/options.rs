@@ -16,7 +16,7 @@ pub struct Options {
     /// The folder (or one file); without it the documentation of this project
     pub folder: Option<PathBuf>,
 
-    /// Which files to count, by the endings of their names, large or small; a file that is named instead of a folder is
+    /// Files to count, by the endings of their names, large or small; a file that is named instead of a folder is
     /// counted with any ending
     #[arg(long, value_name = "A,B", value_delimiter = ',', default_values = ["md", "txt"])]
     pub only: Vec<String>,
