@@ -257,8 +257,8 @@ pub fn command(options: Plot) -> Result<()> {
 /// Name, length and label.
 type Bar = (String, f64, String);
 
-/// Results without an x axis: groups of bars, with their unit. Nanoseconds an operation of `targets`, operations a second
-/// of `busy`.
+/// Results without an x axis: groups of bars, with their unit. Nanoseconds an operation of `targets`, operations a
+/// second of `busy`.
 fn bars(file: &File) -> BTreeMap<String, (&'static str, Vec<Bar>)> {
     let mut groups: BTreeMap<String, (&'static str, Vec<Bar>)> = BTreeMap::new();
     for series in file.results["series"].as_array().into_iter().flatten() {

@@ -1,6 +1,6 @@
 //! `targets`: everything the crate's speed is measured against, interleaved in one run, and the verdicts: shared
-//! counters, and the cost of one request beside the least possible. A lone `apply` beside bare cache-line transfers, the
-//! local shortcut beside an uncontended lock, and one client with one dedicated trustee beside the bare slots.
+//! counters, and the cost of one request beside the least possible. A lone `apply` beside bare cache-line transfers,
+//! the local shortcut beside an uncontended lock, and one client with one dedicated trustee beside the bare slots.
 //!
 //! All ratios are ratios of medians. Not here: how anything is measured.
 

@@ -21,7 +21,7 @@
 //! them and their orders.
 
 use crate::error::Error;
-use crate::ids::{Loss, MachineId, ShareId, ReadId, Wake, WorkerId};
+use crate::ids::{Loss, MachineId, ReadId, ShareId, Wake, WorkerId};
 use crate::memory::Region;
 #[cfg(all(target_os = "linux", not(loom)))]
 use crate::park;

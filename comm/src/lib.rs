@@ -106,7 +106,7 @@ mod waker;
 
 pub use error::Error;
 pub use fabric::{Connection, Fabric};
-pub use ids::{Loss, MachineId, ShareId, ReadId, Wake, WorkerId};
+pub use ids::{Loss, MachineId, ReadId, ShareId, Wake, WorkerId};
 pub use memory::{Region, WORD_BYTES};
 #[cfg(all(target_os = "linux", not(loom)))]
 pub use share::Share;

@@ -131,6 +131,7 @@ fn of_graphs(contender: &str, job: &Job, fabric: &str) -> Result<Program> {
     let machines = if contender == "array" { format!("--local {PROCESSES} --fabric {fabric}") } else { String::new() };
     let seed = job.seed;
     Program::own(&format!(
-        "array-{command} --verify --scale {scale} --edgefactor {EDGE_FACTOR} --seed {seed} --threads {threads} {machines}"
+        "array-{command} --verify --scale {scale} --edgefactor {EDGE_FACTOR} --seed {seed} --threads {threads} \
+         {machines}"
     ))
 }

@@ -1,5 +1,5 @@
-//! `Trust::apply` from many fibers a worker: synchronous delegation (thesis 2.6.1, "Trust"); and `Trust::apply_then` from
-//! one fiber a worker: delegation that does not wait ("Async").
+//! `Trust::apply` from many fibers a worker: synchronous delegation (thesis 2.6.1, "Trust"); and `Trust::apply_then`
+//! from one fiber a worker: delegation that does not wait ("Async").
 
 use super::counter::increment;
 use super::pool::{Mode, Returned, Stage, client_run};

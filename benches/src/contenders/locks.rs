@@ -1,5 +1,5 @@
-//! Counters, under a lock each or atomic: std's and parking_lot's mutex, and the two locks of the thesis (2.6.1), a spinlock and
-//! an MCS queue lock.
+//! Counters, under a lock each or atomic: std's and parking_lot's mutex, and the two locks of the thesis (2.6.1), a
+//! spinlock and an MCS queue lock.
 
 use super::counter::{Counter, increment};
 use crate::prelude::*;

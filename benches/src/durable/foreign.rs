@@ -1,10 +1,10 @@
 //! Contenders that are programs in C over a library of the system, made with `cc` where its header is:
 //!
-//! - RocksDB by its C API (`rocksdb/map.c`). Its writers are threads: those that wait at the same time get one sync, so it
-//!   runs with several numbers of them.
-//! - libpmemobj of PMDK (`pmemobj/map.c`), which has transactions with an undo log on memory that is the file. On a disk
-//!   it syncs each range of its log with `msync`; on tmpfs it is told to take the file for persistent memory, where it
-//!   flushes caches instead, as the papers measured it.
+//! - RocksDB by its C API (`rocksdb/map.c`). Its writers are threads: those that wait at the same time get one sync, so
+//!   it runs with several numbers of them.
+//! - libpmemobj of PMDK (`pmemobj/map.c`), which has transactions with an undo log on memory that is the file. On a
+//!   disk it syncs each range of its log with `msync`; on tmpfs it is told to take the file for persistent memory,
+//!   where it flushes caches instead, as the papers measured it.
 
 use super::puts::{Contender, KEYS, Ran, Work};
 use super::{PMEM, ROCKS};

@@ -7,7 +7,7 @@ use crate::prelude::*;
 use gossamer::Place;
 use gossamer::bootstrap::FabricChoice;
 use gossamer::sync::Channel;
-use gossamer_heap::{self as heap, Bunch, Global, Shared, ElementId};
+use gossamer_heap::{self as heap, Bunch, ElementId, Global, Shared};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 

@@ -62,8 +62,8 @@ pub struct Load {
     pub seed: u64,
 }
 
-/// One run of an open-loop contender, before it is checked, and its latencies. It may have made fewer operations than were
-/// due, where the contender fell far behind.
+/// One run of an open-loop contender, before it is checked, and its latencies. It may have made fewer operations than
+/// were due, where the contender fell far behind.
 pub type Outcome = (Run, Histogram<u64>);
 
 impl Load {

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::FdFlags;
 
 use super::detect::PmiVariables;
-use super::{Limit, RendezvousError, REPORT_INTERVAL};
+use super::{Limit, REPORT_INTERVAL, RendezvousError};
 use crate::complain::complain;
 
 /// Key of machine 0's value, followed by a number, for programs that follow one another in the same place.

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::pmi::KEY;
 use super::starter::end_with_starter;
-use super::{Limit, RendezvousError, REPORT_INTERVAL};
+use super::{Limit, REPORT_INTERVAL, RendezvousError};
 use crate::complain::complain;
 
 const LIBRARY: &str = "libpmix.so.2";

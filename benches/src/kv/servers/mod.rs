@@ -126,8 +126,8 @@ type Rate = fn(&ServerSeries) -> f64;
 /// The targets of the servers: the worst point of each.
 pub fn verdicts(all: &[ServerSeries]) -> Vec<Verdict> {
     let point = |series: &ServerSeries| (series.dist == Dist::Zipf, series.keys, series.mix.to_string());
-    // The least of ours over the best of some others, over the points that are chosen. A point where one of them was not
-    // measured tells nothing, nor does the worst of the rest.
+    // The least of ours over the best of some others, over the points that are chosen. A point where one of them was
+    // not measured tells nothing, nor does the worst of the rest.
     let least = |others: &[&str], rate: Rate, is_chosen: fn(&ServerSeries) -> bool| {
         let points: BTreeSet<_> = all.iter().filter(|series| is_chosen(series)).map(point).collect();
         let ratio = |here: &(bool, usize, String)| {
