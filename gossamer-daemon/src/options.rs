@@ -29,7 +29,7 @@ use crate::cli::view::ADDRESS;
 use crate::config::RackConfig;
 use crate::environment::Environment;
 use crate::input::Reader;
-use crate::region::Way;
+use crate::region::Sharing;
 use crate::supervisor::Policy;
 
 /// The most machines of a program on each host of a rack.
@@ -123,7 +123,7 @@ pub struct RunOptions {
     /// PROGRAM is a threaded one in C or C++: its threads run on all machines, and share all memory (`auto`), or only
     /// the memory that it names by gsm_region_share (`explicit`); see docs/region.md
     #[arg(long, value_name = "WAY")]
-    pub region: Option<Way>,
+    pub region: Option<Sharing>,
 
     /// With --region: report at the end which pages travelled, and name the N most requested [default N: 10]
     #[arg(long, value_name = "N", requires = "region", require_equals = true, num_args = 0..=1)]
@@ -260,7 +260,7 @@ impl RunOptions {
         let table = [
             // Bound at the start: else each machine would write the addresses of functions among the variables of all.
             ("LD_BIND_NOW", self.region.map(|_| "1".to_owned())),
-            ("GOSSAMER_REGION", self.region.map(|way| way.name().to_owned())),
+            ("GOSSAMER_REGION", self.region.map(|sharing| sharing.name().to_owned())),
             ("GOSSAMER_REGION_STATS", self.region_stats.map(|pages| pages.to_string())),
             ("GOSSAMER_REGION_THREADS_AT", Some(threads_at).filter(|counts| !counts.is_empty())),
         ];

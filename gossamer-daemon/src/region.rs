@@ -15,20 +15,20 @@ pub const PRELOAD: &str = "LD_PRELOAD";
 
 /// Sharing of a threaded program's memory among its machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-pub enum Way {
+pub enum Sharing {
     /// All memory: variables, heap and stacks
     Auto,
     /// Memory that the program names by gsm_region_share (gossamer_region.h); the rest is copied to each machine once
     Explicit,
 }
 
-impl Way {
+impl Sharing {
     /// Returns its name on the command line and in `GOSSAMER_REGION`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Way::Auto => "auto",
-            Way::Explicit => "explicit",
+            Sharing::Auto => "auto",
+            Sharing::Explicit => "explicit",
         }
     }
 }

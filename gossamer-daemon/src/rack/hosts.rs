@@ -229,7 +229,7 @@ fn send_file(link: &mut Link, file: &Carried, what: &str, silence: Duration) -> 
             bytes => bytes,
         };
         while has_come(link) {
-            hear(link, silence)?;
+            expect_beat(link, silence)?;
         }
         let Err(error) = link.sender.send_message(&Request::Chunk(buffer[..bytes].to_vec())) else {
             sent += bytes;
@@ -244,7 +244,7 @@ fn send_file(link: &mut Link, file: &Carried, what: &str, silence: Duration) -> 
         // It may have sent the cause before it hung up.
         let end = deadline_after(silence);
         while Instant::now() < end {
-            hear(link, silence)?;
+            expect_beat(link, silence)?;
         }
         return Err(not_sent(&error, silence));
     }
@@ -257,7 +257,7 @@ fn has_come(link: &Link) -> bool {
 }
 
 /// Reads a host's messages while a program is sent to it: signs of life, or the reason why it takes no more.
-fn hear(link: &mut Link, silence: Duration) -> Result<(), String> {
+fn expect_beat(link: &mut Link, silence: Duration) -> Result<(), String> {
     match link.receiver.receive_message() {
         Ok(Reply::Beat) => Ok(()),
         Ok(Reply::Refused(reason)) => Err(reason),

@@ -114,7 +114,7 @@ pub enum Event {
     /// A host has no room: the number of programs that wait there before this one, and the number that may run.
     Queued(usize, u32, u16),
     /// A message of a host's part, other than output and grants.
-    Heard(usize, FromPart),
+    Received(usize, FromPart),
     /// The connection to a host has ended, and why.
     Cut(usize, String),
     /// A signal came.
@@ -258,7 +258,7 @@ impl Program {
 
     fn on_event(&mut self, event: Event, now: Instant) {
         match event {
-            Event::Heard(host, said) => self.on_heard(host, said, now),
+            Event::Received(host, said) => self.on_received(host, said, now),
             Event::Cut(host, why) => self.on_cut(host, |name| Cause::Silent(format!("host {name}: {why}")), now),
             Event::Signal(signal) => self.supervisor.on_signal(signal, now),
             Event::Unwritten(unwritten) => {
@@ -269,7 +269,7 @@ impl Program {
         }
     }
 
-    fn on_heard(&mut self, host: usize, said: FromPart, now: Instant) {
+    fn on_received(&mut self, host: usize, said: FromPart, now: Instant) {
         match said {
             FromPart::Started { machine, pid } if self.is_on(machine, host) => {
                 self.supervisor.introduce(machine, pid, Some(self.names[host].clone()));

@@ -146,7 +146,7 @@ fn receive_all(
                 continue;
             }
             Ok(FromPart::Beat) => continue,
-            Ok(said) => Event::Heard(host, said),
+            Ok(said) => Event::Received(host, said),
             Err(error) => Event::Cut(host, describe(&error, silence)),
         };
         let is_end = matches!(event, Event::Cut(..));
