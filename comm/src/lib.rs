@@ -88,6 +88,8 @@ pub mod mixed;
 mod panics;
 #[cfg(target_os = "linux")]
 mod park;
+#[doc(hidden)]
+pub mod process_stat;
 #[cfg(not(loom))]
 pub mod secure;
 mod share;

@@ -8,6 +8,7 @@ use super::control::{Control, Step};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ids::{Loss, MachineId};
+use crate::process_stat::ProcessStat;
 use crate::waker::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -46,14 +47,10 @@ impl Numbered {
     }
 }
 
-/// Returns the start time of the process of this pid, in ticks since the kernel's own start; `None` if no
-/// such process lives. It is the 22nd field of `PID (NAME) STATE ..`, in which a name may be anything.
+/// Returns the start time of the process of this pid; `None` if no such process lives.
 fn began(pid: Pid) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    let began = fields.nth(18)?.parse().ok()?;
-    (!matches!(state, "Z" | "X" | "x")).then_some(began)
+    let stat = ProcessStat::of(pid.as_raw_nonzero().get())?;
+    (!stat.is_dead).then_some(stat.started)
 }
 
 /// Result of a look at the processes.

@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
+use comm::process_stat::ProcessStat;
 use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 
 /// Limits on uncollected dead processes, in time and number: a host may have only 32,768 process numbers.
@@ -88,25 +89,12 @@ fn by_all_processes() -> Vec<Pid> {
     let own = getpid().as_raw_nonzero().get();
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| parent(*pid) == Some(own)).filter_map(Pid::from_raw).collect()
-}
-
-fn parent(pid: i32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
-    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    pids.filter(|pid| ProcessStat::of(*pid).is_some_and(|stat| stat.parent == own)).filter_map(Pid::from_raw).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_parent_of_this_process_is_found() {
-        let own = getpid().as_raw_nonzero().get();
-        assert_eq!(parent(own), rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get()));
-        assert_eq!(parent(-1), None);
-    }
 
     #[test]
     fn children_are_found_in_both_ways() {

@@ -7,6 +7,8 @@
 
 use std::sync::mpsc;
 
+use comm::process_stat::ProcessStat;
+
 use super::RendezvousError;
 use super::detect::{Get, Method};
 use super::pmi;
@@ -81,10 +83,9 @@ fn has_marked_ancestor(mark: &str) -> bool {
     false
 }
 
-/// Parses the parent from `pid (name of the program) S ppid …`.
+/// Returns the parent of a process.
 pub(super) fn parent(pid: i32) -> Option<i32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    ProcessStat::of(pid).map(|stat| stat.parent)
 }
 
 fn is_marked(pid: i32, mark: &str) -> bool {

@@ -5,6 +5,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Once;
 
+use comm::process_stat::ProcessStat;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -26,11 +27,9 @@ impl ProcessIdentity {
     }
 }
 
-/// Reads the 22nd field of `/proc/PID/stat`; the second, a name, may have anything in it.
 fn started(pid: u32) -> u64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    fields.split_whitespace().nth(19).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+    let stat = i32::try_from(pid).ok().and_then(ProcessStat::of);
+    stat.map_or(0, |stat| stat.started)
 }
 
 /// Handle of a process: it never means another one.

@@ -1,0 +1,41 @@
+//! State, parent and start of a process, as `/proc/PID/stat` tells them.
+
+use std::fs;
+
+/// A process at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessStat {
+    /// It has ended, and is not collected yet.
+    pub is_dead: bool,
+    /// Process id of its parent; 0 where that is outside of this namespace.
+    pub parent: i32,
+    /// Its start in the kernel's ticks since boot: no two processes with one pid start at the same moment.
+    pub started: u64,
+}
+
+impl ProcessStat {
+    /// Returns the process of this pid; `None` if there is none.
+    #[must_use]
+    pub fn of(pid: i32) -> Option<ProcessStat> {
+        // `PID (NAME) STATE PARENT ..`; a name may be anything. The start is the 22nd field.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
+        let parent = fields.next()?.parse().ok()?;
+        let started = fields.nth(17)?.parse().ok()?;
+        Some(ProcessStat { is_dead, parent, started })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_found() {
+        let found = ProcessStat::of(rustix::process::getpid().as_raw_nonzero().get()).unwrap();
+        let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
+        assert!(!found.is_dead && found.parent == parent && found.started > 0, "{found:?}");
+        assert_eq!(ProcessStat::of(-1), None);
+    }
+}
