@@ -21,7 +21,9 @@
 //! them and their orders.
 
 use crate::error::Error;
-use crate::ids::{Loss, MachineId, ReadId, ShareId, Wake, WorkerId};
+#[cfg(all(target_os = "linux", not(loom)))]
+use crate::ids::Wake;
+use crate::ids::{Loss, MachineId, ReadId, ShareId, WorkerId};
 use crate::memory::Region;
 #[cfg(all(target_os = "linux", not(loom)))]
 use crate::park;

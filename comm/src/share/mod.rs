@@ -43,6 +43,7 @@ pub(crate) use memory::{ShareFile, Shares, create_file, is_length};
 #[cfg(all(target_os = "linux", not(loom)))]
 pub(crate) use pending_reads::{Landing, Outcome, PendingReads, check_room};
 
+#[cfg(all(target_os = "linux", not(loom)))]
 pub(crate) use crate::ids::{ReadId, ShareId};
 
 /// Largest number of shares of a machine.
