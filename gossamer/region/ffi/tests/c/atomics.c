@@ -1,10 +1,10 @@
 /* atomics: counters, a ticket lock, and three litmus tests (store buffering, message passing, independent reads of
  * independent writes) that look for outcomes which C11 forbids. Each variable of a litmus test has a page of its
- * own. */
+ * own. LITMUS_ROUNDS in the environment says how often each litmus test is tried, if not 1000 times. */
 #include "verdict.h"
 #include <sched.h>
 
-enum { ROUNDS = 1000, ADDS = 2000, LITMUS_THREADS = 4, SPINS = 5000 };
+enum { ADDS = 2000, LITMUS_THREADS = 4, SPINS = 5000 };
 
 static struct {
     atomic_uint next, serving;
@@ -37,6 +37,7 @@ static struct variable {
 static atomic_int arrived;
 static int seen[LITMUS_THREADS][2];
 static int forbidden[3];
+static int rounds = 1000;
 
 /* The current test, and the number of threads that take part. */
 static int test, parties;
@@ -84,7 +85,7 @@ static int is_forbidden(void) {
 
 static void *litmus(void *number) {
     int thread = (int)(intptr_t)number;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         meet(2 * round + 1);
         act(thread);
         meet(2 * round + 2);
@@ -99,6 +100,7 @@ static void *litmus(void *number) {
 
 int main(int argc, char **argv) {
     read_threads(argc, argv);
+    rounds = getenv("LITMUS_ROUNDS") ? atoi(getenv("LITMUS_ROUNDS")) : rounds;
     run_threads(threads, count);
     CHECK(added == (long)threads * ADDS && swapped == 2 * added && guarded == added);
     CHECK(ticket.next == ticket.serving && ticket.next == (unsigned)added);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
+use std::sync::OnceLock;
 
 pub const WORKLOADS: [&str; 7] =
     ["histogram", "kmeans", "linear_regression", "matrix_multiply", "pca", "string_match", "word_count"];
@@ -11,8 +12,19 @@ pub enum Input {
     File(Vec<u8>),
 }
 
+/// All inputs of a workload with their outputs, computed once.
+pub fn cases(name: &str) -> &'static [(Input, String)] {
+    static CASES: [OnceLock<Vec<(Input, String)>>; WORKLOADS.len()] = [const { OnceLock::new() }; WORKLOADS.len()];
+    let number = WORKLOADS.iter().position(|workload| *workload == name).expect("a workload");
+    let with_output = |input| {
+        let output = output(name, &input);
+        (input, output)
+    };
+    CASES[number].get_or_init(|| inputs(name).into_iter().map(with_output).collect())
+}
+
 /// Small inputs; some are smaller than the number of threads.
-pub fn inputs(name: &str) -> Vec<Input> {
+fn inputs(name: &str) -> Vec<Input> {
     let sizes: [usize; 3] = match name {
         "matrix_multiply" => [1, 7, 70],
         "pca" => [2, 7, 60],
@@ -39,7 +51,7 @@ pub fn inputs(name: &str) -> Vec<Input> {
     inputs
 }
 
-pub fn output(name: &str, input: &Input) -> String {
+fn output(name: &str, input: &Input) -> String {
     match (name, input) {
         ("histogram", _) => histogram(input),
         ("linear_regression", Input::File(bytes)) => linear_regression(bytes),

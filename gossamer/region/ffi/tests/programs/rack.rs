@@ -64,7 +64,7 @@ impl Rack {
     fn way(&self, region: &'static str) -> Way {
         Way {
             name: "rack",
-            starter: self.starter(&["--env", "TMPDIR", "--region", region]),
+            starter: self.starter(&["--env", "TMPDIR", "--env", "LITMUS_ROUNDS", "--region", region]),
             runs: Runs::All,
             ..WAYS[0]
         }
