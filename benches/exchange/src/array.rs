@@ -232,15 +232,6 @@ impl Outcome {
     pub fn line(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self)
     }
-
-    /// Reads the line among others that a starter may have written.
-    ///
-    /// # Errors
-    /// There is no such line; the error has the output.
-    pub fn read(output: &str) -> Result<Outcome, String> {
-        let found = output.lines().find_map(|line| serde_json::from_str(line).ok());
-        found.ok_or_else(|| format!("it tells no outcome: {output:?}"))
-    }
 }
 
 #[cfg(test)]
@@ -305,14 +296,5 @@ mod tests {
         assert_eq!(Job { ops: 100, ..job(Work::Pass) }.remote(), 512..612);
         assert_eq!(job(Work::Pass).remote(), 512..1024);
         assert_eq!(job(Work::Hits).passes(), 20);
-    }
-
-    #[test]
-    fn an_outcome_is_found_among_other_lines() {
-        let outcome = Outcome::new(10, 5, 1_000_000_005);
-        let line = outcome.line().unwrap();
-        assert_eq!(Outcome::read(&format!("hello\n{line}\n")), Ok(outcome));
-        assert!((outcome.mops() - 1e-5).abs() < 1e-12);
-        assert!(Outcome::read("hello").is_err());
     }
 }

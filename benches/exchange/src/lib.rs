@@ -10,7 +10,6 @@
 
 pub mod array;
 
-use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -253,18 +252,6 @@ pub struct Point {
     pub p999_ns: f64,
 }
 
-/// Why a run gives no figures.
-#[derive(Debug)]
-pub struct Wrong(String);
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Wrong {}
-
 /// Prefix of a point's line in a program's output.
 const LINE: &str = "point ";
 
@@ -273,10 +260,10 @@ impl Point {
     ///
     /// # Errors
     /// An answer was wrong, or the requests sent are not the requests served.
-    pub fn new(bytes: usize, outstanding: usize, all: &Tally, meter: &Meter) -> Result<Point, Wrong> {
+    pub fn new(bytes: usize, outstanding: usize, all: &Tally, meter: &Meter) -> Result<Point, String> {
         let is_right = all.wrong == 0 && all.requests > 0 && (all.requests, all.sent) == (all.served, all.received);
         if !is_right {
-            return Err(Wrong(format!("{bytes} bytes, {outstanding} outstanding: the answers are wrong: {all:?}")));
+            return Err(format!("{bytes} bytes, {outstanding} outstanding: the answers are wrong: {all:?}"));
         }
         Ok(Point {
             bytes,
@@ -304,9 +291,9 @@ impl Point {
     ///
     /// # Errors
     /// A line that begins as a point and is none.
-    pub fn read(output: &str) -> Result<Vec<Point>, Wrong> {
+    pub fn read(output: &str) -> Result<Vec<Point>, String> {
         let lines = output.lines().filter_map(|line| line.strip_prefix(LINE));
-        lines.map(|line| serde_json::from_str(line).map_err(|error| Wrong(format!("{line}: {error}")))).collect()
+        lines.map(|line| serde_json::from_str(line).map_err(|error| format!("{line}: {error}"))).collect()
     }
 }
 

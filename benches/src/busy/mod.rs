@@ -43,9 +43,6 @@ pub struct Busy {
     /// Seed of picks and of the order of runs.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// One round of 100 ms: a first look, in about a minute.
-    #[arg(long)]
-    pub quick: bool,
 }
 
 /// Seconds for which the processor time of an idle pool is measured.
@@ -55,8 +52,6 @@ impl Busy {
     fn prepare(mut self) -> Result<Self> {
         if self.comparison.smoke {
             self.millis = self.millis.min(15);
-        } else if self.quick {
-            (self.comparison.rounds, self.millis) = (1, self.millis.min(100));
         }
         ensure!((5..=60_000).contains(&self.millis), "--millis {}: 5 to 60000 are possible", self.millis);
         fn all_if_none<T: ValueEnum + Copy>(chosen: &mut Vec<T>) {

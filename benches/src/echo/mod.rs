@@ -68,7 +68,7 @@ pub fn command(mut options: Echo) -> Result<()> {
     let asked: Vec<_> = options.plan.points().collect();
     let name = |(contender, processes, _): &(&String, usize, Program)| format!("{contender} x{processes}");
     let runs = bench.rounds(&programs, name, |(.., program), _| {
-        let points = Point::read(&program.run()?)?;
+        let points = Point::read(&program.run()?).map_err(anyhow::Error::msg)?;
         let given: Vec<_> = points.iter().map(|point| (point.bytes, point.outstanding)).collect();
         ensure!(asked == given, "{given:?} were measured where {asked:?} were asked for");
         Ok(points)

@@ -75,7 +75,8 @@ fn measure(plan: &Plan) -> Result<()> {
             other => bail!("--bytes {other} is not possible"),
         };
         let (tally, meter) = tally?;
-        println!("{}", Point::new(bytes, outstanding, &tally, &meter)?.line());
+        let point = Point::new(bytes, outstanding, &tally, &meter).map_err(anyhow::Error::msg)?;
+        println!("{}", point.line());
     }
     Ok(())
 }

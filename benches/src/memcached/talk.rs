@@ -10,7 +10,7 @@ use crate::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{HashMap, HashSet};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 /// Requests of a batch, at most.
@@ -86,9 +86,7 @@ pub struct Talker {
     lives: u32,
     counter: Option<u64>,
     pub counts: Counts,
-    socket: Option<TcpStream>,
-    incoming: Vec<u8>,
-    taken: usize,
+    socket: Option<BufReader<TcpStream>>,
     scratch: Vec<u8>,
 }
 
@@ -112,8 +110,6 @@ impl Talker {
             counter: None,
             counts: Counts::default(),
             socket: None,
-            incoming: Vec::new(),
-            taken: 0,
             scratch: Vec::new(),
         }
     }
@@ -124,8 +120,7 @@ impl Talker {
             let socket = TcpStream::connect(self.address).context("connecting")?;
             socket.set_read_timeout(Some(TIME_LIMIT))?;
             socket.set_write_timeout(Some(TIME_LIMIT))?;
-            self.socket = Some(socket);
-            (self.incoming, self.taken) = (Vec::new(), 0);
+            self.socket = Some(BufReader::with_capacity(64 << 10, socket));
             (self.lives, self.counter) = (self.lives + 1, None);
         }
         let (requests, asked, bytes) = self.requests();
@@ -133,7 +128,7 @@ impl Talker {
             self.vanish(&requests, &bytes);
             return Ok(());
         }
-        self.socket.as_mut().context("a socket")?.write_all(&bytes).context("sending")?;
+        self.socket()?.get_mut().write_all(&bytes).context("sending")?;
         let mut asked = asked.into_iter();
         for request in &requests {
             self.reply(*request, &mut asked).with_context(|| format!("the reply to {request:?}"))?;
@@ -217,7 +212,7 @@ impl Talker {
                 self.possible.insert((object, version));
             }
         }
-        let Some(mut socket) = self.socket.take() else { return };
+        let Some(mut socket) = self.socket.take().map(BufReader::into_inner) else { return };
         let sent = if self.rng.random_bool(0.3) { bytes.len() } else { self.rng.random_range(0..=bytes.len()) };
         // The result is ignored: nothing uses this connection any more.
         if socket.write_all(&bytes[..sent]).is_ok() && sent == bytes.len() && self.rng.random_bool(0.5) {
@@ -305,14 +300,10 @@ impl Talker {
 
     /// The value that comes now.
     fn value(&mut self, object: u32, flags: u32, length: usize) -> Result<()> {
-        self.have(length + 2)?;
-        let value = &self.incoming[self.taken..self.taken + length];
+        let mut value = vec![0; length + 2];
+        self.socket()?.read_exact(&mut value).context("no value")?;
+        let value = value.strip_suffix(b"\r\n").context("no end of line behind the value")?;
         let version = values::version_of(object, flags, value, &mut self.scratch)?;
-        ensure!(
-            &self.incoming[self.taken + length..][..2] == b"\r\n",
-            "object {object}: no end of line behind the value"
-        );
-        self.taken += length + 2;
         self.counts.hits += 1;
         if object % self.of == self.me {
             let latest = self.latest.get(&object);
@@ -324,33 +315,13 @@ impl Talker {
         Ok(())
     }
 
-    fn line(&mut self) -> Result<String> {
-        let mut looked = 0;
-        loop {
-            let come = &self.incoming[self.taken..];
-            if let Some(end) = come[looked..].windows(2).position(|two| two == b"\r\n") {
-                let line = String::from_utf8_lossy(&come[..looked + end]).into_owned();
-                self.taken += looked + end + 2;
-                return Ok(line);
-            }
-            looked = come.len().saturating_sub(1);
-            let enough = come.len() + 1;
-            self.have(enough)?;
-        }
+    fn socket(&mut self) -> Result<&mut BufReader<TcpStream>> {
+        self.socket.as_mut().context("a socket")
     }
 
-    /// Reads until so many bytes are there.
-    fn have(&mut self, bytes: usize) -> Result<()> {
-        let socket = self.socket.as_mut().context("a socket")?;
-        while self.incoming.len() - self.taken < bytes {
-            self.incoming.drain(..self.taken);
-            self.taken = 0;
-            let (come, room) = (self.incoming.len(), bytes.max(64 << 10));
-            self.incoming.resize(come + room, 0);
-            let read = socket.read(&mut self.incoming[come..]).context("no reply")?;
-            self.incoming.truncate(come + read);
-            ensure!(read > 0, "the server closed the connection");
-        }
-        Ok(())
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        self.socket()?.read_line(&mut line).context("no reply")?;
+        Ok(line.strip_suffix("\r\n").context("the server closed the connection")?.to_owned())
     }
 }

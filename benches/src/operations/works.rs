@@ -67,7 +67,10 @@ impl Work {
                 }
                 Ok(began.elapsed().as_secs_f64() * 1e3)
             }
-            Work::Echo(program) => Ok(Point::read(&program.run()?)?.first().context("it tells no point")?.mops()),
+            Work::Echo(program) => {
+                let points = Point::read(&program.run()?).map_err(anyhow::Error::msg)?;
+                Ok(points.first().context("it tells no point")?.mops())
+            }
             Work::Rate(view) => rate(*view, millis),
             Work::Foreign(program) => number(&program.clone().with([millis.to_string()]), 0),
             Work::Metrics => metrics(),
