@@ -5,6 +5,7 @@
 mod common;
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +40,7 @@ const NOT_CALLED: [&str; 16] = [
 type Call = fn(TrusteeReference);
 
 /// All others, each called with a trustee of a pool.
-const CALLED: [(&str, Call); 22] = [
+const CALLED: [(&str, Call); 24] = [
     ("begin", |there| WAIT.with_borrow_mut(|wait| *wait = Some(link::begin(there, || 5)))),
     ("wait", |_| ignore(WAIT.take().expect("it was begun")())),
     ("call", |there| ignore(link::call(there, || 5))),
@@ -62,6 +63,15 @@ const CALLED: [(&str, Call); 22] = [
     ("long_closures", |_| ignore(link::long_closures())),
     ("set_linger", |_| link::set_linger(Duration::ZERO)),
     ("set_machine", |_| ignore(link::set_machine(3))),
+    ("withdraw", |_| {
+        let (promise, pending) = trust::promise::<i32>();
+        assert!(link::withdraw(&mut VecDeque::from([promise]), pending.id()));
+    }),
+    ("wait_in_line", |_| {
+        let (promise, pending) = trust::promise();
+        promise.keep(5);
+        ignore(link::wait_in_line(pending, Duration::ZERO, |_| false));
+    }),
 ];
 
 fn ignore<R>(_: R) {}

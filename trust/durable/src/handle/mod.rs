@@ -54,8 +54,10 @@ use crate::tx::Tx;
 /// }
 ///
 /// let workers = trust::Threadpool::new(2);
-/// let new = |tx| Bank { accounts: PVec::of([100, 0], tx), last: None };
-/// let bank = Durable::<Bank>::open(workers.trustees()[0], &folder, new)?;
+/// let bank = Durable::<Bank>::open(workers.trustees()[0], &folder, |tx| Bank {
+///     accounts: PVec::of([100, 0], tx),
+///     last: None,
+/// })?;
 /// let left = bank.apply(|bank, tx| {
 ///     bank.accounts[0] -= 30;
 ///     bank.accounts[1] += 30;
