@@ -266,13 +266,13 @@ pub enum Error {
     /// A read id that this connection did not issue, or that was already taken.
     #[error("there is no read {read_id} on this connection: take each once, on the connection that began it")]
     NoSuchRead {
-        /// Number of the read id.
+        /// Number of the read.
         read_id: u64,
     },
     /// The buffer does not have the length of the read. The read can still be taken.
     #[error("read {read_id} has {bytes} bytes, and the buffer {room_bytes}: pass one of the read's length")]
     WrongRoom {
-        /// Number of the read id.
+        /// Number of the read.
         read_id: u64,
         /// Length of the read.
         bytes: usize,

@@ -52,7 +52,17 @@ static FATE_SHARING: OnceLock<FateSharing> = OnceLock::new();
 
 /// Ends the process with this cause, and with it the program. If a peer has died, its loss is reported as the cause.
 pub(crate) fn end(cause: &str) -> ! {
-    if let Some((peer, reason)) = lost_peer() {
+    end_after(lost_peer(), cause)
+}
+
+/// Ends the process as [`end`] does, after an access to a peer that failed because the peer is gone. Its loss is the
+/// cause also where the fabric does not know of it yet: a connection may notice it before the watch does.
+pub(crate) fn end_without(peer: u16, cause: &str) -> ! {
+    end_after(Some(lost_peer().unwrap_or((peer, None))), cause)
+}
+
+fn end_after(loss: Option<(u16, Option<String>)>, cause: &str) -> ! {
+    if let Some((peer, reason)) = loss {
         report_loss(peer, &reason.unwrap_or_else(|| cause.to_owned()));
     }
     complain(format_args!("{cause}"));

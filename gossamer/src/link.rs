@@ -91,6 +91,15 @@ pub fn end(cause: &str) -> ! {
     crate::fate::end(cause)
 }
 
+/// Ends the program, which cannot go on because of this error of the fabric. If a machine is gone, its loss is the cause.
+pub fn end_by(doing: &str, error: &Error) -> ! {
+    let cause = format!("{doing}: {error}");
+    match error {
+        Error::Gone { machine } => crate::fate::end_without(machine.0, &cause),
+        _ => crate::fate::end(&cause),
+    }
+}
+
 /// Ends the program with this cause, and this process by SIGABRT. No exit handlers run: these may wait for a thread
 /// that waits for the caller.
 pub fn abort(cause: &str) -> ! {

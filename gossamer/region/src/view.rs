@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::ptr;
 use std::sync::Arc;
 
-use comm::{SHARE_UNIT_BYTES, Share};
+use comm::{Error, SHARE_UNIT_BYTES, Share};
 use gossamer::{Machine, Transport, link};
 use rustix::io::{Errno, pwrite, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -327,7 +327,12 @@ impl Pages for View {
                 self.to_read.push((run, from, state));
                 false
             }
-            Err(error) => link::end(&format!("pages of machine {from} cannot be read: {error}")),
+            Err(error) => cannot_read(from, &error),
         }
     }
+}
+
+/// Ends the program: pages of a machine cannot be read, and the fault would wait for them for ever.
+pub(crate) fn cannot_read(from: u16, error: &Error) -> ! {
+    link::end_by(&format!("pages of machine {from} cannot be read"), error)
 }

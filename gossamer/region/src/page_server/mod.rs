@@ -28,7 +28,7 @@ use crate::home::{Home, Out};
 use crate::message::{Grant, MESSAGE_BYTES, Message, State};
 use crate::page::{Homes, PAGE_BYTES, Run};
 use crate::stats::COUNTERS;
-use crate::view::{Place, Reserved, Store, View};
+use crate::view::{Place, Reserved, Store, View, cannot_read};
 
 /// Time for which a machine keeps pages that have just arrived before it gives them up, so that threads of several
 /// machines that write one word all progress.
@@ -280,10 +280,10 @@ impl Kept {
 fn read(region: u32, run: Run, from: u16, state: State) {
     let range = with(|server, _| server.kept(region).view.offsets_of(run));
     let mut bytes = vec![0; range.len()];
-    let lost = |error: comm::Error| -> ! { link::end(&format!("pages of machine {from} cannot be read: {error}")) };
-    let read_id = link::read(from, link::REGION, range.start, range.len()).unwrap_or_else(|error| lost(error));
+    let read_id = link::read(from, link::REGION, range.start, range.len());
+    let read_id = read_id.unwrap_or_else(|error| cannot_read(from, &error));
     let asked = Instant::now();
-    while !link::take(from, read_id, &mut bytes).unwrap_or_else(|error| lost(error)) {
+    while !link::take(from, read_id, &mut bytes).unwrap_or_else(|error| cannot_read(from, &error)) {
         if asked.elapsed() < EAGER {
             trust::yield_now();
         } else {
