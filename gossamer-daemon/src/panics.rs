@@ -3,10 +3,11 @@
 //! A launcher and a part have one program each: such a panic ends the process ([`spawn`]), and so the program on all
 //! hosts. A daemon has other programs, and goes on: the panic is an error of the one request ([`or_text`]).
 
-use std::any::Any;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, JoinHandle};
+
+use gossamer::link::panic_text;
 
 use crate::outcome::FAILURE_STATUS;
 
@@ -24,12 +25,7 @@ pub fn spawn(name: impl Into<String>, body: impl FnOnce() + Send + 'static) -> i
 
 /// Runs the work; a panic is its error, as a text. The panic hook has printed it.
 pub fn or_text<R>(work: impl FnOnce() -> R) -> Result<R, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| format!("a panic: {}", text(&*panic)))
-}
-
-fn text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&'static str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("one without a text")
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| format!("a panic: {}", panic_text(&*panic)))
 }
 
 #[cfg(test)]
@@ -44,7 +40,10 @@ mod tests {
         assert_eq!(or_text(|| panic!("as planted")), Err::<(), _>("a panic: as planted".to_owned()));
         let number = std::hint::black_box(7);
         assert_eq!(or_text(|| panic!("number {number}")), Err::<(), _>("a panic: number 7".to_owned()));
-        assert_eq!(or_text(|| std::panic::panic_any(7)), Err::<(), _>("a panic: one without a text".to_owned()));
+        assert_eq!(
+            or_text(|| std::panic::panic_any(7)),
+            Err::<(), _>("a panic: a panic whose payload is not text".to_owned())
+        );
     }
 
     /// Set in a child of the test, which waits for a thread that panics.

@@ -21,6 +21,7 @@ use comm::shm::{self, ShmFabric};
 use comm::{Error, Fabric, MachineId, ReadId, Share, ShareId, WORD_BYTES};
 
 use trust::TrusteeReference;
+pub use trust::link::panic_text;
 
 use crate::Builder;
 use crate::bootstrap::HeapBytes;
