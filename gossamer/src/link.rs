@@ -92,7 +92,8 @@ pub fn end(cause: &str) -> ! {
     crate::fate::end(cause)
 }
 
-/// Ends the program, which cannot go on because of this error of the fabric. If a machine is gone, its loss is the cause.
+/// Ends the program, which cannot go on because of this error of the fabric. If a machine is gone, its loss is the
+/// cause.
 pub fn end_by(doing: &str, error: &Error) -> ! {
     let cause = format!("{doing}: {error}");
     match error {
