@@ -101,7 +101,8 @@ impl Network {
 
 /// Returns the addresses of this host that others may know, those of the loopback network last.
 pub(super) fn addresses() -> Vec<IpAddr> {
-    let found = if_addrs::get_if_addrs().unwrap_or_default().into_iter();
+    // An address of an interface that is down is listed too, and reaches nobody.
+    let found = if_addrs::get_if_addrs().unwrap_or_default().into_iter().filter(if_addrs::Interface::is_oper_up);
     // Link-local addresses are of no use without an interface.
     let is_usable = |address: &IpAddr| !matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
     let mut all: Vec<IpAddr> = found.map(|interface| interface.ip()).filter(is_usable).collect();
