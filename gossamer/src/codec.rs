@@ -1,9 +1,10 @@
 //! Messages and other plain data as bytes, and back: serde, in bincode's standard format. One pair of functions for all
 //! that a program, its launcher and the daemons tell one another.
 //!
-//! Not here: how bytes travel, versions, and the longest message of each conversation (`control.rs`, `meet/wire.rs`,
-//! and `wire/message.rs` of `gossamer-daemon`).
+//! Not here: how bytes travel, versions, and the longest message of each conversation (`control.rs`,
+//! `rendezvous/wire.rs`, and `wire/message.rs` of `gossamer-daemon`).
 
+use bincode::error::DecodeError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -16,7 +17,8 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     bincode::serde::encode_to_vec(value, bincode::config::standard()).expect("plain data")
 }
 
-/// Decodes the value in these bytes, all of them. Never panics, and allocates at most `LIMIT` bytes.
+/// Decodes the value in these bytes, all of them. Never panics. `LIMIT` bounds the decoded bytes; vectors and texts take
+/// a few times as much memory at most.
 ///
 /// # Errors
 /// The defect, in words.
@@ -30,9 +32,20 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
 /// ```
 pub fn decode<T: DeserializeOwned, const LIMIT: usize>(bytes: &[u8]) -> Result<T, String> {
     let format = bincode::config::standard().with_limit::<LIMIT>();
-    let (value, taken) = bincode::serde::decode_from_slice(bytes, format).map_err(|error| error.to_string())?;
+    let (value, taken) = bincode::serde::decode_from_slice(bytes, format).map_err(in_words)?;
     match bytes.len() - taken {
         0 => Ok(value),
         rest => Err(format!("{rest} of them are too many")),
+    }
+}
+
+/// Returns the error in words: bincode's own text is Rust code.
+fn in_words(error: DecodeError) -> String {
+    match error {
+        DecodeError::UnexpectedEnd { .. } => "cut short".to_owned(),
+        DecodeError::LimitExceeded => "too long".to_owned(),
+        DecodeError::Utf8 { .. } => "a text in it is not UTF-8".to_owned(),
+        DecodeError::OtherString(text) => text,
+        other => other.to_string(),
     }
 }
