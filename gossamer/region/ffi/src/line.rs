@@ -87,7 +87,7 @@ fn stand(address: usize, ticket: u64, time: Option<Duration>) -> bool {
         forget_if_empty(address);
         has_left
     };
-    wait_in_line(pending, time, give_up).is_some()
+    wait_in_line(pending, time, give_up).is_some_and(|turn| turn.is_ok())
 }
 
 fn wake_line(address: usize, count: u64) -> u64 {

@@ -79,7 +79,7 @@ fn take(address: usize, write: bool, time: Option<Duration>) -> bool {
         woken.into_iter().for_each(|promise| promise.keep(()));
         left.map(|(_, promise)| promise.discard()).is_some()
     };
-    wait_in_line(pending, time, give_up).is_some()
+    wait_in_line(pending, time, give_up).is_some_and(|turn| turn.is_ok())
 }
 
 /// On the home's worker: releases the lock. `false`: no thread holds it.
