@@ -192,3 +192,18 @@ fn each_item_returns_or_panics_in_callbacks_fibers_and_while_the_thread_ends() {
         }
     }
 }
+
+#[test]
+fn a_waiter_leaves_its_line_or_takes_its_turn() {
+    let (promise, pending) = trust::promise::<i32>();
+    let mut line = VecDeque::from([promise]);
+    assert!(link::wait_in_line(pending, Duration::ZERO, |id| link::withdraw(&mut line, id)).is_none());
+    assert!(line.is_empty());
+    let (promise, pending) = trust::promise();
+    let mut line = VecDeque::from([promise]);
+    let turn = link::wait_in_line(pending, Duration::ZERO, |id| {
+        line.pop_front().unwrap().keep(5);
+        link::withdraw(&mut line, id)
+    });
+    assert!(matches!(turn, Some(Ok(5))), "its turn came as it gave up: {turn:?}");
+}

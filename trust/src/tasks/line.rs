@@ -14,18 +14,19 @@ pub fn withdraw<T>(line: &mut VecDeque<Promise<T>>, id: PromiseId) -> bool {
     place.and_then(|place| line.remove(place)).map(Promise::discard).is_some()
 }
 
-/// Waits for a promise that stands in a line, for at most `time`; then `withdraw` takes it out. `None` if the waiter
-/// has given up. Where `withdraw` does not find the promise any more, its value is waited for: no turn is lost.
+/// Waits for a promise that stands in a line, for at most `time`; then `leave` takes it out. `None` if the waiter has
+/// given up. Where `leave` does not find the promise any more, its value is waited for: no turn is lost to the time. A
+/// waiter that is [aborted](crate::JoinHandle::abort) leaves its promise in the line, and its turn is lost.
 ///
 /// # Panics
 /// As [`Pending::wait`].
 pub fn wait_in_line<T: 'static>(
     pending: Pending<T>,
     time: Duration,
-    withdraw: impl FnOnce(PromiseId) -> bool,
+    leave: impl FnOnce(PromiseId) -> bool,
 ) -> Option<Result<T, Error>> {
     match pending.wait_timeout(time) {
-        None if withdraw(pending.id()) => None,
+        None if leave(pending.id()) => None,
         None => Some(pending.wait()),
         outcome => outcome,
     }
