@@ -1,6 +1,6 @@
-//! Steps of a child before it executes another program. It ends with the thread that starts it: the kernel sends
-//! it a signal when that thread ends, however that happens; the caller chooses the signal. It inherits the standard
-//! streams, and nothing else that is not made inheritable for it. No signal is blocked.
+//! Steps of a child before it executes another program. When the thread that starts it ends, however that happens, the
+//! kernel sends it a signal, which the caller chooses. It inherits the standard streams, and nothing else that is not
+//! made inheritable for it. No signal is blocked.
 #![allow(unsafe_code)] // pre_exec
 
 use std::io;
@@ -18,7 +18,7 @@ use crate::{descriptors, dispositions};
 
 /// Has the child that `command` will spawn get this signal when the calling thread ends, and keeps this process's
 /// descriptors from it. To be called on the thread that will spawn it, before descriptors are handed to the command.
-pub fn end_with_thread(command: &mut Command, signal: Signal) {
+pub fn signal_at_end_of_thread(command: &mut Command, signal: Signal) {
     let parent = getpid();
     // SAFETY: between fork and exec only async-signal-safe things may happen: `hang_on` makes four system calls,
     // rt_sigprocmask, close_range, prctl and getppid, and none allocates or locks.
@@ -48,7 +48,7 @@ pub struct Identity {
 }
 
 /// Has the child become a user, as a login does. Settings that depend on the user come after it: the kernel drops the
-/// [signal](end_with_thread) when the user changes.
+/// [signal](signal_at_end_of_thread) when the user changes.
 pub fn become_user(command: &mut Command, identity: &Identity) {
     let Identity { user, group, groups } = identity.clone();
     let change = move || {

@@ -46,7 +46,7 @@ pub struct LaunchConfig {
     pub args: Vec<OsString>,
     /// Number of machines, from 1 to [`MAX_LOCAL_MACHINES`].
     pub machines: u16,
-    /// Options of the user, of those for `--local`.
+    /// Options of the run; those for a rack have no effect.
     pub options: RunOptions,
     /// Environment of the machines.
     pub environment: Environment,

@@ -2,7 +2,7 @@
 //!
 //! Path of a program through the files:
 //!
-//! 1. [`cli`]: the command line; [`options`]: those of a run
+//! 1. [`cli`]: the command line; [`options`]: the options of a run
 //! 2. [`launch`]: all machines on this host: starts them and continues until the last has gone. Or [`rack`]: machines
 //!    on the hosts of a rack, by their daemons ([`daemon`]), which have a process for each program ([`part`]); their
 //!    messages are in [`wire`], the hosts are in [`config`]

@@ -28,7 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid};
 
-use crate::child_setup::end_with_thread;
+use crate::child_setup::signal_at_end_of_thread;
 use crate::core_dump;
 use crate::error::LaunchError;
 use crate::options::RunOptions;
@@ -350,7 +350,7 @@ impl Member {
             command.current_dir(folder);
         }
         command.stdin(streams.stdin).stdout(streams.stdout).stderr(streams.stderr);
-        end_with_thread(&mut command, Signal::KILL);
+        signal_at_end_of_thread(&mut command, Signal::KILL);
         core_dump::restore(&mut command);
         let launch = LaunchDescriptor { machine: number, plan: start.plan, memory };
         let control = launch.hand_to(&mut command).map_err(LaunchError::system("hand over a place in the program"))?;

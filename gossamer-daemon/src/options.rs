@@ -7,10 +7,9 @@
 //! ([`machines::Start`]). An option is obeyed in one of these, or in the program itself: by a variable
 //! ([`RunOptions::environment`]), or by a rule for its end ([`RunOptions::policy`]).
 //!
-//! Invariants: paths, names and variables of the launcher's host do not travel (`serde(skip)`): a host finds their
-//! defaults. So it does for options that have them: a host of an earlier version runs programs without a new option,
-//! and refuses those with it by its name. A host checks the values that it obeys: clap has done so elsewhere, or nobody
-//! has.
+//! Invariants: paths, names and variables of the launcher's host do not travel (`serde(skip)`). Nor do options that
+//! have their default: a host of an earlier version runs programs without a new option, and refuses those with it by
+//! its name. A host checks each value that it obeys: clap checks on the launcher's host, and a client may have none.
 //!
 //! [`machines::Start`]: crate::machines::Start
 
@@ -195,7 +194,7 @@ impl RunOptions {
     /// Returns the options for hosts, as JSON: those that differ from the defaults.
     ///
     /// # Errors
-    /// A path that is no Unicode; paths do not travel.
+    /// None for the options that there are: their values are plain data.
     pub fn to_json(&self) -> serde_json::Result<String> {
         let fields = |options| serde_json::from_value::<Map<String, Value>>(serde_json::to_value(options)?);
         let (mut own, defaults) = (fields(self)?, fields(&RunOptions::default())?);

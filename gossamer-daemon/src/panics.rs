@@ -25,7 +25,10 @@ pub fn spawn(name: impl Into<String>, body: impl FnOnce() + Send + 'static) -> i
 
 /// Runs the work; a panic is its error, as a text. The panic hook has printed it.
 pub fn or_text<R>(work: impl FnOnce() -> R) -> Result<R, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| format!("a panic: {}", panic_text(&*panic)))
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| match panic_text(&*panic) {
+        text if text.starts_with("a panic") => text,
+        text => format!("a panic: {text}"),
+    })
 }
 
 #[cfg(test)]
@@ -40,10 +43,7 @@ mod tests {
         assert_eq!(or_text(|| panic!("as planted")), Err::<(), _>("a panic: as planted".to_owned()));
         let number = std::hint::black_box(7);
         assert_eq!(or_text(|| panic!("number {number}")), Err::<(), _>("a panic: number 7".to_owned()));
-        assert_eq!(
-            or_text(|| std::panic::panic_any(7)),
-            Err::<(), _>("a panic: a panic whose payload is not text".to_owned())
-        );
+        assert_eq!(or_text(|| std::panic::panic_any(7)), Err::<(), _>("a panic whose payload is not text".to_owned()));
     }
 
     /// Set in a child of the test, which waits for a thread that panics.
@@ -52,10 +52,10 @@ mod tests {
     #[test]
     fn a_thread_that_panics_ends_those_who_wait_for_it() {
         if std::env::var_os(WAITS).is_some() {
-            let (news, events) = mpsc::channel::<()>();
-            let _others = news.clone(); // the end of the channel would not tell
+            let (sender, events) = mpsc::channel::<()>();
+            let _others = sender.clone(); // the end of the channel would not tell
             spawn("planted", move || {
-                let _news = news;
+                let _sender = sender;
                 panic!("as planted");
             })
             .unwrap();

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! BASE                          where the daemon was started: its unit's, with `Delegate=yes`
-//! BASE/gossamer-4711            the daemon, where the limit needs it: a cgroup with controllers for others holds none
+//! BASE/gossamer-4711            the daemon, where it limits tasks: BASE, with controllers for others, has no process
 //! BASE/gossamer-4711-1d30d443   a program: its part and all that descends from it
 //! ```
 

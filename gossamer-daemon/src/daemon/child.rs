@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use super::Daemon;
-use crate::child_setup::{become_user, end_with_thread, limit_tasks, set_apart};
+use crate::child_setup::{become_user, limit_tasks, set_apart, signal_at_end_of_thread};
 use crate::core_dump;
 use crate::machines::LOOK_INTERVAL;
 use crate::orphans;
@@ -36,7 +36,7 @@ pub(super) fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
     }
     // A running part sees the daemon's death at its socket, and ends its machines and their leftovers in order; so a
     // stopped part has to be continued.
-    end_with_thread(&mut command, Signal::CONT);
+    signal_at_end_of_thread(&mut command, Signal::CONT);
     set_apart(&mut command);
     if daemon.cgroups.limits_tasks() {
         // The cgroup limits the tasks.

@@ -46,7 +46,8 @@ const SILENCE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::fro
 pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
     let id = start.program;
     let (path, owner) = (path_of(&start.executable.path).display().to_string(), start.owner.clone());
-    match panics::or_text(|| begin(daemon, &mut link, start)).flatten() {
+    let begun = panics::or_text(|| begin(daemon, &mut link, start));
+    match begun.map_err(|panic| format!("its daemon failed by {panic}")).flatten() {
         Ok((child, channel, silence)) => {
             tracing::info!(program = %id, part = child.id(), path, owner, "a program starts");
             daemon.kept.begin(id);
@@ -73,10 +74,15 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
 fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<Channel>, Duration), String> {
     let (limits, link_limit) = (&daemon.rack.limits, daemon.rack.timeouts.connect());
     start.check_environment(limits.environment_bytes)?;
-    let options =
-        RunOptions::from_json(&start.options).map_err(|error| format!("the options of the program: {error}"))?;
+    let options = RunOptions::from_json(&start.options)
+        .map_err(|error| format!("the options of the program: {error}; install the same gossamer on all hosts"))?;
     if !SILENCE.contains(&options.silence) {
-        return Err(format!("a silence of {} ms is not possible", options.silence.as_millis()));
+        let (wanted, least, most) =
+            (options.silence.as_millis(), SILENCE.start().as_millis(), SILENCE.end().as_millis());
+        return Err(format!(
+            "a silence of {wanted} ms is not possible: timeouts.silence_ms of the launcher's rack.yaml is from {least} \
+             to {most}"
+        ));
     }
     let plan: gossamer::bootstrap::Plan =
         serde_json::from_str(&start.plan).map_err(|error| format!("the plan of the program: {error}"))?;

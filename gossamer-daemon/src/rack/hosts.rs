@@ -41,7 +41,7 @@ pub struct Dialer<'a> {
     /// Its key.
     pub key: &'a Key,
     /// Sender into `events`.
-    pub news: &'a mpsc::Sender<Event>,
+    pub event_sender: &'a mpsc::Sender<Event>,
     /// Events of the program.
     pub events: &'a mpsc::Receiver<Event>,
     /// Shows the user a message meanwhile.
@@ -56,7 +56,7 @@ pub fn connect(dialer: &Dialer<'_>) -> Result<Links, RackError> {
     for (number, host) in dialer.chosen.iter().enumerate() {
         let (rack, host, key) = (dialer.rack.clone(), host.clone(), dialer.key.clone());
         let connect = move || link::connect(&rack, &host, &key).map_err(|error| error.to_string());
-        spawn(number, dialer.news, connect)?;
+        spawn(number, dialer.event_sender, connect)?;
     }
     gather(dialer, dialer.chosen, |_| ())
 }
@@ -85,7 +85,7 @@ pub fn start(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files
         Err(signal) => return Ok(Err(signal)),
     };
     for (number, link) in links.into_iter().enumerate() {
-        spawn(number, dialer.news, move || go(link))?;
+        spawn(number, dialer.event_sender, move || go(link))?;
     }
     gather(dialer, dialer.chosen, |link| {
         let _ = link.sender.send_message(&ToPart::Beat); // cut off: noticed when it runs
@@ -99,7 +99,7 @@ fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> R
     let first = (0..dialer.chosen.len()).min_by_key(|host| &dialer.chosen[*host].name).unwrap_or(0);
     if let Some(link) = links[first].take() {
         let start = start.of_host(first);
-        spawn(0, dialer.news, move || admit(link, start, silence))?;
+        spawn(0, dialer.event_sender, move || admit(link, start, silence))?;
     }
     let mut admitted = match gather(dialer, &dialer.chosen[first..=first], |_| ())? {
         Ok(links) => links.into_iter().next(),
@@ -108,7 +108,7 @@ fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> R
     for (number, link) in links.into_iter().enumerate() {
         let (start, files) = (start.of_host(number), files.clone());
         let admitted = if number == first { admitted.take() } else { None };
-        spawn(number, dialer.news, move || {
+        spawn(number, dialer.event_sender, move || {
             let admitted = match (admitted, link) {
                 (Some(link), _) => Ok(link),
                 (None, Some(link)) => admit(link, start, silence),
@@ -123,13 +123,13 @@ fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> R
 /// Takes a host's next step in a thread, and reports its result; a panic of it is a failure of that host.
 pub(super) fn spawn(
     number: usize,
-    news: &mpsc::Sender<Event>,
+    event_sender: &mpsc::Sender<Event>,
     step: impl FnOnce() -> Result<Link, String> + Send + 'static,
 ) -> Result<(), RackError> {
-    let news = news.clone();
+    let event_sender = event_sender.clone();
     let take = move || {
         let link = panics::or_text(step).flatten().map(Box::new);
-        let _ = news.send(Event::Connected(number, link)); // a signal came meanwhile
+        let _ = event_sender.send(Event::Connected(number, link)); // a signal came meanwhile
     };
     panics::spawn("host", take).map(drop).map_err(no_thread)
 }
@@ -343,8 +343,8 @@ mod tests {
 
     #[test]
     fn a_panic_of_a_hosts_step_is_reported_to_those_who_wait_for_it() {
-        let (news, events) = mpsc::channel();
-        spawn(3, &news, || panic!("as planted")).unwrap();
+        let (event_sender, events) = mpsc::channel();
+        spawn(3, &event_sender, || panic!("as planted")).unwrap();
         match events.recv_timeout(limits::HANG).expect("nobody waits for ever") {
             Event::Connected(3, Err(reason)) => assert_eq!(reason, "a panic: as planted"),
             _ => panic!("another event"),

@@ -130,13 +130,14 @@ pub enum Event {
 /// # Errors
 /// When it cannot be started; nothing of it is left then, or soon will be.
 pub fn run(run: &RackRun) -> Result<Ended, RackError> {
-    let (news, events) = mpsc::channel();
-    catch_signals(news.clone()).map_err(LaunchError::system("catch signals"))?; // first: none may be missed
+    let (event_sender, events) = mpsc::channel();
+    catch_signals(event_sender.clone()).map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let files = Files::find(run)?;
     let key = run.rack.read_key().map_err(LaunchError::from)?;
     let chosen = plan::choose(&run.rack, &run.options.hosts)?;
     let (rack, options, notice) = (&run.rack, &run.options, run.notice);
-    let dialer = Dialer { rack, options, chosen: &chosen, key: &key, news: &news, events: &events, notice };
+    let dialer =
+        Dialer { rack, options, chosen: &chosen, key: &key, event_sender: &event_sender, events: &events, notice };
     let links = match hosts::connect(&dialer)? {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
@@ -149,17 +150,17 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
     };
-    let program = Program::new(run, &chosen, &plan, &start, links, news)?;
+    let program = Program::new(run, &chosen, &plan, &start, links, event_sender)?;
     program.watch(&events)
 }
 
-fn catch_signals(news: mpsc::Sender<Event>) -> io::Result<()> {
+fn catch_signals(event_sender: mpsc::Sender<Event>) -> io::Result<()> {
     // A suspended launcher gives no sign of life, and its program would be ended: so it ignores the suspend key.
     signal_hook::flag::register(signal_hook::consts::SIGTSTP, std::sync::Arc::default())?;
     let signals = Signals::catch()?;
     let pass_on = move || {
         while let Ok(signal) = signals.wait() {
-            if news.send(Event::Signal(signal)).is_err() {
+            if event_sender.send(Event::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -193,14 +194,15 @@ impl Program {
         plan: &Plan,
         start: &Start,
         links: Vec<crate::wire::link::Link>,
-        news: mpsc::Sender<Event>,
+        event_sender: mpsc::Sender<Event>,
     ) -> Result<Program, RackError> {
         let machines = u16::try_from(plan.machines.len()).unwrap_or(u16::MAX);
         let key = Key::generate().map_err(LaunchError::from)?;
         let failed = LaunchError::system("start the threads of the program");
         let silence = run.options.silence;
         let (hosts, outputs, input) =
-            streams::connect(links, silence, &plan::prefixes(run, plan), run.options.stdin, news).map_err(failed)?;
+            streams::connect(links, silence, &plan::prefixes(run, plan), run.options.stdin, event_sender)
+                .map_err(failed)?;
         Ok(Program {
             names: chosen.iter().map(|host| host.name.clone()).collect(),
             plan: plan.clone(),

@@ -222,7 +222,7 @@ fn check_length(start: Start, most: u32) -> Result<Start, RackError> {
     if bytes > RUN_BYTES_MAX {
         return Err(RackError::Plan(format!(
             "the message that starts the program has {bytes} bytes, with arguments, environment and plan; at most \
-             {RUN_BYTES_MAX} are possible: say --clean-env, or take fewer arguments or machines"
+             {RUN_BYTES_MAX} are possible: say --clean-env, pass fewer arguments, or start fewer machines"
         )));
     }
     Ok(start)

@@ -79,7 +79,7 @@ pub fn connect(
     silence: Duration,
     prefixes: &[String],
     stdin: Reader,
-    news: mpsc::Sender<Event>,
+    event_sender: mpsc::Sender<Event>,
 ) -> io::Result<(Hosts, Outputs, Input)> {
     let mut ends = Vec::new();
     let mut queues = Vec::new();
@@ -101,13 +101,13 @@ pub fn connect(
         let (sender, received) = mpsc::channel();
         let writer =
             Writer { stream, target, prefixes: prefixes.to_vec(), lines: BTreeMap::new(), queues: queues.clone() };
-        let news = news.clone();
-        panics::spawn(format!("{stream:?}"), move || writer.write_all(&received, &news))?;
+        let event_sender = event_sender.clone();
+        panics::spawn(format!("{stream:?}"), move || writer.write_all(&received, &event_sender))?;
         pieces.push(sender);
     }
     for (host, receiver) in ends {
-        let (pieces, news) = (pieces.clone(), news.clone());
-        panics::spawn(format!("from {host}"), move || receive_all(host, receiver, &pieces, &news, silence))?;
+        let (pieces, event_sender) = (pieces.clone(), event_sender.clone());
+        panics::spawn(format!("from {host}"), move || receive_all(host, receiver, &pieces, &event_sender, silence))?;
     }
     let input = Input(Arc::new((Mutex::new(WINDOW_BYTES), Condvar::new())));
     let (window, first) = (input.clone(), queues[0].clone()); // machine 0 is on the first host
@@ -136,7 +136,7 @@ fn receive_all(
     host: usize,
     mut receiver: SecureReader,
     pieces: &[mpsc::Sender<Piece>],
-    news: &mpsc::Sender<Event>,
+    event_sender: &mpsc::Sender<Event>,
     silence: Duration,
 ) {
     loop {
@@ -150,7 +150,7 @@ fn receive_all(
             Err(error) => Event::Cut(host, describe(&error, silence)),
         };
         let is_end = matches!(event, Event::Cut(..));
-        if news.send(event).is_err() || is_end {
+        if event_sender.send(event).is_err() || is_end {
             return;
         }
     }
@@ -178,14 +178,14 @@ struct Writer {
 }
 
 impl Writer {
-    fn write_all(mut self, pieces: &mpsc::Receiver<Piece>, news: &mpsc::Sender<Event>) {
+    fn write_all(mut self, pieces: &mpsc::Receiver<Piece>, event_sender: &mpsc::Sender<Event>) {
         let mut out = Vec::new();
         let mut is_open = true;
         for Piece { host, machine, bytes } in pieces {
             let Some(prefix) = self.prefixes.get(usize::from(machine)) else { continue };
             if is_open {
                 self.lines.entry(machine).or_insert_with(|| Lines::new(prefix)).push(&bytes, &mut out);
-                is_open = self.write(&out, news);
+                is_open = self.write(&out, event_sender);
                 out.clear();
             }
             let granted = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -193,16 +193,16 @@ impl Writer {
         }
         self.lines.values_mut().for_each(|lines| lines.end(&mut out));
         if is_open {
-            self.write(&out, news);
+            self.write(&out, event_sender);
         }
-        let _ = news.send(Event::Written); // nobody waits
+        let _ = event_sender.send(Event::Written); // nobody waits
     }
 
     /// Writes the bytes; false if it failed.
-    fn write(&self, bytes: &[u8], news: &mpsc::Sender<Event>) -> bool {
+    fn write(&self, bytes: &[u8], event_sender: &mpsc::Sender<Event>) -> bool {
         let written = self.target.write(bytes);
         if let Err(error) = written {
-            let _ = news.send(Event::Unwritten(Unwritten { stream: self.stream, error: error.into() })); // nobody waits
+            let _ = event_sender.send(Event::Unwritten(Unwritten { stream: self.stream, error: error.into() })); // nobody waits
         }
         written.is_ok()
     }

@@ -8,8 +8,8 @@
 //!   inside (only that no message is too long)
 //! - daemon and part, over a pair of local sockets: first one [`Setup`], then the above
 //!
-//! Invariants: no message is longer than [`MAX_MESSAGE_BYTES`]; decoding allocates no more than that, never panics, and
-//! takes all bytes or fails. `Output` and `Input` are sent only within a window (`Grant`), so that a slow reader never
+//! Invariants: no message is longer than [`MAX_MESSAGE_BYTES`]; decoding takes a few times that at most, never panics,
+//! and takes all bytes or fails. `Output` and `Input` are sent only within a window (`Grant`), so that a slow reader never
 //! makes others hold more than [`WINDOW_BYTES`] a stream.
 
 use gossamer::codec;
@@ -481,7 +481,7 @@ pub enum FromPart {
     Exited {
         /// The machine.
         machine: u16,
-        /// Same as `wait` gives it.
+        /// Its status, as `wait` gives it.
         status: i32,
     },
     /// Output of a machine.
