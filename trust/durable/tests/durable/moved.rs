@@ -1,6 +1,7 @@
 //! Folders and files of open pools that another program moves, replaces or removes.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -70,7 +71,11 @@ fn nothing_is_acknowledged_in_a_folder_that_is_gone() {
     let path = there.path().join("pool");
     let first = open(&pool, &path);
     fill(&first, 0);
-    fs::remove_dir_all(&path).unwrap();
+    // The disk thread may create a file meanwhile.
+    limits::wait_until("the folder is removed", || match fs::remove_dir_all(&path) {
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => false,
+        removed => removed.map(|()| true).unwrap(),
+    });
     let second = open(&pool, &path);
     is_removed(first.call().apply(|numbers, tx| numbers.push(1, tx)).wait());
     fill(&second, 7);
