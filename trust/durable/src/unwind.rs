@@ -14,10 +14,3 @@ pub(crate) fn quietly(f: impl FnOnce()) {
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     let _ = catch_unwind(AssertUnwindSafe(|| drop(panic))).map_err(std::mem::forget);
 }
-
-/// Returns the text of a panic.
-pub(crate) fn text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&'static str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "a panic whose payload is not text".into())
-}

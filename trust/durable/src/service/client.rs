@@ -271,18 +271,18 @@ fn subscriber() -> Trust<Subscriber> {
 }
 
 /// Handles a notification of a pool.
-pub(crate) fn notify(pool: u64, notification: Notification) {
-    take(pool, |held| held.notify(notification));
+pub(crate) fn receive(pool: u64, notification: Notification) {
+    take(pool, |held| held.receive(notification));
 }
 
 /// Handles the notification that the disk failed after group `durable`.
-pub(crate) fn notify_lost(_: &mut Subscriber, (pool, durable, cause): (u64, u64, String)) {
-    take(pool, |held| held.notify_lost(durable, cause));
+pub(crate) fn receive_lost(_: &mut Subscriber, (pool, durable, cause): (u64, u64, String)) {
+    take(pool, |held| held.receive_lost(durable, cause));
 }
 
 /// Marks a pool as gone, after a call found no trustee.
 pub(crate) fn is_gone(pool: u64) {
-    take(pool, |held| held.notify(Notification::Gone));
+    take(pool, |held| held.receive(Notification::Gone));
 }
 
 /// Returns the number of pools that this thread has a record of.
@@ -347,16 +347,16 @@ mod tests {
         assert!(call.is_full());
         let room = call.room();
         let waits = trust::spawn(move || room.wait().is_ok());
-        notify(POOL, Notification::Durable(1));
+        receive(POOL, Notification::Durable(1));
         trust::yield_now();
         assert_eq!(told.get(), HELD_MAX / 4, "those of the first group");
         assert!(!waits.is_finished(), "it waits until half of the room is free");
-        notify(POOL, Notification::Durable(3));
+        receive(POOL, Notification::Durable(3));
         assert!(waits.join().expect("it goes on"));
         assert_eq!(told.get(), HELD_MAX / 4 * 3);
         drop(call);
-        notify(POOL, Notification::Durable(4));
-        notify(POOL, Notification::Gone);
+        receive(POOL, Notification::Durable(4));
+        receive(POOL, Notification::Gone);
         trust::yield_now();
         assert_eq!((told.get(), records()), (HELD_MAX, 0));
     }
@@ -366,10 +366,10 @@ mod tests {
         const POOL: u64 = 79;
         let begin = || Call::begin(POOL, |_, _| ());
         assert_eq!(begin().wait(1, Some(Instant::now())), None);
-        notify(POOL, Notification::Durable(1));
+        receive(POOL, Notification::Durable(1));
         trust::yield_now();
         assert_eq!(begin().wait(1, Some(Instant::now())), Some(Ok(())), "it is known already");
-        notify(POOL, Notification::Gone);
+        receive(POOL, Notification::Gone);
         assert_eq!(records(), 0);
     }
 
@@ -394,7 +394,7 @@ mod tests {
                 is_gone(POOL);
             }
         });
-        notify(POOL, Notification::Durable(2));
+        receive(POOL, Notification::Durable(2));
         trust::yield_now();
         assert_eq!(*seen.borrow(), [(1, true), (2, true), (3, true), (4, false)]);
         assert_eq!(records(), 0);

@@ -212,8 +212,8 @@ impl Core {
         mark
     }
 
-    /// Returns the most groups with the disk. With `within` the disk pauses after each group, and the next is closed
-    /// after the pause.
+    /// Returns the number of groups that the disk may have. With `within` it pauses after each group, and the next is
+    /// closed after the pause.
     fn with_disk_max(&self) -> u32 {
         if self.within.is_none() && self.is_created { 2 } else { 1 }
     }
@@ -356,7 +356,7 @@ impl Core {
     /// Keeps the text of a panic; returns its id.
     pub(crate) fn keep_text(&mut self, panic: Box<dyn Any + Send>) -> u64 {
         self.last_text += 1;
-        texts::keep(self.number, self.last_text, unwind::text(&*panic));
+        texts::keep(self.number, self.last_text, trust::link::panic_text(&*panic));
         unwind::discard(panic);
         self.last_text
     }

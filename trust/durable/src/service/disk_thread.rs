@@ -150,7 +150,7 @@ fn refuse_file(path: &Path) -> Result<()> {
 
 /// Returns the cause of a loss by a panic of the disk thread.
 fn panicked(panic: Box<dyn Any + Send>) -> String {
-    let cause = format!("its disk thread panicked: {}", unwind::text(&*panic));
+    let cause = format!("its disk thread panicked: {}", trust::link::panic_text(&*panic));
     unwind::discard(panic);
     cause
 }

@@ -104,7 +104,7 @@ impl<W> Held<W> {
     }
 
     /// Applies a notification of the pool.
-    pub(super) fn notify(&mut self, notification: Notification) {
+    pub(super) fn receive(&mut self, notification: Notification) {
         match notification {
             Notification::Durable(group) => self.durable = self.durable.max(group),
             Notification::Gone => self.end = Some(Why::Gone),
@@ -112,7 +112,7 @@ impl<W> Held<W> {
     }
 
     /// Applies the notification that the disk failed after group `durable`.
-    pub(super) fn notify_lost(&mut self, durable: u64, cause: String) {
+    pub(super) fn receive_lost(&mut self, durable: u64, cause: String) {
         self.durable = self.durable.max(durable);
         self.end = Some(Why::Lost(cause));
     }

@@ -100,7 +100,7 @@ impl Pool {
             // To keep the order of calls: behind the waiting entries, and then all of them.
             None => {
                 self.hold(number, NEVER);
-                self.notify(|held| held.notify(Notification::Gone));
+                self.receive(|held| held.receive(Notification::Gone));
             }
         }
     }
@@ -123,7 +123,7 @@ impl Pool {
 
     /// Same as `take` and `tell` of `client.rs`: the notification is applied at once, entries are called somewhat
     /// later.
-    fn notify(&self, change: impl FnOnce(&mut Held<Entry>)) {
+    fn receive(&self, change: impl FnOnce(&mut Held<Entry>)) {
         if let Some(held) = &mut self.client.lock().unwrap().held {
             change(held);
         }
@@ -172,9 +172,9 @@ impl Pool {
         let core = &mut *self.core.lock().unwrap();
         let limit = if core.lost.is_some() { NEVER } else { core.durable };
         for _ in core.clients.take(limit) {
-            self.notify(|held| match &core.lost {
-                Some(cause) => held.notify_lost(core.durable, cause.clone()),
-                None => held.notify(Notification::Durable(core.durable)),
+            self.receive(|held| match &core.lost {
+                Some(cause) => held.receive_lost(core.durable, cause.clone()),
+                None => held.receive(Notification::Durable(core.durable)),
             });
         }
     }
@@ -184,7 +184,7 @@ impl Pool {
         let core = &mut *self.core.lock().unwrap();
         core.is_gone = true;
         for () in core.clients.drain() {
-            self.notify(|held| held.notify(Notification::Gone));
+            self.receive(|held| held.receive(Notification::Gone));
         }
     }
 

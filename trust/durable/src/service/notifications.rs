@@ -36,7 +36,7 @@ pub(super) fn notify(
     notification: Notification,
     then: impl FnOnce(Result<(), Error>) + 'static,
 ) {
-    subscriber.call().apply(move |_| client::notify(number, notification)).then(then);
+    subscriber.call().apply(move |_| client::receive(number, notification)).then(then);
 }
 
 /// Notifies a client's thread of durable groups, and forgets it if it is gone.
@@ -105,7 +105,7 @@ impl Notifications {
                 Some(cause) => subscriber
                     .call()
                     .with((number, durable, cause.clone()))
-                    .apply(client::notify_lost)
+                    .apply(client::receive_lost)
                     .then(move |delivered| forget_gone(number, client, delivered)),
                 None => notify_durable(number, durable, client, &subscriber),
             }

@@ -14,7 +14,7 @@ use trust_durable::{Durable, DurableFuture, Error};
 
 /// More calls than a trustee accepts at once.
 const FLOOD: u64 = 1_400;
-/// Sends as many as it accepts, and a few that race for the last place.
+/// Number of calls that it accepts, and a few more that race for the last place.
 const WINDOW: u64 = 1_024 + 8;
 
 struct Unpark(thread::Thread);
