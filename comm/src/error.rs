@@ -174,7 +174,8 @@ pub enum Error {
     },
     /// Received bytes did not come from the other side, or were changed on the way.
     #[error(
-        "data from {peer} was changed on the way, so the connection is closed: connect again, and check the network"
+        "data from {peer} was changed on the way, and this connection is of no more use: connect again, and check the \
+         network"
     )]
     Tampered {
         /// The other side.

@@ -52,7 +52,8 @@ enum Map {
 #[derive(Debug)]
 struct Base(*mut u8);
 
-// SAFETY: an address of the mapping, which all threads may reach by the rules of [mapping-stays] to [one-word-width].
+// SAFETY: an address of the mapping, which all threads may reach by [mapping-stays], [atomics-only] and
+// [one-word-width].
 unsafe impl Send for Base {}
 // SAFETY: as above.
 unsafe impl Sync for Base {}

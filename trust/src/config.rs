@@ -93,7 +93,7 @@ pub(crate) const WATCH_ANSWER_MS: u64 = 100;
 pub(crate) const RACK_ANSWER_MS: u64 = 1_000;
 /// Rest of the machine that searches for cycles across machines, after each search. Three rounds and this are less than
 /// five seconds.
-pub(crate) const RACK_JUDGED_EVERY_MS: u64 = 1_000;
+pub(crate) const RACK_SEARCH_EVERY_MS: u64 = 1_000;
 /// Interval between checks for a standstill, once a fiber has panicked (`runtime/watch/still.rs`). Two rounds of it,
 /// and the answers of other machines, are less than five seconds.
 pub(crate) const STILL_EVERY_MS: u64 = 1_200;

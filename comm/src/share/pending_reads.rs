@@ -177,7 +177,7 @@ mod tests {
     const PEER: MachineId = MachineId(1);
 
     #[test]
-    fn parts_come_in_any_order_and_a_ticket_is_taken_once() {
+    fn parts_come_in_any_order_and_a_read_is_taken_once() {
         let mut pending = PendingReads::default();
         let [first, second] = [16, 8].map(|bytes| pending.add(Landing::new(ShareId(0), 64, bytes)));
         let mut into = [0; 16];

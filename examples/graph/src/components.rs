@@ -39,7 +39,7 @@ pub struct Components {
 }
 
 impl Components {
-    /// Returns the sums over two groups of shards.
+    /// Combines the results of two groups of shards.
     pub fn and(self, other: Components) -> Components {
         let checksum = self.checksum.wrapping_add(other.checksum);
         Components { count: self.count + other.count, sent: self.sent + other.sent, checksum }

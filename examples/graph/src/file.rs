@@ -1,6 +1,6 @@
 //! Graphs from files: DIMACS (.gr), Matrix Market (.mtx), edge lists as those of SNAP, each plain or gzip.
 //!
-//! Each line is an edge both ways. The format follows from the file's name, or by how it begins; a byte order mark
+//! Each line is an edge both ways. The format follows from the file's name, or from its first bytes; a byte order mark
 //! (BOM) before it is skipped. Nothing in a file makes this panic; an error names the file and the line.
 
 use std::fs::File;

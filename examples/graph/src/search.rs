@@ -7,7 +7,7 @@
 //! 2. [`work`](Shard::work), [`receive`](Shard::receive): vertices of the bucket are *expanded* (their edges that lead
 //!    into the bucket are relaxed) until there is none left here. Only then other shards are notified of their
 //!    vertices: a ghost has a tentative distance and a bucket like an own vertex, so it is reported once, by its
-//!    best distance, when its bucket has come, and never of a worse one
+//!    best distance, when its bucket has come, and never by a worse one
 //! 3. [`report`](Shard::report): the bucket is done when nobody has a vertex in it and all that was sent was received
 //! 4. [`close`](Shard::close): the distances in the bucket are final; edges to vertices outside the core are relaxed
 //!
@@ -63,7 +63,7 @@ impl Report {
     /// Report of no shard.
     pub const NONE: Report = Report { next: u64::MAX, sent: 0, received: 0, core: 0 };
 
-    /// Returns the sums over two groups of shards.
+    /// Combines the reports of two groups of shards.
     pub fn and(self, other: Report) -> Report {
         Report {
             next: self.next.min(other.next),
@@ -101,7 +101,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Returns the sums over two groups of shards.
+    /// Combines the results of two groups of shards.
     pub fn and(self, other: Found) -> Found {
         Found {
             reached: self.reached + other.reached,

@@ -75,7 +75,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// Returns the sums over two shards.
+    /// Combines the sizes of two shards.
     pub fn and(self, other: Size) -> Size {
         let heaviest = self.heaviest.max(other.heaviest);
         Size { connected: self.connected + other.connected, edges: self.edges + other.edges, heaviest }

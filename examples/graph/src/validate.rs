@@ -42,7 +42,7 @@ impl Verdict {
         self.violations == [0; 5]
     }
 
-    /// Returns the sums over two groups of shards.
+    /// Combines the verdicts on two groups of shards.
     pub fn and(self, other: Verdict) -> Verdict {
         let mut sum = self;
         for rule in 0..5 {

@@ -4,7 +4,7 @@
 
 use graph::random::mix;
 
-/// Computes the number of groups in any order: key, rows, sum, least and greatest value of each. Sums count in
+/// Computes the digest of groups in any order: key, rows, sum, least and greatest value of each. Sums count in
 /// hundredths, which all values of a generated table are made of: the last bits of a sum depend on the order of its
 /// terms.
 pub fn digest(groups: impl Iterator<Item = (u32, u64, f64, f64, f64)>) -> u64 {

@@ -26,7 +26,7 @@ pub trait Memory: Sized + 'static {
 pub struct Chunk<M: Memory> {
     /// Key of each row.
     pub keys: M::Codes,
-    /// And its value.
+    /// Value of each row.
     pub values: M::Numbers,
 }
 

@@ -30,7 +30,7 @@ pub struct Links {
 }
 
 impl Links {
-    /// Makes links of none, for vertices that lie together.
+    /// Makes an empty set of links, for vertices that lie together.
     pub fn new(owned: Owned) -> Links {
         let start = { owned }.next().map_or(0, |range| range.start);
         let own = start..owned.last().map_or(start, |range| range.end);

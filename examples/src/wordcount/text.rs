@@ -48,7 +48,7 @@ impl AddAssign for Tally {
 pub enum Part {
     /// The next word, in lower case.
     Word(String),
-    /// Counted bytes of the text.
+    /// A piece of the text is done.
     Piece {
         /// Their number.
         bytes: u64,

@@ -106,7 +106,7 @@ fn run(own: &'static Partition, first: Ended) {
     }
     IS_RUNNING.set(false);
     match panic {
-        // Its hook has announced it.
+        // The panic hook has reported it.
         Some(panic) if std::thread::panicking() => discard(panic),
         Some(panic) => resume_unwind(panic),
         None => {}

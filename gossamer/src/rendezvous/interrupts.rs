@@ -29,7 +29,7 @@ struct State {
 }
 
 impl Interrupts {
-    /// Makes a signal end this process.
+    /// Makes signals end this process.
     pub(super) fn catch() -> Result<Interrupts, RendezvousError> {
         let signals = Signals::catch().map_err(RendezvousError::system("catch signals"))?;
         let state: Arc<Mutex<State>> = Arc::default();
@@ -55,7 +55,7 @@ impl Interrupts {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).starter = Some(starter);
     }
 
-    /// Makes a signal be passed on, instead of ending this process by itself.
+    /// Passes signals on from here on; they no longer end this process by themselves.
     pub(super) fn pass_on(&self, pass_on: impl FnMut(Signal, &Signals) + Send + 'static) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).pass_on = Some(Box::new(pass_on));
     }

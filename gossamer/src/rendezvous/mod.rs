@@ -73,9 +73,9 @@ pub(crate) enum Start {
 /// assert!(!gossamer::is_one_of_several()); // nobody has started this process with others
 /// ```
 pub fn is_one_of_several() -> bool {
-    let way = detect::detect(ENVIRONMENT);
+    let method = detect::detect(ENVIRONMENT);
     std::env::var_os(crate::bootstrap::LAUNCHER).is_some()
-        || (!matches!(way, Ok(Method::Alone)) && !mark::is_inherited(&way, ENVIRONMENT))
+        || (!matches!(method, Ok(Method::Alone)) && !mark::is_inherited(&method, ENVIRONMENT))
 }
 
 /// Finds the other machines, if this process was started as one of several.
@@ -84,10 +84,10 @@ pub fn is_one_of_several() -> bool {
 /// If it was, and there is no method to find them. Later errors end the process here, for the launcher has to end the
 /// others.
 pub(crate) fn start() -> Result<Start, RendezvousError> {
-    let way = match detect::detect(ENVIRONMENT) {
+    let method = match detect::detect(ENVIRONMENT) {
         Ok(Method::Alone) => return Ok(Start::Alone),
         // A child process of a machine inherits its variables, and is not meant by them.
-        way if mark::is_inherited(&way, ENVIRONMENT) => return Ok(Start::Alone),
+        method if mark::is_inherited(&method, ENVIRONMENT) => return Ok(Start::Alone),
         found => found?,
     };
     let interrupts = Interrupts::catch()?;
@@ -96,7 +96,7 @@ pub(crate) fn start() -> Result<Start, RendezvousError> {
     let image =
         Image::of_program().map_err(RendezvousError::system("read the program's own headers"))?.id().to_string();
     mark::mark_as_machine(ENVIRONMENT)?;
-    let (starter, place, name) = match way {
+    let (starter, place, name) = match method {
         Method::Alone => return Ok(Start::Alone),
         Method::Plain(settings) => {
             let key = settings.key()?;

@@ -37,8 +37,8 @@ struct Waiting {
     streams: HashMap<u64, TcpStream>,
 }
 
-/// Accepts connections for the life of the process: a machine that comes late, or again, is notified why it cannot take
-/// part.
+/// Accepts connections for the life of the process: a machine that comes late, or again, gets the reason why it cannot
+/// take part.
 pub(super) fn listen(listener: TcpListener, key: Key, events: Sender<HubEvent>) -> Result<(), RendezvousError> {
     let waiting: Arc<Mutex<Waiting>> = Arc::default();
     let mut is_told = false;

@@ -21,10 +21,10 @@ use crate::rack::{Place, program};
 /// gossamer::main(
 ///     || {
 ///         let (account, paid) = (gossamer::entrust(Latch::new(0u64)), Condvar::new());
-///         let (other, or_report) = (account.clone(), paid.clone());
+///         let (other, paid_in) = (account.clone(), paid.clone());
 ///         let fiber = gossamer::spawn(move || {
 ///             let paid_out = other.call().launch_held(move |balance| {
-///                 or_report.wait_while(balance, |balance| *balance < 10);
+///                 paid_in.wait_while(balance, |balance| *balance < 10);
 ///                 **balance -= 10;
 ///                 **balance
 ///             });
@@ -92,11 +92,11 @@ impl Condvar {
     ///     || {
     ///         use gossamer::{Latch, sync::Condvar};
     ///         let (gate, opened) = (gossamer::entrust(Latch::new(false)), Condvar::new());
-    ///         let (other, or_report) = (gate.clone(), opened.clone());
+    ///         let (other, is_open) = (gate.clone(), opened.clone());
     ///         let fiber = gossamer::spawn(move || {
     ///             let opened = other.call().launch_held(move |open| {
     ///                 while !**open {
-    ///                     or_report.wait(open);
+    ///                     is_open.wait(open);
     ///                 }
     ///             });
     ///             opened.wait()

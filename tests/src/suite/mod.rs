@@ -215,7 +215,7 @@ pub const ALL: &[Behaviour] = behaviours! {
         random_programs_do_what_the_model_does;
     heaps:
         heap_bunches_go_by_one_read,
-        heap_ties_of_other_bunches_find_nothing_else,
+        heap_ids_of_other_bunches_find_nothing_else,
         heap_forgotten_views_do_no_harm,
         heap_scopes_lend_owners,
         heap_scopes_that_panic_wait_and_take_back,

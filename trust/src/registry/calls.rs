@@ -174,7 +174,7 @@ impl CallQueue {
 
     /// Pushes the node for the inbox's messages. To be called under its lock, and again only when
     /// [`Drained::has_messages`] has been seen.
-    pub(crate) fn push_mail(&self) {
+    pub(crate) fn push_inbox_mark(&self) {
         // SAFETY: the caller's promise: it is not in the stack.
         let _ = unsafe { self.push_node(NonNull::from(&self.inbox_mark)) };
     }

@@ -170,7 +170,7 @@ impl Shared {
             }
             inbox.put(message);
             if !std::mem::replace(&mut inbox.told, true) {
-                self.calls.push_mail();
+                self.calls.push_inbox_mark();
             }
             true
         });

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::ids::worker_id;
 
-    /// Makes numbers of machines that no other test has.
+    /// Uses ids of machines that no other test has.
     #[test]
     fn each_worker_tells_what_it_has_asked_of_a_trustee() {
         let trustees = [worker_id(900, 0), worker_id(900, 1), worker_id(901, 0)];

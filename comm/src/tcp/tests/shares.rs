@@ -127,7 +127,7 @@ fn both_ends_of_a_data_connection_send_at_once() {
 }
 
 #[test]
-fn tickets_that_nobody_takes_are_no_death() {
+fn reads_that_nobody_takes_are_no_death() {
     let fabrics = open_with_share(64);
     let mut connection = fabrics[0].connect(MachineId(1), WorkerId(0)).unwrap();
     for _ in 0..4 {

@@ -33,7 +33,7 @@ extern "C" fn note(_: c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void
 /// Kind of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Prefix of each instruction: `lock`.
+    /// An instruction with the prefix `lock`.
     Locked,
     /// `mfence`, `lfence` or `sfence`.
     Fence,

@@ -143,8 +143,8 @@ impl Page {
         let word = unsafe { self.word(index as usize).read() };
         let (at, kind) = ((word as u32) as usize * WORD, (word >> 32) as usize * WORD);
         // SAFETY: [word-in-block].
-        let id = unsafe { (*self.base.wrapping_add(kind).cast::<Kind>()).id };
-        if id != id_of::<E>() {
+        let kind_id = unsafe { (*self.base.wrapping_add(kind).cast::<Kind>()).id };
+        if kind_id != id_of::<E>() {
             let name = std::any::type_name::<E>();
             panic!("an element id of another bunch: element {index} of this one is no `{name}`");
         }

@@ -43,7 +43,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
             Some(object) => object,
             None => {
                 check_may_wait(call);
-                self.copy_here()?
+                self.relocate()?
             }
         };
         Ok(self.renamed(object))
@@ -119,14 +119,14 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         if self.mapped().or_else(|| self.find()).is_none() {
             check_may_wait("move_here");
         }
-        if let Err(error) = self.copy_here() {
+        if let Err(error) = self.relocate() {
             no_room(&error)
         }
     }
 
-    /// Room here, one read, a new name; the old room is freed unawaited. If it fails or is unwound, the object is where
-    /// it was.
-    fn copy_here(&mut self) -> Result<*mut T, Error> {
+    /// Moves the object here: room, one read, a new name; the old room is freed unawaited. If it fails or is unwound,
+    /// the object is where it was.
+    fn relocate(&mut self) -> Result<*mut T, Error> {
         let (own, layout) = (partition::own(), T::layout(self.meta));
         let (name, room) = own.allocate(layout)?;
         let new = NewRoom { name, layout };

@@ -166,7 +166,7 @@ impl Partition {
         Ok(next)
     }
 
-    /// Returns adjacent units for an object of `bytes` bytes. Where memory is short, copies have to go first,
+    /// Returns `count` adjacent units, for an object of `bytes` bytes. Where memory is short, copies have to go first,
     /// for which it waits where it may.
     fn units(&self, count: usize, bytes: usize) -> Result<*mut u8, Error> {
         let wanted = (count * UNIT) as u64;

@@ -27,7 +27,7 @@
 #include <time.h>
 
 #ifndef PTHREAD_BARRIER_SERIAL_THREAD
-#error "gossamer_region.h needs pthread barriers: use -std=gnu11, or define _GNU_SOURCE or _POSIX_C_SOURCE 200809L"
+#error "gossamer_region.h needs pthread barriers: use -std=gnu11, or define _GNU_SOURCE before the first header"
 #endif
 
 #ifdef __cplusplus

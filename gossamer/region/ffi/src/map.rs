@@ -8,7 +8,7 @@ use crate::{heap, refused, side, table};
 /// Calls `mmap` for this machine alone.
 ///
 /// # Safety
-/// Same as `mmap(2)` says.
+/// That of `mmap(2)`.
 pub(crate) unsafe fn map_here(
     at: *mut c_void,
     bytes: usize,

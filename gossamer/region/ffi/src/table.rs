@@ -27,7 +27,7 @@ pub(crate) struct Table {
     pub(crate) processors: AtomicU32,
     /// A mutex for changes of the memory that machines have (`named.rs`, `copy.rs`).
     pub(crate) changing: AtomicI32,
-    /// Whether each machine has its copy of variables and heap: not 0.
+    /// For each machine, not 0 once it has its copy of variables and heap.
     pub(crate) has_copy: [AtomicU32; MACHINES_MAX],
     /// Turn of each sync: even while it is free; incremented each time one is made or destroyed.
     pub(crate) sync_turns: [AtomicU32; SYNCS_MAX],

@@ -83,7 +83,7 @@ pub fn heap_bunches_go_by_one_read() {
 }
 
 /// An element id of another bunch finds an element of its type, or nothing.
-pub fn heap_ties_of_other_bunches_find_nothing_else() {
+pub fn heap_ids_of_other_bunches_find_nothing_else() {
     for place in spots() {
         let (mut one, mut other) = (Bunch::new(()), at(place, || Bunch::new(7u64)));
         let ids: [ElementId<u64>; 2] = std::array::from_fn(|i| one.write().add(i as u64));

@@ -68,7 +68,7 @@ fn wake() {
 
 /// Wakes the thread for a message of another machine.
 #[cold]
-fn wake_for_mail() {
+fn wake_for_message() {
     unpark();
 }
 
@@ -144,7 +144,7 @@ impl Rounds {
         if self.last.is_none() && has_changed {
             *self = Rounds { last: Some((Instant::now(), every)), ..Rounds::default() };
         }
-        // News may shorten a long pause, but not below this.
+        // A change may shorten a long pause, but not below this.
         self.last.map(|(last, pause)| later(last, if has_changed { every } else { pause }))
     }
 

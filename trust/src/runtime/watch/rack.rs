@@ -18,7 +18,7 @@ use super::circle::{Cycle, Node, Path};
 use super::graph::Graph;
 use super::paths::{CycleSearch, Next, Question, Verdict};
 use super::still::{self, Fallen, Still, Waits};
-use crate::config::{RACK_ANSWER_MS, RACK_JUDGED_EVERY_MS, WATCH_EVERY_MS};
+use crate::config::{RACK_ANSWER_MS, RACK_SEARCH_EVERY_MS, WATCH_EVERY_MS};
 use crate::deadline::{deadline_after, later};
 use crate::fiber::record::now_ms;
 use crate::ids::TrusteeId;
@@ -77,7 +77,7 @@ pub(crate) fn set(services: Vec<TrusteeId>, own: u16, send: fn(TrusteeId, &[u8])
 pub(crate) fn received(bytes: &[u8]) {
     let Ok((message, _)) = bincode::serde::decode_from_slice(bytes, bincode::config::standard()) else { return };
     INBOX.lock().unwrap_or_else(PoisonError::into_inner).push(message);
-    super::wake_for_mail();
+    super::wake_for_message();
 }
 
 fn take_messages() -> Vec<RackMessage> {
@@ -245,7 +245,7 @@ impl Part {
             Next::Ask(question) => self.ask(rack, question),
             Next::Over(verdicts) => {
                 verdicts.into_iter().for_each(|verdict| rack.carry_out(verdict));
-                self.stage = Stage::Resting(deadline_after(Duration::from_millis(RACK_JUDGED_EVERY_MS)));
+                self.stage = Stage::Resting(deadline_after(Duration::from_millis(RACK_SEARCH_EVERY_MS)));
             }
         }
     }

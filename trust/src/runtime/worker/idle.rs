@@ -15,8 +15,8 @@
 //! 3. It goes on up to its spin if its [`SpinBudget`] suffices for all of that. Polling beyond 2 is charged to the
 //!    budget, unless an event ended it. The budget grows with time, so no worker that polls too little remains so.
 //! 4. Then it sleeps.
-//! 5. A worker that lingers ([`set_linger`]) does not do 1 to 3: it gives the core away again and again, for as long as
-//!    that says, and then sleeps. So it answers at once where no other thread wants its core, and takes next to
+//! 5. A worker that lingers does not do 1 to 3: it gives the core away again and again, for the time of
+//!    [`set_linger`], and then sleeps. So it answers at once where no other thread wants its core, and takes next to
 //!    nothing from threads that do. Where a yield took longer than [`CONTESTED_NS`], the thread that had the core
 //!    computes: the worker then sleeps at once for a while, for the kernel lets a woken thread interrupt that one, but
 //!    not a thread that has yielded.

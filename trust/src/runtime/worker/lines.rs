@@ -8,7 +8,7 @@
 //! - [waiter-before-share] While a waiter stands in line no later call gets a share: shares only grow fewer, so the
 //!   next waiter gets its turn. With it come all that wait for the same value and go to the same trustee, so a value is
 //!   lent once for many; a waiter that stands before them and goes elsewhere is next.
-//! - [entry-has-flag] A property with an entry here has a flag in its header, so that no look-up finds nothing.
+//! - [entry-has-flag] A property with an entry here has a flag in its header: without the flag nothing is looked up.
 
 #![allow(unsafe_code)]
 

@@ -101,6 +101,7 @@ static void *litmus(void *number) {
 int main(int argc, char **argv) {
     read_threads(argc, argv);
     rounds = getenv("LITMUS_ROUNDS") ? atoi(getenv("LITMUS_ROUNDS")) : rounds;
+    CHECK(rounds > 0);
     run_threads(threads, count);
     CHECK(added == (long)threads * ADDS && swapped == 2 * added && guarded == added);
     CHECK(ticket.next == ticket.serving && ticket.next == (unsigned)added);
