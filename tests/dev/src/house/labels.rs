@@ -15,6 +15,8 @@ const DOCUMENT: &str = "docs/UNSAFE.md";
 pub struct Labels {
     cited: Vec<Place>,
     defined: Vec<Place>,
+    /// First cells in brackets that are no labels.
+    malformed: Vec<Place>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -37,8 +39,11 @@ impl Labels {
         }
         for (index, line) in page.lines().enumerate() {
             let mut labels = in_text(line).map(|label| Place::new(name, index, label));
-            if line.starts_with("| [") {
-                self.defined.extend(labels.next());
+            if let Some(cell) = line.strip_prefix("| [").and_then(|rest| rest.split(']').next()) {
+                match labels.next().filter(|first| first.label == cell) {
+                    Some(first) => self.defined.push(first),
+                    None => self.malformed.push(Place::new(name, index, cell)),
+                }
             }
             self.cited.extend(labels);
         }
@@ -50,17 +55,21 @@ impl Labels {
         }
     }
 
-    /// Labels that are cited and not defined, defined and not cited, or defined twice, each as one line.
+    /// Labels that are cited and not defined, defined and not cited by a source, defined twice, or malformed, each as
+    /// one line.
     pub fn disagreements(&self) -> Vec<String> {
         let is_in = |places: &[Place], label: &str| places.iter().any(|place| place.label == label);
         let undefined = self.cited.iter().filter(|place| !is_in(&self.defined, &place.label));
         let undefined = undefined.map(|place| place.says(&format!("no row of {DOCUMENT} defines it")));
-        let uncited = self.defined.iter().filter(|place| !is_in(&self.cited, &place.label));
-        let uncited = uncited.map(|place| place.says("nothing cites it"));
+        let is_in_source =
+            |label: &str| self.cited.iter().any(|place| place.label == label && !place.file.ends_with(".md"));
+        let uncited = self.defined.iter().filter(|place| !is_in_source(&place.label));
+        let uncited = uncited.map(|place| place.says("no source cites it"));
         let twice = self.defined.iter().enumerate();
         let twice = twice.filter(|(index, place)| is_in(&self.defined[..*index], &place.label));
         let twice = twice.map(|(_, place)| place.says("a row above defines it"));
-        undefined.chain(uncited).chain(twice).collect()
+        let malformed = self.malformed.iter().map(|place| place.says("it is not two or three words in lower case"));
+        undefined.chain(uncited).chain(twice).chain(malformed).collect()
     }
 }
 
@@ -111,16 +120,17 @@ mod tests {
     fn each_label_is_defined_once_and_cited() {
         let mut labels = Labels::default();
         labels.learn_page(DOCUMENT, "| label | x |\n| [one-waker] | so it is |\n| [flag-last] | as [one-waker] |\n");
-        labels.learn_source("a.rs", "// SAFETY: [flag-last].\nlet text = \"[not-this]\";\n");
+        labels.learn_source("a.rs", "// SAFETY: [flag-last], [one-waker].\nlet text = \"[not-this]\";\n");
         assert_eq!(labels.disagreements(), [""; 0]);
         labels.learn_page("docs/heap.md", "by [flag-first]\n");
-        labels.learn_page(DOCUMENT, "| [one-waker] | again |\n| [view-stays] | x |\n");
+        labels.learn_page(DOCUMENT, "| [one-waker] | again |\n| [view-stays] | x |\n| [a-b-c-d] | by [flag-last] |\n");
         assert_eq!(
             labels.disagreements(),
             [
                 "docs/heap.md:1: [flag-first]: no row of docs/UNSAFE.md defines it",
-                "docs/UNSAFE.md:2: [view-stays]: nothing cites it",
+                "docs/UNSAFE.md:2: [view-stays]: no source cites it",
                 "docs/UNSAFE.md:1: [one-waker]: a row above defines it",
+                "docs/UNSAFE.md:3: [a-b-c-d]: it is not two or three words in lower case",
             ]
         );
     }
