@@ -1,6 +1,5 @@
 /* Mutexes and barriers of threads on two machines, for `gossamer-bench region`: `gossamer-launch run --local 2 --region
- * auto|explicit locks mutex|barrier TIMES [gsm]`. With `gsm` they are gsm_mutex_t and gsm_barrier_t, else those of
- * POSIX.
+ * auto|explicit locks mutex|barrier TIMES`.
  *
  * mutex: a thread of each machine adds one to a word, TIMES times, each under the mutex. Prints nanoseconds of one
  * addition, and the word.
@@ -39,9 +38,6 @@ static _Alignas(PAGE) union {
     char page[PAGE];
 } machines[MACHINES];
 
-static gsm_mutex_t own_mutex;
-static gsm_barrier_t own_barrier;
-static int is_gsm;
 static uint64_t times;
 
 static void must(int error, const char *what) {
@@ -52,7 +48,7 @@ static void must(int error, const char *what) {
 }
 
 static void meet(void) {
-    int error = is_gsm ? gsm_barrier_wait(&own_barrier) : pthread_barrier_wait(&barrier.is);
+    int error = pthread_barrier_wait(&barrier.is);
     must(error == PTHREAD_BARRIER_SERIAL_THREAD ? 0 : error, "barrier");
 }
 
@@ -70,9 +66,9 @@ static int has_come(int machine, int place, uint64_t round) {
 
 static void add(void) {
     for (uint64_t i = 0; i < times; i++) {
-        must(is_gsm ? gsm_mutex_lock(&own_mutex) : pthread_mutex_lock(&counter.is.mutex), "lock");
+        must(pthread_mutex_lock(&counter.is.mutex), "lock");
         counter.is.word++;
-        must(is_gsm ? gsm_mutex_unlock(&own_mutex) : pthread_mutex_unlock(&counter.is.mutex), "unlock");
+        must(pthread_mutex_unlock(&counter.is.mutex), "unlock");
     }
 }
 
@@ -119,9 +115,8 @@ int main(int argc, char **argv) {
     pthread_t ids[MACHINES * OF_MACHINE];
     uint64_t answer = 0;
     times = argc > 2 ? strtoull(argv[2], NULL, 10) : 0;
-    is_gsm = argc > 3;
     if (times == 0) {
-        fprintf(stderr, "usage: %s mutex|barrier TIMES [gsm]\n", argv[0]);
+        fprintf(stderr, "usage: %s mutex|barrier TIMES\n", argv[0]);
         return 2;
     }
     must(gsm_region_share(&counter, sizeof counter), "share");
@@ -129,8 +124,6 @@ int main(int argc, char **argv) {
     must(gsm_region_share(machines, sizeof machines), "share");
     must(pthread_mutex_init(&counter.is.mutex, NULL), "mutex");
     must(pthread_barrier_init(&barrier.is, NULL, (unsigned)threads), "barrier");
-    must(gsm_mutex_init(&own_mutex), "gsm_mutex");
-    must(gsm_barrier_init(&own_barrier, (unsigned)threads), "gsm_barrier");
     for (intptr_t i = 0; i < threads; i++) {
         must(pthread_create(&ids[i], NULL, is_mutex ? adder : walker, (void *)i), "thread");
     }

@@ -51,7 +51,16 @@ impl Program {
         processes: usize,
         build: impl FnOnce() -> Result<Found<PathBuf>>,
     ) -> Result<Found<Program>> {
-        let mpirun = found!(in_path("mpirun", "openmpi-bin libopenmpi-dev libclang-dev"));
+        Program::mpi_by("mpirun", transport, processes, build)
+    }
+
+    fn mpi_by(
+        mpirun: &str,
+        transport: &str,
+        processes: usize,
+        build: impl FnOnce() -> Result<Found<PathBuf>>,
+    ) -> Result<Found<Program>> {
+        let mpirun = found!(in_path(mpirun, "openmpi-bin libopenmpi-dev libclang-dev"));
         let options = format!(
             "--allow-run-as-root --oversubscribe --mca btl {transport} --mca pml ob1 --mca btl_tcp_if_include lo \
              --mca oob_tcp_if_include lo -n {processes}"
@@ -59,10 +68,10 @@ impl Program {
         Ok(build()?.map(|built| Program::at(mpirun).say(&options).with([built])))
     }
 
-    /// Two processes of a program in C.
+    /// Two processes of a program in C, by the starter that belongs to its compiler: MPICH may be here as well.
     pub fn mpi_of_c(source: &str, binary: &str, words: &[&str]) -> Result<Found<Program>> {
         let compiler = found!(in_path("mpicc.openmpi", "openmpi-bin libopenmpi-dev"));
-        Program::mpi("self,vader", 2, || compile(&compiler, source, binary, words))
+        Program::mpi_by("mpirun.openmpi", "self,vader", 2, || compile(&compiler, source, binary, words))
     }
 
     /// With these words behind the others.
