@@ -2,7 +2,7 @@
 //!
 //! Everything is timed inside a fiber of a pinned worker, so that the figures hold for fibers and not
 //! for the plain thread that criterion runs on. The ratios that are targets come from
-//! `gossamer-bench parts`, where the contenders are interleaved; these here find the part that changed.
+//! `gossamer-bench targets`, where the contenders are interleaved; these here find the part that changed.
 
 use std::{
     hint::black_box,

@@ -90,7 +90,7 @@ pub struct Common {
     /// A spin-loop hint in the critical section and the delegated closure, as in thesis 2.6.1.
     #[arg(long)]
     pub pause: bool,
-    /// Seed of picks, arrivals and the order of contenders.
+    /// Seed of picks and arrivals.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

@@ -2,8 +2,7 @@
 //! locks, and plain `apply`s, which are not atomic.
 //!
 //! Each contender runs the same fibers (locks: as many threads as there are workers) on the same accounts. A run is
-//! verified by the sum of all accounts, which stays, and by each one's last balance, which tells how many transfers
-//! there were.
+//! verified by the sum of all accounts, which stays.
 
 use crate::prelude::*;
 use rand::rngs::SmallRng;

@@ -17,8 +17,8 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     bincode::serde::encode_to_vec(value, bincode::config::standard()).expect("plain data")
 }
 
-/// Decodes the value in these bytes, all of them. Never panics. `LIMIT` bounds the decoded bytes; vectors and texts take
-/// a few times as much memory at most.
+/// Decodes the value in these bytes, all of them. Never panics. `LIMIT` bounds the decoded bytes; vectors and texts
+/// take a few times as much memory at most.
 ///
 /// # Errors
 /// The defect, in words.

@@ -1,4 +1,4 @@
-# What the scripts of this folder share. `cargo dev starters` runs each with FOLDER (its own, empty), PROGRAMS (where
+# Functions that the scripts of this folder share. `cargo dev starters` runs each with FOLDER (its own, empty), PROGRAMS (where
 # test-roles, test-wordcount and test-launch are) and this file before it. A check prints "ok NAME" or "FAILED NAME".
 # Processes are ended by their own ids.
 

@@ -45,7 +45,7 @@ pub struct Busy {
     pub seed: u64,
 }
 
-/// Seconds for which the processor time of an idle pool is measured.
+/// Milliseconds for which the processor time of an idle pool is measured.
 const IDLE_MS: u64 = 1000;
 
 impl Busy {

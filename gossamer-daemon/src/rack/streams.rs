@@ -202,7 +202,8 @@ impl Writer {
     fn write(&self, bytes: &[u8], event_sender: &mpsc::Sender<Event>) -> bool {
         let written = self.target.write(bytes);
         if let Err(error) = written {
-            let _ = event_sender.send(Event::Unwritten(Unwritten { stream: self.stream, error: error.into() })); // nobody waits
+            let unwritten = Unwritten { stream: self.stream, error: error.into() };
+            let _ = event_sender.send(Event::Unwritten(unwritten)); // nobody waits
         }
         written.is_ok()
     }

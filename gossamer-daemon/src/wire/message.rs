@@ -9,8 +9,8 @@
 //! - daemon and part, over a pair of local sockets: first one [`Setup`], then the above
 //!
 //! Invariants: no message is longer than [`MAX_MESSAGE_BYTES`]; decoding takes a few times that at most, never panics,
-//! and takes all bytes or fails. `Output` and `Input` are sent only within a window (`Grant`), so that a slow reader never
-//! makes others hold more than [`WINDOW_BYTES`] a stream.
+//! and takes all bytes or fails. `Output` and `Input` are sent only within a window (`Grant`), so that a slow reader
+//! never makes others hold more than [`WINDOW_BYTES`] a stream.
 
 use gossamer::codec;
 use gossamer::control::Look;

@@ -33,7 +33,7 @@ pub const LAST: Behind = ["nice", "-n", "19"];
 /// Priority before those, behind all others.
 pub const LATER: Behind = ["nice", "-n", "10"];
 
-/// Before those too, as they need little.
+/// Priority before both, for tiers that mostly wait.
 pub const SOON: Behind = ["nice", "-n", "5"];
 
 /// One of them has ended.

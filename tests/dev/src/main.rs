@@ -156,8 +156,8 @@ const BESIDE_TESTS: [What; 3] = [What::Rdma { only: None }, What::Fallback(RUN),
 /// out the tests that do).
 const WAITING: [What; 3] = [What::Starters, What::Rack(Rack { untimed: true }), What::Durable(Torture { quick: true })];
 
-/// The tiers of `ci`: the quick ones first, those that are run beside them after the others, and at last, when these
-/// are over, the tests that judge times.
+/// The tiers of `ci`: the quick ones first, those that run beside them where their output is shown, and at last, when
+/// these are over, the tests that judge times.
 const CI: [What; 17] = [
     What::Fmt,
     What::Tidy,

@@ -10,7 +10,7 @@
 //! | pointers between pools | static, dynamic | static: `always_listing_4_two_pools` |
 //! | `VWeak` of another pool | dynamic | dynamic: `a_volatile_pointer_finds_its_object_or_nothing` |
 //! | from a pool to volatile memory | static | `always_listing_3_volatile_pointer`, `always_refused_types` |
-//! | from volatile memory into pools | dynamic | static: `always_thread_local`, `fail_capture_value`, `fail_listing_2_result` |
+//! | volatile memory into pools | dynamic | `always_thread_local`, `fail_capture_value`, `fail_listing_2_result` |
 //! | by a `VWeak` into a pool | dynamic | dynamic: `a_volatile_pointer_outlives_its_pool_and_finds_nothing` |
 //! | no races | static | `always_thread` |
 //! | atomicity | static | `always_peek_changes`, `fail_tx_leaves` |

@@ -55,7 +55,7 @@ pub struct Load {
 /// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Operations that were complete while it was counted;
+    /// Operations that were complete while it was counted.
     pub operations: u64,
     /// Reads of keys that were not there, though they may be on their way (of inserts alone).
     pub misses: u64,

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - Each entry is called once, or dropped with its thread.
-//! - A record stays while a [`Call`] of its pool is in flight or results are held [record-not-quiet]; it is removed
+//! - A record stays while a [`Call`] of its pool is in flight or results are held [record-stays]; it is removed
 //!   when the pool has ended and nothing is left. No record is borrowed while user's code or another record's owner may
 //!   run: entries to call or drop are taken out first.
 

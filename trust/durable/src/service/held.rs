@@ -4,7 +4,7 @@
 //! Invariants:
 //! - An entry is returned once, in the order of calls, when its group is durable or the pool has ended: at once if
 //!   that is known and nothing waits before it, otherwise by [`pop`](Held::pop).
-//! - [record-not-quiet] While a call is in flight or an entry waits the record is not [quiet](Held::is_quiet), so
+//! - [record-stays] While a call is in flight or an entry waits the record is not [quiet](Held::is_quiet), so
 //!   notifications of the pool are received meanwhile.
 //!
 //! Checked by loom, together with `waiting.rs`: `model.rs`.
