@@ -6,7 +6,6 @@
 
 use crate::command::Context;
 use crate::tier::Verdict;
-use crate::timed;
 
 /// Which scenarios.
 #[derive(clap::Args, Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +26,7 @@ pub fn rack(context: &Context, rack: Rack) -> anyhow::Result<Verdict> {
         let command = if rack.untimed { command } else { command.env(limits::ALONE, "1") };
         command.args(&["--", "--test-threads", "1", "--show-output"]).args(chosen).tests()
     };
-    let chosen: &[&str] = if rack.untimed { &["--skip", timed::NAMES] } else { &[] };
+    let chosen: &[&str] = if rack.untimed { &["--skip", limits::TIMED] } else { &[] };
     scenarios(chosen)?.or_again(|name| scenarios(&["--exact", name]))
 }
 

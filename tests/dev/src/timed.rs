@@ -9,9 +9,6 @@ use crate::command::Context;
 use crate::hosts;
 use crate::tier::Verdict;
 
-/// Part of the names of such tests.
-pub const NAMES: &str = "timed_";
-
 /// All of them; those on a rack of hosts where this machine can make hosts.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     let tests = alone(context, &["--tests"])?;
@@ -28,6 +25,6 @@ fn alone(context: &Context, targets: &[&str]) -> anyhow::Result<Verdict> {
         let command = context.cargo(&["test", "--workspace", "--no-fail-fast"]).args(targets).env(limits::ALONE, "1");
         command.args(&["--", "--test-threads", "1", "--show-output"])
     };
-    let first = command().tests_named(&[NAMES])?;
+    let first = command().tests_named(&[limits::TIMED])?;
     first.each_again(|names| command().args(&["--exact"]).args(names).tests())
 }

@@ -14,6 +14,9 @@ pub const HANG: Duration = Duration::from_secs(300);
 /// Variable that `cargo dev timed` sets: nothing runs beside the tests.
 pub const ALONE: &str = "GOSSAMER_TESTS_ALONE";
 
+/// Part of the names of tests that judge such times.
+pub const TIMED: &str = "timed_";
+
 /// Returns the limit of an operation that must take no longer than `required`: `required` where nothing runs beside the
 /// test, else [`HANG`]. For tests named `timed_…`.
 #[must_use]

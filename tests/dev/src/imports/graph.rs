@@ -33,12 +33,12 @@ pub struct Graph {
     files: Vec<(PathBuf, Names)>,
     folders: BTreeSet<String>,
     imports: Vec<Import>,
-    /// Files of its folder that each file imports, parents and children left out.
+    /// Files that each file imports, parents and children left out.
     next: Vec<BTreeSet<usize>>,
 }
 
 impl Graph {
-    /// Reads all sources under the root of a crate, which has a `lib.rs`.
+    /// Reads all sources under the root of a crate, which has a `lib.rs` or a `main.rs`.
     pub fn read(root: &Path) -> anyhow::Result<Graph> {
         let mut sources = Vec::new();
         for path in crate::house::rust_files(root)? {
@@ -69,7 +69,7 @@ impl Graph {
         self.next = vec![BTreeSet::new(); self.files.len()];
         for index in 0..self.imports.len() {
             let Import { from, to, .. } = self.imports[index];
-            if self.folder(from) == self.folder(to) && !self.are_kin(from, to) {
+            if !self.are_kin(from, to) {
                 self.next[from].insert(to);
             }
         }
@@ -89,7 +89,7 @@ impl Graph {
         &self.folders
     }
 
-    /// The file `lib.rs`.
+    /// The file `lib.rs` or `main.rs`.
     pub fn root(&self) -> usize {
         self.files.iter().position(|(_, module)| module.is_empty()).unwrap_or(usize::MAX)
     }
@@ -111,7 +111,7 @@ impl Graph {
         one.starts_with(other) || other.starts_with(one)
     }
 
-    /// The shortest way by imports within a folder, both ends included.
+    /// The shortest way by imports, both ends included.
     pub fn way(&self, from: usize, to: usize) -> Option<Vec<usize>> {
         let mut before: HashMap<usize, usize> = HashMap::new();
         let mut queue = VecDeque::from([from]);
@@ -135,10 +135,11 @@ impl Graph {
     }
 }
 
-/// The module of a file: `slot/mod.rs` is `slot`, `slot/cursor.rs` is `slot::cursor`, `lib.rs` the crate.
+/// The module of a file: `slot/mod.rs` is `slot`, `slot/cursor.rs` is `slot::cursor`, `lib.rs` and
+/// `main.rs` are the crate.
 fn module_of(name: &Path) -> Names {
     let mut names: Names = name.with_extension("").iter().map(|part| part.to_string_lossy().into_owned()).collect();
-    if names.last().is_some_and(|last| last == "mod") || names == ["lib"] {
+    if names.last().is_some_and(|last| last == "mod") || names == ["lib"] || names == ["main"] {
         names.pop();
     }
     names
