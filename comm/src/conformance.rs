@@ -84,7 +84,7 @@ impl Effort {
 /// If the fabric breaks the contract.
 pub fn run(fabric: &dyn Fabric, effort: &Effort) {
     let mut machine = Machine::new(fabric, effort);
-    machine.is_introduced();
+    machine.check_introductions();
     machine.barrier();
     machine.parks_alone();
     machine.barrier();
@@ -106,7 +106,7 @@ pub fn run(fabric: &dyn Fabric, effort: &Effort) {
     machine.uses_shares();
     // No machine leaves while others still need answers.
     machine.barrier();
-    machine.has_lost_nobody();
+    machine.check_no_losses();
     machine.ends_its_watch();
     machine.barrier();
 }
@@ -204,7 +204,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn is_introduced(&self) {
+    fn check_introductions(&self) {
         let fabric = self.fabric;
         assert_eq!(fabric.region().base().addr() % LINE_BYTES, 0, "the region starts on a cache line");
         let words = fabric.region().words(BULK, REGION_BYTES - BULK).unwrap();
@@ -218,10 +218,10 @@ impl<'a> Machine<'a> {
             assert!(matches!(fabric.region_bytes(stranger), Err(Error::NoSuchPeer { .. })), "{stranger}");
             assert!(matches!(fabric.lost(stranger), Err(Error::NoSuchPeer { .. })), "{stranger}");
         }
-        self.has_lost_nobody();
+        self.check_no_losses();
     }
 
-    fn has_lost_nobody(&self) {
+    fn check_no_losses(&self) {
         for peer in peers(self.fabric) {
             assert_eq!(self.fabric.lost(peer).unwrap(), None, "{peer} is there");
         }

@@ -391,7 +391,7 @@ impl RackConfig {
     /// Returns why no other host can reach this one at the resolved address, in words with the cure; `None`: they can.
     /// A rack with all hosts on the loopback network is on one host on purpose.
     #[must_use]
-    pub fn is_cut_off_at(&self, host: &Host, address: SocketAddr) -> Option<String> {
+    pub fn why_cut_off_at(&self, host: &Host, address: SocketAddr) -> Option<String> {
         let says_loopback = |host: &Host| match host.address.parse::<IpAddr>() {
             Ok(address) => address.to_canonical().is_loopback(),
             Err(_) => host.address == "localhost" || host.address.ends_with(".localhost"),

@@ -1,5 +1,5 @@
 //! The machines of one program on one host: starts them, exchanges messages with them, ends them. Used by
-//! `gossamer-launch run --local` for all machines of a program, and by a host's daemon for those of its host. The
+//! `gossamer-launch run --local` for all machines of a program, and by a host's part for those of its host. The
 //! consequences for the program are decided elsewhere ([`crate::supervisor`]); so is the handling of their standard
 //! streams.
 //!
@@ -123,7 +123,7 @@ impl Group {
     pub fn start(start: &Start<'_>, mut streams: impl FnMut(u16) -> Streams) -> Result<Group, LaunchError> {
         start.plan.check()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(LaunchError::system("watch processes"))?;
-        // A stop is seen one look late, and reported one look late: all within the silence that is allowed.
+        // Detection and report lag by one look each, and both must fit into the silence that is allowed.
         let stop_limit = start.options.silence.saturating_sub(2 * LOOK_INTERVAL);
         let mut group = Group { epoll, machines: Vec::new(), stop_limit, look_at: Instant::now() };
         let numbers: Vec<u16> = start.plan.machines_of(start.host).collect();
@@ -210,7 +210,7 @@ impl Group {
         let now = Instant::now();
         if now >= self.look_at {
             self.look_at = later(now, LOOK_INTERVAL);
-            events.extend(self.machines.iter_mut().filter_map(|member| member.stands_still(now, self.stop_limit)));
+            events.extend(self.machines.iter_mut().filter_map(|member| member.check_stopped(now, self.stop_limit)));
         }
         Ok(events)
     }
@@ -403,7 +403,7 @@ impl Member {
 
     /// Reports a machine that has been stopped for too long, once. Its fibers do not run then, but its sockets stay
     /// open and its memory stays shared: others can only wait for it.
-    fn stands_still(&mut self, now: Instant, stop_limit: Duration) -> Option<Event> {
+    fn check_stopped(&mut self, now: Instant, stop_limit: Duration) -> Option<Event> {
         if !self.is_alive() || self.is_reported {
             return None;
         }

@@ -1,4 +1,5 @@
-//! Page server's worker of a machine: one more worker, behind the service thread, that runs nothing of the program. A
+//! Page server's worker of a machine: one extra worker, indexed after the service thread, that runs nothing of the
+//! program. A
 //! crate above uses it to serve requests on which the machine's threads are blocked (`gossamer-region`: their page
 //! faults), so its work must finish without any of them.
 //!
@@ -16,7 +17,7 @@ use crate::error::StartError;
 use crate::{Place, service, workers};
 
 /// Threads of a machine behind its workers, where the program has page servers.
-pub(crate) const WITH_SERVICE: u16 = service::ALONE + 1;
+pub(crate) const HIDDEN_WORKERS: u16 = service::HIDDEN_WORKERS + 1;
 
 static STARTED: OnceLock<()> = OnceLock::new();
 
@@ -27,7 +28,7 @@ pub(crate) fn is_started() -> bool {
 
 /// Returns its place on a machine with so many workers.
 pub(crate) fn place(machine: u16, workers: u16) -> Place {
-    Place { machine, worker: workers + service::ALONE }
+    Place { machine, worker: workers + service::HIDDEN_WORKERS }
 }
 
 /// Starts it for machine `own`. Workers and service thread of the machine have been started and no other thread

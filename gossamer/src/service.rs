@@ -23,7 +23,7 @@ use crate::error::StartError;
 use crate::{Place, workers};
 
 /// Threads of a machine behind its workers, where the program has no page servers.
-pub(crate) const ALONE: u16 = 1;
+pub(crate) const HIDDEN_WORKERS: u16 = 1;
 
 /// Returns its place on a machine with so many workers: behind them, at a place that the program does not use.
 pub(crate) fn place(machine: u16, workers: u16) -> Place {

@@ -5,8 +5,8 @@
 //!
 //! 1. take over the launch descriptor; from here on the launcher can end this process (`fate`)
 //! 2. find the other machines, and open the fabric to them (`connect`); from here on their death ends this process too
-//! 3. start the workers and the service thread; attach each to all those of the other machines; report to the launcher
-//!    that this machine is ready
+//! 3. start the workers, the service thread and, where asked for, the page server; attach each to all those of the
+//!    other machines; report to the launcher that this machine is ready
 //! 4. machine 0 runs `gsm_main`, waits for the fibers of its own workers, and reports to the launcher that the program
 //!    is over; the others serve until the launcher ends them
 
@@ -102,7 +102,7 @@ where
 {
     let workers = workers::alone(threads)?;
     let pool = workers::builder(settings, workers, 0).try_build()?;
-    let slots_bytes = Layout::with_hidden(vec![workers], service::ALONE, Slots::SHM).slots_bytes(0);
+    let slots_bytes = Layout::with_hidden(vec![workers], service::HIDDEN_WORKERS, Slots::SHM).slots_bytes(0);
     let (address, process) = (std::net::Ipv4Addr::LOCALHOST.into(), std::process::id());
     let machine = Machine { workers, host: host(), address, process, slots_bytes, transport: Transport::Here };
     begin(Rack { machine: 0, machines: vec![machine], starter: "alone".to_owned() }, &pool);
@@ -124,7 +124,7 @@ where
     let Bootstrap { machine: own, plan, memory, control } = bootstrap;
     let (control, messages) = fate::share(control).map_err(StartError::Thread)?;
     let image = Image::of_program().map_err(StartError::Image)?;
-    let hidden = if settings.has_page_servers { page_server::WITH_SERVICE } else { service::ALONE };
+    let hidden = if settings.has_page_servers { page_server::HIDDEN_WORKERS } else { service::HIDDEN_WORKERS };
     let connected = connect(own, &plan, memory, &control, &messages, Asked { threads, hidden }, image)?;
     drop(messages);
     let Connected { fabric, layout, hellos, transports } = connected;

@@ -15,7 +15,7 @@ pub(crate) const ADDRESS_BITS: u32 = 48;
 pub(crate) const INLINE_BYTES: usize = 256;
 /// A capture or result aligned more strictly than this gets an allocation of its own.
 pub(crate) const INLINE_ALIGN: usize = 64;
-/// Bytes of each allocation for responses that do not fit the response slot.
+/// Bytes of each allocation for responses that do not fit the response half of a slot.
 pub(crate) const CHUNK_BYTES: usize = 4096;
 /// Largest serialised argument or result of a request to another machine.
 pub const REMOTE_MESSAGE_BYTES_MAX: usize = 64 << 20;

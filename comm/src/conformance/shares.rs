@@ -100,7 +100,7 @@ impl Machine<'_> {
         self.barrier();
         self.releases();
         self.barrier();
-        self.has_lost_nobody();
+        self.check_no_losses();
     }
 
     /// Opens of unknown shares, and of shares that cannot be opened.

@@ -10,7 +10,7 @@
 //!
 //! A peer's shares are mapped at their first use; reads are copies, made when they are taken.
 //!
-//! All machines are children of one launcher, in one pid name space, and one program: they trust each other.
+//! All machines are processes of one program, of one user, in one pid name space: they trust each other.
 //! They may be a *group* within a larger program, its machines on one host: then another fabric must reach
 //! the others, and `mixed` combines the two.
 

@@ -25,10 +25,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Longest time without a reader, if the workers stop polling without a call.
+/// Longest time without a reader, if the workers stop polling without waking the I/O thread.
 const STAND_BY: Duration = Duration::from_micros(200);
-/// Interval of the checks whether workers poll, while events come: a watching I/O thread learns nothing of
-/// events that workers take, though the kernel wakes it for them.
+/// Interval of the checks whether workers poll, while events come. A watching I/O thread learns nothing of events that
+/// workers take, though the kernel wakes it for them.
 const LIVELY: Duration = Duration::from_millis(2);
 /// Interval of the clock checks when a timeout is near.
 const SHORT_TICK: Duration = Duration::from_millis(50);

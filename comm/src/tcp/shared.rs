@@ -1,8 +1,8 @@
 //! State shared by the I/O thread, the connections and the fabric of one machine: its peers, suspected
 //! deaths, and orders for the I/O thread. Not here: sockets.
 //!
-//! A peer is lost once, and its kind of loss does not change: the record of [`Liveness`] has that. Everything
-//! else is under one lock, which is never held during another wait. The path of a write takes neither.
+//! [`Liveness`] records each loss once, with a kind that does not change. Everything else is under one lock, which is
+//! never held during another wait. A write takes neither that record's lock nor this one.
 
 use super::incoming::Crowd;
 use super::outgoing::OutgoingConnections;
@@ -116,7 +116,7 @@ impl TcpShared {
         matches!(self.lost(machine), Ok(None))
     }
 
-    /// Returns the length of the region of `machine`, which has arrived.
+    /// Returns the length of the region of `machine`, whose connection has arrived.
     pub(super) fn region_bytes(&self, machine: MachineId) -> Result<usize, Error> {
         self.of(machine, |peer| peer.region_bytes)
     }
@@ -158,7 +158,8 @@ impl TcpShared {
     }
 
     /// Returns peers whose death is certain: a connection to them is silent, or broke longer than `wait` ago
-    /// and they have not left. With the kind of break, and whether others are still under suspicion.
+    /// and they have not left. Each comes with its kind of break; the second result is whether others are still under
+    /// suspicion.
     pub(super) fn dead_suspects(&self, wait: Duration) -> (Vec<(MachineId, Break)>, bool) {
         let (mut dead, mut is_open) = (Vec::new(), false);
         for (machine, peer) in self.lock().served() {

@@ -1,7 +1,7 @@
 //! Resources of a machine before it knows its peers' endpoints: registered memory, completion queues, queue pairs.
 //!
-//! Here: their numbers, and whether the device has as many. Not here: the content of endpoints (`terms`),
-//! connecting (`open`).
+//! Computes their numbers, checks the limits of the device, and creates them. Not here: the content of endpoints
+//! (`terms`), connecting (`open`).
 
 use super::Party;
 use super::board::Board;

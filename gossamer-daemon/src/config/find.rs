@@ -34,7 +34,7 @@ impl RackConfig {
         places.push(PathBuf::from("/etc/gossamer/rack.yaml"));
         match places.iter().find(|place| place.exists()) {
             Some(place) => {
-                let config = RackConfig::read_if(place, is_own)?;
+                let config = RackConfig::read_if(place, check_owner)?;
                 Ok(RackConfig { was_named: false, ..config })
             }
             None => Err(ConfigError::Missing(places)),
@@ -83,7 +83,7 @@ impl RackConfig {
 }
 
 /// Checks that a file found by search may be used; the error says in words why not.
-fn is_own(file: &Metadata) -> Result<(), String> {
+fn check_owner(file: &Metadata) -> Result<(), String> {
     let own = rustix::process::geteuid().as_raw();
     if ![own, 0].contains(&file.uid()) {
         return Err(format!("it belongs to {}, not to {}, who runs this", name_of(file.uid()), name_of(own)));

@@ -146,7 +146,7 @@ fn addresses_that_no_other_host_reaches_are_told() {
     };
     let is_cut_off = |addresses: &[&str], found: &str| {
         let rack = rack(addresses);
-        rack.is_cut_off_at(&rack.hosts[0], SocketAddr::new(found.parse().unwrap(), 7117))
+        rack.why_cut_off_at(&rack.hosts[0], SocketAddr::new(found.parse().unwrap(), 7117))
     };
     for (addresses, found, words) in [
         (&["alpha", "beta"][..], "127.0.1.1", "alpha is 127.0.1.1 here"),
@@ -205,6 +205,6 @@ fn addresses_of_ipv6_may_have_brackets_and_scopes() {
         let addresses = rack.addresses_of(&rack.hosts[0]).unwrap();
         assert_eq!(addresses.iter().map(ToString::to_string).collect::<Vec<_>>(), [found], "{written}");
         let is_loopback = addresses[0].ip().is_loopback();
-        assert!(!is_loopback || rack.is_cut_off_at(&rack.hosts[0], addresses[0]).is_none(), "{written} is meant");
+        assert!(!is_loopback || rack.why_cut_off_at(&rack.hosts[0], addresses[0]).is_none(), "{written} is meant");
     }
 }

@@ -171,7 +171,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
     let cache = Cache::new(folder, rack.limits.cache_bytes);
     let address = rack.place_of(&host);
     let found = rack.address_of(&host);
-    if let Some(trouble) = found.as_ref().ok().and_then(|address| rack.is_cut_off_at(&host, *address)) {
+    if let Some(trouble) = found.as_ref().ok().and_then(|address| rack.why_cut_off_at(&host, *address)) {
         return Err(DaemonError::CutOff { name: host.name, trouble });
     }
     let listener = found.and_then(TcpListener::bind);

@@ -368,7 +368,7 @@ fn pass_up(
     silence: Duration,
 ) -> bool {
     let mut is_done = false;
-    // A stop is seen one look late, and reported one look late: all within the silence that is allowed.
+    // Detection and report lag by one look each, and both must fit into the silence that is allowed.
     let stop_limit = silence.saturating_sub(2 * LOOK_INTERVAL);
     let mut stopped = None;
     let pass_all = || loop {

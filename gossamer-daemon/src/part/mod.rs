@@ -181,8 +181,8 @@ struct EventSender {
 
 impl EventSender {
     fn send(&self, event: PartEvent) {
-        let _ = self.sender.send(event); // the main thread has ended
-        let _ = (&*self.wake).write(&[0]); // full: it will wake anyway
+        let _ = self.sender.send(event); // fails only if the main thread has ended
+        let _ = (&*self.wake).write(&[0]); // fails only if full, and then it wakes anyway
     }
 }
 
@@ -378,7 +378,7 @@ impl Part {
             ToPart::Close(stream) => self.outputs.close(stream),
             ToPart::Input(bytes) => {
                 if let Some(input) = &self.input {
-                    let _ = input.send(bytes); // machine 0 reads no more
+                    let _ = input.send(bytes); // fails only if machine 0 reads no more
                 }
             }
             ToPart::InputEnd => self.input = None,

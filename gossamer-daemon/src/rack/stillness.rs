@@ -1,5 +1,5 @@
-//! Detects that this process itself has stood still: then others have missed its signs of life, and nothing is wrong
-//! with them.
+//! Detects that this process itself has stood still: then other hosts may have cut it off because they missed its signs
+//! of life, and nothing is wrong with them.
 
 use std::time::Duration;
 

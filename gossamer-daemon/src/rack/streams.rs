@@ -33,8 +33,8 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Waits until all output is written, or a signal comes; returns the streams that have failed meanwhile. The hosts'
-    /// connections have ended before.
+    /// Waits until all output is written, or a signal comes; returns the streams that have failed meanwhile. Called
+    /// after the hosts' connections have ended.
     pub fn finish(self, events: &mpsc::Receiver<Event>) -> Vec<Unwritten> {
         let mut left = self.count;
         let mut unwritten = Vec::new();
@@ -73,7 +73,7 @@ impl Input {
 /// Starts all threads of a program. `prefixes`: one for each machine.
 ///
 /// # Errors
-/// When the system has no threads left.
+/// When the system has no threads left, or refuses a time limit on a connection.
 pub fn connect(
     links: Vec<Link>,
     silence: Duration,
@@ -113,7 +113,7 @@ pub fn connect(
     let (window, first) = (input.clone(), queues[0].clone()); // machine 0 is on the first host
     match stdin {
         Reader::Machine0 => drop(panics::spawn("input", move || read_input(&window, &first))?),
-        Reader::None => drop(first.send(Down::Say(ToPart::InputEnd))), // refused: cut off
+        Reader::None => drop(first.send(Down::Say(ToPart::InputEnd))), // fails only if the host is cut off
     }
     Ok((Hosts::new(queues, writers), Outputs { count: 2 }, input))
 }
@@ -142,7 +142,8 @@ fn receive_all(
     loop {
         let event = match receiver.receive_message() {
             Ok(FromPart::Output { machine, stream, bytes }) => {
-                let _ = pieces[stream as usize].send(Piece { host, machine, bytes }); // nobody reads it any more
+                // Fails only if the writing thread has ended.
+                let _ = pieces[stream as usize].send(Piece { host, machine, bytes });
                 continue;
             }
             Ok(FromPart::Beat) => continue,
@@ -189,13 +190,14 @@ impl Writer {
                 out.clear();
             }
             let granted = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-            let _ = self.queues[host].send(Down::Say(ToPart::Grant { stream: self.stream, bytes: granted })); // cut off
+            // Fails if cut off.
+            let _ = self.queues[host].send(Down::Say(ToPart::Grant { stream: self.stream, bytes: granted }));
         }
         self.lines.values_mut().for_each(|lines| lines.end(&mut out));
         if is_open {
             self.write(&out, event_sender);
         }
-        let _ = event_sender.send(Event::Written); // nobody waits
+        let _ = event_sender.send(Event::Written); // fails only if nobody waits
     }
 
     /// Writes the bytes; false if it failed.
@@ -203,7 +205,7 @@ impl Writer {
         let written = self.target.write(bytes);
         if let Err(error) = written {
             let unwritten = Unwritten { stream: self.stream, error: error.into() };
-            let _ = event_sender.send(Event::Unwritten(unwritten)); // nobody waits
+            let _ = event_sender.send(Event::Unwritten(unwritten)); // fails only if nobody waits
         }
         written.is_ok()
     }
@@ -216,5 +218,5 @@ fn read_input(window: &Input, first: &Queue) {
         window.take(bytes.len());
         first.send(Down::Say(ToPart::Input(bytes.to_vec()))).is_ok()
     });
-    let _ = first.send(Down::Say(ToPart::InputEnd)); // cut off
+    let _ = first.send(Down::Say(ToPart::InputEnd)); // fails only if the host is cut off
 }

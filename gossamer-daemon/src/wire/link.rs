@@ -123,7 +123,7 @@ pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkEr
         source,
         rack: file_of(rack),
     })?;
-    if let Some(trouble) = addresses.first().and_then(|first| rack.is_cut_off_at(host, *first)) {
+    if let Some(trouble) = addresses.first().and_then(|first| rack.why_cut_off_at(host, *first)) {
         return Err(LinkError::CutOff(trouble));
     }
     let deadline = deadline_after(timeout);

@@ -59,7 +59,7 @@ fn may_not_wait(call: &str) -> ! {
 /// Refuses a call for a chunk that a closure has.
 #[cold]
 #[track_caller]
-pub(crate) fn is_in_use(call: &str) -> ! {
+pub(crate) fn refuse_in_use(call: &str) -> ! {
     panic!(
         "`{call}`: this chunk of the array is in use by {CLOSURES} that is running: use what the closure was \
          given, or call `{call}` before it \

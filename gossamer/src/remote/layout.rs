@@ -89,7 +89,7 @@ impl Layout {
     /// Makes the layout for machines with these numbers of workers, and a service thread each.
     #[cfg(test)]
     pub(crate) fn new(workers: Vec<u16>, slots: Slots) -> Layout {
-        Layout::with_hidden(workers, service::ALONE, slots)
+        Layout::with_hidden(workers, service::HIDDEN_WORKERS, slots)
     }
 
     /// Makes the layout for machines with these numbers of workers, and so many hidden threads each. If the slots would
@@ -129,7 +129,7 @@ impl Layout {
     }
 
     pub(crate) fn has_page_servers(&self) -> bool {
-        self.machines() > 1 && self.hidden == page_server::WITH_SERVICE
+        self.machines() > 1 && self.hidden == page_server::HIDDEN_WORKERS
     }
 
     /// Returns the threads of each machine behind its workers, if there are other machines.

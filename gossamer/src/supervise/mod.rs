@@ -1,5 +1,5 @@
-//! Supervision of a program, for each kind of launcher: `gossamer-launch`, a host's part, or machine 0 of a program
-//! that a foreign launcher started (`meet`). One set of rules for all of them.
+//! Supervision of a program, for each kind of launcher: `gossamer-launch`, or machine 0 of a program that a foreign
+//! launcher started (`rendezvous`). One set of rules for both.
 //!
 //! - [`supervisor`]: the meaning of its machines' events; fate sharing is decided there
 //! - [`event`]: the events of its machines

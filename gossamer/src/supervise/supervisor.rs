@@ -36,7 +36,7 @@ pub struct Bounds {
     /// Time for the others to end by themselves after a machine has died. Well below a second, the promise of the
     /// whole.
     pub after_death: Duration,
-    /// Time for word of a lost machine, after another one has reported its loss.
+    /// Wait for a lost machine's own end, after another machine has reported its loss.
     pub after_loss: Duration,
     /// Time to end after a signal to the launcher.
     pub after_signal: Duration,
@@ -88,11 +88,11 @@ struct Supervised {
     host: Option<String>,
     has_ended: bool,
     /// The exit status of its process, if known.
-    has_exited: Option<ExitStatus>,
+    exit_status: Option<ExitStatus>,
     has_joined: bool,
     is_ready: bool,
     failed: Option<String>,
-    has_lost: bool,
+    has_reported_loss: bool,
 }
 
 /// State of one program, from its start to its outcome.
@@ -102,8 +102,8 @@ pub struct Supervisor {
     bounds: Bounds,
     must_join: bool,
     /// The first machine that ended without having joined, and the first of them that failed.
-    left: Option<(u16, ExitStatus)>,
-    left_badly: Option<(u16, ExitStatus)>,
+    ended_outside: Option<(u16, ExitStatus)>,
+    failed_outside: Option<(u16, ExitStatus)>,
     orders: Vec<Order>,
     finished: Option<u8>,
     finish_by: Option<Instant>,
@@ -128,18 +128,18 @@ impl Supervisor {
             pid: 0,
             host: None,
             has_ended: false,
-            has_exited: None,
+            exit_status: None,
             has_joined: false,
             is_ready: false,
             failed: None,
-            has_lost: false,
+            has_reported_loss: false,
         };
         Supervisor {
             machines: (0..machines).map(unknown).collect(),
             bounds: policy.bounds,
             must_join: policy.must_join,
-            left: None,
-            left_badly: None,
+            ended_outside: None,
+            failed_outside: None,
             orders: Vec::new(),
             finished: None,
             finish_by: None,
@@ -167,7 +167,7 @@ impl Supervisor {
     pub fn on_join(&mut self, number: u16, now: Instant) {
         let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
         machine.has_joined = true;
-        if let Some((left, status)) = self.left_badly.or(self.left) {
+        if let Some((left, status)) = self.failed_outside.or(self.ended_outside) {
             self.on_death(left, Cause::Exited { status, stage: Stage::Outside }, now);
         }
     }
@@ -248,7 +248,7 @@ impl Supervisor {
     fn on_exit(&mut self, number: u16, status: ExitStatus, now: Instant) {
         let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
         machine.has_ended = true;
-        machine.has_exited = Some(status);
+        machine.exit_status = Some(status);
         if let Some(death) = self.death.as_mut().filter(|death| death.machine == number) {
             death.exit = Some(status);
             return;
@@ -262,8 +262,8 @@ impl Supervisor {
                 self.finished = Some(if code == 0 { announced } else { u8::try_from(code).unwrap_or(announced) });
             }
             (Some(_), Some(0)) => {}
-            // It could not wait until the cause is known.
-            (_, Some(_)) if machine.has_lost && self.suspicion.is_some() => {}
+            // A machine that reported a loss may exit before the cause is known.
+            (_, Some(_)) if machine.has_reported_loss && self.suspicion.is_some() => {}
             _ => {
                 let stage = if machine.is_ready { Stage::Ready } else { Stage::Joining };
                 let cause = match machine.failed.clone() {
@@ -286,7 +286,7 @@ impl Supervisor {
     pub fn on_closed(&mut self, number: u16, now: Instant) {
         let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
         let cause = machine.failed.clone().map_or(Cause::Closed, Cause::Failed);
-        let could_not_wait = machine.has_lost && self.suspicion.is_some(); // until the cause is known
+        let could_not_wait = machine.has_reported_loss && self.suspicion.is_some(); // until the cause is known
         // A machine that was told to end may go without a message.
         if !std::mem::replace(&mut machine.has_ended, true) && !could_not_wait && !self.is_ending() {
             self.on_death(number, cause, now);
@@ -302,9 +302,9 @@ impl Supervisor {
 
     /// Handles the end of a machine that never joined: its own affair, unless it had to, or another one waits for it.
     fn on_exit_outside(&mut self, number: u16, status: ExitStatus, now: Instant) {
-        self.left.get_or_insert((number, status));
+        self.ended_outside.get_or_insert((number, status));
         if !status.success() {
-            self.left_badly.get_or_insert((number, status));
+            self.failed_outside.get_or_insert((number, status));
         }
         if self.must_join || self.machines.iter().any(|machine| machine.has_joined) {
             self.on_death(number, Cause::Exited { status, stage: Stage::Outside }, now);
@@ -331,7 +331,7 @@ impl Supervisor {
                 self.on_death(number, Cause::Failed(reason), now);
             }
             Message::Lost { machine: peer, reason } => {
-                machine.has_lost = true;
+                machine.has_reported_loss = true;
                 let host = self.machines.get(usize::from(peer)).and_then(|peer| peer.host.clone());
                 if self.suspicion.is_none() && !self.is_ending() {
                     self.suspicion =
@@ -364,7 +364,7 @@ impl Supervisor {
             return;
         }
         let (pid, host) = (machine.pid, machine.host.clone());
-        let death = Death { machine: number, pid, host, cause, exit: machine.has_exited };
+        let death = Death { machine: number, pid, host, cause, exit: machine.exit_status };
         match self.interrupted {
             Some(signal) => self.orders.push(Order::End(match self.timed_out {
                 Some(limit) => format!("the time limit of {limit:?} is over"),
@@ -426,8 +426,8 @@ impl Supervisor {
             self.on_death(machine, cause, now); // all have gone, and none had a better one
         }
         let all_well =
-            !self.broken && self.machines.iter().all(|machine| machine.has_exited.is_some_and(|s| s.success()));
-        let left_badly = self.left_badly.filter(|_| !self.broken);
+            !self.broken && self.machines.iter().all(|machine| machine.exit_status.is_some_and(|s| s.success()));
+        let failed_outside = self.failed_outside.filter(|_| !self.broken);
         if let Some(limit) = self.timed_out {
             return Outcome::TimedOut(limit);
         }
@@ -437,7 +437,7 @@ impl Supervisor {
             (None, None, Some(status)) => Outcome::Finished(status),
             (None, Some(_), Some(status)) if !self.broken => Outcome::Finished(status),
             (None, Some(signal), _) => Outcome::Interrupted(signal.as_raw()),
-            (None, None, None) => match left_badly {
+            (None, None, None) => match failed_outside {
                 Some((number, status)) => {
                     let Supervised { pid, host, .. } = &self.machines[usize::from(number)];
                     let cause = Cause::Exited { status, stage: Stage::Alone };

@@ -20,7 +20,7 @@ pub struct MachineTrace {
     pub machine: u16,
     /// Its host.
     pub host: String,
-    /// Microseconds since 1970 at its begin, by its host's clock.
+    /// Microseconds since 1970 at its start, by its host's clock.
     pub began_us: u64,
     /// Activity of each worker.
     pub workers: Vec<WorkerTrace>,
@@ -31,14 +31,14 @@ pub struct MachineTrace {
 /// Activity of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerTrace {
-    /// Kind (0 sleep, 1 batch, 2 fibers), start in nanoseconds from the begin, duration, and count.
+    /// Kind (0 sleep, 1 batch, 2 fibers), start in nanoseconds from the start of the trace, duration, and count.
     pub events: Vec<(u8, u64, u64, u64)>,
-    /// Events that were not kept; 65,536 of each worker are.
+    /// Events that were not kept; 65,536 of each worker are kept.
     pub lost: u64,
 }
 
 impl MachineTrace {
-    /// Takes a trace of this machine for so long.
+    /// Takes a trace of this machine for `time`.
     pub(super) fn take(time: Duration) -> MachineTrace {
         let Some(program) = try_program() else {
             return MachineTrace { refused: "the program does not run yet".to_owned(), ..MachineTrace::default() };
@@ -103,7 +103,7 @@ pub fn of_answer(answer: &Answer) -> (String, Vec<String>) {
 }
 
 /// Returns the traces of a program's machines as Chrome's JSON: a process for each machine, a thread for each worker,
-/// times from the first begin.
+/// times from the first start.
 ///
 /// ```
 /// use gossamer::view::chrome::{MachineTrace, WorkerTrace, to_json};

@@ -2,7 +2,7 @@
 //! way back.
 //!
 //! Here: which answer belongs to which question. Not here: how that thread is woken, and how it asks the machines:
-//! `gossamer-launch` and the hub of `meet` each have their own way.
+//! `gossamer-launch` and the hub of `rendezvous` each have their own way.
 //!
 //! Without questions, that thread is not woken.
 

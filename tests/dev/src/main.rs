@@ -78,7 +78,7 @@ enum What {
     Lint,
     /// Unit, integration, compile-fail and documentation tests, and the benchmarks at their smallest size
     Test,
-    /// Loom models of `trust`, `comm` and `trust-durable` (LOOM_MAX_PREEMPTIONS, default 3)
+    /// Loom models of all packages that have some (LOOM_MAX_PREEMPTIONS, default 3)
     Loom,
     /// `trust` without the auto trait (`Send + 'static` only), and `gossamer` refusing that build
     Fallback(Build),

@@ -67,8 +67,9 @@ impl TrusteeReference {
         })
     }
 
-    /// Returns the slab of this trustee, if the trustee is or was on this machine. A trust that named a trustee of
-    /// another machine, with a property of this machine, would be dereferenced there, or by the next owner of that id.
+    /// Returns the slab of this trustee, if the trustee is or was on this machine. None otherwise: a trust that named a
+    /// trustee of another machine, with a property of this machine, would be dereferenced there, or by the next owner
+    /// of that id.
     fn slab(&self, worker: &Worker) -> Option<Arc<PropertySlab>> {
         if self.id.machine() != ids::machine() {
             crate::unwind::tell(format_args!(

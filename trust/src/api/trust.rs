@@ -205,7 +205,7 @@ impl<T: 'static> Trust<T> {
                     worker::with(|worker| {
                         let fault = Fault::Poisoned(worker.poison_text(kept.property));
                         worker.call_back(|| quietly(|| then(Err(fault))));
-                        worker.drop_deferred_inside();
+                        worker.enter_drop_of_deferred();
                     });
                     return;
                 }

@@ -1,7 +1,7 @@
 //! `trust_apply` and `trust_apply_then`: requests that are a C function with bytes as arguments.
 //!
 //! Up to [`INLINE_BYTES`] of arguments lie in the slot behind the function's address, in one of a few sizes; more get a
-//! separate allocation. Results are byte strings in the response slot (`Writer::put_room`), of any length.
+//! separate allocation. Results are byte strings in the response half of the slot (`Writer::put_room`), of any length.
 
 use std::ffi::c_void;
 use std::mem::MaybeUninit;

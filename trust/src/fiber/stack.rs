@@ -10,14 +10,14 @@
 //!           ^ slab + i * stride  ^ bottom()                                    ^ top() = end of the slot - colour(i)
 //! ```
 //!
-//! Invariants, by the labels that the SAFETY comments use:
-//! - STACK-SLAB: a [`Stack`] holds an `Rc` of its slab, so the slab stays mapped as long as any of its stacks lives,
+//! Invariants:
+//! - [stack-slab]: a [`Stack`] holds an `Rc` of its slab, so the slab stays mapped as long as any of its stacks lives,
 //!   also past the end of the pool.
-//! - STACK-SLOT: a slot is handed out once, by `carve`; afterwards its `Stack`, which is neither `Clone` nor `Copy`, is
-//!   the only owner. Slots do not overlap.
-//! - STACK-IDLE: nothing runs on a stack that lies in the pool: `put` takes it by value and its contents are dead.
+//! - [stack-slot]: a slot is handed out once, by `carve`; afterwards its `Stack`, which is neither `Clone` nor `Copy`,
+//!   is the only owner. Slots do not overlap.
+//! - [stack-idle]: nothing runs on a stack that lies in the pool: `put` takes it by value and its contents are dead.
 //!
-//! Limits: guards are page-table markers (`MADV_GUARD_INSTALL`, Linux 6.13), so a hundred thousand stacks cost a few
+//! Memory: guards are page-table markers (`MADV_GUARD_INSTALL`, Linux 6.13), so a hundred thousand stacks cost a few
 //! mappings instead of two each; older kernels get `mprotect`. Slabs are reserved, not committed (`MAP_NORESERVE`, no
 //! huge pages), so a stack costs the pages it touched. A slab holds more stacks the more are in use, and is unmapped
 //! with the last of its stacks.
@@ -46,9 +46,9 @@ const COLOUR_BYTES: usize = 128;
 const FIRST_SLAB_STACKS: usize = 16;
 /// No slab is larger than this, unless a single stack is.
 const MAX_SLAB_BYTES: usize = 256 << 20;
-/// Most idle stacks that keep their pages ...
+/// Most idle stacks that keep their pages.
 const MAX_HOT_STACKS: usize = 1024;
-/// ... and fewer where stacks are so large that they could hold more than this.
+/// Most memory that the idle stacks may keep; where stacks are large it leaves fewer of them.
 const MAX_HOT_BYTES: usize = 64 << 20;
 const MIN_HOT_STACKS: usize = 16;
 
@@ -117,7 +117,7 @@ pub(crate) fn round_stack_bytes(stack_bytes: usize) -> Result<usize, StackError>
 #[derive(Debug)]
 pub(crate) struct Stack {
     top: NonNull<u8>,
-    /// STACK-SLAB. `Rc` also keeps the stack on its thread, as fibers are.
+    /// [stack-slab]. `Rc` also keeps the stack on its thread, as fibers are.
     slab: Rc<Slab>,
 }
 
@@ -146,8 +146,8 @@ impl Stack {
     /// Gives the pages back to the kernel; the stack reads as zeros afterwards.
     fn purge(&self) {
         let bytes = self.slab.slots.usable_bytes;
-        // SAFETY: STACK-SLAB, STACK-SLOT: [bottom, bottom + bytes) is mapped and this stack's alone; STACK-IDLE: `put`
-        // is the only caller. A refusal (locked memory) leaves the pages where they are, which is allowed.
+        // SAFETY: [stack-slab], [stack-slot]: [bottom, bottom + bytes) is mapped and this stack's alone; [stack-idle]:
+        // `put` is the only caller. A refusal (locked memory) leaves the pages where they are, which is allowed.
         unsafe { libc::madvise(self.bottom(), bytes, libc::MADV_DONTNEED) };
     }
 }
@@ -166,8 +166,8 @@ impl Slots {
         let page_bytes = page_bytes();
         let usable_bytes = stack_bytes + page_bytes;
         let mut guard_bytes = GUARD_BYTES.next_multiple_of(page_bytes);
-        // An odd number of pages in all: with an even one the tops of all stacks would share a part of the TLB's sets,
-        // with a power of two very few. From some hundred fibers on that is much of a switch's time.
+        // An odd number of pages in all: an even one would map the tops of all stacks to a part of the TLB's sets, a
+        // power of two to very few. From some hundred fibers on that is much of a switch's time.
         if ((guard_bytes + usable_bytes) / page_bytes).is_multiple_of(2) {
             guard_bytes += page_bytes;
         }
@@ -216,7 +216,7 @@ impl Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         self.footprint.remove(self.base.addr().get());
-        // SAFETY: STACK-SLAB: no stack of this slab is left; base and bytes are those of the mmap call. If the kernel
+        // SAFETY: [stack-slab]: no stack of this slab is left; base and bytes are those of the mmap call. If the kernel
         // refuses (it would have to split a mapping and may not), the address space stays reserved, no more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
@@ -363,7 +363,7 @@ impl StackPool {
     fn install_guard(&mut self, slot: NonNull<u8>, slab_bytes: usize) -> Result<(), StackError> {
         let address = slot.as_ptr().cast();
         if self.guard_by == GuardBy::Marker {
-            // SAFETY: STACK-SLOT: the slot is not handed out yet, so nothing uses these pages of our mapping.
+            // SAFETY: [stack-slot]: the slot is not handed out yet, so nothing uses these pages of our mapping.
             if unsafe { libc::madvise(address, self.slots.guard_bytes, MADV_GUARD_INSTALL) } == 0 {
                 return Ok(());
             }

@@ -165,8 +165,8 @@ impl Outgoing {
             && (!self.queue.borrow().is_empty() || (self.body.get().is_null() && self.side.filling().is_none()))
     }
 
-    /// Takes notice that the trustee is closed.
-    pub(crate) fn settle_accounts(&self) {
+    /// Ends all outstanding requests as gone if the trustee is closed.
+    pub(crate) fn abandon_if_closed(&self) {
         self.collect();
         // Where this is a callback of `collect`, the outer call goes on with the rest.
         if !self.collecting.get() && self.is_outstanding() {

@@ -10,15 +10,17 @@
 //! Reclamation. Each client keeps, in memory that the trustee can read, the number of requests it has published
 //! (`Pair::published`), and the property of each request of its open batch, which it has not published (`Pair::marks`),
 //! and likewise of the requests that found no slot (`Pair::queued`). When a count reaches 0 the trustee
-//! 1. empties its inbox, and clears the property's `counted` mark; looks at the queue and the marks of each of its
-//!    clients, and sets the property aside if it finds it there, to begin anew when it has served that batch, or the
-//!    next; then notes the number of each client,
+//! 1. empties its inbox, and clears the property's `counted` mark; then looks at the queue and the marks of each of its
+//!    clients. If it finds the property there, it sets the property aside, and begins anew when it has served that
+//!    batch or the next. Else it notes the number of each client,
 //! 2. waits, serving as ever, until it has served that many of each, and
 //! 3. reclaims the property if its count is 0 and did not change since (1); if it changed and is 0 again it begins anew
 //!    at (1); if it is not 0 the property lives.
 //!
-//! Lemma. A request for the property whose making => (1) has been served at (3). Where it was made it was put into the
-//! open batch, queued (from where it goes into a later open batch), or given to the inbox or pushed on the stack of
+//! Write a => b for "a happens before b".
+//!
+//! Lemma. If a request for the property was made => (1), it has been served at (3). Where it was made it was put into
+//! the open batch, queued (from where it goes into a later open batch), or given to the inbox or pushed on the stack of
 //! calls, before the client did anything else.
 //! - In the inbox or the stack (`registry/calls.rs`): (1) has seen it, for the lock of the inbox, and the word of the
 //!   stack by coherence, order them; a call that was taken and has not run has a count of its own.
@@ -32,7 +34,7 @@
 //!
 //! A number is a number of requests in the order in which they are served, so (2) has served it.
 //!
-//! Proof. Write a => b for "happens before". Let D be the set of trusts whose -1 the trustee had processed at
+//! Proof. Let D be the set of trusts whose -1 the trustee had processed at
 //! (1), and S those whose +1 it had (the first trust counts as processed). No count changed up to (3).
 //! - For each X in D: making X (its +1) => moving X to where it was dropped => its -1 => (1). So the +1 has been served
 //!   (lemma). As no count changed, it had been at (1): D is a subset of S. The count is |S| - |D| = 0, hence D = S.

@@ -1,4 +1,4 @@
-//! A closure into bytes and back: the only erasure of closures in the crate.
+//! A closure into bytes and back: the only erasure of closures on the path of a request.
 //!
 //! A request is `[head][captures]`, padded to 8; the head (`slot/dictionary.rs`) tells operation and property. The
 //! [`Operation`] is a static of the closure's type; it knows how to run the captured bytes and how to drop them unrun.

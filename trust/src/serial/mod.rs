@@ -1,7 +1,7 @@
 //! Serialised arguments and results (thesis 2.4.3.3): serde, in bincode 2's standard format.
 //!
 //! Short arguments travel in the slot, in an array of the next larger size; long ones in a separate allocation. Results
-//! follow in the response slot, with their length.
+//! follow in the response half of the slot, with their length.
 
 #![allow(unsafe_code)]
 

@@ -1,5 +1,6 @@
 //! Slots: the fixed memory through which one client talks to one trustee (thesis 2.5.3), and the ready-bit protocol on
-//! it. All data-path atomics of the crate are here. The meaning of the bytes, and of an operation, is not known here
+//! it. All atomics of the data path are here, but for those that wake a sleeping trustee (`park/`). The meaning of the
+//! bytes, and of an operation, is not known here
 //! (`request/`).
 //!
 //! A [`Pair`] has [`SLOTS`] slots, used as a ring; a slot is a request half and a response half. Each half is a
@@ -20,7 +21,9 @@
 //! | [response-bit] | trustee | `respond` stores the response bit with Release after the response body |
 //! | [response-bit] | client | `response` loads it with Acquire before it reads the response body |
 //!
-//! Each bit has one writer, so a plain store does: there is no atomic read-modify-write. Request and response
+//! The Release store makes the body that its thread wrote before visible to the thread whose Acquire load sees the bit,
+//! and the bit changes the owner of both bodies: no other ordering is needed. Each bit has one writer, so a plain store
+//! does: there is no atomic read-modify-write. Request and response
 //! bits lie in lines of their own; the line of a bit also carries the first requests or responses.
 
 #![allow(unsafe_code)]

@@ -259,7 +259,7 @@ impl Part {
     pub(crate) fn ready(&self, call: &str, chunk: u32, wanted: Right<Op>) -> Option<Frame> {
         let frame = self.frame(chunk)?;
         if frame.is_busy() {
-            waits::is_in_use(call);
+            waits::refuse_in_use(call);
         }
         if !frame.right()?.covers(wanted) {
             return None;

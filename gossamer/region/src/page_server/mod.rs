@@ -137,7 +137,7 @@ impl PageServer {
     /// Handles a message; requests to give up pages that have just arrived are delayed.
     fn receive(&mut self, from: u16, region: u32, message: Message, errands: &mut Errands) {
         if let Message::Drop { run } | Message::Yield { run, .. } = message
-            && let Some(left) = self.kept(region).is_held(run)
+            && let Some(left) = self.kept(region).hold_left(run)
         {
             COUNTERS.held.add(1);
             errands.later.push((left, from, region, message));
@@ -176,7 +176,7 @@ impl PageServer {
                 continue;
             }
             let held = match message {
-                Message::Drop { run } | Message::Yield { run, .. } => self.kept(region).is_held(run),
+                Message::Drop { run } | Message::Yield { run, .. } => self.kept(region).hold_left(run),
                 _ => None,
             };
             match held {
@@ -233,7 +233,7 @@ impl Kept {
     }
 
     /// Returns how long a run that has just arrived is still kept.
-    fn is_held(&mut self, run: Run) -> Option<Duration> {
+    fn hold_left(&mut self, run: Run) -> Option<Duration> {
         self.forget_what_came_long_ago();
         let overlaps = |other: &Run| other.first < run.first + run.count && run.first < other.first + other.count;
         let (came, _) = self.recent.iter().rev().find(|(_, other)| overlaps(other))?;

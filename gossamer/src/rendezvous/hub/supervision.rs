@@ -1,6 +1,6 @@
-//! Control bridge of machine 0 while the program runs: it passes on endpoints between machines and questions of
-//! viewers, receives the machines' messages, and ends all machines by the rules of the supervisor. It runs on a thread
-//! of its own, which ends the process if the program breaks down.
+//! Supervision of the program by machine 0 while the program runs: it passes on endpoints between machines and
+//! questions of viewers, receives the machines' messages, and ends all machines by the rules of the supervisor. It runs
+//! on a thread of its own, which ends the process if the program breaks down.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -20,7 +20,7 @@ use crate::view::looks::{self, Looks};
 
 /// Time for killed processes to go before machine 0 ends as well.
 const AFTER_KILL: Duration = Duration::from_millis(100);
-/// Time for the launcher to end this process, once it was asked to end all.
+/// Time for the foreign launcher to end this process, once it was asked to end all.
 const AFTER_ABORT: Duration = Duration::from_secs(2);
 
 struct Supervision {
@@ -43,7 +43,7 @@ pub(super) fn begin(hub: Hub, plan: &Plan, key: Key, starter: Arc<Starter>) -> R
     let many = plan.hosts.len() > 1;
     let all = std::iter::once(&hub.own).chain(hub.members.iter().flatten().map(|member| &member.joined.join));
     all.for_each(|join| supervisor.introduce(join.index, join.process.pid, many.then(|| join.host.name.clone())));
-    // They have all come: one that goes from here on is missed.
+    // They have all come: the supervisor notices each that ends from here on.
     (0..count).for_each(|machine| supervisor.on_join(machine, Instant::now()));
 
     let (events, own) = (hub.sender.clone(), Arc::clone(&control));

@@ -84,7 +84,8 @@ fn sentences<'a>(text: impl Iterator<Item = &'a str>) -> Vec<Offence> {
                 end(&mut begun, word.ends_with('?'));
             }
             // A bullet, a cell of a table, a heading, or the word before a colon.
-            is_start = ends || word.ends_with(':') || (letters.is_empty() && matches!(word, "-" | "*" | "|" | "#"));
+            let begins = matches!(word, "-" | "*" | "|") || word.starts_with('#');
+            is_start = ends || word.ends_with(':') || (letters.is_empty() && begins);
         }
     }
     end(&mut begun, false);
@@ -159,8 +160,8 @@ mod tests {
 
     #[test]
     fn pages_are_read_like_comments() {
-        let page = "# Title\n\nWhat it is.\n\n| Who | x |\n\n```sh\nWhat it runs.\n```\n\nWhat for?\n";
-        assert_eq!(page_clauses(page).iter().map(|offence| offence.line).collect::<Vec<_>>(), [3, 5]);
+        let page = "## What it costs\n\nWhat it is.\n\n| Who | x |\n\n```sh\nWhat it runs.\n```\n\nWhat for?\n";
+        assert_eq!(page_clauses(page).iter().map(|offence| offence.line).collect::<Vec<_>>(), [1, 3, 5]);
     }
 
     #[test]

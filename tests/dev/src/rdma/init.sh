@@ -1,8 +1,8 @@
 #!/busybox sh
 # The first program of the virtual machine: modules, the host's files, network, then the command.
 # The host's root, read-only, becomes the command's root, with fresh /proc, /sys, /dev, /tmp and /run;
-# /run/kit and /run/work are folders of the host. What the command says goes to /run/work/output, how
-# it ended to /run/work/status; a machine that leaves no status has died.
+# /run/kit and /run/work are folders of the host. The command's output goes to /run/work/output, its
+# status to /run/work/status; a machine that leaves no status has died.
 B=/busybox
 end() { $B sync; echo "ended: $1"; echo | $B dd of=/dev/port bs=1 seek=244 conv=notrunc 2>/dev/null; $B poweroff -f; }
 share() { $B mkdir -p "$2"; $B mount -t 9p -o "trans=virtio,version=9p2000.L,msize=512000,$3" "$1" "$2" || end "cannot mount $1"; }

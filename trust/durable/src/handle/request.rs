@@ -185,7 +185,7 @@ impl<T: Persist + 'static> Durable<T> {
     /// Waits for the answer's group, at most until `end`, and returns the outcome.
     fn finish<V>(&self, call: Call, answer: Answered<V>, end: Option<Instant>) -> Result<V> {
         let Answer { pool, mark, outcome } = answer.map_err(|error| call_error(self.number, error))?;
-        is_of(pool, self.number)?;
+        check_pool(pool, self.number)?;
         if mark > 0 {
             call.wait(mark, end).ok_or(Error::TimedOut)??;
         }
@@ -210,11 +210,11 @@ fn hold<T: 'static, V: 'static>(call: Call, number: u64, answer: Answered<V>, th
         Err(trust::Error::Gone { .. }) => {
             // To keep the order of calls it goes behind the results that are held, which get the same error.
             call.hold(NEVER, move |_| then(Err(Error::Gone)));
-            return client::is_gone(number);
+            return client::mark_gone(number);
         }
         other => other.map_err(|error| call_error(number, error)),
     };
-    match answer.and_then(|answer| is_of(answer.pool, number).map(|()| answer)) {
+    match answer.and_then(|answer| check_pool(answer.pool, number).map(|()| answer)) {
         Ok(Answer { pool, mark, outcome }) => call.hold(mark, move |verdict| {
             then(verdict.map_err(Error::from).and_then(|()| outcome.into_result::<T>(pool, None)));
         }),
@@ -224,7 +224,7 @@ fn hold<T: 'static, V: 'static>(call: Call, number: u64, answer: Answered<V>, th
 
 /// Checks that the answer comes from this handle's pool. Group numbers of one pool mean nothing in another, so a handle
 /// whose number was changed on its way gets an error.
-fn is_of(pool: u64, number: u64) -> Result<()> {
+fn check_pool(pool: u64, number: u64) -> Result<()> {
     if pool == number {
         return Ok(());
     }
@@ -247,7 +247,7 @@ fn text<T: Persist + 'static>(trust: &Trust<Service<T>>, text_id: u64, end: Opti
 pub(super) fn call_error(number: u64, error: trust::Error) -> Error {
     match error {
         trust::Error::Gone { .. } => {
-            client::is_gone(number);
+            client::mark_gone(number);
             Error::Gone
         }
         trust::Error::TimedOut { .. } => Error::TimedOut,

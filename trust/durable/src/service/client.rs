@@ -281,7 +281,7 @@ pub(crate) fn receive_lost(_: &mut Subscriber, (pool, durable, cause): (u64, u64
 }
 
 /// Marks a pool as gone, after a call found no trustee.
-pub(crate) fn is_gone(pool: u64) {
+pub(crate) fn mark_gone(pool: u64) {
     take(pool, |held| held.receive(Notification::Gone));
 }
 
@@ -391,7 +391,7 @@ mod tests {
                 second(verdict);
                 three.hold(1, third);
                 four.hold(9, fourth);
-                is_gone(POOL);
+                mark_gone(POOL);
             }
         });
         receive(POOL, Notification::Durable(2));

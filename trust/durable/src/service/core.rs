@@ -331,7 +331,7 @@ impl Core {
 
     fn end_if_done(&mut self) {
         if std::mem::take(&mut self.is_ending) {
-            lock::is_closing(self.lock);
+            lock::mark_closing(self.lock);
             self.send(Job::Close);
         }
     }
@@ -429,7 +429,7 @@ impl Drop for Core {
     /// The last handle or the trustee is gone. The disk thread finishes by itself.
     fn drop(&mut self) {
         if !self.is_closed || self.is_ending {
-            lock::is_closing(self.lock);
+            lock::mark_closing(self.lock);
             if self.lost.is_none()
                 && let Some(record) = self.rooms.close(&self.memory, self.open)
             {

@@ -1,7 +1,7 @@
-//! One pool a folder, among all processes of this machine; and waiting for a folder that this process is closing.
+//! Allows one open pool for each folder on a host. An opener waits while this process closes the folder.
 //!
 //! The lock is on the folder itself, through the descriptor that opens its files, so there is no lock file that could
-//! be removed. It covers this machine only, so folders on network file systems are refused.
+//! be removed. It covers this host only, so folders on network file systems are refused.
 //!
 //! It is a `flock`: `fcntl` locks do not work on folders, and those of a process end when any descriptor of the file is
 //! closed. A forked child has the descriptor, and with it the lock, until it executes a program. So the lock is
@@ -22,7 +22,7 @@ use crate::files::folder::{CreatedFolder, Folder, Id};
 /// Retries for a folder that another program moves while it is being opened.
 const TRIES: u32 = 100;
 
-/// The folders that this process has open; is it closing them?
+/// The folders that this process has open, each with whether it is being closed.
 static OPEN: Mutex<Option<HashMap<Id, bool>>> = Mutex::new(None);
 static CHANGED: Condvar = Condvar::new();
 
@@ -39,7 +39,7 @@ pub(crate) fn open_folder(path: &Path, open: fn(&Path) -> io::Result<Folder>) ->
     for _ in 0..TRIES {
         let mut folder = open(path).map_err(io("open the folder"))?;
         let lock = Lock::take(&folder).map_err(io("lock it"))?.ok_or_else(|| Error::InUse { folder: path.into() })?;
-        if let Some(kind) = lock.shared().map_err(io("ask for its file system"))? {
+        if let Some(kind) = lock.network_file_system().map_err(io("ask for its file system"))? {
             CreatedFolder::remove(folder.take_created());
             return Err(Error::Network { folder: path.into(), kind });
         }
@@ -83,9 +83,9 @@ impl Lock {
     }
 
     /// Returns the name of the file system if it is a network file system.
-    fn shared(&self) -> io::Result<Option<&'static str>> {
+    fn network_file_system(&self) -> io::Result<Option<&'static str>> {
         // The width of `f_type` differs between architectures.
-        Ok(shared(rustix::fs::fstatfs(&self.folder)?.f_type as u64 & 0xffff_ffff))
+        Ok(network_file_system(rustix::fs::fstatfs(&self.folder)?.f_type as u64 & 0xffff_ffff))
     }
 
     pub(crate) fn id(&self) -> Id {
@@ -93,9 +93,9 @@ impl Lock {
     }
 }
 
-/// Returns the name of a network file system, with locks and syncs of another machine, by its magic number
-/// (`linux/magic.h`).
-fn shared(magic: u64) -> Option<&'static str> {
+/// Names the network file system with this magic number (`linux/magic.h`), if it is one: its locks and syncs are those
+/// of another host.
+fn network_file_system(magic: u64) -> Option<&'static str> {
     Some(match magic {
         0x6969 => "NFS",
         0x517b | 0xff53_4d42 | 0xfe53_4d42 => "SMB",
@@ -107,7 +107,7 @@ fn shared(magic: u64) -> Option<&'static str> {
 }
 
 /// Marks the pool as closing: from here on an opener of the folder waits.
-pub(crate) fn is_closing(id: Id) {
+pub(crate) fn mark_closing(id: Id) {
     if let Some(closing) = pools().as_mut().and_then(|open| open.get_mut(&id)) {
         *closing = true;
     }
@@ -143,8 +143,10 @@ mod tests {
 
     #[test]
     fn folders_that_machines_share_are_told_apart() {
-        assert_eq!((shared(0x6969), shared(0xfe53_4d42)), (Some("NFS"), Some("SMB")));
+        assert_eq!((network_file_system(0x6969), network_file_system(0xfe53_4d42)), (Some("NFS"), Some("SMB")));
         // ext4, tmpfs, xfs, btrfs.
-        assert!([0xef53, 0x0102_1994, 0x5846_5342, 0x9123_683e].iter().all(|&magic| shared(magic).is_none()));
+        assert!(
+            [0xef53, 0x0102_1994, 0x5846_5342, 0x9123_683e].iter().all(|&magic| network_file_system(magic).is_none())
+        );
     }
 }

@@ -333,7 +333,7 @@ fn a_closed_trustee_leaves_nothing_open() {
             }
             let all = both.asked.get();
             both.close();
-            both.client.settle_accounts();
+            both.client.abandon_if_closed();
             let expected: Vec<_> = (0..all).map(|number| (number < answered).then_some(number)).collect();
             assert_eq!(both.seen(), expected, "{asked} sent, {open} not");
             assert_eq!(both.drops.get() as u64, all);
@@ -353,7 +353,7 @@ fn who_settles_accounts_within_a_callback_leaves_the_rest_to_the_outer_one() {
         unsafe fn resume(self, resuming: &mut Resuming, _: Option<Fault>) {
             // SAFETY: `Ask` puts a `u64`.
             let _ = unsafe { resuming.responses.take::<u64>() };
-            self.0.client.settle_accounts();
+            self.0.client.abandon_if_closed();
             assert!(self.0.seen.borrow().is_empty());
         }
     }

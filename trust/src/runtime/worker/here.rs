@@ -154,8 +154,7 @@ impl Worker {
         })
     }
 
-    /// Counts a call on this very trustee, run in free context, but for [`run_alone`](Self::run_alone), which counts by
-    /// itself.
+    /// Counts a local call, run in free context. [`run_alone`](Self::run_alone) counts its own.
     #[inline(always)]
     pub(crate) fn count_run_here(&self) {
         self.shared.counters.requests_run_here.add(1);
@@ -194,9 +193,9 @@ impl Worker {
         self.aftermath.set(true);
     }
 
-    /// Drops a deferred call that will not run its closure, with its captures, in place and as inside a closure.
-    /// Captures are the user's code, and this is the worker's loop, or a fiber that has not asked for them.
-    pub(crate) fn drop_deferred_inside(&self) {
+    /// Sets delegated context for the drop of a deferred call that will not run: destructors of captures are the user's
+    /// code, and this is the worker's loop, or a fiber that has not asked for them. `settle_slow` restores the context.
+    pub(crate) fn enter_drop_of_deferred(&self) {
         debug_assert!(self.in_aftermath.get() && self.context.get() == Context::Free, "for deferred calls");
         self.context.set(Context::Delegated);
     }
@@ -215,7 +214,7 @@ impl Worker {
         loop {
             while let Some(call) = { self.deferred.borrow_mut().pop_front() } {
                 quietly(call);
-                // See `drop_deferred_inside`.
+                // See `enter_drop_of_deferred`.
                 self.context.set(Context::Free);
             }
             if !self.property_table.reclaim(self) && self.deferred.borrow().is_empty() {

@@ -87,8 +87,9 @@ pub(crate) enum Context {
     Exiting,
 }
 
-/// Fibers that run, for each client, before clients are looked at again. Few: they often wait for answers that would
-/// give the clients, and then this worker, work to do. Not fewer: a look costs a switch, and time for each client.
+/// Fibers that run, for each client, before clients are looked at again. Small, because fibers often wait for answers
+/// that would give the clients, and then this worker, work to do. Not smaller, because a look costs a switch, and time
+/// for each client.
 const FIBERS_PER_CLIENT: usize = 16;
 /// Turns that the fiber limit stays on after serving a client.
 const CLIENTS_LAST_TURNS: u8 = 16;

@@ -173,7 +173,7 @@ impl Worker {
 
     /// Closes the trustee that had this index before: requests meant for it fail.
     fn retire(&self, old: &Rc<Outgoing>) {
-        self.call_back(|| old.settle_accounts());
+        self.call_back(|| old.abandon_if_closed());
         if !old.is_outstanding() {
             self.pairs.unlist(old, 0);
         }

@@ -29,11 +29,11 @@ unsafe impl Send for Value {}
 
 /// Address of a [`Reply`] of a waiting client.
 #[derive(Clone, Copy)]
-struct Place(*const ());
+struct ReplyAddress(*const ());
 // SAFETY: dereferenced by the client's thread alone.
-unsafe impl Send for Place {}
+unsafe impl Send for ReplyAddress {}
 
-impl Place {
+impl ReplyAddress {
     /// Fills the reply, on the client's thread.
     fn tell(self, lent: Lent) {
         // SAFETY: `borrow_others` waits for it, and it is filled once: by `Borrowed` or by `Granted`.
@@ -44,15 +44,15 @@ impl Place {
 /// Borrows values of other trustees, in the order of the route, up to the first value of this one.
 ///
 /// # Errors
-/// One is poisoned, or its trustee gone: the values before it have been borrowed.
+/// One is poisoned, or its trustee gone: the values before it stay borrowed, and the caller returns them.
 pub(super) fn borrow_others<P: Parts>(worker: &Worker, route: &mut Route<P>) -> Result<(), Box<Failure>> {
     while let Some(part) = route.next().copied().filter(|part| part.trustee != worker.home.get()) {
         let reply = Reply::<Lent>::new();
-        let place = Place(reply.address());
-        let has: *const [Part] = &route.parts.as_ref()[..route.taken];
-        let request = Borrow { kind: part.kind, place, has };
-        worker.submit(part.trustee, part.property, request, Borrowed { place, kind: part.kind }, false);
-        let awaited = Awaited::Together(token_of(place.0));
+        let reply_to = ReplyAddress(reply.address());
+        let borrowed_before: *const [Part] = &route.parts.as_ref()[..route.taken];
+        let request = Borrow { kind: part.kind, reply_to, borrowed_before };
+        worker.submit(part.trustee, part.property, request, Borrowed { reply_to, kind: part.kind }, false);
+        let awaited = Awaited::Together(token_of(reply_to.0));
         let lent = worker.scheduler.waiting(awaited, || reply.wait(worker));
         let lent = lent.unwrap_or_else(|fault| Err(Box::new(Failure::of(Some(&part), fault))));
         route.take(lent?.0);
@@ -72,8 +72,8 @@ pub(super) fn run_and_return<P: Parts, J: Job>(worker: &Worker, route: &Route<P>
     let guard = AbortOnUnwind;
     for part in lent {
         let request = GiveBack { panic: panic.as_deref().map(Box::from) };
-        let (left, place) = (ptr::from_ref(&left), reply.address());
-        let then = GivenBack { left, place, trustee: part.trustee, property: part.property };
+        let (left, reply_to) = (ptr::from_ref(&left), reply.address());
+        let then = GivenBack { left, reply_to, trustee: part.trustee, property: part.property };
         worker.submit(part.trustee, part.property, request, then, false);
     }
     // A lender that is gone has already been reported to `GivenBack`.
@@ -85,9 +85,9 @@ pub(super) fn run_and_return<P: Parts, J: Job>(worker: &Worker, route: &Route<P>
 /// Request for a share of a value, for closures at the client.
 struct Borrow {
     kind: &'static LatchKind,
-    place: Place,
+    reply_to: ReplyAddress,
     /// Values that the client has borrowed before. The list stays unchanged until the client is notified.
-    has: *const [Part],
+    borrowed_before: *const [Part],
 }
 // SAFETY: read by the lender until it tells the client, which waits and writes nothing meanwhile.
 unsafe impl Send for Borrow {}
@@ -101,7 +101,7 @@ enum Answer {
 
 impl Borrow {
     /// # Safety
-    /// As [property-live]; nothing borrows the property.
+    /// The property is live [property-live], and nothing borrows it.
     unsafe fn answer(self, worker: &Worker, property: *mut Header, client: TrusteeId) -> Answer {
         // SAFETY: the caller's promise.
         unsafe {
@@ -112,8 +112,9 @@ impl Borrow {
             if let Some(value) = lines.borrow(property, self.kind, client) {
                 return Answer::Now(Ok(Value(value)));
             }
-            let (place, kind) = (self.place, self.kind);
-            let in_line = InLine { client, place, property, kind, value: None, has: self.has };
+            let (reply_to, kind) = (self.reply_to, self.kind);
+            let in_line =
+                InLine { client, reply_to, property, kind, value: None, borrowed_before: self.borrowed_before };
             let who = Caller { at: NonNull::from(Box::leak(Box::new(in_line))).cast(), vtable: InLine::VTABLE };
             lines.push(property, Waiter::Share { to: client, who: Sharer { kind: self.kind, who } });
         }
@@ -131,7 +132,7 @@ impl LocalRequest for Borrow {
 }
 
 struct Borrowed {
-    place: Place,
+    reply_to: ReplyAddress,
     kind: &'static LatchKind,
 }
 
@@ -145,19 +146,19 @@ impl Response for Borrowed {
             },
             Some(fault) => Err(Box::new(Failure::of_kind(self.kind, fault))),
         };
-        self.place.tell(lent);
+        self.reply_to.tell(lent);
     }
 }
 
 /// Client that stands in line, at the lender.
 struct InLine {
     client: TrusteeId,
-    place: Place,
+    reply_to: ReplyAddress,
     property: *mut Header,
     kind: &'static LatchKind,
     /// Value of its share, once granted.
     value: Option<NonNull<()>>,
-    has: *const [Part],
+    borrowed_before: *const [Part],
 }
 
 impl InLine {
@@ -179,11 +180,11 @@ impl InLine {
         },
         gathered: |at| {
             // SAFETY: as above, and the client waits to be notified (`Borrow`).
-            let (in_line, has) = unsafe {
+            let (in_line, before) = unsafe {
                 let in_line = at.cast::<InLine>().as_ref();
-                (in_line, &*in_line.has)
+                (in_line, &*in_line.borrowed_before)
             };
-            gathered(in_line.client, token_of(in_line.place.0), has, in_line.kind)
+            gathered(in_line.client, token_of(in_line.reply_to.0), before, in_line.kind)
         },
     };
 
@@ -203,7 +204,7 @@ impl InLine {
     }
 
     fn tell(&self, worker: &Worker, lent: Lent) {
-        let granted = Granted { client: self.client, place: self.place, lent };
+        let granted = Granted { client: self.client, reply_to: self.reply_to, lent };
         worker.submit(self.client, ptr::null_mut(), Sent::new(granted), Ignore, false);
     }
 }
@@ -211,7 +212,7 @@ impl InLine {
 /// Message that the turn of a client in line has come. The client waits, so it is there.
 struct Granted {
     client: TrusteeId,
-    place: Place,
+    reply_to: ReplyAddress,
     lent: Lent,
 }
 
@@ -221,7 +222,7 @@ impl ReliableMessage for Granted {
     }
 
     fn arrive(self, _: &Worker) {
-        self.place.tell(self.lent);
+        self.reply_to.tell(self.lent);
     }
 
     fn lost(self) {}
@@ -246,7 +247,7 @@ impl LocalRequest for GiveBack {
 
 struct GivenBack {
     left: *const Cell<usize>,
-    place: *const (),
+    reply_to: *const (),
     trustee: TrusteeId,
     property: *mut Header,
 }
@@ -264,7 +265,7 @@ impl Response for GivenBack {
             let left = &*self.left;
             left.set(left.get() - 1);
             if left.get() == 0 {
-                Reply::<()>::answer_at(self.place, Ok(()));
+                Reply::<()>::answer_at(self.reply_to, Ok(()));
             }
         }
     }
