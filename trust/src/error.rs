@@ -47,7 +47,8 @@ pub enum Error {
         /// Type of the property.
         property: &'static str,
     },
-    /// [`together`](crate::together) was given a trust of another machine: its values must be in this process.
+    /// The property is on another machine, and the call works within the process: [`together`](crate::together), or
+    /// one [`in_process`](crate::Call::in_process).
     Apart {
         /// Type of the property.
         property: &'static str,
@@ -102,8 +103,9 @@ impl fmt::Display for Error {
             ),
             Error::Apart { property } => write!(
                 f,
-                "a trust given to `together` is of a property of type `{property}` on another machine: entrust what is \
-                 changed together to trustees of one machine, and launch the call there"
+                "a property of type `{property}` is on another machine, and `together` and calls `in_process` work \
+                 within one: entrust what is changed together to trustees of one machine, and launch the call there; \
+                 values reach another machine as arguments (`with`)"
             ),
             Error::Deadlock { cycle } => write!(f, "deadlock: {cycle}"),
             Error::TimedOut { property } => write!(

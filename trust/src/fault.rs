@@ -35,6 +35,8 @@ pub(crate) enum Fault {
     Deadlock(String),
     /// Bytes, and the most that may be carried.
     TooLarge(usize, usize),
+    /// The property is on another machine than the values of the call.
+    Apart,
 }
 
 impl Fault {
@@ -57,6 +59,7 @@ impl Fault {
             Fault::Refused(cause) => Error::Refused { property, cause },
             Fault::Deadlock(cycle) => Error::Deadlock { cycle },
             Fault::TooLarge(bytes, limit_bytes) => Error::TooLarge { bytes, limit_bytes },
+            Fault::Apart => Error::Apart { property },
         }
     }
 

@@ -78,7 +78,7 @@ mod tasks;
 mod trace;
 mod unwind;
 
-pub use api::call::{Call, ReadyCall, TimedCall};
+pub use api::call::{Call, InProcess, ReadyCall, TimedCall};
 pub use api::dump::{Dump, dump};
 pub use api::each::{apply_each, apply_each_with, try_apply_each, try_apply_each_with};
 pub use api::future::{ApplyFuture, CallFuture};

@@ -1,5 +1,6 @@
 //! The build without language features: `trust` falls back to `Send + 'static`, with and without the parts for the C
-//! API and without any of its features; `gossamer` refuses.
+//! API and without any of its features; `gossamer` refuses; a library outside of the workspace (docs/libraries.md)
+//! works in both builds.
 //!
 //! Here: both builds and the proof that each is the one it claims to be. Not here: the choice itself
 //! (trust's build script, which sets the cfg `noref_auto`).
@@ -28,16 +29,25 @@ pub fn check(context: &Context, no_run: bool) -> anyhow::Result<Verdict> {
     let c_api = without(context.cargo(&["check", "--quiet", "--package", "gossamer-trust-ffi"]), &folder);
     let bare = ["check", "--quiet", "--package", "gossamer-trust", "--no-default-features"];
     let bare = without(context.cargo(&bare), &folder);
+    let library = || context.cargo(&["test", "--manifest-path", "examples/library/Cargo.toml"]);
+    let libraries = [
+        library().args(&["--target-dir", &context.target.join("library").to_string_lossy()]),
+        without(library(), &folder),
+    ];
     let lenient = without(probe(), &folder).capture_aloud()?;
     let others = c_api.check()?.and(bare.check()?);
     if no_run {
         gossamer.capture_aloud()?;
-        return tests.build_only();
+        let built = tests.build_only()?;
+        return libraries.into_iter().try_fold(built, |built, library| Ok(built.and(library.build_only()?)));
     }
     let strict = probe().capture_aloud()?;
     let verdict =
         verdict_on_probe("by default", &strict, true).and(verdict_on_probe("without features", &lenient, false));
-    let verdict = verdict.and(others).and(tests.tests()?);
+    let mut verdict = verdict.and(others).and(tests.tests()?);
+    for library in libraries {
+        verdict = verdict.and(library.tests()?);
+    }
     let refused = gossamer.capture_aloud()?;
     println!("{}", refused.stderr.trim_end());
     Ok(verdict.and(verdict_on_refusal(&refused)))

@@ -3,12 +3,13 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use gossamer::{Error, Latch};
 
-use super::ground::{panic_of, spots, until};
+use super::ground::{Witness, beside, ended, panic_of, remote, spots, until};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(1000);
@@ -130,3 +131,70 @@ row!(launch_held_in_each_form, Latch::new(4u64), latched, number:
     number.call().launch_held(|n| { n.released(gossamer::yield_now); 100 / **n }));
 row!(launch_held_with_in_each_form, Latch::new(4u64), latched, number:
     number.call().with(hundred()).launch_held(|n, text| { n.released(gossamer::yield_now); parse(&text) / **n }));
+
+/// Any `Send` values go to a property of this process and come back as they are.
+pub fn in_process_in_each_form() {
+    let text = Arc::new("far".to_owned());
+    for place in [gossamer::here(), beside()] {
+        let names = gossamer::entrust_with(place, || Latch::new(Vec::<String>::new()));
+        let add = |name: &str| {
+            let (name, text) = (name.to_owned(), Arc::clone(&text));
+            move |names: &mut Vec<String>| {
+                names.push(name);
+                (names.clone(), text)
+            }
+        };
+        let launched = names.call().in_process().launch(add("a")).wait();
+        assert_eq!(launched, Ok((vec!["a".to_owned()], Arc::clone(&text))), "{place}");
+        assert!(Arc::ptr_eq(&launched.expect("it was compared").1, &text), "the value itself came back");
+        let plain = gossamer::entrust_with(place, Vec::<String>::new);
+        assert_eq!(plain.call().in_process().apply(add("b")).timeout(LONG).wait().map(|(all, _)| all.len()), Ok(1));
+        let called = called_back(|then| plain.call().in_process().apply(add("c")).then(then));
+        assert_eq!(called.map(|result| result.map(|(all, _)| all.concat())), Some(Ok("bc".to_owned())));
+        let future = plain.call().in_process().apply(add("d")).into_future();
+        assert_eq!(wait(future).map(|(all, _)| all.concat()), Ok("bcd".to_owned()), "{place}");
+        let job: Box<dyn FnOnce(&mut Vec<String>) -> usize + Send> = Box::new(|names| names.len());
+        assert_eq!(plain.call().in_process().apply(job).wait(), Ok(3), "a closure is a value too");
+    }
+}
+
+/// A call with values of this process does not leave it: every form has the error, and each value is dropped here.
+pub fn in_process_is_refused_elsewhere() {
+    if remote().machine == gossamer::here().machine {
+        return; // there is no other machine
+    }
+    let dropped = gossamer::entrust_with(gossamer::here(), || 0);
+    let number = gossamer::entrust_with(remote(), || 4u64);
+    let latched = gossamer::entrust_with(remote(), || Latch::new(4u64));
+    let witness = || Box::new(Witness(dropped.clone()));
+    let on_number = || {
+        let witness = witness();
+        move |number: &mut u64| {
+            *number = 0;
+            drop(witness);
+        }
+    };
+    let refused = |outcome: Result<(), Error>| {
+        let error = outcome.expect_err("it is on another machine");
+        assert!(matches!(error, Error::Apart { property: "u64" }), "{error}");
+        assert!(error.to_string().contains("`in_process`"), "{error}");
+    };
+    refused(number.call().in_process().apply(on_number()).wait());
+    refused(number.call().in_process().apply(on_number()).timeout(LONG).wait());
+    refused(called_back(|then| number.call().in_process().apply(on_number()).then(then)).expect("it calls back"));
+    refused(wait(number.call().in_process().apply(on_number()).into_future()));
+    refused(latched.call().in_process().launch(on_number()).wait());
+    refused(latched.call().in_process().launch(on_number()).timeout(LONG).wait());
+    refused(called_back(|then| latched.call().in_process().launch(on_number()).then(then)).expect("it calls back"));
+    refused(wait(latched.call().in_process().launch(on_number()).into_future()));
+    ended(&dropped, 8);
+    assert_eq!((number.apply(|n| *n), latched.launch(|n| *n)), (4, 4));
+    // The same from within a closure, where nothing may wait.
+    let far = number.clone();
+    let near = gossamer::entrust_with(gossamer::here(), move || far);
+    let closure = on_number();
+    let job = move |far: &mut gossamer::Trust<u64>| far.call().in_process().apply(closure).then(refused);
+    assert_eq!(near.call().in_process().apply(job).wait(), Ok(()));
+    gossamer::wait_all();
+    ended(&dropped, 9);
+}

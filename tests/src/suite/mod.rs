@@ -74,7 +74,9 @@ pub const ALL: &[Behaviour] = behaviours! {
         launch_in_each_form,
         launch_with_in_each_form,
         launch_held_in_each_form,
-        launch_held_with_in_each_form;
+        launch_held_with_in_each_form,
+        in_process_in_each_form,
+        in_process_is_refused_elsewhere;
     order:
         apply_then_keeps_order,
         apply_comes_after_all_before_it,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::delegated::{Closure, ClosureWith, Delegated, Launched, LaunchedWith};
+use crate::api::delegated::{self, Closure, ClosureWith, Delegated, Launched, LaunchedWith};
 use crate::api::future::CallFuture;
 use crate::api::trust::Trust;
 use crate::error::Error;
@@ -19,7 +19,8 @@ use crate::noref::NoRef;
 use crate::tasks::held::Held;
 use crate::tasks::latch::Latch;
 
-/// Call that has no closure yet, from [`Trust::call`]; with an argument after [`with`](Call::with).
+/// Call that has no closure yet, from [`Trust::call`]; with an argument after [`with`](Call::with), for any value of
+/// this process after [`in_process`](Call::in_process).
 ///
 /// The closure is the last argument of [`apply`](Self::apply), [`launch`](Call::launch) or
 /// [`launch_held`](Call::launch_held).
@@ -33,6 +34,10 @@ pub struct Call<'t, T, A = ()> {
 /// Argument of a [`Call`], which travels serialised.
 #[derive(Debug)]
 pub struct With<A>(A);
+
+/// Values of a [`Call`] that stay in the process: from [`in_process`](Call::in_process).
+#[derive(Debug)]
+pub struct InProcess(());
 
 /// Call that can be sent: by [`wait`](ReadyCall::wait), by [`then`](ReadyCall::then), or by `.await`.
 ///
@@ -109,6 +114,28 @@ impl<'t, T: 'static> Call<'t, T> {
         Call { trust: self.trust, argument: With(argument) }
     }
 
+    /// Lets the closure capture and return any `Send` value of this process: a `String`, a `Vec`, a `Box<dyn
+    /// FnOnce()>`, an `Arc`. They move to the trustee and back as they are, unserialised, at the price of a plain call.
+    /// A property on another machine of a rack is refused: [`Error::Apart`].
+    ///
+    /// For generic code within a process: its bounds are `Send + 'static`, whichever compiler and settings the final
+    /// program has ([`NoRef`] depends on them).
+    ///
+    /// ```
+    /// # use std::collections::HashMap;
+    /// let pool = trust::Threadpool::new(1);
+    /// let ages = pool.entrust(HashMap::new());
+    /// let (name, age) = ("Ada".to_owned(), 36);
+    /// ages.call().in_process().apply(move |ages| ages.insert(name, age)).wait()?;
+    /// let names = ages.call().in_process().apply(|ages| ages.keys().cloned().collect::<Vec<_>>());
+    /// assert_eq!(names.wait()?, ["Ada"]);
+    /// # Ok::<(), trust::Error>(())
+    /// ```
+    #[inline]
+    pub fn in_process(self) -> Call<'t, T, InProcess> {
+        Call { trust: self.trust, argument: InProcess(()) }
+    }
+
     /// Gives the call a closure that the trustee runs, as [`Trust::apply`] does.
     ///
     /// ```
@@ -137,6 +164,18 @@ impl<'t, T: 'static, A: Serialize + DeserializeOwned + 'static> Call<'t, T, With
         U: Serialize + DeserializeOwned + 'static,
     {
         ReadyCall { trust: self.trust, closure: ClosureWith::new(f, self.argument.0) }
+    }
+}
+
+impl<'t, T: 'static> Call<'t, T, InProcess> {
+    /// Gives the call a closure that the trustee runs, as [`Trust::apply`] does.
+    #[inline]
+    pub fn apply<U, F>(self, f: F) -> ReadyCall<'t, T, impl Delegated<T, Output = U, Value = T> + use<T, U, F>>
+    where
+        F: FnOnce(&mut T) -> U + Send + 'static,
+        U: Send + 'static,
+    {
+        ReadyCall { trust: self.trust, closure: delegated::InProcess(Closure(f)) }
     }
 }
 
@@ -227,6 +266,43 @@ impl<'t, T: 'static, A: Serialize + DeserializeOwned + 'static> Call<'t, Latch<T
     }
 }
 
+impl<'t, T: 'static> Call<'t, Latch<T>, InProcess> {
+    /// Same as [`launch`](Call::launch) of a call between machines.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(1);
+    /// let names = pool.entrust(trust::Latch::new(vec!["Ada".to_owned()]));
+    /// let name = "Byron".to_owned();
+    /// let add = move |names: &mut Vec<String>| { trust::yield_now(); names.push(name); names.join(" ") };
+    /// assert_eq!(names.call().in_process().launch(add).wait().as_deref(), Ok("Ada Byron"));
+    /// ```
+    #[inline]
+    pub fn launch<U, F>(
+        self,
+        f: F,
+    ) -> ReadyCall<'t, Latch<T>, impl Delegated<Latch<T>, Output = U, Value = T> + use<T, U, F>>
+    where
+        F: FnOnce(&mut T) -> U + Send + 'static,
+        U: Send + 'static,
+    {
+        let on_value = move |held: &mut Held<'_, T>| f(held);
+        ReadyCall { trust: self.trust, closure: delegated::InProcess(Launched(on_value)) }
+    }
+
+    /// Same as [`launch_held`](Call::launch_held) of a call between machines.
+    #[inline]
+    pub fn launch_held<U, F>(
+        self,
+        f: F,
+    ) -> ReadyCall<'t, Latch<T>, impl Delegated<Latch<T>, Output = U, Value = T> + use<T, U, F>>
+    where
+        F: FnOnce(&mut Held<'_, T>) -> U + Send + 'static,
+        U: Send + 'static,
+    {
+        ReadyCall { trust: self.trust, closure: delegated::InProcess(Launched(f)) }
+    }
+}
+
 impl<'t, P: 'static, C: Delegated<P>> ReadyCall<'t, P, C> {
     /// Limits the time that the caller waits. A sent closure cannot be taken back: after [`Error::TimedOut`] it may run
     /// later, may be running, or has run with its result on the way here, which is then dropped. So a limit fits
@@ -260,7 +336,7 @@ impl<'t, P: 'static, C: Delegated<P>> ReadyCall<'t, P, C> {
     /// # Errors
     /// [`Error::Panicked`], [`Error::Poisoned`], [`Error::Gone`]; launched closures also give [`Error::Refused`] if the
     /// trustee has no memory for another fiber, and [`Error::Deadlock`]; those with an argument [`Error::Codec`] and
-    /// [`Error::TooLarge`].
+    /// [`Error::TooLarge`]; those within the process [`Error::Apart`].
     ///
     /// # Panics
     /// Inside a delegated closure or a callback, where nothing may wait.

@@ -1,5 +1,5 @@
-//! Closures on their way to a property, of all kinds: plain or launched, with an argument or without
-//! ([`Delegated`]), and how results come back without errors.
+//! Closures on their way to a property, of all kinds: plain or launched, with an argument or without, to any machine or
+//! within the process ([`Delegated`]), and how results come back without errors.
 //!
 //! Not here: the public builder (`call.rs`), the local shortcut, the encoding of requests.
 
@@ -277,6 +277,57 @@ where
                 call_back(worker, || then(Err(fault)));
                 None
             }
+        }
+    }
+}
+
+/// Closure of a call within the process: what it captures and returns may hold pointers.
+pub(crate) struct InProcess<C>(pub(crate) C);
+
+impl<P: 'static, C: Delegated<P>> Delegated<P> for InProcess<C> {
+    type Output = C::Output;
+    type Value = C::Value;
+    const NAME: &'static str = C::NAME;
+    const RUNS_HERE: bool = C::RUNS_HERE;
+    const HEEDS_POISON: bool = C::HEEDS_POISON;
+
+    fn send(
+        self,
+        trust: &Trust<P>,
+        worker: &Worker,
+        then: impl FnOnce(Result<C::Output, Fault>) + 'static,
+    ) -> Option<Awaited> {
+        if trust.is_in_process() {
+            return self.0.send(trust, worker, then);
+        }
+        worker.drop_unrun(self);
+        call_back(worker, || then(Err(Fault::Apart)));
+        None
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn wait<R>(
+        self,
+        trust: &Trust<P>,
+        name: &'static str,
+        finish: impl FnOnce(Result<C::Output, Fault>, Called) -> R,
+    ) -> R {
+        if trust.is_in_process() {
+            self.0.wait(trust, name, finish)
+        } else {
+            finish(Err(Fault::Apart), Called::here(name))
+        }
+    }
+
+    #[inline(always)]
+    fn then(self, trust: &Trust<P>, then: impl FnOnce(Result<C::Output, Fault>) + 'static) {
+        if trust.is_in_process() {
+            self.0.then(trust, then);
+        } else {
+            worker::with(|worker| {
+                self.send(trust, worker, then);
+            });
         }
     }
 }

@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::apply::Apply;
-use crate::ids::TrusteeId;
+use crate::ids::{self, TrusteeId};
 use crate::property::Header;
 use crate::request::{Called, Fault, Host, Ignore, Request, Serving, Target, Then};
 use crate::runtime::worker::reclaim::count;
@@ -47,6 +47,7 @@ use crate::unwind::quietly;
 /// |---|---|
 /// | begin | [`.call()`](Trust::call) |
 /// | argument | none, or [`.with(argument)`](crate::Call::with), serialised |
+/// | values | without pointers, or any of this process: [`.in_process()`](crate::Call::in_process), no argument |
 /// | closure | [`.apply(..)`], [`.launch(..)`], [`.launch_held(..)`] |
 /// | limit | none, or [`.timeout(time)`](crate::ReadyCall::timeout) |
 /// | way to the result | [`.wait()`](crate::ReadyCall::wait), [`.then(callback)`](crate::ReadyCall::then), `.await` |
@@ -58,6 +59,8 @@ use crate::unwind::quietly;
 /// - All calls reach properties of this process and, on a rack, of other machines. The captures of a closure and the
 ///   result of one without an argument travel as they lie in memory; an argument and its result travel serialised, so
 ///   values that hold pointers may pass.
+/// - Calls [`in_process`](crate::Call::in_process) take any `Send` value along and back, and end with
+///   [`Error::Apart`](crate::Error::Apart) if the property is on another machine.
 /// - [`launch_held`](crate::Call::launch_held) may give the value up for a while ([`Held`](crate::Held)).
 /// - On several latched values at once: [`together`](crate::together), in forms of its own. One closure on each of many
 ///   properties: [`apply_each`](crate::apply_each).
@@ -122,6 +125,12 @@ impl<T: 'static> Trust<T> {
     #[inline(always)]
     pub(crate) fn is_at(&self, worker: &Worker) -> bool {
         worker.home.get() == self.trustee
+    }
+
+    /// Returns whether the trustee is a thread of this process.
+    #[inline(always)]
+    pub(super) fn is_in_process(&self) -> bool {
+        self.trustee.machine() == ids::machine()
     }
 
     /// Returns whether the property is poisoned. On the trustee's thread only.

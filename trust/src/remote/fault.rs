@@ -36,6 +36,7 @@ impl RemoteFault {
             Fault::Refused(text) => (4, text),
             Fault::Deadlock(text) => (6, text),
             Fault::TooLarge(bytes, _) => (5, bytes.to_string()),
+            Fault::Apart => (7, String::new()),
         };
         text.truncate(text.floor_char_boundary(text_bytes_max));
         RemoteFault { kind, text }
@@ -49,6 +50,7 @@ impl RemoteFault {
             3 => Fault::Codec(self.text),
             5 => Fault::TooLarge(self.text.parse().unwrap_or(0), REMOTE_MESSAGE_BYTES_MAX),
             6 => Fault::Deadlock(self.text),
+            7 => Fault::Apart,
             _ => Fault::Refused(self.text),
         }
     }
@@ -124,6 +126,7 @@ mod tests {
         assert!(matches!(back(Fault::Codec("bad".into())), Fault::Codec(text) if text == "bad"));
         assert!(matches!(back(Fault::Refused("no".into())), Fault::Refused(text) if text == "no"));
         assert!(matches!(back(Fault::Deadlock("a, b".into())), Fault::Deadlock(text) if text == "a, b"));
+        assert!(matches!(back(Fault::Apart), Fault::Apart));
         let too_large = back(Fault::TooLarge(1 << 40, 7));
         assert!(matches!(too_large, Fault::TooLarge(bytes, REMOTE_MESSAGE_BYTES_MAX) if bytes == 1 << 40));
     }
