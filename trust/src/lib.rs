@@ -81,6 +81,7 @@ mod unwind;
 pub use api::call::{Call, InProcess, ReadyCall, TimedCall};
 pub use api::dump::{Dump, dump};
 pub use api::each::{apply_each, apply_each_with, try_apply_each, try_apply_each_with};
+pub use api::each_future::{EachFuture, apply_each_async, try_apply_each_async};
 pub use api::future::{ApplyFuture, CallFuture};
 #[doc(hidden)]
 pub use api::link;

@@ -596,3 +596,36 @@ fn wakers_are_replaced_and_dropped_outside_of_all_locks() {
     serve_until(|| dropped.load(Ordering::SeqCst) >= 3 * 1199 + 2);
     drop(last);
 }
+
+#[test]
+fn one_future_has_the_answers_of_many_properties() {
+    let _watch = watchdog!();
+    const PROPERTIES: u64 = 5_000; // more than a worker's window
+    let pool = pool(2);
+    let numbers: Vec<Trust<u64>> = (0..PROPERTIES).map(|number| pool.entrust(number)).collect();
+    let double = |number: &mut u64| {
+        *number *= 2;
+        *number
+    };
+    let doubled = || block_on(trust::apply_each_async(&numbers, double));
+    assert!(doubled().into_iter().eq((0..PROPERTIES).map(|number| number * 2)));
+    assert_eq!(runtime(2).block_on(trust::apply_each_async(&numbers[..0], double)), [0; 0]);
+    let fails_at_4 = |number: &mut u64| assert!(*number != 4, "four");
+    let outcomes = block_on(trust::try_apply_each_async(&numbers, fails_at_4));
+    assert!(matches!(&outcomes[2], Err(Error::Panicked { panic, .. }) if panic == "four"));
+    assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64, PROPERTIES - 1);
+    assert!(panic_of(|| block_on(trust::apply_each_async(&numbers, double))).contains("poisoned"));
+    numbers[2].clear_poison();
+    // One that is dropped early: closures that were sent run.
+    let sent = Shared::new(AtomicU64::new(0));
+    let count = {
+        let sent = sent.clone();
+        move |_: &mut u64| drop(sent.fetch_add(1, Ordering::Relaxed))
+    };
+    let mut future = trust::apply_each_async(&numbers, count);
+    let _ = poll_once(&mut future);
+    drop(future);
+    block_on(trust::apply_each_async(&numbers, |_| ()));
+    let ran = sent.load(Ordering::Relaxed);
+    assert!((1024..=PROPERTIES).contains(&ran), "{ran} have run");
+}

@@ -67,7 +67,7 @@ fn ask_each<'a, P: 'static, C: Delegated<P>>(
 
 /// Returns the results, or resumes the first panic or fault.
 #[track_caller]
-fn resume_first<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<U> {
+pub(super) fn resume_first<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<U> {
     if outcomes.iter().all(Result::is_ok) {
         return outcomes.into_iter().filter_map(Result::ok).collect();
     }
@@ -85,7 +85,8 @@ fn resume_first<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<U> {
     }
 }
 
-fn into_errors<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<Result<U, Error>> {
+/// Returns the results with errors for a property of type `T`.
+pub(super) fn into_errors<T, U>(outcomes: Vec<Result<U, Fault>>) -> Vec<Result<U, Error>> {
     outcomes.into_iter().map(|outcome| outcome.map_err(Fault::into_error::<T>)).collect()
 }
 

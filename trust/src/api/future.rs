@@ -235,8 +235,13 @@ fn send<U>(asked: &Arc<dyn Awaited<U>>, worker: &Shared) {
 }
 
 impl<U> Pending<U> {
+    /// Returns whether the call has been sent.
+    pub(super) fn is_sent(&self) -> bool {
+        self.unsent.is_none()
+    }
+
     /// Sends the call if it is unsent and there is room; otherwise the task is woken when there may be room.
-    fn poll_sent(&mut self, context: &TaskContext<'_>) -> Poll<()> {
+    pub(super) fn poll_sent(&mut self, context: &TaskContext<'_>) -> Poll<()> {
         while let Some(unsent) = &mut self.unsent {
             let window = &unsent.worker.calls.window;
             if window.try_enter() {
@@ -353,7 +358,7 @@ impl<U> CallFuture<U> {
     /// Returns whether the call has been sent.
     #[doc(hidden)]
     pub fn is_sent(&self) -> bool {
-        self.pending.unsent.is_none()
+        self.pending.is_sent()
     }
 }
 

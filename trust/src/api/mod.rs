@@ -9,6 +9,7 @@ pub(crate) mod call;
 mod delegated;
 pub(crate) mod dump;
 pub(crate) mod each;
+pub(crate) mod each_future;
 pub(crate) mod future;
 pub(crate) mod latched;
 pub mod link;
