@@ -18,7 +18,7 @@ use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::TypedValueParser;
+use clap::builder::{BoolishValueParser, TypedValueParser};
 use gossamer::bootstrap::{FabricChoice, SILENCE_MS, START_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -57,6 +57,14 @@ pub struct RunOptions {
     /// hosts do
     #[arg(long, value_name = "T")]
     pub threads: Option<u32>,
+
+    /// Pin each worker to a core of its own, if there is a core for each [default: the program decides]
+    #[arg(long, value_name = "on|off", value_parser = BoolishValueParser::new())]
+    pub pin: Option<bool>,
+
+    /// Longest time in microseconds that an idle worker polls before it sleeps [default: the program decides]
+    #[arg(long, value_name = "US")]
+    pub spin: Option<u64>,
 
     /// Transport between machines: `auto` (shared memory between the machines of a host, else the best that both hosts
     /// have), `shm`, `tcp` or `verbs` [default: auto, or the value in rack.yaml]
@@ -161,6 +169,8 @@ impl Default for RunOptions {
             hosts: Vec::new(),
             machines_per_host: 1,
             threads: None,
+            pin: None,
+            spin: None,
             fabric: None,
             pretend_hosts: 1,
             start_timeout: Duration::from_millis(START_TIMEOUT_MS),
@@ -259,6 +269,8 @@ impl RunOptions {
         let table = [
             // Bound at the start: else each machine would write the addresses of functions among the variables of all.
             ("LD_BIND_NOW", self.region.map(|_| "1".to_owned())),
+            ("GOSSAMER_PIN", self.pin.map(|pin| if pin { "on" } else { "off" }.to_owned())),
+            ("GOSSAMER_SPIN_US", self.spin.map(|spin| spin.to_string())),
             ("GOSSAMER_REGION", self.region.map(|sharing| sharing.name().to_owned())),
             ("GOSSAMER_REGION_STATS", self.region_stats.map(|pages| pages.to_string())),
             ("GOSSAMER_REGION_THREADS_AT", Some(threads_at).filter(|counts| !counts.is_empty())),

@@ -74,6 +74,7 @@ mod stuck;
 pub mod supervise;
 pub mod sync;
 #[doc(hidden)]
+mod termination;
 pub mod view;
 mod workers;
 
@@ -86,6 +87,7 @@ pub use start::main;
 pub use stats::{Stats, rack_stats, stats};
 pub use trust::{
     Call, EachFuture, Error, Frozen, Held, InProcess, JoinHandle, Latch, LatchGuard, NoRef, Pending, Promise,
+pub use termination::Termination;
     PromiseId, ReadyCall, Shared, TimedCall, Trust, TrusteeReference, apply_each, apply_each_async, apply_each_with,
     join_all, local_trustee, promise, sleep, try_apply_each, try_apply_each_async, try_apply_each_with, wait_all,
     yield_now,

@@ -25,6 +25,7 @@ use crate::fate;
 use crate::rack::{Machine, Program, Rack, Transport};
 use crate::remote::{Image, Layout, Slots, Wiring};
 use crate::rendezvous::{self, Start};
+use crate::termination::Termination;
 use crate::workers::Asked;
 use crate::{Place, page_server, service, stuck, view, workers};
 
@@ -54,24 +55,36 @@ const LAUNCHER: &str = "gossamer-launch";
 /// gossamer::main(gsm_main, 4);
 /// ```
 ///
+/// `gsm_main` returns nothing, an exit status, or a `Result` whose error is printed: [`Termination`].
+///
+/// ```
+/// fn gsm_main() -> Result<(), std::num::ParseIntError> {
+///     let step: u64 = "3".parse()?;
+///     assert_eq!(gossamer::entrust(4).apply(move |n| *n + step), 7);
+///     Ok(())
+/// }
+///
+/// gossamer::main(gsm_main, 2);
+/// ```
+///
 /// # Panics, exits
-/// If `gsm_main` panics the process ends with status 101. If the machine cannot start, the process prints the cause and
-/// ends with status 70. Panics if called a second time.
+/// If `gsm_main` panics the process ends with status 101; if it returns an error, with status 1. If the machine cannot
+/// start, the process prints the cause and ends with status 70. Panics if called a second time.
 ///
 /// [`builder`](crate::builder) starts the program with other settings.
 ///
 /// Source: thesis 3.2.2, table II.
-pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
+pub fn main<R: Termination, F: FnOnce() -> R + Send + 'static>(gsm_main: F, threads: usize) {
     start(&builder(), gsm_main, threads);
 }
 
 /// Runs [`main`] with these settings.
-pub(crate) fn start<F: FnOnce() + Send + 'static>(settings: &Builder, gsm_main: F, threads: usize) {
-    let to_the_end = move || {
-        gsm_main();
-        None
-    };
-    match start_with_status(settings, to_the_end, threads) {
+pub(crate) fn start<R: Termination, F: FnOnce() -> R + Send + 'static>(
+    settings: &Builder,
+    gsm_main: F,
+    threads: usize,
+) {
+    match start_with_status(settings, move || gsm_main().failure(), threads) {
         0 => {}
         status => std::process::exit(i32::from(status)),
     }
@@ -83,16 +96,24 @@ pub(crate) fn start_with_status<F>(settings: &Builder, gsm_main: F, threads: usi
 where
     F: FnOnce() -> Option<u8> + Send + 'static,
 {
-    let run = match Bootstrap::from_env() {
-        Ok(None) => match rendezvous::start() {
-            Ok(Start::Alone) => become_launcher().and_then(|()| run_alone(settings, gsm_main, threads)),
-            Ok(Start::Machine(bootstrap, starter)) => run_machine(settings, *bootstrap, starter, gsm_main, threads),
-            Err(error) => Err(error.into()),
-        },
-        Ok(Some(bootstrap)) => run_machine(settings, bootstrap, LAUNCHER.to_owned(), gsm_main, threads),
-        Err(error) => Err(error.into()),
-    };
-    run.unwrap_or_else(|error| fate::fail_to_start(&error))
+    run(settings, gsm_main, threads).unwrap_or_else(|error| fate::fail_to_start(&error))
+}
+
+fn run<F>(settings: &Builder, gsm_main: F, threads: usize) -> Result<u8, StartError>
+where
+    F: FnOnce() -> Option<u8> + Send + 'static,
+{
+    let settings = &settings.with_environment(|name| std::env::var_os(name))?;
+    if let Some(bootstrap) = Bootstrap::from_env()? {
+        return run_machine(settings, bootstrap, LAUNCHER.to_owned(), gsm_main, threads);
+    }
+    match rendezvous::start()? {
+        Start::Machine(bootstrap, starter) => run_machine(settings, *bootstrap, starter, gsm_main, threads),
+        Start::Alone => {
+            become_launcher()?;
+            run_alone(settings, gsm_main, threads)
+        }
+    }
 }
 
 /// Runs the program as one process. Returns its exit status.

@@ -92,8 +92,15 @@ fn allowed() -> Vec<usize> {
 
 /// Returns a builder for a pool of so many workers of this machine.
 pub(crate) fn builder(settings: &Builder, workers: u16, machine: u16) -> PoolBuilder {
-    let pool = Threadpool::builder().workers(usize::from(workers));
-    pool.stack_bytes(settings.stack_bytes).name(&format!("m{machine}"))
+    let mut pool = Threadpool::builder().workers(usize::from(workers)).name(&format!("m{machine}"));
+    pool = pool.stack_bytes(settings.stack_bytes);
+    if let Some(pin) = settings.pin {
+        pool = pool.pin(pin);
+    }
+    if let Some(spin) = settings.spin {
+        pool = pool.spin(spin);
+    }
+    pool
 }
 
 /// Returns how many workers of machines of this host can run at the same time: one for each core, or fewer under a CPU
@@ -103,7 +110,8 @@ pub(crate) fn usable(cores: &[usize]) -> usize {
 }
 
 /// Starts the workers of machine `own`. If its host has a core for each worker of its machines they are pinned, each
-/// machine's to cores of its own. Otherwise, or under a CPU quota, no worker is pinned or spins.
+/// machine's to cores of its own, unless the settings say otherwise; otherwise no worker is pinned or spins. Under a
+/// CPU quota none is or does unless the settings say so.
 pub(crate) fn start_pool(settings: &Builder, plan: &Plan, workers: &[u16], own: u16) -> Result<Threadpool, StartError> {
     let count = |machine: u16| usize::from(workers[usize::from(machine)]);
     let host = plan.machines[usize::from(own)].host;
@@ -112,10 +120,16 @@ pub(crate) fn start_pool(settings: &Builder, plan: &Plan, workers: &[u16], own: 
     let before: usize = sharers().filter(|machine| *machine < own).map(count).sum();
     let builder = builder(settings, workers[usize::from(own)], own);
     let cores = cores(plan.host_of(own))?;
-    if total > usable(&cores) || trust::link::cpu_quota().is_some_and(|quota| quota < cores.len()) {
+    if total > usable(&cores) {
         return build_on(&cores, builder.pin(false).spin(Duration::ZERO));
     }
-    build_on(&cores[before..before + count(own)], builder.pin(true))
+    let has_quota = trust::link::cpu_quota().is_some_and(|quota| quota < cores.len());
+    let builder = if has_quota && settings.spin.is_none() { builder.spin(Duration::ZERO) } else { builder };
+    if settings.pin.unwrap_or(!has_quota) {
+        build_on(&cores[before..before + count(own)], builder.pin(true))
+    } else {
+        build_on(&cores, builder.pin(false))
+    }
 }
 
 /// Builds a pool with its threads on these cores; on all cores, if the system refuses.

@@ -18,6 +18,7 @@ crate::tests![
     a_program_may_be_told_to_join,
     an_output_that_nobody_reads_is_no_success,
     the_environment_can_be_chosen,
+    workers_are_pinned_and_poll_as_told,
     a_time_limit_ends_any_program,
 ];
 
@@ -170,6 +171,18 @@ fn an_output_that_nobody_reads_is_no_success() {
         let mut command = script(rack, &[], "[ $GOSSAMER_MACHINE = 1 ] || echo lost");
         let out = command.stdout(writer).output().unwrap();
         assert_eq!((out.status.code(), String::from_utf8_lossy(&out.stderr).as_ref()), (Some(141), ""));
+    });
+}
+
+fn workers_are_pinned_and_poll_as_told() {
+    both(|rack| {
+        let told = |options: &[&str]| {
+            let ended = run(script(rack, options, "echo $GOSSAMER_PIN $GOSSAMER_SPIN_US"));
+            ended.assert(0, None);
+            lines(&ended.stdout)
+        };
+        assert_eq!(told(&["--pin", "off", "--spin", "70"]), ["m0 | off 70", "m1 | off 70"]);
+        assert_eq!(told(&["--pin", "on"]), ["m0 | on", "m1 | on"]);
     });
 }
 

@@ -72,7 +72,7 @@ pub use stats::Stats;
 /// Same as [`gossamer::main`].
 ///
 /// Example: at the [crate].
-pub fn main<F: FnOnce() + Send + 'static>(gsm_main: F, threads: usize) {
+pub fn main<R: gossamer::Termination, F: FnOnce() -> R + Send + 'static>(gsm_main: F, threads: usize) {
     with(gossamer::builder()).main(gsm_main, threads);
 }
 

@@ -160,6 +160,36 @@ fn a_panic_in_gsm_main_is_status_101() {
 }
 
 #[test]
+fn an_error_and_a_status_that_gsm_main_returns_are_the_programs() {
+    for machines in [0, 1, 2] {
+        let returns = |what: &str| {
+            let mut command = role(machines, "returns");
+            command.arg(what);
+            run(command)
+        };
+        let ended = returns("an error");
+        assert_eq!(ended.status.code(), Some(1), "{machines} machines: {ended:#?}");
+        assert!(ended.stderr.contains("gossamer: the program failed: ParseIntError"), "{ended:#?}");
+        let ended = returns("a status");
+        assert_eq!((ended.status.code(), ended.stderr.contains("failed")), (Some(7), false), "{ended:#?}");
+    }
+}
+
+#[test]
+fn workers_are_pinned_as_told() {
+    let cores = std::thread::available_parallelism().unwrap();
+    for (pin, expected) in [("on", 1), ("off", cores.get())] {
+        let ended = run(launcher(1, &["--threads", "1", "--pin", pin], ROLES, &["pinned"]));
+        assert!(ended.stdout.ends_with(&format!("on {expected} cores\n")), "{pin}: {ended:#?}");
+    }
+    let mut wrong = role(0, "pinned");
+    wrong.env("GOSSAMER_SPIN_US", "soon");
+    let ended = run(wrong);
+    assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
+    assert!(ended.stderr.contains("GOSSAMER_SPIN_US is `soon`: give a whole number of microseconds"), "{ended:#?}");
+}
+
+#[test]
 fn fibers_of_all_machines_have_the_stack_that_was_asked_for() {
     let deep = |machines: u16, stack: &str| run(launcher(machines, &[], ROLES, &["deep", stack]));
     for machines in [1, 2] {

@@ -154,6 +154,17 @@ pub fn starts_at_once() {
     println!("made");
 }
 
+pub fn returns_an_error() -> Result<(), std::num::ParseIntError> {
+    let number: u64 = "4".parse()?;
+    assert_eq!(gossamer::entrust_on(remote(), 0u64).apply(move |c| *c + number), 4);
+    drop(gossamer::spawn(|| gossamer::promise::<()>().1.wait())); // nobody waits for this fiber
+    "four".parse::<u64>().map(drop)
+}
+
+pub fn returns_a_status() -> u8 {
+    gossamer::entrust_on(remote(), 3u8).apply(|c| *c + 4)
+}
+
 pub fn panic() {
     gossamer::entrust_on(remote(), 0u64).apply(|c| *c += 1);
     panic!("gsm_main is meant to panic");

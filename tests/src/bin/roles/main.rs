@@ -59,10 +59,14 @@ fn main() {
         ["waits-in-vain", _] => ends::waits_in_vain,
         ["leave-running"] => ends::leave_running,
         ["long-closures"] => work::long_closures,
+        ["returns", _] => ends::nothing,
+        ["pinned"] => work::pinned,
         _ => panic!("no such role: {words:?}"),
     };
     match words[..] {
         ["deep", "roomy"] => gossamer::builder().stack_bytes(4 << 20).main(role, 4),
+        ["returns", "an error"] => gossamer::main(ends::returns_an_error, 4),
+        ["returns", "a status"] => gossamer::main(ends::returns_a_status, 4),
         ["deep", "impossible"] => gossamer::builder().stack_bytes(1).main(role, 4),
         ["region-faults"] | ["region-stuck" | "region-after", _] | ["reserved", ..] => gossamer_region::main(role, 4),
         _ => gossamer::main(role, 4),

@@ -84,6 +84,11 @@ pub fn everyone() {
 }
 
 /// Every worker sends requests of 32 bytes to the workers of other machines as fast as it may; how many share a batch?
+/// Prints the number of cores that the first worker may run on.
+pub fn pinned() {
+    println!("on {} cores", rustix::thread::sched_getaffinity(None).expect("the cores of this thread").count());
+}
+
 pub fn load() {
     const REQUESTS: u64 = 2000;
     let counters = counters();
