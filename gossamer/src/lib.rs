@@ -60,6 +60,7 @@ mod fate;
 pub mod file;
 #[doc(hidden)]
 pub mod link;
+mod names;
 mod over_verbs;
 mod page_server;
 mod rack;
@@ -73,21 +74,22 @@ mod stuck;
 #[doc(hidden)]
 pub mod supervise;
 pub mod sync;
-#[doc(hidden)]
 mod termination;
+#[doc(hidden)]
 pub mod view;
 mod workers;
 
 pub use builder::{Builder, builder};
 pub use entrust::{entrust, entrust_on, entrust_with};
+pub use names::{NameError, Published, find, publish};
 pub use rack::{Machine, Place, Rack, Transport, here, rack};
 pub use rendezvous::is_one_of_several;
 pub use spawn::{spawn, spawn_on, spawn_with};
 pub use start::main;
 pub use stats::{Stats, rack_stats, stats};
+pub use termination::Termination;
 pub use trust::{
     Call, EachFuture, Error, Frozen, Held, InProcess, JoinHandle, Latch, LatchGuard, NoRef, Pending, Promise,
-pub use termination::Termination;
     PromiseId, ReadyCall, Shared, TimedCall, Trust, TrusteeReference, apply_each, apply_each_async, apply_each_with,
     join_all, local_trustee, promise, sleep, try_apply_each, try_apply_each_async, try_apply_each_with, wait_all,
     yield_now,

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use gossamer::view::Snapshot;
 use gossamer::view::rates::{Rates, rates};
+use gossamer::view::{NamedTrust, Snapshot};
 use rustix::termios::tcgetwinsize;
 use serde_json::json;
 
@@ -33,6 +33,8 @@ pub(super) struct Top {
 
 /// Line limit where the size of the terminal is unknown: none.
 const ALL_LINES: usize = usize::MAX;
+/// Most published names that the screen shows.
+const NAMES_SHOWN: usize = 5;
 /// Shortest interval for `--once`: a worker shows as stuck only once its probe has been under way for a second.
 const ONCE_MIN: Duration = Duration::from_millis(1200);
 
@@ -74,6 +76,11 @@ impl Top {
     }
 }
 
+/// Returns the trusts that the program has published by name.
+fn published(now: &Snapshot) -> impl Iterator<Item = &NamedTrust> {
+    now.machines.iter().flat_map(|seen| &seen.sample.published)
+}
+
 fn object(now: &Snapshot, workers: &[Rates]) -> serde_json::Value {
     let machine = |seen: &gossamer::view::snapshot::Seen| {
         json!({"machine": seen.sample.machine, "host": seen.sample.host, "pid": seen.sample.pid,
@@ -82,7 +89,9 @@ fn object(now: &Snapshot, workers: &[Rates]) -> serde_json::Value {
                "sent": seen.sample.sent})
     };
     let machines: Vec<_> = now.machines.iter().map(machine).collect();
-    json!({"program": now.program(), "alerts": now.alerts, "machines": machines, "workers": workers})
+    let published: Vec<_> = published(now).collect();
+    json!({"program": now.program(), "alerts": now.alerts, "machines": machines, "workers": workers,
+           "published": published})
 }
 
 fn show(now: &Snapshot, workers: Vec<Rates>, is_once: bool) -> io::Result<()> {
@@ -123,7 +132,10 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
         "{:<10}{:<14}{:>10}{:>8}{:>7}{:>10}{:>10}{:>9}{:>12}{:>7}",
         "WORKER", "HOST", "SERVED/S", "BATCH", "BUSY", "QUEUED/S", "PARKS/S", "MEMORY", "ROUND TRIP", "STATE"
     );
-    let room = lines.saturating_sub(text.lines().count() + 2).max(1);
+    let names = published(now).count();
+    let shown = names.min(NAMES_SHOWN);
+    let name_lines = shown + usize::from(names > shown);
+    let room = lines.saturating_sub(text.lines().count() + 2 + name_lines).max(1);
     for worker in workers.iter().take(room) {
         let _ = writeln!(
             text,
@@ -142,6 +154,12 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
     }
     if workers.len() > room {
         let _ = writeln!(text, "and {} more", workers.len() - room);
+    }
+    for named in published(now).take(shown) {
+        let _ = writeln!(text, "`{}` is {} at {}", plain(&named.name), plain(&named.type_name), plain(&named.place));
+    }
+    if names > shown {
+        let _ = writeln!(text, "and {} more names", names - shown);
     }
     text
 }
@@ -191,5 +209,20 @@ mod tests {
         let alert = text.lines().find(|line| line.starts_with("ALERT m0w40 on ")).unwrap();
         assert!(alert.contains("the closure `find?[2J` on a `Tree` keeps it"), "{alert}");
         assert!(first.contains("  300K "), "{first}");
+    }
+
+    #[test]
+    fn published_names_are_listed() {
+        let named = |number: u32| NamedTrust {
+            name: format!("na\x1bme-{number}"),
+            type_name: "u64".into(),
+            place: "m1w0".into(),
+        };
+        let workers = vec![WorkerSample::default(); 30];
+        let sample = MachineSample { workers, published: (0..7).map(named).collect(), ..MachineSample::default() };
+        let now = Snapshot::new(vec![Seen { answers: true, sample, ..Seen::default() }], &[]);
+        let text = screen(&now, rates(None, &now), 24);
+        assert!(text.lines().count() <= 24 && text.ends_with("`na?me-4` is u64 at m1w0\nand 2 more names\n"), "{text}");
+        assert_eq!(object(&now, &[])["published"][6]["place"], "m1w0");
     }
 }

@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 use crate::complain::complain;
 pub use crate::control::Look;
-pub use sample::{MachineSample, WorkerSample};
+pub use sample::{MachineSample, NamedTrust, WorkerSample};
 pub use snapshot::{Snapshot, Snapshots};
 pub use source::Source;
 

@@ -10,8 +10,8 @@ use trust::TrusteeReference;
 
 use super::probe::Probes;
 use super::traffic;
-use crate::codec;
 use crate::rack::{Program, try_program};
+use crate::{codec, names};
 
 /// Upper bounds of the buckets of round trips, in nanoseconds, each four times the one before; one more bucket has no
 /// bound.
@@ -45,6 +45,19 @@ pub struct MachineSample {
     pub workers: Vec<WorkerSample>,
     /// Batches sent to each machine, and their bytes (requests and answers).
     pub sent: Vec<(u64, u64)>,
+    /// Trusts that are published by name, on machine 0.
+    pub published: Vec<NamedTrust>,
+}
+
+/// Trust that is published by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedTrust {
+    /// The name.
+    pub name: String,
+    /// Type of the property.
+    pub type_name: String,
+    /// Its place.
+    pub place: String,
 }
 
 /// Activity of one worker since its start.
@@ -64,6 +77,12 @@ pub struct WorkerSample {
     pub kept_by: String,
     /// Memory of its own: stacks of its fibers, pages of its properties.
     pub memory_bytes: u64,
+}
+
+impl NamedTrust {
+    fn of((name, type_name, place): (String, String, String)) -> NamedTrust {
+        NamedTrust { name, type_name, place }
+    }
 }
 
 impl MachineSample {
@@ -119,6 +138,7 @@ impl MachineSample {
                 .map(|(place, worker)| of_worker(*worker, place, probes))
                 .collect(),
             sent: traffic::sent(rack.machines().len()),
+            published: names::published().into_iter().map(NamedTrust::of).collect(),
         })
     }
 }

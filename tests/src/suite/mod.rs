@@ -16,6 +16,7 @@ mod ground;
 mod heaps;
 mod latches;
 mod lives;
+mod names;
 mod oracle;
 mod order;
 mod panics;
@@ -77,6 +78,10 @@ pub const ALL: &[Behaviour] = behaviours! {
         launch_held_with_in_each_form,
         in_process_in_each_form,
         in_process_is_refused_elsewhere;
+    names:
+        names_are_found_everywhere,
+        names_of_other_machines_are_found_and_withdrawn,
+        wrong_names_are_told;
     order:
         apply_then_keeps_order,
         apply_comes_after_all_before_it,
