@@ -4,13 +4,11 @@
 
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use processes::ChildProcess;
+use rustix::process::Signal;
 use std::time::Instant;
 
 const TIMEOUT: Duration = limits::HANG;
-/// Role of a machine process; without it, this is no machine process.
-const ROLE_VARIABLE: &str = "COMM_TEST_ROLE";
 const READY: &str = "the victim is ready";
 const VICTIM: MachineId = MachineId(1);
 
@@ -24,51 +22,22 @@ fn open_all(machines: u16, region_bytes: usize) -> Vec<ShmFabric> {
     })
 }
 
-/// A machine in its own process, killed (by its own id) and reaped when the test is over.
-struct Process(Child);
-
-impl Process {
-    fn start(segments: &Segments, machine: MachineId, role: &str) -> Process {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "shm::tests::machine_process", "--ignored", "--nocapture"]);
-        command.env(ROLE_VARIABLE, role).stdout(Stdio::piped());
-        segments.hand_to(&mut command, machine);
-        Process(command.spawn().unwrap())
-    }
-
-    fn start_all(machines: u16, role: &str) -> Vec<Process> {
-        let segments = create(machines).unwrap();
-        (0..machines).map(|machine| Process::start(&segments, MachineId(machine), role)).collect()
-    }
-
-    /// Reads until the machine prints `line`.
-    fn wait_for_line(&mut self, line: &str) {
-        let stdout = BufReader::new(self.0.stdout.as_mut().unwrap());
-        assert!(stdout.lines().any(|printed| printed.unwrap().ends_with(line)), "it never printed {line:?}");
-    }
-
-    fn wait(mut self) {
-        let mut printed = String::new();
-        std::io::Read::read_to_string(self.0.stdout.as_mut().unwrap(), &mut printed).unwrap();
-        let status = self.0.wait().unwrap();
-        assert!(status.success() && printed.contains("1 passed"), "{status}: {printed}");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts all machines of a program, each in a process of its own.
+fn start_all(machines: u16, role: &str) -> Vec<ChildProcess> {
+    let segments = create(machines).unwrap();
+    let start = |machine| {
+        let mut command = processes::in_role("shm::tests::machine_process", role);
+        segments.hand_to(&mut command, MachineId(machine));
+        ChildProcess::start(command)
+    };
+    (0..machines).map(start).collect()
 }
 
 /// Body of a machine process. Not a test of its own.
 #[test]
 #[ignore = "what the machine processes run that other tests start"]
 fn machine_process() {
-    let Ok(role) = std::env::var(ROLE_VARIABLE) else {
-        return;
-    };
+    let Some(role) = processes::role() else { return };
     let bootstrap = Bootstrap::from_env().unwrap().expect("the parent handed memory over");
     assert!(matches!(Bootstrap::from_env(), Err(Error::Bootstrap { .. })), "descriptors are taken once");
     if role == "quit" && bootstrap.machine == VICTIM {
@@ -99,28 +68,28 @@ fn conforms_between_threads() {
 
 #[test]
 fn conforms_between_processes() {
-    Process::start_all(2, "suite").into_iter().for_each(Process::wait);
+    start_all(2, "suite").into_iter().for_each(ChildProcess::passes);
 }
 
 #[test]
 fn timed_a_killed_machine_is_noticed() {
-    let mut processes = Process::start_all(3, "death");
-    let mut victim = processes.remove(usize::from(VICTIM.0));
-    victim.wait_for_line(READY);
+    let mut processes = start_all(3, "death");
+    let victim = processes.remove(usize::from(VICTIM.0));
+    victim.stdout.wait_for(READY);
     let start = Instant::now();
-    victim.0.kill().unwrap();
-    processes.into_iter().for_each(Process::wait);
+    victim.signal(Signal::KILL);
+    processes.into_iter().for_each(ChildProcess::passes);
     // The survivors would time out after TIMEOUT; the goal is a second, a busy machine gets a few.
     assert!(start.elapsed() < limits::bound(Duration::from_secs(10)), "noticed after {:?}", start.elapsed());
 }
 
 #[test]
 fn shares_outlive_a_machine() {
-    let mut processes = Process::start_all(3, "shares");
-    let mut victim = processes.remove(usize::from(VICTIM.0));
-    victim.wait_for_line(READY);
-    victim.0.kill().unwrap();
-    processes.into_iter().for_each(Process::wait);
+    let mut processes = start_all(3, "shares");
+    let victim = processes.remove(usize::from(VICTIM.0));
+    victim.stdout.wait_for(READY);
+    victim.signal(Signal::KILL);
+    processes.into_iter().for_each(ChildProcess::passes);
 }
 
 #[test]
@@ -154,7 +123,7 @@ fn a_machine_that_never_starts_is_named() {
 fn a_machine_that_ends_while_starting_is_named() {
     let segments = create(2).unwrap();
     // Machine 1 sizes its memory in a process that has ended by the time of its next step.
-    let mut process = Command::new("true").spawn().unwrap();
+    let mut process = std::process::Command::new("true").spawn().unwrap();
     let control = Control::open(&segments.bootstrap(VICTIM).unwrap().fds[0]).unwrap();
     control.claim(VICTIM).unwrap();
     size(&segments.bootstrap(VICTIM).unwrap().fds[2], 4096).unwrap();

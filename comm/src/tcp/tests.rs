@@ -13,19 +13,18 @@ use super::reach::Beginning;
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
 use crate::{ReadId, ShareId, Wake};
+use processes::ChildProcess;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::process::Stdio;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 const TIMEOUT: Duration = limits::HANG;
 const SHORT: Limits = Limits { heartbeat: Duration::from_millis(50), silence: Duration::from_millis(400) };
 const VICTIM: MachineId = MachineId(1);
-/// Role of a machine process; without it, this is no machine process.
-const ROLE_VARIABLE: &str = "COMM_TEST_TCP_ROLE";
 const UP: &str = "this machine is up";
 const READY: &str = "the victim is ready";
 
@@ -79,77 +78,38 @@ fn wait_for_word(region: &Region, offset: usize, value: u64) {
     }
 }
 
-/// A machine in its own process, killed (by its own id) and reaped when the test is over.
-struct Process {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
+/// Starts all machines of a program, each in a process of its own.
+fn start_all(machines: u16, role: &str) -> Vec<ChildProcess> {
+    let (mut processes, addresses) = start(machines, role);
+    open_fabrics(&mut processes, &addresses);
+    processes
 }
 
-impl Process {
-    fn start_all(machines: u16, role: &str) -> Vec<Process> {
-        let (mut processes, addresses) = Process::start(machines, role);
-        Process::open_all(&mut processes, &addresses);
-        processes
-    }
-
-    /// Starts machines that listen, and wait for each other's addresses; returns their addresses too.
-    fn start(machines: u16, role: &str) -> (Vec<Process>, Vec<String>) {
-        let start = |machine: u16| {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "tcp::tests::machine_process", "--ignored", "--nocapture"]);
-            command.env(ROLE_VARIABLE, format!("{machine} {role}"));
-            let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-            let stdout = BufReader::new(child.stdout.take().unwrap());
-            Process { child, stdout }
-        };
-        let mut processes: Vec<Process> = (0..machines).map(start).collect();
-        let addresses = processes.iter_mut().map(|process| process.wait_for_line("address ")).collect();
-        (processes, addresses)
-    }
-
-    /// Lets them open their fabrics.
-    fn open_all(processes: &mut [Process], addresses: &[String]) {
-        let text = Key::generate().unwrap().to_text();
-        for process in &mut *processes {
-            let told = format!("{}\n{}\n", text.lines().last().unwrap(), addresses.join(" "));
-            process.child.stdin.take().unwrap().write_all(told.as_bytes()).unwrap();
-        }
-        processes.iter_mut().for_each(|process| drop(process.wait_for_line(UP)));
-    }
-
-    /// Reads until the machine prints a line with `mark`; returns the rest of the line.
-    fn wait_for_line(&mut self, mark: &str) -> String {
-        let mut lines = (&mut self.stdout).lines().map(Result::unwrap);
-        let found = lines.find_map(|line| line.split_once(mark).map(|(_, rest)| rest.to_owned()));
-        found.unwrap_or_else(|| panic!("it never printed {mark:?}"))
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    fn wait(mut self) {
-        let mut printed = String::new();
-        self.stdout.read_to_string(&mut printed).unwrap();
-        let status = self.child.wait().unwrap();
-        assert!(status.success() && printed.contains("1 passed"), "{status}: {printed}");
-    }
+/// Starts machines that listen, and wait for each other's addresses; returns their addresses too.
+fn start(machines: u16, role: &str) -> (Vec<ChildProcess>, Vec<String>) {
+    let start = |machine: u16| {
+        let mut command = processes::in_role("tcp::tests::machine_process", &format!("{machine} {role}"));
+        command.stdin(Stdio::piped());
+        ChildProcess::start_with_input(command)
+    };
+    let processes: Vec<ChildProcess> = (0..machines).map(start).collect();
+    let addresses = processes.iter().map(|process| process.stdout.line("address ")).collect();
+    (processes, addresses)
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Lets them open their fabrics.
+fn open_fabrics(processes: &mut [ChildProcess], addresses: &[String]) {
+    let text = Key::generate().unwrap().to_text();
+    let told = format!("{}\n{}\n", text.lines().last().unwrap(), addresses.join(" "));
+    processes.iter_mut().for_each(|process| process.write(&told));
+    processes.iter().for_each(|process| drop(process.stdout.wait_for(UP)));
 }
 
 /// Body of a machine process. Not a test of its own.
 #[test]
 #[ignore = "what the machine processes run that other tests start"]
 fn machine_process() {
-    let Ok(told) = std::env::var(ROLE_VARIABLE) else {
-        return;
-    };
+    let Some(told) = processes::role() else { return };
     let (machine, role) = told.split_once(' ').unwrap();
     let listener = if role == "silence" { listen().with_limits(SHORT) } else { listen() };
     println!("address {}", listener.address());

@@ -6,15 +6,14 @@ use super::rig::{
 use comm::conformance::{self, Effort, REGION_BYTES};
 use comm::verbs::{Flag, REGION_KEY_AT, Settings, VerbsFabric, survey};
 use comm::{Connection, Error, Fabric, Loss, MachineId, Region, ShareId, Wake, WorkerId};
-use std::io::{BufRead, BufReader, Read, Write};
+use processes::{ChildProcess, in_role, run};
+use rustix::process::Signal;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-/// Role of a child process of a test.
-const ROLE_VARIABLE: &str = "COMM_VERBS_ROLE";
 const A: MachineId = MachineId(0);
 const B: MachineId = MachineId(1);
 const MAIN: WorkerId = WorkerId(0);
@@ -459,33 +458,11 @@ fn machines_that_do_not_fit_are_refused() {
     assert!(alone.open(&[], TIMEOUT).unwrap_err().to_string().contains("machine 1 has sent no endpoint"));
 }
 
-/// This test program again, in another role; killed by its own id when the test is over.
-struct Process(Child);
-
-impl Process {
-    fn start(command: &mut Command) -> Process {
-        Process(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap())
-    }
-
-    fn role(role: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "pair::child_process", "--ignored", "--nocapture"]).env(ROLE_VARIABLE, role);
-        command
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Body of the processes that other tests start.
 #[test]
 #[ignore = "what the processes run that other tests start"]
 fn child_process() {
-    let Ok(role) = std::env::var(ROLE_VARIABLE) else { return };
+    let Some(role) = processes::role() else { return };
     if role == "memlock" {
         println!("\nsaid {}", prepare(0, &[1, 1], &lenient()).map(drop).unwrap_err());
         return;
@@ -500,15 +477,15 @@ fn child_process() {
 
 #[test]
 fn a_killed_machine_is_noticed_in_time() {
-    let mut victim = Process::start(&mut Process::role("victim"));
-    let mut lines = BufReader::new(victim.0.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let endpoint =
-        lines.find_map(|line| line.strip_prefix("endpoint ").map(|text| hex::decode(text).unwrap())).unwrap();
+    let mut command = in_role("pair::child_process", "victim");
+    command.stdin(Stdio::piped());
+    let mut victim = ChildProcess::start_with_input(command);
+    let endpoint = hex::decode(victim.stdout.line("endpoint ")).unwrap();
     let prepared = prepare(0, &[1, 1], &lenient()).unwrap();
-    writeln!(victim.0.stdin.as_mut().unwrap(), "{}", hex::encode(prepared.endpoint())).unwrap();
+    victim.write(&format!("{}\n", hex::encode(prepared.endpoint())));
     let fabric = prepared.open(&[(B, endpoint)], TIMEOUT).unwrap();
-    assert!(lines.any(|line| line == "ready"));
-    victim.0.kill().unwrap();
+    victim.stdout.wait_for("ready\n");
+    victim.signal(Signal::KILL);
     let start = Instant::now();
     conformance::notices_death(&fabric, B, TIMEOUT, || {});
     println!("noticed after {} ms: {}", start.elapsed().as_millis(), fabric.cause(B).unwrap());
@@ -519,13 +496,11 @@ fn a_killed_machine_is_noticed_in_time() {
 fn too_little_memory_that_may_be_locked_is_told_with_its_cure() {
     // Only root may lock any amount: another user, with the devices open to all.
     rig::command("chmod 666 /dev/infiniband/uverbs0 /dev/infiniband/uverbs1");
-    let role = Process::role("memlock");
+    let role = in_role("pair::child_process", "memlock");
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", "ulimit -l 64; exec \"$0\" \"$@\""]).arg(role.get_program()).args(role.get_args());
-    let mut child = Process::start(shell.env(ROLE_VARIABLE, "memlock").uid(65534).gid(65534));
-    let mut said = String::new();
-    child.0.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-    let said = said.lines().find_map(|line| line.strip_prefix("said ")).unwrap_or(&said).to_owned();
+    shell.envs(role.get_envs().filter_map(|(name, value)| Some((name, value?)))).uid(65534).gid(65534);
+    let said = run(shell).stdout;
     assert!(said.contains("limit on locked memory is 65536 bytes") && said.contains("ulimit -l unlimited"), "{said}");
 }
 

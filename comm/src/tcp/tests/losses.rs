@@ -4,22 +4,22 @@ use super::*;
 
 #[test]
 fn timed_a_killed_machine_is_noticed() {
-    let mut processes = Process::start_all(3, "death");
-    let mut victim = processes.remove(usize::from(VICTIM.0));
-    victim.wait_for_line(READY);
+    let mut processes = start_all(3, "death");
+    let victim = processes.remove(usize::from(VICTIM.0));
+    victim.stdout.wait_for(READY);
     let start = Instant::now();
     victim.signal(Signal::KILL);
-    processes.into_iter().for_each(Process::wait);
+    processes.into_iter().for_each(ChildProcess::passes);
     assert!(start.elapsed() < limits::bound(Duration::from_secs(20)), "noticed after {:?}", start.elapsed());
 }
 
 #[test]
 fn a_machine_that_stands_still_is_noticed() {
-    let mut processes = Process::start_all(3, "silence");
-    let mut victim = processes.remove(usize::from(VICTIM.0));
-    victim.wait_for_line(READY);
+    let mut processes = start_all(3, "silence");
+    let victim = processes.remove(usize::from(VICTIM.0));
+    victim.stdout.wait_for(READY);
     victim.signal(Signal::STOP);
-    processes.into_iter().for_each(Process::wait);
+    processes.into_iter().for_each(ChildProcess::passes);
 }
 
 #[test]

@@ -16,13 +16,13 @@ fn conforms_between_threads() {
 
 #[test]
 fn conforms_between_processes() {
-    Process::start_all(3, "suite").into_iter().for_each(Process::wait);
+    start_all(3, "suite").into_iter().for_each(ChildProcess::passes);
 }
 
 /// Machines that stand still for a moment, one after the other, are not given up.
 #[test]
 fn conforms_with_pauses() {
-    let processes = Process::start_all(3, "suite");
+    let processes = start_all(3, "suite");
     for round in 0..30 {
         let paused = &processes[round % 3];
         paused.signal(Signal::STOP);
@@ -30,7 +30,7 @@ fn conforms_with_pauses() {
         std::thread::sleep(Duration::from_millis(20));
         paused.signal(Signal::CONT);
     }
-    processes.into_iter().for_each(Process::wait);
+    processes.into_iter().for_each(ChildProcess::passes);
 }
 
 /// Opens more connections than the process may have at first, on both sides.
@@ -50,7 +50,7 @@ pub(super) fn takes_many_connections(fabric: &TcpFabric) {
 
 #[test]
 fn more_descriptors_are_asked_for() {
-    Process::start_all(2, "descriptors").into_iter().for_each(Process::wait);
+    start_all(2, "descriptors").into_iter().for_each(ChildProcess::passes);
 }
 
 /// The thread that starts a machine has its connections first, and leaves them to the next thread.

@@ -4,11 +4,11 @@ use super::*;
 
 #[test]
 fn shares_outlive_a_machine() {
-    let mut processes = Process::start_all(3, "shares");
-    let mut victim = processes.remove(usize::from(VICTIM.0));
-    victim.wait_for_line(READY);
+    let mut processes = start_all(3, "shares");
+    let victim = processes.remove(usize::from(VICTIM.0));
+    victim.stdout.wait_for(READY);
     victim.signal(Signal::KILL);
-    processes.into_iter().for_each(Process::wait);
+    processes.into_iter().for_each(ChildProcess::passes);
 }
 
 /// Opens two machines, the second with a share of this many units, all committed and filled with their numbers.

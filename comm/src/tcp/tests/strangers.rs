@@ -209,12 +209,12 @@ fn timed_recordings_of_a_claim_keep_nobody_out() {
 /// A machine that has hardly any descriptors: those that strangers hold are freed for peers.
 #[test]
 fn timed_strangers_do_not_hold_the_last_descriptors() {
-    let (mut processes, addresses) = Process::start(2, "scarce");
+    let (mut processes, addresses) = start(2, "scarce");
     let target = addresses[1].parse().unwrap();
     let strangers = Strangers::at(target, 200, &[Habit::Silent]);
     let start = Instant::now();
-    Process::open_all(&mut processes, &addresses);
-    processes.into_iter().for_each(Process::wait);
+    open_fabrics(&mut processes, &addresses);
+    processes.into_iter().for_each(ChildProcess::passes);
     assert!(start.elapsed() < limits::bound(2 * SOON), "{:?}", start.elapsed());
     drop(strangers);
 }
