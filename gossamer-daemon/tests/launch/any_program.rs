@@ -3,10 +3,11 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use processes::{is_gone, wait_until_gone};
 use rustix::process::Signal;
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{gone, kill, launcher, run, start, this_program, until_gone};
+use crate::rig::{Complaints, Machines, launcher, run, start, this_program};
 
 crate::tests![
     all_well_is_status_0_and_no_word,
@@ -43,9 +44,9 @@ fn both(test: impl Fn(Option<&Rack>)) {
 }
 
 /// Returns the lines, without the hosts' names, in order of the machines.
-fn lines(lines: &[String]) -> Vec<String> {
-    let plain = |line: &String| line.replace("@a |", " |").replace("@b |", " |");
-    let mut lines: Vec<String> = lines.iter().map(plain).collect();
+fn lines(text: &str) -> Vec<String> {
+    let plain = |line: &str| line.replace("@a |", " |").replace("@b |", " |");
+    let mut lines: Vec<String> = text.lines().map(plain).collect();
     lines.sort();
     lines
 }
@@ -61,7 +62,7 @@ fn all_well_is_status_0_and_no_word() {
     ls.args(["run", "--local", "1", "ls", "/"]);
     let ended = run(ls);
     ended.assert(0, None);
-    assert!(ended.stdout.contains(&"tmp".to_owned()), "a single machine's lines are its own: {ended}");
+    assert!(ended.stdout.lines().any(|line| line == "tmp"), "a single machine's lines are its own: {ended}");
 }
 
 fn the_first_bad_end_counts_and_the_others_go_on() {
@@ -74,8 +75,8 @@ fn the_first_bad_end_counts_and_the_others_go_on() {
         command.arg(&file);
         let launch = start(command);
         let pids = launch.ready(2);
-        until_gone([pids[&0]]);
-        assert!(!gone(pids[&1]));
+        wait_until_gone([pids[&0]]);
+        assert!(!is_gone(pids[&1]));
         std::fs::write(&file, "").unwrap();
         let ended = launch.end();
         assert_eq!(ended.code(), Some(3), "{ended}");
@@ -99,16 +100,16 @@ fn ctrl_c_ends_any_program() {
     both(|rack| {
         let launch = start(script(rack, &[], "echo pid $$; exec sleep 1000"));
         let pids = launch.ready(2);
-        kill(launch.pid(), Signal::INT);
-        until_gone(pids.into_values());
+        launch.signal(Signal::INT);
+        wait_until_gone(pids.into_values());
         launch.end().assert(130, Some("the program was ended by signal 2 (SIGINT)"));
         let handled = "trap 'echo handled; exit 0' TERM; echo pid $$; while :; do sleep 0.01; done";
         let launch = start(script(rack, &[], handled));
         launch.ready(2);
-        kill(launch.pid(), Signal::TERM);
+        launch.signal(Signal::TERM);
         let ended = launch.end();
         ended.assert(0, None);
-        assert_eq!(ended.stdout.iter().filter(|line| line.ends_with("| handled")).count(), 2, "{ended}");
+        assert_eq!(ended.stdout.lines().filter(|line| line.ends_with("| handled")).count(), 2, "{ended}");
     });
 }
 
@@ -141,7 +142,7 @@ fn nobody_waits_for_a_machine_that_leaves_later() {
         let launch = start(command);
         let pids = launch.ready(1);
         std::fs::write(&file, "").unwrap();
-        until_gone([pids[&0]]);
+        wait_until_gone([pids[&0]]);
         let ended = launch.end();
         assert_eq!(ended.code(), Some(70), "{ended}");
         assert!(ended.complaints()[0].contains("exited with status 0 before it had reached gossamer::main"), "{ended}");
@@ -199,12 +200,13 @@ fn the_environment_can_be_chosen() {
             command.env("XDG_OWN", "of the session").env("PASSED", "on").args(["--no-prefix"]).args(options).arg("env");
             let ended = run(command);
             ended.assert(0, None);
-            let hosts = |line: &&String| {
+            let hosts = |line: &&str| {
                 ["GOSSAMER_", "COMM_SHM=", "HOME=", "USER=", "LOGNAME=", "SHELL="]
                     .iter()
                     .any(|own| line.starts_with(own))
             };
-            let mut variables: Vec<String> = ended.stdout.iter().filter(|line| !hosts(line)).cloned().collect();
+            let mut variables: Vec<String> =
+                ended.stdout.lines().filter(|line| !hosts(line)).map(str::to_owned).collect();
             variables.sort();
             variables
         };
@@ -253,5 +255,5 @@ fn a_time_limit_ends_any_program() {
     let mut wrong = launcher();
     wrong.args(["run", "--local", "1", "--time-limit", "10", "true"]);
     let ended = run(wrong);
-    assert!(ended.code() == Some(2) && ended.stderr[0].contains("1h30m"), "{ended}");
+    assert!(ended.code() == Some(2) && ended.stderr.contains("1h30m"), "{ended}");
 }

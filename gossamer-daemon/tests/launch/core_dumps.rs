@@ -8,9 +8,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use processes::{ChildProcess, Ended};
 use rustix::process::{Resource, Signal, geteuid, getrlimit};
 
-use crate::rig::{Ended, Launch, kill, run, start, this_program, until};
+use crate::rig::{Complaints, Machines, run, start, this_program};
 
 crate::tests![none_of_daemon_part_and_launcher, none_of_a_launcher_of_local_machines, the_limit_of_before_is_kept];
 
@@ -73,20 +74,14 @@ impl DumpFolder {
     /// A machine may leave a core dump, and be looked into.
     #[track_caller]
     fn assert_allowed(&self, ended: &Ended) {
-        let said: Vec<&str> = ended.stdout.iter().filter_map(|line| line.split("core ").nth(1)).collect();
+        let said: Vec<&str> = ended.stdout.lines().filter_map(|line| line.split("core ").nth(1)).collect();
         let expected = format!("Some({}) of {:?}, Dumpable", self.limit, getrlimit(Resource::Core).maximum);
         assert!(!said.is_empty() && said.iter().all(|said| *said == expected), "{expected}: {ended}");
     }
 }
 
-fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(|entry| entry.unwrap().path());
-    let text: String = threads.filter_map(|thread| std::fs::read_to_string(thread.join("children")).ok()).collect();
-    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
-}
-
-fn stop(launch: Launch) -> Ended {
-    kill(launch.pid(), Signal::TERM);
+fn stop(launch: ChildProcess) -> Ended {
+    launch.signal(Signal::TERM);
     launch.end()
 }
 
@@ -94,7 +89,7 @@ fn none_of_a_launcher_of_local_machines() {
     let dumps = DumpFolder::new();
     let launch = start(dumps.command(&format!("./gossamer-launch run --local 2 {}", dumps.role())));
     launch.ready(2);
-    dumps.assert_forbidden("the launcher", launch.pid());
+    dumps.assert_forbidden("the launcher", launch.id());
     dumps.assert_allowed(&stop(launch));
 }
 
@@ -106,11 +101,11 @@ fn none_of_daemon_part_and_launcher() {
     std::fs::write(dumps.path("rack.yaml"), yaml).unwrap();
     run(dumps.command("./gossamer-launch keygen rack.key")).assert(0, None);
     let daemon = start(dumps.command("./gossamer-daemon --rack rack.yaml --host a --cache cache"));
-    until("the daemon to listen", || daemon.has_complained("listening"));
+    daemon.stderr.wait_for("listening");
     let launch = start(dumps.command(&format!("./gossamer-launch run --machines-per-host 2 {}", dumps.role())));
     launch.ready(2);
-    let [part] = children(daemon.pid())[..] else { panic!("{:?}", children(daemon.pid())) };
-    for (what, pid) in [("the daemon", daemon.pid()), ("the part", part), ("the launcher", launch.pid())] {
+    let [part] = daemon.children()[..] else { panic!("{:?}", daemon.children()) };
+    for (what, pid) in [("the daemon", daemon.id()), ("the part", part), ("the launcher", launch.id())] {
         dumps.assert_forbidden(what, pid);
     }
     dumps.assert_allowed(&stop(launch));

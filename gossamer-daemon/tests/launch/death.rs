@@ -3,9 +3,10 @@
 use std::time::{Duration, Instant};
 
 use limits::bound;
+use processes::{Ended, is_gone, send_signal, wait_until_gone};
 use rustix::process::Signal;
 
-use crate::rig::{Ended, command, gone, kill, launch, run, until_gone};
+use crate::rig::{Complaints, Machines, command, launch, run};
 
 crate::tests![
     timed_a_killed_machine_ends_the_others_within_a_second,
@@ -33,14 +34,14 @@ fn assert_named(ended: &Ended, status: i32, machine: u16, pid: u32, words: &str)
 fn killed(machines: u16, victim: u16, role: &str) {
     let launch = launch(machines, &[role]);
     let pids = launch.ready(machines);
-    assert!(pids.values().all(|pid| !gone(*pid)));
-    kill(pids[&victim], Signal::KILL);
-    let took = until_gone(pids.values().copied());
+    assert!(pids.values().all(|pid| !is_gone(*pid)));
+    send_signal(pids[&victim], Signal::KILL);
+    let took = wait_until_gone(pids.values().copied());
     assert!(took < bound(PROMISE), "{machines} machines took {took:?}");
     let ended = launch.end();
     assert_named(&ended, 137, victim, pids[&victim], "was killed by signal 9 (SIGKILL)");
     if role == "wait" {
-        let told = ended.stderr.iter().filter(|line| line.contains("told to end") && line.contains("SIGKILL"));
+        let told = ended.stderr.lines().filter(|line| line.contains("told to end") && line.contains("SIGKILL"));
         assert_eq!(told.count(), usize::from(machines) - 1, "{ended}");
     }
 }
@@ -63,7 +64,7 @@ fn a_machine_that_exits_too_early_is_named() {
         let pids = launch.ready(2);
         let words = format!("exited with status {status} before the program had finished");
         assert_named(&launch.end(), reported, machine, pids[&machine], &words);
-        until_gone(pids.into_values());
+        wait_until_gone(pids.into_values());
     }
 }
 
@@ -79,14 +80,14 @@ fn a_panic_is_named() {
     let pids = launch.ready(3);
     let ended = launch.end();
     assert_named(&ended, 101, 1, pids[&1], "panicked (exit status 101)");
-    assert!(ended.stderr.contains(&"m1 | machine 1 is meant to panic".to_owned()), "{ended}");
+    assert!(ended.stderr.lines().any(|line| line == "m1 | machine 1 is meant to panic"), "{ended}");
 }
 
 fn a_failure_is_given_in_the_machines_words() {
     let launch = launch(2, &["fail", "0"]);
     let pids = launch.ready(2);
     assert_named(&launch.end(), 70, 0, pids[&0], "failed: the fabric broke");
-    until_gone(pids.into_values());
+    wait_until_gone(pids.into_values());
 }
 
 fn a_machine_that_breaks_the_protocol_ends_the_program() {
@@ -103,15 +104,15 @@ fn a_machine_that_does_not_end_is_killed() {
     let launch = launch(3, &["linger"]);
     let pids = launch.ready(3);
     assert_named(&launch.end(), 70, 1, pids[&1], "was still running 5s after the program had finished");
-    until_gone(pids.into_values());
+    wait_until_gone(pids.into_values());
 }
 
 fn timed_a_killed_launcher_takes_the_machines_along() {
     for role in ["wait", "stubborn"] {
         let launch = launch(4, &[role]);
         let pids = launch.ready(4);
-        kill(launch.pid(), Signal::KILL);
-        let took = until_gone(pids.into_values());
+        launch.signal(Signal::KILL);
+        let took = wait_until_gone(pids.into_values());
         assert!(took < bound(PROMISE), "{took:?}");
     }
 }
@@ -121,8 +122,8 @@ fn timed_signals_end_all_machines() {
     for (signal, name) in signals {
         let launch = launch(3, &["wait"]);
         let pids = launch.ready(3);
-        kill(launch.pid(), signal);
-        let took = until_gone(pids.into_values());
+        launch.signal(signal);
+        let took = wait_until_gone(pids.into_values());
         assert!(took < bound(PROMISE), "{name} took {took:?}");
         let number = signal.as_raw();
         launch.end().assert(128 + number, Some(&format!("the program was ended by signal {number} ({name})")));
@@ -132,9 +133,9 @@ fn timed_signals_end_all_machines() {
 fn a_program_may_handle_a_signal_itself() {
     let launch = launch(1, &["polite"]);
     launch.ready(1);
-    kill(launch.pid(), Signal::INT);
+    launch.signal(Signal::INT);
     let ended = launch.end();
-    assert!(ended.stdout.contains(&"handled".to_owned()), "{ended}");
+    assert!(ended.stdout.lines().any(|line| line == "handled"), "{ended}");
     ended.assert(5, None);
 }
 
@@ -142,9 +143,9 @@ fn timed_a_second_signal_kills_at_once() {
     let launch = launch(2, &["stubborn"]);
     let pids = launch.ready(2);
     let start = Instant::now();
-    kill(launch.pid(), Signal::INT);
-    kill(launch.pid(), Signal::TERM); // a different one, so that the two cannot become one
-    until_gone(pids.into_values());
+    launch.signal(Signal::INT);
+    launch.signal(Signal::TERM); // a different one, so that the two cannot become one
+    wait_until_gone(pids.into_values());
     let took = start.elapsed();
     assert!(took < bound(PROMISE), "{took:?}");
     let ended = launch.end();
@@ -155,8 +156,8 @@ fn timed_what_ignores_a_signal_is_killed_in_the_end() {
     let launch = launch(2, &["stubborn"]);
     let pids = launch.ready(2);
     let start = Instant::now();
-    kill(launch.pid(), Signal::INT);
-    until_gone(pids.into_values());
+    launch.signal(Signal::INT);
+    wait_until_gone(pids.into_values());
     let took = start.elapsed();
     assert!(took >= Duration::from_secs(3) && took < bound(Duration::from_secs(5)), "{took:?}");
     launch.end().assert(130, Some("the program was ended by signal 2 (SIGINT)"));

@@ -4,10 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use limits::wait_until;
+use processes::Ended;
 use rustix::process::Signal;
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{Ended, command, kill, run, until};
+use crate::rig::{Complaints, Machines, command, run};
 
 crate::tests![
     descriptors_of_a_daemon_stay_with_it,
@@ -43,11 +45,11 @@ impl Secret {
 #[track_caller]
 pub fn assert_inherited(ended: &Ended, memory_files: usize) {
     ended.assert(0, None);
-    let what: Vec<&str> = ended.stdout.iter().filter_map(|line| Some(line.split_once("inherited ")?.1)).collect();
+    let what: Vec<&str> = ended.stdout.lines().filter_map(|line| Some(line.split_once("inherited ")?.1)).collect();
     let (sockets, rest): (Vec<&str>, Vec<&str>) = what.iter().partition(|what| what.starts_with("socket:"));
     let (memory, others): (Vec<&str>, Vec<&str>) = rest.iter().partition(|what| what.starts_with("/memfd:gossamer"));
     assert!(others.is_empty(), "{others:?}: {ended}");
-    let machines = ended.stdout.iter().filter(|line| line.contains("inheritable now: 0")).count();
+    let machines = ended.stdout.lines().filter(|line| line.contains("inheritable now: 0")).count();
     assert_eq!((sockets.len(), memory.len()), (machines, memory_files), "{ended}");
 }
 
@@ -71,7 +73,7 @@ fn descriptors_of_a_daemon_stay_with_it() {
             assert!(!descriptors_of(pid).contains(&secret.file), "{:?}", descriptors_of(pid));
         }
     }
-    kill(launch.pid(), Signal::INT);
+    launch.signal(Signal::INT);
     assert_eq!(launch.end().code(), Some(130));
 }
 
@@ -90,7 +92,7 @@ fn descriptors_of_a_launcher_stay_with_it() {
     opened.args(["-c", "exec 9<\"$0\"; exec \"$@\""]).arg(rack.file());
     opened.arg(env!("CARGO_BIN_EXE_gossamer-daemon")).args(["--rack", "/dev/fd/9", "--host", "b"]);
     let ended = run(opened);
-    assert!(ended.stderr.iter().any(|line| line.contains("--host takes one of a")), "{ended}");
+    assert!(ended.stderr.lines().any(|line| line.contains("--host takes one of a")), "{ended}");
 }
 
 fn standard_streams_that_are_closed_are_none_of_the_programs() {
@@ -98,7 +100,7 @@ fn standard_streams_that_are_closed_are_none_of_the_programs() {
     closed.args(["-c", "exec 0<&- 1>&- 2>&-; exec \"$@\"", "bash"]);
     let mut rack = Rack::prepare(1, LENIENT_MS, "");
     rack.start_silent_daemon_in("a", closed);
-    until("the daemon to answer", || run(rack.launcher("status")).code() == Some(0));
+    wait_until("the daemon to answer", || run(rack.launcher("status")).code() == Some(0));
     for descriptor in &descriptors_of(rack.pid("a"))[..3] {
         assert_eq!(descriptor, Path::new("/dev/null"), "0, 1 and 2 are not something that it opened later");
     }

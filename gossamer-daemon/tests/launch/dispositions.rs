@@ -4,10 +4,12 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use limits::wait_until;
+use processes::{Ended, send_signal, wait_until_gone};
 use rustix::process::Signal;
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{Ended, command, kill, launcher, run, start, this_program, until, until_gone};
+use crate::rig::{Complaints, Machines, command, launcher, run, start, this_program};
 
 crate::tests![
     blocked_signals_end_a_launcher_in_order,
@@ -43,8 +45,8 @@ fn blocked_signals_end_a_launcher_in_order() {
             obstruct(&mut command, &[]);
             let launch = start(command);
             let pids = launch.ready(2);
-            kill(launch.pid(), signal);
-            until_gone(pids.into_values());
+            launch.signal(signal);
+            wait_until_gone(pids.into_values());
             let ended = launch.end();
             ended.complains(status, &format!("the program was ended by signal {}", signal.as_raw()));
         }
@@ -71,8 +73,8 @@ fn blocked_signals_end_a_daemon_in_order() {
     rack.start_daemon_in("a", obstructed);
     let launch = rack.launch(&["wait"]);
     let pids = launch.ready(1);
-    kill(rack.pid("a"), Signal::TERM);
-    until_gone(pids.into_values());
+    send_signal(rack.pid("a"), Signal::TERM);
+    wait_until_gone(pids.into_values());
     launch.end().complains(70, "gossamer-daemon was told to end");
     assert_eq!(rack.daemons.remove("a").unwrap().end().code(), Some(0));
 }
@@ -85,11 +87,11 @@ fn programs_start_with_no_signal_blocked() {
     let own = bit(32) | bit(33);
     let masks = |ended: &Ended| -> Vec<(String, u64)> {
         assert_eq!(ended.code(), Some(0), "{ended}");
-        let mask = |line: &String| {
+        let mask = |line: &str| {
             let (name, mask) = line.split_once(":\t")?;
             Some((name.to_owned(), u64::from_str_radix(mask, 16).ok()? & !own))
         };
-        ended.stdout.iter().filter_map(mask).collect()
+        ended.stdout.lines().filter_map(mask).collect()
     };
     let words = ["--no-prefix", "grep", "-E", "SigBlk|SigIgn", "/proc/self/status"];
     let mut local = launcher();
@@ -165,7 +167,7 @@ fn a_daemon_that_cannot_accept_names_its_limit_and_lives() {
     set(room);
     let launch = start(rack.command(&[], &["end", "3"]));
     let told = format!("of the daemon's process, which may have {room}; raise LimitNOFILE= of the unit, or ulimit -n");
-    until("the log to say so", || rack.daemons["a"].has_complained(&told));
+    rack.daemons["a"].stderr.wait_for(&told);
     // It looks again after a pause, so it takes next to no processor time.
     let ticks = || {
         let stat = std::fs::read_to_string(format!("/proc/{daemon}/stat")).unwrap();
@@ -196,5 +198,5 @@ fn a_launcher_without_descriptors_names_them() {
         }
     }
     assert!(named > 0);
-    until("enough to be enough", || run(command(4, &[], &["end", "5"])).code() == Some(5));
+    wait_until("enough to be enough", || run(command(4, &[], &["end", "5"])).code() == Some(5));
 }

@@ -1,6 +1,6 @@
 //! Endpoints and keys on their way through the launcher, and machines that report a lost connection to each other.
 
-use crate::rig::{command, launch, run};
+use crate::rig::{Complaints, Machines, command, launch, run};
 
 crate::tests![
     everyone_gets_the_key_and_all_endpoints,
@@ -15,14 +15,14 @@ fn everyone_gets_the_key_and_all_endpoints() {
     for (machines, bytes) in [(1u16, 100), (3, 0), (24, 16 * 1024)] {
         let ended = run(command(machines, &["--no-prefix"], &["endpoints", &bytes.to_string()]));
         ended.assert(0, None);
-        let mut keys: Vec<&String> = ended.stdout.iter().filter(|line| line.starts_with("key ")).collect();
+        let mut keys: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("key ")).collect();
         assert_eq!(keys.len(), usize::from(machines), "{ended}");
         keys.dedup();
         assert_eq!(keys.len(), 1, "all have the same: {ended}");
-        let right = ended.stdout.iter().filter(|line| **line == format!("{} endpoints of {bytes} bytes", machines - 1));
+        let right = ended.stdout.lines().filter(|line| *line == format!("{} endpoints of {bytes} bytes", machines - 1));
         assert_eq!(right.count(), usize::from(machines), "{ended}");
     }
-    let key = |()| run(command(1, &["--no-prefix"], &["endpoints", "1"])).stdout.remove(0);
+    let key = |()| run(command(1, &["--no-prefix"], &["endpoints", "1"])).stdout;
     assert_ne!(key(()), key(()), "each program has its own");
 }
 

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use limits::wait_until;
+use processes::{ChildProcess, Ended, is_gone};
 use rustix::process::Signal;
 
-use crate::rig::{Ended, Launch, kill, launcher, run, start, this_program, until};
+use crate::rig::{Complaints, launcher, run, start, this_program};
 
 pub const DAEMON: &str = env!("CARGO_BIN_EXE_gossamer-daemon");
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -20,7 +22,7 @@ pub const LENIENT_MS: u32 = 300_000;
 pub struct Rack {
     pub folder: tempfile::TempDir,
     pub addresses: Vec<SocketAddr>,
-    pub daemons: BTreeMap<&'static str, Launch>,
+    pub daemons: BTreeMap<&'static str, ChildProcess>,
 }
 
 impl Rack {
@@ -81,7 +83,7 @@ impl Rack {
     /// Same as `start_daemon`; `becomes` is a program that executes its arguments, here the daemon.
     pub fn start_daemon_in(&mut self, name: &'static str, becomes: Command) {
         self.start_silent_daemon_in(name, becomes);
-        until("a daemon to listen", || self.daemons[name].has_complained("listening"));
+        self.daemons[name].stderr.wait_for("listening");
     }
 
     /// Same as `start_daemon_in`, without its log: the caller does not know whether it listens.
@@ -111,7 +113,7 @@ impl Rack {
         command
     }
 
-    pub fn launch(&self, role: &[&str]) -> Launch {
+    pub fn launch(&self, role: &[&str]) -> ChildProcess {
         start(self.command(&[], role))
     }
 
@@ -120,7 +122,7 @@ impl Rack {
         let mut launcher = self.launcher(command);
         launcher.arg("--json");
         let ended = run(launcher);
-        serde_json::from_str(&ended.stdout.join("\n")).unwrap_or_else(|error| panic!("{error}: {ended}"))
+        serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended}"))
     }
 
     pub fn run(&self, options: &[&str], role: &[&str]) -> Ended {
@@ -129,11 +131,13 @@ impl Rack {
 
     /// Waits until no host knows of a program.
     pub fn until_idle(&self) {
-        until("all programs to be forgotten", || self.json("ps")["programs"].as_array().is_some_and(Vec::is_empty));
+        wait_until("all programs to be forgotten", || {
+            self.json("ps")["programs"].as_array().is_some_and(Vec::is_empty)
+        });
     }
 
     pub fn pid(&self, name: &str) -> u32 {
-        self.daemons[name].pid()
+        self.daemons[name].id()
     }
 
     /// Returns the process between a daemon and its machines.
@@ -159,9 +163,9 @@ impl Rack {
 impl Drop for Rack {
     fn drop(&mut self) {
         for daemon in self.daemons.values() {
-            if !crate::rig::gone(daemon.pid()) {
-                kill(daemon.pid(), Signal::CONT);
-                kill(daemon.pid(), Signal::TERM); // an orderly end: it takes its programs along
+            if !is_gone(daemon.id()) {
+                daemon.signal(Signal::CONT);
+                daemon.signal(Signal::TERM); // an orderly end: it takes its programs along
             }
         }
         for (_, daemon) in std::mem::take(&mut self.daemons) {

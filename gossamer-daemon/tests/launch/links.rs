@@ -7,6 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use limits::wait_until;
+
 /// Far longer than they should live.
 const LIFE: Duration = Duration::from_secs(100);
 /// Most processes, one after the other.
@@ -26,7 +28,7 @@ pub fn start(kind: &str, name: &str, marker: &str) {
     let this = std::env::current_exe().unwrap();
     let mut first =
         Command::new(this).args(["machine", "link", kind, name, marker]).stdin(Stdio::null()).spawn().unwrap();
-    crate::rig::until("links to be at work", || Path::new(marker).exists());
+    wait_until("links to be at work", || Path::new(marker).exists());
     let _ = first.try_wait(); // the first of a chain has gone: nobody else may collect it
 }
 

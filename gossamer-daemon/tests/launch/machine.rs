@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gossamer::bootstrap::Bootstrap;
 use gossamer::control::{Control, Message};
+use limits::wait_until;
+use processes::is_gone;
 
 /// Plays a role and ends the process. Each machine that a test waits for prints `pid N` when it is ready.
 pub fn play(args: &[String]) {
@@ -183,7 +185,7 @@ fn until_dead(control: &Control, machine: u16) {
         match control.receive().unwrap().unwrap() {
             Message::Peer { machine: peer, endpoint } if peer == machine => {
                 let pid = u32::from_le_bytes(endpoint.try_into().unwrap());
-                return crate::rig::until("a machine to die", || crate::rig::gone(pid));
+                return wait_until("a machine to die", || is_gone(pid));
             }
             _ => {}
         }
@@ -223,7 +225,7 @@ fn count_sigints() -> Arc<AtomicUsize> {
 }
 
 fn until_sigints(sigints: &AtomicUsize, count: usize) {
-    crate::rig::until("a SIGINT", || sigints.load(Ordering::Relaxed) >= count);
+    wait_until("a SIGINT", || sigints.load(Ordering::Relaxed) >= count);
 }
 
 /// Machine 0 starts a process that would live for ever and holds the output open, then finishes.

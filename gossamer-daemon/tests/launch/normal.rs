@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::rig::{command, launch, launcher, run, start, this_program, until_gone};
+use processes::wait_until_gone;
+
+use crate::rig::{Complaints, Machines, command, launch, launcher, run, start, this_program};
 
 crate::tests![
     all_machines_end_well,
@@ -24,10 +26,10 @@ fn all_machines_end_well() {
         let pids = launch.ready(machines);
         let ended = launch.end();
         ended.assert(0, None);
-        assert_eq!(ended.stdout.len(), usize::from(machines), "{ended}");
-        let told = ended.stderr.iter().filter(|line| line.contains("told to end: the program has finished"));
+        assert_eq!(ended.stdout.lines().count(), usize::from(machines), "{ended}");
+        let told = ended.stderr.lines().filter(|line| line.contains("told to end: the program has finished"));
         assert_eq!(told.count(), usize::from(machines) - 1, "{ended}");
-        until_gone(pids.into_values());
+        wait_until_gone(pids.into_values());
     }
 }
 
@@ -47,12 +49,12 @@ fn machines_learn_threads_and_place() {
     let ended = run(with);
     for machine in 0..2 {
         let line = format!("m{machine} | threads Some(6), machine {machine} of 2");
-        assert!(ended.stdout.contains(&line), "{ended}");
+        assert!(ended.stdout.lines().any(|found| found == line), "{ended}");
     }
     let mut without = command(1, &[], &["threads"]);
     without.env("GOSSAMER_PLAN", "{}"); // left by another launcher
     let ended = run(without);
-    assert!(ended.stdout.contains(&"threads None, machine 0 of 1".to_owned()), "{ended}");
+    assert!(ended.stdout.lines().any(|line| line == "threads None, machine 0 of 1"), "{ended}");
 }
 
 fn a_machine_inherits_what_it_needs_and_no_more() {
@@ -60,11 +62,11 @@ fn a_machine_inherits_what_it_needs_and_no_more() {
     ended.assert(0, None);
     for machine in 0..3 {
         let prefix = format!("m{machine} | inherited ");
-        let inherited = ended.stdout.iter().filter_map(|line| line.strip_prefix(&prefix));
+        let inherited = ended.stdout.lines().filter_map(|line| line.strip_prefix(&prefix));
         let (sockets, memory): (Vec<&str>, Vec<&str>) = inherited.partition(|what| what.starts_with("socket:"));
         assert_eq!((sockets.len(), memory.len()), (1, 5), "the channel, 1 + 3 memory files and the shares: {ended}");
         assert!(memory.iter().all(|what| what.starts_with("/memfd:gossamer")), "{ended}");
-        assert!(ended.stdout.contains(&format!("m{machine} | inheritable now: 0")), "{ended}");
+        assert!(ended.stdout.contains(&format!("m{machine} | inheritable now: 0\n")), "{ended}");
     }
 }
 
@@ -80,9 +82,9 @@ fn children_of_a_machine_are_not_machines_and_end_with_it() {
     launch.ready(2);
     let ended = launch.end(); // although the leftover process holds the output open
     ended.assert(0, None);
-    assert!(ended.stdout.contains(&"m0 | grandchild: no launcher, role probe".to_owned()), "{ended}");
-    let left_behind = ended.stdout.iter().find_map(|line| line.strip_prefix("m0 | left behind ")?.parse().ok());
-    until_gone([left_behind.expect("machine 0 said whom it left behind")]);
+    assert!(ended.stdout.lines().any(|line| line == "m0 | grandchild: no launcher, role probe"), "{ended}");
+    let left_behind = ended.stdout.lines().find_map(|line| line.strip_prefix("m0 | left behind ")?.parse().ok());
+    wait_until_gone([left_behind.expect("machine 0 said whom it left behind")]);
 }
 
 fn broken_variables_are_refused() {
@@ -93,7 +95,7 @@ fn broken_variables_are_refused() {
         .env("GOSSAMER_MACHINE", "one");
     let ended = run(probe);
     assert_eq!(ended.code(), Some(64), "{ended}");
-    assert!(ended.stderr[0].contains("GOSSAMER_PLAN is missing") && ended.stderr[0].contains("unset"), "{ended}");
+    assert!(ended.stderr.contains("GOSSAMER_PLAN is missing") && ended.stderr.contains("unset"), "{ended}");
 }
 
 fn a_bad_program_is_named() {
@@ -138,7 +140,7 @@ fn impossible_numbers_are_usage_errors() {
         command.arg("run").args(options).arg("true");
         let ended = run(command);
         assert_eq!(ended.code(), Some(2), "{ended}");
-        assert!(ended.stderr.join("\n").contains(words), "{ended}");
+        assert!(ended.stderr.contains(words), "{ended}");
     }
 }
 
@@ -150,7 +152,7 @@ fn nothing_is_left_in_shared_memory() {
     let before = ours();
     let launch = start(command(4, &[], &["stubborn"]));
     let pids = launch.ready(4);
-    crate::rig::kill(launch.pid(), rustix::process::Signal::KILL);
-    until_gone(pids.into_values()); // memory without a name goes with the last process
+    launch.signal(rustix::process::Signal::KILL);
+    wait_until_gone(pids.into_values()); // memory without a name goes with the last process
     assert_eq!(ours(), before);
 }

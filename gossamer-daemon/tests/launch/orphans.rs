@@ -5,11 +5,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
+use limits::wait_until;
+use processes::{is_gone, send_signal};
 use rustix::process::Signal;
 
 use crate::hosts::{LENIENT_MS, Rack};
 use crate::links::{KINDS, left};
-use crate::rig::{command, kill, run, start, until};
+use crate::rig::{Complaints, Machines, command, run, start};
 
 crate::tests![
     what_forks_ends_with_its_program,
@@ -64,7 +66,7 @@ impl Left {
 #[track_caller]
 fn assert_well(rack: &Rack) {
     let daemon = rack.pid("a").to_string();
-    until("the dead to be collected", || {
+    wait_until("the dead to be collected", || {
         let stats = std::fs::read_dir("/proc").unwrap().flatten();
         let mut stats = stats.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
         !stats.any(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(&format!("Z {daemon} "))))
@@ -120,7 +122,7 @@ fn programs_have_cgroups_where_there_are_any() {
     };
     let [daemon, part, machine] = [rack.pid("a"), rack.part("a"), pids[&0]].map(cgroup_of);
     let id = rack.json("ps")["programs"][0]["id"].as_str().unwrap().to_owned();
-    if rack.daemons["a"].has_complained("cgroups=\"one for each program") {
+    if rack.daemons["a"].stderr.text().contains("cgroups=\"one for each program") {
         assert!(
             machine.ends_with(&format!("/{own}-{id}")) && part == machine && daemon != machine,
             "{machine} {daemon}"
@@ -129,7 +131,7 @@ fn programs_have_cgroups_where_there_are_any() {
         let mount = mounts.lines().find(|line| line.contains(" - cgroup2 ")).unwrap().split(' ').nth(4).unwrap();
         let folder = std::path::Path::new(mount).join(&machine[1..]);
         assert!(folder.exists(), "{folder:?}");
-        kill(launch.pid(), Signal::INT);
+        launch.signal(Signal::INT);
         assert_eq!(launch.end().code(), Some(130));
         rack.until_idle();
         assert!(!folder.exists(), "{folder:?}");
@@ -139,7 +141,7 @@ fn programs_have_cgroups_where_there_are_any() {
         let pids = launch.ready(1);
         let machine = cgroup_of(pids[&0]);
         let folder = std::path::Path::new(mount).join(&machine[1..]);
-        kill(rack.pid("a"), Signal::KILL);
+        send_signal(rack.pid("a"), Signal::KILL);
         assert_eq!(launch.end().code(), Some(70));
         rack.daemons.remove("a").unwrap().end(); // and its streams, which the part has
         assert!(folder.exists(), "{folder:?}");
@@ -147,12 +149,12 @@ fn programs_have_cgroups_where_there_are_any() {
         assert!(!folder.exists(), "{folder:?}");
     } else {
         println!("SKIPPED: there is no cgroup v2 in which this user may make others");
-        assert!(machine == daemon && rack.daemons["a"].has_complained("cgroups=\"none: "));
+        assert!(machine == daemon && rack.daemons["a"].stderr.text().contains("cgroups=\"none: "));
     }
     rack.run(&[], &["end", "6"]).assert(6, None);
     let hidden = without_cgroups();
     if crate::root::is_possible() {
-        assert!(hidden.daemons["a"].has_complained("cgroups=\"none: "));
+        assert!(hidden.daemons["a"].stderr.text().contains("cgroups=\"none: "));
     }
 }
 
@@ -162,8 +164,8 @@ fn ends_with_its_part(rack: &Rack) {
         let left = Left::new();
         let marker = left.marker();
         let launch = rack.launch(&left.role("keep", kind, marker.to_str().unwrap()));
-        until("links to be at work", || marker.exists());
-        kill(rack.part("a"), Signal::KILL);
+        wait_until("links to be at work", || marker.exists());
+        send_signal(rack.part("a"), Signal::KILL);
         assert_eq!(launch.end().code(), Some(70));
         rack.until_idle();
         left.assert_gone(kind);
@@ -193,8 +195,8 @@ fn what_forks_ends_with_an_interrupted_local_program() {
         let left = Left::new();
         let marker = left.marker();
         let launch = start(command(1, &[], &left.role("keep", kind, marker.to_str().unwrap())));
-        until("links to be at work", || marker.exists());
-        kill(launch.pid(), Signal::TERM);
+        wait_until("links to be at work", || marker.exists());
+        launch.signal(Signal::TERM);
         assert_eq!(launch.end().code(), Some(143));
         left.assert_gone(kind);
     }
@@ -206,10 +208,10 @@ fn the_dead_are_collected_while_their_program_runs() {
     let marker = left.marker();
     let launch = rack.launch(&left.role("keep", "short", marker.to_str().unwrap()));
     launch.ready(1);
-    until("links to be at work", || marker.exists());
-    until("all links to be collected", || crate::links::left(&left.name).is_empty());
+    wait_until("links to be at work", || marker.exists());
+    wait_until("all links to be collected", || crate::links::left(&left.name).is_empty());
     assert_eq!(rack.json("ps")["programs"].as_array().unwrap().len(), 1, "the program still runs");
-    kill(launch.pid(), Signal::INT);
+    launch.signal(Signal::INT);
     assert_eq!(launch.end().code(), Some(130));
 }
 
@@ -218,10 +220,10 @@ fn the_dead_are_collected_while_a_local_program_runs() {
     let marker = left.marker();
     let launch = start(command(2, &[], &left.role("keep", "short", marker.to_str().unwrap())));
     let pids = launch.ready(2);
-    until("links to be at work", || marker.exists());
-    until("all links to be collected", || crate::links::left(&left.name).is_empty());
-    assert!(pids.values().all(|pid| !crate::rig::gone(*pid)), "the program still runs");
-    kill(launch.pid(), Signal::INT);
+    wait_until("links to be at work", || marker.exists());
+    wait_until("all links to be collected", || crate::links::left(&left.name).is_empty());
+    assert!(pids.values().all(|pid| !is_gone(*pid)), "the program still runs");
+    launch.signal(Signal::INT);
     assert_eq!(launch.end().code(), Some(130));
 }
 
@@ -233,9 +235,9 @@ fn who_was_there_before_a_local_program_stays() {
     command.arg(crate::rig::this_program()).args(["machine", "end", "6"]);
     let ended = run(command);
     ended.assert(6, None);
-    let before = ended.stdout.iter().find_map(|line| line.strip_prefix("before ")?.parse().ok()).unwrap();
-    assert!(!crate::rig::gone(before), "{ended}");
-    kill(before, Signal::KILL);
+    let before = ended.stdout.lines().find_map(|line| line.strip_prefix("before ")?.parse().ok()).unwrap();
+    assert!(!is_gone(before), "{ended}");
+    send_signal(before, Signal::KILL);
 }
 
 /// A program's end kills neither the daemon's child nor an orphan of its session: only descendants of programs.
@@ -251,14 +253,14 @@ fn who_was_there_before_a_daemon_stays() {
     let mut rack = Rack::prepare(1, LENIENT_MS, "");
     rack.start_daemon_in("a", script);
     std::fs::write(&fifo, "now\n").unwrap(); // the daemon gets an orphan that it did not have at its start
-    until("an orphan", || rack.daemons["a"].has_complained("orphan "));
+    rack.daemons["a"].stderr.wait_for("orphan ");
     rack.run(&[], &["end", "6"]).assert(6, None);
     rack.until_idle();
-    kill(rack.pid("a"), Signal::TERM);
+    send_signal(rack.pid("a"), Signal::TERM);
     let ended = rack.daemons.remove("a").unwrap().end();
     for what in ["before ", "orphan "] {
-        let pid = ended.stderr.iter().find_map(|line| line.strip_prefix(what)?.parse().ok()).unwrap();
-        assert!(!crate::rig::gone(pid), "{what}");
-        kill(pid, Signal::KILL);
+        let pid = ended.stderr.lines().find_map(|line| line.strip_prefix(what)?.parse().ok()).unwrap();
+        assert!(!is_gone(pid), "{what}");
+        send_signal(pid, Signal::KILL);
     }
 }

@@ -1,9 +1,10 @@
 //! Programs that wait for room (`run --wait`).
 
+use processes::{ChildProcess, send_signal};
 use rustix::process::Signal;
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{Launch, kill, run, start, until};
+use crate::rig::{Complaints, Machines, run, start};
 
 crate::tests![
     programs_get_room_in_the_order_in_which_they_came,
@@ -12,13 +13,13 @@ crate::tests![
     a_program_that_cannot_run_does_not_wait,
 ];
 
-fn waiting(rack: &Rack, options: &[&str], role: &str) -> Launch {
+fn waiting(rack: &Rack, options: &[&str], role: &str) -> ChildProcess {
     start(rack.command(&[&["--wait"], options].concat(), &[role]))
 }
 
 #[track_caller]
-fn end(launch: Launch) {
-    kill(launch.pid(), Signal::TERM);
+fn end(launch: ChildProcess) {
+    launch.signal(Signal::TERM);
     assert_eq!(launch.end().code(), Some(143));
 }
 
@@ -30,15 +31,15 @@ fn programs_get_room_in_the_order_in_which_they_came() {
     for before in ["this one is next", "1 program waits before this one", "2 programs wait before this one"] {
         let launch = waiting(&rack, &[], "wait");
         let words = format!("waiting for room on host a, where 1 programs may run (limits.programs); {before}");
-        until("it to wait", || launch.has_complained(&words));
+        launch.stderr.wait_for(&words);
         rest.push(launch);
     }
     let refused = rack.run(&[], &["end"]);
     assert_eq!(refused.code(), Some(70), "{refused}");
-    assert!(refused.stderr.join("").contains("--wait"), "who does not wait is told how: {refused}");
+    assert!(refused.stderr.contains("--wait"), "who does not wait is told how: {refused}");
     let mut running = first;
     for next in rest {
-        assert!(!next.is_ready(1), "not before its turn");
+        assert!(next.pids().is_empty(), "not before its turn");
         end(running);
         next.ready(2);
         running = next;
@@ -54,18 +55,18 @@ fn whoever_leaves_the_queue_is_not_waited_for() {
     first.ready(2);
     let in_queue = |place: &str| {
         let launch = waiting(&rack, &[], "wait");
-        until("it to wait", || launch.has_complained(place));
+        launch.stderr.wait_for(place);
         launch
     };
     let (interrupted, killed) = (in_queue("is next"), in_queue("1 program waits"));
     let last = in_queue("2 programs wait");
-    kill(interrupted.pid(), Signal::INT);
+    interrupted.signal(Signal::INT);
     let ended = interrupted.end();
     assert_eq!(ended.code(), Some(130), "{ended}");
-    until("the next to move up", || last.has_complained("1 program waits"));
-    kill(killed.pid(), Signal::KILL);
+    last.stderr.wait_for("1 program waits");
+    killed.signal(Signal::KILL);
     drop(killed.end());
-    until("the last to move up", || last.has_complained("is next"));
+    last.stderr.wait_for("is next");
     end(first);
     last.ready(2);
     end(last);
@@ -75,7 +76,7 @@ fn whoever_leaves_the_queue_is_not_waited_for() {
 fn programs_that_wait_on_several_hosts_all_run() {
     let rack = Rack::start(3, LENIENT_MS, "limits: {programs: 1}");
     let hosts = ["a,b", "b,c", "c,a", "c,b,a", "b", "c,a,b"];
-    let launched: Vec<Launch> =
+    let launched: Vec<ChildProcess> =
         hosts.iter().cycle().take(12).map(|hosts| waiting(&rack, &["--hosts", hosts], "end")).collect();
     for launch in launched {
         let ended = launch.end();
@@ -91,10 +92,10 @@ fn a_program_that_cannot_run_does_not_wait() {
     assert_eq!(run(local).code(), Some(2), "there is nothing to wait for");
     let running = start(rack.command(&["--hosts", "a"], &["wait"]));
     running.ready(1);
-    kill(rack.pid("b"), Signal::KILL);
+    send_signal(rack.pid("b"), Signal::KILL);
     rack.daemons.remove("b").unwrap().end();
     let ended = rack.run(&["--wait"], &["end"]);
     assert_eq!(ended.code(), Some(70), "{ended}");
-    assert!(ended.stderr.join("").contains("host b: ") && !ended.stderr.join("").contains("waiting"), "{ended}");
+    assert!(ended.stderr.contains("host b: ") && !ended.stderr.contains("waiting"), "{ended}");
     end(running);
 }

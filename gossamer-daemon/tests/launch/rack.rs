@@ -4,10 +4,12 @@ use std::io::Write;
 use std::net::TcpStream;
 use std::process::Stdio;
 
+use limits::wait_until;
+use processes::{is_gone, send_signal, wait_until_gone};
 use rustix::process::Signal;
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{kill, run, start, until, until_gone};
+use crate::rig::{Complaints, Machines, run, start};
 
 crate::tests![
     a_program_runs_on_all_hosts,
@@ -30,17 +32,17 @@ fn a_program_runs_on_all_hosts() {
     let rack = Rack::start(3, LENIENT_MS, "");
     let ended = rack.run(&["--machines-per-host", "2"], &["end", "7"]);
     ended.assert(7, None);
-    let mut names: Vec<_> = ended.stdout.iter().filter_map(|line| line.split_once(" | ")).map(|(n, _)| n).collect();
+    let mut names: Vec<_> = ended.stdout.lines().filter_map(|line| line.split_once(" | ")).map(|(n, _)| n).collect();
     names.sort_unstable();
     assert_eq!(names, ["m0@a", "m1@a", "m2@b", "m3@b", "m4@c", "m5@c"], "{ended}");
     rack.until_idle();
 
     let ended = rack.run(&["--hosts", "c,a", "--threads", "5"], &["threads"]);
     ended.assert(0, None);
-    assert!(ended.stdout.iter().any(|line| line == "m0@c | threads Some(5), machine 0 of 2"), "{ended}");
+    assert!(ended.stdout.lines().any(|line| line == "m0@c | threads Some(5), machine 0 of 2"), "{ended}");
     let alone = rack.run(&["--hosts", "b"], &["end", "3"]);
     alone.assert(3, None);
-    assert!(alone.stdout[0].starts_with("pid "), "a single machine's lines are its own: {alone}");
+    assert!(alone.stdout.starts_with("pid "), "a single machine's lines are its own: {alone}");
 }
 
 fn output_of_all_hosts_arrives_whole() {
@@ -50,7 +52,7 @@ fn output_of_all_hosts_arrives_whole() {
     assert_eq!(ended.code(), Some(0), "{:?}", ended.complaints());
     for (stream, lines, count) in [("out", &ended.stdout, EACH), ("err", &ended.stderr, EACH / 10)] {
         let mut next = [0; 3];
-        for (name, text) in lines.iter().filter_map(|line| line.split_once(" | ")) {
+        for (name, text) in lines.lines().filter_map(|line| line.split_once(" | ")) {
             let (machine, _) = name[1..].split_once('@').unwrap_or_else(|| panic!("{name}"));
             let machine: u16 = machine.parse().unwrap();
             if !text.starts_with("pid ") {
@@ -74,7 +76,7 @@ fn input_goes_to_machine_0_wherever_it_is() {
     std::thread::spawn(move || writer.write_all(&text).unwrap()).join().unwrap();
     let ended = launch.end();
     ended.assert(0, None);
-    let has = |line: &str| ended.stdout.iter().filter(|found| *found == line).count();
+    let has = |line: &str| ended.stdout.lines().filter(|found| *found == line).count();
     let expected = (has("read 2000000 bytes"), has(&format!("sum {sum}")), has("read 0 bytes"));
     assert_eq!(expected, (1, 1, 1), "{ended}");
 }
@@ -95,14 +97,14 @@ fn two_programs_do_not_see_each_other() {
     let killed = run(command);
     killed.assert(0, None);
     // Ended on both hosts, or on one, where the launcher was faster on the other.
-    assert!(killed.stdout[0].contains(" is ended on "), "{killed}");
-    until_gone(first_pids.values().copied());
+    assert!(killed.stdout.contains(" is ended on "), "{killed}");
+    wait_until_gone(first_pids.values().copied());
     let ended = first.end();
     assert_eq!(ended.code(), Some(70), "{ended}");
     assert!(ended.complaints()[0].contains("with gossamer-launch kill"), "{ended}");
 
-    assert!(second_pids.values().all(|pid| !crate::rig::gone(*pid)), "the second was to live");
-    kill(second.pid(), Signal::INT);
+    assert!(second_pids.values().all(|pid| !is_gone(*pid)), "the second was to live");
+    second.signal(Signal::INT);
     assert_eq!(second.end().code(), Some(130));
     rack.until_idle();
 }
@@ -124,15 +126,15 @@ fn a_signal_can_be_sent_to_a_program() {
     let program = id();
     let sent = kill(&["--signal", "usr1"], &program);
     sent.assert(0, None);
-    assert_eq!(sent.stdout, [format!("signal 10 (SIGUSR1) was sent to program {program} on a, b")]);
-    crate::rig::until("both to get it", || launch.has_printed("| got USR1") == 2);
+    assert_eq!(sent.stdout, format!("signal 10 (SIGUSR1) was sent to program {program} on a, b\n"));
+    launch.printed("| got USR1", 2);
     let one = kill(&["-s", "SIGTERM", "--hosts", "b", "--json"], &program);
     one.assert(0, None);
-    let told: serde_json::Value = serde_json::from_str(&one.stdout[0]).unwrap();
+    let told: serde_json::Value = serde_json::from_str(&one.stdout).unwrap();
     let expected = serde_json::json!({"program": program, "signal": 15, "signalled_on": ["b"], "unreachable": []});
     assert_eq!(told, expected);
-    crate::rig::until("one to end", || launch.has_printed("m1@b | got TERM") == 1);
-    assert_eq!(launch.has_printed("m0@a | got TERM"), 0);
+    launch.printed("m1@b | got TERM", 1);
+    assert!(!launch.stdout.text().contains("m0@a | got TERM"));
     kill(&["--signal", "15", "--hosts", "a"], &program).assert(0, None);
     let ended = launch.end();
     assert_eq!(ended.code(), Some(4), "{ended}");
@@ -174,7 +176,7 @@ fn a_program_that_a_host_lacks_is_sent_once() {
     assert!(kept("a").is_empty());
     let first = run_it();
     assert_eq!(first.code(), Some(5), "its own status, for it is no gossamer program: {first}");
-    assert!(first.stdout.iter().any(|line| line.contains("/cache-") && line.ends_with("/9")), "{first}");
+    assert!(first.stdout.lines().any(|line| line.contains("/cache-") && line.ends_with("/9")), "{first}");
     assert_eq!((kept("a").len(), kept("b").len()), (1, 1));
     assert_eq!(run_it().code(), Some(5));
     assert_eq!((kept("a").len(), kept("b").len()), (1, 1));
@@ -188,12 +190,11 @@ fn who_has_no_key_gets_nothing() {
     run(keygen).assert(0, None);
     let ended = rack.run(&[], &["end"]);
     assert_eq!(ended.code(), Some(70), "{ended}");
-    let complaint = ended.stderr.join("\n");
+    let complaint = &ended.stderr;
     assert!(complaint.contains("host a: ") && complaint.contains("has another key"), "{complaint}");
     let checked = rack.json("check");
     assert_eq!((&checked["ok"], &checked["hosts"][1]["trouble"]), (&false.into(), &"wrong-key".into()), "{checked}");
-    let is_logged = || rack.daemons["a"].has_complained("it does not have this rack's key");
-    until("the daemon's log to say it", is_logged);
+    rack.daemons["a"].stderr.wait_for("it does not have this rack's key");
 }
 
 fn garbage_does_not_harm_a_daemon() {
@@ -278,7 +279,7 @@ fn each_refusal_names_its_cause() {
         let ended = run(command);
         assert_eq!(ended.code(), Some(status), "{ended}");
         let complaint = ended.complaints().join("\n");
-        words.iter().for_each(|word| assert!(ended.stderr.join("\n").contains(word), "{word}: {complaint}"));
+        words.iter().for_each(|word| assert!(ended.stderr.contains(word), "{word}: {complaint}"));
     };
     refused(&["/no/such/program"], 127, &["cannot start /no/such/program", "is the path right"]);
     refused(&["--hosts", "a,x", "true"], 70, &["no host x", "a, b"]);
@@ -288,14 +289,14 @@ fn each_refusal_names_its_cause() {
     let running = rack.launch(&["wait"]);
     running.ready(2);
     refused(&["true"], 70, &["1 programs run here", "limits.programs"]);
-    kill(running.pid(), Signal::TERM);
+    running.signal(Signal::TERM);
     assert_eq!(running.end().code(), Some(143));
 
     let mut second = std::process::Command::new(env!("CARGO_BIN_EXE_gossamer-daemon"));
     second.args(["--host", "a", "--rack"]).arg(rack.file()).stdin(Stdio::null());
     let ended = run(second);
     assert_eq!(ended.code(), Some(70));
-    assert!(ended.stderr.join("\n").contains("another gossamer-daemon, or another program, has this port"), "{ended}");
+    assert!(ended.stderr.contains("another gossamer-daemon, or another program, has this port"), "{ended}");
 }
 
 fn a_daemon_that_comes_back_is_seen() {
@@ -305,17 +306,17 @@ fn a_daemon_that_comes_back_is_seen() {
         let neighbours = &status["hosts"][0]["status"]["neighbours"];
         neighbours[0]["name"] == "b" && neighbours[0]["trouble"] == ""
     };
-    crate::rig::until("the daemons to find each other", || sees_b(&rack));
-    kill(rack.pid("b"), Signal::KILL);
+    wait_until("the daemons to find each other", || sees_b(&rack));
+    send_signal(rack.pid("b"), Signal::KILL);
     rack.daemons.remove("b").unwrap().end();
-    crate::rig::until("the loss to be seen", || !sees_b(&rack));
+    wait_until("the loss to be seen", || !sees_b(&rack));
     let status = rack.json("status");
     assert_eq!((&status["hosts"][1]["up"], &status["hosts"][1]["trouble"]), (&false.into(), &"refused".into()));
     let ended = rack.run(&[], &["end"]);
     assert_eq!(ended.code(), Some(70));
-    assert!(ended.stderr.join("\n").contains("is gossamer-daemon running there"), "{ended}");
+    assert!(ended.stderr.contains("is gossamer-daemon running there"), "{ended}");
     rack.start_daemon("b");
-    crate::rig::until("its return to be seen", || sees_b(&rack));
+    wait_until("its return to be seen", || sees_b(&rack));
     rack.run(&[], &["end"]).assert(0, None);
 }
 
@@ -325,7 +326,7 @@ fn logs_tell_of_a_program() {
     let logs = run(rack.launcher("logs"));
     assert_eq!(logs.code(), Some(0), "{logs}");
     for words in ["a: ", "b: ", "a program starts", "listening"] {
-        assert!(logs.stdout.iter().any(|line| line.contains(words)), "{words}: {logs}");
+        assert!(logs.stdout.lines().any(|line| line.contains(words)), "{words}: {logs}");
     }
 }
 
@@ -355,7 +356,7 @@ fn names_of_others_are_no_orders_to_a_terminal() {
         asked.args(&words[1..]);
         let ended = run(asked);
         assert!(ended.code() == Some(status) || words[0] == "run", "{words:?}: {ended}");
-        let said: Vec<&String> = ended.stdout.iter().chain(&ended.stderr).collect();
+        let said: Vec<&str> = ended.stdout.lines().chain(ended.stderr.lines()).collect();
         assert!(!said.is_empty(), "{words:?}");
         for line in said {
             let is_order = |letter: char| letter.is_control() || letter == '\u{202e}';

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use processes::{ChildProcess, Ended, is_gone, send_signal, wait_until_gone};
 use rustix::process::Signal;
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{Ended, gone, kill, until_gone};
+use crate::rig::{Complaints, Machines};
 
 crate::tests![
     a_killed_machine_ends_all_hosts,
@@ -29,8 +30,8 @@ fn harmed(silence_ms: u32, harm: impl FnOnce(&Rack, &BTreeMap<u16, u32>, u32)) -
     let rack = Rack::start(3, silence_ms, "");
     let launch = rack.launch(&["wait"]);
     let pids = launch.ready(3);
-    harm(&rack, &pids, launch.pid());
-    until_gone(pids.values().copied());
+    harm(&rack, &pids, launch.id());
+    wait_until_gone(pids.values().copied());
     (launch.end(), pids, rack)
 }
 
@@ -42,7 +43,7 @@ fn assert_said(ended: &Ended, status: i32, words: &[&str]) {
 }
 
 fn a_killed_machine_ends_all_hosts() {
-    let (ended, pids, rack) = harmed(LENIENT_MS, |_, pids, _| kill(pids[&1], Signal::KILL));
+    let (ended, pids, rack) = harmed(LENIENT_MS, |_, pids, _| send_signal(pids[&1], Signal::KILL));
     assert_said(&ended, 137, &[&format!("machine 1 (pid {} on b) was killed by signal 9 (SIGKILL)", pids[&1])]);
     rack.until_idle();
 }
@@ -53,7 +54,7 @@ fn a_killed_part_ends_all_hosts() {
         let mut part = 0;
         let (ended, pids, rack) = harmed(LENIENT_MS, |rack, _, _| {
             part = rack.part("b");
-            kill(part, signal);
+            send_signal(part, signal);
         });
         let (machine, number) = (format!("machine 1 (pid {} on b) was ended: host b: ", pids[&1]), signal.as_raw());
         let cause = format!("its process for the program (pid {part}) was killed by signal {number} ({name})");
@@ -66,7 +67,7 @@ fn a_killed_part_ends_all_hosts() {
 }
 
 fn a_killed_daemon_ends_all_hosts() {
-    let (ended, pids, mut rack) = harmed(LENIENT_MS, |rack, _, _| kill(rack.pid("c"), Signal::KILL));
+    let (ended, pids, mut rack) = harmed(LENIENT_MS, |rack, _, _| send_signal(rack.pid("c"), Signal::KILL));
     let words = format!("machine 2 (pid {} on c) cannot be reached: host c: its daemon has closed", pids[&2]);
     assert_said(&ended, 70, &[&words]);
     rack.daemons.remove("c").unwrap().end(); // and its streams, which the part has
@@ -75,23 +76,23 @@ fn a_killed_daemon_ends_all_hosts() {
 }
 
 fn a_daemon_told_to_end_takes_its_programs_along() {
-    let (ended, _, mut rack) = harmed(LENIENT_MS, |rack, _, _| kill(rack.pid("a"), Signal::TERM));
+    let (ended, _, mut rack) = harmed(LENIENT_MS, |rack, _, _| send_signal(rack.pid("a"), Signal::TERM));
     assert_said(&ended, 70, &["on a) was ended: host a: gossamer-daemon was told to end"]);
     assert_eq!(rack.daemons.remove("a").unwrap().end().code(), Some(0));
 }
 
 fn a_killed_launcher_ends_all_hosts() {
-    let (ended, _, rack) = harmed(LENIENT_MS, |_, _, launcher| kill(launcher, Signal::KILL));
+    let (ended, _, rack) = harmed(LENIENT_MS, |_, _, launcher| send_signal(launcher, Signal::KILL));
     assert_eq!(ended.code(), None, "{ended}");
     rack.until_idle();
 }
 
 /// On the host that hangs the part ends the machines; its daemon notices that once it continues.
 fn a_daemon_that_hangs_counts_as_dead() {
-    let (ended, _, rack) = harmed(2500, |rack, _, _| kill(rack.pid("b"), Signal::STOP));
+    let (ended, _, rack) = harmed(2500, |rack, _, _| send_signal(rack.pid("b"), Signal::STOP));
     let words = "host b: nothing was heard for 2.5s: it is cut off or hangs, or its daemon was stopped";
     assert_said(&ended, 70, &["on b) cannot be reached: ", words]);
-    kill(rack.pid("b"), Signal::CONT);
+    send_signal(rack.pid("b"), Signal::CONT);
     rack.until_idle();
 }
 
@@ -100,7 +101,7 @@ fn a_part_that_hangs_counts_as_dead() {
     let mut part = 0;
     let (ended, _, rack) = harmed(2500, |rack, _, _| {
         part = rack.part("b");
-        kill(part, Signal::STOP);
+        send_signal(part, Signal::STOP);
     });
     let words = format!("its process for the program (pid {part}) was stopped by signal 19 (SIGSTOP)");
     assert_said(&ended, 70, &["on b) was ended: host b: ", &words]);
@@ -111,10 +112,10 @@ fn a_part_that_hangs_counts_as_dead() {
 fn a_part_that_hangs_ends_with_its_daemon() {
     let (ended, _, mut rack) = harmed(LENIENT_MS, |rack, pids, _| {
         let part = rack.part("c");
-        kill(part, Signal::STOP);
-        kill(pids[&2], Signal::STOP); // so that it does not end by itself when the others do
-        kill(rack.pid("c"), Signal::KILL);
-        until_gone([part]);
+        send_signal(part, Signal::STOP);
+        send_signal(pids[&2], Signal::STOP); // so that it does not end by itself when the others do
+        send_signal(rack.pid("c"), Signal::KILL);
+        wait_until_gone([part]);
     });
     assert_said(&ended, 70, &["on c) cannot be reached: host c: its daemon has closed"]);
     rack.daemons.remove("c").unwrap().end();
@@ -124,10 +125,10 @@ fn a_launcher_that_hangs_counts_as_dead() {
     let rack = Rack::start(2, 2500, "");
     let launch = rack.launch(&["wait"]);
     let pids = launch.ready(2);
-    kill(launch.pid(), Signal::STOP);
-    until_gone(pids.values().copied());
+    launch.signal(Signal::STOP);
+    wait_until_gone(pids.values().copied());
     rack.until_idle();
-    kill(launch.pid(), Signal::CONT);
+    launch.signal(Signal::CONT);
     let ended = launch.end();
     assert_said(
         &ended,
@@ -143,8 +144,8 @@ fn signals_reach_all_hosts() {
             let rack = Rack::start(2, LENIENT_MS, "");
             let launch = rack.launch(&[role]);
             let pids = launch.ready(2);
-            kill(launch.pid(), signal);
-            until_gone(pids.values().copied());
+            launch.signal(signal);
+            wait_until_gone(pids.values().copied());
             (launch.end(), pids, rack)
         };
         assert_eq!(ended.code(), Some(status), "{ended}");
@@ -154,9 +155,9 @@ fn signals_reach_all_hosts() {
     let rack = Rack::start(2, LENIENT_MS, "");
     let launch = rack.launch(&["stubborn"]);
     let pids = launch.ready(2);
-    kill(launch.pid(), Signal::INT);
-    kill(launch.pid(), Signal::TERM);
-    until_gone(pids.values().copied());
+    launch.signal(Signal::INT);
+    launch.signal(Signal::TERM);
+    wait_until_gone(pids.values().copied());
     assert!(launch.end().complaints()[0].contains("was ended by signal "));
 }
 
@@ -165,28 +166,26 @@ fn what_machines_leave_behind_ends_with_them() {
     let ended = rack.run(&["--no-prefix"], &["family"]);
     ended.assert(0, None);
     let left: Vec<u32> =
-        ended.stdout.iter().filter_map(|line| line.strip_prefix("left behind ")?.parse().ok()).collect();
-    assert!(left.len() == 1 && left.iter().all(|pid| gone(*pid)), "{ended}");
+        ended.stdout.lines().filter_map(|line| line.strip_prefix("left behind ")?.parse().ok()).collect();
+    assert!(left.len() == 1 && left.iter().all(|pid| is_gone(*pid)), "{ended}");
 }
 
 fn death_on_a_rack_is_seen_while_nobody_reads_the_output() {
-    use std::io::{BufRead, BufReader, Read};
+    use std::io::{BufRead, BufReader};
     let rack = Rack::start(2, LENIENT_MS, "");
     let mut command = rack.command(&[], &["flood"]);
     let mut launcher =
         command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(launcher.stdout.take().unwrap());
+    let launcher = ChildProcess::from(launcher);
     let mut pids = BTreeMap::new();
     while pids.len() < 2 {
         let mut line = String::new();
         assert_ne!(stdout.read_line(&mut line).unwrap(), 0, "the output ended early");
         pids.extend(crate::rig::parse_pid(line.trim_end()));
     }
-    kill(pids[&1], Signal::KILL);
-    until_gone(pids.values().copied());
+    send_signal(pids[&1], Signal::KILL);
+    wait_until_gone(pids.values().copied());
     std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
-    let mut complaint = String::new();
-    launcher.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
-    assert!(complaint.contains(&format!("machine 1 (pid {} on b) was killed by signal 9", pids[&1])), "{complaint}");
-    assert_eq!(launcher.wait().unwrap().code(), Some(137));
+    launcher.end().complains(137, &format!("machine 1 (pid {} on b) was killed by signal 9", pids[&1]));
 }

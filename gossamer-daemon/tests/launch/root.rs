@@ -5,13 +5,15 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use limits::wait_until;
+use processes::{is_gone, send_signal};
 use rustix::process::Signal;
 
 use crate::descriptors::{Secret, assert_inherited};
 use crate::hosts::{DAEMON, LENIENT_MS, Rack};
 use crate::links::{KINDS, left};
 use crate::orphans::Left;
-use crate::rig::{gone, kill, run, start, until};
+use crate::rig::{Complaints, run, start};
 
 crate::tests![
     descriptors_of_root_stay_with_root,
@@ -57,7 +59,7 @@ fn another_user_gets_nothing_of_the_daemon() {
     rack.start_daemon("a");
     let ended = rack.run(&["--folder", "/"], &["intrudes"]);
     ended.assert(0, None);
-    let said = ended.stdout.join("\n");
+    let said = &ended.stdout;
     assert!(
         said.contains(&format!("user {NOBODY_ID}, 1 groups\ntaken 0, listed 0\ntaken 0, listed 0\nterminal: false")),
         "{said}"
@@ -78,8 +80,8 @@ fn programs_have_all_groups_of_their_user() {
     command.args(["--folder", "/", "sh", "-c", "id -u; id -g; id -G"]);
     let ended = run(command);
     ended.assert(0, None);
-    assert_eq!(ended.stdout[..2], ["65534", "65534"], "{ended}");
-    let mut found: Vec<&str> = ended.stdout[2].split(' ').collect();
+    let groups = ended.stdout.strip_prefix("65534\n65534\n").unwrap_or_else(|| panic!("{ended}"));
+    let mut found: Vec<&str> = groups.split_whitespace().collect();
     found.sort_unstable();
     assert_eq!(found, ["65534", "70001", "70002"]);
     // And it dies with its daemon, as before: the kernel drops that signal when the user changes.
@@ -95,7 +97,7 @@ fn tasks_of_another_user_have_a_limit() {
         rack.start_daemon("a");
         let ended = rack.run(&["--folder", "/"], &["fills", "200"]);
         ended.assert(0, None);
-        let words = ended.stdout.iter().find_map(|line| line.split_once(", filled "));
+        let words = ended.stdout.lines().find_map(|line| line.split_once(", filled "));
         let filled: Option<u32> = words.and_then(|(_, filled)| filled.parse().ok());
         // In a cgroup its part has a few more, for its threads.
         assert!(filled.is_some_and(|filled| filled < limit + 10), "{ended}");
@@ -131,8 +133,8 @@ fn a_daemon_that_is_process_1_collects_all() {
     inside.args(["--pid", "--mount", "--target", &daemon.to_string()]).arg(crate::rig::this_program());
     inside.args(["machine", "link", "short", &strays.name, marker.to_str().unwrap()]);
     run(inside).assert(0, None);
-    until("strays to be there", || marker.exists());
-    until("strays to be collected", || left(&strays.name).is_empty());
+    wait_until("strays to be there", || marker.exists());
+    wait_until("strays to be collected", || left(&strays.name).is_empty());
 
     for kind in ["sessions", "pair"] {
         let left = Left::new();
@@ -142,9 +144,9 @@ fn a_daemon_that_is_process_1_collects_all() {
         left.assert_gone(kind);
     }
     rack.run(&[], &["end", "6"]).assert(6, None);
-    kill(daemon, Signal::TERM);
+    send_signal(daemon, Signal::TERM);
     assert_eq!(rack.daemons.remove("a").unwrap().end().code(), Some(0));
-    assert!(gone(daemon));
+    assert!(is_gone(daemon));
 }
 
 /// A daemon of user nobody, with a limit of one task: it has more already.
@@ -158,7 +160,7 @@ fn a_host_that_can_start_nothing_says_so() {
     let mut as_nobody = Command::new("env");
     as_nobody.uid(NOBODY_ID).gid(NOBODY_ID).current_dir("/");
     rack.start_daemon_of("a", as_nobody, &program);
-    until("a daemon to listen", || rack.daemons["a"].has_complained("listening"));
+    rack.daemons["a"].stderr.wait_for("listening");
     chown(rack.folder.path().join("rack.key"), Some(0), None).unwrap(); // the launcher's: the daemon has read it
     let daemon = rack.pid("a").to_string();
     let limit = |soft: &str| {
@@ -171,7 +173,7 @@ fn a_host_that_can_start_nothing_says_so() {
 
     let ended = run(rack.launcher("check"));
     assert_eq!(ended.code(), Some(1), "{ended}");
-    let said = ended.stdout.join("\n");
+    let said = &ended.stdout;
     for words in ["this host cannot start another thread", "its user may have 1", "TasksMax=", "ulimit -u"] {
         assert!(said.contains(words), "no {words:?}: {ended}");
     }

@@ -10,12 +10,14 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use limits::wait_until;
+use processes::ChildProcess;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{Launch, command, run, start, until};
+use crate::rig::{Complaints, Machines, command, run, start};
 
 crate::tests![
     a_launcher_sleeps_while_its_program_does,
@@ -104,7 +106,7 @@ fn assert_asleep(processes: &[(u32, String)]) {
 }
 
 /// Starts a waiting program for each kind of input, and returns once it waits.
-fn waiting(machines: u16, command: impl Fn() -> Command) -> Vec<(Launch, &'static str, Box<dyn Any>)> {
+fn waiting(machines: u16, command: impl Fn() -> Command) -> Vec<(ChildProcess, &'static str, Box<dyn Any>)> {
     let start_one = |kind: &&'static str| {
         let mut command = command();
         let kept = set_stdin(&mut command, kind);
@@ -118,7 +120,7 @@ fn waiting(machines: u16, command: impl Fn() -> Command) -> Vec<(Launch, &'stati
 fn a_launcher_sleeps_while_its_program_does() {
     for machines in [1, 2, 4] {
         let launches = waiting(machines, || command(machines, &[], &["wait"]));
-        let named = |(launch, kind, _): &(Launch, &str, _)| (launch.pid(), format!("{machines} machines, {kind}"));
+        let named = |(launch, kind, _): &(ChildProcess, &str, _)| (launch.id(), format!("{machines} machines, {kind}"));
         assert_asleep(&launches.iter().map(named).collect::<Vec<_>>());
     }
 }
@@ -126,7 +128,7 @@ fn a_launcher_sleeps_while_its_program_does() {
 fn all_of_a_rack_sleep_while_its_program_does() {
     let rack = Rack::start(2, LENIENT_MS, &format!("limits: {{programs: {}}}", KINDS.len()));
     let launches = waiting(2, || rack.command(&[], &["wait"]));
-    let mut processes: Vec<_> = launches.iter().map(|(launch, kind, _)| (launch.pid(), (*kind).to_owned())).collect();
+    let mut processes: Vec<_> = launches.iter().map(|(launch, kind, _)| (launch.id(), (*kind).to_owned())).collect();
     for name in ["a", "b"] {
         processes.push((rack.pid(name), format!("the daemon of {name}")));
         processes.extend(rack.parts(name).into_iter().map(|part| (part, format!("a part of {name}"))));
@@ -141,11 +143,11 @@ fn all_of_a_rack_sleep_while_its_program_does() {
 fn a_launcher_sleeps_when_its_program_has_closed_its_output() {
     let launches: Vec<_> = [1, 2, 4].map(|machines| (machines, start(command(machines, &[], &["mute"])))).into();
     launches.iter().for_each(|(machines, launch)| drop(launch.ready(*machines)));
-    until("each to have closed its output", || {
+    wait_until("each to have closed its output", || {
         let is_mute = |pid: &u32| std::fs::read_link(format!("/proc/{pid}/fd/2")).unwrap() == *"/dev/null";
         launches.iter().all(|(machines, launch)| launch.ready(*machines).values().all(is_mute))
     });
-    let named = |(machines, launch): &(u16, Launch)| (launch.pid(), format!("{machines} machines"));
+    let named = |(machines, launch): &(u16, ChildProcess)| (launch.id(), format!("{machines} machines"));
     assert_asleep(&launches.iter().map(named).collect::<Vec<_>>());
 }
 
@@ -160,12 +162,12 @@ fn a_non_blocking_input_is_read_to_its_end() {
         let launch = start(command);
         launch.ready(machines); // the reader has found nothing by now
         writer.write_all(&[b'x'; 60_000]).unwrap();
-        until("it to be read", || rustix::io::ioctl_fionread(&writer).is_ok_and(|bytes| bytes == 0));
+        wait_until("it to be read", || rustix::io::ioctl_fionread(&writer).is_ok_and(|bytes| bytes == 0));
         writer.write_all(b"last").unwrap();
         drop(writer);
         let ended = launch.end();
         ended.assert(0, None);
-        assert!(ended.stdout.iter().any(|line| line.ends_with("read 60004 bytes")), "{ended}");
+        assert!(ended.stdout.lines().any(|line| line.ends_with("read 60004 bytes")), "{ended}");
     }
 }
 
@@ -185,7 +187,7 @@ fn stdin_none_leaves_the_input_to_others() {
         let (command, mut left) = prepared(command);
         let ended = run(command);
         ended.assert(0, None);
-        assert_eq!(ended.stdout.iter().filter(|line| line.ends_with("read 0 bytes")).count(), machines, "{ended}");
+        assert_eq!(ended.stdout.lines().filter(|line| line.ends_with("read 0 bytes")).count(), machines, "{ended}");
         let mut text = Vec::new();
         left.read_to_end(&mut text).unwrap();
         assert_eq!(text, list);
@@ -193,7 +195,7 @@ fn stdin_none_leaves_the_input_to_others() {
     // As without the option.
     let (command, mut left) = prepared(rack.command(&["--stdin", "0"], &["cat"]));
     let ended = run(command);
-    assert!(ended.stdout.iter().any(|line| line.ends_with("read 14 bytes")), "{ended}");
+    assert!(ended.stdout.lines().any(|line| line.ends_with("read 14 bytes")), "{ended}");
     assert_eq!(left.read_to_end(&mut Vec::new()).unwrap(), 0);
     run(crate::rig::command(2, &["--stdin", "1"], &["cat"])).complains(2, "possible values: 0, none");
 }

@@ -1,11 +1,12 @@
 //! Standard input, output and error.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
+use processes::{ChildProcess, send_signal, wait_until_gone};
 use rustix::process::Signal;
 
-use crate::rig::{command, kill, parse_pid, run, start, until_gone};
+use crate::rig::{Complaints, command, parse_pid, run, start};
 
 crate::tests![
     a_million_lines_arrive_whole,
@@ -38,19 +39,19 @@ fn a_million_lines_arrive_whole() {
     const EACH: usize = 250_000;
     let ended = run(command(4, &[], &["lines", &EACH.to_string()]));
     assert_eq!(ended.code(), Some(0));
-    let lines = ended.stdout.iter().map(String::as_str).filter(|line| parse_pid(line).is_none());
+    let lines = ended.stdout.lines().filter(|line| parse_pid(line).is_none());
     check(lines, "out", 4, EACH);
-    check(ended.stderr.iter().map(String::as_str), "err", 4, EACH / 10);
+    check(ended.stderr.lines(), "err", 4, EACH / 10);
 }
 
 fn lines_stay_whole_when_both_streams_are_one() {
     const EACH: usize = 20_000;
     let (reader, writer) = std::io::pipe().unwrap();
     let mut command = command(3, &[], &["lines", &EACH.to_string()]);
-    let mut launcher = command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().unwrap();
+    let launcher = ChildProcess::from(command.stdout(writer.try_clone().unwrap()).stderr(writer).spawn().unwrap());
     drop(command); // it holds the pipe's other end
     let lines: Vec<String> = BufReader::new(reader).lines().map(Result::unwrap).collect();
-    assert!(launcher.wait().unwrap().success());
+    launcher.end().assert(0, None);
     for (stream, count) in [("out", EACH), ("err", EACH / 10)] {
         let of_stream = |line: &&str| line.contains(&format!(" | {stream} "));
         check(lines.iter().map(String::as_str).filter(of_stream), stream, 3, count);
@@ -61,7 +62,7 @@ fn lines_stay_whole_when_both_streams_are_one() {
 fn without_prefix_lines_are_the_programs() {
     let ended = run(command(2, &["--no-prefix"], &["end"]));
     assert_eq!(ended.code(), Some(0), "{ended}");
-    assert!(ended.stdout.len() == 2 && ended.stdout.iter().all(|line| line.starts_with("pid ")), "{ended}");
+    assert!(ended.stdout.lines().count() == 2 && ended.stdout.lines().all(|line| line.starts_with("pid ")), "{ended}");
 }
 
 fn input_goes_to_machine_0() {
@@ -77,7 +78,7 @@ fn input_goes_to_machine_0() {
         feeder.join().unwrap().unwrap();
         let ended = launch.end();
         ended.assert(0, None);
-        let has = |line: String| ended.stdout.iter().filter(|found| **found == line).count();
+        let has = |line: String| ended.stdout.lines().filter(|found| *found == line).count();
         assert_eq!(has(format!("read {} bytes", 3_000_000)), 1, "{ended}");
         assert_eq!(has(format!("sum {sum}")), 1, "{ended}");
         assert_eq!(has("read 0 bytes".into()), usize::from(machines) - 1, "{ended}");
@@ -89,33 +90,28 @@ fn death_is_seen_while_nobody_reads_the_output() {
     let mut command = command(2, &[], &["flood"]);
     let mut launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdout = BufReader::new(launcher.stdout.take().unwrap());
+    let launcher = ChildProcess::from(launcher);
     let mut pids = std::collections::BTreeMap::new();
     while pids.len() < 2 {
         let mut line = String::new();
         assert_ne!(stdout.read_line(&mut line).unwrap(), 0, "the output ended early");
         pids.extend(parse_pid(line.trim_end()));
     }
-    kill(pids[&1], Signal::KILL);
-    let took = until_gone(pids.values().copied());
+    send_signal(pids[&1], Signal::KILL);
+    let took = wait_until_gone(pids.values().copied());
     assert!(took.as_secs_f64() < 1.0, "{took:?}");
     std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
-    let mut complaint = String::new();
-    launcher.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
-    assert!(complaint.contains(&format!("machine 1 (pid {}) was killed by signal 9", pids[&1])), "{complaint}");
-    assert_eq!(launcher.wait().unwrap().code(), Some(137));
+    launcher.end().complains(137, &format!("machine 1 (pid {}) was killed by signal 9", pids[&1]));
 }
 
 fn a_closed_output_ends_the_program() {
     for machines in [1, 2] {
         let mut command = command(machines, &[], &["flood"]);
         let mut launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut first = String::new();
-        BufReader::new(launcher.stdout.take().unwrap()).read_line(&mut first).unwrap(); // and closes it
-        let mut complaint = String::new();
-        launcher.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        BufReader::new(launcher.stdout.take().unwrap()).read_line(&mut String::new()).unwrap(); // and closes it
+        let ended = ChildProcess::from(launcher).end();
         // The next machine that writes gives the cause in its own words.
-        assert!(complaint.contains("gossamer-launch: machine "), "{complaint}");
-        assert!(complaint.contains("panicked (exit status 101)"), "{complaint}");
-        assert_eq!(launcher.wait().unwrap().code(), Some(101));
+        ended.complains(101, "gossamer-launch: machine ");
+        ended.complains(101, "panicked (exit status 101)");
     }
 }

@@ -4,26 +4,21 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
+use limits::wait_until;
+use processes::{ChildProcess, is_gone, wait_until_gone};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::rig::{command, gone, parse_pid, until, until_gone};
+use crate::rig::{command, parse_pid};
 
 crate::tests![ctrl_c_ends_all_machines, what_is_typed_goes_to_machine_0, a_launcher_in_the_background_is_not_stopped];
 
 struct Terminal {
     user: File,
     screen: Arc<Mutex<String>>,
-    child: Child,
-}
-
-impl Drop for Terminal {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // mostly it has ended already
-        let _ = self.child.wait();
-    }
+    process: ChildProcess,
 }
 
 /// Runs a command in a session of its own with a new terminal.
@@ -42,7 +37,7 @@ fn on_terminal(mut command: Command) -> Terminal {
     };
     // SAFETY: two system calls between fork and exec, nothing else.
     unsafe { command.pre_exec(make_session) };
-    let child = command.spawn().unwrap();
+    let process = command.spawn().unwrap().into();
 
     let user = File::from(user);
     let screen = Arc::new(Mutex::new(String::new()));
@@ -54,7 +49,7 @@ fn on_terminal(mut command: Command) -> Terminal {
             shown.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
         }
     });
-    Terminal { user, screen, child }
+    Terminal { user, screen, process }
 }
 
 impl Terminal {
@@ -63,12 +58,12 @@ impl Terminal {
     }
 
     fn until_shown(&self, text: &str) {
-        until(text, || self.screen.lock().unwrap().contains(text));
+        wait_until(text, || self.screen.lock().unwrap().contains(text));
     }
 
     fn ready(&self, machines: usize) -> Vec<u32> {
         let mut pids = Vec::new();
-        until("machines to be ready", || {
+        wait_until("machines to be ready", || {
             pids = self.lines().iter().filter_map(|line| Some(parse_pid(line)?.1)).collect();
             pids.len() == machines
         });
@@ -76,12 +71,7 @@ impl Terminal {
     }
 
     fn code(&mut self) -> Option<i32> {
-        let mut status = None;
-        until("the launcher to end", || {
-            status = self.child.try_wait().unwrap();
-            status.is_some()
-        });
-        status.and_then(|status| status.code())
+        self.process.wait().code()
     }
 }
 
@@ -90,7 +80,7 @@ fn ctrl_c_ends_all_machines() {
     let modes = rustix::termios::tcgetattr(&terminal.user).unwrap();
     let pids = terminal.ready(2);
     terminal.user.write_all(b"\x03").unwrap();
-    until_gone(pids);
+    wait_until_gone(pids);
     assert_eq!(terminal.code(), Some(130));
     terminal.until_shown("the program was ended by signal 2 (SIGINT)");
     let after = rustix::termios::tcgetattr(&terminal.user).unwrap();
@@ -119,5 +109,5 @@ fn a_launcher_in_the_background_is_not_stopped() {
     }
     let pids = terminal.ready(2);
     assert_eq!(terminal.code(), Some(8), "{:?}", terminal.lines());
-    assert!(pids.into_iter().all(gone));
+    assert!(pids.into_iter().all(is_gone));
 }

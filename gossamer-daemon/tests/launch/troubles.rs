@@ -4,10 +4,12 @@
 use std::io::Write;
 use std::net::TcpStream;
 
+use limits::wait_until;
+use processes::{ChildProcess, send_signal, wait_until_gone};
 use rustix::process::Signal;
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{kill, run, until, until_gone};
+use crate::rig::{Complaints, Machines, run};
 
 crate::tests![
     kill_fails_where_a_host_does_not_answer,
@@ -21,7 +23,7 @@ crate::tests![
 /// A host that gives no answer may still run the program.
 fn kill_fails_where_a_host_does_not_answer() {
     let mut rack = Rack::start(3, LENIENT_MS, "");
-    kill(rack.pid("c"), Signal::KILL);
+    send_signal(rack.pid("c"), Signal::KILL);
     rack.daemons.remove("c").unwrap().end();
     // Run on two hosts; the kill asks three hosts, those two, or the third.
     for (hosts, status) in [("a,b,c", 1), ("a,b", 0), ("c", 1)] {
@@ -32,14 +34,14 @@ fn kill_fails_where_a_host_does_not_answer() {
         command.args(["--hosts", hosts, "--json", &id]);
         let killed = run(command);
         assert_eq!(killed.code(), Some(status), "{hosts}: {killed}");
-        let told: serde_json::Value = serde_json::from_str(&killed.stdout.join("")).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&killed.stdout).unwrap();
         let unreachable: Vec<&str> = hosts.split(',').filter(|host| *host == "c").collect();
         assert_eq!(told["unreachable"], serde_json::json!(unreachable), "{killed}");
         assert_eq!(killed.complaints().iter().any(|line| line.starts_with("host c: ")), status == 1, "{killed}");
         if hosts == "c" {
-            kill(launch.pid(), Signal::TERM);
+            launch.signal(Signal::TERM);
         }
-        until_gone(pids.values().copied());
+        wait_until_gone(pids.values().copied());
         launch.end();
         rack.until_idle();
     }
@@ -53,15 +55,15 @@ fn as_many_programs_run_as_fit() {
         let orders = ["a,b,c", "b,c,a", "c,a,b", "c,b,a"].into_iter().cycle().take(FIT + 3);
         let launched: Vec<_> =
             orders.map(|hosts| crate::rig::start(rack.command(&["--hosts", hosts], &["wait"]))).collect();
-        let refused = |launch: &&crate::rig::Launch| launch.has_complained("limits.programs");
+        let refused = |launch: &&ChildProcess| launch.stderr.text().contains("limits.programs");
         let (mut ready, mut not_ready) = (0, 0);
-        until("each to run or to be refused", || {
-            ready = launched.iter().filter(|launch| launch.is_ready(3)).count();
+        wait_until("each to run or to be refused", || {
+            ready = launched.iter().filter(|launch| launch.pids().len() == 3).count();
             not_ready = launched.iter().filter(refused).count();
             ready + not_ready == launched.len()
         });
         assert_eq!((ready, not_ready), (FIT, 3));
-        launched.iter().filter(|launch| !refused(launch)).for_each(|launch| kill(launch.pid(), Signal::TERM));
+        launched.iter().filter(|launch| !refused(launch)).for_each(|launch| launch.signal(Signal::TERM));
         launched.into_iter().for_each(|launch| drop(launch.end()));
         rack.until_idle();
     }
@@ -74,18 +76,16 @@ fn check_tells_of_a_cache_that_cannot_be_used() {
     std::fs::write(&cache, "").unwrap();
     rack.start_daemon("a");
     rack.start_daemon("b");
-    until("the log to say so", || rack.daemons["b"].has_complained("programs that this host lacks cannot be taken"));
+    rack.daemons["b"].stderr.wait_for("programs that this host lacks cannot be taken");
     let trouble = format!("{}, where programs are kept: ", cache.display());
     let checked = || run(rack.launcher("check"));
     // The daemons see one another a moment after their start; this trouble stays.
-    until("the hosts to be well but for that", || checked().stdout.len() == 4);
+    wait_until("the hosts to be well but for that", || checked().stdout.lines().count() == 4);
     let ended = checked();
     assert_eq!(ended.code(), Some(1), "{ended}");
-    assert!(
-        ended.stdout[1].starts_with("a           ok ") && ended.stdout[2].starts_with("b           WARNING "),
-        "{ended}"
-    );
-    assert!(ended.stdout[3].contains(&trouble) && ended.stdout[3].contains("a file is in its place"), "{ended}");
+    let lines: Vec<&str> = ended.stdout.lines().collect();
+    assert!(lines[1].starts_with("a           ok ") && lines[2].starts_with("b           WARNING "), "{ended}");
+    assert!(lines[3].contains(&trouble) && lines[3].contains("a file is in its place"), "{ended}");
     let json = rack.json("check");
     assert_eq!((&json["ok"], &json["hosts"][0]["remarks"]), (&false.into(), &serde_json::json!([])), "{json}");
     assert!(json["hosts"][1]["status"]["troubles"][0].as_str().unwrap().contains(&trouble), "{json}");
@@ -101,7 +101,7 @@ fn check_tells_of_a_cache_that_cannot_be_used() {
     command.arg(copy).args(["-c", "exit 0"]);
     let refused = run(command);
     assert_eq!(refused.code(), Some(70), "{refused}");
-    assert!(refused.stderr.iter().any(|line| line.contains("host b: ") && line.contains(&trouble)), "{refused}");
+    assert!(refused.stderr.lines().any(|line| line.contains("host b: ") && line.contains(&trouble)), "{refused}");
     std::fs::remove_file(&cache).unwrap();
     assert_eq!(checked().code(), Some(0));
 }
@@ -112,7 +112,7 @@ fn a_cache_may_be_named_by_a_relative_path() {
     let mut daemon = std::process::Command::new(crate::hosts::DAEMON);
     daemon.args(["--host", "a", "--cache", "programs/kept", "--rack", "rack.yaml"]).current_dir(rack.folder.path());
     rack.daemons.insert("a", crate::rig::start(daemon));
-    until("a daemon to listen", || rack.daemons["a"].has_complained("listening"));
+    rack.daemons["a"].stderr.wait_for("listening");
     // A program that others may write is sent, not run from its place.
     let folder = rack.folder.path().join("open");
     std::fs::create_dir(&folder).unwrap();
@@ -128,7 +128,7 @@ fn strangers_are_told_as_who_came() {
     let rack = Rack::start(1, LENIENT_MS, "");
     let has_logged = |peer: &str, words: &str| {
         let logs = run(rack.launcher("logs"));
-        logs.stdout.iter().any(|line| {
+        logs.stdout.lines().any(|line| {
             let is_it = line.contains(&format!("peer=\"{peer}\"")) && line.contains(words);
             assert!(!is_it || !line.contains("see whether"), "{line}");
             is_it
@@ -142,7 +142,7 @@ fn strangers_are_told_as_who_came() {
         let peer = stranger.local_addr().unwrap().to_string();
         stranger.write_all(bytes).unwrap();
         drop(stranger);
-        until("the log to tell of it", || has_logged(&peer, words));
+        wait_until("the log to tell of it", || has_logged(&peer, words));
     }
 }
 
@@ -161,7 +161,7 @@ fn a_daemon_does_not_listen_where_nobody_reaches_it() {
         for (command, status) in [(daemon, 70), (check, 1)] {
             let ended = run(command);
             assert_eq!(ended.code(), Some(status), "{ended}");
-            let said = [&ended.stdout[..], &ended.stderr].concat().join("\n");
+            let said = [&ended.stdout[..], &ended.stderr].concat();
             let words = format!("{address} is an address that each host has for itself, and no other host reaches it");
             assert!(said.contains(&words) && said.contains("give a the address in its network"), "{ended}");
         }

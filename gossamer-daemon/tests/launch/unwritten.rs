@@ -1,11 +1,13 @@
 //! Unwritable output: reported with its cause, and never status 0.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, ExitStatus, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use processes::{ChildProcess, Ended};
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{Launch, command, launcher, run, start, until};
+use crate::rig::{Complaints, Machines, command, launcher, run};
 
 crate::tests![
     a_full_device_is_named_by_the_launcher_of_machines,
@@ -24,22 +26,13 @@ fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
 }
 
-/// Runs a command with `/dev/full` as standard output; returns its status and its standard error.
-fn into_full(command: Command) -> (ExitStatus, String) {
+/// Runs a command with `/dev/full` as standard output.
+fn into_full(command: Command) -> Ended {
     with_stdout(command, full().into())
 }
 
-fn with_stdout(mut command: Command, stdout: Stdio) -> (ExitStatus, String) {
-    let mut child = command.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
-    let mut text = String::new();
-    let mut stderr = child.stderr.take().unwrap();
-    let read = std::thread::spawn(move || stderr.read_to_string(&mut text).map(|_| text));
-    let mut status = None;
-    until("the launcher to end", || {
-        status = child.try_wait().unwrap();
-        status.is_some()
-    });
-    (status.unwrap(), read.join().unwrap().unwrap())
+fn with_stdout(mut command: Command, stdout: Stdio) -> Ended {
+    ChildProcess::from(command.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap()).end()
 }
 
 /// Returns a pipe without a reader.
@@ -51,20 +44,20 @@ fn closed() -> Stdio {
 
 fn a_full_device_is_named_by_the_launcher_of_machines() {
     for (machines, role, status) in [(2, &["end"][..], 70), (3, &["end", "7"], 7)] {
-        let (ended, stderr) = into_full(command(machines, &[], role));
+        let ended = into_full(command(machines, &[], role));
         // A program that had finished before the failure was noticed keeps its status, if that is a failure too.
-        assert!(ended.code() == Some(status) || ended.code() == Some(70), "{ended}: {stderr}");
-        assert!(stderr.contains(&format!("gossamer-launch: {NO_SPACE}")), "{stderr}");
-        assert!(stderr.contains("output of the program is lost"), "{stderr}");
+        assert!(ended.code() == Some(status) || ended.code() == Some(70), "{ended}");
+        assert!(ended.stderr.contains(&format!("gossamer-launch: {NO_SPACE}")), "{ended}");
+        assert!(ended.stderr.contains("output of the program is lost"), "{ended}");
     }
 }
 
 /// The machine would write for ever, and gets a broken pipe: that is not the cause.
 fn much_output_ends_with_its_own_cause() {
     for role in [&["flood"][..], &["lines", "200000"]] {
-        let (ended, stderr) = into_full(command(2, &[], role));
-        assert_eq!(ended.code(), Some(70), "{stderr}");
-        let own: Vec<&str> = stderr.lines().filter(|line| line.starts_with("gossamer-launch: ")).collect();
+        let ended = into_full(command(2, &[], role));
+        assert_eq!(ended.code(), Some(70), "{ended}");
+        let own: Vec<&str> = ended.stderr.lines().filter(|line| line.starts_with("gossamer-launch: ")).collect();
         assert!(own.len() == 1 && own[0].contains(NO_SPACE), "{own:?}");
     }
 }
@@ -80,9 +73,9 @@ fn a_full_standard_error_is_no_success() {
 fn a_full_device_is_named_on_a_rack_too() {
     let rack = Rack::start(2, LENIENT_MS, "");
     for (options, role) in [(&[][..], "end"), (&[], "flood"), (&["--hosts", "b"], "flood")] {
-        let (ended, stderr) = into_full(rack.command(options, &[role]));
-        assert_eq!(ended.code(), Some(70), "{role}: {stderr}");
-        assert!(stderr.contains(&format!("gossamer-launch: {NO_SPACE}")), "{role}: {stderr}");
+        let ended = into_full(rack.command(options, &[role]));
+        assert_eq!(ended.code(), Some(70), "{role}: {ended}");
+        assert!(ended.stderr.contains(&format!("gossamer-launch: {NO_SPACE}")), "{role}: {ended}");
     }
     rack.until_idle();
 }
@@ -106,14 +99,14 @@ fn every_subcommand_says_that_it_could_not_write() {
     }
     for command in commands {
         let words = format!("{command:?}");
-        let (ended, stderr) = into_full(command);
-        assert_eq!(ended.code(), Some(70), "{words}: {stderr}");
-        assert!(stderr.contains(&format!("gossamer-launch: {NO_SPACE}")), "{words}: {stderr}");
+        let ended = into_full(command);
+        assert_eq!(ended.code(), Some(70), "{words}: {ended}");
+        assert!(ended.stderr.contains(&format!("gossamer-launch: {NO_SPACE}")), "{words}: {ended}");
     }
     running.end();
     for words in [&["ps"][..], &["ps", "--json"], &["logs"]] {
-        let (ended, stderr) = with_stdout(say(words), closed());
-        assert_eq!((ended.code(), stderr.as_str()), (Some(141), ""), "{words:?}");
+        let ended = with_stdout(say(words), closed());
+        assert_eq!((ended.code(), ended.stderr.as_str()), (Some(141), ""), "{words:?}");
     }
 }
 
@@ -124,26 +117,24 @@ fn help_that_cannot_be_written_is_no_success() {
             launcher.args(words);
             launcher
         };
-        let (ended, stderr) = into_full(say());
-        assert!(ended.code() == Some(70) && stderr.contains(NO_SPACE), "{words:?}: {ended}: {stderr}");
-        let (ended, stderr) = with_stdout(say(), closed());
-        assert_eq!((ended.code(), stderr.as_str()), (Some(141), ""), "{words:?}");
+        let ended = into_full(say());
+        assert!(ended.code() == Some(70) && ended.stderr.contains(NO_SPACE), "{words:?}: {ended}");
+        let ended = with_stdout(say(), closed());
+        assert_eq!((ended.code(), ended.stderr.as_str()), (Some(141), ""), "{words:?}");
         run(say()).assert(0, None);
     }
     let mut daemon = Command::new(env!("CARGO_BIN_EXE_gossamer-daemon"));
     daemon.arg("--help");
-    let (ended, stderr) = into_full(daemon);
-    assert!(ended.code() == Some(70) && stderr.contains(&format!("gossamer-daemon: {NO_SPACE}")), "{stderr}");
+    let ended = into_full(daemon);
+    assert!(ended.code() == Some(70) && ended.stderr.contains(&format!("gossamer-daemon: {NO_SPACE}")), "{ended}");
 }
 
 /// Reads the first line of a launcher's output, then closes the pipe.
 fn head(mut command: Command) -> (Option<i32>, String) {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut first = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap(); // and closes it
-    let mut told = String::new();
-    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-    (child.wait().unwrap().code(), told)
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap(); // and closes it
+    let ended = ChildProcess::from(child).end();
+    (ended.code(), ended.stderr)
 }
 
 /// As with `yes | head -1`: SIGPIPE ends the machines, without any message.
@@ -175,8 +166,7 @@ fn the_end_of_output_may_be_what_fails() {
     let launcher = command(2, &["--no-prefix"], &["lines", "100"]);
     limited.arg("-c").arg(script).arg(folder.path().join("out"));
     limited.arg(launcher.get_program()).args(launcher.get_args()).stdin(Stdio::null());
-    let launch: Launch = start(limited);
-    let ended = launch.end();
+    let ended = run(limited);
     assert_eq!(ended.code(), Some(70), "{ended}");
     let words = "cannot write to standard output: File too large";
     assert!(ended.complaints().iter().any(|line| line.contains(words) && line.contains("ulimit -f")), "{ended}");

@@ -6,10 +6,12 @@ use std::process::Command;
 
 use gossamer::control::{Control, Look, MAX_SEEN_BYTES, Message};
 use gossamer::view::{MachineSample, WorkerSample};
+use limits::wait_until;
+use processes::ChildProcess;
 use rustix::process::Signal;
 
 use crate::hosts::{LENIENT_MS, Rack};
-use crate::rig::{Launch, command, kill, run, start, until};
+use crate::rig::{Complaints, Machines, command, run, start};
 
 crate::tests![
     a_program_on_a_rack_is_watched_by_its_daemons,
@@ -82,7 +84,7 @@ fn answer(machine: u16, look: Look) -> Vec<u8> {
     }
 }
 
-fn program(rack: &Rack, silent: &[&str]) -> (Launch, String) {
+fn program(rack: &Rack, silent: &[&str]) -> (ChildProcess, String) {
     let mut command = rack.launcher("run");
     command.arg(crate::rig::this_program()).args(["machine", "watched"]).args(silent);
     let launch = start(command);
@@ -103,22 +105,21 @@ fn a_program_on_a_rack_is_watched_by_its_daemons() {
     for args in [&["--once", "--json", &id][..], &["--once", "--json"]] {
         let ended = run(ask(&rack, "top", args));
         ended.assert(0, None);
-        let told: serde_json::Value = serde_json::from_str(&ended.stdout.join("\n")).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
         assert_eq!(told["workers"].as_array().map(Vec::len), Some(4), "{told}");
         let alerts = told["alerts"].as_array().unwrap();
         assert!(alerts.len() == 1 && alerts[0].as_str().unwrap().starts_with("m1w1 on host 1 "), "{told}");
     }
     let dump = run(ask(&rack, "dump", &[&id]));
     dump.assert(0, None);
-    assert_eq!(dump.stdout, ["m0 | fibers of machine 0", "m0 | and more", "m1 | fibers of machine 1", "m1 | and more"]);
+    assert_eq!(dump.stdout, "m0 | fibers of machine 0\nm0 | and more\nm1 | fibers of machine 1\nm1 | and more\n");
     let trace = run(ask(&rack, "trace", &["--seconds", "0.05", &id]));
     trace.complains(70, "4 events were lost");
-    let json: serde_json::Value = serde_json::from_str(&trace.stdout.join("\n")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&trace.stdout).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
     assert_eq!(events.iter().filter(|event| event["ph"] == "X" && event["dur"] == 50_000.0).count(), 2, "{json}");
     // Asked twice by each `top`, once by the others; the program continues.
-    until("all questions to be told", || launch.has_printed("asked for") >= 2 * (4 + 2));
-    assert_eq!(launch.has_printed("asked for"), 2 * (4 + 2), "nothing else was asked");
+    launch.printed("asked for", 2 * (4 + 2)); // and nothing else was asked
 }
 
 fn machines_that_do_not_answer_are_named() {
@@ -126,7 +127,7 @@ fn machines_that_do_not_answer_are_named() {
     let (_launch, id) = program(&rack, &["1"]);
     let dump = run(ask(&rack, "dump", &[&id]));
     dump.complains(70, "machine 1 on b has not answered in time");
-    assert_eq!(dump.stdout, ["m0 | fibers of machine 0", "m0 | and more"]);
+    assert_eq!(dump.stdout, "m0 | fibers of machine 0\nm0 | and more\n");
 }
 
 fn what_cannot_be_watched_is_told() {
@@ -143,8 +144,7 @@ fn what_cannot_be_watched_is_told() {
 fn a_view_is_for_who_has_its_address() {
     let launch = start(command(2, &["--view"], &["watched"]));
     launch.ready(2);
-    until("the address", || launch.has_complained("view at http://127.0.0.1:"));
-    let url = launch.complaint("view at ");
+    let url = launch.stderr.line("view at ");
     let (rest, token) = url.trim_end_matches('/').rsplit_once('/').unwrap();
     let wrong = format!("{rest}/{}/", "0".repeat(token.len()));
     let mut top = crate::rig::launcher();
@@ -174,7 +174,7 @@ fn a_view_is_for_who_has_its_address() {
     ] {
         let ended = top(args, variable, input);
         ended.assert(0, None);
-        assert!(ended.stdout[0].contains("\"program\":\"watched\""), "{ended}");
+        assert!(ended.stdout.contains("\"program\":\"watched\""), "{ended}");
     }
     top(&[&bare], "", "").complains(2, "--token-file FILE");
     top(&[&bare], "short", "").complains(2, "GOSSAMER_VIEW_TOKEN holds no token");
@@ -189,8 +189,7 @@ fn a_view_is_for_who_has_its_address() {
 fn a_token_does_not_stay_in_the_arguments() {
     let launch = start(command(2, &["--view"], &["watched"]));
     launch.ready(2);
-    until("the address", || launch.has_complained("view at http://127.0.0.1:"));
-    let url = launch.complaint("view at ");
+    let url = launch.stderr.line("view at ");
     let (_, token) = url.trim_end_matches('/').rsplit_once('/').unwrap();
     for word in ["top", "dump", "trace"] {
         let mut watcher = crate::rig::launcher();
@@ -199,12 +198,12 @@ fn a_token_does_not_stay_in_the_arguments() {
             watcher.args(["--seconds", "2"]);
         }
         let watcher = start(watcher);
-        let arguments = || std::fs::read_to_string(format!("/proc/{}/cmdline", watcher.pid())).unwrap();
-        until("the token to be gone", || !arguments().contains(token));
+        let arguments = || std::fs::read_to_string(format!("/proc/{}/cmdline", watcher.id())).unwrap();
+        wait_until("the token to be gone", || !arguments().contains(token));
         if word == "top" {
-            until("something to be shown", || watcher.has_printed("watched: 2 machine(s)") > 0);
+            watcher.stdout.wait_for("watched: 2 machine(s)");
             assert!(arguments().contains("top\0http://127.0.0.1:"), "{:?}", arguments());
-            kill(watcher.pid(), Signal::TERM);
+            watcher.signal(Signal::TERM);
             watcher.end();
         } else {
             watcher.end().complains(0, "can be read by others on this host");
@@ -226,16 +225,16 @@ fn a_watcher_that_is_stopped_fills_no_memory() {
     let before = [rack.pid("a"), rack.part("a")].map(peak);
     // It waits for two minutes, longer than this test.
     let watcher = start(ask(&rack, "trace", &["--seconds", "60", &id]));
-    until("it to be asked", || launch.has_printed("asked for") == 2);
-    kill(watcher.pid(), Signal::STOP);
-    until("all to be said", || launch.has_printed("all was said") == 2);
+    launch.printed("asked for", 2);
+    watcher.signal(Signal::STOP);
+    launch.printed("all was said", 2);
     let after = [rack.pid("a"), rack.part("a")].map(peak);
     // 32 MiB may wait in the daemon, 16 in the part, and allocators keep some more.
     assert!(after.iter().zip(before).all(|(after, before)| *after < before + 100), "{before:?}, then {after:?} MiB");
     // Other requests are answered meanwhile.
     let status = run(rack.launcher("status"));
     status.assert(0, None);
-    kill(watcher.pid(), Signal::CONT);
+    watcher.signal(Signal::CONT);
     let ended = watcher.end();
     for host in ["a", "b"] {
         ended.complains(70, &format!("host {host}: the answer of 1 machine was dropped"));
@@ -252,15 +251,14 @@ fn answers_without_end_are_dropped_by_who_asks() {
     on_rack.ready(1);
     let dump = run(ask(&rack, "dump", &[]));
     assert_eq!(dump.code(), Some(70), "{:?}", dump.stderr);
-    assert!(dump.stdout.is_empty(), "{} lines", dump.stdout.len());
+    assert!(dump.stdout.is_empty(), "{} lines", dump.stdout.lines().count());
 
     let here = start(crate::rig::command(1, &["--view"], &["watched", "flood=250"]));
     here.ready(1);
-    until("the address", || here.has_complained("view at http://"));
     let mut dump = crate::rig::launcher();
-    dump.args(["dump", &here.complaint("view at ")]); // its token goes into a variable
+    dump.args(["dump", &here.stderr.line("view at ")]); // its token goes into a variable
     let ended = run(dump);
-    assert!(ended.stdout.iter().all(String::is_empty), "{} lines", ended.stdout.len());
-    until("all to be said", || here.has_printed("all was said") == 1);
-    assert!(peak(here.pid()) < 200, "{} MiB", peak(here.pid()));
+    assert!(ended.stdout.lines().all(str::is_empty), "{} lines", ended.stdout.lines().count());
+    here.printed("all was said", 1);
+    assert!(peak(here.id()) < 200, "{} MiB", peak(here.id()));
 }
