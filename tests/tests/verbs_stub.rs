@@ -6,8 +6,9 @@
 use comm::conformance::{self, Effort, REGION_BYTES};
 use comm::verbs::{Party, Settings, VerbsFabric};
 use comm::{Fabric, MachineId, Region, ShareId, WorkerId};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use processes::ChildProcess;
+use rustix::process::Signal;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,67 +16,28 @@ const MACHINES: u16 = 3;
 const WORKERS: u16 = 3;
 const VICTIM: MachineId = MachineId(1);
 const TIMEOUT: Duration = limits::HANG;
-/// Role and number of a machine process; unset, this is no machine process.
-const ROLE_VARIABLE: &str = "GOSSAMER_TEST_VERBS_ROLE";
 const ENDPOINT: &str = "endpoint ";
 const READY: &str = "the victim is ready";
 
-/// A machine in a process of its own, killed (by its own id) and waited for when the test is over.
-struct Process {
-    child: Child,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Process {
-    fn start(machine: u16, role: &str, in_order: &str) -> Process {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "machine_process", "--ignored", "--nocapture"]);
-        command.env(ROLE_VARIABLE, format!("{machine} {role}")).env("VERBS_STUB_IN_ORDER", in_order);
-        command.env("LD_LIBRARY_PATH", gossamer_tests::stub::folder().unwrap());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        Process { child, stdout }
-    }
-
-    /// Starts all machines; each gets the endpoints of all.
-    fn start_all(role: &str, in_order: &str) -> Vec<Process> {
-        let mut processes: Vec<Process> =
-            (0..MACHINES).map(|machine| Process::start(machine, role, in_order)).collect();
-        let endpoints: Vec<String> = processes.iter_mut().map(|process| process.wait_for_line(ENDPOINT)).collect();
-        for process in &mut processes {
-            let mut stdin = process.child.stdin.take().unwrap();
-            stdin.write_all(format!("{}\n", endpoints.join(" ")).as_bytes()).unwrap();
-        }
-        processes
-    }
-
-    /// Reads until the machine prints a line with `mark`; returns the text behind the mark.
-    fn wait_for_line(&mut self, mark: &str) -> String {
-        let mut lines = (&mut self.stdout).lines().map(Result::unwrap);
-        let found = lines.find_map(|line| line.split_once(mark).map(|(_, rest)| rest.to_owned()));
-        found.unwrap_or_else(|| panic!("it never printed {mark:?}"))
-    }
-
-    fn wait(mut self) {
-        let mut printed = String::new();
-        self.stdout.read_to_string(&mut printed).unwrap();
-        let status = self.child.wait().unwrap();
-        assert!(status.success() && printed.contains("1 passed"), "{status}: {printed}");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Starts all machines; each gets the endpoints of all.
+fn start_all(role: &str, in_order: &str) -> Vec<ChildProcess> {
+    let start = |machine: u16| {
+        let mut command = processes::in_role("machine_process", &format!("{machine} {role}"));
+        command.env("VERBS_STUB_IN_ORDER", in_order).env("LD_LIBRARY_PATH", gossamer_tests::stub::folder().unwrap());
+        command.stdin(Stdio::piped());
+        ChildProcess::start_with_input(command)
+    };
+    let mut processes: Vec<ChildProcess> = (0..MACHINES).map(start).collect();
+    let endpoints: Vec<String> = processes.iter().map(|process| process.stdout.line(ENDPOINT)).collect();
+    processes.iter_mut().for_each(|process| process.write(&format!("{}\n", endpoints.join(" "))));
+    processes
 }
 
 /// The body of a machine process. Not a test of its own.
 #[test]
 #[ignore = "what the machine processes run that other tests start"]
 fn machine_process() {
-    let Ok(role) = std::env::var(ROLE_VARIABLE) else { return };
+    let Some(role) = processes::role() else { return };
     let (machine, role) = role.split_once(' ').unwrap();
     let machine = MachineId(machine.parse().unwrap());
     let peers = (0..MACHINES).map(MachineId).filter(|peer| *peer != machine).map(|peer| (peer, WORKERS)).collect();
@@ -140,22 +102,22 @@ fn count_reads(fabric: &VerbsFabric) {
 /// An object's bytes come by one READ.
 #[test]
 fn a_read_is_one_request() {
-    let mut processes = Process::start_all("reads", "0");
-    processes.remove(0).wait();
+    let mut processes = start_all("reads", "0");
+    processes.remove(0).passes();
 }
 
 #[test]
 fn conforms_between_processes() {
     for in_order in ["0", "1"] {
-        Process::start_all("suite", in_order).into_iter().for_each(Process::wait);
+        start_all("suite", in_order).into_iter().for_each(ChildProcess::passes);
     }
 }
 
 #[test]
 fn shares_outlive_a_machine() {
-    let mut processes = Process::start_all("shares", "0");
-    let mut victim = processes.remove(usize::from(VICTIM.0));
-    victim.wait_for_line(READY);
-    victim.child.kill().unwrap();
-    processes.into_iter().for_each(Process::wait);
+    let mut processes = start_all("shares", "0");
+    let victim = processes.remove(usize::from(VICTIM.0));
+    victim.stdout.wait_for(READY);
+    victim.signal(Signal::KILL);
+    processes.into_iter().for_each(ChildProcess::passes);
 }

@@ -5,7 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::rig::{Meeting, Process, ROLES, end};
+use processes::{ChildProcess, run};
+
+use crate::rig::{Meeting, ROLES, end};
 
 /// Most bytes of a dump of a program with some megabytes of data; its address space has many times the host's memory.
 const CORE_BYTES_MAX: u64 = 256 << 20;
@@ -22,7 +24,7 @@ fn memory_that_is_reserved_is_not_dumped_and_stacks_are() {
 fn nor_where_a_program_is_one_process() {
     let mut command = Command::new(ROLES);
     command.arg("reserved").env("GOSSAMER_START", "alone");
-    let ended = Process::start(command).end();
+    let ended = run(command);
     assert_eq!(ended.stdout, "stacks only\n", "{ended:#?}");
 }
 
@@ -39,7 +41,7 @@ fn a_core_dump_has_the_size_of_what_was_used() {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -c unlimited && exec \"$@\"", "sh"]).arg(bare.get_program()).args(bare.get_args());
         command.envs(bare.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(meeting.folder());
-        Process::start(command)
+        ChildProcess::start(command)
     };
     let all = end(vec![start(0), start(1)]);
     if all[1].stderr.contains("ulimit") {

@@ -11,7 +11,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
-use rig::{Meeting, Process, ROLES, SUITE, end};
+use processes::{ChildProcess, Ended, run};
+use rig::{Meeting, ROLES, SUITE, end};
 use rustix::process::Signal;
 
 #[test]
@@ -39,7 +40,7 @@ fn the_fabric_may_be_chosen() {
 fn alone_is_alone_whatever_else_is_set() {
     let meeting = Meeting::new();
     let mut command = meeting.command(0, 3, ROLES, &["starter"]);
-    let ended = Process::start({
+    let ended = ChildProcess::start({
         command.env("GOSSAMER_START", "alone");
         command
     })
@@ -57,7 +58,7 @@ fn what_a_machine_starts_is_alone() {
 fn several_without_a_way_to_meet_are_refused() {
     let mut command = Command::new(ROLES);
     command.arg("starter").env("SLURM_STEP_ID", "0").env("SLURM_STEP_NUM_TASKS", "3");
-    let ended = Process::start(command).end();
+    let ended = run(command);
     assert_eq!((ended.status.code(), ended.stdout.as_str()), (Some(70), ""));
     assert!(ended.stderr.contains("add --mpi=pmi2 to srun's options"), "{ended:#?}");
 }
@@ -73,10 +74,10 @@ fn the_status_is_machine_0s() {
 }
 
 /// Returns the status and output of the machines, and how long the others lived on.
-fn after_fault(fabric: &str, fault: impl FnOnce(&mut [Process])) -> (Vec<rig::Ended>, Duration) {
+fn after_fault(fabric: &str, fault: impl FnOnce(&mut [ChildProcess])) -> (Vec<Ended>, Duration) {
     let meeting = Meeting::new();
     let mut all = meeting.start_with(3, &["wait"], &[("GOSSAMER_FABRIC", fabric)]);
-    all[0].read_until("works");
+    all[0].stdout.wait_for("works\n");
     let start = Instant::now();
     fault(&mut all);
     let all = end(all);
@@ -146,7 +147,7 @@ fn who_does_not_come_is_named() {
     let meeting = Meeting::new();
     let start = |index| {
         let mut command = meeting.command(index, 4, ROLES, &["starter"]);
-        Process::start({
+        ChildProcess::start({
             command.env("GOSSAMER_START_TIMEOUT", "2");
             command
         })
@@ -157,7 +158,7 @@ fn who_does_not_come_is_named() {
         assert!(ended.stderr.contains("machines 1, 3 of 4 did not come within 2s"), "{all:#?}");
     }
     let mut lone = meeting.command(1, 2, ROLES, &["starter"]);
-    let ended = Process::start({
+    let ended = ChildProcess::start({
         lone.env("GOSSAMER_START_TIMEOUT", "1");
         lone
     })
@@ -168,11 +169,11 @@ fn who_does_not_come_is_named() {
 #[test]
 fn a_second_of_the_same_index_is_refused_and_the_first_goes_on() {
     let meeting = Meeting::new();
-    let mut all = meeting.start(2, &["wait"]);
-    all[0].read_until("works");
-    let second = Process::start(meeting.command(1, 2, ROLES, &["wait"])).end();
+    let all = meeting.start(2, &["wait"]);
+    all[0].stdout.wait_for("works\n");
+    let second = run(meeting.command(1, 2, ROLES, &["wait"]));
     assert_eq!(second.status.code(), Some(70), "{second:#?}");
-    let first = format!("machine 1 (pid {}", all[1].pid());
+    let first = format!("machine 1 (pid {}", all[1].id());
     assert!(second.stderr.contains("it came as machine 1, but") && second.stderr.contains(&first), "{second:#?}");
     all[0].signal(Signal::TERM);
     let all = end(all);
@@ -182,15 +183,15 @@ fn a_second_of_the_same_index_is_refused_and_the_first_goes_on() {
 #[test]
 fn a_wrong_count_another_program_and_another_key_are_refused_by_name() {
     let meeting = Meeting::new();
-    let zero = Process::start(meeting.command(0, 2, ROLES, &["starter"]));
-    let one = Process::start(meeting.command(1, 3, ROLES, &["starter"]));
+    let zero = ChildProcess::start(meeting.command(0, 2, ROLES, &["starter"]));
+    let one = ChildProcess::start(meeting.command(1, 3, ROLES, &["starter"]));
     for ended in [zero.end(), one.end()] {
         assert!(ended.stderr.contains("it counts 3 machines, machine 0 counts 2"), "{ended:#?}");
         assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
     }
     let meeting = Meeting::new();
-    let zero = Process::start(meeting.command(0, 2, ROLES, &["starter"]));
-    let one = Process::start(meeting.command(1, 2, SUITE, &["none"]));
+    let zero = ChildProcess::start(meeting.command(0, 2, ROLES, &["starter"]));
+    let one = ChildProcess::start(meeting.command(1, 2, SUITE, &["none"]));
     for ended in [zero.end(), one.end()] {
         assert!(ended.stderr.contains("it runs another program than machine 0"), "{ended:#?}");
     }
@@ -198,12 +199,12 @@ fn a_wrong_count_another_program_and_another_key_are_refused_by_name() {
     let other = meeting.folder().join("other");
     Key::generate().unwrap().write_new(&other).unwrap();
     let mut zero = meeting.command(0, 2, ROLES, &["starter"]);
-    let zero = Process::start({
+    let zero = ChildProcess::start({
         zero.env("GOSSAMER_START_TIMEOUT", "3");
         zero
     });
     let mut one = meeting.command(1, 2, ROLES, &["starter"]);
-    let one = Process::start({
+    let one = ChildProcess::start({
         one.env("GOSSAMER_KEY_FILE", &other);
         one
     })
@@ -229,6 +230,6 @@ fn a_key_that_others_may_read_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let meeting = Meeting::new();
     std::fs::set_permissions(meeting.key(), std::fs::Permissions::from_mode(0o644)).unwrap();
-    let ended = Process::start(meeting.command(0, 2, ROLES, &["starter"])).end();
+    let ended = run(meeting.command(0, 2, ROLES, &["starter"]));
     assert!(ended.stderr.contains("chmod 600"), "{ended:#?}");
 }

@@ -5,31 +5,23 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::SocketAddr;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
+use limits::wait_until;
+use processes::{ChildProcess, send_signal};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::rig::{Meeting, Process, ROLES, end};
-
-/// Waits until it is so, within some seconds on a machine that has time.
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(100);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not yet: {what}");
-        std::thread::sleep(Duration::from_millis(2)); // between checks
-    }
-}
+use crate::rig::{Meeting, ROLES, end};
 
 /// Returns whether the process has a handler for this signal.
-fn catches(pid: i32, signal: Signal) -> bool {
+fn catches(pid: u32, signal: Signal) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
     let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     caught & (1 << (signal.as_raw() - 1)) != 0
 }
 
-fn has_thread(pid: i32, name: &str) -> bool {
+fn has_thread(pid: u32, name: &str) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads
         .filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok())
@@ -41,8 +33,8 @@ fn a_signal_ends_a_machine_that_waits_for_the_others() {
     for index in [0, 1] {
         for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130)] {
             let meeting = Meeting::new();
-            let machine = Process::start(meeting.command(index, 3, ROLES, &["starter"]));
-            until("it catches the signal", || catches(machine.pid(), signal));
+            let machine = ChildProcess::start(meeting.command(index, 3, ROLES, &["starter"]));
+            wait_until("it catches the signal", || catches(machine.id(), signal));
             machine.signal(signal);
             let ended = machine.end();
             assert_eq!(ended.status.code(), Some(status), "{ended:#?}");
@@ -54,8 +46,8 @@ fn a_signal_ends_a_machine_that_waits_for_the_others() {
 #[test]
 fn a_signal_to_one_that_has_joined_ends_all_that_have_come() {
     let meeting = Meeting::new();
-    let all: Vec<_> = (0..2).map(|index| Process::start(meeting.command(index, 3, ROLES, &["starter"]))).collect();
-    until("machine 1 has joined", || has_thread(all[1].pid(), "gossamer-beat"));
+    let all: Vec<_> = (0..2).map(|index| ChildProcess::start(meeting.command(index, 3, ROLES, &["starter"]))).collect();
+    wait_until("machine 1 has joined", || has_thread(all[1].id(), "gossamer-beat"));
     all[1].signal(Signal::TERM);
     let all = end(all);
     assert_eq!(all[0].status.code(), Some(143), "{all:#?}");
@@ -77,14 +69,10 @@ fn a_signal_ends_a_machine_that_is_the_first_process_of_its_container() {
         let mut command = Command::new("unshare");
         command.args(wrap).arg("--kill-child").arg(bare.get_program()).args(bare.get_args());
         command.envs(bare.get_envs().filter_map(|(name, value)| Some((name, value?))));
-        let outside = Process::start(command);
-        let inside = || {
-            let (pid, children) = (outside.pid(), "children");
-            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/{children}")).unwrap_or_default();
-            children.split_whitespace().next().and_then(|pid| pid.parse().ok())
-        };
-        until("it catches the signal", || inside().is_some_and(|pid| catches(pid, Signal::TERM)));
-        kill_process(Pid::from_raw(inside().unwrap()).unwrap(), Signal::TERM).unwrap();
+        let outside = ChildProcess::start(command);
+        let inside = || outside.children().first().copied();
+        wait_until("it catches the signal", || inside().is_some_and(|pid| catches(pid, Signal::TERM)));
+        send_signal(inside().unwrap(), Signal::TERM);
         let ended = outside.end();
         assert_eq!(ended.status.code(), Some(143), "{ended:#?}");
     }
@@ -145,9 +133,9 @@ fn a_machine_with_too_many_open_files_names_the_limit() {
                 command.env("GOSSAMER_MEET", format!("localhost:{}", meeting.port));
                 command
             });
-            let (one, _other) = (Process::start(with_files(limit, &one)), Process::start(other));
-            one.wait_for("Too many open files (os error 24)");
-            one.wait_for("`ulimit -n`");
+            let (one, _other) = (ChildProcess::start(with_files(limit, &one)), ChildProcess::start(other));
+            one.stderr.line("Too many open files (os error 24)");
+            one.stderr.line("`ulimit -n`");
         }
     }
 }
@@ -157,8 +145,8 @@ fn a_machine_with_too_many_open_files_names_the_limit() {
 fn a_machine_0_that_cannot_make_the_memory_ends_all_with_the_reason() {
     const COUNT: u16 = 12;
     let meeting = Meeting::new();
-    let mut all = vec![Process::start(with_files(48, &meeting.command(0, COUNT, ROLES, &["starter"])))];
-    all.extend((1..COUNT).map(|index| Process::start(meeting.command(index, COUNT, ROLES, &["starter"]))));
+    let mut all = vec![ChildProcess::start(with_files(48, &meeting.command(0, COUNT, ROLES, &["starter"])))];
+    all.extend((1..COUNT).map(|index| ChildProcess::start(meeting.command(index, COUNT, ROLES, &["starter"]))));
     let all = end(all);
     assert!(all.iter().all(|ended| ended.status.code() == Some(70)), "{all:#?}");
     assert!(all[0].stderr.contains("Too many open files"), "{:#?}", all[0]);

@@ -2,15 +2,16 @@
 
 use std::process::Command;
 
+use processes::ChildProcess;
 use rustix::process::Signal;
 
-use crate::rig::{Meeting, Process, ROLES, end};
+use crate::rig::{Meeting, ROLES, end};
 
 /// Starts the program on two machines, and as one process.
-fn programs(meeting: &Meeting, kind: &str) -> [Vec<Process>; 2] {
+fn programs(meeting: &Meeting, kind: &str) -> [Vec<ChildProcess>; 2] {
     let mut alone = Command::new(ROLES);
-    alone.args(["waits-in-vain", kind]).env("GOSSAMER_START", "alone").env("RUST_BACKTRACE", "0");
-    [meeting.start(2, &["waits-in-vain", kind]), vec![Process::start(alone)]]
+    alone.args(["waits-in-vain", kind]).env("GOSSAMER_START", "alone");
+    [meeting.start(2, &["waits-in-vain", kind]), vec![ChildProcess::start(alone)]]
 }
 
 #[test]
@@ -22,12 +23,12 @@ fn who_waits_for_a_fiber_that_will_not_come_is_named_with_its_panic() {
         ("abort", "waits for a promised `gossamer::sync::barrier::Opening`, since ", "was aborted"),
     ] {
         let meeting = Meeting::new();
-        for mut all in programs(&meeting, kind) {
-            all[0].wait_for("no fiber can go on");
+        for all in programs(&meeting, kind) {
+            all[0].stderr.line("no fiber can go on");
             for words in [waits, "before that:", fallen] {
-                all[0].wait_for(words);
+                all[0].stderr.line(words);
             }
-            all.iter_mut().for_each(|process| process.signal(Signal::KILL));
+            all.iter().for_each(|process| process.signal(Signal::KILL));
         }
     }
 }
