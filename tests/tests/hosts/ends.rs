@@ -32,7 +32,7 @@ fn a_program_is_carried_to_hosts_that_lack_it() {
 fn the_size_of_all_slots_is_told() {
     let rack = Rack::start(2);
     let (launcher, pids) = rack.waiting();
-    let said = launcher.wait_for_output("works\n");
+    let said = launcher.stdout.wait_for("works\n");
     let status = rack.launcher(&["status", "--json"]).end();
     let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
     for (host, pid) in pids.iter().enumerate() {

@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use processes::{Ended, send_signal};
 use rustix::process::Signal;
 
-use crate::process::{Ended, send};
 use crate::rack::{ROLES, Rack, name_of};
 
 /// Checks that the launcher has failed, with all of these words.
@@ -29,7 +29,7 @@ fn timed_a_machine_that_is_killed() {
     let mut rack = Rack::start(3);
     for victim in [0, 1, 2] {
         let (launcher, machines) = rack.waiting();
-        rack.ends_after(&format!("machine {victim} killed"), |_| send(machines[victim], Signal::KILL));
+        rack.ends_after(&format!("machine {victim} killed"), |_| send_signal(machines[victim], Signal::KILL));
         let ended = launcher.end();
         assert_blames(&ended, &[&format!("machine {victim}"), &format!("on h{victim}"), "SIGKILL"]);
         assert_eq!(ended.status.code(), Some(128 + 9), "{ended:#?}");
@@ -81,7 +81,7 @@ fn timed_a_machine_that_stands_still_at_its_start() {
     std::fs::write(&script, text).unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
     let launcher = rack.launcher(&["run", script.to_str().unwrap()]);
-    launcher.wait_for_output("stops\n");
+    launcher.stdout.wait_for("stops\n");
     rack.ends_after("machine 1 stopped at its start", |_| ());
     assert_blames(&launcher.end(), &["machine 1", "on h1", "stands still, stopped by signal 19 (SIGSTOP)"]);
     rack.assert_nothing_is_left();
@@ -91,8 +91,8 @@ fn timed_a_machine_that_stands_still_at_its_start() {
 fn timed_a_machine_that_hangs_does_not_hold_up_the_end_of_the_others() {
     let mut rack = Rack::start(2);
     let (launcher, machines) = rack.waiting();
-    send(machines[1], Signal::STOP);
-    rack.ends_after("machine 0 killed while machine 1 was stopped", |_| send(machines[0], Signal::KILL));
+    send_signal(machines[1], Signal::STOP);
+    rack.ends_after("machine 0 killed while machine 1 was stopped", |_| send_signal(machines[0], Signal::KILL));
     assert_blames(&launcher.end(), &["machine 0", "SIGKILL"]);
     rack.assert_nothing_is_left();
 }
@@ -156,7 +156,7 @@ fn timed_two_programs_do_not_see_one_another() {
     let (first, first_machines) = rack.waiting();
     let (second, second_machines) = rack.waiting();
     assert!(first_machines.iter().all(|pid| !second_machines.contains(pid)));
-    send(first_machines[1], Signal::KILL);
+    send_signal(first_machines[1], Signal::KILL);
     assert_blames(&first.end(), &["machine 1", "SIGKILL"]);
     for pid in &second_machines {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -171,7 +171,7 @@ fn timed_two_programs_do_not_see_one_another() {
 
 /// Faults of `timed_faults_at_random`.
 enum Fault {
-    Killed(i32),
+    Killed(u32),
     DaemonKilled(usize),
     CutOff(usize),
 }
@@ -200,7 +200,7 @@ fn timed_faults_at_random() {
     for number in 0..kills {
         let launcher = rack.run(&["wait"]);
         if below(2) == 0 {
-            launcher.wait_for_output("works\n");
+            launcher.stdout.wait_for("works\n");
         } else {
             // At a random moment of the start.
             std::thread::sleep(std::time::Duration::from_millis(below(300) as u64));
@@ -214,7 +214,7 @@ fn timed_faults_at_random() {
         let what = format!("fault {number}: {}", fault.name());
         // A process that is only about to start is not watched here, but has to be gone below.
         rack.ends_after(&what, |rack| match fault {
-            Fault::Killed(pid) => send(pid, Signal::KILL),
+            Fault::Killed(pid) => send_signal(pid, Signal::KILL),
             Fault::DaemonKilled(host) => rack.kill_daemon(host),
             Fault::CutOff(host) => rack.network.cut(host),
         });

@@ -4,8 +4,10 @@
 use std::net::Ipv4Addr;
 use std::time::Instant;
 
+use limits::HANG;
+use processes::Ended;
+
 use crate::network::{Filter, Network};
-use crate::process::{Ended, TIME_LIMIT};
 use crate::rack::{PORT, Rack};
 
 /// A connection between machines of hosts 0 and 1: the ports of both, as host 0 has them.
@@ -49,7 +51,7 @@ fn one_connection_whose_packets_are_dropped() {
         let (launcher, _) = rack.waiting();
         let (start, mut all) = (Instant::now(), Vec::new());
         while all.len() < CONNECTIONS {
-            assert!(start.elapsed() < TIME_LIMIT, "{all:?}");
+            assert!(start.elapsed() < HANG, "{all:?}");
             all = flows(&rack.network);
         }
         let filtering: &[usize] = if number % 2 == 0 { &[0, 1] } else { &[1] };
@@ -69,7 +71,7 @@ fn a_path_that_drops_long_packets() {
     let mut rack = Rack::start(2);
     for role in ["wait-large", "array-misses"] {
         let launcher = rack.run(&[role]);
-        launcher.wait_for_output("works\n");
+        launcher.stdout.wait_for("works\n");
         rack.ends_after(&format!("long packets dropped, {role}"), |rack| {
             rack.network.filter(1, Filter::LongerThan(600))
         });

@@ -10,7 +10,6 @@ mod meetings;
 mod network;
 mod newcomer;
 mod ports;
-mod process;
 mod rack;
 mod refusals;
 mod regions;

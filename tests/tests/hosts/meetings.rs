@@ -3,8 +3,9 @@
 
 use std::fs;
 
+use processes::ChildProcess;
+
 use crate::network::Filter;
-use crate::process::Process;
 use crate::rack::{ROLES, Rack};
 
 /// A name for the resolver that is no address for the program: it listens at all addresses, as for a service's name.
@@ -13,7 +14,7 @@ const NAME: &str = "10.77.1:7399";
 /// Starts a program of a machine on each host, and checks that it succeeds.
 #[track_caller]
 fn assert_meets(rack: &Rack, variables: &[(&str, &str)]) {
-    let all: Vec<Process> = (0..2).map(|host| rack.meet(host, "calls", variables)).collect();
+    let all: Vec<ChildProcess> = (0..2).map(|host| rack.meet(host, "calls", variables)).collect();
     for machine in all {
         let ended = machine.end();
         assert!(ended.status.success(), "{variables:?}: {ended:#?}");

@@ -1,6 +1,6 @@
 //! Hosts as network namespaces: each with an address of its own, joined by a bridge, with links that can be taken down.
 //!
-//! Here: namespaces, links. Not here: the processes on the hosts (`process`, `rack`).
+//! Here: namespaces, links. Not here: the processes on the hosts (`rack`).
 //!
 //! None of it has a name outside: a namespace is an open descriptor of this process and its processes, and is gone,
 //! with its links, when both are. The network of the machine that runs the tests is not touched.
@@ -71,10 +71,10 @@ impl Namespace {
     }
 
     /// Returns the processes that run in it.
-    pub fn processes(&self) -> Vec<i32> {
+    pub fn processes(&self) -> Vec<u32> {
         let own = File::from(self.fd.try_clone().unwrap()).metadata().unwrap().ino();
         let numbers = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
-            let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+            let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
             // Gone meanwhile, or without namespaces: not here.
             let namespace = std::fs::metadata(format!("/proc/{pid}/ns/net")).ok()?;
             (namespace.ino() == own).then_some(pid)

@@ -9,11 +9,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use processes::{ChildProcess, Ended};
 use rustix::process::Signal;
 
 use crate::network::Network;
-use crate::process::{Ended, Process};
-use crate::rack::{DAEMON, LAUNCH};
+use crate::rack::{DAEMON, LAUNCH, start};
 
 const WORDCOUNT: &str = env!("CARGO_BIN_EXE_test-wordcount");
 const NAMES: [&str; 2] = ["alpha", "beta"];
@@ -76,7 +76,7 @@ impl Newcomer {
     }
 
     /// Types a command on a host.
-    fn types(&self, host: usize, line: &str) -> Process {
+    fn types(&self, host: usize, line: &str) -> ChildProcess {
         println!("{}$ {line}", NAMES[host]);
         let mut command = Command::new("unshare");
         let files = self.folder.path().join(NAMES[host]);
@@ -94,7 +94,7 @@ impl Newcomer {
             .env_remove("GOSSAMER_RACK")
             .env_remove("XDG_CONFIG_HOME")
             .env_remove("XDG_CACHE_HOME");
-        Process::start(&self.network.hosts[host], command)
+        start(&self.network.hosts[host], command)
     }
 
     #[track_caller]
@@ -190,7 +190,7 @@ fn a_newcomer_gets_from_nothing_to_a_running_program() {
     says(&yaml);
     let start = |host: usize| {
         let running = newcomer.types(host, &daemon);
-        running.wait_for_error("listening");
+        running.stderr.wait_for("listening");
         running
     };
     let (check, run) = (newcomer.command("gossamer-launch check"), newcomer.command("gossamer-launch run"));
@@ -219,7 +219,7 @@ fn a_newcomer_gets_from_nothing_to_a_running_program() {
     assert!(on_beta.end().status.success());
     newcomer.does(ALPHA, "scp -p /etc/gossamer/rack.key beta:/etc/gossamer/rack.key");
     let on_beta = start(BETA);
-    on_alpha.wait_for_error("a host of the rack is there"); // the daemons try again each second
+    on_alpha.stderr.wait_for("a host of the rack is there"); // the daemons try again each second
 
     let checked = newcomer.does(ALPHA, &check).stdout;
     assert!(checked.starts_with("/etc/gossamer/rack.yaml: valid, 2 hosts\n"), "{checked}");

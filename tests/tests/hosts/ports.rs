@@ -2,10 +2,10 @@
 
 use std::fs;
 
+use processes::ChildProcess;
 use rustix::process::Signal;
 
 use crate::network::Filter;
-use crate::process::Process;
 use crate::rack::{ROLES, Rack};
 
 /// Runs `check`, which finds fault with the paths, and says all of these.
@@ -32,7 +32,7 @@ fn filter(rack: &Rack, filter: Filter) {
 }
 
 /// Starts a program of two machines on each host, all of which listen.
-fn start(rack: &Rack) -> Process {
+fn start(rack: &Rack) -> ChildProcess {
     rack.launcher(&["run", "--machines-per-host", "2", "--fabric", "tcp", ROLES, "wait"])
 }
 
@@ -69,10 +69,10 @@ fn programs_keep_to_the_ports_that_a_firewall_lets_through() {
     filter(&rack, Filter::OtherPorts("7117, 7200-7203"));
     assert_is_well(&rack);
     let first = start(&rack);
-    first.wait_for_output("works\n");
+    first.stdout.wait_for("works\n");
     assert_is_well(&rack);
     let second = start(&rack);
-    second.wait_for_output("works\n");
+    second.stdout.wait_for("works\n");
     for host in [0, 1] {
         assert_eq!(listening(&rack, host), [7200, 7201, 7202, 7203], "host {host}");
     }

@@ -5,14 +5,16 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use limits::HANG;
+use processes::{ChildProcess, Pidfds, send_signal};
 use rustix::process::Signal;
 
-use crate::network::Network;
-use crate::process::{Process, TIME_LIMIT, Watched, send};
+use crate::network::{Host, Network};
 
 pub const LAUNCH: &str = env!("CARGO_BIN_EXE_test-launch");
 pub const DAEMON: &str = env!("CARGO_BIN_EXE_test-daemon");
@@ -24,11 +26,17 @@ pub const PORT: u16 = 7117;
 /// The guarantee is 4 s where a host is silent, and one second otherwise. These tests run on busy machines.
 pub const BOUND: Duration = Duration::from_secs(15);
 
+/// Starts a program on a host, in a process group of its own.
+pub fn start(host: &Host, mut command: Command) -> ChildProcess {
+    command.process_group(0);
+    host.namespace.inside(|| ChildProcess::start(command))
+}
+
 /// Hosts with their daemons. All of it ends on drop.
 pub struct Rack {
     pub network: Network,
     folder: tempfile::TempDir,
-    daemons: Vec<Option<Process>>,
+    daemons: Vec<Option<ChildProcess>>,
 }
 
 impl Rack {
@@ -73,7 +81,7 @@ impl Rack {
         (0..usize::from(hosts)).for_each(|host| rack.start_daemon(host));
         let start = Instant::now();
         while !rack.launcher(&["check"]).end().status.success() {
-            assert!(start.elapsed() < TIME_LIMIT, "{:#?}", rack.launcher(&["check"]).end());
+            assert!(start.elapsed() < HANG, "{:#?}", rack.launcher(&["check"]).end());
         }
         rack
     }
@@ -81,27 +89,27 @@ impl Rack {
     /// Starts a daemon, and returns when it listens.
     pub fn start_daemon(&mut self, host: usize) {
         let daemon = self.daemon_of(host, "rack.yaml");
-        daemon.wait_for_error("listening");
+        daemon.stderr.wait_for("listening");
         self.daemons[host] = Some(daemon);
     }
 
     /// Starts a daemon with another file than the others.
     pub fn start_daemon_by(&mut self, host: usize, yaml: &str) {
         let daemon = self.daemon_of(host, yaml);
-        daemon.wait_for_error("listening");
+        daemon.stderr.wait_for("listening");
         self.daemons[host] = Some(daemon);
     }
 
     /// Starts a daemon that may not come up.
-    pub fn daemon_of(&self, host: usize, yaml: &str) -> Process {
+    pub fn daemon_of(&self, host: usize, yaml: &str) -> ChildProcess {
         let place = &self.network.hosts[host];
         let mut command = Command::new(DAEMON);
         command.arg("--rack").arg(self.path(yaml)).args(["--host", &place.name]);
         command.arg("--cache").arg(self.path(&format!("cache-{}", place.name)));
-        Process::start(place, command)
+        start(place, command)
     }
 
-    pub fn daemon(&self, host: usize) -> &Process {
+    pub fn daemon(&self, host: usize) -> &ChildProcess {
         self.daemons[host].as_ref().expect("a daemon on this host")
     }
 
@@ -111,12 +119,12 @@ impl Rack {
     }
 
     /// Starts `test-roles` on a host, as machine of a meeting of all hosts, with these variables.
-    pub fn meet(&self, host: usize, role: &str, variables: &[(&str, &str)]) -> Process {
+    pub fn meet(&self, host: usize, role: &str, variables: &[(&str, &str)]) -> ChildProcess {
         let mut command = Command::new(ROLES);
         command.arg(role).env("GOSSAMER_KEY_FILE", self.path("rack.key"));
         command.env("GOSSAMER_COUNT", self.network.hosts.len().to_string()).env("GOSSAMER_INDEX", host.to_string());
         command.envs(variables.iter().copied()).current_dir("/");
-        Process::start(&self.network.hosts[host], command)
+        start(&self.network.hosts[host], command)
     }
 
     /// Takes a port on a host.
@@ -126,13 +134,13 @@ impl Rack {
     }
 
     /// Starts the launcher on host 0.
-    pub fn launcher(&self, arguments: &[&str]) -> Process {
+    pub fn launcher(&self, arguments: &[&str]) -> ChildProcess {
         self.launcher_by("rack.yaml", arguments)
     }
 
     /// Same as `run`, but no host has the program: the launcher sees it in a folder of its own, which is empty for
     /// others.
-    pub fn run_carried(&self, role: &str) -> Process {
+    pub fn run_carried(&self, role: &str) -> ChildProcess {
         let folder = self.path("private");
         fs::create_dir(&folder).unwrap();
         let mut command = Command::new("unshare");
@@ -140,12 +148,12 @@ impl Rack {
                       \"$0/program\" \"$4\"";
         command.args(["--mount", "sh", "-c", script]).arg(&folder).args([ROLES, LAUNCH]).arg(self.path("rack.yaml"));
         command.arg(role).current_dir("/");
-        Process::start(&self.network.hosts[0], command)
+        start(&self.network.hosts[0], command)
     }
 
     /// Runs a script of this length that ends with this status, sent to all hosts, for none may run a file that others
     /// may write.
-    pub fn run_script(&self, status: u8, bytes: usize) -> Process {
+    pub fn run_script(&self, status: u8, bytes: usize) -> ChildProcess {
         let folder = self.path("open");
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
@@ -161,12 +169,12 @@ impl Rack {
         let is_coming = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with(".incoming-");
         let start = Instant::now();
         while !fs::read_dir(&cache).is_ok_and(|entries| entries.flatten().any(is_coming)) {
-            assert!(start.elapsed() < TIME_LIMIT, "nothing comes in");
+            assert!(start.elapsed() < HANG, "nothing comes in");
             std::thread::yield_now();
         }
     }
 
-    pub fn launcher_by(&self, yaml: &str, arguments: &[&str]) -> Process {
+    pub fn launcher_by(&self, yaml: &str, arguments: &[&str]) -> ChildProcess {
         let (what, rest) = arguments.split_first().expect("a subcommand");
         let mut command = Command::new(LAUNCH);
         let library = std::env::current_exe().unwrap().with_file_name("libgossamer_region_c.so");
@@ -177,18 +185,18 @@ impl Rack {
             .arg(self.path(yaml))
             .args(rest)
             .current_dir("/");
-        Process::start(&self.network.hosts[0], command)
+        start(&self.network.hosts[0], command)
     }
 
     /// Runs `test-roles` in a role on all hosts.
-    pub fn run(&self, role: &[&str]) -> Process {
+    pub fn run(&self, role: &[&str]) -> ChildProcess {
         self.launcher(&[&["run", ROLES], role].concat())
     }
 
     /// Starts `test-roles wait` on all hosts, and returns once it works, with the process of each machine.
-    pub fn waiting(&self) -> (Process, Vec<i32>) {
+    pub fn waiting(&self) -> (ChildProcess, Vec<u32>) {
         let launcher = self.run(&["wait"]);
-        let text = launcher.wait_for_output("works\n");
+        let text = launcher.stdout.wait_for("works\n");
         let machine = |index| {
             let rest = text.split(&format!("machine {index} is process ")).nth(1).expect("each machine is listed");
             rest.lines().next().and_then(|pid| pid.parse().ok()).expect("a process id")
@@ -197,8 +205,8 @@ impl Rack {
     }
 
     /// Returns the processes on the hosts, without the daemons.
-    pub fn processes(&self) -> Vec<i32> {
-        let mut all: Vec<i32> = self.network.hosts.iter().flat_map(|host| host.namespace.processes()).collect();
+    pub fn processes(&self) -> Vec<u32> {
+        let mut all: Vec<u32> = self.network.hosts.iter().flat_map(|host| host.namespace.processes()).collect();
         all.retain(|pid| !self.daemons.iter().flatten().any(|daemon| daemon.id() == *pid));
         all
     }
@@ -206,7 +214,7 @@ impl Rack {
     /// Does harm, and measures the time until all processes on the hosts but the daemons have ended.
     #[track_caller]
     pub fn ends_after(&mut self, what: &str, harm: impl FnOnce(&mut Rack)) {
-        let all = Watched::new(self.processes());
+        let all = Pidfds::open(self.processes());
         let start = Instant::now();
         harm(self);
         let left = all.wait(limits::bound(BOUND));
@@ -221,7 +229,7 @@ impl Rack {
     #[track_caller]
     pub fn assert_nothing_is_left(&self) {
         // Processes on their way out get the time to go.
-        if let Err(left) = Watched::new(self.processes()).wait(TIME_LIMIT) {
+        if let Err(left) = Pidfds::open(self.processes()).wait(HANG) {
             panic!("processes are left: {:?}", left.into_iter().map(name_of).collect::<Vec<_>>());
         }
         let start = Instant::now();
@@ -230,7 +238,7 @@ impl Rack {
             if found.is_empty() {
                 break;
             }
-            assert!(start.elapsed() < TIME_LIMIT, "sockets are left: {found:?}");
+            assert!(start.elapsed() < HANG, "sockets are left: {found:?}");
             std::thread::yield_now();
         }
         for daemon in self.daemons.iter().flatten() {
@@ -263,7 +271,7 @@ impl Rack {
 }
 
 /// Describes a process: its program and its first argument.
-pub fn name_of(pid: i32) -> String {
+pub fn name_of(pid: u32) -> String {
     let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = words.split('\0');
     let program = words.next().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
@@ -275,7 +283,7 @@ impl Drop for Rack {
         self.daemons.clear();
         // Nothing is left, unless the test has failed.
         let left = self.processes();
-        left.iter().for_each(|pid| send(*pid, Signal::KILL));
-        let _ = Watched::new(left).wait(TIME_LIMIT);
+        left.iter().for_each(|pid| send_signal(*pid, Signal::KILL));
+        let _ = Pidfds::open(left).wait(HANG);
     }
 }

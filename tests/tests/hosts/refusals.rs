@@ -3,7 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::process::Ended;
+use processes::Ended;
+
 use crate::rack::{ROLES, Rack, STRANGER};
 
 #[track_caller]

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use limits::HANG;
+use processes::send_signal;
 use rustix::process::Signal;
 
-use crate::process::{TIME_LIMIT, send};
 use crate::rack::Rack;
 
 /// Builds a workload of `examples/c/region`, if this machine has a compiler.
@@ -34,8 +35,8 @@ fn region<'a>(program: &'a Path, arguments: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// Returns the page faults of each machine that runs a program, by the process.
-fn faults(rack: &Rack, program: &Path) -> Vec<(i32, u64)> {
-    let of = |pid: i32| {
+fn faults(rack: &Rack, program: &Path) -> Vec<(u32, u64)> {
+    let of = |pid: u32| {
         let executable = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let faults = stat.rsplit(')').next()?.split_whitespace().nth(7)?.parse().ok()?;
@@ -71,14 +72,14 @@ fn a_threaded_program_ends_with_a_host_or_a_machine() {
             if machines.len() == 2 && machines.iter().all(|(_, faults)| *faults > FAULTS) {
                 break machines;
             }
-            assert!(start.elapsed() < TIME_LIMIT, "no machine waits for pages: {machines:?}");
+            assert!(start.elapsed() < HANG, "no machine waits for pages: {machines:?}");
             std::thread::yield_now();
         };
         let on_second = rack.network.hosts[1].namespace.processes();
         let victim = machines.iter().find(|(pid, _)| on_second.contains(pid)).expect("a machine on each host").0;
         match is_cut {
             true => rack.ends_after("h1 cut off amid page faults", |rack| rack.network.cut(1)),
-            false => rack.ends_after("machine 1 killed amid page faults", |_| send(victim, Signal::KILL)),
+            false => rack.ends_after("machine 1 killed amid page faults", |_| send_signal(victim, Signal::KILL)),
         }
         let ended = launcher.end();
         assert!(!ended.status.success() && ended.stderr.contains("machine 1"), "{ended:#?}");

@@ -6,9 +6,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use processes::{ChildProcess, run, send_signal};
 use rustix::process::Signal;
 
-use rig::{ROLES, Running, STRANGER, SUITE, launcher, play, play_on, role, run};
+use rig::{ROLES, STRANGER, SUITE, launcher, play, play_on, role};
 
 #[test]
 fn calls_reach_every_machine_in_order() {
@@ -306,9 +307,7 @@ fn fibers_of_other_machines_start_while_this_one_computes() {
     for fabric in ["shm", "tcp"] {
         let paths =
             ["one", "two"].map(|name| folder.path().join(format!("{fabric}-{name}")).to_str().unwrap().to_owned());
-        let program =
-            Running::start(launcher(2, &["--fabric", fabric], ROLES, &["starts-at-once", &paths[0], &paths[1]]));
-        let ended = program.end();
+        let ended = run(launcher(2, &["--fabric", fabric], ROLES, &["starts-at-once", &paths[0], &paths[1]]));
         assert!(ended.status.success() && ended.stdout.ends_with("made\n"), "{ended:#?}");
     }
 }
@@ -339,11 +338,11 @@ fn a_fault_that_waits_for_a_keeper_that_is_stuck_is_told() {
         let path = folder.path().join(fabric);
         // The machines' messages on standard error are read with the rest.
         let with_errors = ["-c", "exec \"$0\" \"$@\" 2>&1", ROLES, "region-stuck", path.to_str().unwrap()];
-        let mut program = Running::start(launcher(2, &["--fabric", fabric], "/bin/sh", &with_errors));
-        let told = program.read_until("is Invalid here");
+        let program = ChildProcess::start(launcher(2, &["--fabric", fabric], "/bin/sh", &with_errors));
+        let told = program.stdout.wait_for("is Invalid here\n");
         assert!(told.contains("gossamer: a thread of machine 0 has stood still for "), "{told}");
         assert!(told.contains(" s at a page of region 0, 0 bytes from its start"), "{told}");
-        let home = program.read_until("machine 1 is to give it to machine 0");
+        let home = program.stdout.wait_for("machine 1 is to give it to machine 0\n");
         let says = "the home of that page, 0 bytes from the start of region 0, says: modified on machine 1";
         assert!(home.contains(says), "{home}");
         fs::write(&path, "").unwrap();
@@ -376,14 +375,14 @@ fn small_objects_come_before_large_ones() {
     assert!(ended.status.success(), "{ended:#?}");
 }
 
-/// Reads until a machine works and all three are listed: the list is machine 0's, and another's output may come before
-/// it.
-fn read_until_at_work(program: &mut Running) -> String {
-    let mut text = program.read_until("works");
-    while !text.contains("machine 2 has ") {
-        text += &program.read_until(" bytes of slots");
-    }
-    text
+/// Waits until a machine works and all three are listed: the list is machine 0's, and another's output may come before
+/// it. Returns the output.
+#[track_caller]
+fn at_work(program: &ChildProcess) -> String {
+    program.stdout.find("machine 2 has … bytes of slots", |text| {
+        let is_listed = |(_, rest): (&str, &str)| rest.contains(" bytes of slots\n");
+        (text.contains("works\n") && text.split_once("machine 2 has ").is_some_and(is_listed)).then(|| text.to_owned())
+    })
 }
 
 /// Kills a machine while this role is played.
@@ -391,14 +390,14 @@ fn read_until_at_work(program: &mut Running) -> String {
 fn kill_one(name: &str) {
     let ways: [&[&str]; 3] = [&["--fabric", "shm"], &["--fabric", "tcp"], &["--pretend-hosts", "2"]];
     for (victim, options) in ways.into_iter().flat_map(|way| [(0, way), (1, way), (2, way)]) {
-        let mut program = Running::start(launcher(3, options, ROLES, &[name]));
-        let text = read_until_at_work(&mut program);
+        let program = ChildProcess::start(launcher(3, options, ROLES, &[name]));
+        let text = at_work(&program);
         let pid = |machine: u16| {
             let rest = text.split(&format!("machine {machine} is process ")).nth(1).expect("each machine is listed");
-            rest.lines().next().unwrap().parse::<i32>().unwrap()
+            rest.lines().next().unwrap().parse::<u32>().unwrap()
         };
         let killed = Instant::now();
-        rig::kill(pid(victim));
+        send_signal(pid(victim), Signal::KILL);
         let ended = program.end();
         assert!(killed.elapsed() < limits::bound(Duration::from_secs(5)), "it took {:?}", killed.elapsed());
         assert_eq!(ended.status.code(), Some(137), "{options:?}: {ended:#?}");
@@ -414,11 +413,11 @@ fn kill_one(name: &str) {
 #[test]
 fn a_machine_that_stands_still_ends_the_program() {
     for options in [&["--fabric", "shm"][..], &["--fabric", "tcp"], &["--pretend-hosts", "2"]] {
-        let mut program = Running::start(launcher(3, options, ROLES, &["wait"]));
-        let text = read_until_at_work(&mut program);
+        let program = ChildProcess::start(launcher(3, options, ROLES, &["wait"]));
+        let text = at_work(&program);
         // The last one, which all others reach by TCP except with `shm`: they miss it too.
         let rest = text.split("machine 2 is process ").nth(1).expect("each machine is listed");
-        rig::send(rest.lines().next().unwrap().parse().unwrap(), Signal::STOP);
+        send_signal(rest.lines().next().unwrap().parse().unwrap(), Signal::STOP);
         let ended = program.end();
         assert_eq!(ended.status.code(), Some(70), "{options:?}: {ended:#?}");
         let causes = ["stands still, stopped by signal 19 (SIGSTOP)", "lost machine 2: nothing was heard of it for "];
@@ -477,11 +476,15 @@ fn machines_may_be_killed_at_any_time() {
     let mut random = fastrand::Rng::with_seed(seed);
     let ways: [&[&str]; 3] = [&["--fabric", "shm"], &["--fabric", "tcp"], &["--pretend-hosts", "2"]];
     for options in ways.into_iter().cycle().take(18) {
-        let mut program = Running::start(launcher(4, options, ROLES, &["wait"]));
+        let program = ChildProcess::start(launcher(4, options, ROLES, &["wait"]));
         let victim = random.usize(..4);
-        let machines = program.children(4);
+        let mut machines = Vec::new();
+        limits::wait_until("all machines are there", || {
+            machines = program.children();
+            machines.len() == 4
+        });
         std::thread::sleep(Duration::from_micros(random.u64(..120_000))); // the time of the blow, nothing is waited for
-        rig::kill(machines[victim]);
+        send_signal(machines[victim], Signal::KILL);
         let ended = program.end();
         let cause = format!("machine {victim} (pid {}) was killed by signal 9 (SIGKILL)", machines[victim]);
         assert_eq!(ended.status.code(), Some(137), "{options:?}: {ended:#?}");
