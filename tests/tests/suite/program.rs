@@ -1,10 +1,10 @@
 //! Start of `test-suite` on each kind of rack. The verdicts on its behaviours are in `report`.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use crate::report::Running;
+use processes::ChildProcess;
 
 /// Time after which a behaviour counts as hung, in time of an idle machine. Each takes a second or two there.
 const TIME_LIMIT: Duration = Duration::from_secs(150);
@@ -77,8 +77,9 @@ impl Deployment {
         command.envs(variable).args(after.iter().flat_map(|name| ["--after", name]));
         let (folder, others) = if self.name == PLAIN { meet(self.machines, &mut command) } else { Default::default() };
         command.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let first = Running(command.spawn().expect("the suite starts"));
-        Started { first, _others: others, _folder: folder }
+        let mut first = command.spawn().expect("the suite starts");
+        let stdout = first.stdout.take().expect("a pipe");
+        Started { first: first.into(), stdout, _others: others, _folder: folder }
     }
 
     fn command(&self) -> Command {
@@ -103,13 +104,15 @@ impl Deployment {
 /// A running program. All of it ends on drop.
 pub struct Started {
     /// Machine that prints the outcomes of the behaviours.
-    pub first: Running,
-    _others: Vec<Running>,
+    pub first: ChildProcess,
+    /// Its output, which is followed line by line.
+    pub stdout: ChildStdout,
+    _others: Vec<ChildProcess>,
     _folder: Option<tempfile::TempDir>,
 }
 
 /// Makes `command` machine 0 of this many, and starts the others.
-fn meet(machines: u16, command: &mut Command) -> (Option<tempfile::TempDir>, Vec<Running>) {
+fn meet(machines: u16, command: &mut Command) -> (Option<tempfile::TempDir>, Vec<ChildProcess>) {
     let folder = tempfile::tempdir().expect("a folder for the key");
     let key = folder.path().join("key");
     comm::secure::Key::generate().and_then(|made| made.write_new(&key)).expect("a key can be made");
@@ -124,8 +127,7 @@ fn meet(machines: u16, command: &mut Command) -> (Option<tempfile::TempDir>, Vec
         let mut other = Command::new(command.get_program());
         other.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
         set(&mut other, index);
-        other.env("RUST_BACKTRACE", "0").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Running(other.spawn().expect("the suite starts"))
+        ChildProcess::start(other)
     };
     let others = (1..machines).map(other).collect();
     (Some(folder), others)

@@ -2,8 +2,8 @@
 //! hangs or ends its program, a new program continues with the next one.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStderr, ChildStdout};
+use std::io::{BufRead, BufReader};
+use std::process::ChildStdout;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use libtest_mimic::Failed;
 use limits::Clock;
+use rustix::process::Signal;
 
 use crate::program::Started;
 
@@ -117,25 +118,18 @@ impl Runner {
     }
 
     /// Follows one program to its end.
-    fn run(&self, mut started: Started, limit: Duration) -> (Course, Result<(), String>) {
-        let (Some(stdout), Some(stderr)) = (started.first.0.stdout.take(), started.first.0.stderr.take()) else {
-            unreachable!("both are pipes")
-        };
-        let said = thread::spawn(move || read_all(stderr));
+    fn run(&self, started: Started, limit: Duration) -> (Course, Result<(), String>) {
         let mut course = Course::default();
-        let end = self.follow(&lines_of(stdout), &mut course, limit);
+        let end = self.follow(&lines_of(started.stdout), &mut course, limit);
         // No effect if it has ended; the launcher ends its machines.
-        let _ = started.first.0.kill();
-        let status = started.first.0.wait();
-        drop(started);
-        let said = said.join().unwrap_or_default();
-        let end = match (end, status) {
-            (Ok(()), Ok(status)) if course.is_over && status.success() != course.has_failures => Ok(()),
-            (Ok(()), Ok(status)) => Err(format!("the program ended ({status})")),
-            (Ok(()), Err(error)) => Err(error.to_string()),
-            (Err(why), _) => Err(why),
+        started.first.signal(Signal::KILL);
+        let ended = started.first.end();
+        let end = match end {
+            Ok(()) if course.is_over && ended.status.success() != course.has_failures => Ok(()),
+            Ok(()) => Err(format!("the program ended ({})", ended.status)),
+            Err(why) => Err(why),
         };
-        (course, end.map_err(|why| format!("{why}; it said:\n{said}")))
+        (course, end.map_err(|why| format!("{why}; it said:\n{}", ended.stderr)))
     }
 
     /// Reads a program's output until it ends, or hangs.
@@ -197,22 +191,4 @@ fn lines_of(stdout: ChildStdout) -> Receiver<String> {
         }
     });
     lines
-}
-
-fn read_all(stderr: ChildStderr) -> String {
-    let mut text = Vec::new();
-    // Text before an error is kept.
-    let _ = BufReader::new(stderr).read_to_end(&mut text);
-    String::from_utf8_lossy(&text).into_owned()
-}
-
-/// Ends with the test.
-pub struct Running(pub Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // It is gone already, unless there was an error here.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
