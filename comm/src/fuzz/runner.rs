@@ -3,7 +3,7 @@
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-use super::Random;
+use super::inputs::Random;
 
 /// Default number of inputs.
 const INPUTS: u64 = 2_000;

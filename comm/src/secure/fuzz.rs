@@ -4,7 +4,7 @@
 use super::frame::{self, FRAME_BYTES_MAX};
 use super::handshake::{self, Initiator, MESSAGE_BYTES_MAX, Responder, Session};
 use super::key::Key;
-use crate::fuzz::{self, Random, Script, Target};
+use crate::fuzz::inputs::{Random, Script, Target, mutate};
 use rand::Rng;
 
 const LIMIT_BYTES: usize = 4096;
@@ -48,7 +48,7 @@ fn first_messages() -> impl FnMut(Random<'_>) {
     let key = Key::generate().unwrap();
     let (_, real) = Initiator::new(&key, "test", b"machine 3").unwrap();
     move |random| {
-        let mutated = fuzz::mutate(&real, random);
+        let mutated = mutate(&real, random);
         match handshake::first_message(&mutated) {
             Ok(Some((content, _))) => {
                 let accepted = Responder::new(&key, "test", content).is_ok();
@@ -66,13 +66,13 @@ fn later_messages() -> impl FnMut(Random<'_>) {
         let (initiator, first) = Initiator::new(&key, "test", b"").unwrap();
         let (responder, _) = Responder::new(&key, "test", content(&first)).unwrap();
         let (confirming, second) = responder.answer(b"answer").unwrap();
-        let mutated = fuzz::mutate(&second, random);
+        let mutated = mutate(&second, random);
         if let Ok(Some((content, _))) = handshake::first_message(&mutated) {
             let is_real = content == &second[2..];
             match initiator.finish(content) {
                 Ok((_, _, third)) => {
                     assert!(is_real, "a forged answer was accepted");
-                    let mutated = fuzz::mutate(&third, random);
+                    let mutated = mutate(&third, random);
                     if let Ok(Some((content, _))) = handshake::first_message(&mutated) {
                         assert!(confirming.confirm(content).is_err() || content == &third[2..]);
                     }
@@ -99,7 +99,7 @@ fn mutated_frames() -> impl FnMut(Random<'_>) {
         let message = vec![random.random(); random.random_range(0..600)];
         let mut real = Vec::new();
         sealer.seal(&message, &mut real).unwrap();
-        let mutated = fuzz::mutate(&real, random);
+        let mutated = mutate(&real, random);
         let mut is_opened = false;
         for piece in mutated.chunks(1 + random.random_range(0..400)) {
             opener.feed(piece);
@@ -137,6 +137,7 @@ fn sealed_nonsense() -> impl FnMut(&[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz;
 
     #[test]
     fn mutated_handshakes_are_refused() {

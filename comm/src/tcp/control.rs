@@ -6,8 +6,7 @@
 //! graceful close, which is how the death of a process shows at once.
 
 use super::Limits;
-use super::outgoing;
-use super::shared::Break;
+use super::breaks::{explain, is_silence};
 use crate::ids::MachineId;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -224,24 +223,12 @@ impl ControlConnections {
             }
             Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
             // Other connections may show that the peer lives: the caller checks before it drops this one.
-            Err(error) if outgoing::is_silence(error) => return Received::Silent(peer),
+            Err(error) if is_silence(error) => return Received::Silent(peer),
             Err(error) => Received::Broken(peer, explain(error)),
         };
         self.connections.remove(&token);
         received
     }
-}
-
-impl Break {
-    /// Returns the kind of break for this error.
-    pub(super) fn by(error: Errno) -> Break {
-        if outgoing::is_silence(error) { Break::Silent } else { Break::Explained(explain(error)) }
-    }
-}
-
-/// Returns the reason of a break, in words for the user.
-pub(super) fn explain(error: Errno) -> String {
-    format!("the connection to it broke: {}", std::io::Error::from(error))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! region. Each test here handles one input; `crate::fuzz` describes the sources of inputs.
 
 use super::frame::{Event, Intake, Question, head, share_write_head};
-use crate::fuzz::{self, Random, Script, Target};
+use crate::fuzz::inputs::{Random, Script, Target, mutate};
 use crate::memory::Region;
 use crate::{SHARE_UNIT_BYTES, ShareId};
 use rand::Rng;
@@ -70,7 +70,7 @@ fn mutated_frames() -> impl FnMut(Random<'_>) -> bool {
         for _ in 0..random.random_range(0..3) {
             wire.extend(share_frames(random));
         }
-        let mutated = fuzz::mutate(&wire, random);
+        let mutated = mutate(&wire, random);
         takes_or_refuses(mutated.chunks(random.random_range(1..200)), &region)
     }
 }
@@ -104,6 +104,7 @@ fn takes_or_refuses<'a>(pieces: impl Iterator<Item = &'a [u8]>, region: &Region)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fuzz;
 
     #[test]
     fn mutated_frames_stay_within_the_region() {

@@ -4,8 +4,8 @@
 //! Here: opening the fabric, and its connections. Beside it: `reach` (making them), `sender` (the sending
 //! end), `frame` (wire format, and stores into the region), `poller` (the receiving end), `poller_lock` (which
 //! thread reads), `serving` and `reads` (reads of shares, at owner and reader), `incoming` and `greeting`
-//! (accepting connections), `control` (liveness of machines), `outgoing` (liveness of connections), `shared`
-//! (their common state).
+//! (accepting connections), `control` (liveness of machines), `outgoing` (liveness of connections), `breaks`
+//! (their ends by errors), `shared` (their common state).
 //!
 //! Connections: one for each worker and remote machine, which carries that worker's writes to that machine
 //! (thesis 3.2.9; the first worker takes over those of the thread that starts the machine), and between each
@@ -28,6 +28,7 @@
 //! under way on it. The reader keeps received bytes of a read, in memory of the read's length, until the read
 //! is taken.
 
+mod breaks;
 mod control;
 mod frame;
 #[cfg(any(test, feature = "fuzz"))]
@@ -52,13 +53,14 @@ use crate::fabric::{Connection, Fabric};
 use crate::ids::{Loss, MachineId, WorkerId};
 use crate::memory::Region;
 use crate::secure::Key;
+use breaks::Break;
 use greeting::Use;
 use incoming::Crowd;
 use outgoing::Line;
 use poller::Poller;
 use poller_lock::PollerLock;
 use sender::TcpConnection;
-use shared::{Break, Order, TcpShared};
+use shared::{Order, TcpShared};
 use std::collections::HashMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -242,11 +242,6 @@ pub(super) fn limit_silence(stream: &TcpStream, limits: Limits) -> Result<(), Er
     sockopt::set_tcp_user_timeout(stream, timeout_ms)
 }
 
-/// Returns whether a connection broke because nothing came back on it.
-pub(super) fn is_silence(error: Errno) -> bool {
-    matches!(error, Errno::TIMEDOUT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::HOSTDOWN | Errno::NETDOWN)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,13 +10,14 @@
 //! Nothing blocks: all sockets are read and written without waiting.
 
 use super::Limits;
+use super::breaks::Break;
 use super::control::{ControlConnections, Received};
 use super::frame::{Event, Intake};
 use super::greeting::{Claim, Use};
 use super::incoming::{Authenticated, Incoming, watch};
 use super::outgoing;
 use super::serving::Serving;
-use super::shared::{Break, Order, TcpShared};
+use super::shared::{Order, TcpShared};
 use crate::deadline::deadline_after;
 use crate::error::Error;
 use crate::ids::{Loss, MachineId};

@@ -12,10 +12,11 @@
 //! of its workers, so the wait ends, or the peer turns out to be gone. Writes to a peer that is gone vanish:
 //! `Fabric::lost` tells, not an error here.
 
+use super::breaks::Break;
 use super::frame::{self, FRAME_BYTES_MAX, Question};
 use super::outgoing::Line;
 use super::reads::Reads;
-use super::shared::{Break, TcpShared};
+use super::shared::TcpShared;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::fabric::Connection;

@@ -4,6 +4,7 @@
 //! [`Liveness`] records each loss once, with a kind that does not change. Everything else is under one lock, which is
 //! never held during another wait. A write takes neither that record's lock nor this one.
 
+use super::breaks::Break;
 use super::incoming::Crowd;
 use super::outgoing::OutgoingConnections;
 use crate::error::Error;
@@ -58,15 +59,6 @@ struct Peer {
     region_bytes: usize,
     /// Time and kind of a break of one of its connections.
     suspicion: Option<(Instant, Break)>,
-}
-
-/// Kind of break of a connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Break {
-    /// Break with this reason. The peer is dead unless it turns out soon that it left.
-    Explained(String),
-    /// Nothing came back on it for the limit of silence. The peer is dead: a graceful close closes connections.
-    Silent,
 }
 
 impl TcpShared {

@@ -1,7 +1,7 @@
 //! Board: a small registered memory of each machine, beside its region, in which its peers write their state,
 //! and find this machine's shares. The region belongs to the fabric's user, the board to the fabric.
 //!
-//! Layout: the directory of the shares (`shares`), which the machine itself writes and its peers read; then
+//! Layout: the directory of the shares (`directory`), which the machine itself writes and its peers read; then
 //! for each peer a part that only that peer writes: a line with its heartbeat (+0) and whether it has left
 //! (+8), then one word for each of its lanes: the lane's sleep state. A lane is a worker, or the thread that
 //! starts the machine.
@@ -9,7 +9,7 @@
 //! Sleep state of a lane, in one word: bit 0 asleep, bits 1 to 31 the number of its sleep, bits 32 to 63 the
 //! offset of its park word in units of 4 bytes. Every sleep has a new number.
 
-use super::shares::DIRECTORY_BYTES;
+use super::directory::DIRECTORY_BYTES;
 use crate::error::Error;
 use crate::ids::MachineId;
 use crate::memory::{Region, WORD_BYTES};

@@ -1,12 +1,11 @@
 //! State of a machine's verbs fabric that its threads share: lanes, board, liveness. Connections keep it
 //! alive, so they stay usable after the fabric is dropped.
 
-use super::io_thread::LEAVE_TIMEOUT;
+use super::directory::Directory;
 use super::lane::{Lane, give_way};
 use super::link::Counts;
 use super::liveness::VerbsLiveness;
 use super::raw::{Device, MemoryRegion, QueuePair};
-use super::shares::Directory;
 use crate::deadline::deadline_after;
 use crate::error::Error;
 use crate::ids::{MachineId, Wake, WorkerId};
@@ -20,6 +19,9 @@ use std::time::Duration;
 
 /// Worker number of the thread that starts a machine.
 pub(super) const MAIN_THREAD: WorkerId = WorkerId(u16::MAX);
+/// Time that a leaving machine waits for its peers' devices to take its writes, and then the message of its graceful
+/// close.
+pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct Core {
     pub(super) machine: MachineId,

@@ -3,7 +3,7 @@
 //! gracefully. It sleeps in `poll` in between; the writes of workers do not pass through it.
 
 use super::board::{HEARTBEAT, LEFT};
-use super::core::Core;
+use super::core::{Core, LEAVE_TIMEOUT};
 use super::lane::{give_way, tag_of};
 use super::liveness::failure;
 use super::raw::{self, Completion, CompletionChannel, CompletionQueue, Event, QueuePair, WorkRequests};
@@ -20,8 +20,6 @@ use std::time::{Duration, Instant};
 
 /// Time between two heartbeats to a peer.
 pub(super) const BEAT_INTERVAL: Duration = Duration::from_millis(500);
-/// Time that a leaving machine waits for its peers' devices to take the message of its graceful close.
-pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bit in the ids of the I/O thread's own requests; receive requests do not have it.
 pub(super) const OWN: u64 = 1 << 63;
 

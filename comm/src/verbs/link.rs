@@ -19,8 +19,8 @@
 
 use super::board::{Board, Sleep};
 use super::endpoint::Remote;
+use super::peer_shares::PeerShares;
 use super::raw::{QueuePair, WorkRequests};
-use super::shares::PeerShares;
 use crate::error::Error;
 use crate::ids::MachineId;
 use crate::memory::WORD_BYTES;

@@ -2,9 +2,9 @@
 //! which is loaded at run time, so the same program runs on hosts without it.
 //!
 //! Here: the fabric and its connections. Beside it: `settings`, `survey` (choice of the device), `endpoint`
-//! and `terms` (exchanged data), `resources` and `open` (start), `lane` and `link` (the data path), `shares`,
-//! `board` and `io_thread` (sleep, heartbeats, graceful close), `liveness` (lost peers), `raw` (libibverbs;
-//! all unsafe code). docs/rdma.md is for operators.
+//! and `terms` (exchanged data), `resources` and `open` (start), `lane` and `link` (the data path), `directory`,
+//! `peer_shares` and `shares` (shares, at owner and peer), `board` and `io_thread` (sleep, heartbeats, graceful
+//! close), `liveness` (lost peers), `raw` (libibverbs; all unsafe code). docs/rdma.md is for operators.
 //!
 //! Between two machines there is one queue pair for each worker (thesis 3.2.9), and one for heartbeats. A
 //! write is one RDMA WRITE from staged memory. Its flag travels with it where the device promises to place
@@ -18,12 +18,14 @@
 
 mod board;
 mod core;
+mod directory;
 mod endpoint;
 mod io_thread;
 mod lane;
 mod link;
 mod liveness;
 mod open;
+mod peer_shares;
 mod raw;
 mod resources;
 mod settings;
@@ -102,7 +104,7 @@ impl VerbsFabric {
     /// [`Error::Verbs`] names the lack or refusal, and the cure: no libibverbs, no device, no port that is
     /// up, too little memory that may be locked, a setting out of range.
     pub fn prepare(settings: &Settings, party: Party, region: Arc<Region>) -> Result<Prepared, Error> {
-        resources::prepare(settings, party, region)
+        Prepared::new(settings, party, region)
     }
 
     fn start(io_thread: IoThread) -> Result<VerbsFabric, Error> {
@@ -173,7 +175,7 @@ impl Fabric for VerbsFabric {
     }
 
     fn prepare_share(&self, share: &Share, range: Range<usize>) -> Result<(), Error> {
-        self.core.prepare_share(share, range)
+        self.core.directory.prepare(share, range)
     }
 
     fn cause(&self, peer: MachineId) -> Option<String> {

@@ -9,6 +9,7 @@
 
 use super::board::HEARTBEAT;
 use super::core::Core;
+use super::directory::Directory;
 use super::endpoint::VerbsEndpoint;
 use super::io_thread::{Beat, IoThread};
 use super::lane::{Lane, tag_of};
@@ -16,11 +17,12 @@ use super::link::{Link, RemoteEnd};
 use super::liveness::{VerbsLiveness, failure};
 use super::raw::{self, Completion, CompletionChannel, Device, MemoryRegion, Path, QueuePair, WorkRequests};
 use super::resources::{Own, PeerQueues};
-use super::shares::Directory;
-use super::{VerbsFabric, terms};
+use super::settings::Settings;
+use super::{Party, VerbsFabric, resources, terms};
 use crate::deadline::deadline_after;
 use crate::error::Error;
 use crate::ids::MachineId;
+use crate::memory::Region;
 use crate::waker::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -35,12 +37,19 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A machine that has everything but its peers' endpoints.
 pub struct Prepared {
-    pub(super) endpoint: Vec<u8>,
-    pub(super) ways: Vec<PeerQueues>,
-    pub(super) own: Own,
+    endpoint: Vec<u8>,
+    ways: Vec<PeerQueues>,
+    own: Own,
 }
 
 impl Prepared {
+    /// See [`VerbsFabric::prepare`].
+    pub(super) fn new(settings: &Settings, party: Party, region: Arc<Region>) -> Result<Prepared, Error> {
+        let (own, ways) = resources::make(settings, party, region)?;
+        let endpoint = terms::endpoint(&own, &ways).encode()?;
+        Ok(Prepared { endpoint, ways, own })
+    }
+
     /// Returns the endpoint that every peer must get: at most 16 KiB, opaque, and not secret, though a holder
     /// on the same network can write this machine's memory (docs/rdma.md).
     pub fn endpoint(&self) -> &[u8] {

@@ -5,11 +5,9 @@
 
 use super::Party;
 use super::board::Board;
-use super::open::Prepared;
 use super::raw::{Access, CompletionChannel, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, QueueSizes};
 use super::settings::Settings;
 use super::survey::{Choice, choose};
-use super::terms;
 use crate::error::Error;
 use crate::ids::MachineId;
 use crate::memory::Region;
@@ -62,7 +60,8 @@ impl Registrar {
     }
 }
 
-pub(super) fn prepare(settings: &Settings, party: Party, region: Arc<Region>) -> Result<Prepared, Error> {
+/// Makes the resources of a machine: its own, and the queue pairs to each peer.
+pub(super) fn make(settings: &Settings, party: Party, region: Arc<Region>) -> Result<(Own, Vec<PeerQueues>), Error> {
     settings.check()?;
     party.check()?;
     let choice = choose(settings)?;
@@ -104,8 +103,7 @@ pub(super) fn prepare(settings: &Settings, party: Party, region: Arc<Region>) ->
     }
     let (settings, registered_bytes) = (Settings { queue_depth: depth, ..settings.clone() }, registrar.bytes);
     let own = Own { sends, queue, channel, memory, board, board_memory, choice, party, settings, registered_bytes };
-    let endpoint = terms::endpoint(&own, &ways).encode()?;
-    Ok(Prepared { endpoint, ways, own })
+    Ok((own, ways))
 }
 
 /// Returns the depth of queues, and the length of the I/O thread's completion queue, on this device.
