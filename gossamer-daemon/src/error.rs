@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::launch::MAX_LOCAL_MACHINES;
+use crate::options::MAX_LOCAL_MACHINES;
 use crate::outcome::NOT_STARTED_STATUS;
 
 /// Failure before or during a program's run, other than the program's own.

@@ -24,15 +24,12 @@ use crate::gather::Gather;
 use crate::input;
 use crate::looks::{self, Looks};
 use crate::machines::{Event, Group, LOOK_INTERVAL, Start, Streams};
-use crate::options::RunOptions;
+use crate::options::{MAX_LOCAL_MACHINES, RunOptions};
 use crate::orphans;
 use crate::outcome::{Cause, Ended};
 use crate::output::{self, Forwarding, Source};
 use crate::signals::Signals;
 use crate::supervisor::{Order, Supervisor};
-
-/// Most machines on one host.
-pub const MAX_LOCAL_MACHINES: u16 = 128;
 
 /// Time limit for the leftover processes of machines to go once they are killed.
 pub(crate) const ORPHANS_LIMIT: Duration = Duration::from_secs(10);

@@ -24,13 +24,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::cli::size::parse_duration;
-use crate::cli::view::ADDRESS;
 use crate::config::RackConfig;
 use crate::environment::Environment;
 use crate::input::Reader;
 use crate::region::Sharing;
 use crate::supervisor::Policy;
 
+/// Default address of a page about a program.
+pub(crate) const VIEW_ADDRESS: &str = "127.0.0.1:0";
+/// Most machines of a program that has all of them on one host.
+pub const MAX_LOCAL_MACHINES: u16 = 128;
 /// The most machines of a program on each host of a rack.
 const MAX_MACHINES_PER_HOST: u16 = 128;
 
@@ -118,7 +121,7 @@ pub struct RunOptions {
     /// With --local: serve a page about the program, and print its address with the token [default address: 127.0.0.1
     /// and a free port; without this option $GOSSAMER_VIEW]. See `gossamer-launch help view`
     #[arg(long, value_name = "ADDRESS", requires = "local", require_equals = true, num_args = 0..=1,
-          default_missing_value = ADDRESS)]
+          default_missing_value = VIEW_ADDRESS)]
     #[serde(skip)]
     pub view: Option<String>,
 

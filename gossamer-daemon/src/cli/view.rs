@@ -15,10 +15,8 @@ use gossamer::view::{Snapshot, Source};
 use super::complain;
 use super::console::{plain, print, write};
 use super::target::{Target, Watched};
+use crate::options::VIEW_ADDRESS;
 use crate::outcome::{FAILURE_STATUS, USAGE_STATUS};
-
-/// Default address of a page.
-pub(crate) const ADDRESS: &str = "127.0.0.1:0";
 
 #[derive(Debug, Args)]
 pub(super) struct Dump {
@@ -47,7 +45,7 @@ pub(super) struct View {
     target: Target,
 
     /// Address to serve the page at
-    #[arg(long, value_name = "ADDRESS", default_value = ADDRESS)]
+    #[arg(long, value_name = "ADDRESS", default_value = VIEW_ADDRESS)]
     at: String,
 
     /// Read the token from FILE, of mode 0600; needed where ADDRESS is not local to this host

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 
 use super::admission::Admitted;
-use super::{Daemon, STACK_BYTES, connection};
+use super::{Daemon, STACK_BYTES};
 use crate::panics;
 
 /// Enough for an idle thread.
@@ -32,19 +32,19 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Starts the thread; it serves the daemon from `of`, once that is made.
+    /// Starts the thread; it calls `serve` for each connection to the daemon from `of`, once that is made.
     ///
     /// # Errors
     /// When not even this thread can be started.
-    pub fn start(of: mpsc::Receiver<Arc<Daemon>>) -> io::Result<Reserve> {
+    pub fn start(of: mpsc::Receiver<Arc<Daemon>>, serve: fn(&Arc<Daemon>, Turned)) -> io::Result<Reserve> {
         let (waiting, turned) = mpsc::sync_channel::<Turned>(WAITING);
-        let serve = move || {
+        let serve_all = move || {
             let Ok(daemon) = of.recv() else { return };
             for connection in turned {
-                let _ = panics::or_text(|| connection::serve_in_need(&daemon, connection)); // it is closed
+                let _ = panics::or_text(|| serve(&daemon, connection)); // it is closed
             }
         };
-        std::thread::Builder::new().name("reserve".into()).stack_size(STACK_BYTES).spawn(serve)?;
+        std::thread::Builder::new().name("reserve".into()).stack_size(STACK_BYTES).spawn(serve_all)?;
         Ok(Reserve { waiting })
     }
 

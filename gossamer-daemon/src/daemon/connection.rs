@@ -110,7 +110,7 @@ fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut admitted: Admitted, need: Opt
     let (_, most) = daemon.connections();
     if !admitted.accept(most) {
         let cure = "wait for some to end, or raise limits.connections in rack.yaml";
-        return answer(link, &Reply::Refused(format!("{most} connections are open here, and no more may: {cure}")));
+        return link.answer(&Reply::Refused(format!("{most} connections are open here, and no more may: {cure}")));
     }
     let request = match link.receiver.receive_message() {
         Err(WireError::Closed) => return Ok(()), // a peer that only checks that this host answers
@@ -118,7 +118,7 @@ fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut admitted: Admitted, need: Opt
     };
     match (request, need) {
         (Request::Run(_) | Request::Neighbour | Request::Paths { .. } | Request::Probe { .. }, Some(why)) => {
-            answer(link, &Reply::Refused(why))?
+            link.answer(&Reply::Refused(why))?
         }
         (request, _) => serve_request(daemon, link, request)?,
     }
@@ -131,11 +131,11 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
         Request::Neighbour => {
             let _ = neighbours::answer(link, daemon.rack.timeouts.silence()); // the other side reports how it ends
         }
-        Request::Status => answer(link, &Reply::Status(Box::new(daemon.status())))?,
+        Request::Status => link.answer(&Reply::Status(Box::new(daemon.status())))?,
         Request::Kill { program, who } => {
             let found = daemon.programs.end(program, &format!("killed by {who}"));
             tracing::info!(%program, who, found, "asked to kill a program");
-            answer(link, &Reply::Killed(found))?;
+            link.answer(&Reply::Killed(found))?;
         }
         Request::Signal { program, signal, who } => {
             let reply = match rustix::process::Signal::from_named_raw(signal) {
@@ -143,7 +143,7 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
                 None => Reply::Refused(format!("there is no signal {signal}")),
             };
             tracing::info!(%program, who, signal, ?reply, "asked to send a signal to a program");
-            answer(link, &reply)?;
+            link.answer(&reply)?;
         }
         Request::Logs { program, lines } => {
             let text = program.map_or_else(String::new, |program| program.to_string());
@@ -155,13 +155,13 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
             };
             let kept = lines.iter().rev().take_while(fits).count();
             lines.drain(..lines.len() - kept);
-            answer(link, &Reply::Logs(lines))?;
+            link.answer(&Reply::Logs(lines))?;
         }
         Request::Look { program, look, limit_ms } => looks::serve(daemon, link, program, look, limit_ms)?,
         Request::Output { program, follow } => tell_output(daemon, link, program, follow)?,
         Request::Paths { to } => paths::serve(daemon, link, &to)?,
         Request::Probe { is_last } => paths::open(daemon, link, is_last)?,
-        Request::Chunk(_) | Request::Go | Request::Beat => answer(link, &Reply::Refused("nothing was asked".into()))?,
+        Request::Chunk(_) | Request::Go | Request::Beat => link.answer(&Reply::Refused("nothing was asked".into()))?,
     }
     Ok(())
 }
@@ -173,24 +173,16 @@ fn tell_output(daemon: &Daemon, mut link: Link, program: ProgramId, follow: bool
     let mut from = 0;
     loop {
         let Some(NewOutput { pieces, is_cut, next, exits, has_ended }) = daemon.kept.after(program, from, wait) else {
-            return answer(link, &Reply::Unknown);
+            return link.answer(&Reply::Unknown);
         };
         from = next;
         if !pieces.is_empty() {
             link.sender.send_message(&Reply::Output { pieces, is_cut })?;
         } else if has_ended || !follow {
-            return answer(link, &Reply::OutputEnd(exits));
+            return link.answer(&Reply::OutputEnd(exits));
         } else {
             link.sender.send_message(&Reply::Beat)?;
         }
-    }
-}
-
-/// Sends the only answer, and waits until it has arrived: an early close could destroy it.
-pub(super) fn answer(mut link: Link, reply: &Reply) -> Result<(), WireError> {
-    link.sender.send_message(reply)?;
-    match link.receiver.receive_bytes() {
-        Ok(_) | Err(_) => Ok(()), // the other side's close
     }
 }
 

@@ -14,7 +14,6 @@ use gossamer::view::backlog::{self, Backlog, Given, Giver, Part};
 use gossamer::view::source::Parts;
 
 use super::Daemon;
-use super::connection::answer;
 use crate::wire::link::Link;
 use crate::wire::{BEAT_MS, ProgramId, Reply, Sender, ToPart, WireError};
 
@@ -80,7 +79,7 @@ pub(super) fn serve(
     look: Look,
     limit_ms: u32,
 ) -> Result<(), WireError> {
-    let Some(machines) = daemon.programs.machines(program) else { return answer(link, &Reply::Unknown) };
+    let Some(machines) = daemon.programs.machines(program) else { return link.answer(&Reply::Unknown) };
     let limit = Duration::from_millis(limit_ms.min(LIMIT_MS_MAX).into());
     let mut waited_for = Parts::new(machines.iter().copied(), look, limit);
     let (ask, told) = daemon.looks.open(program);
@@ -115,5 +114,5 @@ pub(super) fn serve(
     };
     let talked = talk();
     daemon.looks.lock().open.remove(&ask);
-    answer(link, &talked?)
+    link.answer(&talked?)
 }

@@ -178,7 +178,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
     let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
     let address = listener.local_addr().map_err(system("listen"))?;
     let (made, for_reserve) = mpsc::channel();
-    let reserve = Reserve::start(for_reserve).map_err(system("start a thread"))?;
+    let reserve = Reserve::start(for_reserve, connection::serve_in_need).map_err(system("start a thread"))?;
     let daemon = Arc::new(Daemon {
         rack,
         host,

@@ -18,7 +18,6 @@ use comm::secure::Key;
 use gossamer::bootstrap::PortRange;
 use rustix::net::{Shutdown, shutdown};
 
-use super::connection::answer;
 use super::session::while_beating;
 use super::{Daemon, STACK_BYTES};
 use crate::config::Host;
@@ -42,7 +41,7 @@ pub(super) fn serve(daemon: &Daemon, mut link: Link, to: &[String]) -> Result<()
     let (before, after) = daemon.rack.hosts.split_at(own);
     let hosts: Vec<&Host> = after.iter().chain(before).filter(is_asked).collect();
     let found = while_beating(&mut link.sender, |_| Ok(try_all(daemon, &hosts)));
-    answer(link, &found.map_or_else(Reply::Refused, Reply::Paths))
+    link.answer(&found.map_or_else(Reply::Refused, Reply::Paths))
 }
 
 fn try_all(daemon: &Daemon, hosts: &[&Host]) -> Vec<Path> {
@@ -150,13 +149,13 @@ pub(super) fn open(daemon: &Daemon, mut link: Link, is_last: bool) -> Result<(),
     let opened = listener.and_then(|listener| Ok((listener.local_addr()?.port(), listener)));
     let (port, listener) = match (opened, ports) {
         (Ok(opened), _) => opened,
-        (Err(error), _) if is_last && is_taken(&error) => return answer(link, &Reply::Unknown),
+        (Err(error), _) if is_last && is_taken(&error) => return link.answer(&Reply::Unknown),
         (Err(error), Some(ports)) if is_taken(&error) => {
             let name = &daemon.host.name;
             let reason = format!("all ports of {ports} are taken on {name}: no other program can start; widen `ports`");
-            return answer(link, &Reply::Refused(reason));
+            return link.answer(&Reply::Refused(reason));
         }
-        (Err(error), _) => return answer(link, &Reply::Refused(format!("it cannot listen: {error}"))),
+        (Err(error), _) => return link.answer(&Reply::Refused(format!("it cannot listen: {error}"))),
     };
     let mut token = Token::default();
     token.copy_from_slice(&Key::generate()?.as_bytes()[..size_of::<Token>()]);

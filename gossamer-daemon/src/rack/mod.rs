@@ -1,7 +1,8 @@
 //! Runs a program on the hosts of a rack, from its start to its end: the launcher's side of daemons and parts.
 //!
 //! 1. [`plan`]: hosts, number of machines and workers, fabric
-//! 2. [`hosts`]: a connection to each host's daemon; the program is started on all of them, or on none
+//! 2. [`hosts`]: a connection to each host's daemon; the program is started on all of them, or on none (`dialer`: the
+//!    steps of one host; `queue`: one host after the other)
 //! 3. [`run`]: passes endpoints on, feeds the events of all machines to [`Supervisor`], and carries out its orders on
 //!    all hosts
 //! 4. `streams`: the program's output and input, within a window
@@ -9,6 +10,7 @@
 //! All events come as an [`Event`] to one thread. Other requests to daemons (`status` and the like) are in [`ask`].
 
 pub mod ask;
+mod dialer;
 pub mod hosts;
 pub mod look;
 pub mod output;
@@ -41,7 +43,8 @@ use crate::panics;
 use crate::signals::Signals;
 use crate::supervisor::{Order, Supervisor};
 use crate::wire::{FromPart, ProgramId, SecretBytes, Start, ToPart};
-use hosts::{Dialer, Hosts};
+use dialer::Dialer;
+use hosts::Hosts;
 use plan::Files;
 use stillness::Stillness;
 use streams::{Input, Outputs};

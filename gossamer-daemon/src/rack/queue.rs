@@ -5,7 +5,7 @@
 //! its turn. A host is connected to when it is asked, and lets the program wait for as long as it takes, with signs of
 //! life.
 
-use super::hosts::{Dialer, admit_in_turn, no_thread, prepare, spawn};
+use super::dialer::{Dialer, admit_in_turn, no_thread, prepare, spawn};
 use super::plan::Files;
 use super::{Event, RackError};
 use crate::panics;

@@ -1,5 +1,5 @@
-//! A connection between hosts from its first byte to the end of the greetings: connect, agree on the key, greet. The
-//! requests are not here.
+//! A connection between hosts from its first byte to the end of the greetings: connect, agree on the key, greet. Also
+//! its end with an only answer. The requests are not here.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -9,8 +9,8 @@ use comm::deadline::deadline_after;
 use comm::descriptors;
 use comm::secure::{Key, SecureReader, SecureStream, SecureWriter};
 
-use super::message::{Hello, MAX_MESSAGE_BYTES};
-use super::stream::WireError;
+use super::message::{Hello, MAX_MESSAGE_BYTES, Reply};
+use super::stream::{Receiver, Sender, WireError};
 use crate::config::{Host, RackConfig};
 
 /// Purpose of the connections of daemons; part of the proof between both sides.
@@ -239,6 +239,17 @@ impl Link {
     pub fn set_timeout(&mut self, timeout: Duration) -> Result<(), WireError> {
         self.receiver.set_timeout(Some(timeout))?;
         Ok(self.sender.set_timeout(Some(timeout))?)
+    }
+
+    /// Sends the only answer, and waits until it has arrived: an early close could destroy it.
+    ///
+    /// # Errors
+    /// When the answer cannot be sent.
+    pub fn answer(mut self, reply: &Reply) -> Result<(), WireError> {
+        self.sender.send_message(reply)?;
+        match self.receiver.receive_bytes() {
+            Ok(_) | Err(_) => Ok(()), // the other side's close
+        }
     }
 }
 
