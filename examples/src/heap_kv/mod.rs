@@ -7,7 +7,7 @@
 //!
 //! 1. [`bucket`]: keys and values of a bucket, on the heap or not
 //! 2. [`store`]: the buckets over the places; [`twin`]: the same with `Mutex`, `Box` and `Vec`
-//! 3. [`load`]: gets and puts of keys, checked as they come
+//! 3. [`load`]: gets and puts of keys, checked as they come; [`table`]: a store as the load sees it
 //! 4. [`options`]: the command line; [`start`]: how it runs
 
 pub mod bucket;
@@ -15,4 +15,5 @@ pub mod load;
 pub mod options;
 pub mod start;
 pub mod store;
+pub mod table;
 pub mod twin;

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use gossamer_heap::{Global, Mutex, MutexGuard, Shared};
 
 use super::bucket::{Bucket, Kind};
-use super::load::{Answer, Table, bucket_of};
+use super::table::{Answer, Table, bucket_of};
 use crate::heaps::spread::{Reader, Spread};
 
 /// Values and further buckets are objects of the heap.

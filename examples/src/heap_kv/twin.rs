@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::bucket::{Bucket, Kind};
-use super::load::{Answer, Load, Stream, Table, bucket_of};
+use super::load::{Load, Stream};
+use super::table::{Answer, Table, bucket_of};
 use crate::heaps::twin;
 
 /// Values and further buckets are in a `Box`.

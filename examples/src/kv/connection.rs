@@ -18,9 +18,11 @@ use serde_bytes::ByteBuf;
 use super::budget::Part;
 use super::meta::{self, Meta};
 use super::replies::{Form, Replies};
-use super::request::{self, Line, Request, Words};
+use super::request::{self, Line, Request};
 use super::server::{Client, Server, VERSION};
-use super::table::{Command, Large, Op, Table, fits};
+use super::size::fits;
+use super::table::{Command, Large, Op, Table};
+use super::words::{Words, number};
 use crate::memory;
 
 /// Read buffer of a client that sends no large values.
@@ -377,7 +379,7 @@ impl<T: Table> Connection<T> {
 
     /// As of the first class of slabs: so many keys, 0 for all, as far as they fit.
     fn dump_keys(&self, count: &[u8]) {
-        let most = super::item::number(count).filter(|count| *count > 0).map_or(usize::MAX, |count| count as usize);
+        let most = number(count).filter(|count| *count > 0).map_or(usize::MAX, |count| count as usize);
         for (key, bytes, expires) in self.table.keys(DUMP_BYTES).into_iter().take(most) {
             let what = format!(" [{bytes} b; {expires} s]\r\n");
             self.replies.say(&[b"ITEM ", &key, what.as_bytes()]);

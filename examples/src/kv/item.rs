@@ -1,6 +1,8 @@
 //! The effect of a command on an item, the same for every table.
 
-use super::table::{Answer, Command, Op, fits};
+use super::size::fits;
+use super::table::{Answer, Command, Op};
+use super::words::number;
 
 /// Digits of the largest number.
 const DIGITS_MAX: usize = 20;
@@ -109,32 +111,9 @@ fn count(found: &Found<'_>, change: impl FnOnce(u64) -> u64) -> (Change<'static>
     }
 }
 
-/// The number that a text begins with, up to its end or a space.
-pub fn number(text: &[u8]) -> Option<u64> {
-    let text = text.trim_ascii_start();
-    let text = text.strip_prefix(b"+").unwrap_or(text);
-    let len = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, rest) = text.split_at(len);
-    let ends = rest.first().is_none_or(|byte| byte.is_ascii_whitespace() || *byte == b'\x0b');
-    if digits.is_empty() || !ends {
-        return None;
-    }
-    digits.iter().try_fold(0u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_are_read_as_memcached_reads_them() {
-        assert_eq!(number(b"0"), Some(0));
-        assert_eq!(number(b"18446744073709551615"), Some(u64::MAX));
-        assert_eq!(number(b" +12 x"), Some(12));
-        for no in [&b""[..], b"x", b"1x", b"-1", b"18446744073709551616", b"++1"] {
-            assert_eq!(number(no), None, "{no:?}");
-        }
-    }
 
     #[test]
     fn a_number_that_gets_shorter_keeps_its_length() {

@@ -5,9 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use super::clock;
-use super::item::number;
-use super::request::{Words, signed};
-use super::table::KEY_BYTES_MAX;
+use super::size::KEY_BYTES_MAX;
+use super::words::{Words, number, signed};
 
 /// The longest opaque token, with its letter.
 const OPAQUE_BYTES_MAX: usize = 32;

@@ -3,7 +3,8 @@
 //! 1. [`options`]: the command line; [`start`]: on one machine, or on all of a rack
 //! 2. [`server`]: accepts connections, one fiber each, spread over the workers
 //! 3. [`connection`]: reads bursts of requests, sends bursts of replies
-//! 4. [`request`]: from bytes to commands; [`meta`]: meta commands and their replies
+//! 4. [`request`]: from bytes to commands; [`meta`]: meta commands and their replies; [`words`]: words and numbers of a
+//!    line; [`size`]: the largest keys and items
 //! 5. [`table`]: the interface of a table to the server; [`delegated`]: each command to the worker that has its key:
 //!    this is where trusts are used
 //! 6. [`shard`]: one worker's part of the table, and its memory; [`cells`]: the places of items; [`item`]: the effect
@@ -32,5 +33,7 @@ pub mod replies;
 pub mod request;
 pub mod server;
 pub mod shard;
+pub mod size;
 pub mod start;
 pub mod table;
+pub mod words;

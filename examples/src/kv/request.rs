@@ -7,9 +7,10 @@
 use memchr::memchr;
 
 use super::clock;
-use super::item::number;
 use super::meta::{self, Meta, Verb};
-use super::table::{Command, KEY_BYTES_MAX, Op};
+use super::size::KEY_BYTES_MAX;
+use super::table::{Command, Op};
+use super::words::{Words, number, signed, unsigned};
 
 /// The longest line of a command other than `get` and `gets`.
 const LINE_BYTES_MAX: usize = 2048;
@@ -118,30 +119,6 @@ const BAD_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
 const ERROR: Request<'_> = Said { reply: "ERROR", quiet: false };
-
-/// Words, separated by spaces.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Words<'a>(&'a [u8]);
-
-impl<'a> Words<'a> {
-    /// All that is left.
-    pub fn rest(&self) -> &'a [u8] {
-        self.0
-    }
-}
-
-impl<'a> Iterator for Words<'a> {
-    type Item = &'a [u8];
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let start = self.0.iter().position(|byte| *byte != b' ')?;
-        let rest = &self.0[start..];
-        let end = memchr(b' ', rest).unwrap_or(rest.len());
-        self.0 = &rest[end..];
-        Some(&rest[..end])
-    }
-}
 
 /// The request of a line.
 pub fn parse(line: &[u8]) -> Request<'_> {
@@ -312,19 +289,4 @@ fn meta(verb: Verb, rest: Words<'_>) -> Request<'_> {
         return ERROR;
     }
     meta::parse(verb, rest).map_or_else(|reply| Said { reply, quiet: false }, |meta| Request::Meta(Box::new(meta)))
-}
-
-/// A number of 32 bits with a sign. A longer one loses its upper bits, as with memcached 1.6.18.
-pub(super) fn signed(word: &[u8]) -> Option<i32> {
-    let number = match word.strip_prefix(b"-") {
-        Some(digits) if digits.first().is_some_and(u8::is_ascii_digit) => -i64::try_from(number(digits)?).ok()?,
-        Some(_) => return None,
-        None => i64::try_from(number(word)?).ok()?,
-    };
-    Some(number as i32)
-}
-
-/// The same without a sign.
-fn unsigned(word: &[u8]) -> Option<u32> {
-    number(word).map(|number| number as u32)
 }

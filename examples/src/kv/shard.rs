@@ -22,7 +22,8 @@ pub use self::meta::{Reply, Value};
 use super::cells::{Body, Cells, NONE, allocated_bytes};
 use super::clock;
 use super::item::{Change, Found, decide};
-use super::table::{Answer, Command, Counts, Op, VALUE_BYTES_MAX};
+use super::size::VALUE_BYTES_MAX;
+use super::table::{Answer, Command, Counts, Op};
 
 /// Memory for an item beside the part in its cell: the cell, and its place in the index.
 const ITEM_BYTES: usize = 64 + 16;

@@ -13,21 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use super::meta::{self, Seen, Status};
 
-/// The longest key, in bytes.
-pub const KEY_BYTES_MAX: usize = 250;
-/// No value is longer, in bytes; [`fits`] says which are possible.
-pub const VALUE_BYTES_MAX: usize = 1 << 20;
-/// Bytes that memcached has beside an item's key and value: its head, its unique number, and ends of key and value.
-const HEAD_BYTES: usize = 48 + 8 + 1 + 2;
-/// The same for flags that are not 0.
-const FLAGS_BYTES: usize = 4;
-
-/// May an item have this key and value? As memcached has it: head, key and value are 1 MiB at most.
-pub fn fits(key_bytes: usize, flags: u32, value_bytes: usize) -> bool {
-    let head_bytes = HEAD_BYTES + if flags == 0 { 0 } else { FLAGS_BYTES };
-    head_bytes + key_bytes + value_bytes <= VALUE_BYTES_MAX
-}
-
 /// The operation on one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[repr(u8)]
@@ -63,9 +48,9 @@ pub enum Op {
 pub struct Command<'a> {
     /// The operation.
     pub op: Op,
-    /// Key of at most [`KEY_BYTES_MAX`] bytes.
+    /// Key of at most [`KEY_BYTES_MAX`](super::size::KEY_BYTES_MAX) bytes.
     pub key: &'a [u8],
-    /// The bytes to store; at most [`VALUE_BYTES_MAX`].
+    /// The bytes to store; at most [`VALUE_BYTES_MAX`](super::size::VALUE_BYTES_MAX).
     pub value: &'a [u8],
     /// Kept with the value for the client.
     pub flags: u32,

@@ -16,6 +16,7 @@ use crate::bases;
 use crate::name::{At, Name};
 use crate::object::Object;
 use crate::partition::{self, Partition};
+use crate::places;
 
 /// The owner of this object was dropped.
 ///
@@ -59,7 +60,7 @@ fn send<F: FnOnce(Name, usize) + gossamer::NoRef + Send + 'static>(name: Name, m
     if name.at == At::NOWHERE {
         return; // the owner of nothing
     }
-    let home = bases::places()[name.at.place() as usize];
+    let home = places::places()[name.at.place() as usize];
     link::post(home.trustee(), move |_| f(name, meta), &[]);
 }
 

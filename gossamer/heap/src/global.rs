@@ -18,7 +18,7 @@ use crate::name::{At, Name, Version};
 use crate::object::Object;
 use crate::partition;
 use crate::portable::Portable;
-use crate::{bases, freeing, here};
+use crate::{bases, freeing, here, places};
 
 /// The owner of an object in the memory of some machine of the rack: a `Box` that may travel.
 ///
@@ -171,7 +171,7 @@ impl<T: ?Sized + Object> Global<T> {
     /// Same as [`read`](Self::read), where it was lent and has not come back.
     pub fn place(&self) -> Place {
         self.check_is_not_lost();
-        bases::places()[self.name.at.place() as usize]
+        places::places()[self.name.at.place() as usize]
     }
 
     fn check_is_not_lost(&self) {

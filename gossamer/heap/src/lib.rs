@@ -34,8 +34,8 @@
 //! How it works inside, in the order to read it:
 //!
 //! 1. `name.rs`: the name of an object; `object.rs`, `portable.rs`: the types of objects
-//! 2. `bases.rs`: which memory is mapped where; `partition/`: each worker's part, and how it makes objects; `limit.rs`:
-//!    how much there may be
+//! 2. `places.rs`: the places, and the part of memory of each; `bases.rs`: where it is mapped; `partition/`: how a
+//!    worker makes objects in its part; `limit.rs`: how much there may be
 //! 3. `global.rs`, `global/`, `guard.rs`: the owner, its calls, and their guards; `freeing.rs`: the end of an object
 //! 4. `copies/`: this machine's copies of other machines' objects
 //! 5. `slice.rs`, `bunch/`, `shared.rs`, `mutex.rs`, `atomic.rs`, `raw.rs`, `spawn.rs`, `scope/`: built on it
@@ -59,6 +59,7 @@ mod mutex;
 mod name;
 mod object;
 mod partition;
+mod places;
 mod portable;
 pub mod raw;
 mod scope;

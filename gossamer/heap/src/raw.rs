@@ -25,7 +25,7 @@ use std::mem::ManuallyDrop;
 
 use crate::error::Error;
 use crate::global::{Global, check_may_wait};
-use crate::{bases, copies, freeing};
+use crate::{bases, copies, freeing, places};
 
 /// Room in the heap, by name. It may travel as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +107,7 @@ pub unsafe fn write(room: Room, offset: usize, from: &[u8]) {
         return put(address, from);
     }
     check_may_wait("raw::write");
-    let home = bases::places()[room.name.at.place() as usize];
+    let home = places::places()[room.name.at.place() as usize];
     let there = move |from: Vec<u8>| {
         if let Some(address) = bases::find(room.name.at) {
             put(address, &from);

@@ -7,7 +7,7 @@ use comm::ReadId;
 use gossamer::link;
 
 use crate::name::At;
-use crate::{bases, stats};
+use crate::{places, stats};
 
 /// Most bytes of one read.
 const PIECE_BYTES: usize = 64 << 20;
@@ -63,8 +63,8 @@ fn drop_left() {
 /// In words: its machine is lost, or nothing is there.
 pub(crate) fn fetch(at: At, into: &mut [u8], mut look: impl FnMut()) -> Result<(), String> {
     drop_left();
-    let machine = bases::places()[at.place() as usize].machine;
-    let (since, start, bytes) = (Instant::now(), bases::offset_in_share(at), into.len());
+    let machine = places::places()[at.place() as usize].machine;
+    let (since, start, bytes) = (Instant::now(), places::offset_in_share(at), into.len());
     for (index, piece) in into.chunks_mut(PIECE_BYTES).enumerate() {
         let read_id = link::read(machine, link::HEAP, start + index * PIECE_BYTES, piece.len());
         let read_id = read_id.map_err(|error| error.to_string())?;

@@ -18,7 +18,7 @@ use gossamer::link;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect};
 
-use crate::bases;
+use crate::places;
 
 /// A huge page of most processors.
 const HUGE_BYTES: usize = 2 << 20;
@@ -30,7 +30,7 @@ pub(crate) fn own() -> Option<*mut u8> {
     let map = || {
         let rack = gossamer::rack();
         let is_alone = rack.machines().len() == 1;
-        is_alone.then(|| map(bases::share_bytes(rack.machine()))).flatten().map(AtomicPtr::new)
+        is_alone.then(|| map(places::share_bytes(rack.machine()))).flatten().map(AtomicPtr::new)
     };
     // Relaxed: it does not change, and the cell hands it over.
     Some(OWN.get_or_init(map).as_ref()?.load(Ordering::Relaxed))
@@ -66,7 +66,7 @@ pub(crate) fn open() -> Result<(), String> {
     if own().is_some() {
         return Ok(());
     }
-    let bytes = bases::share_bytes(gossamer::rack().machine());
+    let bytes = places::share_bytes(gossamer::rack().machine());
     link::open_share(link::HEAP, bytes).map_err(|error| error.to_string())
 }
 

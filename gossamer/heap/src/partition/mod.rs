@@ -27,6 +27,7 @@ use crate::error::Error;
 use crate::here;
 use crate::limit;
 use crate::name::{At, Name, Version};
+use crate::places;
 use crate::stats::{self, Counters};
 use classes::{CLASSES, bytes_of, class_of};
 use comm::SHARE_UNIT_BYTES as UNIT;
@@ -88,11 +89,11 @@ pub(crate) fn own() -> &'static Partition {
 #[cold]
 fn make() -> &'static Partition {
     let own = gossamer::here();
-    let place = bases::number_of(own);
+    let place = places::number_of(own);
     here::is_worker();
     open();
     let base = bases::find(At::new(place, 0)).unwrap_or_else(|| unreachable!("an own partition is mapped"));
-    let bytes = bases::partition_bytes(own.machine);
+    let bytes = places::partition_bytes(own.machine);
     // It stays for as long as the process: guards may be forgotten.
     let own: &'static Partition = Box::leak(Box::new(Partition {
         place,

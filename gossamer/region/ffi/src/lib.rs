@@ -5,7 +5,7 @@
 //!
 //! Inside, in the order to read it:
 //!
-//! 1. `start.rs`: before `main`, and the end of the program
+//! 1. `start.rs`: before `main`, and the end of the program; `marks.rs`: whether all machines run the same one
 //! 2. `side.rs`: whether a thread is in the program's code or in ours; `real.rs`: the C library's functions that we
 //!    interpose
 //! 3. `memory.rs`, `globals.rs`, `heap.rs`, `allocate.rs`, `map.rs`: the program's memory; `named.rs`, `copy.rs`:
@@ -38,6 +38,7 @@ mod heap;
 mod keys;
 mod line;
 mod map;
+mod marks;
 mod memory;
 mod mutex;
 mod named;

@@ -13,7 +13,7 @@ use gossamer_region::{Error, Region};
 
 use crate::map::map_here;
 use crate::table::{self, Layout, Table, table};
-use crate::{copy, globals, report, side, start, threads};
+use crate::{copy, globals, marks, report, side, threads};
 
 /// Variable with the bytes of the heap, if not 64 GiB.
 const BYTES: &str = "GOSSAMER_REGION_BYTES";
@@ -33,9 +33,9 @@ pub(crate) fn lay_out(is_explicit: bool) {
         bytes.unwrap_or_else(|| gossamer::link::end(&format!("{BYTES}={text}: bytes, at least 67108864")))
     });
     let heap_bytes = asked.unwrap_or(HEAP_BYTES);
-    let mark = start::marks();
+    let mark = marks::marks();
     for machine in 0..side::machines() {
-        if !side::from_worker(machine, move || mark == start::marks()) {
+        if !side::from_worker(machine, move || mark == marks::marks()) {
             gossamer::link::end(&format!(
                 "machine {machine} has another program or other libraries than machine 0, or has them at other \
                  addresses: all need the same files (C library included), and their hosts the same version of Linux \

@@ -4,16 +4,15 @@
 //! randomisation.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use trust::Promise;
 
 use crate::real::real;
 use crate::table::{self, table};
-use crate::{heap, memory, report, side, threads};
+use crate::{heap, marks, memory, report, side, threads};
 
 /// Variable that activates this library and says how memory is shared: `auto` or `explicit`.
 const MODE: &CStr = c"GOSSAMER_REGION";
@@ -99,7 +98,7 @@ fn fail(cause: &str) -> ! {
 /// Runs in place of `main`, on each machine.
 extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) -> c_int {
     threads::note_processors();
-    marks(); // before the runtime loads objects that only some machines have, such as drivers of network cards
+    marks::note(MAIN.load(Ordering::Relaxed));
     threads::note_shares().unwrap_or_else(|cause| fail(&cause));
     // Programs started by this one are not machines.
     // SAFETY: no other thread runs yet; the handler is a function of this library.
@@ -131,65 +130,12 @@ fn run_program(arguments: &[CString]) -> u8 {
     let envp = list(&variables.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let first = copy(&[words.len(), argv, envp].map(usize::to_ne_bytes).concat());
     let prepared = threads::prepare(run_main as *const () as usize, first, STACK_BYTES, true);
-    if !prepared.is_some_and(|(start, _)| threads::start_here(start)) {
+    if !prepared.is_some_and(|(start, _)| threads::start_here(start, Some(end_with_threads))) {
         gossamer::link::end("there is no memory for the program's first thread");
     }
     let status = pending.wait().unwrap_or(FAILURE_STATUS as u8);
     report::tell_if_asked();
     status
-}
-
-/// See [`find_marks`].
-static MARKS: OnceLock<[u64; 3]> = OnceLock::new();
-
-pub(crate) fn marks() -> [u64; 3] {
-    *MARKS.get_or_init(find_marks)
-}
-
-/// Returns hashes that are equal on all machines if these have the same program and libraries, at the same addresses,
-/// and processors for which the C library chooses the same functions: the program's variables, which all machines
-/// share, may hold addresses of these.
-fn find_marks() -> [u64; 3] {
-    extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, hasher: *mut c_void) -> c_int {
-        // SAFETY: the arguments that the loader and `find_marks` pass, for as long as this runs.
-        let (info, hasher) = unsafe { (&*info, &mut *hasher.cast::<DefaultHasher>()) };
-        // SAFETY: a string of the loader; null for none.
-        let name = if info.dlpi_name.is_null() { c"" } else { unsafe { CStr::from_ptr(info.dlpi_name) } };
-        if name.to_bytes().starts_with(b"linux-vdso") {
-            return 0; // the kernel's: only the C library has an address in it
-        }
-        hasher.write_u64(info.dlpi_addr);
-        // SAFETY: `dlpi_phnum` headers of a loaded object.
-        let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-        let is_loaded = |note: &libc::Elf64_Phdr| {
-            headers.iter().any(|part| {
-                let is_readable = part.p_type == libc::PT_LOAD && part.p_flags & libc::PF_R != 0;
-                is_readable
-                    && part.p_vaddr <= note.p_vaddr
-                    && note.p_vaddr + note.p_memsz <= part.p_vaddr + part.p_filesz
-            })
-        };
-        for header in headers {
-            hasher.write_u32(header.p_type);
-            [header.p_vaddr, header.p_filesz, header.p_memsz].hash(hasher);
-            if header.p_type == libc::PT_NOTE && is_loaded(header) {
-                // Includes the object's build id (`--build-id`).
-                let start = std::ptr::with_exposed_provenance::<u8>((info.dlpi_addr + header.p_vaddr) as usize);
-                // SAFETY: a part of the object that is loaded, and that no code writes.
-                hasher.write(unsafe { std::slice::from_raw_parts(start, header.p_memsz as usize) });
-            }
-        }
-        0
-    }
-    let mut objects = DefaultHasher::new();
-    // SAFETY: `note` takes the arguments passed here.
-    unsafe { libc::dl_iterate_phdr(Some(note), (&raw mut objects).cast()) };
-    let mut chosen = DefaultHasher::new();
-    for name in [c"memcpy", c"memset", c"memchr", c"strlen", c"strcmp", c"strchr"] {
-        // SAFETY: a name that ends with a zero.
-        chosen.write_usize(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.expose_provenance());
-    }
-    [objects.finish(), chosen.finish(), MAIN.load(Ordering::Relaxed) as u64]
 }
 
 /// Copies bytes to the program's heap.
@@ -223,6 +169,13 @@ extern "C" fn run_main(first: *mut c_void) -> *mut c_void {
     let status = main(argc as c_int, argv, envp);
     // SAFETY: the program has ended.
     unsafe { exit(status) }
+}
+
+/// Ends the program after its last thread, where `main` has ended by `pthread_exit`.
+fn end_with_threads() -> ! {
+    let _side = side::the_programs();
+    // SAFETY: the last thread has ended, and with it the program.
+    unsafe { exit(0) }
 }
 
 /// Ends the program, on a thread of machine 0 of its own, since `exit` first destroys the thread's delegation state.
@@ -307,9 +260,4 @@ pub extern "C" fn sysconf(name: c_int) -> libc::c_long {
         }
         _ => real!(sysconf: fn(c_int) -> libc::c_long, name),
     }
-}
-
-/// Whether a thread of this function is the main thread.
-pub(crate) fn is_main(function: usize) -> bool {
-    function == run_main as *const () as usize
 }

@@ -140,12 +140,14 @@ pub(crate) fn prepare(function: usize, argument: usize, stack_bytes: usize, deta
 
 /// On a worker: starts the thread on this machine, with a stack of this machine's part of the heap. `false`: there is
 /// no room, or the system refuses.
-pub(crate) fn start_here(start: Start) -> bool {
+///
+/// `end` ends the program; it is called where the thread of the main function and all others have ended.
+pub(crate) fn start_here(start: Start, end: Option<fn() -> !>) -> bool {
     let Some(stack) = Stack::new(start.stack_bytes, start.guard_bytes) else { return false };
-    std::thread::Builder::new().stack_size(OWN_STACK_BYTES).spawn(move || run(start, stack)).is_ok()
+    std::thread::Builder::new().stack_size(OWN_STACK_BYTES).spawn(move || run(start, stack, end)).is_ok()
 }
 
-fn run(start: Start, stack: Stack) {
+fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
     if let Some(processors) = PROCESSORS.get() {
         // SAFETY: a set that the system has filled.
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), processors) };
@@ -156,11 +158,9 @@ fn run(start: Start, stack: Stack) {
     let result = unsafe { side::run_on(bottom, top, start.function, start.argument) };
     keys::destroy_values();
     drop(stack);
-    if crate::start::is_main(start.function) {
+    if let Some(end) = end {
         wait_for_all(start.id);
-        let _side = side::the_programs();
-        // SAFETY: the last thread has ended, and with it the program.
-        unsafe { crate::start::exit(0) };
+        end();
     }
     let Some(thread) = find(start.id) else { return };
     thread.result.store(result, Ordering::SeqCst);
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn pthread_create(
     // SAFETY: the caller's.
     unsafe { id.write(start.id) };
     copy::bring_to(machine);
-    if side::at(machine, move || start_here(start)) {
+    if side::at(machine, move || start_here(start, None)) {
         return 0;
     }
     find(start.id).map(forget);
