@@ -4,8 +4,6 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use crate::error::StartError;
-use crate::start::start;
-use crate::termination::Termination;
 
 /// Default stack size of a fiber. Only touched pages cost memory.
 const STACK_BYTES: usize = 1 << 20;
@@ -76,16 +74,6 @@ impl Builder {
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = Some(spin);
         self
-    }
-
-    /// Runs the program as [`main`](crate::main) does, with these settings.
-    ///
-    /// # Panics, exits
-    /// Same as [`main`](crate::main). A setting out of range is reported, and the process ends with status 70.
-    ///
-    /// Example: at [`builder`].
-    pub fn main<R: Termination, F: FnOnce() -> R + Send + 'static>(self, gsm_main: F, threads: usize) {
-        start(&self, gsm_main, threads);
     }
 
     /// Returns the settings with those of the environment, which come first.

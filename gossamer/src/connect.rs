@@ -143,19 +143,11 @@ fn gather(
             // The sender lives as long as the process, so this error is the deadline.
             Err(_) => {
                 let missing = (0u16..).zip(&endpoints).filter(|(_, endpoint)| endpoint.is_none());
-                let missing: Vec<String> = missing.map(|(machine, _)| name(plan, machine)).collect();
+                let missing: Vec<String> = missing.map(|(machine, _)| plan.name_of(machine)).collect();
                 let missing = if missing.is_empty() { "the launcher".to_owned() } else { missing.join(", ") };
                 return Err(StartError::NoEndpoint { missing, waited_ms: plan.start_timeout_ms });
             }
         }
-    }
-}
-
-/// Returns a machine's name in messages: "machine 3 on beta".
-pub(crate) fn name(plan: &Plan, machine: u16) -> String {
-    match plan.machines.get(usize::from(machine)) {
-        Some(_) => format!("machine {machine} on {}", plan.host_of(machine).name),
-        None => format!("machine {machine}"),
     }
 }
 
@@ -277,10 +269,10 @@ impl Parts<'_> {
         let pairs: Vec<String> = missing
             .iter()
             .filter(|(peer, _)| *peer > self.own)
-            .map(|(peer, error)| format!("{} ({error})", name(self.plan, peer.0)))
+            .map(|(peer, error)| format!("{} ({error})", self.plan.name_of(peer.0)))
             .collect();
         if !pairs.is_empty() {
-            let (own, pairs) = (name(self.plan, self.own.0), pairs.join(", "));
+            let (own, pairs) = (self.plan.name_of(self.own.0), pairs.join(", "));
             let line = format!(
                 "gossamer: {own} and these have RDMA devices that do not reach one another, and take TCP: {pairs}; \
                  name the right devices under `rdma:` in rack.yaml, or write `fabric: tcp`\n"

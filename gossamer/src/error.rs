@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 
 use crate::bootstrap::{BootstrapError, HostAddress, Plan, PortRange};
-use crate::connect::name;
 use crate::rendezvous::RendezvousError;
 
 /// Error between the start of the process and that of `gsm_main`.
@@ -96,7 +95,7 @@ impl StartError {
             _ => None,
         };
         let known = machine.filter(|machine| plan.hosts.len() > 1 && usize::from(*machine) < plan.machines.len());
-        let place = known.map_or(String::new(), |machine| format!(" ({})", name(plan, machine)));
+        let place = known.map_or(String::new(), |machine| format!(" ({})", plan.name_of(machine)));
         StartError::Fabric { source, place }
     }
 }

@@ -21,7 +21,7 @@ use comm::{Fabric, Loss, MachineId};
 use crate::complain::complain;
 use crate::control::{Control, Message};
 use crate::error::StartError;
-use crate::rendezvous;
+use crate::rendezvous::bridge;
 use crate::view::answer::Answers;
 
 /// Exit status when this machine cannot go on (`EX_SOFTWARE` of sysexits.h).
@@ -83,7 +83,7 @@ fn report_failure(cause: &str) {
     if let Some(sharing) = FATE_SHARING.get() {
         // If the launcher has gone there is no receiver.
         let _ = sharing.control.send(&Message::Failed { reason: cause.to_owned() });
-        rendezvous::send_last_messages();
+        bridge::send_last_messages();
     }
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn finish(fabric: Arc<dyn Fabric>, watch: Watch, control: &Control, s
     if let Err(error) = control.send(&Message::Finished { status }) {
         complain(format_args!("the end cannot be reported to the launcher: {error}"));
     }
-    rendezvous::wait_for_the_others();
+    bridge::wait_for_the_others();
 }
 
 fn is_over() -> bool {

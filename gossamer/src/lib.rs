@@ -56,6 +56,7 @@ pub mod control;
 mod controller;
 mod entrust;
 mod error;
+mod fabric;
 mod fate;
 pub mod file;
 #[doc(hidden)]

@@ -14,7 +14,7 @@ use trust::Threadpool;
 use crate::bootstrap::Plan;
 use crate::builder::Builder;
 use crate::error::StartError;
-use crate::{Place, service, workers};
+use crate::{service, workers};
 
 /// Threads of a machine behind its workers, where the program has page servers.
 pub(crate) const HIDDEN_WORKERS: u16 = service::HIDDEN_WORKERS + 1;
@@ -26,9 +26,9 @@ pub(crate) fn is_started() -> bool {
     STARTED.get().is_some()
 }
 
-/// Returns its place on a machine with so many workers.
-pub(crate) fn place(machine: u16, workers: u16) -> Place {
-    Place { machine, worker: workers + service::HIDDEN_WORKERS }
+/// Returns its number on a machine with so many workers.
+pub(crate) fn number(workers: u16) -> u16 {
+    workers + service::HIDDEN_WORKERS
 }
 
 /// Starts it for machine `own`. Workers and service thread of the machine have been started and no other thread

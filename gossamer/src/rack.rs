@@ -192,13 +192,13 @@ impl Rack {
 
     /// Returns the service thread of another machine (`service.rs`).
     pub(crate) fn service(&self, machine: u16) -> TrusteeReference {
-        let place = service::place(machine, self.machines[usize::from(machine)].workers);
+        let place = Place::of(machine, service::number(self.machines[usize::from(machine)].workers));
         TrusteeReference::from_id(place.trustee_id())
     }
 
     /// Returns the page server's worker of a machine (`page_server.rs`).
     pub(crate) fn page_server(&self, machine: u16) -> TrusteeReference {
-        let place = page_server::place(machine, self.machines[usize::from(machine)].workers);
+        let place = Place::of(machine, page_server::number(self.machines[usize::from(machine)].workers));
         TrusteeReference::from_id(place.trustee_id())
     }
 

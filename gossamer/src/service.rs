@@ -20,14 +20,14 @@ use trust::Threadpool;
 use crate::bootstrap::Plan;
 use crate::builder::Builder;
 use crate::error::StartError;
-use crate::{Place, workers};
+use crate::workers;
 
 /// Threads of a machine behind its workers, where the program has no page servers.
 pub(crate) const HIDDEN_WORKERS: u16 = 1;
 
-/// Returns its place on a machine with so many workers: behind them, at a place that the program does not use.
-pub(crate) fn place(machine: u16, workers: u16) -> Place {
-    Place { machine, worker: workers }
+/// Returns its number on a machine with so many workers: behind theirs, one that the program does not use.
+pub(crate) fn number(workers: u16) -> u16 {
+    workers
 }
 
 /// Starts it for machine `own`. The machine's workers have been started and no other thread delegates yet, so it gets

@@ -27,7 +27,7 @@ use crate::remote::{Image, Layout, Slots, Wiring};
 use crate::rendezvous::{self, Start};
 use crate::termination::Termination;
 use crate::workers::Asked;
-use crate::{Place, page_server, service, stuck, view, workers};
+use crate::{Place, fabric, page_server, service, stuck, view, workers};
 
 /// Value of [`Rack::starter`] if our launcher has started the program.
 const LAUNCHER: &str = "gossamer-launch";
@@ -76,6 +76,18 @@ const LAUNCHER: &str = "gossamer-launch";
 /// Source: thesis 3.2.2, table II.
 pub fn main<R: Termination, F: FnOnce() -> R + Send + 'static>(gsm_main: F, threads: usize) {
     start(&builder(), gsm_main, threads);
+}
+
+impl Builder {
+    /// Runs the program as [`main`](crate::main) does, with these settings.
+    ///
+    /// # Panics, exits
+    /// Same as [`main`](crate::main). A setting out of range is reported, and the process ends with status 70.
+    ///
+    /// Example: at [`builder`](crate::builder).
+    pub fn main<R: Termination, F: FnOnce() -> R + Send + 'static>(self, gsm_main: F, threads: usize) {
+        start(&self, gsm_main, threads);
+    }
 }
 
 /// Runs [`main`] with these settings.
@@ -127,7 +139,7 @@ where
     let (address, process) = (std::net::Ipv4Addr::LOCALHOST.into(), std::process::id());
     let machine = Machine { workers, host: host(), address, process, slots_bytes, transport: Transport::Here };
     begin(Rack { machine: 0, machines: vec![machine], starter: "alone".to_owned() }, &pool);
-    view::serve_if_wanted(Arc::new(view::source::Here));
+    view::serve_if_wanted(Arc::new(view::Here));
     Ok(run_first_fiber(Threads { workers: pool, service: None, page_server: None }, gsm_main))
 }
 
@@ -150,7 +162,7 @@ where
     drop(messages);
     let Connected { fabric, layout, hellos, transports } = connected;
     let slots_bytes = layout.slots_bytes(own) as u64;
-    crate::link::note(&fabric, plan.host_of(own).heap);
+    fabric::note(&fabric, plan.host_of(own).heap);
     let watch = fate::watch(&fabric).map_err(StartError::Thread)?;
 
     trust::link::set_machine(own).map_err(StartError::TooLate)?;
@@ -202,9 +214,10 @@ impl Threads {
     fn attach(&self, own: u16, wiring: &Wiring) -> Result<(), StartError> {
         let workers = self.workers.trustees();
         let count = workers.len() as u16;
-        let service = self.service.iter().map(|service| (service::place(own, count), service.trustees()[0]));
+        let service =
+            self.service.iter().map(|service| (Place::of(own, service::number(count)), service.trustees()[0]));
         let page_server =
-            self.page_server.iter().map(|threads| (page_server::place(own, count), threads.trustees()[0]));
+            self.page_server.iter().map(|threads| (Place::of(own, page_server::number(count)), threads.trustees()[0]));
         let workers = (0..).map(|worker| Place::of(own, worker)).zip(workers.iter().copied());
         // The service thread first: a worker that is attached may at once have a trust that a thread without links
         // counts.

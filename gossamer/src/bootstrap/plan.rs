@@ -201,6 +201,14 @@ impl Plan {
         &self.hosts[usize::from(self.machines[usize::from(machine)].host)]
     }
 
+    /// Returns a machine's name in messages: "machine 3 on beta".
+    pub(crate) fn name_of(&self, machine: u16) -> String {
+        match self.machines.get(usize::from(machine)) {
+            Some(_) => format!("machine {machine} on {}", self.host_of(machine).name),
+            None => format!("machine {machine}"),
+        }
+    }
+
     /// Iterates over the machines of a host, in rising order.
     ///
     /// Example: at [`host_of`](Self::host_of).

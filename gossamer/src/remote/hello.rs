@@ -18,11 +18,8 @@ use trust::link::deadline_after;
 use comm::{Fabric, MachineId, WorkerId};
 
 use super::image::{BUILD_BYTES_MAX, ImageId};
-use super::layout::{Layout, Slots};
+use super::layout::{HELLO_BYTES, Layout, Slots};
 use crate::error::StartError;
-
-/// Bytes of a hello.
-pub(super) const HELLO_BYTES: usize = 256;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"gossamer");
 const VERSION: u16 = 3;

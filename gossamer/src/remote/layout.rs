@@ -18,11 +18,12 @@
 
 use std::fmt;
 
-use super::hello::HELLO_BYTES;
 use super::slot::TRAILER_BYTES;
 use crate::bootstrap::Plan;
 use crate::{Place, page_server, service};
 
+/// Bytes of a hello.
+pub(super) const HELLO_BYTES: usize = 256;
 /// Bytes of a park word with its own cache lines.
 const PARK_BYTES: usize = 128;
 const ACK_BYTES: usize = 8;
@@ -125,7 +126,7 @@ impl Layout {
 
     /// Returns the service thread of a machine, if there are other machines.
     pub(crate) fn service(&self, machine: u16) -> Place {
-        service::place(machine, self.workers[usize::from(machine)])
+        Place::of(machine, service::number(self.workers[usize::from(machine)]))
     }
 
     pub(crate) fn has_page_servers(&self) -> bool {

@@ -1,9 +1,9 @@
 //! Detection of the launcher, and of a process that was started as one of several without a method to find the others.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
 use super::plain::{self, Settings};
+use super::variables::{Get, number, text};
 use super::{RendezvousError, START_TIMEOUT};
 
 /// `alone`: the process runs by itself, under any launcher.
@@ -30,23 +30,6 @@ pub(super) struct PmiVariables {
     pub(super) fd: i32,
     pub(super) rank: u16,
     pub(super) size: u16,
-}
-
-pub(super) type Get<'a> = &'a dyn Fn(&'static str) -> Option<OsString>;
-
-/// Returns a variable as text, if it is there and not empty.
-pub(super) fn text(get: Get<'_>, name: &'static str) -> Option<String> {
-    get(name).map(|value| value.to_string_lossy().into_owned()).filter(|value| !value.is_empty())
-}
-
-/// Returns a variable as a number, if it is there.
-pub(super) fn number<T: std::str::FromStr>(
-    get: Get<'_>,
-    name: &'static str,
-    expected: &'static str,
-) -> Result<Option<T>, RendezvousError> {
-    let Some(value) = text(get, name) else { return Ok(None) };
-    value.parse().map(Some).map_err(|_| RendezvousError::Variable { name, value, expected })
 }
 
 /// Returns the method of this process, by its environment.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use comm::descriptors::cure;
 use rustix::process::Signal;
 
-use super::{FAILURE_STATUS, interrupts};
+use super::FAILURE_STATUS;
 use crate::supervise::signals::describe;
 
 /// Error before the plan of the program is known.
@@ -63,7 +63,7 @@ impl RendezvousError {
     /// Returns the exit status of the process that could not start.
     pub(super) fn status(&self) -> u8 {
         match self {
-            RendezvousError::Interrupted(signal) => interrupts::status(*signal),
+            RendezvousError::Interrupted(signal) => status(*signal),
             _ => FAILURE_STATUS,
         }
     }
@@ -71,4 +71,9 @@ impl RendezvousError {
     pub(super) fn system<E: Into<std::io::Error>>(doing: &'static str) -> impl FnOnce(E) -> RendezvousError {
         move |source| RendezvousError::System { doing, source: source.into() }
     }
+}
+
+/// Exit status of a process that a signal has ended in order.
+pub(super) fn status(signal: Signal) -> u8 {
+    128 + signal.as_raw() as u8 // the largest caught signal is 15
 }

@@ -19,9 +19,10 @@ use comm::secure::{SecureReader, SecureWriter};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
+use super::event::{HubEvent, Newcomer};
 use super::host::{self, HostIdentity};
 use super::plan::{self, Joined};
-use super::port::{self, Newcomer};
+use super::port;
 use super::process::{Process, ProcessIdentity};
 use super::wire::{Down, Gathered, Join, MESSAGE_BYTES_MAX, Up, decode};
 use super::{BEAT_INTERVAL, Exchange, Joint, Limit, Place, REPORT_INTERVAL, RendezvousError, SILENCE, memory, plain};
@@ -37,26 +38,6 @@ const SEND_TIMEOUT: Duration = Duration::from_millis(500);
 const STRANGERS_MAX: usize = 3;
 /// Most addresses offered to others: as many as fit into a process manager's value.
 const ADDRESSES_MAX: usize = 12;
-
-/// Event for machine 0.
-pub(super) enum HubEvent {
-    /// A machine has come.
-    Came(Box<Newcomer>),
-    /// A connection without the key, or without a valid greeting.
-    Stranger(comm::Error),
-    /// Message of a machine.
-    Said(u16, Up),
-    /// End of a machine's messages: it is silent, or its connection has ended.
-    Gone { machine: u16, is_silent: bool },
-    /// Message of machine 0 itself.
-    Own(Message),
-    /// End of machine 0's own messages.
-    OwnEnd,
-    /// This process got a signal.
-    Signal(Signal),
-    /// A viewer of the program has asked.
-    Asked,
-}
 
 /// Endpoint of machine 0, as the process manager passes it on; it is secret.
 #[derive(Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use rustix::process::Signal;
 
+use super::error::status;
 use super::starter::Starter;
 use super::{LAST_MESSAGES_TIMEOUT, RendezvousError};
 use crate::complain::complain;
@@ -67,11 +68,6 @@ impl Interrupts {
             std::process::exit(status(signal).into())
         });
     }
-}
-
-/// Exit status of a process that a signal has ended in order.
-pub(super) fn status(signal: Signal) -> u8 {
-    128 + signal.as_raw() as u8 // the largest caught signal is 15
 }
 
 fn end(signal: Signal, starter: Option<Arc<Starter>>) -> ! {

@@ -10,8 +10,9 @@ use std::sync::mpsc;
 use comm::process_stat::ProcessStat;
 
 use super::RendezvousError;
-use super::detect::{Get, Method};
+use super::detect::Method;
 use super::pmi;
+use super::variables::Get;
 
 /// Variables that tell processes apart: where they meet, and the number of each.
 const VARIABLES: [&str; 9] = [

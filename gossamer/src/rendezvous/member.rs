@@ -8,6 +8,7 @@ use trust::link::deadline_after;
 use comm::descriptors::cure;
 use comm::secure::{Key, SecureReader, SecureStream, SecureWriter};
 
+use super::error::status;
 use super::host::{self, HostIdentity};
 use super::hub::{HubEndpoint, control_pair};
 use super::process::{Process, ProcessIdentity};
@@ -15,7 +16,7 @@ use super::starter::Starter;
 use super::wire::{Down, Gathered, Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode};
 use super::{
     BEAT_INTERVAL, ControlBridge, Exchange, FAILURE_STATUS, Interrupts, Joint, LAST_MESSAGES_TIMEOUT, Limit, Place,
-    RendezvousError, SILENCE, interrupts, memory, plan, spawn,
+    RendezvousError, SILENCE, memory, plan, spawn,
 };
 use crate::bootstrap::{Bootstrap, HostAddress, Plan};
 use crate::codec::encode;
@@ -232,7 +233,7 @@ fn pass_signals_on(interrupts: &Interrupts, writer: Writer) {
             std::thread::sleep(Duration::from_millis(50));
         }
         complain(format_args!("this machine was ended by {}", describe(signal.as_raw())));
-        std::process::exit(interrupts::status(signal).into());
+        std::process::exit(status(signal).into());
     });
 }
 

@@ -2,18 +2,21 @@
 //! another and become the machines of one program. It ends in the same [`Bootstrap`](crate::bootstrap::Bootstrap) that
 //! `gossamer-launch` hands over; from `connect` on both starts are the same.
 //!
-//! 1. [`detect`]: the launcher of this process, its number and their count; [`mark`]: child processes of a machine run
-//!    alone; [`interrupts`]: signals meanwhile
+//! 1. [`detect`]: the launcher of this process, its number and their count, by [`variables`]; [`mark`]: child processes
+//!    of a machine run alone; [`interrupts`]: signals meanwhile
 //! 2. [`pmi`], [`pmix`], [`plain`]: the address of machine 0, and the key
-//! 3. [`port`], [`hub`]: machine 0 accepts all others, makes the plan ([`plan`]), and supervises the program to its
-//!    end, by the rules of [`supervise`](crate::supervise), as `gossamer-launch` does
-//! 4. [`member`]: each other machine joins, and carries its messages to and from machine 0 ([`wire`])
+//! 3. [`port`], [`hub`]: machine 0 accepts all others ([`event`]), makes the plan ([`plan`]), and supervises the
+//!    program to its end, by the rules of [`supervise`](crate::supervise), as `gossamer-launch` does
+//! 4. [`member`]: each other machine joins, and carries its messages to and from machine 0 ([`wire`]); [`bridge`]: a
+//!    machine that ends waits until its last messages are on their way
 //! 5. [`host`], [`process`], [`memory`]: which machines are on one host, its address, and the memory that they share
 //!
 //! Invariant: once a rendezvous is found, this process is a machine of the program or it ends; it never goes on alone.
 
+pub(crate) mod bridge;
 mod detect;
 mod error;
+mod event;
 mod host;
 mod hub;
 mod interrupts;
@@ -27,18 +30,19 @@ mod pmix;
 mod port;
 mod process;
 mod starter;
+mod variables;
 mod wire;
 
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use comm::secure::Key;
 
 use crate::bootstrap::Bootstrap;
 use crate::complain::complain;
-use crate::control::Control;
 use crate::fate;
 use crate::remote::Image;
+use bridge::ControlBridge;
 use detect::Method;
 pub(crate) use error::RendezvousError;
 use interrupts::Interrupts;
@@ -126,7 +130,7 @@ pub(crate) fn start() -> Result<Start, RendezvousError> {
     take_part(&joint, Place { index, count, key, image }, name, &limit)
 }
 
-const ENVIRONMENT: detect::Get<'static> = &|name| std::env::var_os(name);
+const ENVIRONMENT: variables::Get<'static> = &|name| std::env::var_os(name);
 
 /// Identity of this machine.
 pub(crate) struct Place {
@@ -184,51 +188,8 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Rendezv
     fate::spawn(name, body).map(drop).map_err(RendezvousError::system("start a thread"))
 }
 
-/// Control bridge: end of this machine's control channel, until the end of the program.
-struct ControlBridge {
-    control: Arc<Control>,
-    is_done: Mutex<bool>,
-    done: Condvar,
-}
-
-static BRIDGE: OnceLock<ControlBridge> = OnceLock::new();
-
-impl ControlBridge {
-    /// Stores this side's end of the control channel, for [`send_last_messages`].
-    fn begin(control: Arc<Control>) {
-        let bridge = ControlBridge { control, is_done: Mutex::new(false), done: Condvar::new() };
-        let _ = BRIDGE.set(bridge); // a process starts one program
-    }
-
-    /// All messages of this machine have been passed on, or the program is over.
-    fn finish() {
-        if let Some(bridge) = BRIDGE.get() {
-            *bridge.is_done.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            bridge.done.notify_all();
-        }
-    }
-
-    fn wait(&self, most: Option<Duration>) {
-        let done = self.is_done.lock().unwrap_or_else(PoisonError::into_inner);
-        match most {
-            Some(most) => drop(self.done.wait_timeout_while(done, most, |is_done| !*is_done)),
-            None => drop(self.done.wait_while(done, |is_done| !*is_done)),
-        }
-    }
-}
-
-/// Waits until the last messages of this machine have been sent: its process is about to end, and their carrier with
-/// it. Does not wait if our launcher holds the other end.
-pub(crate) fn send_last_messages() {
-    if let Some(bridge) = BRIDGE.get() {
-        bridge.control.end_of_messages();
-        bridge.wait(Some(LAST_MESSAGES_TIMEOUT));
-    }
-}
-
-/// Waits until all others have left; on machine 0, which has reported that the program is over.
-pub(crate) fn wait_for_the_others() {
-    if let Some(bridge) = BRIDGE.get() {
-        bridge.wait(None);
-    }
+/// Ends this process: the launcher has gone, and its processes go with it; machines of other hosts see this one go.
+fn end_with_starter() -> ! {
+    complain(format_args!("the process manager that has started this machine has gone; the program was ended"));
+    std::process::exit(FAILURE_STATUS.into())
 }

@@ -10,7 +10,7 @@ use rustix::net::sockopt::{set_ipv6_v6only, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 
 use super::RendezvousError;
-use super::detect::{Get, number, text};
+use super::variables::{Get, number, text};
 use crate::bootstrap::{HostAddress, MACHINES_MAX};
 
 const MEET: &str = "GOSSAMER_MEET";

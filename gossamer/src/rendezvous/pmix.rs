@@ -7,8 +7,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 
 use super::pmi::KEY;
-use super::starter::end_with_starter;
-use super::{Limit, REPORT_INTERVAL, RendezvousError};
+use super::{Limit, REPORT_INTERVAL, RendezvousError, end_with_starter};
 use crate::complain::complain;
 
 const LIBRARY: &str = "libpmix.so.2";

@@ -10,8 +10,8 @@ use std::time::Duration;
 use comm::descriptors::cure;
 use comm::secure::{Key, SecureStream, Unauthenticated};
 
-use super::hub::HubEvent;
-use super::wire::{Join, MESSAGE_BYTES_MAX, PURPOSE, Up, decode};
+use super::event::{HubEvent, Newcomer};
+use super::wire::{MESSAGE_BYTES_MAX, PURPOSE, Up, decode};
 use super::{RendezvousError, spawn};
 use crate::bootstrap::HostAddress;
 use crate::complain::complain;
@@ -22,14 +22,6 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(50);
 /// Most connections without the key.
 const UNAUTHENTICATED_MAX: usize = 256;
-
-/// Machine that has the key.
-pub(super) struct Newcomer {
-    pub(super) join: Join,
-    pub(super) stream: SecureStream,
-    /// Address at which it reached machine 0.
-    pub(super) reached_at: Option<HostAddress>,
-}
 
 #[derive(Default)]
 struct Waiting {

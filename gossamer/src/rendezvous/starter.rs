@@ -9,8 +9,7 @@ use rustix::io::Errno;
 
 use super::pmi::Pmi;
 use super::pmix::Pmix;
-use super::{FAILURE_STATUS, Limit, RendezvousError};
-use crate::complain::complain;
+use super::{Limit, RendezvousError, end_with_starter};
 use crate::fate;
 
 /// Launcher of this process.
@@ -92,10 +91,4 @@ impl Starter {
             Starter::Pmix(pmix) => pmix.abort(status, why),
         }
     }
-}
-
-/// Ends this process: the launcher has gone, and its processes go with it; machines of other hosts see this one go.
-pub(super) fn end_with_starter() -> ! {
-    complain(format_args!("the process manager that has started this machine has gone; the program was ended"));
-    std::process::exit(FAILURE_STATUS.into())
 }

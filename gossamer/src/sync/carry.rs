@@ -1,10 +1,30 @@
-//! Transport of a channel's values: serialised, or as raw memory.
+//! Transport of a channel's values, serialised or as raw memory, and the results of sending and receiving.
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use trust::{NoRef, Promise, Trust};
 
-use super::queue::{Answer, Sent};
+/// Result of sending a value.
+#[derive(Serialize, Deserialize)]
+pub enum Sent<T> {
+    Done,
+    /// The promise will bring the result: nothing, or the value again if it was refused after all.
+    Waits,
+    Full(T),
+    /// There is no receiver any more.
+    Refused(T),
+}
+
+/// Result of receiving.
+#[derive(Serialize, Deserialize)]
+pub enum Answer<T> {
+    Value(T),
+    /// The promise will bring it, or nothing if the last sender goes.
+    Waits,
+    Empty,
+    /// There is no value, and no sender any more.
+    Closed,
+}
 
 /// Values travel serialised (serde): strings, vectors, maps, and all other serde types. A channel's default.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trust::{Error, NoRef, Pending, Trust, TrusteeReference, link, promise};
 
-use super::carry::{Carry, Plain, Serialised};
-use super::queue::{Answer, Queue, ReceiveEnd, SendEnd, Sent};
+use super::carry::{Answer, Carry, Plain, Sent, Serialised};
+use super::queue::{Queue, ReceiveEnd, SendEnd};
 use crate::rack::{Place, program};
 
 /// Makes an unbounded channel, at the next worker of this machine in turn.

@@ -15,33 +15,10 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::rc::Rc;
 
-use serde::{Deserialize, Serialize};
 use trust::link::withdraw;
 use trust::{Promise, PromiseId};
 
-use super::carry::Sealed;
-
-/// Result of sending a value.
-#[derive(Serialize, Deserialize)]
-pub enum Sent<T> {
-    Done,
-    /// The promise will bring the result: nothing, or the value again if it was refused after all.
-    Waits,
-    Full(T),
-    /// There is no receiver any more.
-    Refused(T),
-}
-
-/// Result of receiving.
-#[derive(Serialize, Deserialize)]
-pub enum Answer<T> {
-    Value(T),
-    /// The promise will bring it, or nothing if the last sender goes.
-    Waits,
-    Empty,
-    /// There is no value, and no sender any more.
-    Closed,
-}
+use super::carry::{Answer, Sealed, Sent};
 
 struct Waiting<T> {
     value: T,

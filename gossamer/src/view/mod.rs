@@ -3,10 +3,9 @@
 //! - [`sample`]: data of one machine; `probe`: empty requests to its workers meanwhile
 //! - `answer`: takes questions (`control`, [`Look`]) and answers them, in a thread of its own that is there while
 //!   questions come
-//! - [`source`]: a program on any host, as its viewer sees it; [`snapshot`]: the last sample of each machine, and
-//!   alerts; [`rates`]: changes between two; [`looks`]: questions on their way to the thread that talks to the
-//!   machines;
-//!   [`backlog`]: waiting parts of the answers
+//! - [`source`]: a program on any host, as its viewer sees it; [`Here`]: one that is this process; [`snapshot`]: the
+//!   last sample of each machine, and alerts; [`rates`]: changes between two; [`looks`]: questions on their way to the
+//!   thread that talks to the machines; [`backlog`]: waiting parts of the answers
 //! - [`chrome`]: a trace, as Chrome's JSON
 //! - with the feature `view`: `text`, the metrics; `page`, the page; `http` and `server`, which serve both
 //!
@@ -16,6 +15,7 @@
 pub(crate) mod answer;
 pub mod backlog;
 pub mod chrome;
+mod here;
 #[cfg(feature = "view")]
 mod http;
 pub mod looks;
@@ -36,6 +36,7 @@ use std::sync::Arc;
 
 use crate::complain::complain;
 pub use crate::control::Look;
+pub use here::Here;
 pub use sample::{MachineSample, NamedTrust, WorkerSample};
 pub use snapshot::{Snapshot, Snapshots};
 pub use source::Source;

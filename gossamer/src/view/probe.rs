@@ -8,7 +8,10 @@ use std::time::Duration;
 use trust::TrusteeReference;
 use trust::link::Probe;
 
-use super::sample::ROUND_TRIP_BOUNDS_NS;
+/// Upper bounds of the buckets of round trips, in nanoseconds, each four times the one before; one more bucket has no
+/// bound.
+pub const ROUND_TRIP_BOUNDS_NS: [u64; 10] =
+    [4_000, 16_000, 64_000, 256_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000, 256_000_000, 1_000_000_000];
 
 /// Measurements of one worker.
 #[derive(Clone, Debug, Default)]

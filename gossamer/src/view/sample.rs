@@ -9,14 +9,10 @@ use serde::{Deserialize, Serialize};
 use trust::TrusteeReference;
 
 use super::probe::Probes;
+pub use super::probe::ROUND_TRIP_BOUNDS_NS;
 use super::traffic;
 use crate::rack::{Program, try_program};
 use crate::{codec, names};
-
-/// Upper bounds of the buckets of round trips, in nanoseconds, each four times the one before; one more bucket has no
-/// bound.
-pub const ROUND_TRIP_BOUNDS_NS: [u64; 10] =
-    [4_000, 16_000, 64_000, 256_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000, 256_000_000, 1_000_000_000];
 
 /// Sample of one machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

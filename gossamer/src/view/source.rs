@@ -1,13 +1,10 @@
 //! Program that can be viewed, on any host.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use trust::link::deadline_after;
 
-use super::answer::Answers;
 use crate::control::Look;
-use crate::rack::try_program;
 
 /// Answers of the machines of a program.
 #[derive(Debug, Default)]
@@ -30,21 +27,6 @@ pub trait Source: Send + Sync {
     /// Returns the age that a sample shown to the next viewer may have.
     fn sample_age(&self) -> Duration {
         SAMPLE_AGE
-    }
-}
-
-/// Program of this very process, if it has no other machine.
-pub struct Here;
-
-impl Source for Here {
-    fn look(&self, look: Look, limit: Duration) -> Answer {
-        static ANSWERS: std::sync::OnceLock<Answers> = std::sync::OnceLock::new();
-        let Some(program) = try_program() else { return Answer::default() };
-        let (tell, told) = mpsc::channel();
-        let reply = move |bytes| drop(tell.send(bytes)); // the asker may have gone
-        ANSWERS.get_or_init(Answers::default).answer(look, Box::new(reply));
-        let machines = told.recv_timeout(answer_limit(look, limit)).ok().map(|bytes| (program.rack.machine(), bytes));
-        Answer { machines: machines.into_iter().collect(), troubles: Vec::new() }
     }
 }
 
