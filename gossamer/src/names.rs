@@ -131,8 +131,8 @@ impl fmt::Display for NameError {
 
 impl std::error::Error for NameError {}
 
-/// Gives a trust a name, by which [`find`] returns it on all machines, until the result is dropped. The name has a trust
-/// of its own: the property lives at least as long.
+/// Gives a trust a name, by which [`find`] returns it on all machines, until the result is dropped. The name has a
+/// trust of its own: the property lives at least as long.
 ///
 /// Waits for an answer of machine 0's first worker.
 ///

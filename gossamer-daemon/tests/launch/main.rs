@@ -1,7 +1,8 @@
 //! Tests of `gossamer-launch` with real processes. This binary is also the program that it launches: called with
 //! `machine ROLE …` it plays that role (`machine.rs`), otherwise it runs the tests. `rig.rs` starts and observes.
 //!
-//! Nothing waits for a fixed time, but for output, ends and conditions, up to a deadline. Processes are killed by their own ids only.
+//! Nothing waits for a fixed time, but for output, ends and conditions, up to a deadline. Processes are killed by their
+//! own ids only.
 
 mod any_program;
 mod core_dumps;
