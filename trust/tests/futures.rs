@@ -620,7 +620,9 @@ fn one_future_has_the_answers_of_many_properties() {
     let sent = Shared::new(AtomicU64::new(0));
     let count = {
         let sent = sent.clone();
-        move |_: &mut u64| drop(sent.fetch_add(1, Ordering::Relaxed))
+        move |_: &mut u64| {
+            sent.fetch_add(1, Ordering::Relaxed);
+        }
     };
     let mut future = trust::apply_each_async(&numbers, count);
     let _ = poll_once(&mut future);
