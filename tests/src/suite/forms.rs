@@ -132,6 +132,9 @@ row!(launch_held_in_each_form, Latch::new(4u64), latched, number:
 row!(launch_held_with_in_each_form, Latch::new(4u64), latched, number:
     number.call().with(hundred()).launch_held(|n, text| { n.released(gossamer::yield_now); parse(&text) / **n }));
 
+/// Closure whose type is known at run time.
+type Job = dyn FnOnce(&mut Vec<String>) -> usize + Send;
+
 /// Any `Send` values go to a property of this process and come back as they are.
 pub fn in_process_in_each_form() {
     let text = Arc::new("far".to_owned());
@@ -153,7 +156,7 @@ pub fn in_process_in_each_form() {
         assert_eq!(called.map(|result| result.map(|(all, _)| all.concat())), Some(Ok("bc".to_owned())));
         let future = plain.call().in_process().apply(add("d")).into_future();
         assert_eq!(wait(future).map(|(all, _)| all.concat()), Ok("bcd".to_owned()), "{place}");
-        let job: Box<dyn FnOnce(&mut Vec<String>) -> usize + Send> = Box::new(|names| names.len());
+        let job: Box<Job> = Box::new(|names| names.len());
         assert_eq!(plain.call().in_process().apply(job).wait(), Ok(3), "a closure is a value too");
     }
 }

@@ -16,6 +16,9 @@ use crate::error::Error;
 use crate::noref::NoRef;
 use crate::request::Fault;
 
+/// Makes the results of all outcomes.
+type Finish<U, R> = fn(Vec<Result<U, Fault>>) -> Vec<R>;
+
 /// Future of [`apply_each_async`] and [`try_apply_each_async`]. Dropping it discards the results; each closure still
 /// runs, unless there was no room to send it yet.
 #[must_use = "closures for which there was no room are not sent before this is polled: await it"]
@@ -23,16 +26,12 @@ pub struct EachFuture<U, R> {
     /// Calls that are not answered yet, the last one first.
     pending: Vec<Pending<U>>,
     outcomes: Vec<Result<U, Fault>>,
-    /// Makes the results of the outcomes, once.
-    finish: Option<fn(Vec<Result<U, Fault>>) -> Vec<R>>,
+    /// Present until it has given its results.
+    finish: Option<Finish<U, R>>,
 }
 
 impl<U: Send + 'static, R> EachFuture<U, R> {
-    fn new<'a, T: 'static, F>(
-        trusts: impl IntoIterator<Item = &'a Trust<T>>,
-        f: F,
-        finish: fn(Vec<Result<U, Fault>>) -> Vec<R>,
-    ) -> Self
+    fn new<'a, T: 'static, F>(trusts: impl IntoIterator<Item = &'a Trust<T>>, f: F, finish: Finish<U, R>) -> Self
     where
         F: FnOnce(&mut T) -> U + Clone + Send + 'static,
     {
