@@ -40,8 +40,6 @@ pub struct Workload {
     pub pause: bool,
     /// Fibers a worker, for `apply`.
     pub fibers: usize,
-    /// Requests a batch (`bare-slots`) or in flight (`channel-pipelined`).
-    pub batch: usize,
     pub pin: bool,
     /// How long a worker of `trust` polls before it sleeps, if not as long as it likes.
     pub spin: Option<Duration>,
@@ -63,7 +61,6 @@ impl Workload {
             timed: None,
             pause: false,
             fibers: 1,
-            batch: 1,
             pin: true,
             spin: None,
             watch: None,

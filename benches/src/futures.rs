@@ -8,7 +8,6 @@
 use crate::prelude::*;
 use crate::transfers::mops;
 use std::future::Future;
-use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use trust::Threadpool;
@@ -16,15 +15,14 @@ use trust::Threadpool;
 /// Messages that an actor's channel holds.
 const MAILBOX: usize = 1024;
 
+/// Numbers of tasks: a series each.
+const TASKS: [usize; 2] = [1, 64];
+/// Threads of the runtime.
+const THREADS: usize = 2;
+
 /// Options of `async`.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct Futures {
-    /// Numbers of tasks: a series each.
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 64])]
-    pub tasks: Vec<usize>,
-    /// Threads of the runtime.
-    #[arg(long, default_value_t = 2)]
-    pub threads: usize,
     /// Options of such commands.
     #[command(flatten)]
     #[serde(flatten)]
@@ -40,13 +38,9 @@ const CONTENDERS: [Contender; 3] = [("apply-async", apply_async), ("actor", acto
 
 pub fn command(mut options: Futures) -> Result<()> {
     options.timed.prepare(20)?;
-    ensure!(
-        options.threads > 0 && !options.tasks.is_empty() && !options.tasks.contains(&0),
-        "--tasks, --threads: at least one"
-    );
     let bench = Bench::begin("async", &mut options.timed.comparison)?;
     let runs: Vec<(Contender, usize)> =
-        options.tasks.iter().flat_map(|&tasks| CONTENDERS.map(|contender| (contender, tasks))).collect();
+        TASKS.into_iter().flat_map(|tasks| CONTENDERS.map(|contender| (contender, tasks))).collect();
     let group = |tasks: usize| format!("{tasks} tasks");
     let name = |((name, _), tasks): &(Contender, usize)| format!("{name}, {tasks} tasks");
     let samples = bench.rounds(&runs, name, |((_, run), tasks), _| mops(run(&options, *tasks)?))?;
@@ -54,7 +48,7 @@ pub fn command(mut options: Futures) -> Result<()> {
     for (((name, _), tasks), samples) in runs.iter().zip(samples) {
         figures.add(&group(*tasks), name, "M/s", samples);
     }
-    figures.print(&format!("async, {} threads", options.threads));
+    figures.print(&format!("async, {THREADS} threads"));
     let over = |tasks: usize, other: &str| figures.over(&group(tasks), "apply-async", other);
     let targets = [
         at_least("64 tasks: apply_async over an actor", 1.5, over(64, "actor")),
@@ -64,8 +58,8 @@ pub fn command(mut options: Futures) -> Result<()> {
     bench.conclude(&options, json!({"series": figures}), &targets)
 }
 
-fn runtime(options: &Futures) -> Result<Runtime> {
-    Ok(Builder::new_multi_thread().worker_threads(options.threads).build()?)
+fn runtime() -> Result<Runtime> {
+    Ok(Builder::new_multi_thread().worker_threads(THREADS).build()?)
 }
 
 /// Tasks that increment until the time is over, each by a `handle` of its own.
@@ -106,7 +100,7 @@ fn verified(ran: (u64, Duration), count: u64) -> Ran {
 fn apply_async(options: &Futures, tasks: usize) -> Ran {
     let pool = Threadpool::builder().workers(1).pin(false).build();
     let counter = pool.entrust(0u64);
-    runtime(options)?.block_on(async {
+    runtime()?.block_on(async {
         let ran = increments(options, tasks, counter.clone(), |counter, began, time| async move {
             until_over!(began, time, {
                 let count = counter.apply_async(|count| {
@@ -121,7 +115,7 @@ fn apply_async(options: &Futures, tasks: usize) -> Ran {
 }
 
 fn actor(options: &Futures, tasks: usize) -> Ran {
-    runtime(options)?.block_on(async {
+    runtime()?.block_on(async {
         let (asks, mut asked) = mpsc::channel::<oneshot::Sender<u64>>(MAILBOX);
         let actor = tokio::spawn(async move {
             let mut count = 0;
@@ -145,7 +139,7 @@ fn actor(options: &Futures, tasks: usize) -> Ran {
 
 fn tokio_mutex(options: &Futures, tasks: usize) -> Ran {
     let counter = Arc::new(tokio::sync::Mutex::new(0u64));
-    runtime(options)?.block_on(async {
+    runtime()?.block_on(async {
         let ran = increments(options, tasks, Arc::clone(&counter), |counter, began, time| async move {
             until_over!(began, time, {
                 let mut count = counter.lock().await;

@@ -20,6 +20,10 @@ use std::hint::black_box;
 pub use self::apps::{HeapApp, app_command};
 pub use self::rack::{HeapRun, command as run_command};
 
+/// Objects of 8 bytes that are read in random order, a power of two: 16 bytes each in the heap, 32 as boxes.
+const OBJECTS: usize = 1 << 26;
+/// Reads of a run, and objects that it makes and drops.
+const READS: usize = 1 << 23;
 /// Objects of the works on few.
 const FEW: usize = 1024;
 
@@ -27,12 +31,6 @@ const FEW: usize = 1024;
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(mut_arg("rounds", |rounds| rounds.default_value("9")))]
 pub struct HeapBench {
-    /// Objects of 8 bytes that are read in random order, a power of two: 16 bytes each in the heap, 32 as boxes.
-    #[arg(long, default_value_t = 1 << 26)]
-    pub objects: usize,
-    /// Reads of a run, and objects that it makes and drops.
-    #[arg(long, default_value_t = 1 << 23)]
-    pub reads: usize,
     /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
@@ -126,20 +124,17 @@ fn make<O: Owner>(times: usize) -> Result<f64> {
 }
 
 pub fn command(mut options: HeapBench) -> Result<()> {
-    if options.comparison.smoke {
-        (options.objects, options.reads) = (options.objects.min(1 << 12), options.reads.min(1 << 12));
-    }
-    ensure!(options.objects.is_power_of_two() && options.reads > 0, "--objects: a power of two; --reads: at least 1");
     let mut bench = Bench::begin("heap", &mut options.comparison)?;
-    let (asked, rounds) = (options.clone(), options.comparison.rounds);
-    let samples = outcome(move || beside_boxes(&asked), |run| gossamer::main(run, 1))?;
+    let (rounds, is_smoke) = (options.comparison.rounds, options.comparison.smoke);
+    let (objects, reads) = if is_smoke { (1 << 12, 1 << 12) } else { (OBJECTS, READS) };
+    let samples = outcome(move || beside_boxes(objects, reads, rounds), |run| gossamer::main(run, 1))?;
     let mut all = Figures::default();
     for (work, of_work) in WORKS.into_iter().zip(samples) {
         for (contender, samples) in CONTENDERS.into_iter().zip(of_work) {
             all.add(work, contender, "ns", samples);
         }
     }
-    let elements = if options.comparison.smoke { 1 << 8 } else { 1 << 16 };
+    let elements = if is_smoke { 1 << 8 } else { 1 << 16 };
     for fabric in ["shm", "tcp"] {
         let words = format!("heap-run --fabric {fabric} --rounds {rounds} --elements {elements}");
         for (work, samples) in Program::own(&words)?.told::<Told>()? {
@@ -154,13 +149,13 @@ pub fn command(mut options: HeapBench) -> Result<()> {
         let one = |_| Ok(1e3 / mpi.told::<Outcome>()?.mops() * WORDS as f64);
         all.add(MPI, "mpi", "ns", (0..rounds).map(one).collect::<Result<_>>()?);
     }
-    let loans = build_unless(options.comparison.smoke, "iceoryx2", "heap-iceoryx2", "")?;
+    let loans = build_unless(is_smoke, "iceoryx2", "heap-iceoryx2", "")?;
     if let Some(loans) = bench.skipped.sort("iceoryx2", loans) {
         let loans = Program::at(loans).say(&format!("--bytes {HANDED_BYTES} --turns {elements}"));
         all.add("64 KiB handed over", "iceoryx2", "ns", (0..rounds).map(|_| loans.told()).collect::<Result<_>>()?);
     }
     apps::measure(&mut bench, &options.comparison, &mut all)?;
-    all.print(&format!("{} objects, {} reads", options.objects, options.reads));
+    all.print(&format!("{objects} objects, {reads} reads"));
     let targets = targets::targets(&all);
     bench.conclude(&options, json!({"series": all}), &targets)
 }
@@ -172,12 +167,12 @@ const MPI: &str = "64 B of the other process, MPI_Get";
 /// Samples by work and contender.
 type Samples = [[Vec<f64>; 2]; 3];
 
-fn beside_boxes(options: &HeapBench) -> Result<Samples> {
-    let (boxes, globals) = (Objects::<Box<u64>>::new(options.objects), Objects::<Global<u64>>::new(options.objects));
+fn beside_boxes(objects: usize, reads: usize, rounds: usize) -> Result<Samples> {
+    let (boxes, globals) = (Objects::<Box<u64>>::new(objects), Objects::<Global<u64>>::new(objects));
     let mut samples = Samples::default();
-    interleaved(options.comparison.rounds, 6, 1, |_, index| {
+    interleaved(rounds, 6, 1, |_, index| {
         let (work, contender) = (index / 2, index % 2);
-        let ns = if contender == 0 { boxes.run(work, options.reads) } else { globals.run(work, options.reads) };
+        let ns = if contender == 0 { boxes.run(work, reads) } else { globals.run(work, reads) };
         samples[work][contender].push(ns?);
         Ok(())
     })?;

@@ -1,15 +1,14 @@
-//! Runs over a rack: how this program starts itself as the machines of one, with the library that is under
-//! `gossamer-launch`, and how the outcome of machine 0 is had.
+//! Runs over a rack: how this program starts itself as the machines of one, as the examples do, and how the outcome of
+//! machine 0 is had.
 
 use crate::prelude::*;
-use crate::programs::own;
 use gossamer::bootstrap::{FabricChoice, LAUNCHER};
-use gossamer::{NoRef, Place, Promise, promise};
-use gossamer_daemon::launch::{self, LaunchConfig};
-use gossamer_daemon::options::RunOptions;
-use std::cell::Cell;
-use std::env;
+use gossamer::{NoRef, Place, Promise, Trust, promise};
+use gossamer_examples::machines::{Machines, launch};
+use gossamer_examples::program::Program;
+use std::process::ExitCode;
 use std::sync::mpsc;
+use std::{array, env};
 
 /// The most workers that take part where a closure captures something of each.
 pub const WORKERS_MAX: usize = 16;
@@ -31,15 +30,9 @@ pub fn over_rack<T: Send + 'static>(
 
 /// Starts so many processes with the words of this one, and waits for their end.
 pub fn start(processes: u16, workers: u32, fabric: FabricChoice) -> Result<()> {
-    let args = env::args_os().skip(1).collect();
-    let (threads, fabric) = (Some(workers), Some(fabric));
-    let options = RunOptions { threads, fabric, no_prefix: true, must_join: true, ..RunOptions::default() };
-    let config = LaunchConfig { options, ..LaunchConfig::new(own()?.into(), args, processes) };
-    let ended = launch::run(&config)?;
-    if let Some(message) = ended.messages().first() {
-        bail!("{message}");
-    }
-    ensure!(ended.status() == 0, "the machines ended with status {}", ended.status());
+    let (threads, args) = (Some(workers as usize), env::args_os().skip(1).collect());
+    let machines = Machines { machines: processes, threads, fabric, args, ..Machines::of(Program("gossamer-bench")) };
+    ensure!(launch(&machines)? == ExitCode::SUCCESS, "the machines failed");
     Ok(())
 }
 
@@ -51,6 +44,27 @@ pub fn outcome<T: Send + 'static>(
     let (tell, told) = mpsc::channel();
     main(Box::new(move || drop(tell.send(measure()))));
     told.recv().context("the run has no outcome")?
+}
+
+/// A property at each place, in a form that a closure can capture.
+#[derive(Clone)]
+pub struct Shards<T>([Option<Trust<T>>; WORKERS_MAX]);
+
+impl<T: 'static> Shards<T> {
+    /// Entrusts to the worker of each place what `make` of its number returns there.
+    pub fn new<F: FnOnce() -> T + NoRef + Send + 'static>(make: impl Fn(usize) -> F) -> Result<Shards<T>> {
+        let places: Vec<Place> = gossamer::rack().places().collect();
+        ensure!(places.len() <= WORKERS_MAX, "the rack has {} workers, over the {WORKERS_MAX} possible", places.len());
+        Ok(Shards(array::from_fn(|own| Some(gossamer::entrust_with(*places.get(own)?, make(own))))))
+    }
+
+    pub fn at(&self, own: usize) -> &Trust<T> {
+        self.0[own].as_ref().unwrap_or_else(|| unreachable!("each place has one"))
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Trust<T>> {
+        self.0.iter().flatten()
+    }
 }
 
 /// The result of a fiber of this place.

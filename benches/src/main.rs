@@ -25,10 +25,10 @@ mod machines;
 mod memcached;
 mod operations;
 mod options;
-
 mod pick;
 mod plot;
 mod prelude;
+mod process;
 mod programs;
 mod region;
 mod report;

@@ -7,6 +7,32 @@ use crate::prelude::*;
 /// atomics in each case.
 const COMPACT_FROM_OBJECTS: usize = 4096;
 
+/// Fibers a worker, for `apply`.
+pub const FIBERS: usize = 64;
+
+/// The name of a value on the command line.
+pub fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// Serialises values by their names on the command line.
+macro_rules! serde_by_name {
+    ($($kind:ty),*) => {
+        $(impl Serialize for $kind {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_str(&$crate::options::name_of(*self))
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                <$kind>::from_str(&String::deserialize(from)?, false).map_err(serde::de::Error::custom)
+            }
+        })*
+    };
+}
+pub(crate) use serde_by_name;
+
 /// Options of every measuring command.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct Comparison {
@@ -75,18 +101,9 @@ pub struct Common {
     /// Only these contenders, by name.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Fibers a worker, for `apply`.
-    #[arg(long, default_value_t = 64)]
-    pub fibers: usize,
-    /// Requests a batch (bare-slots) or in flight (channel-pipelined).
-    #[arg(long, default_value_t = 64)]
-    pub batch: usize,
     /// Threads that only serve, in the dedicated contenders [default: half of the threads].
     #[arg(long)]
     pub dedicated: Option<usize>,
-    /// Leave threads to the scheduler instead of pinning them to cores.
-    #[arg(long)]
-    pub no_pin: bool,
     /// A spin-loop hint in the critical section and the delegated closure, as in thesis 2.6.1.
     #[arg(long)]
     pub pause: bool,
@@ -104,8 +121,6 @@ impl Common {
         }
         ensure!(self.millis > 0, "--millis 0: a run needs some time");
         ensure!(self.ops != Some(0), "--ops 0: a run needs some operations");
-        ensure!(self.fibers > 0, "--fibers 0: at least one fiber is needed");
-        ensure!((1..=256).contains(&self.batch), "--batch {}: a batch holds 1 to 256 requests", self.batch);
         Ok(self)
     }
 
@@ -123,9 +138,7 @@ impl Common {
             dedicated,
             ops: self.ops.unwrap_or(1000),
             pause: self.pause,
-            fibers: self.fibers,
-            batch: self.batch,
-            pin: !self.no_pin,
+            fibers: FIBERS,
             padded: objects < COMPACT_FROM_OBJECTS,
             ..Workload::of(threads, objects, Picks::new(dist, objects, threads, self.seed))
         })

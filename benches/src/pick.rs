@@ -9,7 +9,6 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 use std::fmt;
-use std::sync::Arc;
 
 /// How objects are picked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
@@ -24,10 +23,7 @@ pub enum Dist {
 
 impl fmt::Display for Dist {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Dist::Uniform => "uniform",
-            Dist::Zipf => "zipf",
-        })
+        f.write_str(&name_of(*self))
     }
 }
 

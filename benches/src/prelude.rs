@@ -1,7 +1,11 @@
 //! Names that most files of this program use.
 
+pub use std::cell::{Cell, RefCell};
 pub use std::collections::BTreeMap;
 pub use std::path::{Path, PathBuf};
+pub use std::rc::Rc;
+pub use std::sync::Arc;
+pub use std::thread;
 pub use std::time::{Duration, Instant};
 
 pub use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -14,7 +18,7 @@ pub(crate) use crate::contender::{ClientRun, Contender, Kind, Run, Tally, Worklo
 pub(crate) use crate::contenders::threads::together;
 pub(crate) use crate::harness::{Entry, interleave};
 pub(crate) use crate::machine::Machine;
-pub(crate) use crate::options::{Common, Comparison, Timed};
+pub(crate) use crate::options::{Common, Comparison, Timed, name_of};
 pub(crate) use crate::pick::{Dist, MARK, Picks};
 pub(crate) use crate::programs::{Found, Program, found};
 pub(crate) use crate::report::{Figures, Quantiles, median, row, spread, table};

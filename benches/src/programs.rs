@@ -1,13 +1,12 @@
-//! Programs as contenders: how each is found or built, started, ended in time, and read. One that cannot be had here is
-//! skipped, with the reason.
+//! Programs as contenders: how each is found or built, started and read. One that cannot be had here is skipped, with
+//! the reason. Not here: a program that runs (process.rs).
 
 use crate::prelude::*;
+use crate::process::Process;
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
-use std::io::Read;
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc;
-use std::{env, fs, thread};
+use std::process::{Command, Stdio};
+use std::{env, fs};
 
 /// A thing, or why it cannot be had here.
 pub type Found<T> = std::result::Result<T, String>;
@@ -25,6 +24,8 @@ pub(crate) use found;
 
 /// Longer than a run takes, unless it says otherwise.
 const TIME_LIMIT: Duration = Duration::from_secs(300);
+/// Longer than a build takes, with all that it depends on.
+const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
 /// A program with its words, ready to run.
 #[derive(Clone, Debug)]
@@ -33,11 +34,13 @@ pub struct Program {
     words: Vec<OsString>,
     variables: Vec<(&'static str, OsString)>,
     limit: Duration,
+    is_quiet: bool,
 }
 
 impl Program {
     pub fn at(path: impl Into<PathBuf>) -> Program {
-        Program { path: path.into(), words: Vec::new(), variables: Vec::new(), limit: TIME_LIMIT }
+        let (words, variables) = (Vec::new(), Vec::new());
+        Program { path: path.into(), words, variables, limit: TIME_LIMIT, is_quiet: false }
     }
 
     /// This program, with these words, which are separated by blanks.
@@ -94,6 +97,11 @@ impl Program {
         Program { limit, ..self }
     }
 
+    /// Without its standard error.
+    pub fn quiet(self) -> Program {
+        Program { is_quiet: true, ..self }
+    }
+
     /// The command of a shell that runs it with its standard error among its output.
     pub fn with_stderr(self) -> Program {
         let Program { path, words, .. } = &self;
@@ -108,13 +116,23 @@ impl Program {
         words.map(|word| word.to_string_lossy().into_owned()).collect()
     }
 
+    pub fn start(&self) -> Result<Process> {
+        let mut command = Command::new(&self.path);
+        command.args(&self.words).envs(self.variables.iter().cloned()).stdin(Stdio::null());
+        command.stderr(if self.is_quiet { Stdio::null() } else { Stdio::inherit() });
+        Process::start(&mut command, self.limit)
+    }
+
     /// Runs it to its end; returns its output.
     pub fn run(&self) -> Result<String> {
-        let mut command = Command::new(&self.path);
-        command.args(&self.words).envs(self.variables.iter().cloned());
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let child = command.spawn().with_context(|| format!("{} cannot be started", self.path.display()))?;
-        finish(child, self.limit)
+        self.start()?.output()
+    }
+
+    /// Runs a compiler; the first line of its errors, where it fails.
+    pub fn compiles(self) -> Found<()> {
+        let failed = self.within(BUILD_LIMIT).with_stderr().run().err().map(|error| format!("{error:#}"));
+        let why = failed.map(|text| text.lines().find(|line| line.contains("error")).unwrap_or(&text).to_owned());
+        why.map_or(Ok(()), |why| Err(format!("does not build: {why}")))
     }
 
     /// Runs it to its end; returns its output, or the last line of that, which is such JSON.
@@ -136,31 +154,11 @@ pub fn own() -> Result<PathBuf> {
     env::current_exe().context("where this program is")
 }
 
-/// Output of the child until it ends well; a child that takes too long is ended.
-fn finish(mut child: Child, limit: Duration) -> Result<String> {
-    let mut stdout = child.stdout.take().context("the child has no output to read")?;
-    let (send, receive) = mpsc::channel();
-    thread::spawn(move || {
-        let mut output = String::new();
-        let read = stdout.read_to_string(&mut output).map(|_| output);
-        // Nobody waits for it any more once the time is over.
-        let _ = send.send(read);
-    });
-    let Ok(output) = receive.recv_timeout(limit) else {
-        child.kill().and_then(|()| child.wait()).context("a run that hangs cannot be ended")?;
-        bail!("it was not done after {limit:?}");
-    };
-    let status = child.wait().context("the end of the child")?;
-    let output = output.context("the output of the child")?;
-    ensure!(status.success(), "it ended with {status}: {output}");
-    Ok(output)
-}
-
 /// Builds one of the packages that have a workspace of their own, beside this program's build, with these words for
 /// rustc.
 pub fn build(package: &str, binary: &str, flags: &str) -> Result<Found<PathBuf>> {
     let folder = here(package);
-    let built = cargo_build(&folder, &builds()?.join(package), &[], flags)?;
+    let built = cargo_build(&folder, &builds()?.join(package), "", flags)?;
     Ok(built.map(|built| built.join(binary)))
 }
 
@@ -171,27 +169,16 @@ pub fn build_unless(is_smoke: bool, package: &str, binary: &str, flags: &str) ->
 
 /// Builds a package of this program's workspace, with this program's own; the folder that it is in.
 pub fn build_beside(package: &str) -> Result<Found<PathBuf>> {
-    cargo_build(&here(".."), &builds()?, &["--package", package], "")
+    cargo_build(&here(".."), &builds()?, &format!("--package {package}"), "")
 }
 
 /// Builds the package of a folder into `target`; returns the folder of its programs.
-fn cargo_build(folder: &Path, target: &Path, options: &[&str], flags: &str) -> Result<Found<PathBuf>> {
+fn cargo_build(folder: &Path, target: &Path, options: &str, flags: &str) -> Result<Found<PathBuf>> {
     let cargo = found!(in_path("cargo", "cargo"));
-    let mut command = Command::new(cargo);
-    command.args(["build", "--release", "--locked", "--manifest-path"]).arg(folder.join("Cargo.toml"));
-    command.arg("--target-dir").arg(target).args(options);
-    if !flags.is_empty() {
-        command.env("RUSTFLAGS", flags);
-    }
-    let output = command.output().context("cargo cannot be started")?;
-    Ok(succeeded(&output).map(|()| target.join("release")).map_err(|why| format!("{} {why}", folder.display())))
-}
-
-/// The first line of the error, where a compiler failed.
-pub fn succeeded(output: &Output) -> Found<()> {
-    let text = String::from_utf8_lossy(&output.stderr);
-    let reason = || text.lines().find(|line| line.contains("error")).unwrap_or("the compiler did not say why");
-    if output.status.success() { Ok(()) } else { Err(format!("does not build: {}", reason())) }
+    let program = Program::at(cargo).say("build --release --locked --manifest-path").with([folder.join("Cargo.toml")]);
+    let program = program.say("--target-dir").with([target]).say(options);
+    let program = if flags.is_empty() { program } else { program.set("RUSTFLAGS", flags) };
+    Ok(program.compiles().map(|()| target.join("release")).map_err(|why| format!("{} {why}", folder.display())))
 }
 
 /// A path from the folder of this package on.
@@ -210,10 +197,8 @@ pub fn compile(compiler: &Path, source: &str, binary: &str, words: &[&str]) -> R
     let (source, folder) = (here(source), builds()?.join("c"));
     fs::create_dir_all(&folder).with_context(|| format!("{} cannot be made", folder.display()))?;
     let built = folder.join(binary);
-    let mut command = Command::new(compiler);
-    command.args(["-O2", "-std=c11", "-Wall", "-o"]).arg(&built).arg(&source).args(words);
-    let output = command.output().with_context(|| format!("{} cannot be started", compiler.display()))?;
-    Ok(succeeded(&output).map(|()| built).map_err(|why| format!("{} {why}", source.display())))
+    let program = Program::at(compiler).say("-O2 -std=c11 -Wall -o").with([&built, &source]).with(words);
+    Ok(program.compiles().map(|()| built).map_err(|why| format!("{} {why}", source.display())))
 }
 
 /// The same by this machine's compiler.

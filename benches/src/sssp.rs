@@ -15,6 +15,8 @@ use std::process::ExitCode;
 
 /// Longer than any run takes, with the making of its graph.
 const TIME_LIMIT: Duration = Duration::from_secs(1200);
+/// Edges for each vertex.
+const EDGE_FACTOR: u32 = 16;
 const CONTENDERS: &str = "threads,shm,tcp,mpi,dijkstra";
 
 /// Options of `sssp`.
@@ -23,15 +25,9 @@ pub struct Sssp {
     /// Scales of the graphs: each has 2^scale vertices.
     #[arg(long, value_delimiter = ',', default_value = "16,18,20")]
     pub scale: Vec<u32>,
-    /// Edges for each vertex.
-    #[arg(long, default_value_t = 16)]
-    pub edgefactor: u32,
     /// Searches in each run, from different vertices.
     #[arg(long, default_value_t = 8)]
     pub roots: usize,
-    /// Seed of the graphs and of the choice of roots.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Workers, processes of one worker each, or ranks; a series each. The targets are those of the most.
     #[arg(long, value_delimiter = ',', default_value = "2")]
     pub workers: Vec<usize>,
@@ -133,8 +129,8 @@ type Ready = (String, usize, Program);
 fn measure(bench: &Bench, options: &Sssp, programs: &[Ready]) -> Result<Vec<Series>> {
     let (mut all, mut checksums) = (Vec::new(), BTreeMap::new());
     for &scale in &options.scale {
-        let Sssp { edgefactor, seed, roots, .. } = options;
-        let words = format!("--scale {scale} --edgefactor {edgefactor} --seed {seed} --roots {roots}");
+        let roots = &options.roots;
+        let words = format!("--scale {scale} --edgefactor {EDGE_FACTOR} --seed 1 --roots {roots}");
         let name = |(contender, workers, _): &Ready| format!("{contender} x{workers}, scale {scale}");
         let samples = bench.rounds(programs, name, |(.., program), _| {
             let mut report: Value = program.clone().say(&words).within(TIME_LIMIT).told()?;
@@ -180,18 +176,20 @@ fn verdicts(series: &[Series]) -> Vec<Verdict> {
         };
         series.iter().find(is_it).map(|series| series.median_mteps)
     };
-    let over = |of: &str, to: &str, scale: u32| Some(at(of, scale)? / at(to, scale)?);
-    let ratio = |to: &str, scale: u32| over("threads", to, scale);
+    let over = |of: &str, to: &str, scale: u32| ratio(at(of, scale), at(to, scale));
     let scales: BTreeSet<u32> = series.iter().map(|series| series.scale).collect();
     let mut verdicts = Vec::new();
     for &scale in &scales {
-        verdicts.push(at_least(format!("threads over mpi, scale {scale}"), 1.0, ratio("mpi", scale)));
+        verdicts.push(at_least(format!("threads over mpi, scale {scale}"), 1.0, over("threads", "mpi", scale)));
         // Processes as MPI's are.
-        let shm = over("shm", "mpi", scale);
-        verdicts.push(at_least(format!("shm over mpi, scale {scale}"), 1.0, shm));
-        verdicts.push(at_least(format!("threads over dijkstra, scale {scale}"), 1.3, ratio("dijkstra", scale)));
+        verdicts.push(at_least(format!("shm over mpi, scale {scale}"), 1.0, over("shm", "mpi", scale)));
+        verdicts.push(at_least(
+            format!("threads over dijkstra, scale {scale}"),
+            1.3,
+            over("threads", "dijkstra", scale),
+        ));
     }
-    let best = scales.iter().filter_map(|&scale| ratio("mpi", scale)).max_by(f64::total_cmp);
+    let best = scales.iter().filter_map(|&scale| over("threads", "mpi", scale)).max_by(f64::total_cmp);
     verdicts.push(at_least("threads over mpi, at the best scale", 1.3, best));
     verdicts
 }

@@ -5,6 +5,7 @@
 //! All ratios are ratios of medians. Not here: how anything is measured.
 
 use crate::contenders::{self, Mode, MutexCounter, apply, apply_then, bare_slots, ping_pong, shared};
+use crate::options::FIBERS;
 use crate::prelude::*;
 use crate::report::{Field, Series};
 
@@ -71,7 +72,7 @@ fn parts(common: &Common) -> Result<Vec<Entry>> {
     };
     add(LONE, 2, 1, vec![ping_pong(false), ping_pong(true), apply(Mode::Lone)])?;
     add(LOCAL, 1, 1, vec![shared::<MutexCounter>(), apply(Mode::Shared)])?;
-    add(PAIR, 2, common.fibers, vec![bare_slots(true), apply_then(Mode::Dedicated)])?;
+    add(PAIR, 2, FIBERS, vec![bare_slots(true), apply_then(Mode::Dedicated)])?;
     Ok(entries)
 }
 

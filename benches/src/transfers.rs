@@ -8,25 +8,22 @@ use crate::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::{Mutex, PoisonError};
 use trust::{Latch, Threadpool, Trust, together};
 
+/// Accounts, spread over the workers.
+const ACCOUNTS: usize = 16;
+/// Fibers that transfer, over all workers.
+const FIBERS: usize = 64;
 /// First balance of each account.
 const OPENING: i64 = 1_000_000;
 
 /// Options of `transfers`.
 #[derive(Clone, Debug, Args, Serialize)]
 pub struct Transfers {
-    /// Accounts, spread over the workers.
-    #[arg(long, default_value_t = 16)]
-    pub accounts: usize,
     /// Workers of the pool; threads, where there are locks.
     #[arg(long, default_value_t = 2)]
     pub workers: usize,
-    /// Fibers that transfer, over all workers.
-    #[arg(long, default_value_t = 64)]
-    pub fibers: usize,
     /// Options of such commands.
     #[command(flatten)]
     #[serde(flatten)]
@@ -50,18 +47,14 @@ const CONTENDERS: [Contender; 6] = [
 
 pub fn command(mut options: Transfers) -> Result<()> {
     options.timed.prepare(20)?;
-    ensure!(
-        options.accounts > 1 && options.workers > 0 && options.fibers > 0,
-        "--accounts: at least 2; one worker, one fiber"
-    );
+    ensure!(options.workers > 0, "--workers 0: at least one is needed");
     let bench = Bench::begin("transfers", &mut options.timed.comparison)?;
     let samples = bench.rounds(&CONTENDERS, |(name, _)| (*name).to_owned(), |(_, run), _| mops(run(&options)?))?;
     let mut figures = Figures::default();
     for ((name, _), samples) in CONTENDERS.iter().zip(samples) {
         figures.add("", name, "M/s", samples);
     }
-    let Transfers { accounts, workers, fibers, .. } = options;
-    figures.print(&format!("transfers, {accounts} accounts, {workers} workers, {fibers} fibers"));
+    figures.print(&format!("transfers, {ACCOUNTS} accounts, {} workers, {FIBERS} fibers", options.workers));
     let over = |one: &str, other: &str| figures.over("", one, other);
     let targets = [
         at_least("together over launches inside launches", 5.0, over("together", "nested-launches")),
@@ -87,19 +80,19 @@ fn latched(options: &Transfers, is_at_one: bool, transfer: Transfer) -> Ran {
     let pool = Threadpool::new(options.workers);
     let at = |account: usize| if is_at_one { 0 } else { account % options.workers };
     let accounts: Vec<_> =
-        (0..options.accounts).map(|account| pool.trustees()[at(account)].entrust(Latch::new(OPENING))).collect();
+        (0..ACCOUNTS).map(|account| pool.trustees()[at(account)].entrust(Latch::new(OPENING))).collect();
     let ran = fibers(options, &pool, {
         let accounts = accounts.clone();
         move |rng| transfer(&accounts, rng)
     })?;
-    verified(accounts.iter().map(|account| account.launch(|balance| *balance)), options, ran)
+    verified(accounts.iter().map(|account| account.launch(|balance| *balance)), ran)
 }
 
 /// Runs `transfer` in all fibers until the time is over.
 fn fibers(options: &Transfers, pool: &Threadpool, transfer: impl Fn(&mut SmallRng) + Clone + Send + 'static) -> Ran {
     let time = Duration::from_millis(options.timed.millis);
     let began = Instant::now();
-    let fibers: Vec<_> = (0..options.fibers)
+    let fibers: Vec<_> = (0..FIBERS)
         .map(|fiber| {
             let transfer = transfer.clone();
             pool.spawn(move || {
@@ -119,21 +112,21 @@ fn fibers(options: &Transfers, pool: &Threadpool, transfer: impl Fn(&mut SmallRn
 }
 
 /// The accounts add up.
-fn verified(balances: impl Iterator<Item = i64>, options: &Transfers, ran: (u64, Duration)) -> Ran {
-    let (sum, wanted) = (balances.sum::<i64>(), OPENING * options.accounts as i64);
+fn verified(balances: impl Iterator<Item = i64>, ran: (u64, Duration)) -> Ran {
+    let (sum, wanted) = (balances.sum::<i64>(), OPENING * ACCOUNTS as i64);
     ensure!(sum == wanted, "the accounts add up to {sum}, not {wanted}");
     ensure!(ran.0 > 0, "there was no transfer");
     Ok(ran)
 }
 
 /// Two accounts.
-fn pick(accounts: usize, rng: &mut SmallRng) -> [usize; 2] {
-    let (from, to) = (rng.random_range(0..accounts), rng.random_range(0..accounts - 1));
+fn pick(rng: &mut SmallRng) -> [usize; 2] {
+    let (from, to) = (rng.random_range(0..ACCOUNTS), rng.random_range(0..ACCOUNTS - 1));
     [from, to + usize::from(to >= from)]
 }
 
 fn two_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
-    let [from, to] = pick(accounts.len(), rng);
+    let [from, to] = pick(rng);
     together((&accounts[from], &accounts[to]), |(from, to)| {
         *from -= 1;
         *to += 1;
@@ -142,7 +135,7 @@ fn two_together(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
 
 /// In the order of the accounts, or they would wait for each other for ever.
 fn nested_launches(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
-    let [from, to] = pick(accounts.len(), rng);
+    let [from, to] = pick(rng);
     let (first, second) = (accounts[from.min(to)].clone(), accounts[from.max(to)].clone());
     let amount = if from < to { 1 } else { -1 };
     first.launch(move |first| {
@@ -152,7 +145,7 @@ fn nested_launches(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
 }
 
 fn apply_twice(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
-    let [from, to] = pick(accounts.len(), rng);
+    let [from, to] = pick(rng);
     for (account, amount) in [(from, -1), (to, 1)] {
         accounts[account].apply(move |latch| {
             if let Some(mut balance) = latch.try_lock() {
@@ -165,20 +158,20 @@ fn apply_twice(accounts: &[Trust<Latch<i64>>], rng: &mut SmallRng) {
 /// All accounts are one property: the least that `together` could cost.
 fn apply_one(options: &Transfers) -> Ran {
     let pool = Threadpool::new(options.workers);
-    let accounts = pool.trustees()[0].entrust(vec![OPENING; options.accounts]);
-    let (bank, count) = (accounts.clone(), options.accounts);
+    let accounts = pool.trustees()[0].entrust(vec![OPENING; ACCOUNTS]);
+    let bank = accounts.clone();
     let ran = fibers(options, &pool, move |rng| {
-        let [from, to] = pick(count, rng);
+        let [from, to] = pick(rng);
         bank.apply(move |accounts| {
             accounts[from] -= 1;
             accounts[to] += 1;
         });
     })?;
-    verified(std::iter::once(accounts.apply(|accounts| accounts.iter().sum())), options, ran)
+    verified(std::iter::once(accounts.apply(|accounts| accounts.iter().sum())), ran)
 }
 
 fn std_mutex(options: &Transfers) -> Ran {
-    let accounts: Arc<Vec<Mutex<i64>>> = Arc::new((0..options.accounts).map(|_| Mutex::new(OPENING)).collect());
+    let accounts: Arc<Vec<Mutex<i64>>> = Arc::new((0..ACCOUNTS).map(|_| Mutex::new(OPENING)).collect());
     let is_over = Arc::new(AtomicBool::new(false));
     let began = Instant::now();
     let threads: Vec<_> = (0..options.workers)
@@ -188,7 +181,7 @@ fn std_mutex(options: &Transfers) -> Ran {
                 let mut rng = SmallRng::seed_from_u64(number as u64);
                 let mut made = 0;
                 while !is_over.load(Ordering::Relaxed) {
-                    let [from, to] = pick(accounts.len(), &mut rng);
+                    let [from, to] = pick(&mut rng);
                     let lock = |account: usize| accounts[account].lock().unwrap_or_else(PoisonError::into_inner);
                     let (mut first, mut second) = (lock(from.min(to)), lock(from.max(to)));
                     *first -= 1;
@@ -204,5 +197,5 @@ fn std_mutex(options: &Transfers) -> Ran {
     let made = threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked")));
     let made = made.sum::<Result<u64>>()?;
     let ran = (made, began.elapsed());
-    verified(accounts.iter().map(|account| *account.lock().unwrap_or_else(PoisonError::into_inner)), options, ran)
+    verified(accounts.iter().map(|account| *account.lock().unwrap_or_else(PoisonError::into_inner)), ran)
 }

@@ -20,7 +20,6 @@ const AT_LEAST: &str = "at least";
 const AT_MOST: &str = "at most";
 
 fn verdict(target: impl Into<String>, bound: &'static str, wanted: f64, reached: Option<f64>) -> Verdict {
-    // A run of no time or no operations has no figure.
     let reached = reached.filter(|reached| reached.is_finite());
     let met = reached.map(|reached| if bound == AT_LEAST { reached >= wanted } else { reached <= wanted });
     Verdict { target: target.into(), bound, wanted, reached, met }
@@ -34,9 +33,9 @@ pub fn at_most(target: impl Into<String>, wanted: f64, reached: Option<f64>) -> 
     verdict(target, AT_MOST, wanted, reached)
 }
 
-/// One figure over another, if both were measured.
+/// One figure over another, if both were measured, and not as 0: a run of no time or no operations has no figure.
 pub fn ratio(of: Option<f64>, to: Option<f64>) -> Option<f64> {
-    Some(of? / to?)
+    Some(of? / to?).filter(|ratio| ratio.is_finite())
 }
 
 /// Prints target, figure and yes or no.
@@ -59,5 +58,9 @@ mod tests {
         assert_eq!(at_most("a", 2.0, Some(1.5)).met, Some(true));
         assert_eq!(at_most("a", 2.0, Some(2.5)).met, Some(false));
         assert_eq!(at_most("a", 2.0, None).met, None);
+        assert_eq!(
+            [ratio(Some(3.0), Some(2.0)), ratio(Some(0.0), Some(0.0)), ratio(Some(1.0), None)],
+            [Some(1.5), None, None]
+        );
     }
 }

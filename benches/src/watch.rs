@@ -67,38 +67,40 @@ impl Split {
     }
 }
 
-/// Latencies in nanoseconds, by the owner of the core that was taken.
-#[derive(Clone, Debug)]
-pub struct Latencies {
-    /// The core of neither client nor trustee.
-    pub others: Histogram<u64>,
-    pub to_taken: Histogram<u64>,
+/// Something of each kind of request, by the owner of the core that was taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ByCore<T> {
+    /// The core of neither client nor trustee, or of an unknown thread.
+    pub others: T,
+    pub to_taken: T,
     /// The client's, and not the trustee's.
-    pub from_taken: Histogram<u64>,
+    pub from_taken: T,
+}
+
+/// Latencies in nanoseconds.
+pub type Latencies = ByCore<Histogram<u64>>;
+
+impl<T> ByCore<T> {
+    pub fn of(mut make: impl FnMut() -> T) -> Self {
+        Self { others: make(), to_taken: make(), from_taken: make() }
+    }
+
+    pub fn map<R>(&self, map: impl Fn(&T) -> R) -> ByCore<R> {
+        ByCore { others: map(&self.others), to_taken: map(&self.to_taken), from_taken: map(&self.from_taken) }
+    }
 }
 
 impl Latencies {
-    fn new() -> Self {
-        Self { others: empty_histogram(), to_taken: empty_histogram(), from_taken: empty_histogram() }
-    }
-
-    fn add(&mut self, other: &Self) {
-        let pairs = [
-            (&mut self.others, &other.others),
-            (&mut self.to_taken, &other.to_taken),
-            (&mut self.from_taken, &other.from_taken),
-        ];
-        for (sum, one) in pairs {
-            sum.add(one).expect("all histograms have the same range");
-        }
+    fn and(mut self, other: Self) -> Self {
+        self.others += other.others;
+        self.to_taken += other.to_taken;
+        self.from_taken += other.from_taken;
+        self
     }
 
     /// Those of all clients, if they were timed.
     pub fn sum(clients: impl IntoIterator<Item = Option<Latencies>>) -> Option<Latencies> {
-        clients.into_iter().flatten().reduce(|mut sum, one| {
-            sum.add(&one);
-            sum
-        })
+        clients.into_iter().flatten().reduce(Self::and)
     }
 }
 
@@ -142,7 +144,7 @@ pub struct Timer {
 impl Timer {
     /// For a client that is no trustee.
     pub fn apart() -> Self {
-        Self { split: Split::Whole, place: None, until_next: EVERY, latencies: Latencies::new() }
+        Self { split: Split::Whole, place: None, until_next: EVERY, latencies: ByCore::of(empty_histogram) }
     }
 
     /// For the client on this worker.

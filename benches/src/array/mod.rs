@@ -106,7 +106,6 @@ fn program(contender: &str, job: &Job, fabric: &str) -> Result<Found<Program>> {
         "graph" => build("graphs", "array-graphs", "")?.map(Program::at),
         _ if matches!(job.work, Work::Ranks | Work::Labels) => return Ok(Ok(of_graphs(contender, job, fabric)?)),
         _ => {
-            let contender = if contender == "apply_then" { "trusts" } else { contender };
             let count = if matches!(job.work, Work::Hits | Work::Sum) { 1 } else { PROCESSES };
             let words =
                 format!("array-run --contender {contender} --processes {count} --workers {count} --fabric {fabric}");

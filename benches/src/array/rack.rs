@@ -7,15 +7,13 @@
 use super::alone::passes;
 use super::run::Means;
 use super::store;
-use crate::machines::{InFlight, WORKERS_MAX};
+use crate::machines::{InFlight, Shards};
 use crate::prelude::*;
 use exchange::array::{Job, Outcome, Work, sum_of, value, wrong};
 use exchange::now_ns;
 use gossamer::sync::Barrier;
-use gossamer::{NoRef, Place, Trust};
+use gossamer::{NoRef, Place};
 use gossamer_array::{Add, Array};
-use std::array;
-use std::rc::Rc;
 
 /// Requests that a worker keeps in flight, by `apply_then`.
 pub const IN_FLIGHT_MAX: usize = 512;
@@ -148,22 +146,20 @@ fn increment_shards(job: Job) -> Result<Outcome> {
     let places: Vec<Place> = gossamer::rack().places().collect();
     ensure!(places.len().is_power_of_two(), "{} workers do not share the elements evenly", places.len());
     let each = job.elements / places.len();
-    let shards: [Option<Trust<Vec<u64>>>; WORKERS_MAX] =
-        array::from_fn(|own| Some(gossamer::entrust_with(*places.get(own)?, move || vec![0; each])));
+    let shards = Shards::new(|_| move || vec![0u64; each])?;
     team(job, move |barrier, places, own, picks| {
-        let shard = |owner: usize| shards[owner].as_ref().unwrap_or_else(|| unreachable!("each place has a shard"));
         let (start_ns, in_flight) = (now_ns(), Rc::new(InFlight::default()));
         for &pick in picks {
             let (owner, at) = (pick as usize / each, pick as usize % each);
             in_flight.begin(IN_FLIGHT_MAX);
             let done = Rc::clone(&in_flight);
-            shard(owner).apply_then(move |shard| shard[at] += 1, move |()| done.end(true));
+            shards.at(owner).apply_then(move |shard| shard[at] += 1, move |()| done.end(true));
         }
         in_flight.wait_for(0);
         let end_ns = now_ns();
         barrier.wait();
         let workers = places.len();
         let count = move |shard: &mut Vec<u64>| wrong(&job.expected(workers, own * each..(own + 1) * each), &*shard);
-        Part { ops: picks.len() as u64, start_ns, end_ns, wrong: shard(own).apply(count) }
+        Part { ops: picks.len() as u64, start_ns, end_ns, wrong: shards.at(own).apply(count) }
     })
 }

@@ -31,6 +31,7 @@ pub enum Means {
     /// The array: `write_lock`, then `get` and `set`.
     ArrayLock,
     /// A `Vec` at each place, by `apply_then`.
+    #[value(name = "apply_then")]
     Trusts,
     /// A plain `Vec`.
     Vec,

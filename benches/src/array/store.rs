@@ -6,18 +6,14 @@
 
 use super::rack::{IN_FLIGHT_MAX, Part, team};
 use super::run::Means;
-use crate::machines::{InFlight, WORKERS_MAX};
+use crate::machines::{InFlight, Shards};
 use crate::prelude::*;
 use exchange::array::{Job, Outcome, Work};
 use exchange::now_ns;
 use foldhash::fast::FixedState;
-use gossamer::{Place, Trust};
 use gossamer_examples::array_kv::slabs::Slabs;
 use gossamer_examples::array_kv::store::{Client, Store};
-use std::array;
 use std::collections::HashMap;
-use std::rc::Rc;
-use std::sync::Arc;
 
 /// Fibers of each worker, where a get may wait.
 const FIBERS: usize = 8;
@@ -138,19 +134,14 @@ fn work(job: &Job, own: usize, fiber: usize, picks: &[u32], client: &Client) -> 
 }
 
 fn on_maps(job: Job) -> Result<Outcome> {
-    let places: Vec<Place> = gossamer::rack().places().collect();
-    let workers = places.len();
-    let maps: [Option<Trust<Map>>; WORKERS_MAX] = array::from_fn(|own| {
-        Some(gossamer::entrust_with(*places.get(own)?, move || {
-            own_keys(&job, workers, own).map(|key| (key, value(key, FIRST))).collect()
-        }))
-    });
+    let workers = gossamer::rack().workers();
+    let maps =
+        Shards::new(|own| move || own_keys(&job, workers, own).map(|key| (key, value(key, FIRST))).collect::<Map>())?;
     team(job, move |barrier, _, own, picks| {
-        let map = |owner: usize| maps[owner].as_ref().unwrap_or_else(|| unreachable!("each place has a map"));
         let (start_ns, in_flight) = (now_ns(), Rc::new(InFlight::default()));
         for (number, key) in picks.iter().map(|key| u64::from(*key)).enumerate() {
             in_flight.begin(IN_FLIGHT_MAX);
-            let (done, map) = (Rc::clone(&in_flight), map(key as usize % workers));
+            let (done, map) = (Rc::clone(&in_flight), maps.at(key as usize % workers));
             match put(&job, own, number) {
                 Some(put) => {
                     let value = value(key, put);
@@ -166,7 +157,7 @@ fn on_maps(job: Job) -> Result<Outcome> {
         let end_ns = now_ns();
         barrier.wait();
         let count = move |map: &mut Map| wrong_keys(&job, workers, own, |key| map.get(&key).copied());
-        let wrong = in_flight.wrong() + map(own).apply(count);
+        let wrong = in_flight.wrong() + maps.at(own).apply(count);
         Part { ops: picks.len() as u64, start_ns, end_ns, wrong }
     })
 }

@@ -26,92 +26,72 @@ struct Row {
 /// 64 MiB of elements.
 const LARGE: usize = 1 << 23;
 
-const ROWS: [Row; 9] = [
-    Row {
-        work: Work::Hits,
-        what: "one worker reads its own elements in order, 1 MiB; `vec` one at a time",
-        elements: 1 << 17,
-        contenders: &[("vec", 1 << 27), ("counted", 1 << 24), ("array", 1 << 26)],
-    },
-    Row {
-        work: Work::Sum,
-        what: "one worker adds up its own elements, 64 MiB",
-        elements: LARGE,
-        contenders: &[("vec", 1 << 26), ("array-views", 1 << 26)],
-    },
-    Row {
-        work: Work::Pass,
-        what: "one process reads the other one's elements in order, once, 32 MiB at most",
-        elements: LARGE,
-        contenders: &[
-            ("array", LARGE),
-            ("array-views", LARGE),
-            ("memcpy", LARGE),
-            ("mpi", 1 << 20),
-            ("shmem", 1 << 20),
-            ("lamellar", 1 << 16),
-        ],
-    },
-    Row {
-        work: Work::Zipf,
-        what: "two processes increment elements by a Zipf distribution, 8 MiB",
-        elements: 1 << 20,
-        contenders: &[
-            ("array", 1 << 23),
-            ("array-bulk", 1 << 21),
-            ("array-lock", 1 << 15),
-            ("apply_then", 1 << 21),
-            ("mpi", 1 << 19),
-            ("lamellar", 1 << 20),
-        ],
-    },
-    Row {
-        work: Work::Uniform,
-        what: "two processes increment elements at random, 64 MiB",
-        elements: LARGE,
-        contenders: &[
-            ("array", 1 << 19),
-            ("array-bulk", 1 << 22),
-            ("apply_then", 1 << 21),
-            ("mpi", 1 << 19),
-            ("lamellar", 1 << 20),
-        ],
-    },
-    Row {
-        work: Work::Ranks,
-        what: "PageRank of a Kronecker graph, scale 20: edges times rounds; two processes, one of two workers, of one; \
-               `graph`: two threads",
-        elements: 1 << 20,
-        contenders: GRAPHS,
-    },
-    Row { work: Work::Labels, what: "components of the same graph: edges", elements: 1 << 20, contenders: GRAPHS },
-    Row {
-        work: Work::Gets,
-        what: "two processes get values of 100 bytes by a Zipf distribution, 131,072 keys; `apply_then`: maps",
-        elements: 1 << 17,
-        contenders: &[("array", 1 << 20), ("apply_then", 1 << 20)],
-    },
-    Row {
-        work: Work::Puts,
-        what: "the same, and of twenty operations one puts",
-        elements: 1 << 17,
-        contenders: &[("array", 1 << 17), ("apply_then", 1 << 20)],
-    },
+const fn row(work: Work, what: &'static str, elements: usize, contenders: &'static [(&'static str, usize)]) -> Row {
+    Row { work, what, elements, contenders }
+}
+
+const ROWS: [Row; 10] = [
+    row(
+        Work::Hits,
+        "one worker reads its own elements in order, 1 MiB; `vec` one at a time",
+        1 << 17,
+        &[("vec", 1 << 27), ("counted", 1 << 24), ("array", 1 << 26)],
+    ),
+    row(Work::Sum, "one worker adds up its own elements, 64 MiB", LARGE, &[("vec", 1 << 26), ("array-views", 1 << 26)]),
+    row(Work::Pass, "one process reads the other one's elements in order, once, 32 MiB at most", LARGE, &PASS),
+    row(Work::Zipf, "two processes increment elements by a Zipf distribution, 8 MiB", 1 << 20, &ZIPF),
+    row(Work::Uniform, "two processes increment elements at random, 64 MiB", LARGE, &UNIFORM),
+    row(
+        Work::Ranks,
+        "PageRank of a Kronecker graph, scale 20: edges times rounds; two processes, one of two workers, of one; \
+         `graph`: two threads",
+        1 << 20,
+        &GRAPHS,
+    ),
+    row(Work::Labels, "components of the same graph: edges", 1 << 20, &GRAPHS),
+    row(
+        Work::Gets,
+        "two processes get values of 100 bytes by a Zipf distribution, 131,072 keys; `apply_then`: maps",
+        1 << 17,
+        &[("array", 1 << 20), ("apply_then", 1 << 20)],
+    ),
+    row(
+        Work::Puts,
+        "the same, and of twenty operations one puts",
+        1 << 17,
+        &[("array", 1 << 17), ("apply_then", 1 << 20)],
+    ),
+    // 1,024 chunks of the other one.
+    row(
+        Work::Dense,
+        "one process increments elements of each chunk of the other one",
+        1 << 20,
+        &[("array", 1), ("array-bulk", 1)],
+    ),
 ];
+const PASS: [(&str, usize); 6] = [
+    ("array", LARGE),
+    ("array-views", LARGE),
+    ("memcpy", LARGE),
+    ("mpi", 1 << 20),
+    ("shmem", 1 << 20),
+    ("lamellar", 1 << 16),
+];
+const ZIPF: [(&str, usize); 6] = [
+    ("array", 1 << 23),
+    ("array-bulk", 1 << 21),
+    ("array-lock", 1 << 15),
+    ("apply_then", 1 << 21),
+    ("mpi", 1 << 19),
+    ("lamellar", 1 << 20),
+];
+const UNIFORM: [(&str, usize); 5] =
+    [("array", 1 << 19), ("array-bulk", 1 << 22), ("apply_then", 1 << 21), ("mpi", 1 << 19), ("lamellar", 1 << 20)];
 /// With 20 rounds, in `ranks`.
-const GRAPHS: &[(&str, usize)] = &[("array", 20), ("array-threads", 20), ("array-single", 20), ("graph", 20)];
+const GRAPHS: [(&str, usize); 4] = [("array", 20), ("array-threads", 20), ("array-single", 20), ("graph", 20)];
 
 /// Increments of a chunk of 4 KiB, before its home looks at it.
 const DENSITIES: [usize; 6] = [1, 8, 64, 256, 1024, 4096];
-/// 1,024 chunks of the other one.
-const DENSE_ELEMENTS: usize = 1 << 20;
-const DENSE: Row = Row {
-    work: Work::Dense,
-    what: "one process increments elements of each chunk of the other one",
-    elements: DENSE_ELEMENTS,
-    contenders: &[("array", 1), ("array-bulk", 1)],
-};
-
 /// In which table of the document a work stands.
 pub fn table_of(work: Work) -> &'static str {
     match work {
@@ -123,7 +103,7 @@ pub fn table_of(work: Work) -> &'static str {
 }
 
 pub fn what(work: Work) -> &'static str {
-    ROWS.iter().find(|row| row.work == work).map_or(DENSE.what, |row| row.what)
+    ROWS.iter().find(|row| row.work == work).map_or("", |row| row.what)
 }
 
 /// All that was asked for, one work after the other.
@@ -144,10 +124,13 @@ pub fn entries(options: &ArrayBench) -> Vec<Entry> {
         }
     };
     for row in &ROWS {
-        add(row, row.work.to_string(), 1);
-    }
-    for density in DENSITIES.into_iter().filter(|&density| !is_small || density < 100) {
-        add(&DENSE, format!("{}-{density}", Work::Dense), density);
+        if row.work != Work::Dense {
+            add(row, row.work.to_string(), 1);
+            continue;
+        }
+        for density in DENSITIES.into_iter().filter(|&density| !is_small || density < 100) {
+            add(row, format!("{}-{density}", row.work), density);
+        }
     }
     entries
 }

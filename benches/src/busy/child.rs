@@ -2,21 +2,24 @@
 //! into a cgroup before it starts. The measuring process writes a [`Task`] to the child's standard input and reads the
 //! result from its standard output, both as JSON.
 
-use super::conditions::Prepared;
+use super::conditions::Condition;
 use super::points::Spec;
+use super::quota::Quota;
 use super::samples::Sample;
-use super::strangers::Strangers;
+use super::strangers::{Strangers, can_be_real_time};
 use crate::contenders::{ping_pong, pool};
 use crate::machine;
 use crate::prelude::*;
+use crate::process::Process;
+use crate::programs::own;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
-use std::io::{Read, Write, stdin, stdout};
+use std::fs;
+use std::io::{Read, stdin, stdout};
 use std::process::{self, Command, Stdio};
-use std::{env, fs, thread};
 
 /// The subcommand of the child.
-pub const COMMAND: &str = "busy-run";
+const COMMAND: &str = "busy-run";
 /// A child that takes longer than this beyond the time it measures hangs.
 const LONGEST_BEYOND: Duration = Duration::from_secs(100);
 /// Round trips from which the time of a line transfer is taken.
@@ -38,11 +41,43 @@ pub enum Task {
     },
 }
 
+impl Task {
+    fn millis(&self) -> u64 {
+        match self {
+            Task::Run(spec) => spec.millis,
+            Task::Idle { millis } => *millis,
+        }
+    }
+}
+
 /// Input of a child.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
     parent: u32,
     task: Task,
+}
+
+/// A condition that is available, with its means.
+#[derive(Debug)]
+pub struct Prepared {
+    pub condition: Condition,
+    quota: Option<Quota>,
+}
+
+/// Whether a condition can be had on this machine, else why not.
+pub fn prepare(condition: Condition) -> Found<Prepared> {
+    let cores = machine::cores().len();
+    let mut quota = None;
+    match condition {
+        _ if cores < 2 => return Err("delegation needs 2 cores".to_owned()),
+        Condition::HalfWorkers if cores < 4 => {
+            return Err(format!("half of {cores} cores are too few to delegate to each other"));
+        }
+        Condition::Quota => quota = Some(Quota::new(condition.cores_left(cores))?),
+        Condition::RealTime => can_be_real_time()?,
+        _ => {}
+    }
+    Ok(Prepared { condition, quota })
 }
 
 /// Makes one run in a child process under the condition.
@@ -59,18 +94,13 @@ pub fn measure_idle(millis: u64) -> Result<Option<f64>> {
 }
 
 fn hand_over<T: DeserializeOwned>(task: Task, prepare: impl FnOnce(u32) -> Result<()>) -> Result<T> {
-    let mut command = Command::new(env::current_exe().context("where this program is")?);
-    let mut child = command.arg(COMMAND).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let prepared = prepare(child.id());
-    let mut stdin = child.stdin.take().context("the child has a standard input")?;
-    if prepared.is_ok() {
-        stdin.write_all(&serde_json::to_vec(&Order { parent: process::id(), task })?)?;
-    }
-    drop(stdin);
-    let output = child.wait_with_output()?;
-    prepared?;
-    ensure!(output.status.success(), "the process that measured failed ({})", output.status);
-    serde_json::from_slice(&output.stdout).context("the process that measured said something else than a sample")
+    let limit = LONGEST_BEYOND + Duration::from_millis(task.millis());
+    let mut command = Command::new(own()?);
+    let mut process = Process::start(command.arg(COMMAND).stdin(Stdio::piped()), limit)?;
+    prepare(process.id())?;
+    process.tell(&serde_json::to_vec(&Order { parent: process::id(), task })?)?;
+    let output = process.output().with_context(|| format!("{task:?}"))?;
+    serde_json::from_str(&output).context("the process that measured said something else than a sample")
 }
 
 /// The child: makes the run that is asked for, or none.
@@ -85,22 +115,10 @@ pub fn command(_: BusyRun) -> Result<()> {
     // A parent that was gone before sends no signal.
     ensure!(getppid().is_some_and(|pid| pid.as_raw_pid() as u32 == parent), "the process that wanted this is gone");
     match task {
-        Task::Run(spec) => {
-            end_after(LONGEST_BEYOND + Duration::from_millis(spec.millis), format!("{spec:?}"));
-            serde_json::to_writer(stdout(), &run(&spec)?)?;
-        }
+        Task::Run(spec) => serde_json::to_writer(stdout(), &run(&spec)?)?,
         Task::Idle { millis } => serde_json::to_writer(stdout(), &idle(Duration::from_millis(millis))?)?,
     }
     Ok(())
-}
-
-/// Ends this process if it is still there by then.
-fn end_after(limit: Duration, what: String) {
-    thread::spawn(move || {
-        thread::sleep(limit);
-        eprintln!("{what} has not ended after {limit:?}");
-        process::exit(1);
-    });
 }
 
 fn run(spec: &Spec) -> Result<Sample> {

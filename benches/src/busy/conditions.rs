@@ -1,10 +1,8 @@
 //! The conditions: how many workers, pinned or not, and which strangers take cores from them.
 //!
-//! Not here: the threads that take cores (strangers.rs), the quota (quota.rs).
+//! Not here: whether they can be had (child.rs), the threads that take cores (strangers.rs), the quota (quota.rs).
 
-use super::quota::Quota;
-use super::strangers;
-use crate::machine;
+use crate::options::serde_by_name;
 use crate::prelude::*;
 
 /// A condition under which the workers run.
@@ -39,7 +37,7 @@ pub enum Condition {
     StdThreads,
 }
 
-super::points::serde_by_name!(Condition);
+serde_by_name!(Condition);
 
 /// How long the real-time thread has a core, and how often it takes one.
 pub const TURN: Duration = Duration::from_millis(4);
@@ -80,29 +78,4 @@ impl Condition {
             Condition::Quiet | Condition::Workers2x | Condition::Workers4x | Condition::StdThreads => cores,
         }
     }
-
-    /// Whether it can be had on this machine, else why not.
-    pub fn prepare(self) -> Result<Prepared, String> {
-        let cores = machine::cores().len();
-        let quota = match self {
-            _ if cores < 2 => return Err("delegation needs 2 cores".to_owned()),
-            Condition::HalfWorkers if cores < 4 => {
-                return Err(format!("half of {cores} cores are too few to delegate to each other"));
-            }
-            Condition::Quota => Some(Quota::new(self.cores_left(cores))?),
-            Condition::RealTime => {
-                strangers::can_be_real_time()?;
-                None
-            }
-            _ => None,
-        };
-        Ok(Prepared { condition: self, quota })
-    }
-}
-
-/// A condition that is available, with its means.
-#[derive(Debug)]
-pub struct Prepared {
-    pub condition: Condition,
-    pub quota: Option<Quota>,
 }

@@ -14,8 +14,9 @@ mod std_threads;
 mod strangers;
 mod targets;
 
-use self::conditions::{Condition, Prepared};
-use self::points::{Spec, Who, Work, name_of};
+use self::child::Prepared;
+use self::conditions::Condition;
+use self::points::{Spec, Who, Work};
 use self::samples::Series;
 use self::targets::{Evidence, verdicts};
 use crate::machine;
@@ -40,11 +41,10 @@ pub struct Busy {
     /// Length of a run in milliseconds.
     #[arg(long, default_value_t = 200)]
     pub millis: u64,
-    /// Seed of picks and of the order of runs.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
 }
 
+/// Seed of picks and of the order of runs.
+const SEED: u64 = 1;
 /// Milliseconds for which the processor time of an idle pool is measured.
 const IDLE_MS: u64 = 1000;
 
@@ -75,7 +75,7 @@ struct Point {
 pub fn command(options: Busy) -> Result<()> {
     let mut options = options.prepare()?;
     let mut bench = Bench::begin("busy", &mut options.comparison)?;
-    let prepare = |&condition: &Condition| bench.skipped.sort(&name_of(condition), condition.prepare());
+    let prepare = |&condition: &Condition| bench.skipped.sort(&name_of(condition), child::prepare(condition));
     let conditions: Vec<Prepared> = options.conditions.iter().filter_map(prepare).collect();
     let (points, mut series) = plan(&options, &conditions);
     ensure!(!series.is_empty(), "nothing is left to measure: no such workload and contender under these conditions");
@@ -115,13 +115,13 @@ fn measure(options: &Busy, conditions: &[Prepared], points: &[Point], series: &m
     let (mut idle, mut last_idle) = (Vec::new(), 0);
     let is_quiet = |prepared: &Prepared| prepared.condition == Condition::Quiet;
     let measures_idle = conditions.iter().any(is_quiet) && options.contenders.contains(&Who::Default);
-    interleaved(options.comparison.rounds, points.len(), options.seed, |round, point| {
+    interleaved(options.comparison.rounds, points.len(), SEED, |round, point| {
         let Point { condition: prepared, series: of_point } = &points[point];
-        let order = options.seed.wrapping_add((round * points.len() + point) as u64);
+        let order = SEED + (round * points.len() + point) as u64;
         interleaved(1, of_point.len(), order, |_, index| {
             let series = &mut series[of_point[index]];
             let (condition, work, who) = (series.condition, series.work, series.contender);
-            let spec = Spec { condition, work, who, millis: options.millis, round, seed: options.seed };
+            let spec = Spec { condition, work, who, millis: options.millis, round, seed: SEED };
             let name = format!("{} {} {}", name_of(condition), name_of(work), name_of(who));
             let sample = child::measure(&conditions[*prepared], spec).with_context(|| name.clone())?;
             eprintln!("busy: round {round}/{} {name} {:.2} Mops/s", options.comparison.rounds, sample.mops);

@@ -5,6 +5,7 @@ use super::std_threads::{beside_pool, beside_servers};
 use crate::budget::Timed;
 use crate::contenders::{Mode, MutexCounter, ParkingLotCounter, apply, apply_then, shared};
 use crate::kv::tables;
+use crate::options::{FIBERS, serde_by_name};
 use crate::prelude::*;
 use crate::watch::Split;
 
@@ -70,16 +71,10 @@ pub enum Who {
     StdMpsc,
 }
 
-const FIBERS: usize = 64;
 const KEYS: usize = 1000;
 const WRITES_PERCENT: u32 = 5;
 const MANY_OBJECTS: usize = 1024;
 const SHARDS: usize = 16;
-
-/// The name of a value on the command line.
-pub fn name_of(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-}
 
 /// Kind of a value.
 pub fn text_of(value: impl ValueEnum) -> String {
@@ -87,23 +82,6 @@ pub fn text_of(value: impl ValueEnum) -> String {
     help.unwrap_or_default()
 }
 
-/// Serialises values by their names on the command line.
-macro_rules! serde_by_name {
-    ($($kind:ty),*) => {
-        $(impl Serialize for $kind {
-            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(&$crate::busy::points::name_of(*self))
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $kind {
-            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                <$kind>::from_str(&String::deserialize(from)?, false).map_err(serde::de::Error::custom)
-            }
-        })*
-    };
-}
-pub(crate) use serde_by_name;
 serde_by_name!(Work, Who);
 
 impl Who {
@@ -193,7 +171,7 @@ impl Spec {
         match (self.work, self.who) {
             (Work::TablesZipf, Who::DashMap) => tables::of_dashmap(operations()),
             (Work::TablesZipf, Who::StdMutex) => tables::of_mutexes(operations()),
-            (Work::TablesZipf, _) => tables::delegated(false, operations()),
+            (Work::TablesZipf, _) => tables::delegated(Mode::Shared, operations()),
             (_, Who::StdMutex) => shared::<MutexCounter>(),
             (_, Who::ParkingLot) => shared::<ParkingLotCounter>(),
             (_, Who::StdMpsc) => beside_servers(self.trustees(cores)),

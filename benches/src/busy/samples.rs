@@ -3,18 +3,11 @@
 use super::conditions::Condition;
 use super::points::{Who, Work};
 use crate::prelude::*;
-use crate::watch::Latencies;
+use crate::watch::ByCore;
 use hdrhistogram::Histogram;
 
-/// Latencies by the owner of the core that was taken; `None` where there was no such request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Split {
-    /// The core of neither client nor trustee, or of an unknown thread.
-    pub others: Option<Quantiles>,
-    pub to_taken: Option<Quantiles>,
-    /// The client's, and not the trustee's.
-    pub from_taken: Option<Quantiles>,
-}
+/// Latencies; `None` where there was no such request.
+pub type Split = ByCore<Option<Quantiles>>;
 
 /// One verified run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,6 +31,10 @@ pub struct Sample {
     pub transfer_ns: f64,
 }
 
+fn quantiles(latencies: &Histogram<u64>) -> Option<Quantiles> {
+    (!latencies.is_empty()).then(|| Quantiles::of(latencies))
+}
+
 impl Sample {
     pub fn new(round: usize, run: &Run, transfer_ns: f64, stolen_ms: Option<f64>) -> Self {
         Self {
@@ -46,7 +43,7 @@ impl Sample {
             mops: run.rate_hz / 1e6,
             seconds: run.elapsed.as_secs_f64(),
             fairness: run.fairness,
-            latency: run.latencies.as_ref().map(Split::of),
+            latency: run.latencies.as_ref().map(|latencies| latencies.map(quantiles)),
             stats: run.stats.iter().map(|(&name, &value)| (name.to_owned(), value)).collect(),
             stolen_ms,
             transfer_ns,
@@ -54,22 +51,17 @@ impl Sample {
     }
 }
 
-impl Split {
-    fn of(latencies: &Latencies) -> Self {
-        let of = |histogram: &Histogram<u64>| (!histogram.is_empty()).then(|| Quantiles::of(histogram));
-        let Latencies { others, to_taken, from_taken } = latencies;
-        Self { others: of(others), to_taken: of(to_taken), from_taken: of(from_taken) }
-    }
-
-    fn medians(samples: &[Sample]) -> Option<Self> {
-        let of = |pick: fn(&Split) -> Option<Quantiles>| {
-            let all: Vec<Quantiles> = samples.iter().filter_map(|sample| pick(sample.latency.as_ref()?)).collect();
-            (!all.is_empty()).then(|| Quantiles::medians(all.iter().copied()))
-        };
-        let (others, to_taken) = (of(|split| split.others), of(|split| split.to_taken));
-        let from_taken = of(|split| split.from_taken);
-        samples.iter().any(|sample| sample.latency.is_some()).then_some(Self { others, to_taken, from_taken })
-    }
+/// Medians of the samples' latencies, where they were taken.
+fn medians(samples: &[Sample]) -> Option<Split> {
+    let of = |pick: fn(&Split) -> Option<Quantiles>| {
+        let all: Vec<Quantiles> = samples.iter().filter_map(|sample| pick(sample.latency.as_ref()?)).collect();
+        (!all.is_empty()).then(|| Quantiles::medians(all.iter().copied()))
+    };
+    samples.iter().any(|sample| sample.latency.is_some()).then(|| Split {
+        others: of(|split| split.others),
+        to_taken: of(|split| split.to_taken),
+        from_taken: of(|split| split.from_taken),
+    })
 }
 
 /// All runs of one contender with one workload under one condition.
@@ -111,7 +103,7 @@ impl Series {
     pub fn sum_up(&mut self) {
         let mops = || self.samples.iter().map(|sample| sample.mops);
         (self.median_mops, (self.min_mops, self.max_mops)) = (median(mops()), spread(mops()));
-        self.latency = Split::medians(&self.samples);
+        self.latency = medians(&self.samples);
         let names = self.samples.iter().flat_map(|sample| sample.stats.keys().cloned());
         self.stats_per_second = names
             .map(|name| {

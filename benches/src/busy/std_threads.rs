@@ -7,7 +7,6 @@ use crate::contenders::pool::{Stage, client_run};
 use crate::prelude::*;
 use crate::watch::{Latencies, Timer, Watch};
 use std::sync::{Barrier, mpsc};
-use std::thread;
 
 /// `apply` by plain threads beside a pool of so many workers.
 pub fn beside_pool(workers: usize) -> Contender {

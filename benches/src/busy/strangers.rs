@@ -9,8 +9,7 @@ use crate::watch::{Split, Turns};
 use core_affinity::CoreId;
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier, mpsc};
-use std::thread;
+use std::sync::{Barrier, mpsc};
 use thread_priority::{
     RealtimeThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy, set_thread_priority_and_policy,
     thread_native_id,

@@ -3,7 +3,7 @@
 //! Not here: how anything is measured.
 
 use super::conditions::Condition;
-use super::points::{Who, Work, name_of, text_of};
+use super::points::{Who, Work, text_of};
 use super::samples::{Series, Split};
 use crate::prelude::*;
 
@@ -91,11 +91,11 @@ impl Evidence<'_> {
 
     /// One contender over another, under the same condition.
     fn over(&self, condition: Condition, work: Work, who: Who, other: Who) -> Option<f64> {
-        Some(self.mops(condition, work, who)? / self.mops(condition, work, other)?)
+        ratio(self.mops(condition, work, who), self.mops(condition, work, other))
     }
 
     fn over_quiet(&self, condition: Condition, work: Work) -> Option<f64> {
-        Some(self.mops(condition, work, Who::Default)? / self.mops(Condition::Quiet, work, Who::Default)?)
+        ratio(self.mops(condition, work, Who::Default), self.mops(Condition::Quiet, work, Who::Default))
     }
 
     /// The default over the best of the fixed spins, once all of them ran, with the name of that one.
@@ -103,7 +103,7 @@ impl Evidence<'_> {
         let spins: Option<Vec<_>> =
             Who::SPINS.iter().map(|&spin| Some((self.mops(condition, work, spin)?, spin))).collect();
         let (best, spin) = spins?.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))?;
-        Some((self.mops(condition, work, Who::Default)? / best, spin))
+        Some((ratio(self.mops(condition, work, Who::Default), Some(best))?, spin))
     }
 
     fn worst_over_spins(&self, condition: Condition) -> Verdict {
@@ -176,7 +176,7 @@ impl Evidence<'_> {
             return vec![at_most(target, bound_us, us(|split| split.others))];
         }
         let quiet = self.latency(Condition::Quiet).and_then(|split| split.others);
-        let over_quiet = |of: Option<f64>| Some(of? / (quiet?.p99_ns / 1e3));
+        let over_quiet = |of: Option<f64>| ratio(of, quiet.map(|quiet| quiet.p99_ns / 1e3));
         vec![
             at_most(
                 format!("{name}: p99 of apply to the trustee beside the hog, us (time slice + 100 us)"),
@@ -205,7 +205,7 @@ impl Evidence<'_> {
             works.push(Work::Shards16);
         }
         for &work in &works {
-            let time = mops(Work::Trustees1).zip(mops(work)).map(|(one, several)| one / several);
+            let time = ratio(mops(Work::Trustees1), mops(work));
             let target = format!("std-threads: time of a call, {} over trustees-1", name_of(work));
             verdicts.push(at_most(target, 2.0, time));
         }

@@ -6,7 +6,6 @@ use super::pool::{Mode, Returned, Stage, client_run};
 use crate::prelude::*;
 use crate::watch::{Latencies, Timer, Unwatched, Watch};
 use std::panic;
-use std::sync::Arc;
 use trust::Trust;
 
 /// `apply` from many fibers a worker, with trustees placed as `mode` says.
@@ -32,7 +31,7 @@ fn run<W: Watch + 'static, const PAUSE: bool>(
 ) -> Run {
     let stage = Stage::new(workload, mode);
     let fibers = workload.fibers;
-    let budget = Arc::new(Budget::new(workload, Stage::clients(workload, mode), fibers, trust::sleep));
+    let budget = Arc::new(Budget::new(workload, mode.clients(workload), fibers, trust::sleep));
     let (picks, trusts) = (workload.picks.clone(), stage.trusts());
     let results = stage.run(move |client| {
         let start = Instant::now();
@@ -85,7 +84,7 @@ pub fn apply_then(mode: Mode) -> Contender {
 
 fn run_then<const PAUSE: bool>(workload: &Workload, mode: Mode) -> Run {
     let stage = Stage::new(workload, mode);
-    let budget = Arc::new(Budget::new(workload, Stage::clients(workload, mode), 1, trust::sleep));
+    let budget = Arc::new(Budget::new(workload, mode.clients(workload), 1, trust::sleep));
     let (picks, trusts) = (workload.picks.clone(), stage.trusts());
     let clients = stage.run(move |client| {
         let returned = Returned::watch();

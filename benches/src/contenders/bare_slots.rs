@@ -13,27 +13,25 @@
 //! Waiting loops have no `pause` instruction: it would add up to 140 cycles to a transfer.
 //! Entries are relaxed atomics: plain loads and stores to the machine, and no `unsafe` here.
 
+use super::BATCH;
 use super::counter::increment;
 use super::threads::together;
 use crate::prelude::*;
 use crossbeam_utils::CachePadded;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread;
-
-const LARGEST_BATCH: usize = 256;
 
 /// `turn`, count and the first entries share the first cache line, so a batch of one is one transfer.
 #[repr(align(128))]
 struct Slot {
     turn: AtomicU64,
     count: AtomicU64,
-    entries: [AtomicU64; LARGEST_BATCH],
+    entries: [AtomicU64; BATCH],
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        let entries = [const { AtomicU64::new(0) }; LARGEST_BATCH];
+        let entries = [const { AtomicU64::new(0) }; BATCH];
         Self { turn: AtomicU64::default(), count: AtomicU64::default(), entries }
     }
 }
@@ -47,7 +45,6 @@ struct Pair {
 /// The client's end of a pair.
 struct Outbox<'a> {
     pair: &'a Pair,
-    batch: usize,
     filled: usize,
     /// The batch that is being filled, and whether the one before is still under way.
     turn: u64,
@@ -70,7 +67,7 @@ impl Outbox<'_> {
     fn push(&mut self, object: u64) {
         self.pair.request.entries[self.filled].store(object, Ordering::Relaxed);
         self.filled += 1;
-        if self.filled == self.batch {
+        if self.filled == BATCH {
             self.flush();
         }
     }
@@ -125,7 +122,6 @@ impl Inbox<'_> {
 pub fn bare_slots(dedicated: bool) -> Contender {
     let (name, least_threads) = if dedicated { ("bare-slots-dedicated", 2) } else { ("bare-slots", 1) };
     Contender::new(name, Kind::Limit, least_threads, move |workload| {
-        ensure!((1..=LARGEST_BATCH).contains(&workload.batch), "--batch {}: 1 to {LARGEST_BATCH}", workload.batch);
         Ok(if workload.pause { run::<true>(workload, dedicated) } else { run::<false>(workload, dedicated) })
     })
 }
@@ -150,13 +146,7 @@ fn run<const PAUSE: bool>(workload: &Workload, dedicated: bool) -> Run {
             trustee,
             counters: touched(trustee.map_or(0, |_| workload.objects.div_ceil(trustees))),
             outboxes: (0..if is_client { trustees } else { 0 })
-                .map(|to| Outbox {
-                    pair: &pairs[thread * trustees + to],
-                    batch: workload.batch,
-                    filled: 0,
-                    turn: 1,
-                    is_waiting: false,
-                })
+                .map(|to| Outbox { pair: &pairs[thread * trustees + to], filled: 0, turn: 1, is_waiting: false })
                 .collect(),
             inboxes: trustee.map_or_else(Vec::new, |trustee| {
                 (0..clients)
@@ -170,7 +160,7 @@ fn run<const PAUSE: bool>(workload: &Workload, dedicated: bool) -> Run {
         let begun = Instant::now();
         let mut ops = 0;
         if is_client {
-            ops = node.issue::<PAUSE>(thread, &routes[thread], &budget, workload.batch);
+            ops = node.issue::<PAUSE>(thread, &routes[thread], &budget);
             // Pairs with the Acquire in `serve_until_done`.
             done.fetch_add(1, Ordering::Release);
         }
@@ -226,12 +216,12 @@ impl Node<'_> {
     }
 
     /// The client's loop: serves in between, at least once a batch, so that nobody starves.
-    fn issue<const PAUSE: bool>(&mut self, client: usize, routes: &[Route], budget: &Budget, batch: usize) -> u64 {
+    fn issue<const PAUSE: bool>(&mut self, client: usize, routes: &[Route], budget: &Budget) -> u64 {
         let mut ops = 0;
         for claim in budget.claims(client) {
             ops += claim.end - claim.start;
             let first = claim.start as usize & (routes.len() - 1);
-            for some in routes[first..first + (claim.end - claim.start) as usize].chunks(batch) {
+            for some in routes[first..first + (claim.end - claim.start) as usize].chunks(BATCH) {
                 self.serve::<PAUSE>();
                 for route in some {
                     if self.trustee == Some(route.trustee as usize) {

@@ -8,17 +8,15 @@ use super::counter::increment;
 use super::threads::together;
 use crate::prelude::*;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use std::thread;
 
 struct Request {
     client: usize,
     object: u32,
 }
 
-/// Each client keeps so many requests in flight, or the workload's batch.
-pub fn channel(name: &'static str, window: Option<usize>) -> Contender {
+/// Each client keeps so many requests in flight.
+pub fn channel(name: &'static str, window: usize) -> Contender {
     Contender::new(name, Kind::Channel, 2, move |workload| {
-        let window = window.unwrap_or(workload.batch);
         let clients = workload.clients();
         let budget = Budget::new(workload, clients, 1, thread::sleep);
         let (request_senders, request_receivers): (Vec<_>, Vec<_>) =

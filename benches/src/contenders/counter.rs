@@ -6,8 +6,6 @@ use crate::prelude::*;
 use crate::watch::{Latencies, Timer, Unwatched, Watch};
 use crossbeam_utils::CachePadded;
 use std::hint::spin_loop;
-use std::ops::{Deref, DerefMut};
-use std::thread;
 
 /// A counter that several threads may increment in place.
 pub trait Counter: Send + Sync + Sized + 'static {
@@ -37,52 +35,45 @@ pub fn increment<const PAUSE: bool>(counter: &mut u64) -> u64 {
     before
 }
 
-/// A counter beside its neighbours, as in a `Vec` of counters.
-#[derive(Debug)]
-pub struct Compact<C>(C);
-
-impl<C> From<C> for Compact<C> {
-    fn from(counter: C) -> Self {
-        Self(counter)
-    }
+/// So many counters, at zero: beside each other, or each in cache lines of its own.
+pub struct Counters<C> {
+    all: Vec<C>,
+    /// From one that is used to the next.
+    step: usize,
 }
 
-impl<C> Deref for Compact<C> {
-    type Target = C;
-    fn deref(&self) -> &C {
-        &self.0
+impl<C: Counter> Counters<C> {
+    pub fn new(workload: &Workload) -> Self {
+        let step = if workload.padded { size_of::<CachePadded<u64>>().div_ceil(size_of::<C>()) } else { 1 };
+        Self { all: (0..workload.objects * step).map(|_| C::zero()).collect(), step }
     }
-}
 
-impl<C> DerefMut for Compact<C> {
-    fn deref_mut(&mut self) -> &mut C {
-        &mut self.0
+    #[inline(always)]
+    pub fn fetch_add<const PAUSE: bool>(&self, pick: u32, local: &mut C::Local) -> u64 {
+        self.all[pick as usize * self.step].fetch_add::<PAUSE>(local)
+    }
+
+    pub fn tally(mut self) -> Tally {
+        self.all.iter_mut().step_by(self.step).map(C::value).collect()
     }
 }
 
 /// The contender for counters of type `C`.
 pub fn shared<C: Counter>() -> Contender {
     Contender::new(C::NAME, C::KIND, 1, |workload| {
-        Ok(match (workload.padded, workload.pause) {
-            _ if workload.watch.is_some() => run::<C, CachePadded<C>, Timer, false>(workload, Timer::apart),
-            (true, false) => run::<C, CachePadded<C>, Unwatched, false>(workload, || Unwatched),
-            (true, true) => run::<C, CachePadded<C>, Unwatched, true>(workload, || Unwatched),
-            (false, false) => run::<C, Compact<C>, Unwatched, false>(workload, || Unwatched),
-            (false, true) => run::<C, Compact<C>, Unwatched, true>(workload, || Unwatched),
+        Ok(match (workload.watch.is_some(), workload.pause) {
+            (true, _) => run::<C, Timer, false>(workload, Timer::apart),
+            (false, false) => run::<C, Unwatched, false>(workload, || Unwatched),
+            (false, true) => run::<C, Unwatched, true>(workload, || Unwatched),
         })
     })
 }
 
-fn run<C, L, W, const PAUSE: bool>(workload: &Workload, watch: fn() -> W) -> Run
-where
-    C: Counter,
-    L: From<C> + DerefMut<Target = C> + Send + Sync,
-    W: Watch,
-{
-    let mut counters: Vec<L> = (0..workload.objects).map(|_| L::from(C::zero())).collect();
+fn run<C: Counter, W: Watch, const PAUSE: bool>(workload: &Workload, watch: fn() -> W) -> Run {
+    let counters = Counters::<C>::new(workload);
     let budget = Budget::new(workload, workload.threads, 1, thread::sleep);
     let results = together(workload.threads, workload.pin, |thread, start| {
-        let (counters, mut local, mut fetched) = (counters.as_slice(), C::Local::default(), 0u64);
+        let (mut local, mut fetched) = (C::Local::default(), 0u64);
         let (mut ops, mut watch) = (0, watch());
         start.wait();
         let begun = Instant::now();
@@ -90,13 +81,12 @@ where
             ops += claim.end - claim.start;
             for &pick in workload.picks.slice(thread, &claim) {
                 let begun = watch.begin();
-                fetched = fetched.wrapping_add(counters[pick as usize].fetch_add::<PAUSE>(&mut local));
+                fetched = fetched.wrapping_add(counters.fetch_add::<PAUSE>(pick, &mut local));
                 watch.end(pick, begun);
             }
         }
         (ClientRun { start: begun, end: Instant::now(), ops, fetched }, watch.latencies())
     });
     let (clients, latencies): (Vec<_>, Vec<_>) = results.into_iter().unzip();
-    let counters = counters.iter_mut().map(|counter| counter.value()).collect::<Tally>();
-    Run { latencies: Latencies::sum(latencies), ..fold(&clients, counters) }
+    Run { latencies: Latencies::sum(latencies), ..fold(&clients, counters.tally()) }
 }

@@ -19,6 +19,9 @@ pub use self::locks::{AtomicCounter, McsCounter, MutexCounter, ParkingLotCounter
 pub use self::ping_pong::ping_pong;
 pub use self::pool::Mode;
 
+/// Requests of a batch (`bare-slots`) or in flight (`channel-pipelined`).
+const BATCH: usize = 64;
+
 /// The contenders of `fetch-add` with these names, all where there are none, in the order of its tables.
 pub fn named(only: &[String]) -> Result<Vec<Contender>> {
     let all = vec![
@@ -27,8 +30,8 @@ pub fn named(only: &[String]) -> Result<Vec<Contender>> {
         shared::<SpinCounter>(),
         shared::<McsCounter>(),
         shared::<AtomicCounter>(),
-        channel("channel", Some(1)),
-        channel("channel-pipelined", None),
+        channel("channel", 1),
+        channel("channel-pipelined", BATCH),
         apply(Mode::Shared),
         apply(Mode::Dedicated),
         apply_then(Mode::Shared),

@@ -1,11 +1,10 @@
-//! Shared by the contenders on `trust`: a pool of pinned workers, counters entrusted to them, and
-//! clients that start together.
+//! Shared by the contenders on `trust`: a pool of pinned workers, properties entrusted to them, and clients that start
+//! together.
 
 use crate::contender::Stats;
 use crate::prelude::*;
-use std::cell::Cell;
 use std::panic;
-use std::sync::{Arc, Barrier};
+use std::sync::Barrier;
 use trust::{Threadpool, Trust};
 
 /// The workers that serve.
@@ -28,11 +27,20 @@ impl Mode {
     pub fn least_threads(self) -> usize {
         if self == Mode::Shared { 1 } else { 2 }
     }
+
+    /// Workers that issue operations.
+    pub fn clients(self, workload: &Workload) -> usize {
+        match self {
+            Mode::Shared => workload.threads,
+            Mode::Dedicated => workload.clients(),
+            Mode::Lone => 1,
+        }
+    }
 }
 
-/// A pool with its counters; objects go round robin over the trustees.
-pub struct Stage {
-    trusts: Arc<[Trust<u64>]>,
+/// A pool with properties, which go round robin over the trustees.
+pub struct Stage<T: 'static> {
+    trusts: Arc<[Trust<T>]>,
     clients: usize,
     pool: Threadpool,
     /// The workers' counters when all was ready.
@@ -53,7 +61,7 @@ pub fn pool(workload: &Workload, dedicated: usize) -> Threadpool {
 }
 
 /// Sum of the workers' counters since their start.
-pub fn stats(pool: &Threadpool) -> Stats {
+fn stats(pool: &Threadpool) -> Stats {
     let mut sums = Stats::new();
     for (name, value) in pool.trustees().iter().filter_map(|&worker| trust::stats(worker)).flat_map(|one| one.iter()) {
         *sums.entry(name).or_default() += value;
@@ -61,46 +69,27 @@ pub fn stats(pool: &Threadpool) -> Stats {
     sums
 }
 
-/// Sum of the workers' counters since `before`.
-pub fn stats_since(pool: &Threadpool, before: &Stats) -> Stats {
-    stats(pool).into_iter().map(|(name, value)| (name, value - before.get(name).copied().unwrap_or(0))).collect()
-}
-
-impl Stage {
-    /// Starts the workers and entrusts the counters, all at zero.
-    pub fn new(workload: &Workload, mode: Mode) -> Self {
-        let dedicated = if mode == Mode::Dedicated { workload.dedicated } else { 0 };
-        let pool = pool(workload, dedicated);
-        let serving = match mode {
-            Mode::Shared => workload.threads,
-            Mode::Dedicated => workload.dedicated,
-            Mode::Lone => 1,
+impl<T: Send> Stage<T> {
+    /// Starts the workers and entrusts so many properties, as many as there are trustees where nothing is said.
+    pub fn of(workload: &Workload, mode: Mode, count: Option<usize>, make: fn() -> T) -> Self {
+        let (dedicated, serving) = match mode {
+            Mode::Shared => (0, workload.threads),
+            Mode::Dedicated => (workload.dedicated, workload.dedicated),
+            Mode::Lone => (0, 1),
         };
+        let pool = pool(workload, dedicated);
         // Dedicated workers are the last ones of a pool.
         let trustees = &pool.trustees()[workload.threads - serving..];
-        let trusts: Arc<[_]> =
-            (0..workload.objects).map(|object| trustees[object % trustees.len()].entrust(0)).collect();
-        let trustees = trustees.len();
-        let mut stage = Self { trusts, clients: Self::clients(workload, mode), pool, before: Stats::new() };
-        // Entrusting never waits. Requests of one thread to one trustee run in order: once these have, all counters are
-        // there.
-        for trust in stage.trusts.iter().take(trustees) {
-            trust.apply(|_| ());
-        }
-        stage.before = stats(&stage.pool);
-        stage
+        let entrusted = (0..count.unwrap_or(serving)).map(|number| trustees[number % serving].entrust(make()));
+        let trusts: Arc<[Trust<T>]> = entrusted.collect();
+        // Entrusting never waits. Requests of one thread to one trustee run in order: once these have, all properties
+        // are there.
+        trusts.iter().take(serving).for_each(|trust| trust.apply(|_| ()));
+        let before = stats(&pool);
+        Self { trusts, clients: mode.clients(workload), pool, before }
     }
 
-    /// Workers that issue operations.
-    pub fn clients(workload: &Workload, mode: Mode) -> usize {
-        match mode {
-            Mode::Shared => workload.threads,
-            Mode::Dedicated => workload.clients(),
-            Mode::Lone => 1,
-        }
-    }
-
-    pub fn trusts(&self) -> Arc<[Trust<u64>]> {
+    pub fn trusts(&self) -> Arc<[Trust<T>]> {
         self.trusts.clone()
     }
 
@@ -126,38 +115,58 @@ impl Stage {
         handles.into_iter().map(|handle| handle.join().unwrap_or_else(|panic| panic::resume_unwind(panic))).collect()
     }
 
+    /// The result of `look` in a fiber of the first worker, once all that it has asked for is answered.
+    pub fn look<R: Send + 'static>(&self, look: impl FnOnce(&[Trust<T>]) -> Answered<R> + Send + 'static) -> R {
+        let trusts = self.trusts();
+        let reader = self.pool.spawn_on(0, move || {
+            let answered = look(&trusts);
+            trust::wait_all();
+            Rc::into_inner(answered).expect("all callbacks have run").into_inner()
+        });
+        reader.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+    }
+
+    /// Counts of the workers from now on.
+    pub fn restart(&mut self) {
+        self.before = stats(&self.pool);
+    }
+
+    /// Sum of the workers' counters since all was ready.
+    pub fn stats(&self) -> Stats {
+        let since = |name, value| value - self.before.get(name).copied().unwrap_or(0);
+        stats(&self.pool).into_iter().map(|(name, value)| (name, since(name, value))).collect()
+    }
+}
+
+/// A result that callbacks put together.
+pub type Answered<R> = Rc<RefCell<R>>;
+
+impl Stage<u64> {
+    /// With the counters of the workload, all at zero.
+    pub fn new(workload: &Workload, mode: Mode) -> Self {
+        Self::of(workload, mode, Some(workload.objects), || 0)
+    }
+
     /// Combines the clients of a run with the workers' counters and the entrusted counters.
     pub fn fold(&self, clients: &[ClientRun]) -> Run {
-        let stats = stats_since(&self.pool, &self.before);
+        let stats = self.stats();
         Run { stats, ..fold(clients, self.tally()) }
     }
 
-    /// Reads all counters, through a worker.
+    /// Reads all counters.
     pub fn tally(&self) -> Tally {
-        let trusts = self.trusts();
-        let reader = self.pool.spawn_on(0, move || {
-            COUNTED.set(Tally::default());
-            let returned = Returned::watch();
-            for trust in &*trusts {
-                trust.apply_then(
-                    |counter| *counter,
-                    |value| {
-                        let mut tally = COUNTED.get();
-                        tally.add(value);
-                        COUNTED.set(tally);
-                        Returned::add(value);
-                    },
-                );
+        self.look(|trusts| {
+            let tally = Answered::<Tally>::default();
+            for trust in trusts {
+                let tally = tally.clone();
+                trust.apply_then(|counter| *counter, move |value| tally.borrow_mut().add(value));
             }
-            returned.wait(trusts.len() as u64);
-            COUNTED.get()
-        });
-        reader.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
+            tally
+        })
     }
 }
 
 thread_local! {
-    static COUNTED: Cell<Tally> = const { Cell::new(Tally { total: 0, fetched: 0 }) };
     static RETURNED: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
@@ -191,6 +200,6 @@ impl Returned {
 }
 
 /// The run of a client that issued `ops` operations since `start` and has just received all results.
-pub fn client_run(start: std::time::Instant, ops: u64, fetched: u64) -> ClientRun {
-    ClientRun { start, end: std::time::Instant::now(), ops, fetched }
+pub fn client_run(start: Instant, ops: u64, fetched: u64) -> ClientRun {
+    ClientRun { start, end: Instant::now(), ops, fetched }
 }

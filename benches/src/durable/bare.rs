@@ -3,7 +3,6 @@
 
 use super::puts::{Contender, Ran, Work};
 use crate::prelude::*;
-use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 

@@ -25,6 +25,15 @@ struct Root<'p> {
     clones: PVec<'p, Option<Prc<'p, u64>>>,
 }
 
+/// Drops what lies in these places.
+fn clear<'a, T: 'a>(places: impl Iterator<Item = &'a mut Option<T>>) {
+    places.for_each(|place| *place = None);
+}
+
+fn fill<'a, T: 'a>(places: impl Iterator<Item = &'a mut Option<T>>, make: impl Fn() -> T) {
+    places.for_each(|place| *place = Some(make()));
+}
+
 /// A figure, in nanoseconds an operation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Basic {
@@ -76,33 +85,19 @@ pub fn basics(folder: &Path) -> Result<Vec<Basic>> {
         }
     });
     note("change them again", 0.4, ((again - first) / 8.0).max(0.0));
-    let (fill, clear) = (
-        timed!(
-            pool,
-            |root, tx| root.small.iter_mut().for_each(|place| *place = None),
-            root.small.iter_mut().for_each(|place| *place = Some(PBox::new(7, tx)))
-        ),
-        timed!(
-            pool,
-            |root, tx| root.small.iter_mut().for_each(|place| *place = Some(PBox::new(7, tx))),
-            root.small.iter_mut().for_each(|place| *place = None)
-        ),
-    );
-    note("PBox of 8 bytes, allocated and set", 416.0, fill);
-    note("dropped again", 384.0, clear);
-    let large = timed!(
-        pool,
-        |root, tx| root.large.iter_mut().for_each(|place| *place = None),
-        root.large.iter_mut().for_each(|place| *place = Some(PBox::new([7; 512], tx)))
-    );
+    let filled =
+        timed!(pool, |root, tx| clear(root.small.iter_mut()), fill(root.small.iter_mut(), || PBox::new(7, tx)));
+    let cleared =
+        timed!(pool, |root, tx| fill(root.small.iter_mut(), || PBox::new(7, tx)), clear(root.small.iter_mut()));
+    note("PBox of 8 bytes, allocated and set", 416.0, filled);
+    note("dropped again", 384.0, cleared);
+    let large =
+        timed!(pool, |root, tx| clear(root.large.iter_mut()), fill(root.large.iter_mut(), || PBox::new([7; 512], tx)));
     note("PBox of 4 KiB, allocated and set", 1907.0, large);
-    let counted = timed!(
-        pool,
-        |root, tx| root.counted.iter_mut().for_each(|place| *place = None),
-        root.counted.iter_mut().for_each(|place| *place = Some(Prc::new(7, tx)))
-    );
+    let counted =
+        timed!(pool, |root, tx| clear(root.counted.iter_mut()), fill(root.counted.iter_mut(), || Prc::new(7, tx)));
     note("Prc of 8 bytes, allocated and set", 1210.0, counted);
-    let cloned = timed!(pool, |root, tx| root.clones.iter_mut().for_each(|place| *place = None), {
+    let cloned = timed!(pool, |root, tx| clear(root.clones.iter_mut()), {
         let Root { counted, clones, .. } = root;
         for (place, counted) in clones.iter_mut().zip(counted.iter()) {
             *place = counted.as_ref().map(|counted| counted.pclone(tx));

@@ -3,8 +3,7 @@
 
 use super::basics::Basic;
 use crate::prelude::*;
-use crate::programs::{builds, here, in_path, succeeded};
-use std::process::{Command, Stdio};
+use crate::programs::{builds, here, in_path};
 
 const VERSION: &str = "rustc 1.63.";
 /// The folder with that compiler and its cargo.
@@ -13,8 +12,8 @@ const TOOLCHAIN: &str = "GOSSAMER_CORUNDUM_TOOLCHAIN";
 /// Makes the program; or says why it cannot be had here.
 pub fn prepare() -> Result<Found<Program>> {
     let tools = PathBuf::from(std::env::var_os(TOOLCHAIN).unwrap_or_else(|| "/usr/bin".into()));
-    let version = Command::new(tools.join("rustc")).arg("--version").stdin(Stdio::null()).output();
-    if !version.is_ok_and(|version| version.stdout.starts_with(VERSION.as_bytes())) {
+    let version = Program::at(tools.join("rustc")).say("--version").quiet().run();
+    if !version.is_ok_and(|version| version.starts_with(VERSION)) {
         let tools = tools.display();
         return Ok(Err(format!(
             "no {VERSION}* in {tools} (on Debian 12: apt-get install rustc cargo, or {TOOLCHAIN})"
@@ -23,17 +22,13 @@ pub fn prepare() -> Result<Found<Program>> {
     let cargo = found!(in_path("cargo", "cargo"));
     let (manifest, target) = (here("corundum/Cargo.toml"), builds()?.join("corundum"));
     let packages = target.join("packages");
-    let mut fetch = Command::new(cargo);
-    fetch.args(["vendor", "--locked", "--manifest-path"]).arg(&manifest).arg(&packages);
-    let mut build = Command::new(tools.join("cargo"));
-    build.args(["build", "--release", "--locked", "--offline", "--manifest-path"]).arg(&manifest);
-    build.arg("--target-dir").arg(&target);
-    build.args(["--config", "source.crates-io.replace-with='fetched'", "--config"]);
-    build.arg(format!("source.fetched.directory='{}'", packages.display()));
-    build.env("RUSTC", tools.join("rustc")).env("RUSTC_BOOTSTRAP", "1").env_remove("RUSTUP_TOOLCHAIN");
-    for command in [&mut fetch, &mut build] {
-        found!(succeeded(&command.stdin(Stdio::null()).output().with_context(|| format!("{command:?}"))?));
-    }
+    let fetch = Program::at(cargo).say("vendor --locked --manifest-path").with([&manifest, &packages]);
+    found!(fetch.compiles());
+    let build = Program::at(tools.join("cargo")).say("build --release --locked --offline --manifest-path");
+    let build = build.with([&manifest]).say("--target-dir").with([&target]);
+    let build = build.say("--config source.crates-io.replace-with='fetched' --config");
+    let build = build.with([format!("source.fetched.directory='{}'", packages.display())]);
+    found!(build.set("RUSTC", tools.join("rustc")).set("RUSTC_BOOTSTRAP", "1").compiles());
     Ok(Ok(Program::at(target.join("release/basics"))))
 }
 

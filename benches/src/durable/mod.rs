@@ -28,6 +28,8 @@ use structures::Rates;
 
 /// Memory as a file system.
 const MEMORY: &str = "/dev/shm";
+/// Puts under way at a time, of the series with many.
+const OUTSTANDING: u64 = 4096;
 /// Puts a commit, where the program gathers them by hand.
 const BY_HAND: u64 = 1000;
 const OWN: &str = "trust-durable";
@@ -45,12 +47,6 @@ pub struct DurableBench {
     /// files].
     #[arg(long)]
     pub folder: Option<PathBuf>,
-    /// Puts under way at a time, of the series with many.
-    #[arg(long, default_value_t = 4096)]
-    pub outstanding: u64,
-    /// Only these of the other stores, by name.
-    #[arg(long, value_delimiter = ',')]
-    pub only: Vec<String>,
     /// Options of such commands.
     #[command(flatten)]
     #[serde(flatten)]
@@ -85,22 +81,19 @@ const GATHERED: &str = "1,000 puts a commit by hand";
 
 pub fn command(mut options: DurableBench) -> Result<()> {
     options.timed.prepare(50)?;
-    ensure!(options.outstanding > 1, "--outstanding: more than one is needed");
     let is_smoke = options.timed.comparison.smoke;
-    if is_smoke {
-        options.outstanding = options.outstanding.min(64);
-    }
+    let outstanding = if is_smoke { 64 } else { OUTSTANDING };
     let mut bench = Bench::begin("durable", &mut options.timed.comparison)?;
     let parent = options.folder.clone().unwrap_or_else(std::env::temp_dir);
     let (bare, own) = (Bare::default(), Own);
-    let stores = others(1, &options.only, &mut bench.skipped)?;
-    let gathered = others(BY_HAND, &options.only, &mut bench.skipped)?;
-    let rocks = rockses(&options, &mut bench.skipped)?;
+    let stores = others(1, &mut bench.skipped);
+    let gathered = others(BY_HAND, &mut bench.skipped);
+    let rocks = rockses(is_smoke, &mut bench.skipped)?;
     let pmem = bench.skipped.sort(PMEM, Foreign::pmem()?);
     let time = Duration::from_millis(options.timed.millis);
     let entry = |group, contender, outstanding| Entry { group, contender, work: Work { outstanding, time } };
     let mut all = Vec::new();
-    for (group, outstanding) in [(ALONE, 1), (MANY, options.outstanding)] {
+    for (group, outstanding) in [(ALONE, 1), (MANY, outstanding)] {
         // Puts and bytes of a group, for the bare loop.
         let work = Work { outstanding, time };
         bare.learn(work, &verified(&own, &parent, work).with_context(|| format!("in {}", parent.display()))?);
@@ -128,13 +121,10 @@ pub fn command(mut options: DurableBench) -> Result<()> {
     bench.conclude(&options, measured, &targets)
 }
 
-/// RocksDB in each group, if it is wanted and there.
-fn rockses(options: &DurableBench, skipped: &mut Skipped) -> Result<Vec<(&'static str, Foreign)>> {
-    if !options.only.is_empty() && options.only.iter().all(|name| name != ROCKS) {
-        return Ok(Vec::new());
-    }
+/// RocksDB in each group, if it is there.
+fn rockses(is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<(&'static str, Foreign)>> {
     let Some(program) = skipped.sort(ROCKS, foreign::rocks()?) else { return Ok(Vec::new()) };
-    let threads = ROCKS_THREADS.map(|threads| if options.timed.comparison.smoke { threads / 64 + 1 } else { threads });
+    let threads = ROCKS_THREADS.map(|threads| if is_smoke { threads / 64 + 1 } else { threads });
     let many = threads.map(|threads| (MANY, Foreign::of_rocks(&program, threads, 1)));
     let mut all = vec![(ALONE, Foreign::of_rocks(&program, 1, 1)), (GATHERED, Foreign::of_rocks(&program, 1, BY_HAND))];
     all.extend(many);
@@ -143,23 +133,17 @@ fn rockses(options: &DurableBench, skipped: &mut Skipped) -> Result<Vec<(&'stati
 
 /// The other stores, so many puts a commit.
 #[cfg(feature = "stores")]
-fn others(batch: u64, only: &[String], _: &mut Skipped) -> Result<Vec<Box<dyn Contender>>> {
-    let suffix = if batch == 1 { String::new() } else { format!("-{batch}") };
-    let names: Vec<String> = only.iter().filter(|name| *name != ROCKS).map(|name| format!("{name}{suffix}")).collect();
-    if names.is_empty() && !only.is_empty() {
-        return Ok(Vec::new());
-    }
-    crate::rounds::chosen("store", stores::all(batch), |store| store.name(), &names)
+fn others(batch: u64, _: &mut Skipped) -> Vec<Box<dyn Contender>> {
+    stores::all(batch)
 }
 
 #[cfg(not(feature = "stores"))]
-fn others(_: u64, only: &[String], skipped: &mut Skipped) -> Result<Vec<Box<dyn Contender>>> {
+fn others(_: u64, skipped: &mut Skipped) -> Vec<Box<dyn Contender>> {
     let why = "built without the feature `stores` (cargo run -p gossamer-bench --features stores)";
     for name in ["lmdb", "redb", "fjall", "sqlite"] {
         skipped.sort::<()>(name, Err(why.to_owned()));
     }
-    ensure!(only.iter().all(|name| name == ROCKS), "--only: {why}");
-    Ok(Vec::new())
+    Vec::new()
 }
 
 fn measure(bench: &Bench, all: &[Entry<'_>], parent: &Path) -> Result<Vec<Series>> {

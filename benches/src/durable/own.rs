@@ -2,8 +2,6 @@
 
 use super::puts::{Contender, KEYS, Ran, VALUE_BYTES, Work, key, value};
 use crate::prelude::*;
-use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use trust::Threadpool;
 use trust_durable::{Durable, PMap};
 

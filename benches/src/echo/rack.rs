@@ -3,13 +3,10 @@
 //! Each worker has a property, its server, and a fiber, its client, which sends with `apply_then` (with `apply` where
 //! only one request is outstanding). Nothing is batched by hand.
 
-use crate::machines::{InFlight, WORKERS_MAX, over_rack};
+use crate::machines::{InFlight, Shards, WORKERS_MAX, over_rack};
 use crate::prelude::*;
 use exchange::{Meter, Peers, Plan, Point, Tally, answer, mark, marked, now_ns, number};
 use gossamer::bootstrap::FabricChoice;
-use std::cell::RefCell;
-use std::rc::Rc;
-use trust::Trust;
 
 /// Requests between two looks at the clock.
 const REQUESTS_PER_LOOK: u64 = 32;
@@ -31,6 +28,7 @@ pub struct EchoRack {
 }
 
 /// State of a worker's trustee that serves the others.
+#[derive(Clone)]
 struct Server {
     own: usize,
     served: u64,
@@ -56,9 +54,6 @@ pub fn command(options: EchoRack) -> Result<()> {
     over_rack(processes, workers, fabric, move || measure(&plan)).map(|_| ())
 }
 
-/// The servers, by worker, in a form that a client's closure can capture.
-type Servers = [Option<Trust<Server>>; WORKERS_MAX];
-
 /// On machine 0: all points, one after the other.
 fn measure(plan: &Plan) -> Result<()> {
     for (bytes, outstanding) in plan.points() {
@@ -83,11 +78,7 @@ fn measure(plan: &Plan) -> Result<()> {
 
 fn run_point<const WORDS: usize>(plan: &Plan, outstanding: usize) -> Result<(Tally, Meter)> {
     let places: Vec<_> = gossamer::rack().places().collect();
-    ensure!(places.len() <= WORKERS_MAX, "the rack has {} workers, over the {WORKERS_MAX} possible", places.len());
-    let mut servers: Servers = [const { None }; WORKERS_MAX];
-    for (own, (&place, server)) in places.iter().zip(&mut servers).enumerate() {
-        *server = Some(gossamer::entrust_with(place, move || Server { own, served: 0, received: 0 }));
-    }
+    let servers = Shards::new(|own| move || Server { own, served: 0, received: 0 })?;
     let (gate, meter) = (gossamer::entrust(0usize), gossamer::entrust(Meter::default()));
     let fibers: Vec<_> = places
         .iter()
@@ -117,7 +108,7 @@ fn run_point<const WORDS: usize>(plan: &Plan, outstanding: usize) -> Result<(Tal
         let tally = fiber.join().map_err(|_| anyhow::anyhow!("a client's fiber has panicked"))?;
         all = all.and(tally);
     }
-    for server in servers.iter().flatten() {
+    for server in servers.iter() {
         let (served, received) = server.apply(|server| (server.served, server.received));
         all.served += served;
         all.received = all.received.wrapping_add(received);
@@ -133,7 +124,7 @@ struct Client {
     own: usize,
     workers: usize,
     seed: u64,
-    servers: Servers,
+    servers: Shards<Server>,
     state: Rc<State>,
 }
 
@@ -155,17 +146,13 @@ impl State {
 }
 
 impl Client {
-    fn new(own: usize, workers: usize, seed: u64, servers: Servers) -> Self {
+    fn new(own: usize, workers: usize, seed: u64, servers: Shards<Server>) -> Self {
         Client { own, workers, seed, servers, state: Rc::default() }
-    }
-
-    fn server(&self, peer: usize) -> &Trust<Server> {
-        self.servers[peer].as_ref().unwrap_or_else(|| unreachable!("there is a server for each worker"))
     }
 
     /// A request to each, which is not counted.
     fn greet<const WORDS: usize>(&self) {
-        for server in self.servers.iter().flatten() {
+        for server in self.servers.iter() {
             server.apply(|server| {
                 let (served, received) = (server.served, server.received);
                 std::hint::black_box(server.serve([0; WORDS]));
@@ -195,7 +182,7 @@ impl Client {
         let mut message = [0; WORDS];
         mark(&mut message, number);
         let expected = answer(number, peer);
-        let server = self.server(peer);
+        let server = self.servers.at(peer);
         if outstanding == 1 {
             let message = server.apply(move |server| server.serve(message));
             return self.state.in_flight.note(self.state.note(&message, expected, start));

@@ -53,40 +53,42 @@ pub fn command(options: HeapRun) -> Result<()> {
 /// Bytes of an object that is handed over.
 pub const HANDED_BYTES: usize = 64 << 10;
 
+/// The machine that has the objects, how many are read, and those that each round reads.
+struct Setup {
+    there: Place,
+    count: usize,
+    own: Vec<Element>,
+    other: Global<[Element]>,
+}
+
+/// A work, and its nanoseconds.
+type Work = (&'static str, fn(&Setup) -> Result<f64>);
+
 /// Over `shm` objects are read in place; over `tcp` they are copied, once each, so each round has its own.
-const IN_PLACE: [&str; 3] = ["64 B of an own slice", "64 B of the other process", "64 KiB handed over"];
-const COPIED: [&str; 7] = [
-    "512 B, raw",
-    "512 B, home idle",
-    "512 B, home computing",
-    "64 MiB, raw",
-    "64 MiB",
-    "a bunch of 1000",
-    "1000 owners",
+const IN_PLACE: [Work; 3] = [
+    ("64 B of an own slice", |setup| Ok(elements(setup.count, |i| setup.own[i]))),
+    ("64 B of the other process", |setup| Ok(elements(setup.count, |i| setup.other.read()[i]))),
+    ("64 KiB handed over", |setup| handed_over(setup.there, setup.count)),
+];
+const COPIED: [Work; 7] = [
+    ("512 B, raw", |setup| raw(setup.count / 64, 512)),
+    ("512 B, home idle", |setup| cold(setup.there, setup.count / 64)),
+    ("512 B, home computing", |setup| computing(setup.there, setup.count / 64)),
+    ("64 MiB, raw", |setup| raw(1, setup.count << 10)),
+    ("64 MiB", |setup| large(setup.there, setup.count << 7)),
+    ("a bunch of 1000", |setup| bunch(setup.there)),
+    ("1000 owners", |setup| owners(setup.there)),
 ];
 
 fn measure(options: &HeapRun) -> Result<Told> {
-    let there = Place::of(1, 0);
-    let works: &[&str] = if options.fabric == FabricChoice::Shm { &IN_PLACE } else { &COPIED };
-    let mut told: Told = works.iter().map(|work| ((*work).to_owned(), Vec::new())).collect();
-    let element = |i: usize| [i as u64; 8];
-    let count = options.elements;
-    let own: Vec<Element> = (0..count).map(element).collect();
+    let (there, count, element) = (Place::of(1, 0), options.elements, |i: usize| [i as u64; 8]);
     let other = at(there, move || heap::slice(count, element))?;
+    let setup = Setup { there, count, own: (0..count).map(element).collect(), other };
+    let works: &[Work] = if options.fabric == FabricChoice::Shm { &IN_PLACE } else { &COPIED };
+    let mut told = Told::new();
     interleaved(options.rounds, works.len(), 1, |_, index| {
-        let ns = match works[index] {
-            "64 B of an own slice" => elements(count, |i| own[i]),
-            "64 B of the other process" => elements(count, |i| other.read()[i]),
-            "64 KiB handed over" => handed_over(there, count)?,
-            "512 B, raw" => raw(count / 64, 512)?,
-            "512 B, home idle" => cold(there, count / 64)?,
-            "512 B, home computing" => computing(there, count / 64)?,
-            "64 MiB, raw" => raw(1, count << 10)?,
-            "64 MiB" => large(there, count << 7)?,
-            "a bunch of 1000" => bunch(there)?,
-            _ => owners(there)?,
-        };
-        told.entry(works[index].to_owned()).or_default().push(ns);
+        let (work, run) = works[index];
+        told.entry(work.to_owned()).or_default().push(run(&setup)?);
         Ok(())
     })?;
     Ok(told)

@@ -10,56 +10,45 @@ const OVER_PROCESSES: [(&str, Option<f64>, Option<f64>); 3] =
 
 pub fn targets(all: &Figures) -> Vec<Verdict> {
     let of = |work: &str, contender: &str| all.get(work, contender);
+    let over = |work: &str, one: &str, other: &str| all.over(work, one, other);
     let rack = |work: &str| of(work, "rack");
-    let many = "reads of many";
+    let rack_over = |one: &str, other: &str| ratio(rack(one), rack(other));
     let few = of("reads of few", "global").zip(of("reads of few", "box")).map(|(global, boxed)| global - boxed);
+    let own_slice = rack_over("64 B of an own slice", "64 B of the other process");
+    let mpi = ratio(of(MPI, "mpi"), rack("64 B of the other process"));
+    let (first, bunch) = (rack_over("512 B, home idle", "512 B, raw"), rack_over("1000 owners", "a bunch of 1000"));
+    let computing_us = rack("512 B, home computing").map(|ns| ns / 1e3);
     let mut targets = vec![
-        at_most("time of a read of one of many objects over Box", 1.1, ratio(of(many, "global"), of(many, "box"))),
+        at_most("time of a read of one of many objects over Box", 1.1, over("reads of many", "global", "box")),
         at_most("nanoseconds that a read of one of few takes more than Box", 2.0, few),
-        at_least(
-            "objects made and dropped over Box",
-            1.0,
-            ratio(of("made and dropped", "box"), of("made and dropped", "global")),
-        ),
-        at_least(
-            "reads of 64 B of the other process, shm, over those of an own slice",
-            0.95,
-            ratio(rack("64 B of an own slice"), rack("64 B of the other process")),
-        ),
-        at_least("the same over MPI_Get", 10.0, ratio(of(MPI, "mpi"), rack("64 B of the other process"))),
-        at_most(
-            "time of a first read of 512 B, tcp, over a socket's",
-            1.3,
-            ratio(rack("512 B, home idle"), rack("512 B, raw")),
-        ),
-        at_most("microseconds of it while its home computes", 300.0, rack("512 B, home computing").map(|ns| ns / 1e3)),
-        at_least("a first read of 64 MiB, tcp, over a socket", 0.8, ratio(rack("64 MiB, raw"), rack("64 MiB"))),
-        at_least(
-            "a bunch of 1,000 over as many objects, tcp",
-            100.0,
-            ratio(rack("1000 owners"), rack("a bunch of 1000")),
-        ),
+        at_least("objects made and dropped over Box", 1.0, over("made and dropped", "box", "global")),
+        at_least("reads of 64 B of the other process, shm, over those of an own slice", 0.95, own_slice),
+        at_least("the same over MPI_Get", 10.0, mpi),
+        at_most("time of a first read of 512 B, tcp, over a socket's", 1.3, first),
+        at_most("microseconds of it while its home computes", 300.0, computing_us),
+        at_least("a first read of 64 MiB, tcp, over a socket", 0.8, rack_over("64 MiB, raw", "64 MiB")),
+        at_least("a bunch of 1,000 over as many objects, tcp", 100.0, bunch),
         at_least(
             "64 KiB handed over, shm, over a loan of iceoryx2",
             1.0,
-            ratio(of("64 KiB handed over", "iceoryx2"), rack("64 KiB handed over")),
+            over("64 KiB handed over", "iceoryx2", "rack"),
         ),
     ];
     for (name, shm, tcp) in OVER_PROCESSES {
         for (fabric, wanted) in [("shm", shm), ("tcp", tcp)] {
-            let reached = ratio(of(name, "1 x 2"), of(name, &format!("2 x 1, {fabric}")));
+            let reached = over(name, "1 x 2", &format!("2 x 1, {fabric}"));
             let target = format!("{name}: 2 processes, {fabric}, over 2 workers of one");
             targets.extend(wanted.map(|wanted| at_least(target, wanted, reached)));
         }
     }
     for name in ["gemm", "dataframe", "heap-kv", "social"] {
-        let reached = ratio(of(name, "twin"), of(name, "1 x 2, verified"));
+        let reached = over(name, "twin", "1 x 2, verified");
         targets.push(at_least(format!("{name}: one process over its twin"), 0.98, reached));
     }
     targets.push(at_least(
         "social: 2 processes, tcp, over the same services on tonic",
         3.0,
-        ratio(of("social", "tonic"), of("social", "2 x 1, tcp")),
+        over("social", "tonic", "2 x 1, tcp"),
     ));
     let polars = POLARS.into_iter().filter_map(|engine| of("dataframe", engine)).reduce(f64::min);
     targets.push(at_least(

@@ -7,9 +7,6 @@ use std::num::NonZeroU64;
 /// The hash function of every table.
 pub type Hashing = FixedState;
 
-/// The stamp of each key's first value.
-pub const FIRST_STAMP: u64 = 1;
-
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The key of an object: 8 bytes without any order.
@@ -35,6 +32,7 @@ impl Value {
         Self { stamp, seal: seal(key, stamp) }
     }
 
+    /// The value of a key before any write; its stamp is 1.
     pub fn first(key: u64) -> Self {
         Self::new(key, NonZeroU64::MIN)
     }
@@ -57,28 +55,6 @@ fn seal(key: u64, stamp: NonZeroU64) -> u64 {
     key.wrapping_add(stamp.get().wrapping_mul(ODD))
 }
 
-/// The stamps of one client's writes: no two alike, over all clients.
-#[derive(Clone, Copy, Debug)]
-pub struct Stamps(NonZeroU64);
-
-impl Stamps {
-    pub fn of(client: usize) -> Self {
-        Self(NonZeroU64::MIN.saturating_add((client as u64 + 1) << 48))
-    }
-
-    /// All stamps from here until those that are left, summed.
-    pub fn sum_until(self, left: Stamps) -> u64 {
-        let (first, last) = (u128::from(self.0.get()) + 1, u128::from(left.0.get()));
-        ((first + last) * (last + 1 - first) / 2) as u64
-    }
-
-    #[inline(always)]
-    pub fn next(&mut self) -> NonZeroU64 {
-        self.0 = self.0.saturating_add(1);
-        self.0
-    }
-}
-
 /// The shard of a key among `shards`. The top seven bits of the hash, by which a hash table tells its entries apart,
 /// and the low ones, by which it finds their place, take no part.
 #[inline(always)]
@@ -96,13 +72,9 @@ mod tests {
     #[test]
     fn a_value_belongs_to_its_key_alone_and_only_whole() {
         let (one, two) = (key_of(1), key_of(2));
-        let mut stamps = Stamps::of(0);
-        let (old, new) = (Value::new(one, stamps.next()), Value::new(one, stamps.next()));
+        let (old, new) = (Value::new(one, NonZeroU64::new(7).unwrap()), Value::new(one, NonZeroU64::new(8).unwrap()));
         assert!(old.belongs_to(one) && !old.belongs_to(two));
         assert!(!Value { stamp: old.stamp, seal: new.seal }.belongs_to(one));
-        assert_ne!(Stamps::of(0).next(), Stamps::of(1).next());
-        assert_eq!(Stamps::of(0).sum_until(stamps), old.stamp() + new.stamp());
-        assert_eq!(stamps.sum_until(stamps), 0);
     }
 
     #[test]

@@ -11,8 +11,6 @@ use crate::contenders::counter::increment;
 use crate::contenders::pool::{Returned, Stage, client_run};
 use crate::prelude::*;
 use hdrhistogram::Histogram;
-use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 use trust::{Promise, Trust};
 
 /// Operations in a row after which a client that is behind lets the rest of its worker go on.
@@ -45,7 +43,7 @@ pub fn all() -> Vec<OpenLoop> {
 }
 
 fn run<const PAUSE: bool>(load: &Load, call: Call, mode: Mode) -> Outcome {
-    let (stage, clients) = (Stage::new(&load.workload, mode), Stage::clients(&load.workload, mode));
+    let (stage, clients) = (Stage::new(&load.workload, mode), mode.clients(&load.workload));
     let (load, trusts) = (load.clone(), stage.trusts());
     let epoch = Arc::new(Epoch::default());
     let results = stage.run(move |client| {

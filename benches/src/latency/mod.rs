@@ -12,7 +12,6 @@ use self::pace::{Recorder, Schedule, empty_histogram};
 use crate::contenders::{McsCounter, MutexCounter, ParkingLotCounter, SpinCounter};
 use crate::prelude::*;
 use hdrhistogram::Histogram;
-use std::str::FromStr;
 
 /// Options of `latency`.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -23,33 +22,14 @@ pub struct Latency {
     /// Offered load over all clients, in millions of operations a second; a point each.
     #[arg(long, value_delimiter = ',', default_value = "0.1,0.5,1,2,5,10")]
     pub load: Vec<f64>,
-    /// Objects and how they are picked; a series each.
-    #[arg(long, value_delimiter = ',', default_value = "64:uniform,1000000:zipf")]
-    pub series: Vec<SeriesKey>,
     /// Options of all commands; --ops does not apply, --millis is how long load is offered.
     #[command(flatten)]
     pub common: Common,
 }
 
-/// `OBJECTS:DIST`, such as `64:uniform`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct SeriesKey {
-    pub objects: usize,
-    pub dist: Dist,
-}
-
-impl FromStr for SeriesKey {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let usage = || anyhow!("{text:?} is not OBJECTS:DIST, such as 64:uniform or 1000000:zipf");
-        let (objects, dist) = text.split_once(':').ok_or_else(usage)?;
-        Ok(Self {
-            objects: objects.parse().map_err(|_| usage())?,
-            dist: Dist::from_str(dist, true).map_err(|_| usage())?,
-        })
-    }
-}
+/// Objects and how they are picked: figures 8 and 9.
+const SERIES: [(usize, Dist); 2] = [(64, Dist::Uniform), (1_000_000, Dist::Zipf)];
+const SMOKE_SERIES: [(usize, Dist); 2] = [(64, Dist::Uniform), (10_000, Dist::Zipf)];
 
 /// Load of one run.
 #[derive(Clone, Debug)]
@@ -108,8 +88,6 @@ fn contenders(only: &[String]) -> Result<Vec<OpenLoop>> {
 pub fn command(mut options: Latency) -> Result<()> {
     if options.common.comparison.smoke {
         options.load.truncate(2);
-        options.series =
-            vec![SeriesKey { objects: 64, dist: Dist::Uniform }, SeriesKey { objects: 10_000, dist: Dist::Zipf }];
     }
     options.common = options.common.prepare()?;
     ensure!(
@@ -123,8 +101,8 @@ pub fn command(mut options: Latency) -> Result<()> {
     );
     let bench = Bench::begin("latency", &mut options.common.comparison)?;
     let mut points = Vec::new();
-    for key in &options.series {
-        points.extend(measure(&bench, &options, *key)?);
+    for (objects, dist) in if options.common.comparison.smoke { SMOKE_SERIES } else { SERIES } {
+        points.extend(measure(&bench, &options, objects, dist)?);
     }
     bench.write(&options, json!(points))
 }
@@ -156,7 +134,7 @@ struct Sample {
 }
 
 /// All contenders at all loads, interleaved.
-fn measure(bench: &Bench, options: &Latency, SeriesKey { objects, dist }: SeriesKey) -> Result<Vec<Point>> {
+fn measure(bench: &Bench, options: &Latency, objects: usize, dist: Dist) -> Result<Vec<Point>> {
     let common = &options.common;
     let workload = common.workload(options.threads, objects, dist)?;
     let contenders = contenders(&common.only)?;

@@ -41,7 +41,7 @@ pub fn measure(bench: &Bench, options: &Memcached) -> Result<Vec<Series>> {
     let mut all = Vec::new();
     for &dist in &options.dist {
         for &keys in &options.keys {
-            let memory_mib = Child::memory_mib(keys, options.load.value_bytes).to_string();
+            let memory_mib = Child::memory_mib(keys).to_string();
             let (threads, mut children) = (options.threads.to_string(), Vec::new());
             let mut load = options.load.load(keys, dist, options.common.seed);
             for server in SERVERS {

@@ -10,7 +10,6 @@ use crate::prelude::*;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 
 const OBJECTS: u32 = 40_000;
 const MEMORY_MIB: &str = "24";
@@ -40,7 +39,7 @@ pub struct Soaked {
 
 pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
     let (threads, talkers) = (options.threads.to_string(), options.load.connections as u32);
-    let server = Child::memcached(&program(options, DELEGATED), &["-t", &threads, "-m", MEMORY_MIB, "-A"])?;
+    let mut server = Child::memcached(&program(options, DELEGATED), &["-t", &threads, "-m", MEMORY_MIB, "-A"])?;
     let mut watch = Watch::over(&server)?;
     let connections = watch.stat("curr_connections")?;
     let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -99,7 +98,7 @@ pub fn soak(options: &Memcached, operations: u64) -> Result<Soaked> {
     let growth = soaked.growth.unwrap_or(1.0);
     ensure!(growth <= GROWTH, "the server's memory grew by a factor of {growth:.3} after its cache was full");
     watch.say("shutdown")?;
-    let status = server.ended()?;
+    let status = server.process.end()?;
     ensure!(status.success(), "the server ended with {status}");
     Ok(soaked)
 }

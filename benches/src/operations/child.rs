@@ -2,8 +2,6 @@
 
 use crate::machines::outcome;
 use crate::prelude::*;
-use std::cell::Cell;
-use std::rc::Rc;
 
 /// Requests between two looks at the clock; as many as a batch of `benches/watching` has.
 const BATCH: u64 = 64;

@@ -5,7 +5,6 @@
 //! (child.rs, `benches/watching`, `benches/mpi/hello.c`).
 
 mod child;
-mod process;
 mod works;
 
 use self::works::{View, Work};
@@ -14,6 +13,9 @@ use crate::programs::{build_unless, compile, in_path};
 
 pub use self::child::{OperationsRun, command as run_command};
 
+/// Processes that have to meet.
+const MANY: u16 = 128;
+
 /// Options of `operations`.
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(
@@ -21,9 +23,6 @@ pub use self::child::{OperationsRun, command as run_command};
     mut_arg("millis", |millis| millis.default_value("2000"))
 )]
 pub struct Operations {
-    /// Processes that have to meet.
-    #[arg(long, default_value_t = 128)]
-    pub many: u16,
     /// Options of all timed commands.
     #[command(flatten)]
     #[serde(flatten)]
@@ -39,24 +38,22 @@ const STARTERS: [(&str, &str, &str, &str); 3] = [
 
 pub fn command(mut options: Operations) -> Result<()> {
     options.timed.prepare(1500)?;
-    if options.timed.comparison.smoke {
-        options.many = options.many.min(8);
-    }
+    let many = if options.timed.comparison.smoke { 8 } else { MANY };
     let mut bench = Bench::begin("operations", &mut options.timed.comparison)?;
-    let all = contenders(&options, &mut bench.skipped)?;
+    let all = contenders(&options, many, &mut bench.skipped)?;
     let samples = bench.rounds(&all, |one| one.0.clone(), |(_, _, work), _| work.sample(options.timed.millis))?;
     let mut figures = Figures::default();
     for ((contender, unit, _), samples) in all.iter().zip(samples) {
         figures.add("", contender, unit, samples);
     }
     figures.print("operations");
-    let targets = targets(&figures, options.many);
+    let targets = targets(&figures, many);
     bench.conclude(&options, json!({"series": figures}), &targets)
 }
 
 type Contender = (String, &'static str, Work);
 
-fn contenders(options: &Operations, skipped: &mut Skipped) -> Result<Vec<Contender>> {
+fn contenders(options: &Operations, many: u16, skipped: &mut Skipped) -> Result<Vec<Contender>> {
     let ours = |role: &str| Program::own(&format!("operations-run {role}"));
     let echo = |options_of_rack: &str| {
         let words = format!("echo-rack {options_of_rack} --workers 2 --bytes 32 --outstanding 256 --millis");
@@ -75,7 +72,7 @@ fn contenders(options: &Operations, skipped: &mut Skipped) -> Result<Vec<Contend
         add(format!("first line, 4 under {starter}"), "ms", first_line(4, ours("first-line")?));
         add(format!("first line, 4 of MPI under {starter}"), "ms", first_line(4, hello.clone()));
         if starter != "srun" {
-            add(format!("first line, all under {starter}"), "ms", first_line(options.many, ours("first-line")?));
+            add(format!("first line, all under {starter}"), "ms", first_line(many, ours("first-line")?));
         }
         add(format!("echo, {starter}"), "M/s", Work::Echo(under(2, echo("--processes 1")?)));
         add(format!("killed, {starter}"), "ms", Work::Killed(under(4, ours("wait")?)));

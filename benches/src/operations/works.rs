@@ -1,12 +1,14 @@
 //! One sample of each contender of `operations`, verified.
 
-use super::process::{Process, get, kill};
 use crate::prelude::*;
+use crate::process::Process;
 use exchange::Point;
 use gossamer::view::snapshot::Seen;
 use gossamer::view::text::{Format, render};
 use gossamer::view::{MachineSample, Snapshot, WorkerSample};
-use std::sync::Arc;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Workers of the program that writes its metrics.
@@ -46,21 +48,21 @@ impl Work {
     pub fn sample(&self, millis: u64) -> Result<f64> {
         match self {
             Work::FirstLine(program, machines) => {
-                let mut process = Process::start(program, &[])?;
+                let mut process = program.clone().quiet().start()?;
                 let (line, age_ms) = (process.line()?, process.age_ms());
                 ensure!(line == format!("{machines} machines"), "it says {line:?}");
-                ensure!(process.end()?, "it failed");
+                ensure!(process.end()?.success(), "it failed");
                 Ok(age_ms)
             }
             Work::Killed(program) => {
-                let mut process = Process::start(program, &[])?;
+                let mut process = program.clone().quiet().start()?;
                 let line = process.line()?;
                 let last = line.split(' ').next().unwrap_or_default();
                 let others: Vec<PathBuf> =
                     line.split(' ').map(|process| PathBuf::from(format!("/proc/{process}"))).collect();
                 let began = Instant::now();
                 kill(last)?;
-                ensure!(!process.end()?, "it was a success although a process was killed");
+                ensure!(!process.end()?.success(), "it was a success although a process was killed");
                 while others.iter().any(|process| lives(process)) {
                     ensure!(began.elapsed() < Duration::from_secs(10), "processes are left of {line}");
                     std::thread::sleep(Duration::from_millis(1)); // between looks
@@ -101,13 +103,15 @@ fn number(program: &Program, place: usize) -> Result<f64> {
 
 fn rate(view: View, millis: u64) -> Result<f64> {
     let program = Program::own(&format!("operations-run rate {millis}"))?;
-    let served = [("GOSSAMER_VIEW", "127.0.0.1:0")];
-    let mut process = Process::start(&program, if matches!(view, View::Off) { &[] } else { &served })?;
+    let mut process = match view {
+        View::Off => program.quiet().start()?,
+        View::Watched | View::Traced => program.set("GOSSAMER_VIEW", "127.0.0.1:0").with_stderr().start()?,
+    };
     let is_over = Arc::new(AtomicBool::new(false));
     let looker = match view {
         View::Off => None,
         View::Watched => {
-            let ((host, path), is_over) = (process.view()?, Arc::clone(&is_over));
+            let ((host, path), is_over) = (view_of(&mut process)?, Arc::clone(&is_over));
             Some(std::thread::spawn(move || {
                 let mut looks = 0;
                 // The view ends with the program: a question at its end finds nobody.
@@ -122,7 +126,7 @@ fn rate(view: View, millis: u64) -> Result<f64> {
             }))
         }
         View::Traced => {
-            let (host, path) = process.view()?;
+            let (host, path) = view_of(&mut process)?;
             let seconds = millis.div_ceil(1000).max(2) - 1;
             Some(std::thread::spawn(move || {
                 let told = get(&host, &format!("{path}trace.json?seconds={seconds}"));
@@ -130,12 +134,40 @@ fn rate(view: View, millis: u64) -> Result<f64> {
             }))
         }
     };
-    let rate = process.line()?.parse().context("it tells a rate")?;
+    let output = process.output()?;
     is_over.store(true, Ordering::Relaxed);
-    ensure!(process.end()?, "the program failed");
+    let rate = output.lines().find_map(|line| line.parse().ok()).context("it tells a rate")?;
     let looks = looker.map(|looker| looker.join().unwrap_or(0));
     ensure!(looks != Some(0), "nobody has seen its view");
     Ok(rate)
+}
+
+/// The host and the path of the view that a process serves.
+fn view_of(process: &mut Process) -> Result<(String, String)> {
+    loop {
+        let line = process.line().context("it serves no view")?;
+        if let Some((_, at)) = line.split_once("view at http://") {
+            let (host, path) = at.trim().split_once('/').context("the address has a path")?;
+            return Ok((host.to_owned(), format!("/{path}")));
+        }
+    }
+}
+
+/// Sends SIGKILL to a process that a program of this command has said to be its own.
+pub fn kill(process: &str) -> Result<()> {
+    let pid = process.parse().ok().and_then(Pid::from_raw).context("it says which process it is")?;
+    kill_process(pid, Signal::KILL).context("ending it")
+}
+
+/// Asks a view.
+pub fn get(host: &str, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(host).context("connecting to the view")?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).context("what the view answers")?;
+    ensure!(answer.starts_with("HTTP/1.1 200"), "the view answers {:?}", answer.lines().next());
+    Ok(answer)
 }
 
 /// Of a program with 128 workers, numbers as long as they get in a day.

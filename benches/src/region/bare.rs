@@ -9,7 +9,7 @@ use rustix::ioctl::{Updater, ioctl, opcode};
 use rustix::mm::{Advice, MapFlags, ProtFlags, UserfaultfdFlags, madvise, mmap, userfaultfd};
 use std::fs::File;
 use std::io::Read;
-use std::{ptr, thread};
+use std::ptr;
 
 const PAGE: usize = 4096;
 const GROUP: u8 = 0xaa;

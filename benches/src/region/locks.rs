@@ -56,10 +56,7 @@ pub(super) fn library(is_smoke: bool) -> Result<Library> {
         false => build_beside(LIBRARY.0)?.map(|folder| folder.join(LIBRARY.1)),
     };
     let library = found!(library);
-    Ok(match cannot_share(&library)? {
-        Some(why) => Err(why),
-        None => Ok(library),
-    })
+    Ok(can_share(launch("auto", &library)?.with(["true"]))?.map(|()| library))
 }
 
 /// A program that includes `gossamer_region.h`, compiled with these words, on two machines; or why there are none here.
@@ -90,13 +87,12 @@ fn built_already() -> Result<Library> {
     Ok(found.into_iter().find(|path| path.is_file()).ok_or_else(why))
 }
 
-/// Why machines here cannot share memory by page faults, if they cannot.
-fn cannot_share(library: &Path) -> Result<Option<String>> {
-    let tried = launch("auto", library)?.with(["true"]).with_stderr().run();
-    let told = tried.map_err(|error| format!("{error:#}"));
-    match told.as_ref().map_err(|told| told.lines().find(|line| line.contains("userfaultfd"))) {
-        Ok(_) => Ok(None),
-        Err(Some(why)) => Ok(Some(why.to_owned())),
-        Err(None) => bail!("two machines cannot run `true`: {told:?}"),
+/// Whether this program, which needs page faults handled, runs here; else why not.
+pub(super) fn can_share(program: Program) -> Result<Found<()>> {
+    let Err(error) = program.with_stderr().run() else { return Ok(Ok(())) };
+    let told = format!("{error:#}");
+    match told.lines().find(|line| line.contains("userfaultfd")) {
+        Some(why) => Ok(Err(why.to_owned())),
+        None => Err(error).context("a trial"),
     }
 }

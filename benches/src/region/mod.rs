@@ -14,12 +14,16 @@ mod run;
 mod work;
 
 use self::jobs::Job;
+use self::locks::can_share;
 use self::run::Told;
 pub use self::run::{RegionRun, command as run_command};
 use crate::prelude::*;
 
 /// Of `u64`.
 const PAGE_WORDS: u64 = 512;
+/// Pages that are fetched one by one, and that are scanned.
+const FETCHED_PAGES: u64 = 4096;
+const SCANNED_PAGES: u64 = 65_536;
 /// End of the name of a contender, and the variable of such ones with its value.
 const RUNS_OFF: (&str, &str, &str) = ("with runs off", "GOSSAMER_REGION_RUN_PAGES", "1");
 
@@ -30,12 +34,6 @@ pub struct RegionBench {
     /// Only these contenders, by name.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// MiB that are scanned.
-    #[arg(long, default_value_t = 256)]
-    pub mib: usize,
-    /// Pages that are fetched one by one.
-    #[arg(long, default_value_t = 4096)]
-    pub pages: usize,
     /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
@@ -57,22 +55,14 @@ enum Answer {
 }
 
 pub fn command(mut options: RegionBench) -> Result<()> {
-    if options.comparison.smoke {
-        (options.mib, options.pages) = (options.mib.min(1), options.pages.min(16));
-    }
-    ensure!(options.mib > 0 && options.pages > 0, "--mib, --pages: at least 1");
     let mut bench = Bench::begin("region", &mut options.comparison)?;
-    let all = contenders(&options, &mut bench.skipped)?;
+    let all = contenders(options.comparison.smoke, &mut bench.skipped)?;
     let all = chosen("contender", all, |one| &one.name, &options.only)?;
     let mut answers = BTreeMap::new();
     let samples = bench.rounds(&all, |one| one.name.clone(), |one, _| one.sample(&mut answers))?;
     let mut figures = Figures::default();
     for (one, samples) in all.iter().zip(samples) {
-        let samples: Vec<f64> =
-            samples.into_iter().filter_map(|sample| bench.skipped.sort(&one.name, sample)).collect();
-        if !samples.is_empty() {
-            figures.add("", &one.name, "ns", samples);
-        }
+        figures.add("", &one.name, "ns", samples);
     }
     figures.print(
         "of a page where pages are fetched one by one, of an addition, of a round of a barrier, else of the whole",
@@ -82,26 +72,36 @@ pub fn command(mut options: RegionBench) -> Result<()> {
 }
 
 impl Contender {
-    fn sample(&self, answers: &mut BTreeMap<String, u64>) -> Result<Found<f64>> {
+    fn sample(&self, answers: &mut BTreeMap<String, u64>) -> Result<f64> {
         let output = self.program.run()?;
-        let (ns, digest) = match (self.told)(&output).with_context(|| format!("it tells nothing: {output:?}"))? {
-            Told::Sample { ns, digest } => (ns, digest),
-            Told::Skipped { skipped } => return Ok(Err(skipped)),
-        };
+        let Told { ns, digest } = (self.told)(&output).with_context(|| format!("it tells nothing: {output:?}"))?;
         let wanted = match &self.answer {
             Answer::Is(answer) => *answer,
             Answer::AsOthers(question) => *answers.entry(question.clone()).or_insert(digest),
         };
         ensure!(digest == wanted, "the answer is {digest}, not {wanted}");
-        Ok(Ok(ns))
+        Ok(ns)
     }
 }
 
-fn contenders(options: &RegionBench, skipped: &mut Skipped) -> Result<Vec<Contender>> {
-    let (pages, scanned) = (options.pages as u64, (options.mib as u64) << 8);
+fn contenders(is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Contender>> {
+    let (pages, scanned) = if is_smoke { (16, 256) } else { (FETCHED_PAGES, SCANNED_PAGES) };
     let mut all = vec![];
+    let own = |words: &str| Program::own(&format!("region-run {words}"));
+    let faults = can_share(own("--work bare --size 1")?)?;
+    let regions = can_share(own("--work fetch --size 1 --fabric shm --home 1")?)?;
     let mut add = |name: &str, answer, words: &str| -> Result<()> {
-        let mut program = Program::own(&format!("region-run {words}"))?;
+        let mut program = own(words)?;
+        let is_there = if words.contains("--fabric") {
+            &regions
+        } else if words.contains("bare") {
+            &faults
+        } else {
+            &Ok(())
+        };
+        if skipped.sort(name, is_there.clone()).is_none() {
+            return Ok(());
+        }
         if name.ends_with(RUNS_OFF.0) {
             program = program.set(RUNS_OFF.1, RUNS_OFF.2);
         }
@@ -130,8 +130,8 @@ fn contenders(options: &RegionBench, skipped: &mut Skipped) -> Result<Vec<Conten
     add("resident: region", sum(resident, passes), &of_region)?;
     add("resident: Vec", sum(resident, passes), &format!("--work resident-vec --size {resident}"))?;
     for job in Job::value_variants() {
-        let name = job.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-        let size = job.size(options.comparison.smoke);
+        let name = name_of(*job);
+        let size = job.size(is_smoke);
         for (way, rest) in [("1 thread", "1"), ("2 threads", "2"), ("region", "2 --fabric shm")] {
             let words = format!("--work job --job {name} --size {size} --machines {rest}");
             add(&format!("{name}: {way}"), Answer::AsOthers(name.clone()), &words)?;
@@ -142,9 +142,9 @@ fn contenders(options: &RegionBench, skipped: &mut Skipped) -> Result<Vec<Conten
         let program = program.with([scanned.to_string()]);
         all.push(Contender { name, program, answer: sum(scanned, 1), told: line_of_json });
     }
-    let library = locks::library(options.comparison.smoke)?;
-    all.extend(locks::contenders(options.comparison.smoke, &library, skipped)?);
-    all.extend(programs::contenders(options.comparison.smoke, &library, skipped)?);
+    let library = locks::library(is_smoke)?;
+    all.extend(locks::contenders(is_smoke, &library, skipped)?);
+    all.extend(programs::contenders(is_smoke, &library, skipped)?);
     Ok(all)
 }
 

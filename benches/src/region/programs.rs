@@ -53,7 +53,7 @@ fn told(output: &str) -> Option<Told> {
     let checksum = output.lines().find_map(|line| line.strip_prefix("checksum "))?;
     let clock =
         output.lines().find_map(|line| line.split_once(" ms with ")?.0.rsplit(' ').next()?.parse::<f64>().ok())?;
-    Some(Told::Sample { ns: clock * 1e6, digest: u64::from_str_radix(checksum, 16).ok()? })
+    Some(Told { ns: clock * 1e6, digest: u64::from_str_radix(checksum, 16).ok()? })
 }
 
 #[cfg(test)]
@@ -62,10 +62,7 @@ mod tests {
 
     #[test]
     fn clock_and_checksum_are_found() {
-        let sample = |output: &str| match told(output) {
-            Some(Told::Sample { ns, digest }) => Some((ns, digest)),
-            _ => None,
-        };
+        let sample = |output: &str| told(output).map(|Told { ns, digest }| (ns, digest));
         let clock = "histogram: 1.250 ms with 2 threads\n";
         assert_eq!(sample(&format!("{clock}pixels 5\nchecksum 00ff\n")), Some((1.25e6, 255)));
         assert_eq!(sample(&format!("pixels 5\nchecksum ffffffffffffffff\n{clock}")), Some((1.25e6, u64::MAX)));

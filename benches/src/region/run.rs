@@ -7,7 +7,7 @@ use crate::machines::{at, outcome, start};
 use crate::prelude::*;
 use gossamer::Place;
 use gossamer::bootstrap::{FabricChoice, LAUNCHER};
-use gossamer_region::{Error, Homes, Region, Span};
+use gossamer_region::{Homes, Region, Span};
 use std::env;
 use std::hint::black_box;
 
@@ -54,50 +54,36 @@ pub struct RegionRun {
     pub size: usize,
 }
 
-/// A sample, or why there can be none here.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Told {
-    Sample { ns: f64, digest: u64 },
-    Skipped { skipped: String },
+/// A sample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    pub ns: f64,
+    pub digest: u64,
 }
 
 /// Runs it, or starts its machines.
 pub fn command(options: RegionRun) -> Result<()> {
     ensure!(options.size > 0 && options.machines > 0, "--size, --machines: at least 1");
-    let told = match (options.fabric, env::var_os(LAUNCHER)) {
+    let (ns, digest) = match (options.fabric, env::var_os(LAUNCHER)) {
         (Some(fabric), None) => return start(options.machines, options.machines.into(), fabric),
-        (Some(_), Some(_)) => over_machines(options)?,
+        (Some(_), Some(_)) => {
+            let machines = usize::from(options.machines);
+            outcome(move || measure(&options), |run| gossamer_region::main(run, machines))?
+        }
         (None, _) => in_one_process(&options)?,
     };
-    println!("{}", serde_json::to_string(&told)?);
+    println!("{}", serde_json::to_string(&Told { ns, digest })?);
     Ok(())
 }
 
-fn over_machines(options: RegionRun) -> Result<Told> {
-    let machines = usize::from(options.machines);
-    let measured = outcome(move || measure(&options), |run| gossamer_region::main(run, machines))?;
-    Ok(match measured {
-        Ok((ns, digest)) => Told::Sample { ns, digest },
-        Err(error @ (Error::NotAllowed { .. } | Error::OldKernel { .. } | Error::NoUserfaultfd { .. })) => {
-            Told::Skipped { skipped: error.to_string() }
-        }
-        Err(error) => return Err(error.into()),
-    })
-}
-
-fn in_one_process(options: &RegionRun) -> Result<Told> {
+fn in_one_process(options: &RegionRun) -> Result<work::Done> {
     let (pages, threads) = (options.size, usize::from(options.machines));
-    let (ns, digest) = match options.work {
-        Work::Bare => match bare::faults(pages) {
-            Ok(sample) => sample,
-            Err(error) => return Ok(Told::Skipped { skipped: format!("{error:#}") }),
-        },
+    Ok(match options.work {
+        Work::Bare => bare::faults(pages).map_err(|error| anyhow!("userfaultfd: {error:#}"))?,
         Work::ResidentVec => resident(&numbers(pages)),
         Work::Job => work::by_threads(options.job, pages, threads),
         other => bail!("{other:?} needs --fabric"),
-    };
-    Ok(Told::Sample { ns, digest })
+    })
 }
 
 fn numbers(pages: usize) -> Vec<u64> {
@@ -112,18 +98,14 @@ fn resident(words: &[u64]) -> work::Done {
     (began.elapsed().as_nanos() as f64, sum)
 }
 
-fn measure(options: &RegionRun) -> Result<std::result::Result<work::Done, Error>> {
+fn measure(options: &RegionRun) -> Result<work::Done> {
     if options.work == Work::Job {
         return work::by_rack(options.job, options.size);
     }
     let (pages, machines) = (options.size, usize::from(options.machines));
     let parts = if options.work == Work::Ring { machines } else { 1 };
-    let made = Region::with_homes(2 * parts * pages * WORDS * 8, options.home.map_or(Homes::Spread, Homes::At));
-    let region = match made {
-        Ok(region) => region,
-        Err(error) => return Ok(Err(error)),
-    };
-    Ok(Ok(match options.work {
+    let region = Region::with_homes(2 * parts * pages * WORDS * 8, options.home.map_or(Homes::Spread, Homes::At))?;
+    Ok(match options.work {
         Work::Fetch => touch(filled(region.span(2 * pages * WORDS), 1)?),
         Work::Ring => ring(&region, machines, pages)?,
         Work::Scan => {
@@ -144,7 +126,7 @@ fn measure(options: &RegionRun) -> Result<std::result::Result<work::Done, Error>
             resident(&span)
         }
         other => bail!("{other:?} needs no --fabric"),
-    }))
+    })
 }
 
 /// Every second page has its number, written by that machine.

@@ -4,11 +4,10 @@
 use super::jobs::{HOT_WORDS, Job};
 use crate::prelude::*;
 use gossamer::Place;
-use gossamer_region::{Error, Region, Span};
+use gossamer_region::{Region, Span};
 use std::iter::repeat_with;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
-use std::thread;
 
 /// Nanoseconds, and the digest of the answer.
 pub type Done = (f64, u64);
@@ -46,15 +45,12 @@ pub fn by_threads(job: Job, size: usize, threads: usize) -> Done {
 }
 
 /// Over a region, by the first worker of each machine. Prints the region's counters on standard error.
-pub fn by_rack(job: Job, size: usize) -> Result<std::result::Result<Done, Error>> {
+pub fn by_rack(job: Job, size: usize) -> Result<Done> {
     let machines = gossamer::rack().machines().len();
     let (parts, words) = (parts(job, size, machines), job.item_words(size));
     let out_bytes = |part| job.out_words(size, part) * size_of::<u64>() + PAGE;
     let bytes = job.items(size) * words * size_of::<u32>() + parts.iter().map(out_bytes).sum::<usize>() + 3 * PAGE;
-    let region = match Region::new(bytes) {
-        Ok(region) => region,
-        Err(error) => return Ok(Err(error)),
-    };
+    let region = Region::new(bytes)?;
     let mut input = region.span::<u32>(job.items(size) * words);
     let hot = region.span::<AtomicU64>(HOT_WORDS).share();
     let mut outs: Vec<Span<u64>> = parts.iter().map(|part| region.span(job.out_words(size, part))).collect();
@@ -90,12 +86,10 @@ pub fn by_rack(job: Job, size: usize) -> Result<std::result::Result<Done, Error>
     if job == Job::Kmeans && machines > 1 {
         let means = (job.items(size) * words * size_of::<u32>()).next_multiple_of(PAGE);
         let hottest = region.hottest(1);
-        anyhow::ensure!(
-            hottest.first().is_some_and(|(at, _)| *at == means),
-            "the hottest page is {hottest:?}, not {means}"
-        );
+        let is_hottest = hottest.first().is_some_and(|(at, _)| *at == means);
+        ensure!(is_hottest, "the hottest page is {hottest:?}, not {means}");
     }
-    Ok(Ok((ns, digest)))
+    Ok((ns, digest))
 }
 
 const PAGE: usize = 4096;

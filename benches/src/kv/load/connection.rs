@@ -1,6 +1,6 @@
 //! One connection: its outstanding requests in order, and the bytes that go out and come in.
 
-use super::protocol::{Format, Operation, Reply, Step};
+use super::protocol::{Operation, Reply, Step};
 use crate::prelude::*;
 use mio::net::TcpStream;
 use std::collections::VecDeque;
@@ -55,9 +55,9 @@ impl Connection {
 
     /// Makes a request; [`send`](Self::send) sends it.
     #[inline]
-    pub fn ask(&mut self, format: &Format, operation: Operation) {
+    pub fn ask(&mut self, operation: Operation) {
         self.writes = self.writes.wrapping_add(u32::from(operation.step == Step::Write));
-        format.write(&operation, self.writes, &mut self.outgoing);
+        operation.write(self.writes, &mut self.outgoing);
         self.outstanding.push_back(operation);
     }
 
@@ -103,9 +103,9 @@ impl Connection {
 
     /// The next operation that is complete.
     #[inline]
-    pub fn next_reply(&mut self, format: &Format) -> Result<Option<Reply>> {
+    pub fn next_reply(&mut self) -> Result<Option<Reply>> {
         if let Some(operation) = self.outstanding.front().copied() {
-            let read = format.read(&operation, &self.incoming[self.taken..self.come]);
+            let read = operation.read(&self.incoming[self.taken..self.come]);
             let Some((bytes, is_miss)) = read.with_context(|| self.so_far())? else {
                 ensure!(!self.is_closed, "the server closed the connection {}", self.so_far());
                 return Ok(None);

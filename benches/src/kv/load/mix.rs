@@ -7,7 +7,6 @@ use rand::{Rng, SeedableRng};
 use rand_distr::{Distribution as _, Zipf};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Operations in a hundred.

@@ -12,11 +12,10 @@ mod options;
 mod protocol;
 
 use self::connection::Connection;
-use self::protocol::Format;
 pub use self::{
     mix::{Mix, Source},
     options::LoadOptions,
-    protocol::VALUE_BYTES_MIN,
+    protocol::VALUE_BYTES,
 };
 use crate::latency::pace::empty_histogram;
 use crate::prelude::*;
@@ -24,9 +23,8 @@ use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token};
 use quanta::Clock;
 use std::net::SocketAddr;
+use std::sync::Barrier;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Barrier};
-use std::thread;
 
 /// How a server is loaded.
 #[derive(Clone, Debug)]
@@ -34,9 +32,6 @@ pub struct Load {
     pub threads: usize,
     /// Connections, spread over the threads.
     pub connections: usize,
-    /// Requests that each connection keeps outstanding.
-    pub depth: usize,
-    pub value_bytes: usize,
     /// Keys that the table is filled with.
     pub keys: u32,
     pub mix: Mix,
@@ -65,6 +60,8 @@ pub struct Outcome {
     pub latency_ns: Histogram<u64>,
 }
 
+/// Requests that each connection keeps outstanding.
+pub const DEPTH: usize = 48;
 /// No reply for so long is a fault.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
@@ -72,7 +69,7 @@ impl Load {
     /// Gives every key its first value.
     pub fn fill(&self, address: SocketAddr) -> Result<()> {
         let source = Source::Fill { next: 0, keys: self.keys };
-        let mut client = Client::connect(self, address, self.connections.min(4), source)?;
+        let mut client = Client::connect(address, self.connections.min(4), source)?;
         client.run(|_| Phase::Over)?;
         Ok(())
     }
@@ -113,7 +110,7 @@ impl Load {
     fn client(&self, thread: usize, address: SocketAddr, newest: Arc<AtomicU32>, ready: &Barrier) -> Result<Outcome> {
         let connections = self.connections / self.threads + usize::from(thread < self.connections % self.threads);
         let source = Source::new(self.mix, self.picks.of(thread), self.keys, newest, self.seed + thread as u64);
-        let client = Client::connect(self, address, connections, source);
+        let client = Client::connect(address, connections, source);
         ready.wait();
         let mut client = client?;
         let (warm_up, until) = (self.warm_up.as_nanos() as u64, (self.warm_up + self.measured).as_nanos() as u64);
@@ -144,8 +141,6 @@ struct Client {
     poll: Poll,
     connections: Vec<Connection>,
     source: Source,
-    format: Format,
-    depth: usize,
     clock: Clock,
     /// When it began, as the clock counts.
     start: u64,
@@ -153,7 +148,7 @@ struct Client {
 }
 
 impl Client {
-    fn connect(load: &Load, address: SocketAddr, connections: usize, source: Source) -> Result<Self> {
+    fn connect(address: SocketAddr, connections: usize, source: Source) -> Result<Self> {
         let poll = Poll::new().context("a poller")?;
         let mut made = Vec::new();
         for index in 0..connections {
@@ -167,8 +162,6 @@ impl Client {
             poll,
             connections: made,
             source,
-            format: Format::of(load.value_bytes)?,
-            depth: load.depth,
             start: 0,
             clock: Clock::new(),
             outcome: Outcome { operations: 0, misses: 0, seconds: 0.0, latency_ns: empty_histogram() },
@@ -179,7 +172,7 @@ impl Client {
     fn run(&mut self, phase_at: impl Fn(u64) -> Phase) -> Result<()> {
         self.start = self.clock.raw();
         for index in 0..self.connections.len() {
-            self.ask(index, self.depth)?;
+            self.ask(index, DEPTH)?;
         }
         let mut events = Events::with_capacity(256);
         while self.connections.iter().any(Connection::is_outstanding) {
@@ -211,10 +204,10 @@ impl Client {
     fn take(&mut self, index: usize, to_the_end: bool, counts: impl Fn(u64) -> bool) -> Result<usize> {
         self.connections[index].receive(to_the_end)?;
         let now = self.now_ns();
-        let Self { connections, format, outcome, .. } = self;
+        let Self { connections, outcome, .. } = self;
         let connection = &mut connections[index];
         let mut replies = 0;
-        while let Some(reply) = connection.next_reply(format)? {
+        while let Some(reply) = connection.next_reply()? {
             replies += 1;
             if counts(reply.began) {
                 outcome.operations += 1;
@@ -231,7 +224,7 @@ impl Client {
         let connection = &mut self.connections[index];
         for _ in 0..requests {
             let Some(operation) = self.source.next(now) else { break };
-            connection.ask(&self.format, operation);
+            connection.ask(operation);
         }
         connection.send()
     }
@@ -254,8 +247,6 @@ mod tests {
         let load = Load {
             threads: 1,
             connections: 1,
-            depth: 2,
-            value_bytes: VALUE_BYTES_MIN,
             keys,
             mix: Mix::C,
             picks: Picks::new(Dist::Uniform, keys as usize, 1, 1),

@@ -7,7 +7,6 @@ use crate::prelude::*;
 use mio::{Events, Token};
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::thread;
 
 /// How long a client sleeps at most between looking for replies: its sockets' poller counts in milliseconds, which is
 /// too coarse.
@@ -25,7 +24,7 @@ impl Client {
             let now = self.now_ns();
             while due <= now && due < counted.end {
                 let Some(operation) = self.source.next(due) else { break };
-                self.connections[next].ask(&self.format, operation);
+                self.connections[next].ask(operation);
                 next = (next + 1) % self.connections.len();
                 due = schedule.next_ns();
             }

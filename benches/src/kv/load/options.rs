@@ -1,6 +1,6 @@
 //! The load's options, of `kv` and `memcached` alike, and the load that they ask for. Not here: making it.
 
-use super::{Load, Mix, VALUE_BYTES_MIN};
+use super::{Load, Mix};
 use crate::prelude::*;
 
 /// Options of the load on a server.
@@ -12,12 +12,6 @@ pub struct LoadOptions {
     /// Connections, spread over the client threads.
     #[arg(long, default_value_t = 16)]
     pub connections: usize,
-    /// Requests that each connection keeps outstanding.
-    #[arg(long, default_value_t = 48)]
-    pub depth: usize,
-    /// Bytes of a value.
-    #[arg(long, default_value_t = VALUE_BYTES_MIN)]
-    pub value_bytes: usize,
     /// How long a run is counted, in milliseconds; it warms up for a quarter of it.
     #[arg(long, default_value_t = 1000)]
     pub load_millis: u64,
@@ -26,11 +20,10 @@ pub struct LoadOptions {
 impl LoadOptions {
     /// Checks the options and, for a smoke test, makes the time short.
     pub fn prepare(&mut self, smoke: bool) -> Result<()> {
-        let Self { client_threads, connections, depth, .. } = *self;
+        let Self { client_threads, connections, .. } = *self;
         if smoke {
             self.load_millis = self.load_millis.min(50);
         }
-        ensure!(depth > 0, "--depth 0: a connection needs an outstanding request");
         ensure!(self.load_millis > 0, "--load-millis 0: a run needs some time");
         ensure!(client_threads > 0, "--client-threads 0: at least one is needed");
         ensure!(
@@ -45,8 +38,6 @@ impl LoadOptions {
         Load {
             threads: self.client_threads,
             connections: self.connections,
-            depth: self.depth,
-            value_bytes: self.value_bytes,
             keys: keys as u32,
             mix: Mix::Writes(0),
             picks: Picks::new(dist, keys, self.client_threads, seed),

@@ -4,11 +4,9 @@
 use crate::prelude::*;
 
 /// Bytes of a key, in text.
-pub const KEY_BYTES: usize = 8;
-/// Bytes of the shortest value: its key, and the number of its write.
-pub const VALUE_BYTES_MIN: usize = 16;
-const VALUE_BYTES_MAX: usize = (1 << 20) - 512;
-const FILLER: u8 = b'.';
+const KEY_BYTES: usize = 8;
+/// Bytes of a value: its key, and the number of its write.
+pub const VALUE_BYTES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -37,91 +35,55 @@ pub struct Reply {
     pub is_miss: bool,
 }
 
-/// The parts of requests and replies that are always the same, for one length of values.
-#[derive(Clone, Debug)]
-pub struct Format {
-    value_bytes: usize,
-    /// Between the key of a `set` or of a found value and the value.
-    before_value: Vec<u8>,
-    /// Behind the 16 bytes that identify a value.
-    filler: Vec<u8>,
-}
-
 const FOUND: &[u8] = b"VALUE ";
+/// Between the key of a `set` or of a found value and the value: no flags, and its length.
+const BEFORE_VALUE: &[u8] = b" 0 16\r\n";
 const END_OF_VALUE: &[u8] = b"\r\nEND\r\n";
 const MISS: &[u8] = b"END\r\n";
 const STORED: &[u8] = b"STORED\r\n";
 
-impl Format {
-    /// Of values of so many bytes.
-    pub fn of(value_bytes: usize) -> Result<Self> {
-        ensure!(
-            (VALUE_BYTES_MIN..=VALUE_BYTES_MAX).contains(&value_bytes),
-            "--value-bytes {value_bytes}: {VALUE_BYTES_MIN} to {VALUE_BYTES_MAX} are possible"
-        );
-        Ok(Self {
-            value_bytes,
-            before_value: format!(" 0 {value_bytes}\r\n").into_bytes(),
-            filler: vec![FILLER; value_bytes - VALUE_BYTES_MIN],
-        })
-    }
-
-    /// Appends a request.
+impl Operation {
+    /// Appends the request; `version` is the number of a write.
     #[inline]
-    pub fn write(&self, operation: &Operation, version: u32, to: &mut Vec<u8>) {
-        let key = key_of(operation.object);
-        match operation.step {
-            Step::Read => {
-                to.extend_from_slice(b"get ");
-                to.extend_from_slice(&key);
-            }
-            Step::Write => {
-                to.extend_from_slice(b"set ");
-                to.extend_from_slice(&key);
-                // A `set` also says when the item expires: never.
-                to.extend_from_slice(b" 0");
-                to.extend_from_slice(&self.before_value);
-                to.extend_from_slice(&key);
-                to.extend_from_slice(&hexadecimal(version));
-                to.extend_from_slice(&self.filler);
-            }
-        }
-        to.extend_from_slice(b"\r\n");
+    pub fn write(&self, version: u32, to: &mut Vec<u8>) {
+        let (key, number) = (key_of(self.object), hexadecimal(version));
+        // A `set` also says when the item expires: never.
+        let parts: &[&[u8]] = match self.step {
+            Step::Read => &[b"get ", &key, b"\r\n"],
+            Step::Write => &[b"set ", &key, b" 0", BEFORE_VALUE, &key, &number, b"\r\n"],
+        };
+        parts.iter().for_each(|part| to.extend_from_slice(part));
     }
 
     /// Reads the reply at the front of `bytes`: how long it is and whether the key was not there; `None` if it has not
     /// come whole.
     #[inline]
-    pub fn read(&self, operation: &Operation, bytes: &[u8]) -> Result<Option<(usize, bool)>> {
-        if operation.step == Step::Write {
+    pub fn read(&self, bytes: &[u8]) -> Result<Option<(usize, bool)>> {
+        const WHOLE: usize = FOUND.len() + KEY_BYTES + BEFORE_VALUE.len() + VALUE_BYTES + END_OF_VALUE.len();
+        if self.step == Step::Write {
             return expect(bytes, STORED).map(|is_whole| is_whole.then_some((STORED.len(), false)));
         }
-        let whole = FOUND.len() + KEY_BYTES + self.before_value.len() + self.value_bytes + END_OF_VALUE.len();
-        if bytes.len() < whole || !bytes.starts_with(FOUND) {
+        if bytes.len() < WHOLE || !bytes.starts_with(FOUND) {
             if bytes.starts_with(FOUND) || FOUND.starts_with(bytes) {
                 return Ok(None);
             }
-            if operation.may_miss {
+            if self.may_miss {
                 return expect(bytes, MISS).map(|is_whole| is_whole.then_some((MISS.len(), true)));
             }
-            bail!("the key of object {} is missing or refused: {:?}", operation.object, line(bytes));
+            bail!("the key of object {} is missing or refused: {:?}", self.object, line(bytes));
         }
-        let key = key_of(operation.object);
-        let (head, rest) = bytes[FOUND.len()..whole].split_at(KEY_BYTES);
-        let (before, rest) = rest.split_at(self.before_value.len());
-        let (value, end) = rest.split_at(self.value_bytes);
+        let key = key_of(self.object);
+        let (head, rest) = bytes[FOUND.len()..WHOLE].split_at(KEY_BYTES);
+        let (before, rest) = rest.split_at(BEFORE_VALUE.len());
+        let (value, end) = rest.split_at(VALUE_BYTES);
         let is_right = head == key
-            && before == self.before_value
+            && before == BEFORE_VALUE
             && value[..KEY_BYTES] == key
-            && value[KEY_BYTES..VALUE_BYTES_MIN].iter().all(u8::is_ascii_hexdigit)
-            && value[VALUE_BYTES_MIN..] == self.filler
+            && value[KEY_BYTES..].iter().all(u8::is_ascii_hexdigit)
             && end == END_OF_VALUE;
-        ensure!(
-            is_right,
-            "a value that is not one of this key, or torn: {:?}",
-            String::from_utf8_lossy(&bytes[..whole])
-        );
-        Ok(Some((whole, false)))
+        let text = String::from_utf8_lossy(&bytes[..WHOLE]);
+        ensure!(is_right, "a value that is not one of this key, or torn: {text:?}");
+        Ok(Some((WHOLE, false)))
     }
 }
 
@@ -157,56 +119,51 @@ mod tests {
         Operation { object: 7, step, began: 0, may_miss }
     }
 
-    fn found(format: &Format, object: u32) -> Vec<u8> {
+    fn found(object: u32) -> Vec<u8> {
         let key = String::from_utf8(key_of(object).to_vec()).unwrap();
-        let filler = String::from_utf8(format.filler.clone()).unwrap();
-        format!("VALUE {key} 0 {}\r\n{key}0000002a{filler}\r\nEND\r\n", format.value_bytes).into_bytes()
+        format!("VALUE {key} 0 16\r\n{key}0000002a\r\nEND\r\n").into_bytes()
     }
 
     #[test]
     fn requests_are_as_the_protocol_has_them() {
-        let (format, mut bytes) = (Format::of(20).unwrap(), Vec::new());
-        format.write(&operation(Step::Write, false), 42, &mut bytes);
-        format.write(&operation(Step::Read, false), 0, &mut bytes);
+        let mut bytes = Vec::new();
+        operation(Step::Write, false).write(42, &mut bytes);
+        operation(Step::Read, false).write(0, &mut bytes);
         let key = String::from_utf8(key_of(7).to_vec()).unwrap();
-        let wanted = format!("set {key} 0 0 20\r\n{key}0000002a....\r\nget {key}\r\n");
+        let wanted = format!("set {key} 0 0 16\r\n{key}0000002a\r\nget {key}\r\n");
         assert_eq!(String::from_utf8(bytes).unwrap(), wanted);
     }
 
     #[test]
     fn replies_are_taken_when_they_are_whole_wherever_they_are_cut() {
-        let format = Format::of(40).unwrap();
         let cases = [
-            (operation(Step::Read, true), found(&format, 7), false),
+            (operation(Step::Read, true), found(7), false),
             (operation(Step::Write, false), b"STORED\r\n".to_vec(), false),
             (operation(Step::Read, true), b"END\r\n".to_vec(), true),
         ];
         for (operation, reply, is_miss) in cases {
             for cut in 0..reply.len() {
-                assert_eq!(format.read(&operation, &reply[..cut]).unwrap(), None, "{operation:?} after {cut} bytes");
+                assert_eq!(operation.read(&reply[..cut]).unwrap(), None, "{operation:?} after {cut} bytes");
             }
             let more = [reply.as_slice(), b"STORED\r\n"].concat();
-            assert_eq!(format.read(&operation, &more).unwrap(), Some((reply.len(), is_miss)));
+            assert_eq!(operation.read(&more).unwrap(), Some((reply.len(), is_miss)));
         }
     }
 
     #[test]
     fn wrong_replies_are_found() {
-        let format = Format::of(16).unwrap();
         let (read, write) = (operation(Step::Read, false), operation(Step::Write, false));
-        let mut torn = found(&format, 7);
+        let mut torn = found(7);
         torn[30] = b'?';
         for (operation, reply) in [
-            (read, found(&format, 8)),
+            (read, found(8)),
             (read, torn),
-            (read, found(&Format::of(17).unwrap(), 7)),
             (read, b"END\r\n".to_vec()),
             (read, b"SERVER_ERROR out of memory\r\n".to_vec()),
             (write, b"NOT_STORED\r\n".to_vec()),
             (write, b"ERROR\r\n".to_vec()),
         ] {
-            assert!(format.read(&operation, &reply).is_err(), "{:?}", String::from_utf8_lossy(&reply));
+            assert!(operation.read(&reply).is_err(), "{:?}", String::from_utf8_lossy(&reply));
         }
-        assert!(Format::of(15).unwrap_err().to_string().contains("--value-bytes 15"));
     }
 }

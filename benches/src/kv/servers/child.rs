@@ -1,16 +1,15 @@
-//! A server as a child process: found, started, waited for, ended. A server that cannot be had is skipped, with the
-//! reason.
+//! A server as a child process: found, started, looked at. A server that cannot be had is skipped, with the reason.
 
 use super::MEMCACHED;
 use crate::kv::Kv;
+use crate::kv::load::{DEPTH, VALUE_BYTES};
 use crate::prelude::*;
+use crate::process::Process;
 use crate::programs::in_path;
-use std::io::{BufRead, BufReader};
+use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child as Process, Command, ExitStatus, Stdio};
-use std::{env, fs, thread};
 
-/// A server that takes longer than this to start does not start.
+/// A server that takes longer than this to start, or to end, does not.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 /// Memcached's memory beside a key and its value, and some room.
@@ -27,14 +26,14 @@ pub fn names(only: &[String]) -> Result<Vec<&'static str>> {
 
 /// A server that runs; it is ended when this is dropped.
 pub struct Child {
-    process: Process,
+    pub process: Process,
     address: SocketAddr,
 }
 
 impl Child {
     /// Starts a server of so many threads, with memory for so many items; or says why it cannot be had here.
     pub fn start(name: &str, options: &Kv, keys: usize) -> Result<Found<Self>> {
-        let memory_mib = Self::memory_mib(keys, options.load.value_bytes).to_string();
+        let memory_mib = Self::memory_mib(keys).to_string();
         let threads = options.threads.to_string();
         if name == "kv-dedicated" && threads == "1" {
             return Ok(Err("of one thread none can be for the table alone".to_owned()));
@@ -43,56 +42,52 @@ impl Child {
             MEMCACHED => {
                 let program = found!(in_path("memcached", "memcached"));
                 // Its default, 20, would have it go back to its event loop two times in each burst of a client.
-                let burst = options.load.depth.max(20).to_string();
+                let burst = DEPTH.to_string();
                 Self::memcached(&program, &["-t", &threads, "-m", &memory_mib, "-R", &burst]).map(Ok)
             }
-            table => {
-                let mut command = Command::new(env::current_exe().context("where this program is")?);
-                command.args(["kv-server", "--table", table, "--threads", &threads]);
-                command.args(["--keys", &keys.to_string(), "--memory-mib", &memory_mib]);
-                Self::spawn(command, None).map(Ok)
-            }
+            table => Self::spawn(
+                Program::own(&format!(
+                    "kv-server --table {table} --threads {threads} --keys {keys} --memory-mib {memory_mib}"
+                ))?,
+                None,
+            )
+            .map(Ok),
         }
     }
 
     /// Starts this memcached, with these options beside those of its socket.
     pub fn memcached(program: &Path, options: &[&str]) -> Result<Self> {
         let address = free_address()?;
-        let mut command = Command::new(program);
-        command.args(["-l", "127.0.0.1", "-U", "0", "-u", "root", "-c", "4096", "-p", &address.port().to_string()]);
-        command.args(options);
-        Self::spawn(command, Some(address))
+        let own = format!("-l 127.0.0.1 -U 0 -u root -c 4096 -p {}", address.port());
+        Self::spawn(Program::at(program).say(&own).with(options), Some(address))
     }
 
-    /// Memory for so many items of this size, in MiB.
-    pub fn memory_mib(keys: usize, value_bytes: usize) -> usize {
-        ((keys * (value_bytes + ITEM_BYTES)) >> 20).max(MEMORY_MIB_MIN)
+    /// Memory for so many items, in MiB.
+    pub fn memory_mib(keys: usize) -> usize {
+        ((keys * (VALUE_BYTES + ITEM_BYTES)) >> 20).max(MEMORY_MIB_MIN)
     }
 
     /// Starts it and waits until it takes connections, at this address or at the one that ends its first line of
     /// output.
-    fn spawn(mut command: Command, address: Option<SocketAddr>) -> Result<Self> {
-        command.stdin(Stdio::null()).stderr(Stdio::inherit());
-        command.stdout(if address.is_some() { Stdio::null() } else { Stdio::piped() });
-        let process = command.spawn().with_context(|| format!("{command:?} cannot be started"))?;
-        let unspecified = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut child = Self { process, address: address.unwrap_or(unspecified) };
-        if address.is_none() {
-            let stdout = child.process.stdout.take().context("the output of a server")?;
-            let mut line = String::new();
-            BufReader::new(stdout).read_line(&mut line).context("the first line of a server")?;
-            let last = line.split_whitespace().next_back().unwrap_or_default();
-            child.address = last.parse().with_context(|| format!("{command:?} said {line:?} and no address"))?;
-        }
-        let begun = Instant::now();
-        while TcpStream::connect(child.address).is_err() {
-            if let Some(status) = child.process.try_wait().context("the server")? {
-                bail!("{command:?} ended at once: {status}");
+    fn spawn(program: Program, address: Option<SocketAddr>) -> Result<Self> {
+        let mut process = program.within(TIME_LIMIT).start()?;
+        let address = match address {
+            Some(address) => address,
+            None => {
+                let line = process.line()?;
+                let last = line.split_whitespace().next_back().unwrap_or_default();
+                last.parse().with_context(|| format!("a server said {line:?} and no address"))?
             }
-            ensure!(begun.elapsed() < TIME_LIMIT, "{command:?} takes no connections");
+        };
+        let begun = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            if let Some(status) = process.status()? {
+                bail!("a server ended at once: {status}");
+            }
+            ensure!(begun.elapsed() < TIME_LIMIT, "a server takes no connections at {address}");
             thread::sleep(PAUSE);
         }
-        Ok(child)
+        Ok(Self { process, address })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -108,18 +103,6 @@ impl Child {
         Ok(kib.with_context(|| format!("{path} does not say what is resident"))? << 10)
     }
 
-    /// Waits for the end that it was asked for, and says how it went.
-    pub fn ended(mut self) -> Result<ExitStatus> {
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.process.try_wait().context("the server")? {
-                return Ok(status);
-            }
-            ensure!(begun.elapsed() < TIME_LIMIT, "the server does not end");
-            thread::sleep(PAUSE);
-        }
-    }
-
     /// For how long its threads have run so far.
     pub fn cpu_seconds(&self) -> Result<f64> {
         let folder = format!("/proc/{}/task", self.process.id());
@@ -132,14 +115,6 @@ impl Child {
             nanoseconds += first.with_context(|| format!("{} does not say how long a thread ran", path.display()))?;
         }
         Ok(nanoseconds as f64 / 1e9)
-    }
-}
-
-impl Drop for Child {
-    fn drop(&mut self) {
-        // It may have ended by itself; nothing it holds is to be kept.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 

@@ -11,7 +11,6 @@ use gossamer_examples::kv::server::Server;
 use gossamer_examples::kv::shard::Shard;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use trust::TrusteeReference;
 

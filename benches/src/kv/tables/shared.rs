@@ -1,11 +1,9 @@
 //! Tables in shared memory: each client looks its keys up itself. One trait, and the loop that all of them share.
 
-use super::ledger::{Answers, Ledger};
-use crate::kv::record::{Stamps, Value, key_of};
+use super::ledger::{Answers, Client, Stamps, contender};
+use crate::contender::Stats;
+use crate::kv::record::{Value, key_of};
 use crate::prelude::*;
-use std::cell::RefCell;
-use std::rc::Rc;
-use std::thread;
 
 /// A concurrent table.
 pub trait Table: Sync + Sized + 'static {
@@ -18,32 +16,24 @@ pub trait Table: Sync + Sized + 'static {
 }
 
 /// The contender for tables of type `T`; marked operations are writes.
-pub fn shared<T: Table>(name: &'static str, kind: Kind, operations: Picks) -> Contender {
-    // The table, filled once it is needed, and its history since.
-    let built: Rc<RefCell<Option<(T, Ledger)>>> = Rc::default();
-    let kept = Rc::clone(&built);
-    let contender = Contender::new(name, kind, 1, move |workload| {
-        let mut built = built.borrow_mut();
-        let (table, ledger) =
-            built.get_or_insert_with(|| (filled(workload.objects), Ledger::new(workload.objects, workload.threads)));
-        let (table, asked, written) = (&*table, &operations, &*ledger);
+pub fn shared<T: Table + Send>(name: &'static str, kind: Kind, operations: Picks) -> Contender {
+    let run = move |table: &mut T, workload: &Workload, stamps: &[Stamps]| {
         let budget = Budget::new(workload, workload.threads, 1, thread::sleep);
-        let clients = together(workload.threads, workload.pin, |thread, start| {
-            let (mut stamps, mut answers, mut ops) = (written.stamps(thread), Answers::default(), 0);
+        let table = &*table;
+        let clients = together(workload.threads, workload.pin, |thread, start| -> Client {
+            let (mut stamps, mut answers, mut ops) = (stamps[thread], Answers::default(), 0);
             start.wait();
             let begun = Instant::now();
             for claim in budget.claims(thread) {
                 ops += claim.end - claim.start;
-                stretch(table, asked.slice(thread, &claim), &mut stamps, &mut answers);
+                stretch(table, operations.slice(thread, &claim), &mut stamps, &mut answers);
             }
             (ClientRun { start: begun, end: Instant::now(), ops, fetched: 0 }, stamps, answers)
         });
-        ledger.enter(clients)
-    });
-    contender.with_finish(move || match &*kept.borrow() {
-        Some((table, ledger)) => ledger.check((0..ledger.keys()).map(|object| (object, table.get(key_of(object))))),
-        None => Ok(()),
-    })
+        (clients, Stats::new())
+    };
+    let values = |table: &T, keys| (0..keys).map(|object| table.get(key_of(object))).collect();
+    contender(name, kind, 1, |workload| filled::<T>(workload.objects), run, values)
 }
 
 fn filled<T: Table>(keys: usize) -> T {
