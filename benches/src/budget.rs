@@ -3,8 +3,9 @@
 //! One relaxed `fetch_add` a chunk (hundreds of operations in a measured run), the same for all
 //! contenders.
 
+use crate::basics::*;
+use crate::contender::{Timed, Workload};
 use crate::pick::SHORTEST;
-use crate::prelude::*;
 use crossbeam_utils::CachePadded;
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -14,15 +15,6 @@ const LARGEST_CHUNK: u64 = 1024;
 /// A chunk of a run by time takes this long at least and at most, if that can be had.
 const CHUNK_TIMES: Range<Duration> = Duration::from_micros(5)..Duration::from_micros(20);
 const FIRST_CHUNK: u64 = 16;
-
-/// A run that ends by the clock: each client makes as many operations as it can.
-#[derive(Clone, Copy, Debug)]
-pub struct Timed {
-    /// From the first client's start on.
-    pub lasts: Duration,
-    /// All clients rest for so long, then work for so long, and so on.
-    pub bursts: Option<Duration>,
-}
 
 /// Operations left in a run.
 #[derive(Debug)]

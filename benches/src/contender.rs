@@ -3,25 +3,18 @@
 //!
 //! Not here: how contenders are interleaved and timed over rounds (harness.rs).
 
-use crate::budget::Timed;
-use crate::prelude::*;
+use crate::basics::*;
+use crate::pick::Picks;
+use crate::report::Kind;
 use crate::watch::{Latencies, Split};
 
-/// A contender's part in the ratio table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    #[default]
-    Lock,
-    Atomic,
-    Channel,
-    /// A table of its own kind, without a lock around it.
-    Table,
-    Trust,
-    /// The limit of delegation: slots without closures or fibers.
-    Limit,
-    /// The limit of the hardware: bare cache-line transfers.
-    Hardware,
+/// A run that ends by the clock: each client makes as many operations as it can.
+#[derive(Clone, Copy, Debug)]
+pub struct Timed {
+    /// From the first client's start on.
+    pub lasts: Duration,
+    /// All clients rest for so long, then work for so long, and so on.
+    pub bursts: Option<Duration>,
 }
 
 /// Task of a run; the same for all contenders of a series.
@@ -82,8 +75,6 @@ pub struct Run {
     pub ops: u64,
     /// Operations a second of the clients, each over its own time, summed.
     pub rate_hz: f64,
-    /// Rate of the slowest client over that of the fastest, 0 to 1.
-    pub fairness: f64,
     /// Sum of the values that all increments returned (each the value before).
     pub fetched: u64,
     pub counters: Tally,
@@ -200,7 +191,6 @@ pub fn fold(clients: &[ClientRun], counters: Tally) -> Run {
     let start = clients.iter().map(|client| client.start).min();
     let end = clients.iter().map(|client| client.end).max();
     let rates = clients.iter().map(|client| client.ops as f64 / (client.end - client.start).as_secs_f64().max(1e-9));
-    let (slowest, fastest) = spread(rates.clone());
     Run {
         elapsed: match (start, end) {
             (Some(start), Some(end)) => end - start,
@@ -208,7 +198,6 @@ pub fn fold(clients: &[ClientRun], counters: Tally) -> Run {
         },
         ops: clients.iter().map(|client| client.ops).sum(),
         rate_hz: rates.sum(),
-        fairness: if fastest > 0.0 { slowest / fastest } else { 1.0 },
         fetched: clients.iter().fold(0, |sum, client| sum.wrapping_add(client.fetched)),
         counters,
         stats: Stats::new(),

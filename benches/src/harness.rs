@@ -3,8 +3,11 @@
 //! Not here: the work of a contender (contender.rs), orders and files (rounds.rs), how samples become tables
 //! (report.rs).
 
-use crate::prelude::*;
-use crate::report::{Sample, Series};
+use crate::basics::*;
+use crate::contender::{Contender, Run, Workload};
+use crate::options::{Common, SMOKE_OPS};
+use crate::report::{Sample, Series, median, spread};
+use crate::rounds::Bench;
 
 /// A contender with its workload.
 pub struct Entry {
@@ -19,20 +22,37 @@ pub struct Entry {
 /// it.
 pub fn interleave(bench: &Bench, mut entries: Vec<Entry>, options: &Common) -> Result<Vec<Series>> {
     for entry in &mut entries {
-        entry.workload.ops = match options.ops {
-            Some(ops) => ops,
-            None => calibrate(entry, options.millis)?,
-        };
+        let is_smoke = options.comparison.smoke;
+        entry.workload.ops = if is_smoke { SMOKE_OPS } else { calibrate(entry, options.millis)? };
     }
     let name = |entry: &Entry| format!("{} {}", entry.group, entry.contender.name);
     let samples = bench.rounds(&entries, name, |entry, round| {
         let run = verified(entry)?;
-        Ok(Sample { round, mops: run.mops(entry.workload.ops), fairness: run.fairness })
+        Ok(Sample { round, mops: run.mops(entry.workload.ops) })
     })?;
     for entry in &entries {
         entry.contender.finish().with_context(|| format!("{} went wrong", name(entry)))?;
     }
-    Ok(entries.iter().zip(samples).map(|(entry, samples)| Series::new(entry, samples)).collect())
+    Ok(entries.iter().zip(samples).map(|(entry, samples)| series(entry, samples)).collect())
+}
+
+/// Sums up the samples of an entry.
+fn series(Entry { group, contender, workload }: &Entry, samples: Vec<Sample>) -> Series {
+    let mops = || samples.iter().map(|sample| sample.mops);
+    let ((min_mops, max_mops), median_mops) = (spread(mops()), median(mops()));
+    Series {
+        group: group.clone(),
+        contender: contender.name.to_owned(),
+        kind: contender.kind,
+        threads: workload.threads,
+        objects: workload.objects,
+        ops: workload.ops,
+        median_mops,
+        min_mops,
+        max_mops,
+        samples,
+        ..Series::default()
+    }
 }
 
 fn verified(entry: &Entry) -> Result<Run> {

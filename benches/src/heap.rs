@@ -37,10 +37,6 @@ pub struct HeapBench {
     pub comparison: Comparison,
 }
 
-/// The works. Both contenders run each.
-const WORKS: [&str; 3] = ["reads of many", "reads of few", "made and dropped"];
-const CONTENDERS: [&str; 2] = ["box", "global"];
-
 /// An owner of a number.
 trait Owner {
     fn own(number: u64) -> Self;
@@ -67,24 +63,17 @@ impl Owner for Global<u64> {
     }
 }
 
-struct Objects<O> {
-    many: Vec<O>,
-    few: Vec<O>,
-}
+/// A work, its contender, and one run of it.
+type Work = (&'static str, &'static str, Box<dyn Fn() -> Result<f64>>);
 
-impl<O: Owner> Objects<O> {
-    fn new(many: usize) -> Self {
-        let all = |count: usize| (0..count as u64).map(O::own).collect();
-        Objects { many: all(many), few: all(FEW) }
-    }
-
-    fn run(&self, work: usize, times: usize) -> Result<f64> {
-        match work {
-            0 => read(&self.many, times),
-            1 => read(&self.few, times),
-            _ => make::<O>(times),
-        }
-    }
+fn works<O: Owner + 'static>(contender: &'static str, objects: usize, times: usize) -> [Work; 3] {
+    let all = |count: usize| (0..count as u64).map(O::own).collect::<Vec<O>>();
+    let (many, few) = (all(objects), all(FEW));
+    [
+        ("reads of many", contender, Box::new(move || read(&many, times))),
+        ("reads of few", contender, Box::new(move || read(&few, times))),
+        ("made and dropped", contender, Box::new(move || make::<O>(times))),
+    ]
 }
 
 /// The next place of a generator that comes to each of a power of two before it repeats one.
@@ -129,10 +118,8 @@ pub fn command(mut options: HeapBench) -> Result<()> {
     let (objects, reads) = if is_smoke { (1 << 12, 1 << 12) } else { (OBJECTS, READS) };
     let samples = outcome(move || beside_boxes(objects, reads, rounds), |run| gossamer::main(run, 1))?;
     let mut all = Figures::default();
-    for (work, of_work) in WORKS.into_iter().zip(samples) {
-        for (contender, samples) in CONTENDERS.into_iter().zip(of_work) {
-            all.add(work, contender, "ns", samples);
-        }
+    for (work, contender, samples) in samples {
+        all.add(work, contender, "ns", samples);
     }
     let elements = if is_smoke { 1 << 8 } else { 1 << 16 };
     for fabric in ["shm", "tcp"] {
@@ -164,16 +151,15 @@ pub fn command(mut options: HeapBench) -> Result<()> {
 const WORDS: usize = 8;
 const MPI: &str = "64 B of the other process, MPI_Get";
 
-/// Samples by work and contender.
-type Samples = [[Vec<f64>; 2]; 3];
+/// A work, its contender, and its samples.
+type Samples = (&'static str, &'static str, Vec<f64>);
 
-fn beside_boxes(objects: usize, reads: usize, rounds: usize) -> Result<Samples> {
-    let (boxes, globals) = (Objects::<Box<u64>>::new(objects), Objects::<Global<u64>>::new(objects));
-    let mut samples = Samples::default();
-    interleaved(rounds, 6, 1, |_, index| {
-        let (work, contender) = (index / 2, index % 2);
-        let ns = if contender == 0 { boxes.run(work, reads) } else { globals.run(work, reads) };
-        samples[work][contender].push(ns?);
+fn beside_boxes(objects: usize, times: usize, rounds: usize) -> Result<Vec<Samples>> {
+    let boxes = works::<Box<u64>>("box", objects, times);
+    let works: Vec<Work> = boxes.into_iter().chain(works::<Global<u64>>("global", objects, times)).collect();
+    let mut samples: Vec<Samples> = works.iter().map(|(work, contender, _)| (*work, *contender, Vec::new())).collect();
+    interleaved(rounds, works.len(), 1, |_, index| {
+        samples[index].2.push((works[index].2)()?);
         Ok(())
     })?;
     Ok(samples)

@@ -2,7 +2,7 @@
 //!
 //! Nothing here is on a measured path.
 
-use crate::prelude::*;
+use crate::basics::*;
 use std::process::Command;
 use std::{env, fmt, fs};
 

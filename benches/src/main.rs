@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod array;
+mod basics;
 mod budget;
 mod busy;
 mod contender;
@@ -23,6 +24,7 @@ mod latency;
 mod machine;
 mod machines;
 mod memcached;
+mod names;
 mod operations;
 mod options;
 mod pick;

@@ -1,37 +1,18 @@
 //! Options that several commands share: [`Comparison`] is of every command that measures, [`Common`] of those that run
 //! contenders in this process.
 
-use crate::prelude::*;
+use crate::basics::*;
+use crate::contender::Workload;
+use crate::pick::{Dist, Picks};
 
 /// From so many objects on counters lie beside each other, else in cache lines of their own: the kinder to locks and
 /// atomics in each case.
 const COMPACT_FROM_OBJECTS: usize = 4096;
 
+/// Operations of a run, where nothing is calibrated.
+pub const SMOKE_OPS: u64 = 20_000;
 /// Fibers a worker, for `apply`.
 pub const FIBERS: usize = 64;
-
-/// The name of a value on the command line.
-pub fn name_of(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-/// Serialises values by their names on the command line.
-macro_rules! serde_by_name {
-    ($($kind:ty),*) => {
-        $(impl Serialize for $kind {
-            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.serialize_str(&$crate::options::name_of(*self))
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $kind {
-            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                <$kind>::from_str(&String::deserialize(from)?, false).map_err(serde::de::Error::custom)
-            }
-        })*
-    };
-}
-pub(crate) use serde_by_name;
 
 /// Options of every measuring command.
 #[derive(Clone, Debug, Args, Serialize)]
@@ -95,15 +76,9 @@ pub struct Common {
     /// Length of a run in milliseconds; operations are calibrated to it for each contender.
     #[arg(long, default_value_t = 150)]
     pub millis: u64,
-    /// Operations of a run, instead of --millis.
-    #[arg(long)]
-    pub ops: Option<u64>,
     /// Only these contenders, by name.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// Threads that only serve, in the dedicated contenders [default: half of the threads].
-    #[arg(long)]
-    pub dedicated: Option<usize>,
     /// A spin-loop hint in the critical section and the delegated closure, as in thesis 2.6.1.
     #[arg(long)]
     pub pause: bool,
@@ -116,11 +91,9 @@ impl Common {
     /// Checks the options and, with `--smoke`, makes them small.
     pub fn prepare(mut self) -> Result<Self> {
         if self.comparison.smoke {
-            self.ops = Some(self.ops.unwrap_or(20_000).min(20_000));
             self.millis = self.millis.min(20);
         }
         ensure!(self.millis > 0, "--millis 0: a run needs some time");
-        ensure!(self.ops != Some(0), "--ops 0: a run needs some operations");
         Ok(self)
     }
 
@@ -128,15 +101,10 @@ impl Common {
     pub fn workload(&self, threads: usize, objects: usize, dist: Dist) -> Result<Workload> {
         ensure!(threads > 0, "--threads 0: at least one thread is needed");
         ensure!(objects > 0 && u32::try_from(objects).is_ok(), "--objects {objects}: 1 to {} are possible", u32::MAX);
-        let dedicated = self.dedicated.unwrap_or((threads / 2).max(1));
-        ensure!(dedicated > 0, "--dedicated 0: the dedicated contenders need a thread that serves");
-        ensure!(
-            threads == 1 || dedicated < threads,
-            "--dedicated {dedicated} of --threads {threads}: no thread is left to be a client"
-        );
         Ok(Workload {
-            dedicated,
-            ops: self.ops.unwrap_or(1000),
+            // Threads that only serve, in the dedicated contenders.
+            dedicated: (threads / 2).max(1),
+            ops: SMOKE_OPS,
             pause: self.pause,
             fibers: FIBERS,
             padded: objects < COMPACT_FROM_OBJECTS,

@@ -3,7 +3,8 @@
 //! Every contender reads the same arrays in the same order, so that picking costs the same, and
 //! little, for all. Not here: the threads that run the operations.
 
-use crate::prelude::*;
+use crate::basics::*;
+use crate::names::name_of;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};

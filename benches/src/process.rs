@@ -3,7 +3,7 @@
 //!
 //! Not here: which programs there are, and how they are found or built (programs.rs).
 
-use crate::prelude::*;
+use crate::basics::*;
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};

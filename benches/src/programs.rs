@@ -1,7 +1,7 @@
 //! Programs as contenders: how each is found or built, started and read. One that cannot be had here is skipped, with
 //! the reason. Not here: a program that runs (process.rs).
 
-use crate::prelude::*;
+use crate::basics::*;
 use crate::process::Process;
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;

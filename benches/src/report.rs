@@ -1,16 +1,26 @@
 //! Samples, their medians, and tables on stdout.
 
-use crate::prelude::*;
+use crate::basics::*;
+use crate::pick::Dist;
 use hdrhistogram::Histogram;
 use std::borrow::Borrow;
+
+/// A contender's part in the ratio table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Lock,
+    Trust,
+    /// Neither under a lock nor by trusts.
+    #[default]
+    Other,
+}
 
 /// One verified run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
     pub round: usize,
     pub mops: f64,
-    /// Rate of the slowest client over that of the fastest.
-    pub fairness: f64,
 }
 
 /// All runs of one contender on one workload.
@@ -21,10 +31,7 @@ pub struct Series {
     pub contender: String,
     pub kind: Kind,
     pub threads: usize,
-    pub dedicated: usize,
     pub objects: usize,
-    /// Whether counters in shared memory had cache lines of their own.
-    pub padded: bool,
     pub ops: u64,
     pub median_mops: f64,
     pub min_mops: f64,
@@ -39,30 +46,6 @@ pub struct Series {
 }
 
 impl Series {
-    /// Sums up the samples of an entry.
-    pub fn new(Entry { group, contender, workload }: &Entry, samples: Vec<Sample>) -> Self {
-        let mops = || samples.iter().map(|sample| sample.mops);
-        let ((min_mops, max_mops), median_mops) = (spread(mops()), median(mops()));
-        let Workload { threads, dedicated, objects, padded, ops, .. } = *workload;
-        let (group, contender, kind) = (group.clone(), contender.name.to_owned(), contender.kind);
-        Self {
-            group,
-            contender,
-            kind,
-            threads,
-            dedicated,
-            objects,
-            padded,
-            ops,
-            median_mops,
-            min_mops,
-            max_mops,
-            samples,
-            dist: None,
-            writes: None,
-        }
-    }
-
     pub fn median_ns(&self) -> f64 {
         1e3 / self.median_mops
     }
@@ -114,11 +97,10 @@ impl<'a> Field<'a> {
         let against = [self.best_lock(), self.get("atomic"), self.get("bare-slots"), self.get("bare-slots-dedicated")];
         let rows = self.0.iter().map(|series| {
             let [lock, atomic, bare, dedicated] = against.map(|base| over(series, base));
-            let fairness = median(series.samples.iter().map(|sample| sample.fairness));
             let Series { contender, median_mops, min_mops, max_mops, .. } = series;
-            row![contender, median_mops, min_mops, max_mops, fairness, lock, atomic, bare, dedicated]
+            row![contender, median_mops, min_mops, max_mops, lock, atomic, bare, dedicated]
         });
-        let head = ["Mops/s", "median", "min", "max", "fair", "/lock", "/atomic", "/bare", "/bare-d"];
+        let head = ["Mops/s", "median", "min", "max", "/lock", "/atomic", "/bare", "/bare-d"];
         table(title, &head, rows);
     }
 }
@@ -162,6 +144,16 @@ impl Figures {
         });
         table(title, &["", "", "median", "min", "max", ""], rows);
     }
+}
+
+/// One figure over another, if both were measured, and not as 0: a run of no time or no operations has no figure.
+pub fn ratio(of: Option<f64>, to: Option<f64>) -> Option<f64> {
+    Some(of? / to?).filter(|ratio| ratio.is_finite())
+}
+
+/// A histogram for latencies up to a minute, with three digits.
+pub fn empty_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("1 ns to a minute at 3 digits is a valid range")
 }
 
 /// Latencies of one kind of request in one run, or their medians over runs.
@@ -266,6 +258,15 @@ mod tests {
         assert_eq!(median(Vec::<f64>::new()), 0.0);
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
+    }
+
+    #[test]
+    fn a_ratio_is_a_number() {
+        assert_eq!(ratio(Some(3.0), Some(2.0)), Some(1.5));
+        assert_eq!(
+            (ratio(Some(0.0), Some(0.0)), ratio(Some(1.0), Some(0.0)), ratio(Some(1.0), None)),
+            (None, None, None)
+        );
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Shared by contenders of any kind: each runs once a round, in an order shuffled anew, and one that cannot be had
 //! here is SKIPPED with the reason.
 
-use crate::prelude::*;
-use crate::verdict;
+use crate::basics::*;
+use crate::machine::Machine;
+use crate::options::Comparison;
+use crate::verdict::{self, Verdict};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
-use serde_json::{Value, json};
 use std::fs;
 
 /// Seed of the orders in which contenders run.

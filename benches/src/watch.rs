@@ -3,8 +3,8 @@
 //!
 //! Not here: latencies at an offered load (latency/), the strangers that take cores (busy/strangers.rs).
 
-use crate::latency::pace::empty_histogram;
-use crate::prelude::*;
+use crate::basics::*;
+use crate::report::empty_histogram;
 use hdrhistogram::Histogram;
 
 /// One operation in so many is timed: two looks at the clock cost as much as an uncontended lock. A prime, so that no

@@ -148,7 +148,7 @@ fn fetch_add() {
         assert!(ran.stdout.contains(contender), "{contender} is not in the table");
         assert_eq!(count(results, "contender", contender), 6, "{contender}");
     }
-    let ran = measure("fetch-add --threads 1,4 --objects 3 --dist zipf --pause --dedicated 1");
+    let ran = measure("fetch-add --threads 1,4 --objects 3 --dist zipf --pause");
     let results = ran.file["results"].as_array().unwrap();
     let with_one_thread: Vec<_> = results.iter().filter(|series| series["threads"] == 1).collect();
     assert!(with_one_thread.iter().all(|series| series["contender"] != "channel"));
@@ -210,7 +210,7 @@ fn sssp() {
 #[test]
 fn array() {
     let own = "vec,memcpy,counted,array,array-views,array-bulk,array-lock,array-threads,array-single,apply_then";
-    let ran = measure(&format!("array --fabric shm --only {own}"));
+    let ran = measure(&format!("array --only {own}"));
     let series = ran.series(&["median_mops"], 2);
     let in_works = [("hits", 3), ("sum", 2), ("pass", 3), ("zipf", 4), ("uniform", 3), ("dense", 3 * 2)];
     for (work, contenders) in in_works.into_iter().chain([("ranks", 3), ("labels", 3), ("gets", 2), ("puts", 2)]) {
@@ -226,7 +226,6 @@ fn array() {
     skips("array --smoke --works pass --only mpi,shmem", "shmem: there is no `oshcc`");
     fails("array --smoke --strict --works hits --only vec", "were not measured");
     fails("array --smoke --only slice", "array-views");
-    fails("array --smoke --fabric pigeons", "one of shm, tcp, auto");
     fails("array-run --contender vec --work zipf", "has no part in zipf");
     fails("array-run --contender array --work hits --elements 1000", "power of two");
     fails("array-run --contender array --work pass", "two processes are needed");
@@ -283,7 +282,6 @@ fn busy() {
         assert_middle(one);
         let samples = one["samples"].as_array().unwrap();
         assert_eq!(samples.len(), 2, "{one}");
-        assert!(samples.iter().all(|sample| sample["transfer_ns"].as_f64() > Some(0.0)), "{one}");
         assert_eq!(one["stats_per_second"].get("polls").is_some(), one["contender"] == "default", "{one}");
         assert_eq!(one["latency"].is_null(), one["work"] != "apply" && one["condition"] != "std-threads", "{one}");
     }
@@ -379,7 +377,6 @@ fn memcached() {
 fn wrong_options_say_what_is_right() {
     fails("fetch-add --smoke --only mutex", "std-mutex, parking_lot");
     fails("fetch-add --smoke --objects 0", "--objects 0");
-    fails("fetch-add --smoke --threads 2 --dedicated 2", "no thread is left");
     fails("latency --smoke --load 0", "--load");
     fails("plot --json nothing --out .", "cannot be read");
     assert!(!Path::new("nothing").exists());

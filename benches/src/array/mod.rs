@@ -17,7 +17,6 @@ use self::works::{Entry, contenders, entries, table_of, verdicts, what};
 use crate::prelude::*;
 use crate::programs::{build, compile, in_path};
 use exchange::array::{Job, Outcome, Work};
-use gossamer::bootstrap::FabricChoice;
 
 pub use self::run::{ArrayRun, command as run_command, labels_command, ranks_command};
 
@@ -34,12 +33,6 @@ pub struct ArrayBench {
     /// Only these contenders, by name.
     #[arg(long, value_delimiter = ',')]
     pub only: Vec<String>,
-    /// The fabric between the processes of the project's own contenders: shm, tcp or auto.
-    #[arg(long, default_value = "auto")]
-    pub fabric: String,
-    /// Seed of the picks.
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
     /// Options of all measuring commands.
     #[command(flatten)]
     #[serde(flatten)]
@@ -65,12 +58,10 @@ struct Series {
 
 pub fn command(mut options: ArrayBench) -> Result<()> {
     chosen("contender", contenders(), |name| name, &options.only)?;
-    let fabric = options.fabric.parse::<FabricChoice>();
-    ensure!(fabric.is_ok(), "--fabric {}: one of shm, tcp, auto", options.fabric);
     let mut bench = Bench::begin("array", &mut options.comparison)?;
     let mut ready = Vec::new();
     for entry in entries(&options) {
-        let program = program(entry.contender, &entry.job, &options.fabric)?;
+        let program = program(entry.contender, &entry.job)?;
         ready.extend(bench.skipped.sort(entry.contender, program).map(|program| (entry, program)));
     }
     let name = |(entry, _): &(Entry, Program)| format!("{} {}", entry.group, entry.contender);
@@ -98,18 +89,16 @@ pub fn command(mut options: ArrayBench) -> Result<()> {
 }
 
 /// A contender, ready for its job; or why it cannot be had here.
-fn program(contender: &str, job: &Job, fabric: &str) -> Result<Found<Program>> {
+fn program(contender: &str, job: &Job) -> Result<Found<Program>> {
     let program = match contender {
         "mpi" => Program::mpi("self,vader", PROCESSES, || build("mpi", "array-mpi", ""))?,
         "shmem" => of_shmem()?,
         "lamellar" => build("lamellar", "array-lamellar", "")?.map(Program::at),
         "graph" => build("graphs", "array-graphs", "")?.map(Program::at),
-        _ if matches!(job.work, Work::Ranks | Work::Labels) => return Ok(Ok(of_graphs(contender, job, fabric)?)),
+        _ if matches!(job.work, Work::Ranks | Work::Labels) => return Ok(Ok(of_graphs(contender, job)?)),
         _ => {
             let count = if matches!(job.work, Work::Hits | Work::Sum) { 1 } else { PROCESSES };
-            let words =
-                format!("array-run --contender {contender} --processes {count} --workers {count} --fabric {fabric}");
-            Ok(Program::own(&words)?)
+            Ok(Program::own(&format!("array-run --contender {contender} --processes {count} --workers {count}"))?)
         }
     };
     Ok(program.map(|program| program.with(job.arguments())))
@@ -124,10 +113,10 @@ fn of_shmem() -> Result<Found<Program>> {
 }
 
 /// The examples on graphs, each compared with one thread.
-fn of_graphs(contender: &str, job: &Job, fabric: &str) -> Result<Program> {
+fn of_graphs(contender: &str, job: &Job) -> Result<Program> {
     let (scale, threads) = (job.elements.trailing_zeros(), if contender == "array-single" { 1 } else { PROCESSES });
     let command = if job.work == Work::Ranks { format!("ranks --rounds {}", job.ops) } else { "labels".to_owned() };
-    let machines = if contender == "array" { format!("--local {PROCESSES} --fabric {fabric}") } else { String::new() };
+    let machines = if contender == "array" { format!("--local {PROCESSES}") } else { String::new() };
     let seed = job.seed;
     Program::own(&format!(
         "array-{command} --verify --scale {scale} --edgefactor {EDGE_FACTOR} --seed {seed} --threads {threads} \

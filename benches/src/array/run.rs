@@ -53,21 +53,18 @@ pub struct ArrayRun {
     /// Workers in all processes together.
     #[arg(long, default_value_t = 1)]
     workers: u32,
-    /// The fabric between the processes: shm, tcp or auto.
-    #[arg(long, default_value = "auto")]
-    fabric: FabricChoice,
     #[command(flatten)]
     job: Job,
 }
 
 /// Runs the contender, or starts its machines.
 pub fn command(options: ArrayRun) -> Result<()> {
-    let ArrayRun { contender, processes, workers, fabric, job } = options;
+    let ArrayRun { contender, processes, workers, job } = options;
     job.check().map_err(anyhow::Error::msg)?;
     ensure!((1..=WORKERS_MAX as u32).contains(&workers), "--workers {workers}: 1 to {WORKERS_MAX} are possible");
     let outcome = match contender {
         Means::Vec | Means::Memcpy | Means::Counted => Some(alone::measure(contender, &job)?),
-        _ => over_rack(processes, workers, fabric, move || rack::measure(contender, job))?,
+        _ => over_rack(processes, workers, FabricChoice::Auto, move || rack::measure(contender, job))?,
     };
     tell(outcome)
 }

@@ -7,7 +7,7 @@ use super::points::Spec;
 use super::quota::Quota;
 use super::samples::Sample;
 use super::strangers::{Strangers, can_be_real_time};
-use crate::contenders::{ping_pong, pool};
+use crate::contenders::pool;
 use crate::machine;
 use crate::prelude::*;
 use crate::process::Process;
@@ -22,8 +22,6 @@ use std::process::{self, Command, Stdio};
 const COMMAND: &str = "busy-run";
 /// A child that takes longer than this beyond the time it measures hangs.
 const LONGEST_BEYOND: Duration = Duration::from_secs(100);
-/// Round trips from which the time of a line transfer is taken.
-const TRANSFERS: u64 = 4000;
 
 /// `busy-run` has no options: its task comes on standard input.
 #[derive(Debug, Args)]
@@ -123,34 +121,12 @@ pub fn command(_: BusyRun) -> Result<()> {
 
 fn run(spec: &Spec) -> Result<Sample> {
     let cores = machine::cores().len();
-    let transfer_ns = transfer_ns()?;
     let strangers = Strangers::start(spec.condition, spec.round)?;
     let (contender, workload) = spec.stage(cores, strangers.split());
-    let stolen_before = stolen();
     let run = contender.run(&workload)?;
-    let stolen_ms = stolen().zip(stolen_before).map(|(after, before)| (after - before) as f64 * tick_ms());
     run.verify(run.ops)?;
     contender.finish()?;
-    Ok(Sample::new(spec.round, &run, transfer_ns, stolen_ms))
-}
-
-/// One line from core to core and back, in nanoseconds.
-pub fn transfer_ns() -> Result<f64> {
-    let workload = Workload { ops: TRANSFERS, ..Workload::of(2, 1, Picks::new(Dist::Uniform, 1, 2, 1)) };
-    let run = ping_pong(false).run(&workload)?;
-    run.verify(TRANSFERS)?;
-    Ok(run.elapsed.as_nanos() as f64 / TRANSFERS as f64)
-}
-
-/// Time that the host took from this machine's cores, in the kernel's ticks; `None` where it does not say.
-fn stolen() -> Option<u64> {
-    const STEAL: usize = 8;
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().next()?.split_whitespace().nth(STEAL)?.parse().ok()
-}
-
-fn tick_ms() -> f64 {
-    1e3 / rustix::param::clock_ticks_per_second() as f64
+    Ok(Sample::new(spec.round, &run))
 }
 
 fn idle(lasts: Duration) -> Result<Option<f64>> {

@@ -2,7 +2,7 @@
 //!
 //! Not here: whether they can be had (child.rs), the threads that take cores (strangers.rs), the quota (quota.rs).
 
-use crate::options::serde_by_name;
+use crate::names::serde_by_name;
 use crate::prelude::*;
 
 /// A condition under which the workers run.

@@ -2,10 +2,11 @@
 
 use super::conditions::{BURST, Condition};
 use super::std_threads::{beside_pool, beside_servers};
-use crate::budget::Timed;
+use crate::contender::Timed;
 use crate::contenders::{Mode, MutexCounter, ParkingLotCounter, apply, apply_then, shared};
 use crate::kv::tables;
-use crate::options::{FIBERS, serde_by_name};
+use crate::names::serde_by_name;
+use crate::options::FIBERS;
 use crate::prelude::*;
 use crate::watch::Split;
 

@@ -17,18 +17,12 @@ pub struct Sample {
     pub mops: f64,
     /// From the first client's start to the last one's end, in seconds.
     pub seconds: f64,
-    /// Rate of the slowest client over that of the fastest.
-    pub fairness: f64,
     /// Latencies, where they were taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<Split>,
     /// Totals that the workers counted in the run, where there were workers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub stats: BTreeMap<String, u64>,
-    /// Time that the host took from all cores together, in milliseconds; `None` where it does not say.
-    pub stolen_ms: Option<f64>,
-    /// One cache line from core to core and back, just before the run, in nanoseconds.
-    pub transfer_ns: f64,
 }
 
 fn quantiles(latencies: &Histogram<u64>) -> Option<Quantiles> {
@@ -36,17 +30,14 @@ fn quantiles(latencies: &Histogram<u64>) -> Option<Quantiles> {
 }
 
 impl Sample {
-    pub fn new(round: usize, run: &Run, transfer_ns: f64, stolen_ms: Option<f64>) -> Self {
+    pub fn new(round: usize, run: &Run) -> Self {
         Self {
             round,
             ops: run.ops,
             mops: run.rate_hz / 1e6,
             seconds: run.elapsed.as_secs_f64(),
-            fairness: run.fairness,
             latency: run.latencies.as_ref().map(|latencies| latencies.map(quantiles)),
             stats: run.stats.iter().map(|(&name, &value)| (name.to_owned(), value)).collect(),
-            stolen_ms,
-            transfer_ns,
         }
     }
 }
@@ -131,11 +122,8 @@ mod tests {
             ops: 1,
             mops,
             seconds: 0.5,
-            fairness: 1.0,
             latency: Some(Split { others: Some(quantiles), ..Split::default() }),
             stats: BTreeMap::from([("parks".to_owned(), parks)]),
-            stolen_ms: None,
-            transfer_ns: 100.0,
         }
     }
 

@@ -35,7 +35,7 @@ struct Request {
 /// Requests and replies by `std::sync::mpsc`, to so many threads that each own a part of the objects: a channel a
 /// server, and one a client for its replies.
 pub fn beside_servers(servers: usize) -> Contender {
-    Contender::new("std-mpsc", Kind::Channel, 1, move |workload| {
+    Contender::new("std-mpsc", Kind::Other, 1, move |workload| {
         let (clients, objects) = (workload.threads, workload.objects);
         let budget = Budget::new(workload, clients, 1, thread::sleep);
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..servers).map(|_| mpsc::channel::<Request>()).unzip();

@@ -75,13 +75,6 @@ impl Evidence<'_> {
                 println!("    {} counted, a second: {}", name_of(one.work), counted.join(", "));
             }
         }
-        let samples = || self.series.iter().flat_map(|one| &one.samples);
-        let transfer = median(samples().map(|sample| sample.transfer_ns));
-        let stolen: f64 = samples().filter_map(|sample| sample.stolen_ms).sum();
-        let seconds: f64 = samples().map(|sample| sample.seconds).sum();
-        println!(
-            "\na cache line there and back: median {transfer:.0} ns; the host took {stolen:.0} ms in {seconds:.1} s"
-        );
     }
 
     fn mops(&self, condition: Condition, work: Work, who: Who) -> Option<f64> {

@@ -121,7 +121,7 @@ impl Inbox<'_> {
 /// Every thread is client and trustee, or where they are dedicated either.
 pub fn bare_slots(dedicated: bool) -> Contender {
     let (name, least_threads) = if dedicated { ("bare-slots-dedicated", 2) } else { ("bare-slots", 1) };
-    Contender::new(name, Kind::Limit, least_threads, move |workload| {
+    Contender::new(name, Kind::Other, least_threads, move |workload| {
         Ok(if workload.pause { run::<true>(workload, dedicated) } else { run::<false>(workload, dedicated) })
     })
 }

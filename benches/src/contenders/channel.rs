@@ -16,7 +16,7 @@ struct Request {
 
 /// Each client keeps so many requests in flight.
 pub fn channel(name: &'static str, window: usize) -> Contender {
-    Contender::new(name, Kind::Channel, 2, move |workload| {
+    Contender::new(name, Kind::Other, 2, move |workload| {
         let clients = workload.clients();
         let budget = Budget::new(workload, clients, 1, thread::sleep);
         let (request_senders, request_receivers): (Vec<_>, Vec<_>) =

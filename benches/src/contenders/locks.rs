@@ -68,7 +68,7 @@ pub struct AtomicCounter(AtomicU64);
 
 impl Counter for AtomicCounter {
     const NAME: &'static str = "atomic";
-    const KIND: Kind = Kind::Atomic;
+    const KIND: Kind = Kind::Other;
     type Local = ();
 
     fn zero() -> Self {

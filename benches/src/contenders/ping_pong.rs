@@ -46,7 +46,7 @@ impl Direction {
 /// One line each way, or two, payload and flag.
 pub fn ping_pong(two_lines: bool) -> Contender {
     let name = if two_lines { "ping-pong-two-lines" } else { "ping-pong" };
-    Contender::new(name, Kind::Hardware, 2, move |workload| {
+    Contender::new(name, Kind::Other, 2, move |workload| {
         let (there, back) = (Direction::default(), Direction::default());
         let roles = together(2, workload.pin, |thread, start| {
             start.wait();

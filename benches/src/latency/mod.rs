@@ -8,9 +8,10 @@ mod delegation;
 mod locks;
 pub mod pace;
 
-use self::pace::{Recorder, Schedule, empty_histogram};
+use self::pace::{Recorder, Schedule};
 use crate::contenders::{McsCounter, MutexCounter, ParkingLotCounter, SpinCounter};
 use crate::prelude::*;
+use crate::report::empty_histogram;
 use hdrhistogram::Histogram;
 
 /// Options of `latency`.
@@ -114,7 +115,6 @@ struct Point {
     objects: usize,
     dist: Dist,
     threads: usize,
-    dedicated: usize,
     offered_mops: f64,
     /// Medians over the runs.
     achieved_mops: f64,
@@ -156,7 +156,6 @@ fn measure(bench: &Bench, options: &Latency, objects: usize, dist: Dist) -> Resu
         objects,
         dist,
         threads: options.threads,
-        dedicated: workload.dedicated,
         offered_mops: *offered_mops,
         achieved_mops: median(samples.iter().map(|sample| sample.achieved_mops)),
         latency: Quantiles::medians(samples.iter().map(|sample| sample.latency)),

@@ -1,6 +1,7 @@
 //! When operations are due, and how late they were: the clock of every open-loop client.
 
 use crate::prelude::*;
+use crate::report::empty_histogram;
 use hdrhistogram::Histogram;
 use quanta::Clock;
 use rand::rngs::StdRng;
@@ -64,9 +65,6 @@ pub struct Recorder {
     histogram: Histogram<u64>,
 }
 
-const LONGEST_NS: u64 = 60_000_000_000;
-const DIGITS: u8 = 3;
-
 impl Recorder {
     /// When operations begin to be due.
     pub fn start(&self) -> Instant {
@@ -88,11 +86,6 @@ impl Recorder {
     pub fn into_histogram(self) -> Histogram<u64> {
         self.histogram
     }
-}
-
-/// A histogram for latencies up to a minute, with three digits.
-pub fn empty_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).expect("1 ns to a minute at 3 digits is a valid range")
 }
 
 #[cfg(test)]

@@ -92,14 +92,12 @@ fn contenders(is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Contender>> {
     let regions = can_share(own("--work fetch --size 1 --fabric shm --home 1")?)?;
     let mut add = |name: &str, answer, words: &str| -> Result<()> {
         let mut program = own(words)?;
-        let is_there = if words.contains("--fabric") {
-            &regions
-        } else if words.contains("bare") {
-            &faults
-        } else {
-            &Ok(())
+        let is_there = match words {
+            shared if shared.contains("--fabric") => regions.clone(),
+            handler if handler.contains("bare") => faults.clone(),
+            _ => Ok(()),
         };
-        if skipped.sort(name, is_there.clone()).is_none() {
+        if skipped.sort(name, is_there).is_none() {
             return Ok(());
         }
         if name.ends_with(RUNS_OFF.0) {

@@ -17,8 +17,8 @@ pub use self::{
     options::LoadOptions,
     protocol::VALUE_BYTES,
 };
-use crate::latency::pace::empty_histogram;
 use crate::prelude::*;
+use crate::report::empty_histogram;
 use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token};
 use quanta::Clock;

@@ -1,6 +1,6 @@
 //! A server as a child process: found, started, looked at. A server that cannot be had is skipped, with the reason.
 
-use super::MEMCACHED;
+use super::serve::Behind;
 use crate::kv::Kv;
 use crate::kv::load::{DEPTH, VALUE_BYTES};
 use crate::prelude::*;
@@ -9,6 +9,8 @@ use crate::programs::in_path;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+/// The reference from outside.
+pub const MEMCACHED: &str = "memcached";
 /// A server that takes longer than this to start, or to end, does not.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
@@ -16,12 +18,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 const ITEM_BYTES: usize = 256;
 const MEMORY_MIB_MIN: usize = 256;
 
-/// All servers that can be started, in the order they are shown in.
-const ALL: &[&str] = &["kv", "kv-dedicated", "dashmap", "papaya", "mutex", "rwlock", MEMCACHED];
-
-/// Those with these names, all where there are none.
-pub fn names(only: &[String]) -> Result<Vec<&'static str>> {
-    chosen("server", ALL.to_vec(), |name| name, only)
+/// Those with these names, all where there are none, in the order they are shown in.
+pub fn names(only: &[String]) -> Result<Vec<String>> {
+    let tables = Behind::value_variants().iter().map(|table| name_of(*table));
+    chosen("server", tables.chain([MEMCACHED.to_owned()]).collect(), |name| name, only)
 }
 
 /// A server that runs; it is ended when this is dropped.
@@ -45,13 +45,10 @@ impl Child {
                 let burst = DEPTH.to_string();
                 Self::memcached(&program, &["-t", &threads, "-m", &memory_mib, "-R", &burst]).map(Ok)
             }
-            table => Self::spawn(
-                Program::own(&format!(
-                    "kv-server --table {table} --threads {threads} --keys {keys} --memory-mib {memory_mib}"
-                ))?,
-                None,
-            )
-            .map(Ok),
+            table => {
+                let words = format!("--threads {threads} --keys {keys} --memory-mib {memory_mib}");
+                Self::spawn(Program::own(&format!("kv-server --table {table} {words}"))?, None).map(Ok)
+            }
         }
     }
 

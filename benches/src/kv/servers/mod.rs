@@ -7,7 +7,7 @@ pub mod child;
 mod maps;
 mod serve;
 
-use self::child::Child;
+use self::child::{Child, MEMCACHED};
 pub use self::serve::{KvServer, command as serve};
 use super::Kv;
 use super::load::{Load, Mix};
@@ -16,8 +16,6 @@ use std::collections::BTreeSet;
 
 /// Ours, in the tables.
 const OURS: &str = "kv";
-/// Its reference from outside.
-pub const MEMCACHED: &str = "memcached";
 /// Servers that the targets measure ours against, beside memcached: the same server with another table.
 const OTHERS: [&str; 4] = ["dashmap", "papaya", "mutex", "rwlock"];
 
@@ -80,13 +78,13 @@ pub fn measure(bench: &mut Bench, options: &Kv) -> Result<Vec<ServerSeries>> {
                 load.mix = mix;
                 let mut servers = Vec::new();
                 for name in child::names(&options.common.only)? {
-                    let child = bench.skipped.sort(name, Child::start(name, options, keys)?);
+                    let child = bench.skipped.sort(&name, Child::start(&name, options, keys)?);
                     servers.extend(child.map(|child| (name, child)));
                 }
                 let title = format!("servers, {keys} keys, {dist}, mix {mix}");
                 let samples = loaded(bench, &load, &servers, &title)?;
                 let series = servers.iter().zip(samples).map(|((server, _), samples)| ServerSeries {
-                    server: (*server).to_owned(),
+                    server: server.clone(),
                     dist,
                     keys,
                     mix,
@@ -105,7 +103,7 @@ pub fn measure(bench: &mut Bench, options: &Kv) -> Result<Vec<ServerSeries>> {
 }
 
 /// Fills the servers, and loads each once a round.
-fn loaded(bench: &Bench, load: &Load, servers: &[(&str, Child)], title: &str) -> Result<Vec<Vec<Sample>>> {
+fn loaded(bench: &Bench, load: &Load, servers: &[(String, Child)], title: &str) -> Result<Vec<Vec<Sample>>> {
     for (name, child) in servers {
         load.fill(child.address()).with_context(|| format!("filling {name}"))?;
     }

@@ -10,7 +10,6 @@ use gossamer_examples::kv::delegated::Delegated;
 use gossamer_examples::kv::server::Server;
 use gossamer_examples::kv::shard::Shard;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use trust::TrusteeReference;
 
@@ -49,20 +48,18 @@ pub struct KvServer {
     /// Memory for items, where the table has a limit.
     #[arg(long, default_value_t = 256)]
     pub memory_mib: usize,
-    /// Where it listens.
-    #[arg(long, default_value = "127.0.0.1:0")]
-    pub listen: SocketAddr,
 }
 
 pub fn command(options: KvServer) -> Result<()> {
     let (tell, told) = std::sync::mpsc::channel();
     // The channel outlives the program of the rack, which ends first.
     gossamer::main(move || drop(tell.send(serve(options))), options.threads);
-    told.recv().context("the server ended without a word")?.map_err(|error| anyhow!("{}: {error}", options.listen))
+    told.recv().context("the server ended without a word")?.context("it cannot listen")
 }
 
 fn serve(options: KvServer) -> io::Result<()> {
-    let server = Server::listen(options.listen, CONNECTIONS_MAX, options.threads, options.memory_mib << 20)?;
+    let server =
+        Server::listen(([127, 0, 0, 1], 0).into(), CONNECTIONS_MAX, options.threads, options.memory_mib << 20)?;
     println!("listens at {}", server.address()?);
     let workers: Vec<Place> = (0..options.threads).map(|worker| Place::of(0, worker as u16)).collect();
     match options.table {

@@ -31,7 +31,7 @@ fn contenders(operations: &Picks) -> Vec<Contender> {
 }
 
 pub fn of_dashmap(operations: Picks) -> Contender {
-    shared::<Dash>("dashmap", Kind::Table, operations)
+    shared::<Dash>("dashmap", Kind::Other, operations)
 }
 
 pub fn of_mutexes(operations: Picks) -> Contender {
