@@ -1,12 +1,34 @@
-//! The contenders of `array` that need no rack: a plain `Vec`, a copy of memory, and chunks with counted references.
+//! The means of all contenders of `array`, and those that need no rack: a plain `Vec`, a copy of memory, and chunks
+//! with counted references.
 
-use super::run::Means;
 use crate::machine::pin;
 use crate::prelude::*;
 use exchange::array::{CHUNK, Job, Outcome, Work, sum_of, value};
 use exchange::now_ns;
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// The means by which elements are accessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Means {
+    /// The array: `get`, `set`, `apply`.
+    Array,
+    /// The array, whole chunks: `views`.
+    ArrayViews,
+    /// The array, operations in bulk: `apply_all`.
+    ArrayBulk,
+    /// The array: `write_lock`, then `get` and `set`.
+    ArrayLock,
+    /// A `Vec` at each place, by `apply_then`.
+    #[value(name = "apply_then")]
+    Trusts,
+    /// A plain `Vec`.
+    Vec,
+    /// A copy of memory.
+    Memcpy,
+    /// Chunks with counted references.
+    Counted,
+}
 
 pub fn measure(contender: Means, job: &Job) -> Result<Outcome> {
     pin(0);

@@ -4,9 +4,7 @@
 //! A run ends when all its operations can be seen by everyone: merged at home, or acknowledged. Each worker then looks
 //! at the elements it owns, after the clock.
 
-use super::alone::passes;
-use super::run::Means;
-use super::store;
+use super::alone::{Means, passes};
 use crate::machines::{InFlight, Shards};
 use crate::prelude::*;
 use exchange::array::{Job, Outcome, Work, sum_of, value, wrong};
@@ -20,9 +18,6 @@ pub const IN_FLIGHT_MAX: usize = 512;
 
 /// Runs the job, on machine 0.
 pub fn measure(contender: Means, job: Job) -> Result<Outcome> {
-    if matches!(job.work, Work::Gets | Work::Puts) {
-        return store::measure(contender, job);
-    }
     if contender == Means::Trusts && matches!(job.work, Work::Zipf | Work::Uniform) {
         return increment_shards(job);
     }

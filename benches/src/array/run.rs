@@ -3,10 +3,11 @@
 //!
 //! Not here: the work of the contenders (rack.rs, alone.rs).
 
-use super::{alone, rack};
+use super::alone::{self, Means};
+use super::{rack, store};
 use crate::machines::{WORKERS_MAX, over_rack};
 use crate::prelude::*;
-use exchange::array::{Job, Outcome};
+use exchange::array::{Job, Outcome, Work};
 use gossamer::bootstrap::FabricChoice;
 use gossamer_examples::machines::{self, RackOptions};
 use gossamer_examples::program;
@@ -18,28 +19,6 @@ use std::process::ExitCode;
 
 /// Edges for each vertex.
 pub const EDGE_FACTOR: u32 = 16;
-
-/// The means by which elements are accessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Means {
-    /// The array: `get`, `set`, `apply`.
-    Array,
-    /// The array, whole chunks: `views`.
-    ArrayViews,
-    /// The array, operations in bulk: `apply_all`.
-    ArrayBulk,
-    /// The array: `write_lock`, then `get` and `set`.
-    ArrayLock,
-    /// A `Vec` at each place, by `apply_then`.
-    #[value(name = "apply_then")]
-    Trusts,
-    /// A plain `Vec`.
-    Vec,
-    /// A copy of memory.
-    Memcpy,
-    /// Chunks with counted references.
-    Counted,
-}
 
 /// Options of `array-run`.
 #[derive(Clone, Debug, Args)]
@@ -64,7 +43,10 @@ pub fn command(options: ArrayRun) -> Result<()> {
     ensure!((1..=WORKERS_MAX as u32).contains(&workers), "--workers {workers}: 1 to {WORKERS_MAX} are possible");
     let outcome = match contender {
         Means::Vec | Means::Memcpy | Means::Counted => Some(alone::measure(contender, &job)?),
-        _ => over_rack(processes, workers, FabricChoice::Auto, move || rack::measure(contender, job))?,
+        _ => over_rack(processes, workers, FabricChoice::Auto, move || match job.work {
+            Work::Gets | Work::Puts => store::measure(contender, job),
+            _ => rack::measure(contender, job),
+        })?,
     };
     tell(outcome)
 }

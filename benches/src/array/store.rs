@@ -4,8 +4,8 @@
 //! A value tells its key and which put it is of, at both ends, so that one that is torn or of another key is seen by
 //! each get. When the clock has stopped, each key has the last put of one of its writers, whole.
 
+use super::alone::Means;
 use super::rack::{IN_FLIGHT_MAX, Part, team};
-use super::run::Means;
 use crate::machines::{InFlight, Shards};
 use crate::prelude::*;
 use exchange::array::{Job, Outcome, Work};

@@ -116,12 +116,15 @@ impl<T: Send> Stage<T> {
     }
 
     /// The result of `look` in a fiber of the first worker, once all that it has asked for is answered.
-    pub fn look<R: Send + 'static>(&self, look: impl FnOnce(&[Trust<T>]) -> Answered<R> + Send + 'static) -> R {
+    pub fn look<R: Default + Send + 'static>(
+        &self,
+        look: impl FnOnce(&[Trust<T>]) -> Answered<R> + Send + 'static,
+    ) -> R {
         let trusts = self.trusts();
         let reader = self.pool.spawn_on(0, move || {
             let answered = look(&trusts);
             trust::wait_all();
-            Rc::into_inner(answered).expect("all callbacks have run").into_inner()
+            answered.take()
         });
         reader.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
     }

@@ -10,8 +10,6 @@ mod bare;
 mod basics;
 mod corundum;
 mod foreign;
-#[cfg(feature = "stores")]
-mod lmdb;
 mod own;
 mod puts;
 #[cfg(feature = "stores")]

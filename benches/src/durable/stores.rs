@@ -4,7 +4,9 @@
 //! One thread commits one after the other: LMDB, redb and SQLite have one writer at a time, and fjall one journal, so
 //! more of them would wait for each other.
 
-use super::lmdb::Lmdb;
+mod lmdb;
+
+use self::lmdb::Lmdb;
 use super::puts::{Contender, Ran, Value, Work, key, value};
 use crate::prelude::*;
 use fjall::{KeyspaceCreateOptions, PersistMode};

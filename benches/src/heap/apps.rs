@@ -2,7 +2,7 @@
 //! workers of one process, and one of each of two (DRust, figure 7), beside their twins in plain Rust and beside
 //! foreign programs that do the same. The answers of all programs of a kind are compared.
 
-use super::blas;
+use super::blas::{self, Way};
 use crate::prelude::*;
 use crate::programs::build_unless;
 use clap::Subcommand;
@@ -80,13 +80,6 @@ const APPS: [App; 4] = [
 const FOUND: [&str; 10] = ["checksum", "kept", "joined", "keys", "labels", "digests", "top", "puts", "posted", "read"];
 /// More rounds say little, and each takes a minute.
 const ROUNDS_MAX: usize = 5;
-
-/// A way to run a program, and where its report says how many were done a second.
-pub struct Way {
-    pub name: String,
-    pub program: Program,
-    pub figure: &'static str,
-}
 
 /// Adds nanoseconds for each operation, row or request. One that has found something else is an error.
 pub fn measure(bench: &mut Bench, comparison: &Comparison, all: &mut Figures) -> Result<()> {

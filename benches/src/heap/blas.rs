@@ -1,7 +1,6 @@
 //! The example `gemm` by OpenBLAS, beside ScaLAPACK's product of the same matrices by the same library: two processes
 //! of one thread each.
 
-use super::apps::Way;
 use crate::prelude::*;
 
 /// Name of both programs.
@@ -16,6 +15,13 @@ const CURE: &str = "on Debian: apt-get install openmpi-bin libopenmpi-dev libsca
 /// Rows of the matrices, and of a tile.
 const WORK: (usize, usize) = (3072, 384);
 const SMOKE: (usize, usize) = (100, 16);
+
+/// A way to run a program, and where its report says how many were done a second.
+pub struct Way {
+    pub name: String,
+    pub program: Program,
+    pub figure: &'static str,
+}
 
 /// Both of them, or none: a skipped program leaves the other nothing to be compared with.
 pub fn ways(is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Way>> {

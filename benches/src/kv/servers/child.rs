@@ -1,7 +1,6 @@
 //! A server as a child process: found, started, looked at. A server that cannot be had is skipped, with the reason.
 
 use super::serve::Behind;
-use crate::kv::Kv;
 use crate::kv::load::{DEPTH, VALUE_BYTES};
 use crate::prelude::*;
 use crate::process::Process;
@@ -32,10 +31,9 @@ pub struct Child {
 
 impl Child {
     /// Starts a server of so many threads, with memory for so many items; or says why it cannot be had here.
-    pub fn start(name: &str, options: &Kv, keys: usize) -> Result<Found<Self>> {
+    pub fn start(name: &str, threads: usize, keys: usize) -> Result<Found<Self>> {
         let memory_mib = Self::memory_mib(keys).to_string();
-        let threads = options.threads.to_string();
-        if name == "kv-dedicated" && threads == "1" {
+        if name == "kv-dedicated" && threads == 1 {
             return Ok(Err("of one thread none can be for the table alone".to_owned()));
         }
         match name {
@@ -43,7 +41,7 @@ impl Child {
                 let program = found!(in_path("memcached", "memcached"));
                 // Its default, 20, would have it go back to its event loop two times in each burst of a client.
                 let burst = DEPTH.to_string();
-                Self::memcached(&program, &["-t", &threads, "-m", &memory_mib, "-R", &burst]).map(Ok)
+                Self::memcached(&program, &["-t", &threads.to_string(), "-m", &memory_mib, "-R", &burst]).map(Ok)
             }
             table => {
                 let words = format!("--threads {threads} --keys {keys} --memory-mib {memory_mib}");

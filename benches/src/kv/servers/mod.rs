@@ -78,7 +78,7 @@ pub fn measure(bench: &mut Bench, options: &Kv) -> Result<Vec<ServerSeries>> {
                 load.mix = mix;
                 let mut servers = Vec::new();
                 for name in child::names(&options.common.only)? {
-                    let child = bench.skipped.sort(&name, Child::start(&name, options, keys)?);
+                    let child = bench.skipped.sort(&name, Child::start(&name, options.threads, keys)?);
                     servers.extend(child.map(|child| (name, child)));
                 }
                 let title = format!("servers, {keys} keys, {dist}, mix {mix}");

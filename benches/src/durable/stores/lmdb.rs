@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)]
 
-use super::puts::Value;
-use super::stores::Store;
+use super::Store;
+use crate::durable::puts::Value;
 use crate::prelude::*;
 use heed::byteorder::BigEndian;
 use heed::types::{Bytes, U64};
