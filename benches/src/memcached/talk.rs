@@ -1,5 +1,5 @@
-//! One client of a soak: pipelined batches of `set`, `get` and `delete`, every reply checked; now and then it vanishes
-//! in the middle of a batch.
+//! One client of a soak: pipelined batches of most of memcached's text commands, every reply checked; now and then it
+//! vanishes in the middle of a request.
 //!
 //! Each object is written by one client alone. Replies come in the order of the requests, so that client knows exactly
 //! which write a read has to return, if it finds anything. Only writes on a connection that vanished before their reply
@@ -21,12 +21,33 @@ const BATCH_BYTES: usize = 48 << 10;
 const BATCHES_A_LIFE: u32 = 200;
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Request {
-    Set { object: u32, version: u32 },
-    Get { objects: Vec<u32> },
-    Delete { object: u32 },
+    /// `set`, `set` without a reply, `add` or `replace`.
+    Store {
+        verb: &'static str,
+        object: u32,
+        version: u32,
+    },
+    /// `get` of that many objects: the next ones of the batch's list.
+    Get {
+        objects: usize,
+    },
+    MetaGet {
+        object: u32,
+    },
+    Delete {
+        object: u32,
+    },
+    Touch {
+        object: u32,
+    },
+    MakeCounter,
+    Count,
 }
+
+/// A `set` without a reply.
+const QUIETLY: &str = "set quietly";
 
 /// Counts of one client, or of all.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -62,8 +83,11 @@ pub struct Talker {
     latest: HashMap<u32, u32>,
     /// Writes without an answer.
     possible: HashSet<(u32, u32)>,
+    lives: u32,
+    counter: Option<u64>,
     pub counts: Counts,
     socket: Option<BufReader<TcpStream>>,
+    scratch: Vec<u8>,
 }
 
 fn key_of(object: u32) -> String {
@@ -82,8 +106,11 @@ impl Talker {
             version: 0,
             latest: HashMap::new(),
             possible: HashSet::new(),
+            lives: 0,
+            counter: None,
             counts: Counts::default(),
             socket: None,
+            scratch: Vec::new(),
         }
     }
 
@@ -94,57 +121,94 @@ impl Talker {
             socket.set_read_timeout(Some(TIME_LIMIT))?;
             socket.set_write_timeout(Some(TIME_LIMIT))?;
             self.socket = Some(BufReader::with_capacity(64 << 10, socket));
+            (self.lives, self.counter) = (self.lives + 1, None);
         }
-        let (requests, bytes) = self.requests();
+        let (requests, asked, bytes) = self.requests();
         if self.rng.random_range(0..BATCHES_A_LIFE) == 0 {
             self.vanish(&requests, &bytes);
             return Ok(());
         }
         self.socket()?.get_mut().write_all(&bytes).context("sending")?;
+        let mut asked = asked.into_iter();
         for request in &requests {
-            self.reply(request).with_context(|| format!("the reply to {request:?}"))?;
+            self.reply(*request, &mut asked).with_context(|| format!("the reply to {request:?}"))?;
         }
         self.counts.operations += requests.len() as u64;
         Ok(())
     }
 
-    /// A batch of requests, and the whole in bytes.
-    fn requests(&mut self) -> (Vec<Request>, Vec<u8>) {
-        let (mut requests, mut bytes) = (Vec::new(), Vec::new());
+    /// A batch of requests, the objects that its `get`s ask for, and the whole in bytes.
+    fn requests(&mut self) -> (Vec<Request>, Vec<u32>, Vec<u8>) {
+        let (mut requests, mut asked, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
+        if self.counter.is_none() {
+            requests.push(Request::MakeCounter);
+            bytes.extend_from_slice(format!("set {} 0 0 1\r\n0\r\n", self.counter_key()).as_bytes());
+        }
         for _ in 0..self.rng.random_range(1..=DEPTH) {
-            let request = self.request();
-            let before = bytes.len();
-            write(&request, &mut bytes);
-            if bytes.len() > BATCH_BYTES && before > 0 {
-                bytes.truncate(before);
+            let own = self.rng.random_range(0..self.objects / self.of) * self.of + self.me;
+            let any = self.rng.random_range(0..self.objects);
+            let draw = self.rng.random_range(0..100);
+            self.version += u32::from(draw < 30);
+            let version = self.version;
+            if draw < 30 && values::length_of(own, version) > BATCH_BYTES && !requests.is_empty() {
                 break;
             }
+            let request = match draw {
+                0..20 => Request::Store { verb: "set", object: own, version },
+                20..24 => Request::Store { verb: QUIETLY, object: own, version },
+                24..27 => Request::Store { verb: "add", object: own, version },
+                27..30 => Request::Store { verb: "replace", object: own, version },
+                30..75 => Request::Get { objects: 1 },
+                75..83 => Request::Get { objects: self.rng.random_range(2..=20) },
+                83..91 => Request::MetaGet { object: if draw % 2 == 0 { own } else { any } },
+                91..94 => Request::Delete { object: own },
+                94..96 => Request::Touch { object: any },
+                _ => Request::Count,
+            };
+            let from = asked.len();
+            if let Request::Get { objects } = request {
+                asked.extend(
+                    (0..objects)
+                        .map(|nth| if nth % 2 == 0 { own } else { any.wrapping_add(nth as u32) % self.objects }),
+                );
+            }
+            self.write(request, &asked[from..], &mut bytes);
             requests.push(request);
+            if bytes.len() > BATCH_BYTES {
+                break;
+            }
         }
-        (requests, bytes)
+        (requests, asked, bytes)
     }
 
-    fn request(&mut self) -> Request {
-        let own = self.rng.random_range(0..self.objects / self.of) * self.of + self.me;
-        match self.rng.random_range(0..100) {
-            0..30 => {
-                self.version += 1;
-                Request::Set { object: own, version: self.version }
+    fn counter_key(&self) -> String {
+        format!("counter:{}:{}", self.me, self.lives)
+    }
+
+    fn write(&self, request: Request, asked: &[u32], bytes: &mut Vec<u8>) {
+        let line = match request {
+            Request::Store { verb, object, version } => {
+                let (flags, length) = (values::flags_of(version), values::length_of(object, version));
+                let (verb, end) = if verb == QUIETLY { ("set", " noreply") } else { (verb, "") };
+                bytes.extend_from_slice(format!("{verb} {} {flags} 0 {length}{end}\r\n", key_of(object)).as_bytes());
+                values::write(object, version, bytes);
+                String::new()
             }
-            30..75 => Request::Get { objects: vec![own] },
-            75..92 => {
-                let count = self.rng.random_range(2..=20);
-                let any = (0..count).map(|_| self.rng.random_range(0..self.objects));
-                Request::Get { objects: any.chain([own]).collect() }
-            }
-            _ => Request::Delete { object: own },
-        }
+            Request::Get { .. } => asked.iter().fold("get".to_owned(), |line, object| line + " " + &key_of(*object)),
+            Request::MetaGet { object } => format!("mg {} f k v", key_of(object)),
+            Request::Delete { object } => format!("delete {}", key_of(object)),
+            Request::Touch { object } => format!("touch {} 0", key_of(object)),
+            Request::MakeCounter => return,
+            Request::Count => format!("incr {} 1", self.counter_key()),
+        };
+        bytes.extend_from_slice(line.as_bytes());
+        bytes.extend_from_slice(b"\r\n");
     }
 
     /// Sends all or a part, reads nothing or a part of the replies, and is gone.
     fn vanish(&mut self, requests: &[Request], bytes: &[u8]) {
         for request in requests {
-            if let Request::Set { object, version } = *request {
+            if let Request::Store { object, version, .. } = *request {
                 self.possible.insert((object, version));
             }
         }
@@ -157,19 +221,55 @@ impl Talker {
         self.counts.vanished += 1;
     }
 
-    fn reply(&mut self, request: &Request) -> Result<()> {
+    fn reply(&mut self, request: Request, asked: &mut impl Iterator<Item = u32>) -> Result<()> {
         match request {
-            Request::Set { object, version } => match self.line()?.as_str() {
-                "STORED" => _ = self.latest.insert(*object, *version),
-                // An old value may be there still, or not.
-                "SERVER_ERROR out of memory storing object" => self.counts.refused += 1,
-                other => bail!("{other:?}"),
-            },
-            Request::Get { objects } => self.found(objects)?,
+            Request::Store { verb, object, version } => {
+                let line = if verb == QUIETLY { "STORED".to_owned() } else { self.line()? };
+                match line.as_str() {
+                    "STORED" => _ = self.latest.insert(object, version),
+                    "NOT_STORED" if verb != "set" => {}
+                    // An old value may be there still, or not.
+                    "SERVER_ERROR out of memory storing object" => self.counts.refused += 1,
+                    other => bail!("{other:?}"),
+                }
+            }
+            Request::Get { objects } => {
+                let asked: Vec<u32> = asked.take(objects).collect();
+                self.found(&asked)?;
+            }
+            Request::MetaGet { object } => {
+                let line = self.line()?;
+                if line == "EN" || line == format!("EN k{}", key_of(object)) {
+                    self.counts.misses += 1;
+                    return Ok(());
+                }
+                let parts: Vec<&str> = line.split(' ').collect();
+                let [_, length, flags, key] = parts[..] else { bail!("{line:?}") };
+                ensure!(parts[0] == "VA" && key.strip_prefix('k') == Some(&key_of(object)), "{line:?}");
+                let flags = flags.strip_prefix('f').context("no flags")?.parse()?;
+                self.value(object, flags, length.parse()?)?;
+            }
             Request::Delete { object } => {
                 let line = self.line()?;
                 ensure!(line == "DELETED" || line == "NOT_FOUND", "{line:?}");
-                self.latest.remove(object);
+                self.latest.remove(&object);
+            }
+            Request::Touch { .. } => {
+                let line = self.line()?;
+                ensure!(line == "TOUCHED" || line == "NOT_FOUND", "{line:?}");
+            }
+            Request::MakeCounter => {
+                let line = self.line()?;
+                ensure!(line == "STORED" || line.starts_with("SERVER_ERROR out of memory"), "{line:?}");
+                self.counter = Some(0);
+            }
+            Request::Count => {
+                let line = self.line()?;
+                if line != "NOT_FOUND" {
+                    let next = self.counter.unwrap_or(0) + 1;
+                    ensure!(line.parse() == Ok(next), "{line:?} instead of {next}");
+                    self.counter = Some(next);
+                }
             }
         }
         Ok(())
@@ -185,7 +285,7 @@ impl Talker {
                 return Ok(());
             }
             let parts: Vec<&str> = line.split(' ').collect();
-            let ["VALUE", key, "0", length] = parts[..] else { bail!("{line:?}") };
+            let ["VALUE", key, flags, length] = parts[..] else { bail!("{line:?}") };
             // Found ones come in the order in which they were asked for.
             let object = loop {
                 match left.next() {
@@ -194,22 +294,24 @@ impl Talker {
                     None => bail!("{key:?} was not asked for, or earlier"),
                 }
             };
-            self.value(object, length.parse()?)?;
+            self.value(object, flags.parse()?, length.parse()?)?;
         }
     }
 
     /// The value that comes now.
-    fn value(&mut self, object: u32, length: usize) -> Result<()> {
+    fn value(&mut self, object: u32, flags: u32, length: usize) -> Result<()> {
         let mut value = vec![0; length + 2];
         self.socket()?.read_exact(&mut value).context("no value")?;
         let value = value.strip_suffix(b"\r\n").context("no end of line behind the value")?;
-        let version = values::version_of(object, value)?;
+        let version = values::version_of(object, flags, value, &mut self.scratch)?;
         self.counts.hits += 1;
-        let latest = self.latest.get(&object);
-        ensure!(
-            object % self.of != self.me || latest == Some(&version) || self.possible.contains(&(object, version)),
-            "object {object}: version {version} instead of {latest:?}"
-        );
+        if object % self.of == self.me {
+            let latest = self.latest.get(&object);
+            ensure!(
+                latest == Some(&version) || self.possible.contains(&(object, version)),
+                "object {object}: version {version} instead of {latest:?}"
+            );
+        }
         Ok(())
     }
 
@@ -222,19 +324,4 @@ impl Talker {
         self.socket()?.read_line(&mut line).context("no reply")?;
         Ok(line.strip_suffix("\r\n").context("the server closed the connection")?.to_owned())
     }
-}
-
-fn write(request: &Request, bytes: &mut Vec<u8>) {
-    let line = match request {
-        Request::Set { object, version } => {
-            let value = values::value_of(*object, *version);
-            bytes.extend_from_slice(format!("set {} 0 0 {}\r\n", key_of(*object), value.len()).as_bytes());
-            bytes.extend(value);
-            String::new()
-        }
-        Request::Get { objects } => objects.iter().fold("get".to_owned(), |line, object| line + " " + &key_of(*object)),
-        Request::Delete { object } => format!("delete {}", key_of(*object)),
-    };
-    bytes.extend_from_slice(line.as_bytes());
-    bytes.extend_from_slice(b"\r\n");
 }
