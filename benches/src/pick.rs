@@ -76,7 +76,7 @@ impl Picks {
 
     /// The picks of client `thread` for the operations numbered `claim.start..claim.end`.
     ///
-    /// A claim never straddles the end of the array: [`Budget`] hands out
+    /// A claim never straddles the end of the array: `Budget` hands out
     /// aligned powers of two.
     pub fn slice(&self, thread: usize, claim: &std::ops::Range<u64>) -> &[u32] {
         let array = self.of(thread);
