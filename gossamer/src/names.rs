@@ -160,7 +160,7 @@ impl std::error::Error for NameError {}
 /// Outside [`gossamer::main`](crate::main), and inside a delegated closure or a callback, where nothing may wait.
 pub fn publish<T: 'static>(name: &str, trust: &Trust<T>) -> Result<Published, NameError> {
     let id = trust.trustee().id();
-    let place = (id.machine(), id.index() as u16);
+    let place = Place::of(id.machine(), id.index() as u16);
     let number = at_first_place("publish", enter::<T>, (name.to_owned(), trust.clone(), place))?;
     Ok(Published { name: name.to_owned(), number })
 }
@@ -200,13 +200,12 @@ where
     spawn_with(FIRST, f, argument).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn enter<T: 'static>((name, trust, place): (String, Trust<T>, (u16, u16))) -> Result<u64, NameError> {
+fn enter<T: 'static>((name, trust, place): (String, Trust<T>, Place)) -> Result<u64, NameError> {
     let mut names = names();
     let number = names.count;
     match names.entries.entry(name) {
         Entry::Vacant(free) => {
-            let (type_name, place) = (type_name::<T>(), Place::of(place.0, place.1));
-            free.insert(Named { trust: Box::new(trust), type_name, place, number });
+            free.insert(Named { trust: Box::new(trust), type_name: type_name::<T>(), place, number });
             names.count += 1;
             Ok(number)
         }

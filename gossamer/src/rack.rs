@@ -5,11 +5,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use trust::{TrusteeId, TrusteeReference};
 
 use crate::{page_server, service};
 
-/// Worker of the rack.
+/// Worker of the rack. A place may travel in arguments and results ([`spawn_with`](crate::spawn_with)).
 ///
 /// ```
 /// use gossamer::Place;
@@ -17,7 +18,7 @@ use crate::{page_server, service};
 /// assert_eq!((place.machine, place.worker), (1, 3));
 /// assert_eq!(place.to_string(), "m1w3");
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// The machine, from 0.
     pub machine: u16,

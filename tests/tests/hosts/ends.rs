@@ -33,10 +33,16 @@ fn the_size_of_all_slots_is_told() {
     let rack = Rack::start(2);
     let (launcher, pids) = rack.waiting();
     let said = launcher.stdout.wait_for("works\n");
-    let status = rack.launcher(&["status", "--json"]).end();
-    let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+    let machine_of =
+        |status: &serde_json::Value, host: usize| status["hosts"][host]["status"]["programs"][0]["machines"][0].clone();
+    // A host hears of its machine by itself, maybe later than machine 0 works.
+    let mut status = serde_json::Value::Null;
+    limits::wait_until("both hosts to have heard from their machines", || {
+        status = serde_json::from_str(&rack.launcher(&["status", "--json"]).end().stdout).unwrap();
+        (0..2).all(|host| machine_of(&status, host)["slots_bytes"].is_u64())
+    });
     for (host, pid) in pids.iter().enumerate() {
-        let machine = &status["hosts"][host]["status"]["programs"][0]["machines"][0];
+        let machine = machine_of(&status, host);
         let words = format!("machine {host} has {} bytes of slots", machine["slots_bytes"]);
         assert!(machine["pid"] == *pid && said.contains(&words), "{words}: {said} {status}");
         // One worker and a service thread each, so four pairs: one of 16 slots of 8 KiB and 64 bytes and three of one,

@@ -151,11 +151,10 @@ impl Network {
         self.bridge.ip(&format!("link set {} down", self.hosts[host].port));
     }
 
-    /// Limits the traffic to a host to this many bits a second. The queue is long enough to lose nothing: TCP sends
-    /// lost packets again after longer and longer pauses, which may add up to the silence of a dead peer.
+    /// Limits the traffic to a host to this many bits a second.
     pub fn slow_down(&self, host: usize, bits: u64) {
         let port = &self.hosts[host].port;
-        self.bridge.run("tc", &format!("qdisc add dev {port} root tbf rate {bits}bit burst 64kb latency 60s"));
+        self.bridge.run("tc", &format!("qdisc add dev {port} root tbf rate {bits}bit burst 64kb latency 200ms"));
     }
 
     /// Has a host drop packets silently, as a firewall does; see [`Network::unfilter`].

@@ -256,7 +256,7 @@ fn a_newcomer_gets_from_nothing_to_a_running_program() {
         "it belongs to root, and may not be read by user",
         "it belongs to root, and may not be read",
     );
-    for line in newcomer.section("### Who launches").lines().filter_map(|line| line.strip_prefix("# ")) {
+    for line in newcomer.section("### Users who launch").lines().filter_map(|line| line.strip_prefix("# ")) {
         newcomer.does(ALPHA, line);
     }
     newcomer.does(ALPHA, as_ada);
