@@ -616,6 +616,7 @@ fn one_future_has_the_answers_of_many_properties() {
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count() as u64, PROPERTIES - 1);
     assert!(panic_of(|| block_on(trust::apply_each_async(&numbers, double))).contains("poisoned"));
     numbers[2].clear_poison();
+    assert_eq!(numbers[2].call().apply(|_| ()).wait(), Ok(()));
     // One that is dropped early: closures that were sent run.
     let sent = Shared::new(AtomicU64::new(0));
     let count = {

@@ -42,6 +42,7 @@ pub struct MachineSample {
     /// Batches sent to each machine, and their bytes (requests and answers).
     pub sent: Vec<(u64, u64)>,
     /// Trusts that are published by name, on machine 0.
+    #[serde(default)] // programs of earlier releases have none
     pub published: Vec<NamedTrust>,
 }
 
