@@ -45,7 +45,9 @@ pub trait Borrowed<T: ?Sized> {}
     message = "`{T}` holds a pointer, so no closure can carry it to a trustee: send it along with `apply_with`",
     label = "captured or returned by a delegated closure",
     note = "as an argument: `trust.apply_with(|property, value| .., value)`; as a result: `trust.apply_with(|property, \
-            ()| .., ())`; with errors, or for `launch`: `trust.call().with(value).launch(..)`"
+            ()| .., ())`; with errors, or for `launch`: `trust.call().with(value).launch(..)`",
+    note = "within one process: `trust.call().in_process().apply(move |property| ..).wait()`; to a fiber at another \
+            place: `gossamer::spawn_with(place, |value| .., value)`"
 )]
 pub trait Serialised<T: ?Sized> {}
 

@@ -25,7 +25,8 @@
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is or may hold a pointer, so no closure can carry it to a trustee",
     label = "captured or returned by a delegated closure",
-    note = "in generic code, require it: `T: trust::NoRef + Send + 'static`",
+    note = "in generic code, require it: `T: trust::NoRef + Send + 'static`; or, within one process, take any `Send` \
+            value along: `trust.call().in_process().apply(..).wait()`",
     note = "values travel along with `apply_with`: `trust.apply_with(|property, value| .., value)`; in the place of a \
             function pointer capture an `enum` of the functions, or a number, and match it in the closure"
 )]
