@@ -17,6 +17,7 @@ impl TrusteeId {
     /// ```
     /// assert_eq!(trust::local_trustee().id().machine(), 0); // one process
     /// ```
+    #[inline]
     pub fn machine(self) -> u16 {
         (self.0 >> 48) as u16
     }
@@ -70,6 +71,7 @@ static MACHINE: AtomicU16 = AtomicU16::new(0);
 static IN_RACK: AtomicBool = AtomicBool::new(false);
 
 /// Returns the machine of a rack program that this process is.
+#[inline]
 pub(crate) fn machine() -> u16 {
     MACHINE.load(Ordering::Relaxed)
 }

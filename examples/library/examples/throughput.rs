@@ -1,6 +1,6 @@
-//! Gets a second from a map at another worker: the same get by `apply` and by a call `in_process`, and one with strings
-//! by a call `in_process`, by an argument (`with`), and from behind a mutex. Rounds alternate; the ratio is that of the
-//! medians.
+//! Gets a second from a map at another worker: the same get by `apply`, by `call`, and by a call `in_process`, and one
+//! with strings by a call `in_process`, by an argument (`with`), and from behind a mutex. Rounds alternate; the ratio
+//! is that of the medians.
 //!
 //!     cargo run --release --example throughput
 
@@ -30,6 +30,10 @@ fn main() {
         let numbers = numbers.clone();
         move |key: u64| numbers.call().in_process().apply(move |map| map[&key]).wait().expect("the pool lives")
     };
+    let call = || {
+        let numbers = numbers.clone();
+        move |key: u64| numbers.call().apply(move |map| map[&key]).wait().expect("the pool lives")
+    };
     let strings = || {
         let texts = texts.clone();
         move |key: u64| {
@@ -45,14 +49,15 @@ fn main() {
     let mutex =
         || move |key: u64| number(&locked.lock().expect("no panic").get(&key.to_string()).expect("a key").clone());
 
-    let contenders: [(&str, &dyn Fn() -> f64); 5] = [
+    let contenders: [(&str, &dyn Fn() -> f64); 6] = [
         ("u64, apply", &|| rate(&pool, apply)),
+        ("u64, call", &|| rate(&pool, call)),
         ("u64, in_process", &|| rate(&pool, in_process)),
         ("String, in_process", &|| rate(&pool, strings)),
         ("String, apply_with", &|| rate(&pool, argument)),
         ("String, Mutex", &|| rate(&pool, mutex)),
     ];
-    let mut rates = [const { Vec::new() }; 5];
+    let mut rates = [const { Vec::new() }; 6];
     for _ in 0..ROUNDS {
         for ((_, run), rates) in contenders.iter().zip(&mut rates) {
             rates.push(run());

@@ -115,8 +115,8 @@ impl<'t, T: 'static> Call<'t, T> {
     }
 
     /// Lets the closure capture and return any `Send` value of this process: a `String`, a `Vec`, a `Box<dyn
-    /// FnOnce()>`, an `Arc`. They move to the trustee and back as they are, unserialised, at the price of a plain call.
-    /// A property on another machine of a rack is refused: [`Error::Apart`].
+    /// FnOnce()>`, an `Arc`. They move to the trustee and back as they are, unserialised, at about the price of a plain
+    /// call. A property on another machine of a rack is refused: [`Error::Apart`].
     ///
     /// For generic code within a process: its bounds are `Send + 'static`, whichever compiler and settings the final
     /// program has ([`NoRef`] depends on them).
