@@ -52,7 +52,7 @@ fn both_outputs_and_the_status_are_kept() {
 }
 
 #[test]
-fn waits_in_vain_show_the_output() {
+fn a_wait_that_fails_shows_the_output() {
     let mut process = hanging("echo begun >&2; exec sleep 1000");
     let told = message(|| process.stdout.wait_for("works"));
     assert_eq!(told, "no \"works\" in stdout after 50ms\n--- stdout\n\n--- stderr\nbegun\n");

@@ -9,19 +9,20 @@ use crate::request::{Request, Serving, Target, name_on};
 use crate::runtime::worker::poisoned;
 
 /// Closure on the property: the request of every `apply`.
-pub(crate) struct Apply<T, F> {
+pub(crate) struct Apply<T, F, const STAYS: bool> {
     pub(crate) f: F,
     pub(crate) property: std::marker::PhantomData<fn(&mut T)>,
 }
 
-impl<T, F> Apply<T, F> {
+impl<T, F, const STAYS: bool> Apply<T, F, STAYS> {
     #[inline(always)]
     pub(crate) fn new(f: F) -> Self {
         Apply { f, property: std::marker::PhantomData }
     }
 }
 
-impl<T: 'static, U, F: FnOnce(&mut T) -> U> Request for Apply<T, F> {
+impl<T: 'static, U, F: FnOnce(&mut T) -> U, const STAYS: bool> Request for Apply<T, F, STAYS> {
+    const STAYS: bool = STAYS;
     const TARGET: Target = Target::property_of::<T>();
     const IS_FLAT: bool = true;
 
@@ -43,5 +44,27 @@ impl<T: 'static, U, F: FnOnce(&mut T) -> U> Request for Apply<T, F> {
         let value = (self.f)(unsafe { Property::<T>::value(property) });
         serving.property = ptr::null_mut();
         serving.out.put(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{ANYWHERE, IN_PROCESS};
+
+    #[test]
+    fn a_request_within_the_process_has_no_packed_form() {
+        fn unpacks<F: FnOnce(&mut u64)>(_: &F) -> [bool; 2] {
+            let bytes = vec![0; size_of::<F>()];
+            // SAFETY: the captures are a number, for which all bytes are valid.
+            unsafe {
+                [
+                    Apply::<u64, F, ANYWHERE>::unpack(&bytes).is_some(),
+                    Apply::<u64, F, IN_PROCESS>::unpack(&bytes).is_some(),
+                ]
+            }
+        }
+        let step = 7u64;
+        assert_eq!(unpacks(&move |number: &mut u64| *number += step), [true, false]);
     }
 }

@@ -10,12 +10,13 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::delegated::{self, Closure, ClosureWith, Delegated, Launched, LaunchedWith};
+use crate::api::delegated::{Closure, ClosureWith, Delegated, Launched, LaunchedWith};
 use crate::api::future::CallFuture;
 use crate::api::trust::Trust;
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::noref::NoRef;
+use crate::request::{ANYWHERE, IN_PROCESS};
 use crate::tasks::held::Held;
 use crate::tasks::latch::Latch;
 
@@ -115,7 +116,7 @@ impl<'t, T: 'static> Call<'t, T> {
     }
 
     /// Lets the closure capture and return any `Send` value of this process: a `String`, a `Vec`, a `Box<dyn
-    /// FnOnce()>`, an `Arc`. They move to the trustee and back as they are, unserialised, at about the price of a plain
+    /// FnOnce()>`, an `Arc`. They move to the trustee and back as they are, unserialised, at the price of a plain
     /// call. A property on another machine of a rack is refused: [`Error::Apart`].
     ///
     /// For generic code within a process: its bounds are `Send + 'static`, whichever compiler and settings the final
@@ -151,7 +152,7 @@ impl<'t, T: 'static> Call<'t, T> {
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        ReadyCall { trust: self.trust, closure: Closure(f) }
+        ReadyCall { trust: self.trust, closure: Closure::<_, ANYWHERE>(f) }
     }
 }
 
@@ -175,7 +176,7 @@ impl<'t, T: 'static> Call<'t, T, InProcess> {
         F: FnOnce(&mut T) -> U + Send + 'static,
         U: Send + 'static,
     {
-        ReadyCall { trust: self.trust, closure: delegated::InProcess(Closure(f)) }
+        ReadyCall { trust: self.trust, closure: Closure::<_, IN_PROCESS>(f) }
     }
 }
 
@@ -196,7 +197,7 @@ impl<'t, T: 'static> Call<'t, Latch<T>> {
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        ReadyCall { trust: self.trust, closure: Launched(move |held: &mut Held<'_, T>| f(held)) }
+        ReadyCall { trust: self.trust, closure: Launched::<_, ANYWHERE>(move |held: &mut Held<'_, T>| f(held)) }
     }
 
     /// Same as [`launch`](Self::launch), but `f` receives the value as a [`Held`], which can give it up for a while
@@ -225,7 +226,7 @@ impl<'t, T: 'static> Call<'t, Latch<T>> {
         F: FnOnce(&mut Held<'_, T>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        ReadyCall { trust: self.trust, closure: Launched(f) }
+        ReadyCall { trust: self.trust, closure: Launched::<_, ANYWHERE>(f) }
     }
 }
 
@@ -286,7 +287,7 @@ impl<'t, T: 'static> Call<'t, Latch<T>, InProcess> {
         U: Send + 'static,
     {
         let on_value = move |held: &mut Held<'_, T>| f(held);
-        ReadyCall { trust: self.trust, closure: delegated::InProcess(Launched(on_value)) }
+        ReadyCall { trust: self.trust, closure: Launched::<_, IN_PROCESS>(on_value) }
     }
 
     /// Same as [`launch_held`](Call::launch_held) of a call between machines.
@@ -299,7 +300,7 @@ impl<'t, T: 'static> Call<'t, Latch<T>, InProcess> {
         F: FnOnce(&mut Held<'_, T>) -> U + Send + 'static,
         U: Send + 'static,
     {
-        ReadyCall { trust: self.trust, closure: delegated::InProcess(Launched(f)) }
+        ReadyCall { trust: self.trust, closure: Launched::<_, IN_PROCESS>(f) }
     }
 }
 

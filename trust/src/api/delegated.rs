@@ -113,10 +113,10 @@ pub trait Delegated<P: 'static>: Sized {
     }
 }
 
-/// Closure of `apply`.
-pub(crate) struct Closure<F>(pub(crate) F);
+/// Closure of `apply`, for any machine or within the process ([`Request::STAYS`](crate::request::Request::STAYS)).
+pub(crate) struct Closure<F, const STAYS: bool>(pub(crate) F);
 
-impl<T, U, F> Delegated<T> for Closure<F>
+impl<T, U, F, const STAYS: bool> Delegated<T> for Closure<F, STAYS>
 where
     T: 'static,
     U: 'static,
@@ -133,7 +133,7 @@ where
         } else {
             let (property, trustee) = trust.parts();
             let may_wait = worker.context() == Context::Free;
-            worker.submit(trustee, property, Apply::new(self.0), Then::new(then), may_wait);
+            worker.submit(trustee, property, Apply::<T, F, STAYS>::new(self.0), Then::new(then), may_wait);
         }
         None
     }
@@ -141,11 +141,11 @@ where
     #[track_caller]
     fn wait<R>(self, trust: &Trust<T>, name: &'static str, finish: impl FnOnce(Result<U, Fault>, Called) -> R) -> R {
         let call = Called::here(name);
-        trust.request(call, self.0, |outcome| finish(outcome, call))
+        trust.request::<STAYS, _, _, _>(call, self.0, |outcome| finish(outcome, call))
     }
     #[inline(always)]
     fn then(self, trust: &Trust<T>, then: impl FnOnce(Result<U, Fault>) + 'static) {
-        trust.post(self.0, then);
+        trust.post::<STAYS, _, _, _>(self.0, then);
     }
 }
 
@@ -186,10 +186,10 @@ where
     }
 }
 
-/// Closure of `launch` and `launch_held`.
-pub(crate) struct Launched<F>(pub(crate) F);
+/// Closure of `launch` and `launch_held`, for any machine or within the process, as [`Closure`].
+pub(crate) struct Launched<F, const STAYS: bool>(pub(crate) F);
 
-impl<T, U, F> Delegated<Latch<T>> for Launched<F>
+impl<T, U, F, const STAYS: bool> Delegated<Latch<T>> for Launched<F, STAYS>
 where
     T: 'static,
     U: Send + 'static,
@@ -207,7 +207,7 @@ where
         then: impl FnOnce(Result<U, Fault>) + 'static,
     ) -> Option<Awaited> {
         let (property, trustee) = trust.parts();
-        Some(Awaited::Result(launch(worker, trustee, property, Plain(self.0), Box::new(then))))
+        Some(Awaited::Result(launch(worker, trustee, property, Plain::<F, STAYS>(self.0), Box::new(then))))
     }
 }
 
@@ -277,57 +277,6 @@ where
                 call_back(worker, || then(Err(fault)));
                 None
             }
-        }
-    }
-}
-
-/// Closure of a call within the process: what it captures and returns may hold pointers.
-pub(crate) struct InProcess<C>(pub(crate) C);
-
-impl<P: 'static, C: Delegated<P>> Delegated<P> for InProcess<C> {
-    type Output = C::Output;
-    type Value = C::Value;
-    const NAME: &'static str = C::NAME;
-    const RUNS_HERE: bool = C::RUNS_HERE;
-    const HEEDS_POISON: bool = C::HEEDS_POISON;
-
-    fn send(
-        self,
-        trust: &Trust<P>,
-        worker: &Worker,
-        then: impl FnOnce(Result<C::Output, Fault>) + 'static,
-    ) -> Option<Awaited> {
-        if trust.is_in_process() {
-            return self.0.send(trust, worker, then);
-        }
-        worker.drop_unrun(self);
-        call_back(worker, || then(Err(Fault::Apart)));
-        None
-    }
-
-    #[inline(always)]
-    #[track_caller]
-    fn wait<R>(
-        self,
-        trust: &Trust<P>,
-        name: &'static str,
-        finish: impl FnOnce(Result<C::Output, Fault>, Called) -> R,
-    ) -> R {
-        if trust.is_in_process() {
-            self.0.wait(trust, name, finish)
-        } else {
-            finish(Err(Fault::Apart), Called::here(name))
-        }
-    }
-
-    #[inline(always)]
-    fn then(self, trust: &Trust<P>, then: impl FnOnce(Result<C::Output, Fault>) + 'static) {
-        if trust.is_in_process() {
-            self.0.then(trust, then);
-        } else {
-            worker::with(|worker| {
-                self.send(trust, worker, then);
-            });
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::api::trust::Trust;
 use crate::error::Error;
 use crate::fiber::{FiberRef, Waits};
 use crate::noref::NoRef;
-use crate::request::Fault;
+use crate::request::{ANYWHERE, Fault};
 use crate::runtime::worker;
 use crate::unwind::quietly;
 
@@ -112,7 +112,7 @@ where
     F: FnOnce(&mut T) -> U + NoRef + Clone + Send + 'static,
     U: NoRef + Send + 'static,
 {
-    let calls = trusts.into_iter().map(|trust| (trust, Closure(f.clone())));
+    let calls = trusts.into_iter().map(|trust| (trust, Closure::<_, ANYWHERE>(f.clone())));
     resume_first::<T, U>(ask_each("apply_each", calls))
 }
 
@@ -136,7 +136,7 @@ where
     F: FnOnce(&mut T) -> U + NoRef + Clone + Send + 'static,
     U: NoRef + Send + 'static,
 {
-    let calls = trusts.into_iter().map(|trust| (trust, Closure(f.clone())));
+    let calls = trusts.into_iter().map(|trust| (trust, Closure::<_, ANYWHERE>(f.clone())));
     into_errors::<T, U>(ask_each("try_apply_each", calls))
 }
 

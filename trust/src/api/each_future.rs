@@ -14,7 +14,7 @@ use crate::api::future::Pending;
 use crate::api::trust::Trust;
 use crate::error::Error;
 use crate::noref::NoRef;
-use crate::request::Fault;
+use crate::request::{ANYWHERE, Fault};
 
 /// Makes the results of all outcomes.
 type Finish<U, R> = fn(Vec<Result<U, Fault>>) -> Vec<R>;
@@ -35,7 +35,8 @@ impl<U: Send + 'static, R> EachFuture<U, R> {
     where
         F: FnOnce(&mut T) -> U + Clone + Send + 'static,
     {
-        let mut pending: Vec<_> = trusts.into_iter().map(|trust| trust.ask(Closure(f.clone()))).collect();
+        let mut pending: Vec<_> =
+            trusts.into_iter().map(|trust| trust.ask(Closure::<_, ANYWHERE>(f.clone()))).collect();
         pending.reverse();
         EachFuture { outcomes: Vec::with_capacity(pending.len()), pending, finish: Some(finish) }
     }

@@ -6,6 +6,7 @@
 use crate::api::delegated::{Delegated, Launched, result_or_report, resumed};
 use crate::api::trust::Trust;
 use crate::noref::NoRef;
+use crate::request::ANYWHERE;
 use crate::tasks::held::Held;
 use crate::tasks::latch::Latch;
 
@@ -37,7 +38,7 @@ impl<T: 'static> Trust<Latch<T>> {
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        Launched(move |held: &mut Held<'_, T>| f(held)).wait(self, "launch", resumed::<T, U>)
+        Launched::<_, ANYWHERE>(move |held: &mut Held<'_, T>| f(held)).wait(self, "launch", resumed::<T, U>)
     }
 
     /// Same as [`launch`](Self::launch), without waiting; `then` is called with the result as by
@@ -55,7 +56,7 @@ impl<T: 'static> Trust<Latch<T>> {
         U: NoRef + Send + 'static,
         H: FnOnce(U) + 'static,
     {
-        Launched(move |held: &mut Held<'_, T>| f(held))
+        Launched::<_, ANYWHERE>(move |held: &mut Held<'_, T>| f(held))
             .then(self, move |outcome| result_or_report::<T, U>("launch_then", outcome, then));
     }
 }

@@ -14,7 +14,7 @@ use crate::fiber::{Origin, Waits};
 use crate::ids::TrusteeId;
 use crate::noref::NoRef;
 use crate::property::{Header, Property};
-use crate::request::{Fault, Host, Ignore, Request, Serving, Target, Then, pack_flat, unpack_flat};
+use crate::request::{ANYWHERE, Fault, Host, Ignore, Request, Serving, Target, Then, pack_flat, unpack_flat};
 use crate::runtime::worker::{self, Context, Worker};
 use crate::tasks::carry::carry;
 use crate::tasks::deliver::{call_back, deliver_fault};
@@ -215,7 +215,7 @@ where
         let run: Box<dyn FnOnce() + '_> = Box::new(move || {
             let outcome = catch_unwind(AssertUnwindSafe(f)).map_err(Fault::Panicked);
             worker::with(|worker| {
-                quietly(|| deliver::<(), Plain<Ended<R>>>(worker, client, token, outcome));
+                quietly(|| deliver::<(), Plain<Ended<R>, ANYWHERE>>(worker, client, token, outcome));
                 worker.launches.note_ended(client, token);
             });
         });

@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use crate::api::delegated::{Closure, ClosureWith, Delegated, result_or_report, resumed};
 use crate::api::future::ApplyFuture;
 use crate::api::trust::Trust;
-use crate::fault::Fault;
 use crate::noref::NoRef;
+use crate::request::{ANYWHERE, Fault};
 
 impl<T: 'static> Trust<T> {
     /// Applies `f` to the property and returns its result. Other fibers run meanwhile; on a thread's own stack
@@ -33,7 +33,7 @@ impl<T: 'static> Trust<T> {
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        Closure(f).wait(self, "apply", resumed::<T, U>)
+        Closure::<_, ANYWHERE>(f).wait(self, "apply", resumed::<T, U>)
     }
 
     /// Applies `f` to the property and continues at once; `then` is called with the result, on this thread, when
@@ -69,7 +69,7 @@ impl<T: 'static> Trust<T> {
         U: NoRef + Send + 'static,
         H: FnOnce(U) + 'static,
     {
-        Closure(f).then(self, move |outcome| result_or_report::<T, U>("apply_then", outcome, then));
+        Closure::<_, ANYWHERE>(f).then(self, move |outcome| result_or_report::<T, U>("apply_then", outcome, then));
     }
 
     /// Same as [`apply`](Trust::apply), for async programs: returns a future of the result, on any executor. The
@@ -106,7 +106,7 @@ impl<T: 'static> Trust<T> {
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        ApplyFuture::new(self, Closure(f), |fault: Fault| fault.resume::<T>())
+        ApplyFuture::new(self, Closure::<_, ANYWHERE>(f), |fault: Fault| fault.resume::<T>())
     }
 
     /// Same as [`apply`](Self::apply), with an argument. Argument and result travel serialised, so `String`, `Vec`,

@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use super::apply::Apply;
-use crate::ids::{self, TrusteeId};
+use crate::ids::TrusteeId;
 use crate::property::Header;
 use crate::request::{Called, Fault, Host, Ignore, Request, Serving, Target, Then};
 use crate::runtime::worker::reclaim::count;
@@ -127,12 +127,6 @@ impl<T: 'static> Trust<T> {
         worker.home.get() == self.trustee
     }
 
-    /// Returns whether the trustee is a thread of this process.
-    #[inline(always)]
-    pub(super) fn is_in_process(&self) -> bool {
-        self.trustee.machine() == ids::machine()
-    }
-
     /// Returns whether the property is poisoned. On the trustee's thread only.
     pub(super) fn is_poisoned(&self) -> bool {
         // SAFETY: live: `self` is a trust of it, or a request for it is under way.
@@ -143,7 +137,12 @@ impl<T: 'static> Trust<T> {
     /// joined, the outcome would pass through memory, written in pieces and read back as a whole, and that failed
     /// store-to-load forwarding costs more than everything else here.
     #[inline(always)]
-    pub(super) fn request<U, F, R>(&self, call: Called, f: F, finish: impl FnOnce(Result<U, Fault>) -> R) -> R
+    pub(super) fn request<const STAYS: bool, U, F, R>(
+        &self,
+        call: Called,
+        f: F,
+        finish: impl FnOnce(Result<U, Fault>) -> R,
+    ) -> R
     where
         F: FnOnce(&mut T) -> U + 'static,
         U: 'static,
@@ -163,24 +162,24 @@ impl<T: 'static> Trust<T> {
                     }
                 };
             }
-            finish(self.request_there(worker, f))
+            finish(self.request_there::<STAYS, _, _>(worker, f))
         })
     }
 
     /// Waiting part of `request`. A function of its own, so that the local shortcut stays small and is inlined.
     #[inline(never)]
-    fn request_there<U, F>(&self, worker: &Worker, f: F) -> Result<U, Fault>
+    fn request_there<const STAYS: bool, U, F>(&self, worker: &Worker, f: F) -> Result<U, Fault>
     where
         F: FnOnce(&mut T) -> U + 'static,
         U: 'static,
     {
         let reply = Reply::new();
-        worker.submit(self.trustee, self.property, Apply::new(f), Then::new(reply.answer()), true);
+        worker.submit(self.trustee, self.property, Apply::<T, F, STAYS>::new(f), Then::new(reply.answer()), true);
         reply.wait(worker)
     }
 
     #[inline(always)]
-    pub(super) fn post<U, F, H>(&self, f: F, then: H)
+    pub(super) fn post<const STAYS: bool, U, F, H>(&self, f: F, then: H)
     where
         F: FnOnce(&mut T) -> U + 'static,
         U: 'static,
@@ -191,7 +190,7 @@ impl<T: 'static> Trust<T> {
                 self.post_here(worker, f, then);
             } else {
                 let may_wait = worker.context() == Context::Free;
-                worker.submit(self.trustee, self.property, Apply::new(f), Then::new(then), may_wait);
+                worker.submit(self.trustee, self.property, Apply::<T, F, STAYS>::new(f), Then::new(then), may_wait);
             }
         });
     }

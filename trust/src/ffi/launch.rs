@@ -7,7 +7,7 @@ use super::types::{Block, Failure, Function, Handle, Result, Then, TrustResult, 
 use super::{may_wait, with_worker};
 use crate::ids::TrusteeId;
 use crate::registry;
-use crate::request::Fault;
+use crate::request::{ANYWHERE, Fault};
 use crate::runtime::worker::Worker;
 use crate::tasks::held::Held;
 use crate::tasks::job::Plain;
@@ -43,7 +43,7 @@ unsafe fn start(
 ) -> Result<()> {
     let (property, trustee) = handle.parts_of::<Latch<Value>>()?;
     let launched = Sent(launched);
-    let job = Plain(move |held: &mut Held<'_, Value>| {
+    let job = Plain::<_, ANYWHERE>(move |held: &mut Held<'_, Value>| {
         let launched = launched.get();
         let mut block = Block::new();
         let (at, length) = launched.arguments.parts();

@@ -224,6 +224,9 @@ impl Remote {
         response: *mut R,
         may_wait: bool,
     ) -> Result<(), Fault> {
+        if const { C::STAYS } {
+            return Err(Fault::Apart);
+        }
         let Some((peers, peer)) = self.peers.get().and_then(|peers| Some((peers, peers.trustee(trustee)?))) else {
             return Err(Fault::Refused(self.why_not(trustee)));
         };

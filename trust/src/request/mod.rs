@@ -51,6 +51,10 @@ impl Target {
 
 /// Request of a client to a trustee: the captured part.
 pub(crate) trait Request: Sized {
+    /// Does it stay in its process? Its values may hold pointers then: it is refused where it would go to another
+    /// machine ([`Fault::Apart`]), and has no packed form.
+    const STAYS: bool = ANYWHERE;
+
     /// Runs it at the trustee and puts exactly one response or fault into `serving`.
     ///
     /// # Safety
@@ -89,7 +93,7 @@ pub(crate) trait Request: Sized {
     /// The bytes are the packed form of a `Self` made by this very program.
     unsafe fn unpack(from: &[u8]) -> Option<Self> {
         // SAFETY: the caller's promise.
-        (from.len() == size_of::<Self>()).then(|| unsafe { unpack_flat(from) })
+        (!Self::STAYS && from.len() == size_of::<Self>()).then(|| unsafe { unpack_flat(from) })
     }
 
     /// Runs it from its packed form; `None` if the length is wrong.
@@ -105,6 +109,10 @@ pub(crate) trait Request: Sized {
     }
 }
 
+/// [`Request::STAYS`] of requests to any machine, and of those within the process.
+pub(crate) const ANYWHERE: bool = false;
+pub(crate) const IN_PROCESS: bool = true;
+
 /// Describes a closure on a property, for messages.
 pub(crate) fn name_on<T, F>() -> String {
     format!("`{}` on a `{}`", type_name::<F>(), type_name::<T>())
@@ -118,6 +126,7 @@ pub(crate) trait LocalRequest: Sized {
 }
 
 impl<R: LocalRequest> Request for R {
+    const STAYS: bool = IN_PROCESS;
     const TARGET: Target = Target::Nothing;
     const PACKED_BYTES: Option<usize> = None;
 

@@ -41,12 +41,13 @@ pub(super) unsafe fn unpack_token(from: &[u8]) -> Option<(u64, Parcel)> {
 }
 
 /// Result of a launched closure, on its way to the client.
-pub(crate) struct Deliver<U> {
+pub(crate) struct Deliver<U, const STAYS: bool> {
     pub(crate) token: u64,
     pub(crate) value: U,
 }
 
-impl<U: 'static> Request for Deliver<U> {
+impl<U: 'static, const STAYS: bool> Request for Deliver<U, STAYS> {
+    const STAYS: bool = STAYS;
     const TARGET: Target = Target::Nothing;
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use crate::config::MESSAGE_BYTES_MAX;
 use crate::ids::TrusteeId;
-use crate::request::{Fault, Ignore, pack_flat, unpack_flat};
+use crate::request::{ANYWHERE, Fault, Ignore, pack_flat, unpack_flat};
 use crate::runtime::worker::Worker;
 use crate::serial;
 use crate::serial::parcel::Parcel;
@@ -22,7 +22,8 @@ pub(crate) trait Job<T>: Send + 'static {
     /// Result of the job.
     type Output: Send + 'static;
     fn run(self, held: &mut Held<'_, T>) -> Self::Output;
-    /// The same as in [`Request`](crate::request::Request).
+    /// The same as in [`Request`](crate::request::Request), and so for those below.
+    const STAYS: bool = ANYWHERE;
     const PACKED_BYTES: Option<usize>;
     fn pack(self, to: &mut Vec<u8>);
     /// # Safety
@@ -35,14 +36,15 @@ pub(crate) trait Job<T>: Send + 'static {
 }
 
 /// Closure as a job.
-pub(crate) struct Plain<F>(pub(crate) F);
+pub(crate) struct Plain<F, const STAYS: bool>(pub(crate) F);
 
-impl<T, U, F> Job<T> for Plain<F>
+impl<T, U, F, const STAYS: bool> Job<T> for Plain<F, STAYS>
 where
     U: Send + 'static,
     F: FnOnce(&mut Held<'_, T>) -> U + Send + 'static,
 {
     type Output = U;
+    const STAYS: bool = STAYS;
     const PACKED_BYTES: Option<usize> = Some(size_of::<F>());
 
     fn run(self, held: &mut Held<'_, T>) -> U {
@@ -53,10 +55,10 @@ where
     }
     unsafe fn unpack(from: &[u8]) -> Option<Self> {
         // SAFETY: the caller's promise.
-        (from.len() == size_of::<F>()).then(|| Plain(unsafe { unpack_flat(from) }))
+        (!STAYS && from.len() == size_of::<F>()).then(|| Plain(unsafe { unpack_flat(from) }))
     }
     fn deliver(worker: &Worker, client: TrusteeId, token: u64, output: U) {
-        worker.submit(client, std::ptr::null_mut(), Deliver { token, value: output }, Ignore, true);
+        worker.submit(client, std::ptr::null_mut(), Deliver::<U, STAYS> { token, value: output }, Ignore, true);
     }
 }
 

@@ -112,6 +112,7 @@ impl<T: 'static, J: Job<T>> Launch<T, J> {
 }
 
 impl<T: 'static, J: Job<T>> Request for Launch<T, J> {
+    const STAYS: bool = J::STAYS;
     const TARGET: Target = Target::property_of::<Latch<T>>();
     const PACKED_BYTES: Option<usize> = match J::PACKED_BYTES {
         Some(bytes) => Some(bytes + 8),

@@ -24,7 +24,7 @@ use crate::fiber::record::Awaited;
 use crate::ids::TrusteeId;
 use crate::noref::NoRef;
 use crate::property::Header;
-use crate::request::{Fault, Ignore, Request, Serving, Target};
+use crate::request::{ANYWHERE, Fault, Ignore, Request, Serving, Target};
 use crate::runtime::worker::{self, Context, Worker};
 use crate::serial;
 use crate::serial::parcel::Parcel;
@@ -111,7 +111,7 @@ impl<T: 'static> Promise<T> {
             if id.client == worker.id {
                 call_back(worker, || worker.launches.complete(id.token, Ok(value)));
             } else {
-                send(worker, id.client, Deliver { token: id.token, value });
+                send(worker, id.client, Deliver::<T, ANYWHERE> { token: id.token, value });
             }
         });
     }
