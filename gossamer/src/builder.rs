@@ -1,9 +1,9 @@
 //! Settings with which a program starts, and their defaults. The start itself is in `start`.
 
-use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::error::StartError;
+use crate::rendezvous::RendezvousError;
+use crate::rendezvous::variables::{Get, number, text};
 
 /// Default stack size of a fiber. Only touched pages cost memory.
 const STACK_BYTES: usize = 1 << 20;
@@ -79,46 +79,37 @@ impl Builder {
     /// Returns the settings with those of the environment, which come first.
     ///
     /// # Errors
-    /// [`StartError::Variable`].
-    pub(crate) fn with_environment(
-        &self,
-        variable: impl Fn(&'static str) -> Option<OsString>,
-    ) -> Result<Builder, StartError> {
-        let text = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
-        let wrong = |name, value, wanted| StartError::Variable { name, value, wanted };
-        let mut settings = self.clone();
-        if let Some(value) = text(PIN) {
-            settings.pin = match value.as_str() {
-                "on" => Some(true),
-                "off" => Some(false),
-                _ => return Err(wrong(PIN, value, "`on` or `off`")),
-            };
-        }
-        if let Some(value) = text(SPIN) {
-            let spin = value.parse().map(Duration::from_micros);
-            settings.spin = Some(spin.map_err(|_| wrong(SPIN, value, "a whole number of microseconds"))?);
-        }
-        Ok(settings)
+    /// [`RendezvousError::Variable`].
+    pub(crate) fn with_environment(&self, get: Get<'_>) -> Result<Builder, RendezvousError> {
+        let pin = match text(get, PIN) {
+            None => None,
+            Some(value) if value == "on" => Some(true),
+            Some(value) if value == "off" => Some(false),
+            Some(value) => return Err(RendezvousError::Variable { name: PIN, value, expected: "`on` or `off`" }),
+        };
+        let spin = number(get, SPIN, "a whole number of microseconds")?.map(Duration::from_micros);
+        Ok(Builder { pin: pin.or(self.pin), spin: spin.or(self.spin), ..self.clone() })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
 
     #[test]
     fn the_environment_takes_precedence() {
         let own = builder().pin(true).spin(Duration::from_micros(3));
         let with = |pin: Option<&str>, spin: Option<&str>| {
-            let settings = own.with_environment(|name| if name == PIN { pin } else { spin }.map(OsString::from))?;
-            Ok::<_, StartError>((settings.pin, settings.spin.map(|spin| spin.as_micros())))
+            let settings = own.with_environment(&|name| if name == PIN { pin } else { spin }.map(OsString::from))?;
+            Ok::<_, RendezvousError>((settings.pin, settings.spin.map(|spin| spin.as_micros())))
         };
-        assert_eq!(with(None, None).unwrap(), (Some(true), Some(3)));
+        assert_eq!(with(None, Some("")).unwrap(), (Some(true), Some(3)));
         assert_eq!(with(Some("off"), Some("0")).unwrap(), (Some(false), Some(0)));
         let refused = |pin, spin| with(pin, spin).unwrap_err().to_string();
-        assert_eq!(refused(Some("yes"), None), "GOSSAMER_PIN is `yes`: give `on` or `off`, or leave it out");
-        for wrong in ["", "-1", "1.5", "2ms"] {
-            assert!(refused(None, Some(wrong)).starts_with("GOSSAMER_SPIN_US is `"), "{wrong}");
+        assert!(refused(Some("yes"), None).contains("GOSSAMER_PIN has the value \"yes\", but should be `on` or `off`"));
+        for wrong in ["-1", "1.5", "2ms"] {
+            assert!(refused(None, Some(wrong)).contains("GOSSAMER_SPIN_US has the value"), "{wrong}");
         }
     }
 }

@@ -53,8 +53,6 @@ pub(crate) enum StartError {
     NoHello { machine: u16, cause: String, is_lost: bool },
     #[error("{threads} workers on one machine, of {machines}: give each at most 65,533")]
     Threads { threads: usize, machines: usize },
-    #[error("{name} is `{value}`: give {wanted}, or leave it out")]
-    Variable { name: &'static str, value: String, wanted: &'static str },
     #[error("the workers cannot be started: {0}")]
     Pool(#[from] trust::BuildError),
     #[error("a worker ended while it was connected to the others: {0}")]

@@ -115,7 +115,7 @@ fn run<F>(settings: &Builder, gsm_main: F, threads: usize) -> Result<u8, StartEr
 where
     F: FnOnce() -> Option<u8> + Send + 'static,
 {
-    let settings = &settings.with_environment(std::env::var_os)?;
+    let settings = &settings.with_environment(rendezvous::ENVIRONMENT)?;
     if let Some(bootstrap) = Bootstrap::from_env()? {
         return run_machine(settings, bootstrap, LAUNCHER.to_owned(), gsm_main, threads);
     }

@@ -30,7 +30,7 @@ mod pmix;
 mod port;
 mod process;
 mod starter;
-mod variables;
+pub(crate) mod variables;
 mod wire;
 
 use std::sync::Arc;
@@ -130,7 +130,7 @@ pub(crate) fn start() -> Result<Start, RendezvousError> {
     take_part(&joint, Place { index, count, key, image }, name, &limit)
 }
 
-const ENVIRONMENT: variables::Get<'static> = &|name| std::env::var_os(name);
+pub(crate) const ENVIRONMENT: variables::Get<'static> = &|name| std::env::var_os(name);
 
 /// Identity of this machine.
 pub(crate) struct Place {

@@ -187,7 +187,10 @@ fn workers_are_pinned_as_told() {
     wrong.env("GOSSAMER_SPIN_US", "soon");
     let ended = run(wrong);
     assert_eq!(ended.status.code(), Some(70), "{ended:#?}");
-    assert!(ended.stderr.contains("GOSSAMER_SPIN_US is `soon`: give a whole number of microseconds"), "{ended:#?}");
+    assert!(
+        ended.stderr.contains("GOSSAMER_SPIN_US has the value \"soon\", but should be a whole number of microseconds"),
+        "{ended:#?}"
+    );
 }
 
 #[test]
