@@ -96,6 +96,8 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
         return Err(format!("{count} machines on this host; limits.machines_per_host is {most}"));
     }
     let Link { receiver, sender, .. } = &mut *link;
+    // A rack on slow links has a longer silence.
+    receiver.set_timeout(Some(link_limit.max(options.silence))).map_err(|error| error.to_string())?;
     let (file, library) = while_beating(sender, |say| {
         let file = obtain(daemon, receiver, &start.executable, Kind::Program, say)?;
         let library = start.library.as_ref().map(|library| obtain(daemon, receiver, library, Kind::Library, say));

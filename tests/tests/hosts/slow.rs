@@ -16,9 +16,7 @@ const LONG_SILENCE: Duration = Duration::from_secs(10);
 #[test]
 fn a_program_gets_over_a_slow_link() {
     for (bits, bytes) in [(300_000, BYTES), (400_000, 900_000)] {
-        let limit_ms = LONG_SILENCE.as_millis();
-        let timeouts = format!("timeouts: {{ silence_ms: {limit_ms}, connect_ms: {limit_ms} }}\n");
-        let rack = Rack::start_with(2, &timeouts);
+        let rack = Rack::start_with(2, &format!("timeouts: {{ silence_ms: {} }}\n", LONG_SILENCE.as_millis()));
         rack.network.slow_down(1, bits);
         let start = Instant::now();
         let ended = rack.run_script(5, bytes).end();
