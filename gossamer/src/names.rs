@@ -8,7 +8,6 @@
 use std::any::{Any, type_name};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::de::DeserializeOwned;
@@ -78,10 +77,14 @@ impl Drop for Published {
 const FIRST: Place = Place::of(0, 0);
 
 /// Reason why a trust was not published or found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
     /// The name is another trust's.
+    #[error(
+        "the name `{name}` is that of a property of type `{type_name}` at {place}: choose another, or drop the \
+         `Published` of that one first"
+    )]
     Taken {
         /// The name.
         name: String,
@@ -91,6 +94,7 @@ pub enum NameError {
         place: String,
     },
     /// Nothing has this name.
+    #[error("nothing is published as `{name}`; {}", listed(known))]
     Unknown {
         /// The name.
         name: String,
@@ -98,6 +102,7 @@ pub enum NameError {
         known: Vec<String>,
     },
     /// The trust with this name is of another type.
+    #[error("`{name}` is a property of type `{published}`, not `{asked}`: ask for a `Trust` of that type")]
     OtherType {
         /// The name.
         name: String,
@@ -108,28 +113,10 @@ pub enum NameError {
     },
 }
 
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NameError::Taken { name, type_name, place } => write!(
-                f,
-                "the name `{name}` is that of a property of type `{type_name}` at {place}: choose another, or drop the \
-                 `Published` of that one first"
-            ),
-            NameError::Unknown { name, known } if known.is_empty() => {
-                write!(f, "nothing is published as `{name}`, and nothing else is either")
-            }
-            NameError::Unknown { name, known } => {
-                write!(f, "nothing is published as `{name}`; there is `{}`", known.join("`, `"))
-            }
-            NameError::OtherType { name, asked, published } => {
-                write!(f, "`{name}` is a property of type `{published}`, not `{asked}`: ask for a `Trust` of that type")
-            }
-        }
-    }
+/// Returns the names that there are, as a message ends.
+fn listed(known: &[String]) -> String {
+    if known.is_empty() { "nothing else is either".to_owned() } else { format!("there is `{}`", known.join("`, `")) }
 }
-
-impl std::error::Error for NameError {}
 
 /// Gives a trust a name, by which [`find`] returns it on all machines, until the result is dropped. The name has a
 /// trust of its own: the property lives at least as long.

@@ -1,15 +1,18 @@
 //! Errors of a request, as the client sees them.
 
 use std::any::Any;
-use std::fmt;
 
 /// Reason why a request has no result. [`Trust::call`](crate::Trust::call) gives it; `apply` panics with its
 /// text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An earlier closure panicked while it held the property, which may be half-changed.
     /// [`Trust::clear_poison`](crate::Trust::clear_poison) accepts it as it is.
+    #[error(
+        "the property of type `{property}` is poisoned: a closure panicked while it held it ({panic}); make it with \
+         `call()` to handle this, use `clear_poison` to accept the property as it is"
+    )]
     Poisoned {
         /// Type of the property.
         property: &'static str,
@@ -17,6 +20,7 @@ pub enum Error {
         panic: String,
     },
     /// The closure of this very request panicked.
+    #[error("a closure delegated to a property of type `{property}` panicked: {panic}")]
     Panicked {
         /// Type of the property.
         property: &'static str,
@@ -24,11 +28,20 @@ pub enum Error {
         panic: String,
     },
     /// The trustee's thread has ended, and its properties with it.
+    #[error(
+        "the trustee of this property of type `{property}` is gone: its thread has ended; keep the pool (or thread) \
+         alive for as long as its trusts are used"
+    )]
     Gone {
         /// Type of the property.
         property: &'static str,
     },
     /// An argument or a result could not be serialised or read back.
+    #[error(
+        "an argument or result of a request to a property of type `{property}` did not serialise: {cause}; the format \
+         has no names of fields or types in it, so what looks for these does not work (serde's `untagged`, `tag`, \
+         `flatten`, `skip_serializing_if`; `serde_json::Value`)"
+    )]
     Codec {
         /// Type of the property.
         property: &'static str,
@@ -36,6 +49,7 @@ pub enum Error {
         cause: String,
     },
     /// The trustee could not accept the request, for instance for lack of memory for a fiber's stack.
+    #[error("a request to a property of type `{property}` was refused by its trustee: {cause}")]
     Refused {
         /// Type of the property.
         property: &'static str,
@@ -43,27 +57,38 @@ pub enum Error {
         cause: String,
     },
     /// [`together`](crate::together) was given two trusts of the same property, which cannot be borrowed twice.
+    #[error("two of the trusts given to `together` are of the same property of type `{property}`: name each once")]
     Twice {
         /// Type of the property.
         property: &'static str,
     },
     /// The property is on another machine, and the call works within the process: [`together`](crate::together), or
     /// one [`in_process`](crate::Call::in_process).
+    #[error(
+        "a property of type `{property}` is on another machine, and `together` and calls `in_process` work within one: \
+         entrust what is changed together to trustees of one machine, and launch the call there; values reach another \
+         machine as arguments (`with`)"
+    )]
     Apart {
         /// Type of the property.
         property: &'static str,
     },
     /// Fibers wait for each other in a cycle, and the last one was not made to wait for ever. Its closure has not run.
+    #[error("deadlock: {cycle}")]
     Deadlock {
         /// The fibers and properties of the cycle.
         cycle: String,
     },
     /// No answer came in time. The request is not withdrawn: the closure may run later, or has run.
+    #[error("a property of type `{property}` did not answer in time; the closure was sent, and may run yet")]
     TimedOut {
         /// Type of the property.
         property: &'static str,
     },
     /// A serialised argument or result is larger than one request may carry.
+    #[error(
+        "a serialised argument or result of {bytes} bytes is over the limit of {limit_bytes} bytes; send it in pieces"
+    )]
     TooLarge {
         /// Its size.
         bytes: usize,
@@ -71,57 +96,6 @@ pub enum Error {
         limit_bytes: usize,
     },
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Poisoned { property, panic } => write!(
-                f,
-                "the property of type `{property}` is poisoned: a closure panicked while it held it ({panic}); \
-                 make it with `call()` to handle this, use `clear_poison` to accept the property as it is"
-            ),
-            Error::Panicked { property, panic } => {
-                write!(f, "a closure delegated to a property of type `{property}` panicked: {panic}")
-            }
-            Error::Gone { property } => write!(
-                f,
-                "the trustee of this property of type `{property}` is gone: its thread has ended; \
-                 keep the pool (or thread) alive for as long as its trusts are used"
-            ),
-            Error::Codec { property, cause } => write!(
-                f,
-                "an argument or result of a request to a property of type `{property}` did not serialise: {cause}; \
-                 the format has no names of fields or types in it, so what looks for these does not work (serde's \
-                 `untagged`, `tag`, `flatten`, `skip_serializing_if`; `serde_json::Value`)"
-            ),
-            Error::Refused { property, cause } => {
-                write!(f, "a request to a property of type `{property}` was refused by its trustee: {cause}")
-            }
-            Error::Twice { property } => write!(
-                f,
-                "two of the trusts given to `together` are of the same property of type `{property}`: name each once"
-            ),
-            Error::Apart { property } => write!(
-                f,
-                "a property of type `{property}` is on another machine, and `together` and calls `in_process` work \
-                 within one: entrust what is changed together to trustees of one machine, and launch the call there; \
-                 values reach another machine as arguments (`with`)"
-            ),
-            Error::Deadlock { cycle } => write!(f, "deadlock: {cycle}"),
-            Error::TimedOut { property } => write!(
-                f,
-                "a property of type `{property}` did not answer in time; the closure was sent, and may run yet"
-            ),
-            Error::TooLarge { bytes, limit_bytes } => write!(
-                f,
-                "a serialised argument or result of {bytes} bytes is over the limit of {limit_bytes} bytes; \
-                 send it in pieces"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// Payload of the panic by which an [aborted](crate::JoinHandle::abort) fiber unwinds.
 ///
@@ -131,17 +105,10 @@ impl std::error::Error for Error {}
 /// fiber.abort();
 /// assert!(fiber.join().unwrap_err().is::<trust::Aborted>());
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the fiber was aborted")]
 #[non_exhaustive]
 pub struct Aborted;
-
-impl fmt::Display for Aborted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the fiber was aborted")
-    }
-}
-
-impl std::error::Error for Aborted {}
 
 /// Returns the text of a panic's payload.
 pub fn panic_text(payload: &(dyn Any + Send)) -> String {

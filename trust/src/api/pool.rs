@@ -76,25 +76,16 @@ pub struct Builder {
 const WORKERS_MAX: usize = 1 << 16;
 
 /// Why a pool could not be built.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// A number is out of range; the text names it and gives an allowed value.
+    #[error("{0}")]
     Setting(String),
     /// The operating system did not start a thread.
+    #[error("a worker thread could not be started: {0}")]
     Thread(std::io::Error),
 }
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BuildError::Setting(text) => f.write_str(text),
-            BuildError::Thread(error) => write!(f, "a worker thread could not be started: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for BuildError {}
 
 impl Builder {
     /// Number of workers; as many as there are cores unless set.

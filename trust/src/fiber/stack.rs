@@ -25,7 +25,6 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::fmt;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::ptr::{self, NonNull};
@@ -58,47 +57,28 @@ const MADV_GUARD_INSTALL: libc::c_int = 102;
 const _: () = assert!(COLOUR_BYTES.is_multiple_of(64), "tops must keep the alignment that every ABI asks for");
 
 /// Reason why there is no stack, with the remedy.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum StackError {
     /// The size asked for is outside of [`MIN_STACK_BYTES`]..=[`MAX_STACK_BYTES`].
+    #[error(
+        "a fiber's stack cannot have {stack_bytes} bytes; give stack_bytes a value from {MIN_STACK_BYTES} to \
+         {MAX_STACK_BYTES}"
+    )]
     Size { stack_bytes: usize },
     /// The kernel refuses the address space or the guard.
+    #[error(
+        "the kernel gives no memory for fiber stacks ({slab_bytes} bytes of address space: {source}); run fewer fibers \
+         at once, make stack_bytes smaller, or raise the limit (ulimit -v, vm.overcommit_memory)"
+    )]
     Memory { slab_bytes: usize, source: io::Error },
     /// The process has as many mappings as it may (`vm.max_map_count`); `needed` is a limit that allows twice the
     /// stacks.
+    #[error(
+        "no more fiber stacks: the process has {used} memory mappings of at most {limit}, and without \
+         MADV_GUARD_INSTALL (Linux 6.13) each stack takes two; raise vm.max_map_count: sysctl -w \
+         vm.max_map_count={needed}"
+    )]
     Mappings { used: usize, limit: usize, needed: usize },
-}
-
-impl fmt::Display for StackError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StackError::Size { stack_bytes } => write!(
-                f,
-                "a fiber's stack cannot have {stack_bytes} bytes; give stack_bytes a value from {MIN_STACK_BYTES} to \
-                 {MAX_STACK_BYTES}"
-            ),
-            StackError::Memory { slab_bytes, source } => write!(
-                f,
-                "the kernel gives no memory for fiber stacks ({slab_bytes} bytes of address space: {source}); run \
-                 fewer fibers at once, make stack_bytes smaller, or raise the limit (ulimit -v, vm.overcommit_memory)"
-            ),
-            StackError::Mappings { used, limit, needed } => write!(
-                f,
-                "no more fiber stacks: the process has {used} memory mappings of at most {limit}, and without \
-                 MADV_GUARD_INSTALL (Linux 6.13) each stack takes two; raise vm.max_map_count: \
-                 sysctl -w vm.max_map_count={needed}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for StackError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            StackError::Memory { source, .. } => Some(source),
-            StackError::Size { .. } | StackError::Mappings { .. } => None,
-        }
-    }
 }
 
 /// The actual size of a stack when `stack_bytes` are asked for: rounded up to whole pages.

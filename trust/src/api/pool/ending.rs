@@ -1,6 +1,5 @@
 //! End of a pool with nothing lost: it waits until all workers are quiet, then ends them.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -128,7 +127,8 @@ impl Tell {
 
 /// Fibers of a pool that did not end in time, returned by
 /// [`Threadpool::shutdown_timeout`](crate::Threadpool::shutdown_timeout). `Display` names them and the wait of each.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("a pool did not come to its end in time:\n{0}")]
 pub struct StillRunning(Dump);
 
 impl StillRunning {
@@ -144,11 +144,3 @@ impl StillRunning {
         &self.0
     }
 }
-
-impl fmt::Display for StillRunning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a pool did not come to its end in time:\n{}", self.0)
-    }
-}
-
-impl std::error::Error for StillRunning {}
