@@ -13,20 +13,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::running::Running;
 
-/// Counter with one writer.
-#[derive(Default)]
-pub(crate) struct Counter(AtomicU64);
+/// Counter with one writer, which adds with a load and a store; any thread reads it.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n` and returns the sum. A load and a store: only the owning worker calls this.
+    /// Makes a counter of 0.
+    pub const fn new() -> Counter {
+        Counter(AtomicU64::new(0))
+    }
+    /// Adds `n` and returns the sum. Only the writer calls this: sums of several are lost.
     #[inline(always)]
-    pub(crate) fn add(&self, n: u64) -> u64 {
+    pub fn add(&self, n: u64) -> u64 {
         let sum = self.0.load(Ordering::Relaxed).wrapping_add(n);
         self.0.store(sum, Ordering::Relaxed);
         sum
     }
+    /// Subtracts `n`, as [`add`](Self::add) adds.
     #[inline(always)]
-    pub(crate) fn get(&self) -> u64 {
+    pub fn subtract(&self, n: u64) {
+        self.add(n.wrapping_neg());
+    }
+    /// Returns the sum.
+    #[inline(always)]
+    pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

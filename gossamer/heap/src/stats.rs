@@ -1,8 +1,9 @@
 //! Counts, for people and tests.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use trust::link::Counter;
 
 /// Counters of the heap of this machine. See [`stats`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -28,33 +29,16 @@ pub struct Stats {
     pub evictions: u64,
 }
 
-/// A count that one worker changes, and any thread reads.
-#[derive(Debug, Default)]
-pub(crate) struct Count(AtomicU64);
-
-impl Count {
-    #[inline(always)]
-    pub(crate) fn add(&self, more: u64) {
-        // Relaxed: a count, of one writer.
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    pub(crate) fn take(&self, less: u64) {
-        self.add(less.wrapping_neg());
-    }
-}
-
 /// Those of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) objects: Count,
-    pub(crate) committed: Count,
-    pub(crate) fetches: Count,
-    pub(crate) fetched_bytes: Count,
-    pub(crate) fetch_ns: Count,
-    pub(crate) moves: Count,
-    pub(crate) evictions: Count,
+    pub(crate) objects: Counter,
+    pub(crate) committed: Counter,
+    pub(crate) fetches: Counter,
+    pub(crate) fetched_bytes: Counter,
+    pub(crate) fetch_ns: Counter,
+    pub(crate) moves: Counter,
+    pub(crate) evictions: Counter,
 }
 
 static ALL: Mutex<Vec<&'static Counters>> = Mutex::new(Vec::new());
@@ -93,16 +77,18 @@ pub(crate) fn own() -> &'static Counters {
 /// # Panics
 /// Outside of `gossamer::main`.
 pub fn stats() -> Stats {
-    let mut sum = Stats { used_bytes: crate::limit::used(), limit_bytes: crate::limit::limit(), ..Stats::default() };
-    for one in ALL.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-        let add = |to: &mut u64, count: &Count| *to = to.wrapping_add(count.0.load(Ordering::Relaxed));
-        add(&mut sum.objects, &one.objects);
-        add(&mut sum.partition_bytes, &one.committed);
-        add(&mut sum.fetches, &one.fetches);
-        add(&mut sum.fetched_bytes, &one.fetched_bytes);
-        add(&mut sum.fetch_ns, &one.fetch_ns);
-        add(&mut sum.moves, &one.moves);
-        add(&mut sum.evictions, &one.evictions);
+    let all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let sum =
+        |counter: fn(&Counters) -> &Counter| all.iter().fold(0u64, |sum, own| sum.wrapping_add(counter(own).get()));
+    Stats {
+        objects: sum(|own| &own.objects),
+        partition_bytes: sum(|own| &own.committed),
+        used_bytes: crate::limit::used(),
+        limit_bytes: crate::limit::limit(),
+        fetches: sum(|own| &own.fetches),
+        fetched_bytes: sum(|own| &own.fetched_bytes),
+        fetch_ns: sum(|own| &own.fetch_ns),
+        moves: sum(|own| &own.moves),
+        evictions: sum(|own| &own.evictions),
     }
-    sum
 }

@@ -35,6 +35,7 @@ pub use crate::remote::Carrier;
 pub use crate::request::Operation;
 pub use crate::runtime::watch::closures::{LongClosure, long_closures};
 pub use crate::runtime::worker::idle::{Contested, set_linger};
+pub use crate::stats::Counter;
 pub use crate::tasks::line::{wait_in_line, withdraw};
 pub use crate::trace::{Event as TraceEvent, Kind as TraceKind, Trace};
 

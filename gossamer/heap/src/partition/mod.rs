@@ -237,7 +237,7 @@ impl Partition {
         if above > self.next.get() {
             self.next.set(above);
         }
-        self.counters.objects.take(1);
+        self.counters.objects.subtract(1);
         if layout.size() == 0 {
             return;
         }
@@ -267,7 +267,7 @@ impl Partition {
         // SAFETY: the units are free, so nothing is in them.
         if unsafe { memory::release(range.clone()) }.is_ok() {
             limit::give_back(bytes);
-            self.counters.committed.take(bytes);
+            self.counters.committed.subtract(bytes);
             units.holes.put(run);
         } else if memory::commit(range).is_ok() {
             units.free.put(run);

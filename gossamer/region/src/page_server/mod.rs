@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use gossamer::link;
-use trust::link::post;
+use trust::link::{Counter, post};
 
 use crate::error::Failure;
 use crate::holder::Holder;
@@ -241,13 +241,13 @@ impl Kept {
     }
 
     fn receive(&mut self, from: u16, message: Message, out: &mut Out) {
-        let pages = |run: Run| u64::from(run.count);
+        let count = |counter: &Counter, run: Run| _ = counter.add(u64::from(run.count));
         match message {
             Message::Ask { run, .. } => *self.asks.entry(run.first).or_default() += 1,
-            Message::Drop { run } => COUNTERS.dropped.add(pages(run)),
-            Message::Yield { run, .. } => COUNTERS.yielded.add(pages(run)),
-            Message::Granted { run, grant: Grant::Zeros } => COUNTERS.zeros.add(pages(run)),
-            Message::Granted { run, grant: Grant::Upgrade } => COUNTERS.upgrades.add(pages(run)),
+            Message::Drop { run } => count(&COUNTERS.dropped, run),
+            Message::Yield { run, .. } => count(&COUNTERS.yielded, run),
+            Message::Granted { run, grant: Grant::Zeros } => count(&COUNTERS.zeros, run),
+            Message::Granted { run, grant: Grant::Upgrade } => count(&COUNTERS.upgrades, run),
             _ => {}
         }
         match message {
