@@ -27,6 +27,7 @@
 mod heap_bytes;
 mod host_address;
 mod inherit;
+mod number_or_text;
 mod plan;
 mod port_range;
 

@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::number_or_text;
+
 /// A smaller heap is of no use.
 const BYTES_MIN: u64 = 1 << 20;
 
@@ -50,17 +52,7 @@ fn parse(text: &str) -> Option<u64> {
 
 impl<'de> Deserialize<'de> for HeapBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "heap: a number of bytes, or a text such as 512M or 8G")]
-        enum Form {
-            Number(u64),
-            Text(String),
-        }
-        let text = match Form::deserialize(deserializer)? {
-            Form::Number(number) => number.to_string(),
-            Form::Text(text) => text,
-        };
-        text.parse().map_err(|wrong| serde::de::Error::custom(format_args!("heap: {wrong}")))
+        number_or_text::read(deserializer, "heap", "a number of bytes, or a text such as 512M or 8G")
     }
 }
 

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::number_or_text;
+
 /// TCP ports from a first to a last one, both included. A firewall lets them through; machines listen at no others.
 ///
 /// ```
@@ -99,17 +101,7 @@ impl Serialize for PortRange {
 
 impl<'de> Deserialize<'de> for PortRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "ports: a range of ports, such as 7200-7299")]
-        enum Form {
-            Number(u64),
-            Text(String),
-        }
-        let text = match Form::deserialize(deserializer)? {
-            Form::Number(number) => number.to_string(),
-            Form::Text(text) => text,
-        };
-        text.parse().map_err(|wrong| serde::de::Error::custom(format_args!("ports: {wrong}")))
+        number_or_text::read(deserializer, "ports", "a range of ports, such as 7200-7299")
     }
 }
 
