@@ -21,19 +21,11 @@
 //! them and their orders.
 
 use crate::error::Error;
-#[cfg(all(target_os = "linux", not(loom)))]
-use crate::ids::Wake;
 use crate::ids::{Loss, MachineId, ReadId, ShareId, WorkerId};
 use crate::memory::Region;
-#[cfg(all(target_os = "linux", not(loom)))]
-use crate::park;
-#[cfg(all(target_os = "linux", not(loom)))]
-use crate::share::Share;
-#[cfg(all(target_os = "linux", not(loom)))]
-use std::ops::Range;
-#[cfg(all(target_os = "linux", not(loom)))]
-use std::sync::Arc;
 use std::time::Duration;
+#[cfg(all(target_os = "linux", not(loom)))]
+use {crate::ids::Wake, crate::park, crate::share::Share, std::ops::Range, std::sync::Arc};
 
 /// One machine's end of the network between the machines of a rack program.
 pub trait Fabric: Send + Sync {

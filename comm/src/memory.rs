@@ -17,14 +17,10 @@
 #![allow(unsafe_code)]
 
 use crate::error::Error;
-#[cfg(all(target_os = "linux", not(loom)))]
-use crate::share::Shares;
-#[cfg(all(target_os = "linux", not(loom)))]
-use crate::sparse::Sparse;
 use memmap2::{Advice, MmapMut, MmapRaw};
-#[cfg(all(target_os = "linux", not(loom)))]
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+#[cfg(all(target_os = "linux", not(loom)))]
+use {crate::share::Shares, crate::sparse::Sparse, std::sync::OnceLock};
 
 /// Bytes of a word: every write is made of whole words, and its last word is its flag.
 pub const WORD_BYTES: usize = 8;

@@ -17,11 +17,12 @@ use crate::error::Error;
 use crate::ids::Wake;
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
-#[cfg(not(loom))]
-use rustix::thread::futex;
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
+#[cfg(not(loom))]
+use {
+    rustix::thread::futex,
+    std::sync::atomic::{AtomicU32, Ordering, fence},
+};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
