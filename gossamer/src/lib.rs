@@ -90,8 +90,7 @@ pub use start::main;
 pub use stats::{Stats, rack_stats, stats};
 pub use termination::Termination;
 pub use trust::{
-    Call, EachFuture, Error, Frozen, Held, InProcess, JoinHandle, Latch, LatchGuard, NoRef, Pending, Promise,
-    PromiseId, ReadyCall, Shared, TimedCall, Trust, TrusteeReference, apply_each, apply_each_async, apply_each_with,
-    join_all, local_trustee, promise, sleep, try_apply_each, try_apply_each_async, try_apply_each_with, wait_all,
-    yield_now,
+    Call, EachFuture, Error, Held, InProcess, JoinHandle, Latch, LatchGuard, NoRef, Pending, Promise, PromiseId,
+    ReadyCall, Shared, TimedCall, Trust, TrusteeReference, apply_each, apply_each_async, apply_each_with, join_all,
+    local_trustee, promise, sleep, try_apply_each, try_apply_each_async, try_apply_each_with, wait_all, yield_now,
 };

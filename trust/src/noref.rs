@@ -21,7 +21,9 @@ pub use strict::NoRef;
 #[doc(hidden)]
 #[macro_export]
 macro_rules! require_strict_noref {
-    ($refusal:literal) => {};
+    ($refusal:literal) => {
+        pub use $crate::Frozen;
+    };
 }
 
 /// Refuses to compile, with this text, where `NoRef` is the fallback.

@@ -288,7 +288,10 @@ impl Source {
                     tokens.at += 2;
                 }
                 let alias = alias.filter(|_| !all).map(|alias| (alias, is_public));
-                self.mentions.push(Mention { line, inside: inside.clone(), names, alias });
+                // Nothing stands before the `$` of a macro's `$crate`, which is read as `crate` by itself.
+                if !names.is_empty() {
+                    self.mentions.push(Mention { line, inside: inside.clone(), names, alias });
+                }
             }
         }
         if prefix.is_empty() && tokens.peek(0) == ";" {

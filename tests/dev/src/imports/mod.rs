@@ -242,6 +242,8 @@ mod tests {
         assert_eq!(rows(TABLE).iter().map(|row| row.folder.as_str()).collect::<Vec<_>>(), ["top", "mid", "low"]);
         assert_eq!(rows(TABLE)[1].imports, ["low"]);
         assert!(offences_of(&[TOP, MID, LOW], TABLE).is_empty());
+        let text = "macro_rules! m { () => { pub use $crate::low::Low; } }\nuse {crate::low::Low, std::fmt};\n";
+        assert!(offences_of(&[TOP, MID, LOW, ("low/inner.rs", text)], TABLE).is_empty());
     }
 
     #[test]
