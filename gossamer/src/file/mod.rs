@@ -1,19 +1,21 @@
-//! Reading files that live on other machines. An open file is a property at its place, a [`RemoteFile`] a trust of it;
-//! bytes come in pieces of [`PIECE_BYTES`], some of them ahead of the reader.
+//! Files that live on other machines, and their folders. An open file is a property at its place, a [`RemoteFile`] a
+//! trust of it; bytes go in pieces of [`PIECE_BYTES`], some of them ahead of the reader or behind the writer.
 //!
 //! No worker blocks in the operating system: the trustee hands each piece to one of at most four threads of its process
-//! (`helpers.rs`), which reads it and sends it to the waiter.
+//! (`helpers.rs`), which reads or writes it and tells the waiter.
 //!
-//! Cost: opening is two requests and an answer; the length, and each piece, one request and an answer that carries it.
-//! A reader has at most [`READ_AHEAD`] pieces requested at a time.
+//! Cost: opening is two requests and an answer; the length, and each piece, one request and an answer. A reader or a
+//! writer has at most [`READ_AHEAD`] pieces under way at a time.
 //!
 //! Source: thesis 3 (reading from a file descriptor of any machine).
 
+mod error;
+mod folder;
 mod helpers;
 mod reader;
+mod writer;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -26,12 +28,17 @@ use serde_bytes::ByteBuf;
 use trust::{Pending, Promise, Trust, promise};
 
 use crate::rack::Place;
+use error::{Doing, Outcome, Trouble};
 use reader::Pieces;
+
+pub use error::FileError;
+pub use folder::{Entry, EntryKind, read_dir};
 pub use reader::Reader;
+pub use writer::{Writer, create, write};
 
 /// Bytes of one request.
 pub const PIECE_BYTES: usize = 256 << 10;
-/// Pieces that a reader requests ahead.
+/// Pieces that a reader has under way, and a writer.
 pub const READ_AHEAD: usize = 4;
 
 /// Reads all bytes of a file at a place.
@@ -106,12 +113,12 @@ pub fn read_to_string(place: Place, path: impl AsRef<Path>) -> Result<String, Fi
 /// );
 /// ```
 pub fn open(place: Place, path: impl AsRef<Path>) -> Result<RemoteFile, FileError> {
-    let path = path.as_ref().as_os_str().as_bytes().to_vec();
-    let file = RemoteFile { place, open: crate::entrust_with(place, Open::default) };
-    let (promise, opened) = promise();
-    file.open.apply_with(move |open, path: ByteBuf| open.open(path.into_vec(), promise), ByteBuf::from(path));
-    file.wait(opened, Doing::Open)?;
-    Ok(file)
+    RemoteFile::open(place, path.as_ref(), Mode::Read)
+}
+
+/// Returns the path as it travels: it may have bytes that are no UTF-8.
+fn bytes_of(path: &Path) -> ByteBuf {
+    ByteBuf::from(path.as_os_str().as_bytes().to_vec())
 }
 
 /// Open file at some place. Clones may travel: each machine can read it. The file is closed with the last clone.
@@ -122,6 +129,14 @@ pub struct RemoteFile {
 }
 
 impl RemoteFile {
+    fn open(place: Place, path: &Path, mode: Mode) -> Result<RemoteFile, FileError> {
+        let file = RemoteFile { place, open: crate::entrust_with(place, Open::default) };
+        let (promise, opened) = promise();
+        file.open.apply_with(move |open, path: ByteBuf| open.open(path.into_vec(), mode, promise), bytes_of(path));
+        file.wait(opened, Doing::Open)?;
+        Ok(file)
+    }
+
     /// Returns the file's place.
     ///
     /// ```
@@ -240,23 +255,7 @@ impl RemoteFile {
     }
 
     fn wait<T: 'static>(&self, pending: Pending<Outcome<T>>, doing: Doing) -> Result<T, FileError> {
-        match pending.wait() {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(Trouble { doing, os_error, cause, path })) => Err(FileError {
-                place: self.place,
-                path: PathBuf::from(OsString::from_vec(path.into_vec())),
-                doing,
-                kind: os_error.map_or(io::ErrorKind::Other, |code| io::Error::from_raw_os_error(code).kind()),
-                cause,
-            }),
-            Err(error) => Err(FileError {
-                place: self.place,
-                path: PathBuf::new(),
-                doing,
-                kind: io::ErrorKind::Other,
-                cause: error.to_string(),
-            }),
-        }
+        FileError::from_outcome(self.place, doing, pending.wait())
     }
 }
 
@@ -267,34 +266,23 @@ struct Open {
     file: Arc<OnceLock<File>>,
 }
 
-type Outcome<T> = Result<T, Trouble>;
-
-/// Error at the file's place.
-#[derive(Debug, Serialize, Deserialize)]
-struct Trouble {
-    doing: Doing,
-    os_error: Option<i32>,
-    cause: String,
-    path: ByteBuf,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Doing {
-    Open,
-    Measure,
+#[derive(Debug, Clone, Copy)]
+enum Mode {
     Read,
+    /// Makes the file, or empties it.
+    Write,
 }
 
 impl Open {
-    fn open(&mut self, path: Vec<u8>, promise: Promise<Outcome<()>>) {
+    fn open(&mut self, path: Vec<u8>, mode: Mode, promise: Promise<Outcome<()>>) {
         self.path = PathBuf::from(OsString::from_vec(path));
         let (path, file) = (self.path.clone(), Arc::clone(&self.file));
         helpers::run(move || {
-            let opened = open_to_read(&path).map(|opened| {
+            let opened = open_at_place(&path, mode).map(|opened| {
                 // Opened once, right after it was made.
                 let _ = file.set(opened);
             });
-            promise.keep_with(opened.map_err(|error| trouble(Doing::Open, &error, &path)));
+            promise.keep_with(opened.map_err(|error| Trouble::new(Doing::Open, &error, &path)));
         });
     }
 
@@ -310,19 +298,19 @@ impl Open {
         let (path, file) = (self.path.clone(), Arc::clone(&self.file));
         helpers::run(move || {
             let outcome = file.get().ok_or_else(|| io::Error::other("it is not open")).and_then(f);
-            promise.keep_with(outcome.map_err(|error| trouble(doing, &error, &path)));
+            promise.keep_with(outcome.map_err(|error| Trouble::new(doing, &error, &path)));
         });
     }
 }
 
-fn trouble(doing: Doing, error: &io::Error, path: &Path) -> Trouble {
-    let path = ByteBuf::from(path.as_os_str().as_bytes().to_vec());
-    Trouble { doing, os_error: error.raw_os_error(), cause: error.to_string(), path }
-}
-
 /// Opens without blocking: a pipe without a writer, for example, must not block the helper.
-fn open_to_read(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+fn open_at_place(path: &Path, mode: Mode) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    match mode {
+        Mode::Read => options.read(true),
+        Mode::Write => options.write(true).create(true).truncate(true),
+    };
+    let file = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     if file.metadata()?.is_dir() {
         return Err(io::Error::from_raw_os_error(libc::EISDIR));
     }
@@ -342,63 +330,4 @@ fn read_piece(file: &File, offset: u64, len: usize) -> io::Result<ByteBuf> {
     }
     bytes.truncate(done);
     Ok(ByteBuf::from(bytes))
-}
-
-/// Error of opening or reading a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileError {
-    place: Place,
-    path: PathBuf,
-    doing: Doing,
-    kind: io::ErrorKind,
-    cause: String,
-}
-
-impl FileError {
-    /// Returns the file's place.
-    ///
-    /// Example: at [`kind`](Self::kind).
-    pub fn place(&self) -> Place {
-        self.place
-    }
-    /// Returns its path there.
-    ///
-    /// Example: at [`kind`](Self::kind).
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-    /// Returns the kind of the error.
-    ///
-    /// ```
-    /// gossamer::main(
-    ///     || {
-    ///         let error = gossamer::file::open(gossamer::here(), "/no/such/file").unwrap_err();
-    ///         assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
-    ///         assert_eq!((error.place(), error.path().to_str()), (gossamer::here(), Some("/no/such/file")));
-    ///     },
-    ///     2,
-    /// );
-    /// ```
-    pub fn kind(&self) -> io::ErrorKind {
-        self.kind
-    }
-}
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let done = match self.doing {
-            Doing::Open => "opened",
-            Doing::Measure => "measured",
-            Doing::Read => "read",
-        };
-        write!(f, "{} at {} cannot be {done}: {}", self.path.display(), self.place, self.cause)
-    }
-}
-
-impl std::error::Error for FileError {}
-
-impl From<FileError> for io::Error {
-    fn from(error: FileError) -> io::Error {
-        io::Error::new(error.kind, error)
-    }
 }

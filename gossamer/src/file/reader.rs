@@ -7,7 +7,8 @@ use std::io::{self, BufRead, Read};
 use serde_bytes::ByteBuf;
 use trust::Pending;
 
-use super::{Doing, FileError, Outcome, PIECE_BYTES, READ_AHEAD, RemoteFile};
+use super::error::{Doing, FileError, Outcome};
+use super::{PIECE_BYTES, READ_AHEAD, RemoteFile};
 
 /// Pieces of a range of a file, in order.
 pub(super) struct Pieces {

@@ -1,15 +1,15 @@
-//! Files of other machines. The machines of these tests share a file system, so files about their reader's process tell
-//! them apart.
+//! Files and folders of other machines. The machines of these tests share a file system, so files about their reader's
+//! process tell them apart.
 
 use std::fs;
-use std::io::{self, BufRead, ErrorKind, Read};
+use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
 
-use gossamer::file::{self, PIECE_BYTES};
+use gossamer::file::{self, EntryKind, PIECE_BYTES};
 
-use super::ground::{effort, places, remote, spots};
+use super::ground::{effort, places, remote, spots, until};
 
 fn bytes(len: usize) -> Vec<u8> {
     (0..len as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
@@ -106,4 +106,71 @@ pub fn files_that_cannot_be_read_say_why() {
 fn make_pipe(path: &Path) {
     let made = std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo(1) is there");
     assert!(made.success());
+}
+
+/// Each machine writes a file of each size; the caller, who shares the file system, sees it.
+pub fn files_of_every_size_are_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(std::ffi::OsStr::from_bytes(b"file \xff"));
+    for len in [5 * PIECE_BYTES + 77, PIECE_BYTES + 1, PIECE_BYTES, PIECE_BYTES - 1, 1000, 1, 0] {
+        let expected = bytes(len);
+        for place in spots() {
+            file::write(place, &path, &expected).unwrap();
+            assert!(fs::read(&path).unwrap() == expected, "{len} bytes at {place}");
+            let mut writer = file::create(place, &path).unwrap();
+            let (first, rest) = expected.split_at(len / 3);
+            writer.write_all(first).unwrap();
+            writer.flush().unwrap();
+            assert!(fs::read(&path).unwrap() == first);
+            rest.chunks(1 + len / 7).for_each(|part| writer.write_all(part).unwrap());
+            writer.close().unwrap();
+            assert!(fs::read(&path).unwrap() == expected, "{len} bytes at {place}");
+            // Dropped, it sends its last piece as well.
+            file::create(place, &path).unwrap().write_all(first).unwrap();
+            until(|| fs::read(&path).unwrap() == first);
+        }
+    }
+}
+
+pub fn files_that_cannot_be_written_say_why() {
+    let folder = tempfile::tempdir().unwrap();
+    for place in spots() {
+        let error = file::create(place, "/no/such/file").unwrap_err();
+        assert!(
+            error.to_string().starts_with(&format!("/no/such/file at {place} cannot be opened: No such")),
+            "{error}"
+        );
+        assert_eq!(file::create(place, folder.path()).unwrap_err().kind(), ErrorKind::IsADirectory);
+        let error = file::write(place, "/dev/full", bytes(9)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
+        assert!(error.to_string().starts_with(&format!("/dev/full at {place} cannot be written: No space")), "{error}");
+        // Many pieces, of which each fails: one error is told, soon or at the end.
+        let mut writer = file::create(place, "/dev/full").unwrap();
+        let error = writer.write_all(&bytes(9 * PIECE_BYTES)).err().or_else(|| writer.flush().err());
+        assert_eq!(error.expect("it has no space").kind(), ErrorKind::StorageFull);
+    }
+}
+
+pub fn folders_are_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &[u8]| folder.path().join(std::ffi::OsStr::from_bytes(name));
+    fs::write(at(b"b \xff"), bytes(77)).unwrap();
+    fs::create_dir(at(b"a")).unwrap();
+    make_pipe(&at(b"c"));
+    std::os::unix::fs::symlink(at(b"a"), at(b"d")).unwrap();
+    std::os::unix::fs::symlink("/no/such/file", at(b"e")).unwrap();
+    for place in spots() {
+        let entries = file::read_dir(place, folder.path()).unwrap();
+        let found: Vec<_> = entries.iter().map(|entry| (entry.path.clone(), entry.kind, entry.len)).collect();
+        let expected: [(&[u8], EntryKind, u64); 5] = [
+            (b"a", EntryKind::Folder, 0),
+            (b"b \xff", EntryKind::File, 77),
+            (b"c", EntryKind::Other, 0),
+            (b"d", EntryKind::Folder, 0),
+            (b"e", EntryKind::Other, 0),
+        ];
+        assert_eq!(found, expected.map(|(name, kind, len)| (at(name), kind, len)));
+        let error = file::read_dir(place, "/no/such/folder").unwrap_err();
+        assert_eq!((error.kind(), error.path()), (ErrorKind::NotFound, Path::new("/no/such/folder")));
+    }
 }

@@ -175,7 +175,10 @@ pub const ALL: &[Behaviour] = behaviours! {
         files_are_read_on_their_machine,
         files_of_every_size_are_read,
         files_are_read_line_by_line_by_many,
-        files_that_cannot_be_read_say_why;
+        files_that_cannot_be_read_say_why,
+        files_of_every_size_are_written,
+        files_that_cannot_be_written_say_why,
+        folders_are_listed;
     durable:
         a_durable_trust_serves_every_machine,
         a_durable_trust_is_opened_on_its_trustees_machine;
