@@ -59,3 +59,34 @@ fn histogram() {
     let longest = said.lines().filter(|line| line.ends_with('#')).max_by_key(|line| line.len()).unwrap();
     assert!(longest.ends_with(&format!(" {}", "#".repeat(60))), "{said}");
 }
+
+/// The groups of files of every kind of line, beside those of one thread.
+#[test]
+fn groupby() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let mut expected = std::collections::BTreeMap::<String, (u64, u64)>::new();
+    for file in 0..20 {
+        let mut text = String::new();
+        for line in 0..500 {
+            let word = ["", "a", "bb", "ccc"][line % 4].to_owned() + if line % 4 == 0 { "" } else { &"x"[..line % 2] };
+            let text_of_line = format!("{word} {}", "y".repeat(line % 50));
+            let first = text_of_line.split_whitespace().next().unwrap_or("").to_owned();
+            let group = expected.entry(first).or_default();
+            *group = (group.0 + 1, group.1 + text_of_line.len() as u64);
+            text += &text_of_line;
+            text.push('\n');
+        }
+        let folder = if file % 3 == 0 { &inner } else { folder.path() };
+        std::fs::write(folder.join(format!("{file}.txt")), text).unwrap();
+    }
+    let expected: String = expected.iter().map(|(word, (lines, bytes))| format!("{lines} {bytes} {word}\n")).collect();
+    let path = folder.path().to_str().unwrap();
+    assert_eq!(run_with(env!("CARGO_BIN_EXE_groupby"), &[path]), expected);
+    assert_eq!(run_with(env!("CARGO_BIN_EXE_groupby"), &[path, "--single"]), expected);
+    let wrong = Command::new(env!("CARGO_BIN_EXE_groupby")).arg("/no/such/folder").output().unwrap();
+    assert_eq!(wrong.status.code(), Some(1));
+    let stderr = String::from_utf8_lossy(&wrong.stderr);
+    assert!(stderr.contains("/no/such/folder at m0w0 cannot be listed: No such file"), "{stderr}");
+}

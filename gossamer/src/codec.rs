@@ -17,6 +17,27 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     bincode::serde::encode_to_vec(value, bincode::config::standard()).expect("plain data")
 }
 
+/// Appends the encoded value. On an error the bytes are as before.
+///
+/// # Errors
+/// The reason why the type does not serialise, in words.
+pub(crate) fn encode_onto<T: Serialize>(bytes: &mut Vec<u8>, value: &T) -> Result<(), String> {
+    let start = bytes.len();
+    bincode::serde::encode_into_std_write(value, bytes, bincode::config::standard()).map_err(|error| {
+        bytes.truncate(start);
+        error.to_string()
+    })?;
+    Ok(())
+}
+
+/// Decodes the first value in these bytes, and returns their number with it.
+///
+/// # Errors
+/// The defect, in words.
+pub(crate) fn decode_first<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, usize), String> {
+    bincode::serde::decode_from_slice(bytes, bincode::config::standard()).map_err(in_words)
+}
+
 /// Decodes the value in these bytes, all of them. Never panics. `LIMIT` bounds the decoded bytes; vectors and texts
 /// take a few times as much memory at most.
 ///

@@ -56,6 +56,7 @@ pub mod control;
 mod controller;
 mod entrust;
 mod error;
+mod exchange;
 mod fabric;
 mod fate;
 pub mod file;
@@ -82,6 +83,7 @@ mod workers;
 
 pub use builder::{Builder, builder};
 pub use entrust::{entrust, entrust_on, entrust_with};
+pub use exchange::{Exchange, Inbox, InboxGone, Outbox, Received, exchange};
 pub use names::{NameError, Published, find, publish};
 pub use rack::{Machine, Place, Rack, Transport, here, rack};
 pub use rendezvous::is_one_of_several;

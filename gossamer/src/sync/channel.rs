@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use trust::{Error, NoRef, Pending, Trust, TrusteeReference, link, promise};
 
 use super::carry::{Answer, Carry, Plain, Sent, Serialised};
@@ -165,9 +165,13 @@ impl Channel {
 
 /// Sending side of a [`channel`]. Clone it for each fiber that sends; the channel is closed when the last clone has
 /// been dropped.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent, bound = "")]
 pub struct Sender<T: 'static, C: Carry<T> = Serialised>(Trust<SendEnd<T, C>>);
 
 /// Receiving side of a [`channel`]. Each value is received once, by the first of its clones to ask.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent, bound = "")]
 pub struct Receiver<T: 'static, C: Carry<T> = Serialised>(pub(super) Trust<ReceiveEnd<T, C>>);
 
 impl<T: 'static, C: Carry<T>> Sender<T, C> {

@@ -3,7 +3,8 @@
 //! which a later request keeps. So nothing is polled, no wake-up is lost, and waiters are served in the order in which
 //! they came.
 //!
-//! The handles are trusts: clone them, capture them in closures, keep them in properties, send them to other machines.
+//! The handles are trusts: clone them, capture them in closures, keep them in properties, send them to other machines,
+//! also inside of serialised arguments.
 //!
 //! | | requests | of which the caller waits for |
 //! |---|---|---|

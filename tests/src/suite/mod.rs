@@ -9,6 +9,7 @@ mod calls;
 mod context;
 mod deadlocks;
 mod durable;
+mod exchange;
 mod fibers;
 mod files;
 mod forms;
@@ -82,6 +83,11 @@ pub const ALL: &[Behaviour] = behaviours! {
         names_are_found_everywhere,
         names_of_other_machines_are_found_and_withdrawn,
         wrong_names_are_told;
+    exchange:
+        exchanged_values_arrive_once_at_the_place_of_their_key,
+        exchanged_values_keep_their_order_and_size,
+        senders_wait_while_an_inbox_is_full,
+        wrong_exchanges_are_told;
     order:
         apply_then_keeps_order,
         apply_comes_after_all_before_it,
