@@ -14,6 +14,9 @@
 //!
 //! Claim and answer belong to the application: the identity of the initiator, and the data that it must
 //! have first.
+//!
+//! A responder may have two keys, while one replaces the other. No message says which of them the initiator has:
+//! message 1 opens with one key alone, and the responder tries each.
 
 use super::key::Key;
 use crate::error::Error;
@@ -139,6 +142,11 @@ impl Responder {
     /// Takes the content of message 1; returns the claim. Its author knew the key, but it may be a recording
     /// until [`Confirming::confirm`].
     pub(crate) fn new(key: &Key, purpose: &str, content: &[u8]) -> Result<(Responder, Vec<u8>), Refusal> {
+        Responder::of_any(&[key], purpose, content).map(|(responder, claim, _)| (responder, claim))
+    }
+
+    /// Like [`new`](Responder::new), for an initiator with any of these keys; returns the place of its key, too.
+    pub(super) fn of_any(keys: &[&Key], purpose: &str, content: &[u8]) -> Result<(Responder, Vec<u8>, usize), Refusal> {
         let rest = content.strip_prefix(MAGIC).ok_or(Refusal::NotGossamer)?;
         let (version, rest) = rest.split_first().ok_or(Refusal::NotGossamer)?;
         if *version != VERSION {
@@ -156,10 +164,12 @@ impl Responder {
             return Err(Refusal::OtherPurpose);
         }
         let prologue = &content[..content.len() - sealed.len()];
-        let built = builder(key, prologue).and_then(|builder| builder.build_responder().map_err(unusable));
-        let mut noise = built.map_err(|_| Refusal::WrongKey)?;
-        noise.read_message(sealed, &mut [0; MESSAGE_BYTES_MAX]).map_err(|_| Refusal::WrongKey)?;
-        Ok((Responder { noise }, claim.to_vec()))
+        // Each key is tried, also after one that fits: the time does not tell which one it was. There is no
+        // Diffie-Hellman in message 1, so a trial takes a few hashes.
+        let opened: Vec<_> = keys.iter().map(|key| open_first(key, prologue, sealed)).collect();
+        let mut opened = opened.into_iter().enumerate();
+        let (place, noise) = opened.find_map(|(place, noise)| Some((place, noise?))).ok_or(Refusal::WrongKey)?;
+        Ok((Responder { noise }, claim.to_vec(), place))
     }
 
     /// Returns message 2.
@@ -222,6 +232,13 @@ fn builder<'a>(key: &'a Key, prologue: &'a [u8]) -> Result<Builder<'a>, Error> {
     Builder::new(params).psk(0, key.as_bytes()).and_then(|builder| builder.prologue(prologue)).map_err(unusable)
 }
 
+/// Returns the handshake of a responder after message 1, if that was made with this key.
+fn open_first(key: &Key, prologue: &[u8], sealed: &[u8]) -> Option<HandshakeState> {
+    let mut noise = builder(key, prologue).ok()?.build_responder().ok()?;
+    noise.read_message(sealed, &mut [0; MESSAGE_BYTES_MAX]).ok()?;
+    Some(noise)
+}
+
 /// The cryptography itself does not work here, which no peer can cause.
 fn unusable(error: snow::Error) -> Error {
     Error::Cipher { reason: error.to_string() }
@@ -252,6 +269,28 @@ mod tests {
         assert_eq!(refusal, Refusal::WrongKey);
         let (initiator, _) = Initiator::new(&Key::generate().unwrap(), "test", b"").unwrap();
         assert_eq!(initiator.finish(content(&refusal.message())).err(), Some(Refusal::WrongKey));
+    }
+
+    /// A responder with two keys lets in either of them, to the end of the handshake, and no third one.
+    #[test]
+    fn one_of_two_keys_is_enough() {
+        let keys = [(); 3].map(|()| Key::generate().unwrap());
+        let ours = [&keys[0], &keys[1]];
+        for (place, key) in ours.into_iter().enumerate() {
+            let (initiator, first) = Initiator::new(key, "test", b"claim").unwrap();
+            let (responder, claim, found) = Responder::of_any(&ours, "test", content(&first)).unwrap();
+            assert_eq!((claim.as_slice(), found), (&b"claim"[..], place));
+            let (confirming, second) = responder.answer(b"answer").unwrap();
+            let (_, answer, third) = initiator.finish(content(&second)).unwrap();
+            assert!(answer == b"answer" && confirming.confirm(content(&third)).is_ok());
+            // The other key does not come further than the first message.
+            let other = ours[1 - place];
+            assert_eq!(Responder::of_any(&[other], "test", content(&first)).err(), Some(Refusal::WrongKey));
+        }
+        let (_, first) = Initiator::new(&keys[2], "test", b"").unwrap();
+        assert_eq!(Responder::of_any(&ours, "test", content(&first)).err(), Some(Refusal::WrongKey));
+        assert_eq!(Responder::of_any(&[], "test", content(&first)).err(), Some(Refusal::WrongKey));
+        assert_eq!(Responder::of_any(&ours, "else", content(&first)).err(), Some(Refusal::OtherPurpose));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The key that admits to a rack or to a program: 32 random bytes, in a file that only its owner may read.
-//! Not here: its use (`handshake.rs`).
+//! Not here: its use (`handshake.rs`), and a key that is being replaced (`keys.rs`).
 //!
 //! Invariant: a key is never printed (`Debug` hides it), and dropping it overwrites its memory.
 
@@ -10,14 +10,14 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 use zeroize::{Zeroize, Zeroizing};
 
 /// Length of a key in bytes.
 pub const KEY_BYTES: usize = 32;
 
-const FILE_HEAD: &str = "\
+pub(super) const FILE_HEAD: &str = "\
 # A key of Gossamer. Keep it secret: who has it can run programs on every host that knows it.
 # Put the same file on each host, readable by its owner only (chmod 600).
 ";
@@ -115,60 +115,18 @@ impl Key {
         is_trusted: impl FnOnce(u32) -> bool,
         may_be_shared: impl FnOnce(&Metadata) -> bool,
     ) -> Result<Key, Error> {
-        let refuse = |problem: String| Error::KeyFile { path: path.to_owned(), problem };
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let own = rustix::process::geteuid().as_raw();
-        let file = match rustix::fs::open(path, flags, Mode::empty()) {
-            Ok(fd) => File::from(fd),
-            Err(rustix::io::Errno::NOENT) => {
-                return Err(refuse(
-                    "there is no such file: make one with `gossamer-launch keygen`, \
-                     and put the same on each host"
-                        .to_owned(),
-                ));
+        let text = read_text(path, is_trusted, may_be_shared)?;
+        if let Some(key) = Key::parse(&text) {
+            return Ok(key);
+        }
+        let problem = match key_lines(&text).collect::<Vec<_>>()[..] {
+            [a, b] if a != b && [a, b].iter().all(|line| Key::from_digits(line).is_some()) => {
+                "it holds two keys, of a change that is under way, and one is needed here: `gossamer-launch key \
+                 finish` removes the old one"
             }
-            Err(rustix::io::Errno::ACCESS) => {
-                let owner = std::fs::metadata(path).map(|found| found.uid());
-                let whose = owner.map_or_else(
-                    |_| "it lies in a folder that is closed to".to_owned(),
-                    |owner| format!("it belongs to {}, and may not be read by", name_of(owner)),
-                );
-                return Err(refuse(format!("{whose} {}, who runs this: {}", name_of(own), own_copy(own))));
-            }
-            Err(error) => {
-                let error = std::io::Error::from(error);
-                return Err(refuse(format!("it cannot be opened: {error}{}", cure(&error))));
-            }
+            _ => "it holds no key: one line of 64 hexadecimal digits is what `gossamer-launch keygen` writes",
         };
-        // Checks the opened file, since the name may refer to another file by now.
-        let metadata = file.metadata().map_err(|error| refuse(format!("it cannot be looked at: {error}")))?;
-        if !metadata.is_file() {
-            return Err(refuse("it is not a plain file".to_owned()));
-        }
-        if !is_trusted(metadata.uid()) {
-            let (owner, runner) = (name_of(metadata.uid()), name_of(own));
-            let cure = if own == 0 { "`chown root` it".to_owned() } else { own_copy(own) };
-            return Err(refuse(format!("it belongs to {owner}, not to {runner}, who runs this: {cure}")));
-        }
-        let mode = metadata.mode() & 0o777;
-        if mode & 0o077 != 0 && !may_be_shared(&metadata) {
-            return Err(refuse(format!(
-                "others may read or write it (mode {mode:03o}): `chmod 600 {}`, and make a new key if others have had \
-                 access. Who else is to use it gets a copy of his own",
-                path.display()
-            )));
-        }
-        let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize + 1));
-        let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-        read.map_err(|error| refuse(format!("it cannot be read: {error}")))?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(refuse(format!("it is longer than {FILE_BYTES_MAX} bytes, so it is not a key file")));
-        }
-        Key::parse(&text).ok_or_else(|| {
-            refuse(
-                "it holds no key: one line of 64 hexadecimal digits is what `gossamer-launch keygen` writes".to_owned(),
-            )
-        })
+        Err(Error::KeyFile { path: path.to_owned(), problem: problem.to_owned() })
     }
 
     /// Writes a new key file that only its owner may read. An existing file stays as it is.
@@ -176,41 +134,37 @@ impl Key {
     /// # Errors
     /// [`Error::KeyFile`].
     pub fn write_new(&self, path: &Path) -> Result<(), Error> {
-        let refuse = |problem: String| Error::KeyFile { path: path.to_owned(), problem };
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(fd) => File::from(fd),
-            Err(rustix::io::Errno::EXIST) => {
-                return Err(refuse("it exists: remove it first if its key is to be replaced on every host".to_owned()));
-            }
-            Err(error) => return Err(refuse(format!("it cannot be made: {}", std::io::Error::from(error)))),
-        };
-        let text = self.to_text();
-        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-        written.map_err(|error| {
-            // Half a key file is worse than none; the first error is the one to report.
-            let _ = std::fs::remove_file(path);
-            refuse(format!("it cannot be written: {error}"))
-        })
+        write_text(path, &self.to_text(), None)
     }
 
     /// Returns the content of its file: a head of comments, and 64 hexadecimal digits.
     pub fn to_text(&self) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(FILE_HEAD.len() + 2 * KEY_BYTES + 1));
         text.push_str(FILE_HEAD);
+        self.push_digits(&mut text);
+        text
+    }
+
+    /// Appends the line with the key; `text` has room for it.
+    pub(super) fn push_digits(&self, text: &mut String) {
         for byte in self.0 {
             text.push(char::from_digit(u32::from(byte >> 4), 16).expect("4 bits"));
             text.push(char::from_digit(u32::from(byte & 15), 16).expect("4 bits"));
         }
         text.push('\n');
-        text
     }
 
     /// Returns the key in the text of a key file, or `None`.
     pub fn parse(text: &str) -> Option<Key> {
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let line = lines.next()?.as_bytes();
-        if lines.next().is_some() || line.len() != 2 * KEY_BYTES {
+        let mut lines = key_lines(text);
+        let key = Key::from_digits(lines.next()?)?;
+        lines.next().is_none().then_some(key)
+    }
+
+    /// Returns the key of a line of hexadecimal digits, or `None`.
+    pub(super) fn from_digits(line: &str) -> Option<Key> {
+        let line = line.as_bytes();
+        if line.len() != 2 * KEY_BYTES {
             return None;
         }
         let mut key = Key([0; KEY_BYTES]);
@@ -223,9 +177,92 @@ impl Key {
     }
 }
 
+/// Returns the lines of a key file that hold a key.
+pub(super) fn key_lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+/// Reads a key file, if it is one that `is_trusted` and `may_be_shared` allow.
+pub(super) fn read_text(
+    path: &Path,
+    is_trusted: impl FnOnce(u32) -> bool,
+    may_be_shared: impl FnOnce(&Metadata) -> bool,
+) -> Result<Zeroizing<String>, Error> {
+    let refuse = |problem: String| Error::KeyFile { path: path.to_owned(), problem };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let own = rustix::process::geteuid().as_raw();
+    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(rustix::io::Errno::NOENT) => {
+            return Err(refuse(
+                "there is no such file: make one with `gossamer-launch keygen`, \
+                 and put the same on each host"
+                    .to_owned(),
+            ));
+        }
+        Err(rustix::io::Errno::ACCESS) => {
+            let owner = std::fs::metadata(path).map(|found| found.uid());
+            let whose = owner.map_or_else(
+                |_| "it lies in a folder that is closed to".to_owned(),
+                |owner| format!("it belongs to {}, and may not be read by", name_of(owner)),
+            );
+            return Err(refuse(format!("{whose} {}, who runs this: {}", name_of(own), own_copy(own))));
+        }
+        Err(error) => {
+            let error = std::io::Error::from(error);
+            return Err(refuse(format!("it cannot be opened: {error}{}", cure(&error))));
+        }
+    };
+    // Checks the opened file, since the name may refer to another file by now.
+    let metadata = file.metadata().map_err(|error| refuse(format!("it cannot be looked at: {error}")))?;
+    if !metadata.is_file() {
+        return Err(refuse("it is not a plain file".to_owned()));
+    }
+    if !is_trusted(metadata.uid()) {
+        let (owner, runner) = (name_of(metadata.uid()), name_of(own));
+        let cure = if own == 0 { "`chown root` it".to_owned() } else { own_copy(own) };
+        return Err(refuse(format!("it belongs to {owner}, not to {runner}, who runs this: {cure}")));
+    }
+    let mode = metadata.mode() & 0o777;
+    if mode & 0o077 != 0 && !may_be_shared(&metadata) {
+        return Err(refuse(format!(
+            "others may read or write it (mode {mode:03o}): `chmod 600 {}`, and make a new key if others have had \
+             access. Who else is to use it gets a copy of his own",
+            path.display()
+        )));
+    }
+    let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX as usize + 1));
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| refuse(format!("it cannot be read: {error}")))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(refuse(format!("it is longer than {FILE_BYTES_MAX} bytes, so it is not a key file")));
+    }
+    Ok(text)
+}
+
+/// Writes a new file that only its owner may read: this user, or `owner`. An existing file stays as it is.
+pub(super) fn write_text(path: &Path, text: &str, owner: Option<u32>) -> Result<(), Error> {
+    let refuse = |problem: String| Error::KeyFile { path: path.to_owned(), problem };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(fd) => File::from(fd),
+        Err(rustix::io::Errno::EXIST) => {
+            return Err(refuse("it exists: remove it first if its key is to be replaced on every host".to_owned()));
+        }
+        Err(error) => return Err(refuse(format!("it cannot be made: {}", std::io::Error::from(error)))),
+    };
+    let own = || if owner.is_some() { fchown(&file, owner, None) } else { Ok(()) };
+    let written = own().and_then(|()| file.write_all(text.as_bytes())).and_then(|()| file.sync_all());
+    written.map_err(|error| {
+        // Half a key file is worse than none; the first error is the one to report.
+        let _ = std::fs::remove_file(path);
+        refuse(format!("it cannot be written: {error}"))
+    })
+}
+
 /// Returns whether `user` may launch with a key of `owner`. Root may use any key: that gives the owner of the
 /// key nothing.
-fn may_use(user: u32, owner: u32) -> bool {
+pub(super) fn may_use(user: u32, owner: u32) -> bool {
     user == 0 || owner == user || owner == 0
 }
 

@@ -1,7 +1,7 @@
 //! Connections that only holders of a key can make: `Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s` over TCP, by the
 //! crate `snow`.
 //!
-//! Here: [`Key`] and its file, [`SecureStream`] and its halves. Beside it, all without sockets: `handshake`
+//! Here: [`Key`], [`Keys`] and their file, [`SecureStream`] and its halves. Beside it, all without sockets: `handshake`
 //! (authentication), `proof` (authentication of further connections, without encryption), `frame` (the bytes
 //! after that), `unauthenticated` (limit on connections before that). Not here: listeners, and the content of
 //! messages.
@@ -20,12 +20,14 @@ mod frame;
 pub(crate) mod fuzz;
 pub(crate) mod handshake;
 mod key;
+mod keys;
 pub(crate) mod proof;
 mod stream;
 mod unauthenticated;
 
 pub use handshake::{ANSWER_BYTES_MAX, CLAIM_BYTES_MAX};
 pub use key::{KEY_BYTES, Key};
+pub use keys::Keys;
 pub(crate) use stream::Initiating;
 pub use stream::{Accepting, SecureReader, SecureStream, SecureWriter};
 pub use unauthenticated::{Evicted, Unauthenticated};

@@ -7,6 +7,7 @@
 use super::frame::{self, Broken, FRAME_BYTES_MAX, Opener, Sealer};
 use super::handshake::{self, Confirming, Initiator, MESSAGE_BYTES_MAX, Refusal, Responder, Session};
 use super::key::Key;
+use super::keys::Keys;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use rustix::io::Errno;
@@ -118,15 +119,40 @@ impl SecureStream {
         SecureStream::accept_claim(tcp, key, purpose, timeout)?.answer(b"")
     }
 
+    /// Like [`accept`](SecureStream::accept), for another side with the key or the old one; returns whether it has the
+    /// old one.
+    ///
+    /// # Errors
+    /// As for [`accept`](SecureStream::accept).
+    pub fn accept_any(
+        tcp: TcpStream,
+        keys: &Keys,
+        purpose: &str,
+        timeout: Duration,
+    ) -> Result<(SecureStream, bool), Error> {
+        let (accepting, place) = SecureStream::accept_claim_of(tcp, &keys.all(), purpose, timeout)?;
+        Ok((accepting.answer(b"")?, place > 0))
+    }
+
     /// First half of [`accept`](SecureStream::accept): returns the claim of the other side, to be answered or refused.
     ///
     /// # Errors
     /// As for [`accept`](SecureStream::accept).
     pub fn accept_claim(tcp: TcpStream, key: &Key, purpose: &str, timeout: Duration) -> Result<Accepting, Error> {
+        SecureStream::accept_claim_of(tcp, &[key], purpose, timeout).map(|(accepting, _)| accepting)
+    }
+
+    /// The same with any of these keys; returns the place of the other side's.
+    fn accept_claim_of(
+        tcp: TcpStream,
+        keys: &[&Key],
+        purpose: &str,
+        timeout: Duration,
+    ) -> Result<(Accepting, usize), Error> {
         let (peer, deadline) = (name_of(&tcp), Instant::now().checked_add(timeout));
         let content = read_message(&tcp, &peer, deadline)?;
-        match Responder::new(key, purpose, &content) {
-            Ok((responder, claim)) => Ok(Accepting { tcp, peer, deadline, responder, claim }),
+        match Responder::of_any(keys, purpose, &content) {
+            Ok((responder, claim, place)) => Ok((Accepting { tcp, peer, deadline, responder, claim }, place)),
             Err(refusal) => {
                 refuse(&tcp, refusal, deadline);
                 Err(refusal.at(peer))

@@ -63,6 +63,26 @@ fn wrong_keys_and_purposes_are_told_to_both_sides() {
 }
 
 #[test]
+fn both_keys_are_let_in_while_one_replaces_the_other() {
+    let old = Key::generate().unwrap();
+    let keys = Keys::from(old.clone()).rotated().unwrap();
+    let connect = |key: &Key, keys: &Keys| -> Result<bool, Error> {
+        let (connected, accepted) = shake(
+            |tcp| SecureStream::connect(tcp, key, PURPOSE, TIMEOUT),
+            |tcp| SecureStream::accept_any(tcp, keys, PURPOSE, TIMEOUT),
+        );
+        let (mut ours, (mut theirs, has_old)) = (connected?, accepted?);
+        ours.send(b"a message")?;
+        assert_eq!(theirs.receive(100)?.unwrap(), b"a message");
+        Ok(has_old)
+    };
+    let is_refused = |connected: Result<bool, Error>| matches!(connected, Err(Error::WrongKey { .. }));
+    assert_eq!([keys.current(), &old].map(|key| connect(key, &keys).unwrap()), [false, true]);
+    assert!(is_refused(connect(&old, &keys.without_old())) && !connect(keys.current(), &keys.without_old()).unwrap());
+    assert!(is_refused(connect(&Key::generate().unwrap(), &keys)));
+}
+
+#[test]
 fn claims_are_answered_or_refused() {
     let key = Key::generate().unwrap();
     let connect = |tcp| SecureStream::connect_claiming(tcp, &key, PURPOSE, b"host 7", TIMEOUT);
