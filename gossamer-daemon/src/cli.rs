@@ -6,6 +6,7 @@ mod check;
 mod console;
 pub mod daemon;
 mod detach;
+mod key;
 mod output;
 mod run;
 pub(crate) mod size;
@@ -56,6 +57,8 @@ enum Command {
     View(view::View),
     /// Makes a key for a rack
     Keygen(ask::Keygen),
+    /// Replaces the key of a rack while its daemons and programs run
+    Key(key::KeyArgs),
 }
 
 const HELP: &str = "\
@@ -97,6 +100,7 @@ pub fn main() -> ExitCode {
         Command::Trace(trace) => trace.main(),
         Command::View(view) => view.main(),
         Command::Keygen(keygen) => keygen.main(),
+        Command::Key(key) => key.main(),
     };
     console::status("gossamer-launch", done)
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use comm::secure::Key;
+use comm::secure::{Key, Keys};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ use crate::signals;
 use crate::wire::{Hello, HostStatus, ProgramId, Reply, Request};
 
 /// Exit status for trouble: a host that does not answer, a program that does not exist.
-const NOT_WELL: u8 = 1;
+pub(super) const NOT_WELL: u8 = 1;
 
 #[derive(Debug, Args)]
 pub(super) struct Ask {
@@ -82,21 +82,21 @@ pub(super) struct Keygen {
 impl Ask {
     /// Returns the rack, and the answers of its hosts.
     fn all(&self, request: &Request) -> Result<(RackConfig, Vec<Answer>), ExitCode> {
-        let (rack, key, hosts) = self.whom()?;
-        let answers = ask(&rack, &hosts, &key, request);
+        let (rack, keys, hosts) = self.whom()?;
+        let answers = ask(&rack, &hosts, &keys, request);
         Ok((rack, answers))
     }
 
-    /// Returns the rack, its key, and the hosts to ask.
-    pub(super) fn whom(&self) -> Result<(RackConfig, Key, Vec<Host>), ExitCode> {
+    /// Returns the rack, its keys, and the hosts to ask.
+    pub(super) fn whom(&self) -> Result<(RackConfig, Keys, Vec<Host>), ExitCode> {
         let failed = |error: &dyn std::fmt::Display| {
             complain(error);
             ExitCode::from(FAILURE_STATUS)
         };
         let rack = RackConfig::find(self.rack.as_deref()).map_err(|error| failed(&error))?;
-        let key = rack.read_key().map_err(|error| failed(&error))?;
+        let keys = rack.read_keys().map_err(|error| failed(&error))?;
         let hosts = choose(&rack, &self.hosts).map_err(|error| failed(&error))?;
-        Ok((rack, key, hosts))
+        Ok((rack, keys, hosts))
     }
 
     /// Asks for the status, and lets `ps` or `status` print it.
@@ -198,7 +198,7 @@ impl Logs {
     pub(super) fn main(&self) -> io::Result<ExitCode> {
         if let (true, Some(program)) = (self.output, self.program) {
             return match self.ask.whom() {
-                Ok((rack, key, hosts)) => output::show(&rack, &key, &hosts, program, self.follow).map(code),
+                Ok((rack, keys, hosts)) => output::show(&rack, &keys, &hosts, program, self.follow).map(code),
                 Err(code) => Ok(code),
             };
         }
@@ -260,12 +260,13 @@ pub(super) struct Status {
     pub(super) address: String,
     pub(super) took_ms: f64,
     pub(super) clocks_apart: Duration,
+    pub(super) has_old_key: bool,
     pub(super) host: Result<(Hello, HostStatus), crate::rack::ask::Unanswered>,
 }
 
 impl Status {
     pub(super) fn of(answer: Answer) -> Status {
-        let Answer { host: name, address, outcome, clocks_apart, took } = answer;
+        let Answer { host: name, address, outcome, clocks_apart, has_old_key, took } = answer;
         let host = outcome.and_then(|(hello, reply)| match reply {
             Reply::Status(status) => Ok((hello, *status)),
             _ => {
@@ -273,7 +274,7 @@ impl Status {
                 Err(crate::rack::ask::Unanswered { kind: "silent", reason })
             }
         });
-        Status { name, address, took_ms: took.as_secs_f64() * 1000.0, clocks_apart, host }
+        Status { name, address, took_ms: took.as_secs_f64() * 1000.0, clocks_apart, has_old_key, host }
     }
 
     pub(super) fn to_json(&self) -> Value {

@@ -21,19 +21,22 @@ struct Checked {
 
 /// Asks the hosts, then lets those that are up try the paths between them.
 pub(super) fn main(asked: &Ask) -> io::Result<ExitCode> {
-    let (rack, key, hosts) = match asked.whom() {
+    let (rack, keys, hosts) = match asked.whom() {
         Ok(whom) => whom,
         Err(code) => return Ok(code),
     };
-    let statuses: Vec<Status> = ask(&rack, &hosts, &key, &Request::Status).into_iter().map(Status::of).collect();
+    let statuses: Vec<Status> = ask(&rack, &hosts, &keys, &Request::Status).into_iter().map(Status::of).collect();
     let is_up = |host: &&Host| statuses.iter().any(|status| status.name == host.name && status.host.is_ok());
     let up: Vec<Host> = hosts.iter().filter(is_up).cloned().collect();
-    let mut tried = if up.len() > 1 { paths(&rack, &up, &key) } else { Vec::new() };
+    let mut tried = if up.len() > 1 { paths(&rack, &up, &keys) } else { Vec::new() };
     let checked = statuses.into_iter().map(|status| {
         let mut all = match &status.host {
             Ok((hello, host)) => remarks(&rack, hello, status.clocks_apart, host),
             Err(error) => vec![error.reason.clone()],
         };
+        if status.has_old_key {
+            all.push("it lacks the new key: copy the key file to it".to_owned());
+        }
         let found = tried.iter().position(|(name, _)| *name == status.name).map(|place| tried.swap_remove(place).1);
         let paths = found.unwrap_or(Ok(Vec::new())).unwrap_or_else(|reason| {
             all.push(format!("its paths to the other hosts were not tried: {reason}"));

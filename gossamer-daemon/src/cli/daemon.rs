@@ -60,8 +60,8 @@ Examples:
   systemctl enable --now gossamer-daemon
       at each start of the host: docs/gossamer-daemon.service is the unit
 
-It reads rack.yaml and the key at its start only: restart it after a change. `gossamer-launch check`, on any host, says
-what is wrong with each of them.";
+It reads rack.yaml at its start only: restart it after a change. A changed key file counts at once.
+`gossamer-launch check`, on any host, says what is wrong with each of them.";
 
 /// Runs `gossamer-daemon` with the arguments of this process.
 #[must_use]

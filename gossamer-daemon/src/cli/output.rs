@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::{Mutex, PoisonError};
 
-use comm::secure::Key;
+use comm::secure::Keys;
 
 use super::complain;
 use crate::config::{Host, RackConfig};
@@ -56,7 +56,13 @@ impl Shown {
 ///
 /// # Errors
 /// A failed write to standard output.
-pub(super) fn show(rack: &RackConfig, key: &Key, hosts: &[Host], program: ProgramId, follow: bool) -> io::Result<bool> {
+pub(super) fn show(
+    rack: &RackConfig,
+    keys: &Keys,
+    hosts: &[Host],
+    program: ProgramId,
+    follow: bool,
+) -> io::Result<bool> {
     let (stdout, stderr) = Target::standard();
     let shown = Mutex::new(Shown { stdout, stderr, begun: BTreeMap::new(), failed: None });
     let take = |number: usize, pieces: Vec<Written>, is_cut: bool| {
@@ -67,7 +73,7 @@ pub(super) fn show(rack: &RackConfig, key: &Key, hosts: &[Host], program: Progra
         pieces.into_iter().for_each(|written| shown.take(number, &hosts[number], written));
         shown.failed.is_none()
     };
-    let told = read(rack, hosts, key, program, follow, &take);
+    let told = read(rack, hosts, keys, program, follow, &take);
     let mut shown = shown.into_inner().unwrap_or_else(PoisonError::into_inner);
     shown.end();
     match shown.failed {

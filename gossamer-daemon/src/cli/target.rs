@@ -59,11 +59,11 @@ impl Target {
         }
         let named = self.program.as_ref().map(|text| text.parse::<ProgramId>()).transpose();
         let named = named.map_err(|cause| wrong(&cause, USAGE_STATUS))?;
-        let (rack, key, hosts) = self.ask.whom()?;
+        let (rack, keys, hosts) = self.ask.whom()?;
         let program = match named {
             Some(program) => program,
             None => {
-                let answers = ask(&rack, &hosts, &key, &Request::Status);
+                let answers = ask(&rack, &hosts, &keys, &Request::Status);
                 let mut found = Vec::new();
                 for answer in answers {
                     match answer.outcome {
@@ -89,7 +89,7 @@ impl Target {
                 }
             }
         };
-        Ok(Watched::Rack(Box::new(OnRack { rack, hosts, key, program }), Snapshots::default()))
+        Ok(Watched::Rack(Box::new(OnRack { rack, hosts, keys, program }), Snapshots::default()))
     }
 }
 

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use comm::secure::Key;
+use comm::secure::Keys;
 
 use super::{ConfigError, RackConfig};
 
@@ -67,17 +67,17 @@ impl RackConfig {
         RackConfig::parse(&text, path)
     }
 
-    /// Reads the rack's key, to launch with it. Where the file that names it was found by search, the key has to be
-    /// this user's.
+    /// Reads the rack's key, and the old one where there is one, to launch with it. Where the file that names the key
+    /// file was found by search, that has to be this user's.
     ///
     /// # Errors
-    /// Same as [`Key::read`].
-    pub fn read_key(&self) -> Result<Key, comm::Error> {
+    /// Same as [`Keys::read`].
+    pub fn read_keys(&self) -> Result<Keys, comm::Error> {
         let own = rustix::process::geteuid().as_raw();
         match self.was_named {
-            true => Key::read(&self.key_path()),
+            true => Keys::read(&self.key_path()),
             // A link to root's rack.yaml may lie beside somebody else's key.
-            false => Key::read_of(&self.key_path(), |owner| owner == own),
+            false => Keys::read_of(&self.key_path(), |owner| owner == own),
         }
     }
 }

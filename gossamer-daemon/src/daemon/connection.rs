@@ -88,6 +88,14 @@ pub fn serve_in_need(daemon: &Arc<Daemon>, turned: Turned) {
     }
 }
 
+/// Logs a peer that still has to get the new key, rate limited.
+fn tell_of_old_key(daemon: &Daemon, link: &Link) {
+    if let Some(held_back) = daemon.strangers.pass(Instant::now()) {
+        let (peer, release) = (link.peer.to_string(), &link.theirs.release);
+        tracing::info!(peer, release, held_back, "it came with the old key: copy the key file to it");
+    }
+}
+
 /// Describes the error of an incoming connection. The errors' own texts are for the connecting side: they say
 /// where to look there.
 fn describe(error: &WireError) -> String {
@@ -106,11 +114,16 @@ fn describe(error: &WireError) -> String {
 
 /// `need`: the reason to refuse requests that take more than this thread.
 fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut admitted: Admitted, need: Option<String>) -> Result<(), WireError> {
-    let mut link = link::accept(tcp, &daemon.key, &daemon.greeting(), daemon.rack.timeouts.connect())?;
+    let (keys, timeout) = (daemon.key_file.keys(), daemon.rack.timeouts.connect());
+    let mut link = link::accept(tcp, &keys, &daemon.greeting(), timeout)?;
+    drop(keys); // a session may last for days
     let (_, most) = daemon.connections();
     if !admitted.accept(most) {
         let cure = "wait for some to end, or raise limits.connections in rack.yaml";
         return link.answer(&Reply::Refused(format!("{most} connections are open here, and no more may: {cure}")));
+    }
+    if link.has_old_key {
+        tell_of_old_key(daemon, &link);
     }
     let request = match link.receiver.receive_message() {
         Err(WireError::Closed) => return Ok(()), // a peer that only checks that this host answers

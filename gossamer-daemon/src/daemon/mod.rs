@@ -12,6 +12,7 @@ mod cgroup;
 mod child;
 mod connection;
 mod kept;
+mod key_file;
 pub mod log;
 mod looks;
 mod neighbours;
@@ -26,8 +27,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use comm::secure::Key;
-
 use crate::config::{ConfigError, Host, RackConfig};
 use crate::core_dump;
 use crate::orphans::{self, Spare};
@@ -39,6 +38,7 @@ use cache::Cache;
 use capacity::Reserve;
 use cgroup::Cgroups;
 use kept::Kept;
+use key_file::KeyFile;
 
 use log::{LastLines, RateLimit};
 use looks::Looks;
@@ -134,7 +134,7 @@ pub struct Daemon {
     host: Host,
     /// Address at which it listens.
     address: SocketAddr,
-    key: Key,
+    key_file: KeyFile,
     run_as: RunAs,
     cache: Cache,
     cgroups: Cgroups,
@@ -164,7 +164,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
     let own = rustix::process::geteuid().as_raw();
     // The owner of the key can run programs as that user: so it has to be that user, or root.
     let programs = run_as.ids.map_or(own, |(user, _)| user);
-    let key = Key::read_of(&rack.key_path(), |owner| [0, own, programs].contains(&owner))?;
+    let key_file = KeyFile::open(&rack.key_path(), [0, own, programs])?;
     // Programs are started from there in other folders than this process's.
     let folder =
         std::path::absolute(cache.unwrap_or_else(cache_folder)).map_err(system("find the folder for programs"))?;
@@ -183,7 +183,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
         rack,
         host,
         address,
-        key,
+        key_file,
         run_as,
         cache,
         cgroups: Cgroups::set_up(),
@@ -280,7 +280,7 @@ impl Daemon {
     fn troubles(&self) -> Vec<String> {
         let cache = self.cache.try_out(self.run_as.ids).err();
         let cache = cache.map(|trouble| format!("programs that it lacks cannot be sent to it: {trouble}"));
-        capacity::trouble().into_iter().chain(cache).collect()
+        capacity::trouble().into_iter().chain(cache).chain(self.key_file.trouble()).collect()
     }
 
     /// Returns the number of cores for programs: bounded by the daemon's affinity and CPU quota, which they inherit.

@@ -48,7 +48,7 @@ impl Neighbours {
 /// Keeps a connection to a host, for as long as the process lives.
 pub fn keep(daemon: &Arc<Daemon>, host: &Host) {
     loop {
-        let trouble = match link::connect(&daemon.rack, host, &daemon.key) {
+        let trouble = match link::connect(&daemon.rack, host, &daemon.key_file.keys()) {
             Ok(link) => stay(daemon, host, link).to_string(),
             Err(error) => error.to_string(),
         };

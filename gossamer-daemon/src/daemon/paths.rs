@@ -85,7 +85,7 @@ fn try_host(daemon: &Daemon, host: &Host, deadline: Instant) -> Path {
 
 /// Tries one port of a host; notes the address.
 fn try_port(daemon: &Daemon, host: &Host, is_last: bool, tried: &mut String) -> Result<(), String> {
-    let mut link = match link::connect(&daemon.rack, host, &daemon.key) {
+    let mut link = match link::connect(&daemon.rack, host, &daemon.key_file.keys()) {
         Ok(link) => link,
         Err(_) if daemon.neighbours.has_trouble(&host.name) => return Ok(()), // told already
         Err(error) => return Err(error.to_string()),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use comm::deadline::deadline_after;
-use comm::secure::Key;
+use comm::secure::Keys;
 
 use crate::config::{Host, RackConfig};
 use crate::wire::link::{self, Link, LinkError};
@@ -25,6 +25,8 @@ pub struct Answer {
     pub outcome: Result<(Hello, Reply), Unanswered>,
     /// Least difference between its clock and this host's when it greeted.
     pub clocks_apart: Duration,
+    /// Whether it has only the old one of this host's keys.
+    pub has_old_key: bool,
     /// Time until the answer.
     pub took: Duration,
 }
@@ -40,14 +42,15 @@ pub struct Unanswered {
 
 /// Asks these hosts, all at once.
 #[must_use]
-pub fn ask(rack: &RackConfig, hosts: &[Host], key: &Key, request: &Request) -> Vec<Answer> {
+pub fn ask(rack: &RackConfig, hosts: &[Host], keys: &Keys, request: &Request) -> Vec<Answer> {
     let one = |_, host: &Host| {
         let start = Instant::now();
-        let answered = ask_one(rack, host, key, request);
+        let answered = ask_one(rack, host, keys, request);
         let address = rack.place_of(host);
-        let clocks_apart = answered.as_ref().map_or(Duration::ZERO, |(.., apart)| *apart);
-        let outcome = answered.map(|(theirs, reply, _)| (theirs, reply));
-        Answer { host: host.name.clone(), address, outcome, clocks_apart, took: start.elapsed() }
+        let (clocks_apart, has_old_key) =
+            answered.as_ref().map_or((Duration::ZERO, false), |(.., apart, has_old_key)| (*apart, *has_old_key));
+        let outcome = answered.map(|(theirs, reply, ..)| (theirs, reply));
+        Answer { host: host.name.clone(), address, outcome, clocks_apart, has_old_key, took: start.elapsed() }
     };
     of_all(hosts, one).into_iter().flatten().collect()
 }
@@ -74,34 +77,34 @@ pub(super) fn of_all<R: Send>(hosts: &[Host], one: impl Fn(usize, &Host) -> R + 
 fn ask_one(
     rack: &RackConfig,
     host: &Host,
-    key: &Key,
+    keys: &Keys,
     request: &Request,
-) -> Result<(Hello, Reply, Duration), Unanswered> {
-    let link =
-        link::connect(rack, host, key).map_err(|error| Unanswered { kind: kind(&error), reason: error.to_string() })?;
-    let Link { mut receiver, mut sender, theirs, clocks_apart, .. } = link;
+) -> Result<(Hello, Reply, Duration, bool), Unanswered> {
+    let link = link::connect(rack, host, keys)
+        .map_err(|error| Unanswered { kind: kind(&error), reason: error.to_string() })?;
+    let Link { mut receiver, mut sender, theirs, clocks_apart, has_old_key, .. } = link;
     let mut talk = || -> Result<Reply, WireError> {
         sender.send_message(request)?;
         receiver.receive_message()
     };
     match talk() {
         Ok(Reply::Refused(reason)) => Err(Unanswered { kind: "busy", reason }),
-        Ok(reply) => Ok((theirs, reply, clocks_apart)),
+        Ok(reply) => Ok((theirs, reply, clocks_apart, has_old_key)),
         Err(error) => Err(Unanswered { kind: "silent", reason: error.to_string() }),
     }
 }
 
 /// Lets each of these hosts try its paths to the others; returns them by name, or why a host did not try.
 #[must_use]
-pub fn paths(rack: &RackConfig, hosts: &[Host], key: &Key) -> Vec<(String, Result<Vec<Path>, String>)> {
+pub fn paths(rack: &RackConfig, hosts: &[Host], keys: &Keys) -> Vec<(String, Result<Vec<Path>, String>)> {
     let to: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
     let request = Request::Paths { to };
-    let of_host = |_, host: &Host| (host.name.clone(), paths_of(rack, host, key, &request));
+    let of_host = |_, host: &Host| (host.name.clone(), paths_of(rack, host, keys, &request));
     of_all(hosts, of_host).into_iter().flatten().collect()
 }
 
-fn paths_of(rack: &RackConfig, host: &Host, key: &Key, request: &Request) -> Result<Vec<Path>, String> {
-    let mut link = link::connect(rack, host, key).map_err(|error| error.to_string())?;
+fn paths_of(rack: &RackConfig, host: &Host, keys: &Keys, request: &Request) -> Result<Vec<Path>, String> {
+    let mut link = link::connect(rack, host, keys).map_err(|error| error.to_string())?;
     let deadline = deadline_after(PATHS_LIMIT);
     link.sender.send_message(request).map_err(|error| error.to_string())?;
     loop {

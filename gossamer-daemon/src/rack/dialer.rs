@@ -7,7 +7,7 @@ use std::io;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use comm::secure::Key;
+use comm::secure::Keys;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::plan::Files;
@@ -20,7 +20,7 @@ use crate::panics;
 use crate::wire::link::Link;
 use crate::wire::{CHUNK_BYTES, Carried, Receiver, Reply, Request, Sender, Start, WireError};
 
-/// Connects to the hosts of a rack: their addresses and key, and the channel for the results.
+/// Connects to the hosts of a rack: their addresses and keys, and the channel for the results.
 pub struct Dialer<'a> {
     /// The rack.
     pub rack: &'a RackConfig,
@@ -28,8 +28,8 @@ pub struct Dialer<'a> {
     pub options: &'a RunOptions,
     /// The chosen hosts.
     pub chosen: &'a [Host],
-    /// Its key.
-    pub key: &'a Key,
+    /// Its keys.
+    pub keys: &'a Keys,
     /// Sender into `events`.
     pub event_sender: &'a mpsc::Sender<Event>,
     /// Events of the program.

@@ -29,8 +29,8 @@ pub(super) fn list(hosts: &[(String, String)]) -> String {
 /// [`RackError::Hosts`] names each that cannot be reached, and why.
 pub fn connect(dialer: &Dialer<'_>) -> Result<Links, RackError> {
     for (number, host) in dialer.chosen.iter().enumerate() {
-        let (rack, host, key) = (dialer.rack.clone(), host.clone(), dialer.key.clone());
-        let connect = move || link::connect(&rack, &host, &key).map_err(|error| error.to_string());
+        let (rack, host, keys) = (dialer.rack.clone(), host.clone(), dialer.keys.clone());
+        let connect = move || link::connect(&rack, &host, &keys).map_err(|error| error.to_string());
         spawn(number, dialer.event_sender, connect)?;
     }
     gather(dialer, dialer.chosen, |_| ())

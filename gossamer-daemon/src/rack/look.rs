@@ -4,7 +4,7 @@ use comm::deadline::deadline_after;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use comm::secure::Key;
+use comm::secure::Keys;
 use gossamer::control::Look;
 use gossamer::view::Source;
 use gossamer::view::source::{Answer, Parts, answer_limit, dropped_text};
@@ -23,8 +23,8 @@ pub struct OnRack {
     pub rack: RackConfig,
     /// Its hosts that are asked.
     pub hosts: Vec<Host>,
-    /// Its key.
-    pub key: Key,
+    /// Its keys.
+    pub keys: Keys,
     /// Number of the program.
     pub program: ProgramId,
 }
@@ -65,7 +65,7 @@ impl Source for OnRack {
 
 impl OnRack {
     fn ask(&self, host: &Host, look: Look, limit: Duration, parts: &Mutex<Parts>) -> Result<HostAnswer, String> {
-        let mut link = link::connect(&self.rack, host, &self.key).map_err(|error| error.to_string())?;
+        let mut link = link::connect(&self.rack, host, &self.keys).map_err(|error| error.to_string())?;
         // It gives signs of life meanwhile.
         link.set_timeout(self.rack.timeouts.silence()).map_err(|error| error.to_string())?;
         let limit_ms = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);

@@ -136,11 +136,11 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
     let (event_sender, events) = mpsc::channel();
     catch_signals(event_sender.clone()).map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let files = Files::find(run)?;
-    let key = run.rack.read_key().map_err(LaunchError::from)?;
+    let keys = run.rack.read_keys().map_err(LaunchError::from)?;
     let chosen = plan::choose(&run.rack, &run.options.hosts)?;
     let (rack, options, notice) = (&run.rack, &run.options, run.notice);
     let dialer =
-        Dialer { rack, options, chosen: &chosen, key: &key, event_sender: &event_sender, events: &events, notice };
+        Dialer { rack, options, chosen: &chosen, keys: &keys, event_sender: &event_sender, events: &events, notice };
     let links = match hosts::connect(&dialer)? {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),

@@ -1,6 +1,6 @@
 //! Output of a program that its hosts have kept, and its further output: `logs --output`.
 
-use comm::secure::Key;
+use comm::secure::Keys;
 
 use super::ask::of_all;
 use crate::config::{Host, RackConfig};
@@ -23,13 +23,13 @@ pub enum Answer {
 pub fn read(
     rack: &RackConfig,
     hosts: &[Host],
-    key: &Key,
+    keys: &Keys,
     program: ProgramId,
     follow: bool,
     take: &(dyn Fn(usize, Vec<Written>, bool) -> bool + Sync),
 ) -> Vec<Result<Answer, String>> {
     let one = |number: usize, host: &Host| -> Result<Answer, String> {
-        let mut link = link::connect(rack, host, key).map_err(|error| error.to_string())?;
+        let mut link = link::connect(rack, host, keys).map_err(|error| error.to_string())?;
         link.set_timeout(rack.timeouts.silence()).map_err(|error| error.to_string())?;
         let request = Request::Output { program, follow };
         link.sender.send_message(&request).map_err(|error| error.to_string())?;

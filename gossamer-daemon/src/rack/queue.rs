@@ -18,8 +18,8 @@ use crate::wire::{Start, link};
 pub fn enter(dialer: &Dialer<'_>, start: &Start, files: &Files) -> Result<(), RackError> {
     let mut order: Vec<usize> = (0..dialer.chosen.len()).collect();
     order.sort_by_key(|host| &dialer.chosen[*host].name);
-    let (rack, chosen, key, event_sender) =
-        (dialer.rack.clone(), dialer.chosen.to_vec(), dialer.key.clone(), dialer.event_sender.clone());
+    let (rack, chosen, keys, event_sender) =
+        (dialer.rack.clone(), dialer.chosen.to_vec(), dialer.keys.clone(), dialer.event_sender.clone());
     let (start, files) = (start.clone(), files.clone());
     let silence = dialer.options.silence;
     let ask_all = move || {
@@ -31,7 +31,7 @@ pub fn enter(dialer: &Dialer<'_>, start: &Start, files: &Files) -> Result<(), Ra
                     let _ = event_sender.send(Event::Queued(number, before, most)); // a signal came meanwhile
                 }
             };
-            let linked = link::connect(&rack, &chosen[number], &key).map_err(|error| error.to_string());
+            let linked = link::connect(&rack, &chosen[number], &keys).map_err(|error| error.to_string());
             let admitted = linked.and_then(|link| admit_in_turn(link, start.of_host(number), silence, tell));
             let files = files.clone();
             let outcome = admitted.map(|link| spawn(number, &event_sender, move || prepare(link, &files, silence)));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use comm::deadline::deadline_after;
 use comm::descriptors;
-use comm::secure::{Key, SecureReader, SecureStream, SecureWriter};
+use comm::secure::{Keys, SecureReader, SecureStream, SecureWriter};
 
 use super::message::{Hello, MAX_MESSAGE_BYTES, Reply};
 use super::stream::{Receiver, Sender, WireError};
@@ -33,6 +33,8 @@ pub struct Link {
     pub clocks_apart: Duration,
     /// Its address.
     pub peer: SocketAddr,
+    /// Whether the connection was made with the old key, though this side has the new one: the other side lacks that.
+    pub has_old_key: bool,
 }
 
 /// Reason why a host's daemon cannot be talked to.
@@ -112,11 +114,12 @@ fn was_evicted(error: &WireError) -> bool {
     matches!(error, WireError::Closed | WireError::Secure(comm::Error::Closed { .. }))
 }
 
-/// Connects to a host's daemon; again, where the connection was evicted before it could show the key.
+/// Connects to a host's daemon; again, where the connection was evicted before it could show the key, and with the old
+/// key where the host does not have the new one.
 ///
 /// # Errors
 /// [`LinkError`], after `timeouts.connect_ms` of the rack at the latest for each of its steps.
-pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkError> {
+pub fn connect(rack: &RackConfig, host: &Host, keys: &Keys) -> Result<Link, LinkError> {
     let timeout = rack.timeouts.connect();
     let addresses = rack.addresses_of(host).map_err(|source| LinkError::Address {
         address: host.address.clone(),
@@ -132,7 +135,7 @@ pub fn connect(rack: &RackConfig, host: &Host, key: &Key) -> Result<Link, LinkEr
         // Each address has its share of the time that is left, so one that does not answer leaves some to those after
         // it.
         let left = deadline.saturating_duration_since(Instant::now()) / (addresses.len() - number) as u32;
-        match connect_at(rack, host, key, *address, left.max(LEAST_TIME)) {
+        match connect_at(rack, host, keys, *address, left.max(LEAST_TIME)) {
             Ok(link) => return Ok(link),
             Err(error) if failed.as_ref().is_none_or(|before| before.rank() <= error.rank()) => failed = Some(error),
             Err(_) => {}
@@ -155,20 +158,22 @@ fn file_of(rack: &RackConfig) -> String {
 fn connect_at(
     rack: &RackConfig,
     host: &Host,
-    key: &Key,
+    keys: &Keys,
     address: SocketAddr,
     left: Duration,
 ) -> Result<Link, LinkError> {
     let timeout = rack.timeouts.connect();
     let own = greeting(rack, &host.name, 0);
     let mut pauses = EVICTED_PAUSES_MS.into_iter().map(Duration::from_millis);
+    let (mut key, mut old) = (keys.current(), keys.old());
     let link = loop {
         let began = Instant::now();
         let tcp = TcpStream::connect_timeout(&address, left);
         let tcp = tcp.map_err(|source| LinkError::Connect { address, source, rack: file_of(rack) })?;
         let linked = SecureStream::connect(tcp, key, PURPOSE, timeout).map_err(WireError::from);
         match linked.and_then(|stream| greet(stream, &own, address, timeout, began)) {
-            Ok(link) => break link,
+            Ok(link) => break Link { has_old_key: keys.old() == Some(key), ..link },
+            Err(WireError::Secure(comm::Error::WrongKey { .. })) if let Some(other) = old.take() => key = other,
             Err(error) => match pauses.next().filter(|_| was_evicted(&error)) {
                 Some(pause) => std::thread::sleep(pause),
                 None => return Err(error.into()),
@@ -202,9 +207,10 @@ impl LinkError {
 ///
 /// # Errors
 /// [`WireError`]: the peer has no key, or is no gossamer program.
-pub fn accept(tcp: TcpStream, key: &Key, own: &Hello, timeout: Duration) -> Result<Link, WireError> {
+pub fn accept(tcp: TcpStream, keys: &Keys, own: &Hello, timeout: Duration) -> Result<Link, WireError> {
     let (peer, began) = (tcp.peer_addr()?, Instant::now());
-    greet(SecureStream::accept(tcp, key, PURPOSE, timeout)?, own, peer, timeout, began)
+    let (stream, has_old_key) = SecureStream::accept_any(tcp, keys, PURPOSE, timeout)?;
+    Ok(Link { has_old_key, ..greet(stream, own, peer, timeout, began)? })
 }
 
 /// Greets: both sides send before they receive, so each learns the other's version, also a different one. The
@@ -223,7 +229,7 @@ fn greet(
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let clocks_apart = apart(now.saturating_sub(began.elapsed()), now, Duration::from_millis(theirs.clock_ms));
     let (receiver, sender) = stream.split();
-    Ok(Link { receiver, sender, theirs, clocks_apart, peer })
+    Ok(Link { receiver, sender, theirs, clocks_apart, peer, has_old_key: false })
 }
 
 /// Returns how far another clock's time is from these two of this one, between which it was read; zero within them.

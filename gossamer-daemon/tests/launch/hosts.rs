@@ -71,6 +71,22 @@ impl Rack {
         std::fs::set_permissions(self.folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    /// Makes folders of their own for these hosts, each with a copy of `rack.yaml` and of the key.
+    pub fn copy_files(&self, hosts: &[&str]) {
+        for host in hosts {
+            std::fs::create_dir(self.folder.path().join(host)).unwrap();
+            for file in ["rack.yaml", "rack.key"] {
+                std::fs::copy(self.folder.path().join(file), self.folder.path().join(host).join(file)).unwrap();
+            }
+        }
+    }
+
+    /// Has `rack.yaml` name another key file.
+    pub fn name_key(&self, name: &str) {
+        let text = std::fs::read_to_string(self.file()).unwrap();
+        std::fs::write(self.file(), text.replace("key_file: rack.key\n", &format!("key_file: {name}\n"))).unwrap();
+    }
+
     pub fn file(&self) -> PathBuf {
         self.folder.path().join("rack.yaml")
     }
@@ -94,15 +110,22 @@ impl Rack {
     /// Same as `start_silent_daemon_in`, by the daemon's executable in another place.
     pub fn start_daemon_of(&mut self, name: &'static str, mut becomes: Command, program: &Path) {
         becomes.arg(program);
-        becomes.args(["--host", name, "--rack"]).arg(self.file()).stdin(Stdio::null());
+        let own = self.folder.path().join(name).join("rack.yaml");
+        let file = if own.exists() { own } else { self.file() };
+        becomes.args(["--host", name, "--rack"]).arg(file).stdin(Stdio::null());
         becomes.arg("--cache").arg(self.folder.path().join(format!("cache-{name}")));
         self.daemons.insert(name, start(becomes));
     }
 
-    /// Returns the command `gossamer-launch COMMAND --rack FILE`.
+    /// Returns the command `gossamer-launch COMMAND --rack FILE`; the command may have several words.
     pub fn launcher(&self, command: &str) -> Command {
+        self.launcher_by("", command)
+    }
+
+    /// The same with the files in a folder of the rack's.
+    pub fn launcher_by(&self, folder: &str, command: &str) -> Command {
         let mut launcher = launcher();
-        launcher.args([command, "--rack"]).arg(self.file());
+        launcher.args(command.split(' ')).arg("--rack").arg(self.folder.path().join(folder).join("rack.yaml"));
         launcher
     }
 

@@ -12,6 +12,7 @@ mod dispositions;
 mod endpoints;
 mod hosts;
 mod kept;
+mod keys;
 mod links;
 mod machine;
 mod normal;
@@ -45,7 +46,8 @@ fn main() {
         dispositions::TESTS,
         core_dumps::TESTS,
     ];
-    let racks = [rack::TESTS, rack_ends::TESTS, troubles::TESTS, queue::TESTS, kept::TESTS, watched::TESTS];
+    let racks =
+        [rack::TESTS, rack_ends::TESTS, troubles::TESTS, queue::TESTS, kept::TESTS, watched::TESTS, keys::TESTS];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {
         let test = *test;

@@ -184,9 +184,9 @@ fn a_program_that_a_host_lacks_is_sent_once() {
 
 fn who_has_no_key_gets_nothing() {
     let rack = Rack::start(2, LENIENT_MS, "");
-    std::fs::remove_file(rack.folder.path().join("rack.key")).unwrap();
+    rack.name_key("other.key"); // the daemons have read the file, and have another key
     let mut keygen = crate::rig::launcher();
-    keygen.arg("keygen").arg(rack.folder.path().join("rack.key"));
+    keygen.arg("keygen").arg(rack.folder.path().join("other.key"));
     run(keygen).assert(0, None);
     let ended = rack.run(&[], &["end"]);
     assert_eq!(ended.code(), Some(70), "{ended}");
@@ -220,8 +220,8 @@ fn nonsense_of_those_with_a_key_does_not_harm_a_daemon() {
     use gossamer_daemon::wire::{Receiver, Reply, Request, Sender, Wire, link};
     let rack = Rack::start(1, LENIENT_MS, "");
     let config = RackConfig::read(&rack.file()).unwrap();
-    let key = comm::secure::Key::read(&config.key_path()).unwrap();
-    let connect = || link::connect(&config, &config.hosts[0], &key).unwrap();
+    let keys = comm::secure::Keys::read(&config.key_path()).unwrap();
+    let connect = || link::connect(&config, &config.hosts[0], &keys).unwrap();
     let plan = r#"{"fabric":"tcp","threads":null,"start_timeout_ms":1,"silence_ms":1,"hosts":[],"machines":[]}"#;
     let start_with = |plan: &str, host: u16, options: &str| {
         Request::Run(Box::new(gossamer_daemon::wire::Start {
@@ -375,12 +375,12 @@ fn who_was_evicted_comes_again() {
 
     let rack = Rack::prepare(1, LENIENT_MS, "");
     let config = RackConfig::read(&rack.file()).unwrap();
-    let key = comm::secure::Key::read(&config.key_path()).unwrap();
+    let keys = comm::secure::Keys::read(&config.key_path()).unwrap();
     let limit = std::time::Duration::from_secs(60);
     // Bound once: a process that a test beside this one starts holds a copy of the socket until it calls exec.
     let listener = std::net::TcpListener::bind(rack.addresses[0]).unwrap();
     for evictions in [0, 1, 4, 1000] {
-        let (listener, config, key) = (&listener, &config, &key);
+        let (listener, config, keys) = (&listener, &config, &keys);
         let is_linked = std::thread::scope(|scope| {
             let daemon = scope.spawn(move || {
                 for number in 0.. {
@@ -389,7 +389,7 @@ fn who_was_evicted_comes_again() {
                         // Before the handshake, or within it.
                         true if number % 2 == 0 => drop(tcp),
                         true => drop(std::io::Read::read(&mut tcp, &mut [0; 8])),
-                        false => return link::accept(tcp, key, &link::greeting(config, "a", 1), limit).is_ok(),
+                        false => return link::accept(tcp, keys, &link::greeting(config, "a", 1), limit).is_ok(),
                     }
                     if number == 6 {
                         return false; // the first attempt, and six more
@@ -397,7 +397,7 @@ fn who_was_evicted_comes_again() {
                 }
                 false
             });
-            let link = link::connect(config, &config.hosts[0], key);
+            let link = link::connect(config, &config.hosts[0], keys);
             let accepted = daemon.join().unwrap();
             assert_eq!(link.is_ok(), accepted, "{evictions}: {:?}", link.err());
             accepted

@@ -161,7 +161,6 @@ fn a_host_that_can_start_nothing_says_so() {
     as_nobody.uid(NOBODY_ID).gid(NOBODY_ID).current_dir("/");
     rack.start_daemon_of("a", as_nobody, &program);
     rack.daemons["a"].stderr.wait_for("listening");
-    chown(rack.folder.path().join("rack.key"), Some(0), None).unwrap(); // the launcher's: the daemon has read it
     let daemon = rack.pid("a").to_string();
     let limit = |soft: &str| {
         // As nobody: for another user's limits root alone is not enough in a container.

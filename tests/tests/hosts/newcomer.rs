@@ -261,6 +261,20 @@ fn a_newcomer_gets_from_nothing_to_a_running_program() {
     }
     newcomer.does(ALPHA, as_ada);
 
+    // Another key, while the daemons run.
+    let lacks = "it lacks the new key";
+    let steps = newcomer.section("### Another key").lines().filter_map(|line| line.strip_prefix("# "));
+    for (step, line) in steps.enumerate() {
+        match line.starts_with("gossamer-launch check") {
+            true => newcomer.meets(line, 1, "the old key is valid", "the old key is valid as well"),
+            false => drop(newcomer.does(ALPHA, line)),
+        }
+        if step == 0 {
+            newcomer.meets(&check, 1, lacks, lacks);
+        }
+    }
+    newcomer.does(ALPHA, &check);
+
     newcomer.network.cut(BETA);
     newcomer.meets(&check, 1, "10.77.0.2:7117 cannot be reached", "cannot be reached: timed out, no route");
     drop((on_alpha, on_beta));
