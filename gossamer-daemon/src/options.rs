@@ -51,6 +51,13 @@ pub struct RunOptions {
     #[serde(skip)]
     pub hosts: Vec<String>,
 
+    /// Run on those of the hosts that answer, or on the first N of these, instead of failing where one does not; the
+    /// hosts that are left out are named
+    #[arg(long, value_name = "N", require_equals = true, num_args = 0..=1, conflicts_with = "local",
+          value_parser = clap::value_parser!(u16).range(1..))]
+    #[serde(skip)]
+    pub any: Option<Option<u16>>,
+
     /// Machines to start on each host
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "local",
           value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_MACHINES_PER_HOST)))]
@@ -170,6 +177,7 @@ impl Default for RunOptions {
         RunOptions {
             rack: None,
             hosts: Vec::new(),
+            any: None,
             machines_per_host: 1,
             threads: None,
             pin: None,
@@ -317,6 +325,13 @@ mod tests {
     }
 
     #[test]
+    fn any_hosts_may_have_a_number() {
+        let any = |line: &str| parse(line).map(|options| options.any).map_err(|_| ());
+        assert_eq!(["", "--any", "--any=3"].map(any), [Ok(None), Ok(Some(None)), Ok(Some(Some(3)))]);
+        assert_eq!(["--any=0", "--any=x", "--any 3", "--local 2 --any"].map(any), [Err(()); 4]);
+    }
+
+    #[test]
     fn a_rack_has_times_of_its_own() {
         let text =
             "key_file: k\nhosts: [{name: a, address: 127.0.0.1}]\ntimeouts: {start_ms: 7000, silence_ms: 2500}\n";
@@ -328,7 +343,7 @@ mod tests {
 
     #[test]
     fn hosts_get_what_is_not_the_default_and_not_the_launchers() {
-        let here = "--rack r --hosts a,b --folder f --env A=1";
+        let here = "--rack r --hosts a,b --any=2 --folder f --env A=1";
         let there = "--wait --time-limit 90s --fabric tcp --region auto --threads-at 1,0 --stdin none";
         let (all, travelled) = (parse(&format!("{here} {there}")).unwrap(), parse(there).unwrap());
         let json = all.to_json().unwrap();

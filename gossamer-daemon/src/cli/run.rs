@@ -63,7 +63,8 @@ Hosts:
   ~/.config/gossamer/rack.yaml, /etc/gossamer/rack.yaml), each of which runs gossamer-daemon; docs/running-a-rack.md
   says how. Hosts that lack the program get it from this one. It starts in the same working folder as here (or
   --folder), with this environment but for what belongs to this host or session (HOME, USER, SSH_..., and the like);
-  --env adds to that and replaces, --clean-env passes on nothing else.
+  --env adds to that and replaces, --clean-env passes on nothing else. Where a host does not answer, nothing is started;
+  with --any the program runs on the others, machine 0 on the first of them.
 
 Room:
   A host runs at most limits.programs programs at a time, and refuses more. With --wait the program waits there in a

@@ -23,17 +23,54 @@ pub(super) fn list(hosts: &[(String, String)]) -> String {
     each.collect::<Vec<_>>().join("\n  and ")
 }
 
+/// The same as the end of a sentence; nothing for none.
+pub(super) fn list_after(hosts: &[(String, String)]) -> String {
+    if hosts.is_empty() { String::new() } else { format!("; {}", list(hosts)) }
+}
+
+/// Returns the hosts that are up, in their order, at most `most`, or the signal that came before; tells of those that
+/// are down. The connections end: while others are tried, a host waits for a request no longer than for a handshake.
+///
+/// # Errors
+/// [`RackError::TooFew`] or [`RackError::Hosts`] where fewer are up, or none; each that is down is named, and why.
+pub fn choose_up(dialer: &Dialer<'_>, most: Option<u16>) -> Result<Result<Vec<Host>, Signal>, RackError> {
+    begin_to_connect(dialer)?;
+    let (links, down) = match gather_all(dialer, dialer.chosen, |_| ()) {
+        Ok(tried) => tried,
+        Err(signal) => return Ok(Err(signal)),
+    };
+    let up = dialer.chosen.iter().zip(&links).filter(|(_, link)| link.is_some()).map(|(host, _)| host.clone());
+    let mut up: Vec<Host> = up.collect();
+    match most {
+        Some(wanted) if up.len() < usize::from(wanted) => {
+            return Err(RackError::TooFew { wanted, up: up.len(), down });
+        }
+        None if up.is_empty() => return Err(RackError::Hosts(down)),
+        Some(most) => up.truncate(most.into()),
+        None => {}
+    }
+    for (name, reason) in down {
+        (dialer.notice)(&format!("host {name} is left out: {reason}"));
+    }
+    Ok(Ok(up))
+}
+
 /// Connects to all hosts at once.
 ///
 /// # Errors
 /// [`RackError::Hosts`] names each that cannot be reached, and why.
 pub fn connect(dialer: &Dialer<'_>) -> Result<Links, RackError> {
+    begin_to_connect(dialer)?;
+    gather(dialer, dialer.chosen, |_| ())
+}
+
+fn begin_to_connect(dialer: &Dialer<'_>) -> Result<(), RackError> {
     for (number, host) in dialer.chosen.iter().enumerate() {
         let (rack, host, keys) = (dialer.rack.clone(), host.clone(), dialer.keys.clone());
         let connect = move || link::connect(&rack, &host, &keys).map_err(|error| error.to_string());
         spawn(number, dialer.event_sender, connect)?;
     }
-    gather(dialer, dialer.chosen, |_| ())
+    Ok(())
 }
 
 /// Starts the program on all hosts at once, when each of them has it and not before: the first machines would otherwise
@@ -96,7 +133,25 @@ fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> R
 }
 
 /// Waits for all hosts, and gives signs of life to those that are ready.
-fn gather(dialer: &Dialer<'_>, chosen: &[Host], mut beat: impl FnMut(&mut Link)) -> Result<Links, RackError> {
+///
+/// # Errors
+/// [`RackError::Hosts`] names each that has failed, and why.
+fn gather(dialer: &Dialer<'_>, chosen: &[Host], beat: impl FnMut(&mut Link)) -> Result<Links, RackError> {
+    match gather_all(dialer, chosen, beat) {
+        Ok((links, failed)) if failed.is_empty() => Ok(Ok(links.into_iter().flatten().collect())),
+        Ok((_, failed)) => Err(RackError::Hosts(failed)),
+        Err(signal) => Ok(Err(signal)),
+    }
+}
+
+/// Links to the hosts in order, and those without one, by name, each with its reason.
+type Gathered = (Vec<Option<Link>>, Vec<(String, String)>);
+
+/// The same; returns those that have failed, too.
+///
+/// # Errors
+/// The signal that came before all were there.
+fn gather_all(dialer: &Dialer<'_>, chosen: &[Host], mut beat: impl FnMut(&mut Link)) -> Result<Gathered, Signal> {
     let mut links: Vec<Option<Link>> = chosen.iter().map(|_| None).collect();
     let mut failed = Vec::new();
     let mut beat_at = deadline_after(Duration::from_millis(BEAT_MS));
@@ -110,7 +165,7 @@ fn gather(dialer: &Dialer<'_>, chosen: &[Host], mut beat: impl FnMut(&mut Link))
                 Ok(link) => links[number] = Some(*link),
                 Err(reason) => failed.push((chosen[number].name.clone(), reason)),
             },
-            Ok(Event::Signal(signal)) => return Ok(Err(signal)),
+            Ok(Event::Signal(signal)) => return Err(signal),
             Ok(Event::Queued(host, before, most)) => (dialer.notice)(&queue::notice(&chosen[host].name, before, most)),
             Ok(_) => {}
             Err(RecvTimeoutError::Timeout) => {}
@@ -118,7 +173,7 @@ fn gather(dialer: &Dialer<'_>, chosen: &[Host], mut beat: impl FnMut(&mut Link))
         }
     }
     failed.sort();
-    if failed.is_empty() { Ok(Ok(links.into_iter().flatten().collect())) } else { Err(RackError::Hosts(failed)) }
+    Ok((links, failed))
 }
 
 /// Order for the sending thread of a host.

@@ -82,6 +82,16 @@ pub enum RackError {
     /// Hosts that cannot be reached, or refuse; each with its reason.
     #[error("{}", hosts::list(.0))]
     Hosts(Vec<(String, String)>),
+    /// Fewer hosts are up than `--any` needs; the others, each with its reason.
+    #[error("--any={wanted}: hosts that are up: {up}{}", hosts::list_after(.down))]
+    TooFew {
+        /// Number of hosts that are needed.
+        wanted: u16,
+        /// Number of hosts that answer.
+        up: usize,
+        /// The others.
+        down: Vec<(String, String)>,
+    },
     /// The program cannot be started on a host.
     #[error("host {host}: {reason}")]
     NotStarted {
@@ -137,10 +147,16 @@ pub fn run(run: &RackRun) -> Result<Ended, RackError> {
     catch_signals(event_sender.clone()).map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let files = Files::find(run)?;
     let keys = run.rack.read_keys().map_err(LaunchError::from)?;
-    let chosen = plan::choose(&run.rack, &run.options.hosts)?;
+    let all = plan::choose(&run.rack, &run.options.hosts)?;
     let (rack, options, notice) = (&run.rack, &run.options, run.notice);
     let dialer =
-        Dialer { rack, options, chosen: &chosen, keys: &keys, event_sender: &event_sender, events: &events, notice };
+        Dialer { rack, options, chosen: &all, keys: &keys, event_sender: &event_sender, events: &events, notice };
+    let chosen = match options.any.map(|count| hosts::choose_up(&dialer, count)).transpose()? {
+        Some(Err(signal)) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),
+        Some(Ok(up)) => up,
+        None => all.clone(),
+    };
+    let dialer = Dialer { chosen: &chosen, ..dialer };
     let links = match hosts::connect(&dialer)? {
         Ok(links) => links,
         Err(signal) => return Ok(Outcome::Interrupted(signal.as_raw()).into()),

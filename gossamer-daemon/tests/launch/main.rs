@@ -4,6 +4,7 @@
 //! Nothing waits for a fixed time, but for output, ends and conditions, up to a deadline. Processes are killed by their
 //! own ids only.
 
+mod any_host;
 mod any_program;
 mod core_dumps;
 mod death;
@@ -46,8 +47,16 @@ fn main() {
         dispositions::TESTS,
         core_dumps::TESTS,
     ];
-    let racks =
-        [rack::TESTS, rack_ends::TESTS, troubles::TESTS, queue::TESTS, kept::TESTS, watched::TESTS, keys::TESTS];
+    let racks = [
+        rack::TESTS,
+        rack_ends::TESTS,
+        troubles::TESTS,
+        queue::TESTS,
+        kept::TESTS,
+        watched::TESTS,
+        keys::TESTS,
+        any_host::TESTS,
+    ];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {
         let test = *test;

@@ -44,6 +44,20 @@ fn a_host_that_is_down() {
     assert_refused(&rack, &rack.run(&["calls"]).end(), &["h1", "10.77.0.2"]);
 }
 
+/// The others wait for it meanwhile, as long as a connection may take, and then run the program.
+#[test]
+fn a_host_that_is_cut_off_is_left_out_where_any_will_do() {
+    let rack = Rack::start(3);
+    rack.network.cut(0); // the launcher's own, which still reaches itself
+    let alone = rack.launcher(&["run", "--any", "true"]).end();
+    assert!(alone.status.success() && alone.stderr.matches(" is left out: ").count() == 2, "{alone:#?}");
+    rack.network.restore(0);
+    rack.network.cut(2);
+    let ended = rack.launcher(&["run", "--any", ROLES, "calls"]).end();
+    assert!(ended.status.success() && ended.stderr.contains("host h2 is left out: 10.77.0.3:7117 "), "{ended:#?}");
+    rack.assert_nothing_is_left();
+}
+
 #[test]
 fn a_port_that_is_taken() {
     let rack = Rack::without_daemons(1);
