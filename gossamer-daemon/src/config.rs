@@ -14,10 +14,12 @@ use serde::{Deserialize, Serialize};
 
 mod cores;
 mod find;
+mod memory;
 #[cfg(test)]
 mod tests;
 
 pub use cores::Cores;
+pub use memory::MemoryBytes;
 
 /// Default TCP port of a daemon.
 pub const DEFAULT_PORT: u16 = 7117;
@@ -97,6 +99,9 @@ pub struct Host {
     /// Heap limit for a program's machines on this host together, where it differs from the rack's.
     #[serde(default)]
     pub heap: Option<HeapBytes>,
+    /// Memory limit of each program on this host, where it differs from the rack's.
+    #[serde(default)]
+    pub memory: Option<MemoryBytes>,
     /// Ports of the machines of programs, where they differ from the rack's.
     #[serde(default)]
     pub ports: Option<PortRange>,
@@ -199,6 +204,9 @@ pub struct RackConfig {
     /// Heap limit for a program's machines on one host together (`gossamer-heap`); default: half of the host's memory.
     #[serde(default)]
     pub heap: Option<HeapBytes>,
+    /// Memory limit of each program on a host, its machines and all that they start together; default: none.
+    #[serde(default)]
+    pub memory: Option<MemoryBytes>,
     /// TCP ports at which the machines of programs listen; default: any that are free.
     #[serde(default)]
     pub ports: Option<PortRange>,
@@ -337,6 +345,12 @@ impl RackConfig {
     #[must_use]
     pub fn ports_of(&self, host: &Host) -> Option<PortRange> {
         host.ports.or(self.ports)
+    }
+
+    /// Returns the memory limit of each program on a host; `None`: there is none.
+    #[must_use]
+    pub fn memory_of(&self, host: &Host) -> Option<MemoryBytes> {
+        host.memory.or(self.memory)
     }
 
     /// Returns what a program's plan says about a host, which listens at this address.

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::cli::size::parse_duration;
-use crate::config::RackConfig;
+use crate::config::{MemoryBytes, RackConfig};
 use crate::environment::Environment;
 use crate::input::Reader;
 use crate::region::Sharing;
@@ -112,6 +112,11 @@ pub struct RunOptions {
     #[arg(long)]
     pub clean_env: bool,
 
+    /// Memory that the program may take on each host, its machines there and their children together (512M, 8G); more
+    /// ends it. A lower `memory` in a host's rack.yaml counts. The daemons need cgroups with the controller `memory`
+    #[arg(long, value_name = "SIZE", conflicts_with = "local")]
+    pub memory: Option<MemoryBytes>,
+
     /// End the program after this time (90s, 10m, 1h30m, 2d), as if by SIGTERM; status 124
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub time_limit: Option<Duration>,
@@ -190,6 +195,7 @@ impl Default for RunOptions {
             folder: None,
             env: Vec::new(),
             clean_env: false,
+            memory: None,
             time_limit: None,
             wait: false,
             detach: false,
@@ -344,7 +350,7 @@ mod tests {
     #[test]
     fn hosts_get_what_is_not_the_default_and_not_the_launchers() {
         let here = "--rack r --hosts a,b --any=2 --folder f --env A=1";
-        let there = "--wait --time-limit 90s --fabric tcp --region auto --threads-at 1,0 --stdin none";
+        let there = "--wait --memory 2G --time-limit 90s --fabric tcp --region auto --threads-at 1,0 --stdin none";
         let (all, travelled) = (parse(&format!("{here} {there}")).unwrap(), parse(there).unwrap());
         let json = all.to_json().unwrap();
         assert_eq!(RunOptions::from_json(&json).unwrap(), travelled);

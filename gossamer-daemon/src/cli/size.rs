@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Writes a size: `1.5 GiB`, `12 KiB`, `7 B`.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
     let (mut value, mut unit) = (count as f64, "B");
     for larger in units {
@@ -13,6 +13,18 @@ pub(super) fn bytes(count: u64) -> String {
         (value, unit) = (value / 1024.0, larger);
     }
     if unit == "B" || value >= 10.0 { format!("{value:.0} {unit}") } else { format!("{value:.1} {unit}") }
+}
+
+/// Says that the kernel has killed processes of a program for want of memory: it has had its limit in bytes, or else
+/// its host had none left.
+pub(crate) fn out_of_memory(limit: Option<u64>) -> String {
+    match limit {
+        Some(limit) => {
+            let limit = bytes(limit);
+            format!("out of memory: the program may take {limit} there (`--memory`, or `memory` in rack.yaml)")
+        }
+        None => "out of memory: the host had none left".to_owned(),
+    }
 }
 
 /// Writes a time: `3 s`, `12 min`, `5 h`, `2 d`.

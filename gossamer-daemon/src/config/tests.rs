@@ -98,6 +98,20 @@ fn heaps_have_sizes() {
 }
 
 #[test]
+fn programs_have_a_memory_limit_on_each_host() {
+    let of_a_host = SMALL.replace("10.0.0.1}", "10.0.0.1, memory: 512M}");
+    let config = parse(&format!("{of_a_host}memory: 2G\n")).unwrap();
+    let limits = [0, 1].map(|host: usize| config.memory_of(&config.hosts[host]).unwrap());
+    assert_eq!(limits.map(MemoryBytes::get), [512 << 20, 2 << 30]);
+    assert_eq!(limits.map(|limit| limit.to_string()), ["512 MiB", "2.0 GiB"]);
+    let none = parse(SMALL).unwrap();
+    assert_eq!(none.memory_of(&none.hosts[0]), None);
+    refused(&format!("{SMALL}memory: much\n"), &[":5", "memory: \"much\" is no limit of memory: write bytes, as in"]);
+    refused(&format!("{SMALL}memory: 1M\n"), &[":5", "at least 16M"]);
+    refused(&format!("{SMALL}memory: [1]\n"), &[":5", "memory: a number of bytes, or a text such as"]);
+}
+
+#[test]
 fn programs_have_a_range_of_ports() {
     let config = parse(&format!("{SMALL}ports: 7200-7299\n")).unwrap();
     assert_eq!(config.ports_of(&config.hosts[0]).unwrap().to_string(), "7200-7299");

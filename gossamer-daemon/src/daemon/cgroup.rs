@@ -1,12 +1,12 @@
 //! A cgroup (version 2) for each program, below the daemon's own, where the host allows it. All processes in it can be
-//! killed in one go, however fast they fork, and it has a limit of tasks.
+//! killed in one go, however fast they fork, and it has limits of tasks and of memory.
 //!
 //! Without cgroups (no cgroup v2, not this user's, read-only as in many containers) programs run all the same:
 //! [`crate::orphans`] ends their leftover processes in any case.
 //!
 //! ```text
 //! BASE                          where the daemon was started: its unit's, with `Delegate=yes`
-//! BASE/gossamer-4711            the daemon, where it limits tasks: BASE, with controllers for others, has no process
+//! BASE/gossamer-4711            the daemon, where it sets limits: BASE, with controllers for others, has no process
 //! BASE/gossamer-4711-1d30d443   a program: its part and all that descends from it
 //! ```
 
@@ -25,6 +25,10 @@ const EMPTY_LIMIT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(2);
 const PREFIX: &str = "gossamer-";
 
+/// Cure for a daemon that cannot set limits.
+const CURE: &str = "let systemd delegate one to it (`Delegate=yes`, as in docs/gossamer-daemon.service), or start it \
+                    where /sys/fs/cgroup is a writable cgroup v2 with that controller";
+
 /// Parent of the programs' cgroups.
 pub struct Cgroups {
     base: Result<Base, String>,
@@ -35,13 +39,27 @@ struct Base {
     /// Cgroup that the daemon has moved to.
     own: Option<PathBuf>,
     kills: bool,
-    limits: bool,
+    limits_tasks: bool,
+    limits_memory: bool,
+}
+
+/// Limits of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Most processes and threads.
+    pub tasks: u32,
+    /// Most memory in bytes; `None`: no limit.
+    pub memory_bytes: Option<u64>,
 }
 
 /// Cgroup of a program. Removed on drop, when it is empty.
 #[derive(Debug)]
 pub struct Cgroup {
     folder: PathBuf,
+    /// The memory limit that it has.
+    memory_bytes: Option<u64>,
+    /// Number of its processes that were killed for want of memory, as last read.
+    oom_kills: u64,
 }
 
 impl Cgroups {
@@ -52,15 +70,25 @@ impl Cgroups {
 
     /// Returns whether the programs' cgroups have a limit of tasks.
     pub fn limits_tasks(&self) -> bool {
-        self.base.as_ref().is_ok_and(|base| base.limits)
+        self.base.as_ref().is_ok_and(|base| base.limits_tasks)
     }
 
-    /// Makes a cgroup for a program, with a limit of `tasks`, and puts the program's part into it, which has started
-    /// nothing yet.
-    pub fn make(&self, id: ProgramId, part: Pid, tasks: u32) -> Option<Cgroup> {
+    /// Returns why the programs' cgroups have no memory limit, with the cure; `None`: they can have one.
+    pub fn why_no_memory_limit(&self) -> Option<String> {
+        let why = match &self.base {
+            Ok(Base { limits_memory: true, .. }) => return None,
+            Ok(_) => "its cgroup lacks the controller `memory`, or cannot hand it on".to_owned(),
+            Err(error) => format!("it has no cgroup for programs ({error})"),
+        };
+        Some(format!("the daemon of this host cannot limit the memory of programs, because {why}: {CURE}"))
+    }
+
+    /// Makes a cgroup for a program, with its limits as far as that is possible here, and puts the program's part into
+    /// it, which has started nothing yet.
+    pub fn make(&self, id: ProgramId, part: Pid, limits: Limits) -> Option<Cgroup> {
         let base = self.base.as_ref().ok()?;
-        let made = base.make(id, part, tasks);
-        made.map_err(|error| tracing::warn!(program = %id, %error, "no cgroup, and so no limit of tasks")).ok()
+        let made = base.make(id, part, limits);
+        made.map_err(|error| tracing::warn!(program = %id, %error, "no cgroup, and so no limits")).ok()
     }
 
     /// Restores the cgroup that the daemon was started in. To be called at the daemon's end.
@@ -68,6 +96,7 @@ impl Cgroups {
         let Ok(Base { folder, own: Some(own), .. }) = &self.base else { return };
         // Leftovers stay: the next daemon removes them.
         let _ = write(folder, "cgroup.subtree_control", "-pids");
+        let _ = write(folder, "cgroup.subtree_control", "-memory");
         let _ = write(folder, "cgroup.procs", "0");
         let _ = fs::remove_dir(own);
     }
@@ -76,8 +105,18 @@ impl Cgroups {
 impl fmt::Display for Cgroups {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.base {
-            Ok(Base { limits: true, .. }) => f.write_str("one for each program, with limits.tasks"),
-            Ok(Base { kills: true, .. }) => f.write_str("one for each program, to kill it; without limits.tasks"),
+            Ok(Base { limits_tasks: true, limits_memory: true, .. }) => {
+                f.write_str("one for each program, with limits.tasks and limits of memory")
+            }
+            Ok(Base { limits_tasks: true, .. }) => {
+                f.write_str("one for each program, with limits.tasks; without limits of memory")
+            }
+            Ok(Base { limits_memory: true, .. }) => {
+                f.write_str("one for each program, with limits of memory; without limits.tasks")
+            }
+            Ok(Base { kills: true, .. }) => {
+                f.write_str("one for each program, to kill it; without limits.tasks and limits of memory")
+            }
             Ok(_) => f.write_str("one for each program, of no use: Linux 5.14 is the first that kills by them"),
             Err(error) => write!(f, "none: {error}"),
         }
@@ -90,27 +129,27 @@ impl Base {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let folder = own_folder(&list, &mounts).ok_or_else(|| io::Error::other("there is no cgroup v2 here"))?;
         tidy(&folder);
-        let mut base = Base { folder, own: None, kills: false, limits: false };
+        let mut base = Base { folder, own: None, kills: false, limits_tasks: false, limits_memory: false };
         let own = base.folder.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir(&own).map_err(|error| io::Error::other(format!("{}: {error}", own.display())))?;
         base.kills = own.join("cgroup.kill").exists();
         let controllers = fs::read_to_string(base.folder.join("cgroup.controllers")).unwrap_or_default();
-        if controllers.split_whitespace().any(|name| name == "pids") {
-            base.limits = base.hand_on_pids(&own);
-        }
+        let has = |controller: &str| controllers.split_whitespace().any(|name| name == controller);
+        base.limits_tasks = has("pids") && base.hand_on("pids", &own);
+        base.limits_memory = has("memory") && base.hand_on("memory", &own);
         if base.own.is_none() {
             let _ = fs::remove_dir(&own); // on failure the next daemon does it
         }
         Ok(base)
     }
 
-    /// Enables the limit of tasks in the programs' cgroups. Where the daemon is in the way of that, it moves to `own`.
-    fn hand_on_pids(&mut self, own: &Path) -> bool {
-        let hand_on = || write(&self.folder, "cgroup.subtree_control", "+pids").is_ok();
+    /// Enables a controller in the programs' cgroups. Where the daemon is in the way of that, it moves to `own`.
+    fn hand_on(&mut self, controller: &str, own: &Path) -> bool {
+        let hand_on = || write(&self.folder, "cgroup.subtree_control", &format!("+{controller}")).is_ok();
         if hand_on() {
             return true;
         }
-        if write(own, "cgroup.procs", "0").is_err() {
+        if self.own.is_some() || write(own, "cgroup.procs", "0").is_err() {
             return false;
         }
         if hand_on() {
@@ -121,12 +160,18 @@ impl Base {
         false
     }
 
-    fn make(&self, id: ProgramId, part: Pid, tasks: u32) -> io::Result<Cgroup> {
+    fn make(&self, id: ProgramId, part: Pid, limits: Limits) -> io::Result<Cgroup> {
         let folder = self.folder.join(format!("{PREFIX}{}-{id}", std::process::id()));
         fs::create_dir(&folder)?;
-        let cgroup = Cgroup { folder }; // removed if the rest fails
-        if self.limits {
-            write(&cgroup.folder, "pids.max", &tasks.to_string())?;
+        let memory_bytes = limits.memory_bytes.filter(|_| self.limits_memory);
+        let cgroup = Cgroup { folder, memory_bytes, oom_kills: 0 }; // removed if the rest fails
+        if self.limits_tasks {
+            write(&cgroup.folder, "pids.max", &limits.tasks.to_string())?;
+        }
+        if let Some(bytes) = memory_bytes {
+            write(&cgroup.folder, "memory.max", &bytes.to_string())?;
+            // Else it would swap without an end. A host without swap has no such file.
+            let _ = write(&cgroup.folder, "memory.swap.max", "0");
         }
         write(&cgroup.folder, "cgroup.procs", &part.as_raw_nonzero().to_string())?;
         Ok(cgroup)
@@ -138,6 +183,21 @@ impl Cgroup {
     pub fn kill(&self) {
         let _ = write(&self.folder, "cgroup.kill", "1"); // before Linux 5.14: `orphans` does it
     }
+
+    /// Returns whether the kernel has killed processes of it for want of memory since the last call, and its limit;
+    /// without one the host had no memory left. The kernel counts a kill before the process ends.
+    pub fn out_of_memory(&mut self) -> Option<Option<u64>> {
+        let events = fs::read_to_string(self.folder.join("memory.events")).ok()?;
+        let kills = oom_kills(&events);
+        let before = std::mem::replace(&mut self.oom_kills, kills);
+        (kills > before).then_some(self.memory_bytes)
+    }
+}
+
+/// Returns the number of kills in the text of `memory.events`.
+fn oom_kills(events: &str) -> u64 {
+    let kills = events.lines().find_map(|line| line.strip_prefix("oom_kill "));
+    kills.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 impl Drop for Cgroup {
@@ -198,6 +258,37 @@ mod tests {
         30 25 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - tmpfs tmpfs rw\n\
         31 30 0:27 / /sys/fs/cgroup/pids rw,nosuid shared:10 - cgroup cgroup rw,pids\n\
         32 30 0:28 / /sys/fs/cgroup/unified rw,nosuid shared:11 - cgroup2 cgroup2 rw,nsdelegate\n";
+
+    /// A folder in place of a cgroup: the kernel would make its files.
+    #[test]
+    fn kills_for_want_of_memory_are_told_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut cgroup = Cgroup { folder: folder.path().join("program"), memory_bytes: Some(7), oom_kills: 0 };
+        assert_eq!(cgroup.out_of_memory(), None, "without the controller there is no such file");
+        fs::create_dir(&cgroup.folder).unwrap();
+        for (kills, told) in [(0, None), (2, Some(Some(7))), (2, None), (3, Some(Some(7)))] {
+            let events = format!("low 0\nhigh 0\nmax 41\noom 9\noom_kill {kills}\noom_group_kill 1\n");
+            fs::write(cgroup.folder.join("memory.events"), events).unwrap();
+            assert_eq!(cgroup.out_of_memory(), told, "{kills}");
+        }
+        fs::remove_file(cgroup.folder.join("memory.events")).unwrap();
+        assert_eq!(["", "oom_kill", "oom_kill x"].map(oom_kills), [0; 3]);
+    }
+
+    #[test]
+    fn a_daemon_without_limits_says_why_and_gives_the_cure() {
+        let base = |limits_memory| {
+            let (folder, own) = ("/x".into(), None);
+            Base { folder, own, kills: true, limits_tasks: true, limits_memory }
+        };
+        let why = |base: Result<Base, String>| Cgroups { base }.why_no_memory_limit().unwrap_or_default();
+        assert_eq!(why(Ok(base(true))), "");
+        for (base, words) in [(Ok(base(false)), "lacks the controller"), (Err("no v2".to_owned()), "(no v2)")] {
+            let said = why(base);
+            assert!(said.contains(words) && said.contains("Delegate=yes"), "{said}");
+        }
+        assert!(Cgroups { base: Ok(base(false)) }.to_string().ends_with("without limits of memory"));
+    }
 
     #[test]
     fn the_own_cgroup_is_found() {

@@ -15,6 +15,7 @@ mod kept;
 mod key_file;
 pub mod log;
 mod looks;
+mod memory;
 mod neighbours;
 mod paths;
 mod programs;
@@ -220,6 +221,9 @@ fn announce(daemon: &Daemon) {
     if let Err(trouble) = daemon.cache.try_out(daemon.run_as.ids) {
         tracing::warn!(trouble, "programs that this host lacks cannot be taken");
     }
+    if let Some(trouble) = memory::trouble(daemon) {
+        tracing::warn!(trouble, "programs have no memory limit");
+    }
 }
 
 fn start_threads(daemon: &Arc<Daemon>, listener: TcpListener) -> io::Result<()> {
@@ -280,7 +284,8 @@ impl Daemon {
     fn troubles(&self) -> Vec<String> {
         let cache = self.cache.try_out(self.run_as.ids).err();
         let cache = cache.map(|trouble| format!("programs that it lacks cannot be sent to it: {trouble}"));
-        capacity::trouble().into_iter().chain(cache).chain(self.key_file.trouble()).collect()
+        let others = [capacity::trouble(), cache, self.key_file.trouble(), memory::trouble(self)];
+        others.into_iter().flatten().collect()
     }
 
     /// Returns the number of cores for programs: bounded by the daemon's affinity and CPU quota, which they inherit.

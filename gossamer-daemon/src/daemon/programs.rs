@@ -286,6 +286,11 @@ impl Programs {
         self.list().get(&id)?.ended_by.clone()
     }
 
+    /// Returns whether processes of a program were killed for want of memory since the last call, and its limit.
+    pub fn out_of_memory(&self, id: ProgramId) -> Option<Option<u64>> {
+        self.list().get_mut(&id)?.cgroup.as_mut()?.out_of_memory()
+    }
+
     /// Kills all processes of a program, where they are in a cgroup.
     pub fn kill(&self, id: ProgramId) {
         if let Some(cgroup) = self.list().get(&id).and_then(|program| program.cgroup.as_ref()) {

@@ -25,7 +25,8 @@ use rustix::process::Pid;
 use super::cache::{Arrival, check_executable, path_of};
 use super::child::{collect, how_it_ended, spawn, until_message};
 use super::programs::{Channel, Program, Reserved};
-use super::{Daemon, STACK_BYTES, capacity};
+use super::{Daemon, STACK_BYTES, capacity, cgroup, memory};
+use crate::cli::size;
 use crate::config::Limits;
 use crate::machines::LOOK_INTERVAL;
 use crate::options::RunOptions;
@@ -87,6 +88,7 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     let plan: gossamer::bootstrap::Plan =
         serde_json::from_str(&start.plan).map_err(|error| format!("the plan of the program: {error}"))?;
     plan.check().map_err(|error| error.to_string())?;
+    let memory_bytes = memory::limit(daemon, &options)?;
     let reserved = room(daemon, link, start.program, options.wait)?;
     // At once: the launcher asks one host before all others, and goes on to them when it has room there.
     link.sender.send_message(&Reply::Beat).map_err(|error| format!("the launcher has gone: {error}"))?;
@@ -139,7 +141,13 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
         .map_err(|error| format!("the daemon cannot start a process: {}", capacity::in_words(&error)))?;
     // The part starts nothing before it has its setup.
     let tasks = limits.tasks.saturating_add(part::tasks(count));
-    let cgroup = daemon.cgroups.make(id, Pid::from_child(&child), tasks);
+    let cgroup = daemon.cgroups.make(id, Pid::from_child(&child), cgroup::Limits { tasks, memory_bytes });
+    if cgroup.is_none() && options.memory.is_some() {
+        drop(writer);
+        channel.cut(); // the part ends
+        collect(daemon, id, child);
+        return Err("--memory: no cgroup could be made for the program here: the log of the daemon says why".to_owned());
+    }
     let (since, machines, ended_by, is_ending) = (Instant::now(), Default::default(), None, false);
     let to_part = Arc::clone(&channel);
     reserved.enter(Program { path, owner, since, cgroup, channel: to_part, machines, ended_by, is_ending });
@@ -382,10 +390,12 @@ fn pass_up(
             Ok(message) => {
                 let handled = note(daemon, id, &message);
                 is_done |= handled == Handled::Done;
-                if handled == Handled::Kept {
-                    continue;
-                }
-                if sender.send_bytes(&message).is_err() {
+                let explained = match handled {
+                    Handled::Kept => continue,
+                    Handled::Explained(cause) => sender.send_message(&cause),
+                    Handled::Passed | Handled::Done => Ok(()),
+                };
+                if explained.and_then(|()| sender.send_bytes(&message)).is_err() {
                     break "the launcher cannot be reached".to_owned();
                 }
             }
@@ -399,7 +409,8 @@ fn pass_up(
                 Ok(why) => stopped.or_else(|| how_it_ended(part)).unwrap_or_else(|| format!("ended: {why}")),
                 Err(panic) => format!("is no longer heard, for its daemon failed by {panic}"),
             };
-            format!("its process for the program (pid {}) {how}", part.as_raw_nonzero())
+            let memory = daemon.programs.out_of_memory(id).map(|limit| format!(", {}", size::out_of_memory(limit)));
+            format!("its process for the program (pid {}) {how}{}", part.as_raw_nonzero(), memory.unwrap_or_default())
         });
         let _ = sender.send_message(&FromPart::Gone(reason)); // the launcher may have gone first
     }
@@ -411,7 +422,9 @@ fn pass_up(
 enum Handled {
     /// Pass it to the launcher.
     Passed,
-    /// The same, and the part says that it is done.
+    /// The same, after the cause.
+    Explained(FromPart),
+    /// Passed, and the part says that it is done.
     Done,
     /// It was for this daemon.
     Kept,
@@ -434,7 +447,15 @@ fn note(daemon: &Daemon, id: ProgramId, message: &[u8]) -> Handled {
             return Handled::Kept;
         }
         Ok(FromPart::Output { machine, stream, bytes }) => daemon.kept.push(id, Written { machine, stream, bytes }),
-        Ok(FromPart::Exited { machine, status }) => daemon.kept.exit(id, machine, status),
+        Ok(FromPart::Exited { machine, status }) => {
+            daemon.kept.exit(id, machine, status);
+            // Also where the machine exits because a child of its own was killed.
+            if status != 0
+                && let Some(limit_bytes) = daemon.programs.out_of_memory(id)
+            {
+                return Handled::Explained(FromPart::OutOfMemory { machine, limit_bytes });
+            }
+        }
         Ok(FromPart::Done) => {
             daemon.programs.set_ending(id); // before its launcher hears of it, and starts the next
             return Handled::Done;

@@ -31,6 +31,7 @@ use gossamer::bootstrap::Plan;
 use gossamer::control::Message;
 use rustix::process::Signal;
 
+use crate::cli::size;
 use crate::config::{ConfigError, RackConfig};
 use crate::environment::Environment;
 use crate::error::LaunchError;
@@ -310,6 +311,9 @@ impl Program {
             FromPart::Stood { machine, signal } if self.is_on(machine, host) => {
                 self.supervisor.on_event(machines::Event::Stood { machine, signal }, now);
             }
+            FromPart::OutOfMemory { machine, limit_bytes } if self.is_on(machine, host) => {
+                self.supervisor.explain(machine, size::out_of_memory(limit_bytes));
+            }
             FromPart::Exited { machine, status } if self.is_on(machine, host) => self.on_exit(machine, status, now),
             FromPart::NotStarted { reason, is_program } => {
                 let host_name = self.names[host].clone();
@@ -325,6 +329,7 @@ impl Program {
             | FromPart::Said { .. }
             | FromPart::Nonsense { .. }
             | FromPart::Stood { .. }
+            | FromPart::OutOfMemory { .. }
             | FromPart::Exited { .. } => {
                 self.on_cut(host, |name| Cause::Silent(format!("host {name} spoke for another host")), now);
             }

@@ -22,7 +22,7 @@ pub use crate::outcome::Stream;
 use super::status::{HostStatus, Path};
 
 /// Version of everything in this file. Both sides must have the same.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 /// Longest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// Longest piece of a program that is being sent, in bytes.
@@ -476,6 +476,13 @@ pub enum FromPart {
         machine: u16,
         /// The signal that stopped it.
         signal: i32,
+    },
+    /// From the daemon, before `Exited`: the kernel has killed processes of the program for want of memory.
+    OutOfMemory {
+        /// The machine whose end follows.
+        machine: u16,
+        /// Limit of the program on this host; `None`: the host had no memory left.
+        limit_bytes: Option<u64>,
     },
     /// A process has ended.
     Exited {

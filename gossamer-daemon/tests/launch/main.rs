@@ -16,6 +16,7 @@ mod kept;
 mod keys;
 mod links;
 mod machine;
+mod memory;
 mod normal;
 mod orphans;
 mod queue;
@@ -56,6 +57,7 @@ fn main() {
         watched::TESTS,
         keys::TESTS,
         any_host::TESTS,
+        memory::TESTS,
     ];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {

@@ -140,6 +140,8 @@ pub struct Death {
     pub cause: Cause,
     /// The exit status of its process, if known.
     pub exit: Option<ExitStatus>,
+    /// Cause of the end of its process, as its host knows it.
+    pub explanation: Option<String>,
 }
 
 /// Progress of gossamer in a machine when it ended.
@@ -245,7 +247,10 @@ impl fmt::Display for Death {
             None => write!(f, ") ")?,
         }
         match &self.cause {
-            Cause::Exited { status, stage } => describe_exit(f, *status, *stage),
+            Cause::Exited { status, stage } => {
+                describe_exit(f, *status, *stage)?;
+                self.explanation.iter().try_for_each(|cause| write!(f, ", {cause}"))
+            }
             Cause::Failed(reason) => write!(f, "failed: {reason}"),
             Cause::Protocol(reason) => write!(f, "did not keep to the control protocol: {reason}"),
             Cause::Lost { peer, host: None, reason } => write!(f, "lost machine {peer}: {reason}"),
@@ -294,7 +299,7 @@ mod tests {
 
     fn died(cause: Cause, raw_exit: Option<i32>) -> Outcome {
         let exit = raw_exit.map(ExitStatus::from_raw);
-        Outcome::Died(Death { machine: 1, pid: 123, host: None, cause, exit })
+        Outcome::Died(Death { machine: 1, pid: 123, host: None, cause, exit, explanation: None })
     }
 
     fn exited(raw: i32, stage: Stage) -> Outcome {

@@ -93,6 +93,8 @@ struct Supervised {
     is_ready: bool,
     failed: Option<String>,
     has_reported_loss: bool,
+    /// Cause of the end of its process, as its host knows it.
+    explanation: Option<String>,
 }
 
 /// State of one program, from its start to its outcome.
@@ -133,6 +135,7 @@ impl Supervisor {
             is_ready: false,
             failed: None,
             has_reported_loss: false,
+            explanation: None,
         };
         Supervisor {
             machines: (0..machines).map(unknown).collect(),
@@ -160,6 +163,13 @@ impl Supervisor {
     pub fn introduce(&mut self, machine: u16, pid: u32, host: Option<String>) {
         if let Some(known) = self.machines.get_mut(usize::from(machine)) {
             (known.pid, known.host) = (pid, host);
+        }
+    }
+
+    /// Notes why a machine's process has ended, for the message about that.
+    pub fn explain(&mut self, machine: u16, cause: String) {
+        if let Some(known) = self.machines.get_mut(usize::from(machine)) {
+            known.explanation = Some(cause);
         }
     }
 
@@ -364,7 +374,8 @@ impl Supervisor {
             return;
         }
         let (pid, host) = (machine.pid, machine.host.clone());
-        let death = Death { machine: number, pid, host, cause, exit: machine.exit_status };
+        let explanation = machine.explanation.clone();
+        let death = Death { machine: number, pid, host, cause, exit: machine.exit_status, explanation };
         match self.interrupted {
             Some(signal) => self.orders.push(Order::End(match self.timed_out {
                 Some(limit) => format!("the time limit of {limit:?} is over"),
@@ -439,10 +450,10 @@ impl Supervisor {
             (None, Some(signal), _) => Outcome::Interrupted(signal.as_raw()),
             (None, None, None) => match failed_outside {
                 Some((number, status)) => {
-                    let Supervised { pid, host, .. } = &self.machines[usize::from(number)];
+                    let Supervised { pid, host, explanation, .. } = &self.machines[usize::from(number)];
                     let cause = Cause::Exited { status, stage: Stage::Alone };
-                    let (pid, host) = (*pid, host.clone());
-                    Outcome::Exited(Death { machine: number, pid, host, cause, exit: Some(status) })
+                    let (pid, host, explanation) = (*pid, host.clone(), explanation.clone());
+                    Outcome::Exited(Death { machine: number, pid, host, cause, exit: Some(status), explanation })
                 }
                 None => Outcome::Unwritten, // every other end sets one of them
             },

@@ -39,6 +39,7 @@ fn traffic() -> Vec<Vec<u8>> {
     ];
     let from_part = [
         FromPart::Said { machine: 0, packet: vec![2; 100] },
+        FromPart::OutOfMemory { machine: 1, limit_bytes: Some(2 << 30) },
         FromPart::Exited { machine: 1, status: 256 },
         FromPart::Output { machine: 2, stream: Stream::Out, bytes: vec![b'x'; PIECE_BYTES] },
         FromPart::NotStarted { reason: "reset".into(), is_program: true },

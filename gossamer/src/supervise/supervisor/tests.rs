@@ -61,6 +61,24 @@ fn a_death_explains_the_loss_that_was_told_before_it() {
 }
 
 #[test]
+fn the_cause_that_a_host_knows_is_told() {
+    let mut one = story();
+    one.supervisor.explain(2, "out of memory".into());
+    one.supervisor.explain(9, "there is no such machine".into());
+    one.exits(2, 9);
+    one.exits(1, 0);
+    one.exits(0, 0);
+    one.ends(137, "machine 2 (pid 102) was killed by signal 9 (SIGKILL), out of memory; the program was ended");
+    // A program that never calls `gossamer::main`.
+    let mut supervisor = Supervisor::new(1, Policy::default());
+    supervisor.introduce(0, 100, None);
+    supervisor.explain(0, "out of memory".into());
+    let mut any = Story { supervisor, now: Instant::now() };
+    any.exits(0, 137 << 8);
+    any.ends(137, "machine 0 (pid 100) exited with status 137, out of memory");
+}
+
+#[test]
 fn a_loss_that_nothing_explains_is_the_cause() {
     let mut story = story();
     story.supervisor.introduce(2, 102, Some("gamma".into()));
