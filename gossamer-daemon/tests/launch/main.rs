@@ -11,6 +11,7 @@ mod death;
 mod descriptors;
 mod dispositions;
 mod endpoints;
+mod help;
 mod hosts;
 mod kept;
 mod keys;
@@ -39,7 +40,8 @@ fn main() {
         machine::play(&args[1..]);
         return;
     }
-    let local = [normal::TESTS, endpoints::TESTS, death::TESTS, streams::TESTS, stdin::TESTS, terminal::TESTS];
+    let local =
+        [normal::TESTS, endpoints::TESTS, death::TESTS, streams::TESTS, stdin::TESTS, terminal::TESTS, help::TESTS];
     let both = [
         unwritten::TESTS,
         any_program::TESTS,
