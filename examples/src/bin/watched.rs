@@ -18,8 +18,21 @@ const FIBERS: usize = 4;
 /// Requests that a fiber sends before it rests.
 const BURST: usize = 400;
 
+const USAGE: &str = "\
+Usage: watched [SECONDS [stuck]]
+Counters on all workers, some asked far more often than others, for SECONDS (20); with `stuck` the last worker gets into
+a closure that ends as late.
+";
+
 fn main() {
-    gossamer::main(gsm_main, 0);
+    match std::env::args().nth(1).as_deref() {
+        Some("--help" | "-h") => print!("{USAGE}"),
+        Some(text) if text.parse::<u64>().is_err() => {
+            eprint!("watched: {text:?} is no number of seconds\n{USAGE}");
+            std::process::exit(2);
+        }
+        _ => gossamer::main(gsm_main, 0),
+    }
 }
 
 fn gsm_main() {
