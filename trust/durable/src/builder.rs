@@ -10,14 +10,15 @@ use std::time::Duration;
 use trust::{NoRef, TrusteeReference, local_trustee, promise};
 
 use crate::error::{Error, Result};
+use crate::files::recover::Check;
 use crate::handle::Durable;
 use crate::layout::Layout;
 use crate::memory::alloc::ALIGN;
 use crate::memory::{LIMIT_MAX, ROOT_BYTES_MAX};
 use crate::persist::Persist;
-use crate::property::{Outcome, Service};
+use crate::property::Service;
 use crate::service::core::{self, Core};
-use crate::service::disk_thread::{self, Request};
+use crate::service::disk_thread::{self, Request, Started};
 use crate::tx::Tx;
 use crate::walk::Walk;
 
@@ -29,14 +30,14 @@ pub struct Builder<T> {
 }
 
 impl<T: Persist + 'static> Builder<T> {
+    /// Evaluated at compile time for each type of a root.
+    const ROOT_FITS: () = {
+        assert!(size_of::<T>() <= ROOT_BYTES_MAX, "a root takes 512 bytes at most: put what is large behind a `PBox`");
+        assert!(align_of::<T>() <= ALIGN, "persistent values are aligned to 16 bytes at most");
+    };
+
     pub(crate) fn new() -> Self {
-        const {
-            assert!(
-                size_of::<T>() <= ROOT_BYTES_MAX,
-                "a root takes 512 bytes at most: put what is large behind a `PBox`"
-            );
-            assert!(align_of::<T>() <= ALIGN, "persistent values are aligned to 16 bytes at most");
-        }
+        const { Self::ROOT_FITS }
         Builder { within: None, limit: None, root: PhantomData }
     }
 
@@ -72,7 +73,58 @@ impl<T: Persist + 'static> Builder<T> {
     where
         I: for<'p> FnOnce(&Tx<'p>) -> T::At<'p> + NoRef + Send + 'static,
     {
-        let trustee = *trustee.borrow();
+        let within = self.within;
+        let (started, number, trustee) = self.start(*trustee.borrow(), folder.as_ref(), None)?;
+        let is_new = started.is_new;
+        if is_new {
+            started.memory.set_seed(core::random());
+        }
+        let trust = trustee.entrust(Service::<T>::new(Core::new(started, number, within)));
+        let durable = Durable::of(trust.clone(), number);
+        if is_new {
+            let made = trust.call().apply(move |service| service.init(init)).wait().map_err(|_| Error::Gone)?;
+            made.into_result::<T>(number, None)?;
+            durable.created()?;
+        }
+        Ok(durable)
+    }
+
+    /// Opens the pool of a folder, and changes its type where that is `Old`: see [`Durable::migrate`].
+    ///
+    /// # Errors
+    /// Those of [`Durable::migrate`].
+    ///
+    /// # Panics
+    /// In delegated context and in callbacks, where nothing may wait.
+    pub fn migrate<Old: Persist + 'static>(
+        self,
+        trustee: impl Borrow<TrusteeReference>,
+        folder: impl AsRef<Path>,
+        change: impl for<'p> FnOnce(Old::At<'p>, &Tx<'p>) -> T::At<'p> + NoRef + Send + 'static,
+    ) -> Result<Durable<T>> {
+        const { Builder::<Old>::ROOT_FITS }
+        let within = self.within;
+        let old: (Layout, Check) = (Layout::of::<Old::At<'static>>(), |memory| Walk::all::<Old::At<'static>>(memory));
+        let (started, number, trustee) = self.start(*trustee.borrow(), folder.as_ref(), Some(old))?;
+        let is_old = started.is_old;
+        let trust = trustee.entrust(Service::<T>::new(Core::new(started, number, within)));
+        let durable = Durable::of(trust.clone(), number);
+        if is_old {
+            let asked = trust.call().apply(move |service| service.change_type::<Old>(change));
+            let made = asked.wait().map_err(|_| Error::Gone)?;
+            made.into_result::<T>(number, None)?;
+            durable.created()?;
+        }
+        Ok(durable)
+    }
+
+    /// Opens the files, and starts their disk thread. Returns the pool's number too.
+    fn start(
+        self,
+        trustee: TrusteeReference,
+        folder: &Path,
+        old: Option<(Layout, Check)>,
+    ) -> Result<(Started, u64, TrusteeReference)> {
         if trustee.id().machine() != local_trustee().id().machine() {
             return Err(Error::OtherMachine);
         }
@@ -80,10 +132,11 @@ impl<T: Persist + 'static> Builder<T> {
         let slot = Arc::default();
         let (keeps, opened) = promise::<bool>();
         let request = Request {
-            folder: folder.as_ref().to_path_buf(),
+            folder: folder.to_path_buf(),
             layout: Layout::of::<T::At<'static>>(),
             limit: self.limit.unwrap_or_else(half_of_memory).clamp(1, LIMIT_MAX),
             check: |memory| Walk::all::<T::At<'static>>(memory),
+            old,
             pause: self.within.map(|within| within / 2),
             trustee,
             number,
@@ -91,21 +144,7 @@ impl<T: Persist + 'static> Builder<T> {
         disk_thread::start(request, Arc::clone(&slot), keeps)?;
         opened.wait().map_err(|_| Error::Gone)?;
         let started = Mutex::lock(&slot).unwrap_or_else(PoisonError::into_inner).take();
-        let started = started.unwrap_or(Err(Error::Gone))?;
-        let is_new = started.is_new;
-        if is_new {
-            started.memory.set_seed(core::random());
-        }
-        let trust = trustee.entrust(Service::<T>::new(Core::new(started, number, self.within)));
-        let durable = Durable::of(trust.clone(), number);
-        if is_new {
-            let made = trust.call().apply(move |service| service.init(init)).wait().map_err(|_| Error::Gone)?;
-            if let Outcome::Panicked(text_id) = made {
-                return Outcome::<()>::Panicked(text_id).into_result::<T>(number, None).map(|()| durable);
-            }
-            durable.created()?;
-        }
-        Ok(durable)
+        Ok((started.unwrap_or(Err(Error::Gone))?, number, trustee))
     }
 }
 

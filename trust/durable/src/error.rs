@@ -24,10 +24,11 @@ pub enum Error {
         /// The first such file.
         file: String,
     },
-    /// The folder holds values of another type.
+    /// The folder holds values of another type. [`Durable::migrate`](crate::Durable::migrate) makes a value of the new
+    /// type from that of the old one.
     #[error(
         "{file}, offset 4096: the pool holds `{found}`, which this program's `{wanted}` cannot read: {difference}; \
-         open it with the program that wrote it, export it there and import it here; nothing was changed"
+         open it with the program that wrote it, or change its type with `Durable::migrate`; nothing was changed"
     )]
     OtherType {
         /// The image.

@@ -11,7 +11,7 @@
 //! - [`Durable::builder`] sets options: results before they are on disk ([`Builder::within`]), the maximum size of a
 //!   pool ([`Builder::limit`]).
 //! - [`Durable::snapshot`] makes a backup, [`inspect`] checks and describes a folder, [`Error`] gives the reason why a
-//!   pool cannot be opened.
+//!   pool cannot be opened. [`Durable::migrate`] opens a pool whose type has changed.
 //!
 //! `docs/durable.md` of the repository explains what is durable when, and which failures are not covered. The design
 //! follows Corundum (M. Hoseinzadeh, S. Swanson, ASPLOS 2021).

@@ -15,7 +15,7 @@ use crate::persist::Persist;
 use crate::service::core::Core;
 use crate::service::future;
 use crate::service::texts;
-use crate::tx::{Ended, Tx};
+use crate::tx::{Ended, Panic, Tx};
 
 /// Answer to a request.
 #[derive(Serialize, Deserialize)]
@@ -86,7 +86,8 @@ pub struct Service<T> {
 }
 
 impl<T: Persist + 'static> Service<T> {
-    /// Wraps a pool that was opened for a root of type `T`, or whose root `init` makes before anything else runs.
+    /// Wraps a pool that was opened for a root of type `T`, or whose root `init` or `change_type` makes before anything
+    /// else runs.
     pub(crate) fn new(core: Core) -> Self {
         Service { arriving: Some(Box::new(core)), here: None, root: PhantomData }
     }
@@ -105,9 +106,27 @@ impl<T: Persist + 'static> Service<T> {
     /// Makes the root and requests the first files. Returns the text of the panic if that fails.
     pub(crate) fn init(&mut self, f: impl for<'p> FnOnce(&Tx<'p>) -> T::At<'p>) -> Outcome<()> {
         let mut core = self.core().borrow_mut();
-        match core.memory.init::<T>(f) {
+        let made = core.memory.init::<T>(f);
+        Self::made(&mut core, made, Core::create)
+    }
+
+    /// Makes the root from one of another type, with which the pool was opened, and requests its files. Returns the
+    /// text of the panic if that fails; then the files stay as they are.
+    pub(crate) fn change_type<Old: Persist + 'static>(
+        &mut self,
+        f: impl for<'p> FnOnce(Old::At<'p>, &Tx<'p>) -> T::At<'p>,
+    ) -> Outcome<()> {
+        let mut core = self.core().borrow_mut();
+        // SAFETY: `new` was called for a pool with a root of type `Old`, and no call came before this one.
+        let made = unsafe { core.memory.change_type::<Old, T>(f) };
+        Self::made(&mut core, made, Core::change_type)
+    }
+
+    /// Requests the files of a root that was made just now; closes a pool that has none.
+    fn made(core: &mut Core, made: Result<(), Panic>, request_files: fn(&mut Core)) -> Outcome<()> {
+        match made {
             Ok(()) => {
-                core.create();
+                request_files(core);
                 Outcome::Value(())
             }
             Err(panic) => {

@@ -186,6 +186,34 @@ impl Memory {
         }
     }
 
+    /// Replaces the root, a live `Old`, by the `T` that the closure makes of it. If the closure panics the root stays.
+    ///
+    /// # Safety
+    /// `Old` is the type with which the pool was opened.
+    pub(crate) unsafe fn change_type<Old, T>(
+        &self,
+        f: impl for<'p> FnOnce(Old::At<'p>, &Tx<'p>) -> T::At<'p>,
+    ) -> Result<(), Panic>
+    where
+        Old: Persist + 'static,
+        T: Persist + 'static,
+    {
+        let root_bytes = size_of::<Old::At<'static>>().max(size_of::<T::At<'static>>());
+        let ended = self.transact(root_bytes, |tx| {
+            // SAFETY: the caller's promise; the root is moved out, and nothing reads the place before it is written. If
+            // the closure panics, undoing puts the root and all that it owns back.
+            let root = f(unsafe { self.at(ROOT_AT).cast::<Old::At<'_>>().read() }, tx);
+            // SAFETY: the root has its own place, touched, large enough and aligned for both types.
+            unsafe { self.at(ROOT_AT).cast::<T::At<'_>>().write(root) };
+            Ok::<(), Infallible>(())
+        });
+        match ended {
+            Ended::Done(()) => Ok(()),
+            Ended::Panicked(panic) => Err(panic),
+            Ended::Refused(never) => match never {},
+        }
+    }
+
     /// Reads the root.
     ///
     /// # Safety

@@ -8,6 +8,7 @@
 pub(crate) mod disk;
 pub(crate) mod folder;
 pub(crate) mod format;
+pub(crate) mod migration;
 pub(crate) mod named;
 pub(crate) mod recover;
 #[cfg(any(test, feature = "fuzz"))]

@@ -254,6 +254,21 @@ pub(crate) fn remove_ours(files: &mut Files) {
     }
 }
 
+/// Returns the error for a folder that should have a pool and has none.
+pub(crate) fn no_pool(files: &Files) -> Error {
+    let what = "the image of a pool (no such file)".into();
+    Error::Truncated { file: files.path(&image_name(0)), offset: 0, what }
+}
+
+/// Returns the layout in the newest image, if there is one. Writes nothing.
+pub(crate) fn layout(files: &mut Files) -> Result<Option<Layout>> {
+    let names = files.list()?;
+    let Some(newest) = names.iter().filter_map(|name| generation(name, "image")).max() else { return Ok(None) };
+    let mut reader = Reader { files };
+    let (image, _, json) = reader.newest(newest)?;
+    reader.layout(&image, &json).map(Some)
+}
+
 /// Opens the pool of a folder. Returns the folder if there is no pool yet.
 pub(crate) fn open(
     mut files: Files,
@@ -334,8 +349,7 @@ pub(crate) fn inspect(files: &mut Files) -> Result<Inspection> {
     let mut reader = Reader { files };
     let names = reader.files.list()?;
     let Some(newest) = names.iter().filter_map(|name| generation(name, "image")).max() else {
-        let what = "the image of a pool (no such file)".into();
-        return Err(Error::Truncated { file: reader.files.path(&image_name(0)), offset: 0, what });
+        return Err(no_pool(reader.files));
     };
     let (image, head, json) = reader.newest(newest)?;
     let layout = reader.layout(&image, &json)?;

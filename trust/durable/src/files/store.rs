@@ -211,4 +211,13 @@ impl Store {
         self.generation += 1;
         Ok(())
     }
+
+    /// Replaces type and memory of the pool, whose last group is `last`, by a new generation: its image has this layout
+    /// and this memory. Until the image has its name opening finds the old type, from then on the new one.
+    pub(crate) fn change_type(&mut self, layout: String, last: u64, bytes: &[u8]) -> Result<()> {
+        self.identity.layout = layout;
+        self.begin_generation(last + 1, bytes.len() as u64)?;
+        bytes.chunks(SLICE).try_for_each(|slice| self.slice(slice))?;
+        self.end_generation(last)
+    }
 }

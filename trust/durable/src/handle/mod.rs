@@ -1,9 +1,10 @@
 //! `Durable`: the handle, and the transactions that it runs. Transactions that an `Err` undoes: `attempt.rs`. Calls
-//! that give errors: `call.rs`. Calls on the pool as a whole: `pool.rs`. The path of a call and its answer:
-//! `request.rs`.
+//! that give errors: `call.rs`. Calls on the pool as a whole: `pool.rs`. Opening a pool whose type has changed:
+//! `migrate.rs`. The path of a call and its answer: `request.rs`.
 
 mod attempt;
 pub(crate) mod call;
+mod migrate;
 mod pool;
 mod request;
 #[cfg(test)]

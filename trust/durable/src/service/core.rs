@@ -162,13 +162,27 @@ impl Core {
 
     /// Requests the first files of a new pool.
     pub(crate) fn create(&mut self) {
+        let bytes = self.take_image();
+        let seed = self.memory.seed();
+        self.send(Job::Create { bytes, seed });
+        self.with_disk = 1;
+    }
+
+    /// Requests the files of a pool whose root has changed its type. They count as its first ones.
+    pub(crate) fn change_type(&mut self) {
+        let bytes = self.take_image();
+        self.is_created = false;
+        self.send(Job::ChangeType { bytes, last: self.open - 1 });
+        self.with_disk = 1;
+    }
+
+    /// Returns a copy of the memory that contains all changes.
+    fn take_image(&mut self) -> Vec<u8> {
         self.memory.take_changes();
         let mut bytes = Vec::new();
         self.memory.copy_out(0, self.memory.high_water(), &mut bytes);
         self.image_bytes = bytes.len() as u64;
-        let seed = self.memory.seed();
-        self.send(Job::Create { bytes, seed });
-        self.with_disk = 1;
+        bytes
     }
 
     pub(crate) fn send(&mut self, job: Job) {

@@ -23,6 +23,7 @@ use super::slice;
 use super::snapshots;
 use crate::error::{Error, Result};
 use crate::files::folder::Folder;
+use crate::files::migration;
 use crate::files::named::Files;
 use crate::files::recover::{self, Check, Opened};
 use crate::files::store::{Identity, Store};
@@ -39,6 +40,8 @@ pub(crate) struct Request {
     pub(crate) layout: Layout,
     pub(crate) limit: usize,
     pub(crate) check: Check,
+    /// Layout and check of the old type, if that is to be changed.
+    pub(crate) old: Option<(Layout, Check)>,
     /// Pause between a sync and the next group.
     pub(crate) pause: Option<Duration>,
     pub(crate) trustee: TrusteeReference,
@@ -51,6 +54,8 @@ pub(crate) struct Started {
     pub(crate) memory: Memory,
     /// Was there no pool?
     pub(crate) is_new: bool,
+    /// Is the root still of the old type?
+    pub(crate) is_old: bool,
     pub(crate) last: u64,
     pub(crate) replayed: u64,
     pub(crate) cut: u64,
@@ -109,13 +114,15 @@ fn open_or_tell(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> 
 
 fn open(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(Started, Stage, Lock)> {
     refuse_file(&request.folder)?;
-    let (folder, lock) = open_folder(&request.folder, Folder::open)?;
+    let (folder, lock) =
+        open_folder(&request.folder, if request.old.is_some() { Folder::there } else { Folder::open })?;
     let id = lock.id();
     let mut files = Files::of(folder);
     recover::refuse_foreign(&mut files)?;
-    let started = |memory, is_new, last, replayed, cut, log_bytes| Started {
+    let started = |memory, (is_new, is_old), last, replayed, cut, log_bytes| Started {
         memory,
         is_new,
+        is_old,
         last,
         replayed,
         cut,
@@ -124,15 +131,20 @@ fn open(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(
         lock: id,
         closers,
     };
-    match recover::open(files, &request.layout, request.limit, request.check)? {
-        Ok(Opened { memory, store, last, replayed, cut }) => {
+    let new = (&request.layout, request.check);
+    let opened = match &request.old {
+        None => recover::open(files, new.0, request.limit, new.1)?.map(|opened| (opened, false)),
+        Some((layout, check)) => Ok(migration::open(files, new, (layout, *check), request.limit)?),
+    };
+    match opened {
+        Ok((Opened { memory, store, last, replayed, cut }, is_old)) => {
             let log_bytes = store.log.at;
-            Ok((started(memory, false, last, replayed, cut, log_bytes), Stage::Open(Box::new(store)), lock))
+            Ok((started(memory, (false, is_old), last, replayed, cut, log_bytes), Stage::Open(Box::new(store)), lock))
         }
         Err(files) => {
             let memory = Memory::reserve(request.limit)
                 .map_err(|source| Error::Reservation { bytes: request.limit as u64, source })?;
-            Ok((started(memory, true, 0, 0, 0, 0), Stage::New(files), lock))
+            Ok((started(memory, (true, false), 0, 0, 0, 0), Stage::New(files), lock))
         }
     }
 }
@@ -266,6 +278,10 @@ impl DiskThread {
                 let buffer = record.into_buffer();
                 Ok(Report::Durable { group, bytes, log_bytes, began, ended: Instant::now(), buffer })
             }
+            (store, Job::ChangeType { bytes, last }) => {
+                store.change_type(json(&self.layout)?, last, &bytes)?;
+                Ok(first_files(store.log.at))
+            }
             (store, Job::Generation { first, len }) => store.begin_generation(first, len).map(|()| Report::Copied),
             (store, Job::Slice(bytes)) => store.slice(&bytes).map(|()| Report::Copied),
             (store, Job::Image { end }) => store.end_generation(end).map(|()| Report::Image),
@@ -329,16 +345,25 @@ impl DiskThread {
                 return Err(Error::Lost { cause });
             }
         }
-        let now = Instant::now();
-        Ok(Report::Durable { group: 0, bytes: 0, log_bytes: 0, began: now, ended: now, buffer: Vec::new() })
+        Ok(first_files(0))
     }
 
     /// Makes the identity of a new pool.
     fn identity(&self, seed: u64) -> Result<Identity> {
-        let layout = serde_json::to_string(&self.layout)
-            .map_err(|error| Error::Lost { cause: format!("its layout cannot be written: {error}") })?;
-        Ok(Identity { pool: pool_id(), seed, layout })
+        Ok(Identity { pool: pool_id(), seed, layout: json(&self.layout)? })
     }
+}
+
+/// Returns the report that the first files are durable.
+fn first_files(log_bytes: u64) -> Report {
+    let now = Instant::now();
+    Report::Durable { group: 0, bytes: 0, log_bytes, began: now, ended: now, buffer: Vec::new() }
+}
+
+/// Returns a layout as the files hold it.
+fn json(layout: &Layout) -> Result<String> {
+    serde_json::to_string(layout)
+        .map_err(|error| Error::Lost { cause: format!("its layout cannot be written: {error}") })
 }
 
 fn pool_id() -> u128 {
@@ -376,6 +401,7 @@ mod tests {
             layout: Layout::of::<u64>(),
             limit: 1 << 20,
             check,
+            old: None,
             pause: None,
             trustee: pool.trustees()[0],
             number: 7,

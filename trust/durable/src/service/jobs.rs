@@ -14,6 +14,11 @@ pub(crate) enum Job {
         bytes: Vec<u8>,
         seed: u64,
     },
+    /// Files of another type, with this memory; `last` is the last group of the old ones.
+    ChangeType {
+        bytes: Vec<u8>,
+        last: u64,
+    },
     Group(Record),
     /// A new generation begins with this group, with an image of `len` bytes.
     Generation {

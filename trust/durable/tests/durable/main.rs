@@ -6,6 +6,7 @@ mod ends;
 mod faults;
 mod futures;
 mod locks;
+mod migrations;
 mod moved;
 mod pools;
 mod snapshots;

@@ -8,6 +8,7 @@
 mod bytes;
 mod changed;
 mod crashes;
+mod migration;
 
 use std::convert::Infallible;
 
