@@ -59,6 +59,7 @@ pub use types::maybe::Maybe;
 pub use types::pbox::PBox;
 pub use types::pcell::PCell;
 pub use types::pmap::PMap;
+pub use types::pmap::pages::PMapCursor;
 pub use types::prc::{PWeak, Prc};
 pub use types::prefcell::{PRef, PRefCell, PRefMut};
 pub use types::pstring::PString;

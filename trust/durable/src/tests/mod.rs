@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+mod pages;
 mod transactions;
 mod types;
 

@@ -411,6 +411,13 @@ fn damaged_pools_are_refused_or_sound_whatever_the_bytes() {
                 pool.apply(|all, tx| {
                     all.list.keys();
                     all.map.iter().for_each(|(_, text)| assert!(text.chars().count() <= text.len()));
+                    let (mut read, mut next) = (0, Some(PMapCursor::default()));
+                    for _ in 0..100 {
+                        let Some(cursor) = next else { break };
+                        let (page, after) = all.map.page(cursor, 3);
+                        (read, next) = (read + page.count(), after);
+                    }
+                    assert!(next.is_none() && read <= all.map.len());
                     all.shares.strong.iter().for_each(|one| _ = one.value.get());
                     _ = all.shares.weak.as_ref().map(|weak| weak.upgrade(tx));
                     all.list.head = None;

@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod pages;
 mod persist;
 
 use std::borrow::Borrow;
@@ -22,8 +23,9 @@ use crate::tx::{self, Brand, Tx};
 
 /// A hash map in a pool, as `HashMap` is one on the heap. 24 bytes.
 ///
-/// Growing doubles the table and rewrites all of it: reserve ahead where latency matters. Keys whose `Hash` gives other
-/// values in a later build of the program are not found any more.
+/// Growing doubles the table and rewrites all of it: reserve ahead where latency matters. [`page`](Self::page) reads a
+/// large map in several calls. Keys whose `Hash` gives other values in a later build of the program are not found any
+/// more.
 #[repr(C)]
 pub struct PMap<'p, K: Persist, V: Persist> {
     /// 0 if nothing is allocated.
@@ -318,11 +320,15 @@ impl<'p, K: Persist, V: Persist> PMap<'p, K, V> {
 
     /// Iterates over the entries, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        (0..self.places as usize).filter(|&index| self.hash_at(index) != 0).map(|index| {
-            let place = self.place(index);
-            // SAFETY: taken, borrowed with the map.
-            unsafe { (&*(&raw const (*place).key).cast::<K>(), &*(&raw const (*place).value).cast::<V>()) }
-        })
+        (0..self.places as usize).filter(|&index| self.hash_at(index) != 0).map(|index| self.entry(index))
+    }
+
+    /// Returns the entry of a place that is taken.
+    fn entry(&self, index: usize) -> (&K, &V) {
+        debug_assert!(self.hash_at(index) != 0);
+        let place = self.place(index);
+        // SAFETY: taken, borrowed with the map.
+        unsafe { (&*(&raw const (*place).key).cast::<K>(), &*(&raw const (*place).value).cast::<V>()) }
     }
 
     /// Iterates over the keys, in no order.
