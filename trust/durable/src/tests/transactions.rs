@@ -208,6 +208,48 @@ fn trap_a_value_that_was_moved_has_one_owner_after_undoing() {
     assert_eq!(taken - pool.taken(), 16);
 }
 
+/// The parts of the old root are moved on, or dropped; a panic puts all of it back.
+#[test]
+fn trap_a_root_that_changes_its_type() {
+    #[derive(Persist)]
+    #[persist(crate = crate)]
+    #[repr(C)]
+    struct Keys<'p> {
+        keys: PVec<'p, u64>,
+        first: Option<PBox<'p, super::Node<'p>>>,
+    }
+    let pool = list();
+    pool.apply(|list, tx| (0..5).for_each(|key| list.push(key, tx)));
+    let before = (pool.taken(), pool.apply(|list, _| list.keys()));
+    // SAFETY: the pool was made with a list.
+    let failed = unsafe {
+        pool.memory.change_type::<super::List<'static>, Keys<'static>>(|mut list, tx| {
+            let keys = PVec::of(list.keys(), tx);
+            list.push(9, tx);
+            assert!(keys.is_empty(), "no");
+            Keys { keys, first: list.head }
+        })
+    };
+    assert!(failed.is_err());
+    assert_eq!((pool.taken(), pool.apply(|list, _| list.keys())), before);
+    // SAFETY: as above.
+    let changed = unsafe {
+        pool.memory.change_type::<super::List<'static>, Keys<'static>>(|mut list, tx| {
+            let keys = PVec::of(list.keys(), tx);
+            list.head.as_mut().unwrap().next = None;
+            Keys { keys, first: list.head }
+        })
+    };
+    assert!(changed.is_ok());
+    let pool = Pool { memory: pool.memory, root: std::marker::PhantomData::<Keys<'static>> };
+    let pool = if cfg!(miri) { pool } else { pool.reopened().expect("sound") };
+    pool.apply(|root, _| {
+        assert_eq!((root.keys.to_vec(), root.first.as_ref().map(|node| node.key)), (before.1, Some(4)));
+        (root.keys, root.first) = (PVec::new(), None);
+    });
+    assert_eq!(pool.taken(), 0);
+}
+
 /// Destructors run at the end of the transaction, but not when the pool is closed, nor for values that opening frees.
 #[test]
 fn trap_destructors_do_not_run_for_what_nobody_drops() {
