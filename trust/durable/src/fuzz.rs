@@ -21,7 +21,7 @@ use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::tx::Ended;
 use crate::walk::Walk;
-use crate::{Maybe, PBox, PCell, PMap, PRefCell, PString, PVec, PWeak, Persist, Prc, Tx};
+use crate::{Maybe, PBTreeMap, PBox, PCell, PMap, PRefCell, PString, PVec, PWeak, Persist, Prc, Tx};
 
 /// Function that a fuzzer calls with each of its inputs.
 pub type Target = Box<dyn FnMut(&[u8])>;
@@ -62,6 +62,7 @@ struct Root<'p> {
     list: Option<PBox<'p, Node<'p>>>,
     shared: PVec<'p, Prc<'p, Shared<'p>>>,
     map: PMap<'p, u32, PString<'p>>,
+    tree: PBTreeMap<'p, u32, PString<'p>>,
     choices: PVec<'p, Choice<'p>>,
     maybe: Maybe<PBox<'p, bool>>,
     pages: PVec<'p, u64>,
@@ -72,6 +73,7 @@ fn fill<'p>(root: &mut Root<'p>, from: u64, tx: &Tx<'p>) {
         let next = root.list.take();
         root.list = Some(PBox::new(Node { key, next }, tx));
         root.map.insert(key as u32, PString::of("some text", tx), tx);
+        root.tree.insert(key as u32 * 7 % 100, PString::of("more text", tx), tx);
         root.pages.push(key, tx);
     }
     let one = Prc::new(Shared { value: PCell::new(from), other: PRefCell::new(None), back: None }, tx);
@@ -101,6 +103,8 @@ fn sum(root: &Root<'_>) -> u64 {
     }
     let entry = |(key, text): (&u32, &PString<'_>)| u64::from(*key) + text.chars().map(u64::from).sum::<u64>();
     add(root.map.iter().map(entry).fold(0, u64::wrapping_add));
+    add(root.tree.iter().map(entry).fold(0, u64::wrapping_add));
+    add(root.tree.range(20..70).rev().map(entry).fold(0, u64::wrapping_add));
     for choice in root.choices.iter() {
         match choice {
             Choice::Nothing => add(0),
@@ -138,6 +142,7 @@ fn sample(is_between: bool) -> Sim {
         list: None,
         shared: PVec::new(),
         map: PMap::new(),
+        tree: PBTreeMap::new(),
         choices: PVec::new(),
         maybe: Maybe::None,
         pages: PVec::new(),
@@ -291,6 +296,8 @@ fn use_up(disk: &Sim, Opened { memory, mut store, last, .. }: Opened) {
             node.key = node.key.wrapping_add(1);
         }
         root.pages.iter_mut().for_each(|number| *number = number.wrapping_add(1));
+        (0..40).for_each(|key| _ = root.tree.remove(&key));
+        _ = (root.tree.pop_first(), root.tree.pop_last());
         root.shared.iter().for_each(|shared| shared.value.set(1, tx));
         _ = root.shared.iter().filter_map(|shared| shared.back.as_ref()?.upgrade(tx)).count();
         sum(root)
@@ -303,6 +310,7 @@ fn use_up(disk: &Sim, Opened { memory, mut store, last, .. }: Opened) {
     run(&memory, |root, _| {
         root.list = None;
         root.map.clear();
+        root.tree.clear();
         root.shared = PVec::new();
         root.choices.clear();
         root.maybe = Maybe::None;

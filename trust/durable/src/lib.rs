@@ -6,8 +6,8 @@
 //! on disk. All closures that run while the disk is busy share the next write (group commit).
 //!
 //! - Types that a pool can hold implement [`Persist`], by derive: plain values, and [`PBox`], [`PVec`], [`PString`],
-//!   [`PMap`], [`Prc`] with [`PCell`] and [`PRefCell`]. None of these can leave its transaction; [`VWeak`] names a
-//!   shared value from outside.
+//!   [`PMap`], [`PBTreeMap`], [`Prc`] with [`PCell`] and [`PRefCell`]. None of these can leave its transaction;
+//!   [`VWeak`] names a shared value from outside.
 //! - [`Durable::builder`] sets options: results before they are on disk ([`Builder::within`]), the maximum size of a
 //!   pool ([`Builder::limit`]).
 //! - [`Durable::snapshot`] makes a backup, [`inspect`] checks and describes a folder, [`Error`] gives the reason why a
@@ -57,6 +57,8 @@ pub use trust_durable_derive::Persist;
 pub use tx::Tx;
 pub use types::maybe::Maybe;
 pub use types::pbox::PBox;
+pub use types::pbtreemap::PBTreeMap;
+pub use types::pbtreemap::range::PBTreeRange;
 pub use types::pcell::PCell;
 pub use types::pmap::PMap;
 pub use types::pmap::pages::PMapCursor;

@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+mod btree;
+mod btree_faults;
 mod pages;
 mod transactions;
 mod types;

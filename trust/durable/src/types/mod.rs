@@ -7,6 +7,7 @@ mod cell;
 pub(crate) mod flags;
 pub(crate) mod maybe;
 pub(crate) mod pbox;
+pub(crate) mod pbtreemap;
 pub(crate) mod pcell;
 pub(crate) mod pmap;
 pub(crate) mod prc;
