@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::panic::resume_unwind;
 
 use gossamer::{JoinHandle, NoRef};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::array::{Array, at_place};
 use crate::element::Element;
@@ -77,6 +79,43 @@ impl<T: Element> Array<T> {
         at_place!(self, at_owners("on_owners", f))
     }
 
+    /// Runs `f` at each place as [`on_owners`](Self::on_owners) does, with a copy of an argument that travels
+    /// serialised, as do the results: strings, vectors, maps and all other serde types, which a closure that travels
+    /// cannot capture. At places of this machine they are moved.
+    ///
+    /// A fiber on another machine takes two requests and their answers, one more than with `on_owners`, and twice the
+    /// memory of the argument.
+    ///
+    /// # Panics
+    /// Those of [`on_owners`](Self::on_owners); if the argument or a result does not serialise, or has more than
+    /// 64 MiB.
+    ///
+    /// ```
+    /// use gossamer_array::Array;
+    /// gossamer::main(|| {
+    ///     let array = Array::new(1000, 0u64).unwrap();
+    ///     let (own, weights) = (array.clone(), vec![2, 3, 5]);
+    ///     let names: Vec<String> = array.on_owners_with(
+    ///         move |owned, weights: Vec<u64>| {
+    ///             owned.flatten().for_each(|i| own.set(i, weights[i % 3]));
+    ///             gossamer::here().to_string()
+    ///         },
+    ///         weights,
+    ///     );
+    ///     assert_eq!((array.get(998), array.get(999)), (5, 2));
+    ///     assert_eq!(names, ["m0w0", "m0w1"]);
+    /// }, 2);
+    /// ```
+    #[track_caller]
+    pub fn on_owners_with<A, R, F>(&self, f: F, argument: A) -> Vec<R>
+    where
+        A: Serialize + DeserializeOwned + Clone + Send + 'static,
+        F: Fn(Owned, A) -> R + Clone + NoRef + Send + 'static,
+        R: Serialize + DeserializeOwned + Send + 'static,
+    {
+        at_place!(self, at_owners_with("on_owners_with", f, argument))
+    }
+
     /// Requests the chunks of a range, to be read soon, as many as fit into the cache. Does not wait.
     ///
     /// # Panics
@@ -130,9 +169,29 @@ impl<T: Element> Array<T> {
             let (f, owned) = (f.clone(), self.owned(place));
             gossamer::spawn_on(place, move || f(owned))
         };
-        let fibers: Vec<_> = gossamer::rack().places().map(run_at).collect();
-        // All have ended before a panic continues.
-        let outcomes: Vec<_> = fibers.into_iter().map(JoinHandle::join).collect();
-        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        all_of(gossamer::rack().places().map(run_at).collect())
     }
+
+    /// Runs `f` at each place as [`on_owners_with`](Self::on_owners_with) does; `call` is the name of the call for
+    /// panics.
+    #[track_caller]
+    pub(crate) fn at_owners_with<A, R, F>(&self, call: &'static str, f: F, argument: A) -> Vec<R>
+    where
+        A: Serialize + DeserializeOwned + Clone + Send + 'static,
+        F: Fn(Owned, A) -> R + Clone + NoRef + Send + 'static,
+        R: Serialize + DeserializeOwned + Send + 'static,
+    {
+        waits::may_wait(call);
+        let run_at = |place| {
+            let (f, owned) = (f.clone(), self.owned(place));
+            gossamer::spawn_with(place, move |argument| f(owned, argument), argument.clone())
+        };
+        all_of(gossamer::rack().places().map(run_at).collect())
+    }
+}
+
+/// Returns the results of fibers; all have ended before a panic continues.
+fn all_of<R>(fibers: Vec<JoinHandle<R>>) -> Vec<R> {
+    let outcomes: Vec<_> = fibers.into_iter().map(JoinHandle::join).collect();
+    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic))).collect()
 }

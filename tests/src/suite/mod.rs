@@ -195,6 +195,7 @@ pub const ALL: &[Behaviour] = behaviours! {
         array_updates_are_atomic,
         array_chunks_are_viewed_changed_and_combined,
         array_bulk_calls_do_what_single_calls_do,
+        array_owners_get_what_holds_pointers,
         array_packets_under_way_are_bounded,
         array_update_then_waits_for_room,
         array_elements_of_every_size,

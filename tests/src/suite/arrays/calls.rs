@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gossamer_array::{Add, Array, Error, Max, Min, Owned};
 
-use crate::suite::ground::{effort, places, remote, until};
+use crate::suite::ground::{effort, panic_of, places, remote, until};
 
 pub fn array_elements_are_set_and_read_everywhere() {
     let n = 20_000;
@@ -153,6 +153,36 @@ pub fn array_bulk_calls_do_what_single_calls_do() {
     array.fill(9);
     assert_eq!(array.reduce(5..n, Add), 9 * (n as u32 - 5));
     assert_eq!(array.reduce(7..7, Max), 0);
+}
+
+/// An argument with pointers inside travels to each owner, and such results come back in the order of places.
+pub fn array_owners_get_what_holds_pointers() {
+    let array = Array::builder().cyclic().build(5000, 0u64).unwrap();
+    let words: Vec<String> = (0..300).map(|n| format!("word {n}")).collect();
+    let (own, expected) = (array.clone(), words.join(" "));
+    let told = array.on_owners_with(
+        move |owned, words: Vec<String>| {
+            owned.flatten().for_each(|i| own.set(i, words.len() as u64));
+            (gossamer::here().to_string(), words.join(" "))
+        },
+        words,
+    );
+    let here: Vec<String> = told.iter().map(|(here, _)| here.clone()).collect();
+    assert_eq!(here, places().iter().map(ToString::to_string).collect::<Vec<_>>());
+    assert!(told.into_iter().all(|(_, joined)| joined == expected));
+    assert_eq!(array.reduce(0..5000, Add), 300 * 5000);
+    let (last, everywhere) = (remote(), array.clone());
+    let refused = panic_of(|| {
+        array.on_owners_with(
+            move |_, why: String| {
+                everywhere.apply(0, Add, 1);
+                assert!(gossamer::here() != last, "{why}");
+            },
+            "a panic that is meant".to_owned(),
+        )
+    });
+    assert!(refused.contains("a panic that is meant"), "{refused}");
+    assert_eq!(array.get(0), 300 + places().len() as u64, "all have ended");
 }
 
 pub fn array_elements_of_every_size() {
