@@ -1,6 +1,8 @@
-//! Errors of making an array.
+//! Errors of making an array, and of its checkpoints.
 
-/// Reason why an array was not made.
+use std::path::PathBuf;
+
+/// Reason why an array was not made, or a checkpoint not written.
 ///
 /// ```
 /// use gossamer_array::{Array, Error};
@@ -54,6 +56,55 @@ pub enum Error {
         /// The place.
         place: gossamer::Place,
         /// The system's error.
+        what: String,
+    },
+    /// The folder has no checkpoint: none was completed.
+    #[error(
+        "{} at {place} has no checkpoint (a file `manifest.json`): check the path, or begin without one",
+        .path.display()
+    )]
+    NoCheckpoint {
+        /// The place that looked.
+        place: gossamer::Place,
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The checkpoint has elements of another type.
+    #[error(
+        "{} describes elements of type {found} ({found_bytes} bytes), not {wanted} ({wanted_bytes} bytes): restore \
+         them as the type that was written",
+        .path.display()
+    )]
+    ElementType {
+        /// The checkpoint's manifest.
+        path: PathBuf,
+        /// Name of the type that was written.
+        found: String,
+        /// Bytes of an element that was written.
+        found_bytes: usize,
+        /// Name of the requested type.
+        wanted: String,
+        /// Bytes of an element of the requested type.
+        wanted_bytes: usize,
+    },
+    /// A file of a checkpoint is missing, torn, damaged or of another version, or another checkpoint came in between.
+    #[error("{} at {place} {what}", .path.display())]
+    Checkpoint {
+        /// The place that reads or writes the file.
+        place: gossamer::Place,
+        /// The file, or the folder.
+        path: PathBuf,
+        /// The fault and the cure.
+        what: String,
+    },
+    /// The operating system refused a call for a file of a checkpoint.
+    #[error("{} at {place} {what}", .path.display())]
+    File {
+        /// The place that reads or writes the file.
+        place: gossamer::Place,
+        /// The file, or the folder.
+        path: PathBuf,
+        /// The system's error and the cure.
         what: String,
     },
 }

@@ -34,7 +34,8 @@
 //! 3. `post.rs`: the messages between parts, by `trust::link::post`
 //! 4. `local.rs`: hits, and how a call waits; `array.rs`, `view.rs`, `update.rs`, `bulk/`, `whole.rs`, `lock.rs`: the
 //!    calls
-//! 5. `make.rs`: how an array is made and dropped; `shape.rs`: the owners of elements; `memory.rs`: the check for
+//! 5. `checkpoint/`: elements in files, and how they are read back; `aside.rs`: threads for calls that block
+//! 6. `make.rs`: how an array is made and dropped; `shape.rs`: the owners of elements; `memory.rs`: the check for
 //!    enough memory; `held.rs`: waiting for memory that is being freed
 //!
 //! Threads share no part of it, so it has no atomics, locks and fences: a worker's frames are its own, and a chunk that
@@ -48,8 +49,10 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod array;
+mod aside;
 mod builder;
 mod bulk;
+mod checkpoint;
 mod directory;
 mod element;
 mod error;

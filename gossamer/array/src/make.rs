@@ -4,7 +4,6 @@
 
 use std::cell::RefCell;
 use std::panic::resume_unwind;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use gossamer::{JoinHandle, Place, Trust};
 use trust::link;
@@ -16,7 +15,7 @@ use crate::part::{Name, Part};
 use crate::post::{self, ARRAYS_MAX};
 use crate::settings::Settings;
 use crate::shape::{Shape, Split, number_of};
-use crate::{Error, held, memory};
+use crate::{Error, aside, held, memory};
 
 /// Property shared by all handles; the array ends with it.
 pub(crate) struct Root(Name);
@@ -143,8 +142,7 @@ pub(crate) fn array<T: Element>(
     made
 }
 
-/// Makes the part of this place. Its memory is prepared on a thread of its own: that is slow for large arrays, and this
-/// worker serves others meanwhile.
+/// Makes the part of this place. Its memory is prepared on a thread of its own, because that is slow for large arrays.
 fn part<T: Element>(name: Name, n: usize, value: T, split: &Split, settings: Settings) -> std::io::Result<()> {
     let workers = workers();
     let own = number_of(gossamer::here(), &workers).unwrap_or_else(|| unreachable!("this is a place"));
@@ -152,20 +150,10 @@ fn part<T: Element>(name: Name, n: usize, value: T, split: &Split, settings: Set
     let (chunks, chunk_bytes) = (shape.owned_chunks(own), shape.chunk_bytes());
     // A place never caches more chunks than the others own.
     let cached = Cache::frames_max(chunk_bytes, settings.cache_bytes).min(shape.chunks() - chunks.count);
-    let made = Arc::new(Mutex::new(None));
-    let (promise, done) = trust::promise::<()>();
-    let makes = Arc::clone(&made);
-    std::thread::Builder::new().name("gossamer-array".to_owned()).spawn(move || {
-        let memory = Home::new(chunks, chunk_bytes, bytes_of(&value))
-            .and_then(|home| Ok((home, Slab::touched(cached, chunk_bytes)?)));
-        *makes.lock().unwrap_or_else(PoisonError::into_inner) = Some(memory);
-        promise.keep(());
-    })?;
-    // On an error the thread has panicked, and has reported it.
-    let _ = done.wait();
-    let memory = made.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let (home, slab) =
-        memory.unwrap_or_else(|| Err(std::io::Error::other("the thread that takes its memory panicked")))?;
+    let (home, slab) = aside::run(move || {
+        let home = Home::new(chunks, chunk_bytes, bytes_of(&value))?;
+        Ok::<_, std::io::Error>((home, Slab::touched(cached, chunk_bytes)?))
+    })??;
     let places = gossamer::rack().places().map(Place::trustee).collect();
     post::install(Part::new(name, shape, own, places, settings, home, slab)?);
     Ok(())

@@ -14,6 +14,8 @@ const CHUNK_ELEMENTS: usize = 512;
 pub(crate) const CHUNK_BYTES_MAX: usize = 64 << 10;
 /// The most chunks of an array: a chunk's number has 32 bits.
 const CHUNKS_MAX: usize = u32::MAX as usize;
+/// The most parts that a file may name.
+const PARTS_MAX: usize = 1 << 20;
 
 /// Split requested by the program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +93,55 @@ impl Shape {
         }
         firsts.push(self.chunks());
         Ok(firsts)
+    }
+
+    /// Rebuilds a shape from numbers that a file has: the first element of each place's part, none if chunks were dealt
+    /// in turn. `None` if they fit no shape.
+    pub(crate) fn of_parts(
+        elements: usize,
+        element_bytes: usize,
+        chunk: usize,
+        places: usize,
+        starts: Option<&[usize]>,
+    ) -> Option<Shape> {
+        let most = CHUNK_ELEMENTS.min(CHUNK_BYTES_MAX.checked_div(element_bytes)?);
+        if !chunk.is_power_of_two() || chunk > most || !(1..=PARTS_MAX).contains(&places) {
+            return None;
+        }
+        let shape = Shape { elements, element_bytes, shift: chunk.ilog2(), firsts: Vec::new(), places };
+        if shape.chunks() > CHUNKS_MAX || elements.checked_mul(element_bytes)? > isize::MAX as usize {
+            return None;
+        }
+        let Some(starts) = starts else { return Some(shape) };
+        let is_start = |start: &usize| start.is_multiple_of(chunk) || *start == elements;
+        let ends = starts.iter().chain([&elements]);
+        let is_split = starts.len() == places && starts[0] == 0 && starts.iter().all(is_start);
+        if !is_split || !ends.clone().is_sorted() {
+            return None;
+        }
+        Some(Shape { firsts: ends.map(|end| end.div_ceil(chunk)).collect(), ..shape })
+    }
+
+    /// Returns the first element of each place's part; `None` if chunks are dealt in turn.
+    pub(crate) fn starts(&self) -> Option<Vec<usize>> {
+        let (_, firsts) = self.firsts.split_last()?;
+        Some(firsts.iter().map(|first| (first << self.shift).min(self.elements)).collect())
+    }
+
+    /// Returns the number of places.
+    pub(crate) fn places(&self) -> usize {
+        self.places
+    }
+
+    /// Returns the elements of a run of a place's chunks, which `indices` counts from its first: one range, or one for
+    /// each chunk if chunks are dealt in turn.
+    pub(crate) fn ranges(&self, place: usize, indices: Range<usize>) -> impl Iterator<Item = Range<usize>> + '_ {
+        let chunks = self.owned_chunks(place);
+        let run = if chunks.step == 1 { indices.len().max(1) } else { 1 };
+        indices.step_by(run).map(move |index| {
+            let start = self.elements_of(chunks.chunk(index)).start;
+            start..self.elements_of(chunks.chunk(index + run - 1)).end
+        })
     }
 
     /// Returns the elements of a chunk; the last one may have fewer.
@@ -306,6 +357,50 @@ mod tests {
             let text = shape(starts).unwrap_err().to_string();
             assert!(text.contains(says), "{text}");
         }
+    }
+
+    #[test]
+    fn shapes_are_rebuilt_from_their_numbers() {
+        let splits = [Split::Even, Split::Cyclic, Split::Starts(vec![0, 1024]), Split::Starts(vec![0, 5000])];
+        for (elements, split) in [0, 1, 511, 5000].into_iter().flat_map(|n| splits.each_ref().map(|split| (n, split))) {
+            let Ok(shape) = Shape::new(elements, 8, split, &[2, 3]) else { continue };
+            let starts = shape.starts();
+            assert_eq!(starts.is_none(), *split == Split::Cyclic);
+            let rebuilt = Shape::of_parts(elements, 8, shape.chunk(), 5, starts.as_deref());
+            assert_eq!(rebuilt.as_ref(), Some(&shape));
+            for place in 0..5 {
+                let all: Vec<usize> = shape.ranges(place, 0..shape.owned_chunks(place).count).flatten().collect();
+                assert_eq!(all, shape.owned(place).flatten().collect::<Vec<_>>(), "{elements} {split:?} {place}");
+            }
+        }
+        let last = Shape::new(5000, 8, &Split::Even, &[2]).unwrap();
+        let mut run = last.ranges(1, 3..5);
+        assert_eq!((run.next(), run.next()), (Some(4096..5000), None));
+    }
+
+    #[test]
+    fn numbers_of_no_shape_are_refused() {
+        let starts = [0, 512];
+        assert!(Shape::of_parts(1000, 8, 512, 2, Some(&starts)).is_some());
+        for (elements, element_bytes, chunk, places) in [
+            (1000, 0, 512, 2),
+            (1000, 8, 500, 2),
+            (1000, 8, 0, 2),
+            (1000, 8, 1024, 2),
+            (1000, 1024, 512, 2),
+            (1000, 8, 512, 0),
+            (1000, 8, 512, 3),
+            (500, 8, 512, 2),
+            (usize::MAX, 8, 512, 2),
+            (usize::MAX, 1, 1, 2),
+        ] {
+            let shape = Shape::of_parts(elements, element_bytes, chunk, places, Some(&starts));
+            assert_eq!(shape, None, "{elements} {element_bytes} {chunk} {places}");
+        }
+        for starts in [&[512, 512][..], &[0, 500], &[0, 1024], &[]] {
+            assert_eq!(Shape::of_parts(1000, 8, 512, 2, Some(starts)), None, "{starts:?}");
+        }
+        assert_eq!(Shape::of_parts(1000, 8, 512, usize::MAX, None), None);
     }
 
     #[test]

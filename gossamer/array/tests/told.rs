@@ -23,7 +23,7 @@ fn calls_in_closures() {
     let array = Array::new(4000, 1u64).unwrap();
     let far = array.owned(gossamer::rack().places().last().unwrap()).flatten().next().unwrap();
     type Use = fn(&Array<u64>, usize);
-    let uses: [(&str, Use); 14] = [
+    let uses: [(&str, Use); 15] = [
         ("get", |array, i| assert_eq!(array.get(i), 1)),
         ("set", |array, i| array.set(i, 2)),
         ("apply", |array, i| array.apply(i, Add, 2)),
@@ -41,6 +41,7 @@ fn calls_in_closures() {
         ("apply_all", |array, i| array.apply_all(Add, [(i, 1)])),
         ("reduce", |array, i| assert_eq!(array.reduce(i..i + 1, Add), 1)),
         ("fill", |array, _| array.fill(3)),
+        ("checkpoint", |array, _| array.checkpoint("/no/such/folder").unwrap()),
         ("write_lock", |array, i| drop(array.write_lock(i))),
     ];
     for (call, run) in uses {
