@@ -8,6 +8,7 @@
 //! - `sssp`: shortest paths in large graphs, over all workers of a rack ([`sssp`])
 //! - `pagerank`, `components`: ranks and labels of vertices in arrays over a rack ([`vertices`])
 //! - `array-kv`: a key-value store on two arrays, and a load on it ([`array_kv`])
+//! - `heat`: a stencil on an array over a rack, with checkpoints ([`heat`])
 //! - `heap-kv`: a key-value store on the heap, with a mutex for each bucket ([`heap_kv`])
 //! - `gemm`: the product of two matrices with tiles on the heap ([`gemm`])
 //! - `dataframe`: a table with columns on the heap, filtered, grouped and joined ([`dataframe`])
@@ -21,6 +22,7 @@ pub mod gemm;
 pub mod graphs;
 pub mod heap_kv;
 pub mod heaps;
+pub mod heat;
 pub mod kv;
 pub mod machines;
 pub mod memory;

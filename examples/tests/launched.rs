@@ -8,12 +8,13 @@ use gossamer_daemon::options::RunOptions;
 
 #[test]
 fn programs_over_arrays_and_on_the_heap_run_under_the_launcher() {
-    let programs: [(&str, &[&str]); 9] = [
+    let programs: [(&str, &[&str]); 10] = [
         (env!("CARGO_BIN_EXE_histogram"), &[]),
         (env!("CARGO_BIN_EXE_groupby"), &[env!("CARGO_MANIFEST_DIR")]),
         (env!("CARGO_BIN_EXE_pagerank"), &["--scale", "10", "--rounds", "5", "--verify"]),
         (env!("CARGO_BIN_EXE_components"), &["--scale", "10", "--edgefactor", "1", "--verify"]),
         (env!("CARGO_BIN_EXE_array-kv"), &["--keys", "300", "--operations", "4000", "--gets", "0.8", "--verify"]),
+        (env!("CARGO_BIN_EXE_heat"), &["--size", "50", "--steps", "10", "--verify"]),
         (env!("CARGO_BIN_EXE_heap-kv"), &["--keys", "300", "--operations", "4000", "--verify"]),
         (env!("CARGO_BIN_EXE_gemm"), &["--size", "64", "--tile", "16", "--verify"]),
         (env!("CARGO_BIN_EXE_dataframe"), &["--rows", "5000", "--chunk", "100", "--verify"]),

@@ -51,8 +51,9 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         .iter()
         .fold(0, |sum, tile| tile.read().iter().fold(sum, |sum: u64, element| mix(sum ^ element.to_bits())));
     let compare = || {
-        let (twins, time) = twin::run(shape, gossamer::rack().workers());
-        Twin { time, difference: differs(shape, &product, &twins) }
+        let threads = gossamer::rack().workers();
+        let (twins, time) = twin::run(shape, threads);
+        Twin { time, threads, difference: differs(shape, &product, &twins) }
     };
     let (size, tile) = (shape.size, shape.tile);
     let report = Report {

@@ -31,14 +31,18 @@ pub struct Report {
 pub struct Twin {
     /// Time it took.
     pub time: Duration,
+    /// Number of its threads.
+    pub threads: usize,
     /// The difference of its answer.
     pub difference: Option<String>,
 }
 
 impl Twin {
-    /// Compares both answers; `describe` names the difference.
+    /// Compares both answers, the twin's by as many threads as the program has workers; `describe` names the
+    /// difference.
     pub fn compared<A: PartialEq>(own: &A, twins: &A, time: Duration, describe: impl FnOnce(&A, &A) -> String) -> Twin {
-        Twin { time, difference: (own != twins).then(|| describe(own, twins)) }
+        let threads = gossamer::rack().workers();
+        Twin { time, threads, difference: (own != twins).then(|| describe(own, twins)) }
     }
 }
 
@@ -77,7 +81,7 @@ impl Report {
                 None => "the same answer".to_owned(),
                 Some(difference) => format!("ANOTHER answer: {difference}"),
             };
-            let threads = many(workers, "thread", "threads");
+            let threads = many(twin.threads, "thread", "threads");
             let ratio = twin.time.as_secs_f64() / self.time.as_secs_f64().max(1e-9);
             text += &format!("twin, one process with {threads}: {}, {answer}\n", self.pace(twin.time));
             text += &format!("{ratio:.3} times the twin's speed\n");
@@ -125,7 +129,7 @@ mod tests {
     use super::*;
 
     fn report(difference: Option<&str>, wrong: Option<&str>) -> Report {
-        let twin = Twin { time: Duration::from_secs(1), difference: difference.map(str::to_owned) };
+        let twin = Twin { time: Duration::from_secs(1), threads: 2, difference: difference.map(str::to_owned) };
         let (found, wrong) = (Map::new(), wrong.map(str::to_owned));
         let time = Duration::from_secs(2);
         Report { text: "first\n".to_owned(), found, unit: "gets", count: 4_000_000, time, wrong, twin: Some(twin) }
