@@ -16,7 +16,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Tests of durable memory: lines, rooms, transactions that are undone, persistent types. Not the tests with random
 /// input, nor files and threads.
-const MIRI_DURABLE_TESTS: [&str; 8] = [
+const MIRI_DURABLE_TESTS: [&str; 9] = [
     "memory::",
     "transactions::trap",
     "transactions::an_undone_transaction",
@@ -25,6 +25,7 @@ const MIRI_DURABLE_TESTS: [&str; 8] = [
     "types::a_volatile_pointer",
     "types::cells",
     "types::only_what_is_changed",
+    "btree::trap",
 ];
 
 /// The tests that miri can run: no stack switches, no threads in numbers, no system calls.
