@@ -119,6 +119,17 @@ pub(crate) enum Ended<U, E> {
     Panicked(Panic),
 }
 
+impl Ended<(), Infallible> {
+    /// Returns the outcome of a closure that refuses nothing.
+    fn done(self) -> Result<(), Panic> {
+        match self {
+            Ended::Done(()) => Ok(()),
+            Ended::Panicked(panic) => Err(panic),
+            Ended::Refused(never) => match never {},
+        }
+    }
+}
+
 impl Memory {
     /// Runs a transaction on a root of `root_bytes` bytes.
     #[inline]
@@ -179,11 +190,7 @@ impl Memory {
             unsafe { self.at(ROOT_AT).cast::<T::At<'_>>().write(root) };
             Ok::<(), Infallible>(())
         });
-        match ended {
-            Ended::Done(()) => Ok(()),
-            Ended::Panicked(panic) => Err(panic),
-            Ended::Refused(never) => match never {},
-        }
+        ended.done()
     }
 
     /// Replaces the root, a live `Old`, by the `T` that the closure makes of it. If the closure panics the root stays.
@@ -207,11 +214,7 @@ impl Memory {
             unsafe { self.at(ROOT_AT).cast::<T::At<'_>>().write(root) };
             Ok::<(), Infallible>(())
         });
-        match ended {
-            Ended::Done(()) => Ok(()),
-            Ended::Panicked(panic) => Err(panic),
-            Ended::Refused(never) => match never {},
-        }
+        ended.done()
     }
 
     /// Reads the root.

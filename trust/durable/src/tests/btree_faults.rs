@@ -55,8 +55,8 @@ impl Ord for Moody {
         if MOOD.get() == 0 {
             return self.number.cmp(&other.number);
         }
-        MOOD.set(MOOD.get().wrapping_mul(6364136223846793005).wrapping_add(1));
-        [Ordering::Less, Ordering::Equal, Ordering::Greater][(MOOD.get() >> 60) as usize % 3]
+        MOOD.set(MOOD.get() + 1);
+        [Ordering::Less, Ordering::Equal, Ordering::Greater][fastrand::Rng::with_seed(MOOD.get()).usize(..3)]
     }
 }
 
