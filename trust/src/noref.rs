@@ -16,7 +16,7 @@ pub use frozen::Frozen;
 #[cfg(noref_auto)]
 pub use strict::NoRef;
 
-/// Refuses to compile, with this text, where `NoRef` is the fallback.
+/// Exports what only a build with the strict `NoRef` has; where it is the fallback, refuses to compile with this text.
 #[cfg(noref_auto)]
 #[doc(hidden)]
 #[macro_export]
