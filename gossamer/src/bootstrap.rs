@@ -46,6 +46,7 @@ use crate::control::{Control, PROTOCOL_VERSION};
 pub use heap_bytes::HeapBytes;
 pub use host_address::HostAddress;
 use inherit::{Inherited, Presence};
+pub use number_or_text::number_or_text;
 pub use plan::{FabricChoice, HostPlan, MACHINES_MAX, MachinePlan, Plan, SILENCE_MS, START_TIMEOUT_MS, VerbsSettings};
 pub use port_range::PortRange;
 

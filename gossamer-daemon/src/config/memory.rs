@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use gossamer::bootstrap::HeapBytes;
+use gossamer::bootstrap::{HeapBytes, number_or_text};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::cli::size;
@@ -42,16 +42,6 @@ impl FromStr for MemoryBytes {
 
 impl<'de> Deserialize<'de> for MemoryBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "memory: a number of bytes, or a text such as 512M or 8G")]
-        enum Form {
-            Number(u64),
-            Text(String),
-        }
-        let text = match Form::deserialize(deserializer)? {
-            Form::Number(number) => number.to_string(),
-            Form::Text(text) => text,
-        };
-        text.parse().map_err(|wrong| serde::de::Error::custom(format_args!("memory: {wrong}")))
+        number_or_text(deserializer, "memory", "a number of bytes, or a text such as 512M or 8G")
     }
 }

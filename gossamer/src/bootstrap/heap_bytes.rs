@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::number_or_text;
+use super::number_or_text::number_or_text;
 
 /// A smaller heap is of no use.
 const BYTES_MIN: u64 = 1 << 20;
@@ -52,7 +52,7 @@ fn parse(text: &str) -> Option<u64> {
 
 impl<'de> Deserialize<'de> for HeapBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        number_or_text::read(deserializer, "heap", "a number of bytes, or a text such as 512M or 8G")
+        number_or_text(deserializer, "heap", "a number of bytes, or a text such as 512M or 8G")
     }
 }
 

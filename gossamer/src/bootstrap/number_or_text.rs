@@ -14,7 +14,10 @@ enum Form {
 }
 
 /// Reads the value of the key `name`; `expected` describes its forms to people.
-pub(super) fn read<'de, D, T>(deserializer: D, name: &str, expected: &str) -> Result<T, D::Error>
+///
+/// # Errors
+/// Those of the deserializer; the expectation, or what is wrong with the value, behind the name.
+pub fn number_or_text<'de, D, T>(deserializer: D, name: &str, expected: &str) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr<Err: Display>,

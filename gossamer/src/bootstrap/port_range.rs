@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::number_or_text;
+use super::number_or_text::number_or_text;
 
 /// TCP ports from a first to a last one, both included. A firewall lets them through; machines listen at no others.
 ///
@@ -101,7 +101,7 @@ impl Serialize for PortRange {
 
 impl<'de> Deserialize<'de> for PortRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        number_or_text::read(deserializer, "ports", "a range of ports, such as 7200-7299")
+        number_or_text(deserializer, "ports", "a range of ports, such as 7200-7299")
     }
 }
 
