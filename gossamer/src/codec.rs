@@ -17,17 +17,28 @@ pub fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     bincode::serde::encode_to_vec(value, bincode::config::standard()).expect("plain data")
 }
 
-/// Appends the encoded value. On an error the bytes are as before.
+/// Appends the encoded value. After an error or a panic of the type's own code the bytes are as before.
 ///
 /// # Errors
 /// The reason why the type does not serialise, in words.
 pub(crate) fn encode_onto<T: Serialize>(bytes: &mut Vec<u8>, value: &T) -> Result<(), String> {
-    let start = bytes.len();
-    bincode::serde::encode_into_std_write(value, bytes, bincode::config::standard()).map_err(|error| {
-        bytes.truncate(start);
-        error.to_string()
-    })?;
+    let mut appended = Appended { whole: bytes.len(), bytes };
+    bincode::serde::encode_into_std_write(value, appended.bytes, bincode::config::standard())
+        .map_err(|error| error.to_string())?;
+    appended.whole = appended.bytes.len();
     Ok(())
+}
+
+/// Bytes of which those behind the first `whole` go at the end.
+struct Appended<'a> {
+    bytes: &'a mut Vec<u8>,
+    whole: usize,
+}
+
+impl Drop for Appended<'_> {
+    fn drop(&mut self) {
+        self.bytes.truncate(self.whole);
+    }
 }
 
 /// Decodes the first value in these bytes, and returns their number with it.

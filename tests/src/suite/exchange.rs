@@ -1,8 +1,11 @@
 //! All-to-all exchanges.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use gossamer::{Exchange, Inbox, InboxGone, Place, exchange, spawn_with};
+use serde::ser::SerializeTuple;
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::ground::{beside, effort, panic_of, places, remote, spots};
 
@@ -121,4 +124,33 @@ pub fn wrong_exchanges_are_told() {
     let trust = gossamer::entrust(5);
     let refused = panic_of(|| trusts.outbox().send(remote(), &trust));
     assert!(refused.contains("does not serialise: ") && refused.contains("a trust can be serialised"), "{refused}");
+}
+
+/// Panics after half of it is written, where it is 13.
+#[derive(Deserialize, Debug, PartialEq)]
+struct Superstitious(u64, u64);
+
+impl Serialize for Superstitious {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut pair = serializer.serialize_tuple(2)?;
+        pair.serialize_element(&self.0)?;
+        assert_ne!(self.0, 13, "planted");
+        pair.serialize_element(&self.1)?;
+        pair.end()
+    }
+}
+
+/// A value that panics while it is written leaves nothing in its batch.
+pub fn values_that_panic_leave_the_others_whole() {
+    let (exchange, mut inboxes) = exchange::<Superstitious>();
+    let mut outbox = exchange.outbox();
+    for number in 0..20 {
+        let sent = catch_unwind(AssertUnwindSafe(|| outbox.send(remote(), &Superstitious(number, !number))));
+        assert_eq!(sent.is_err(), number == 13);
+    }
+    drop((exchange, outbox));
+    let inbox = inboxes.pop().expect("one for each place");
+    assert_eq!(inbox.place(), remote());
+    let expected = (0..20).filter(|number| *number != 13).map(|number| Superstitious(number, !number));
+    assert!(inbox.into_iter().eq(expected));
 }

@@ -87,7 +87,8 @@ pub const ALL: &[Behaviour] = behaviours! {
         exchanged_values_arrive_once_at_the_place_of_their_key,
         exchanged_values_keep_their_order_and_size,
         senders_wait_while_an_inbox_is_full,
-        wrong_exchanges_are_told;
+        wrong_exchanges_are_told,
+        values_that_panic_leave_the_others_whole;
     order:
         apply_then_keeps_order,
         apply_comes_after_all_before_it,
