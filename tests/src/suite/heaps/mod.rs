@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use gossamer::{Place, Transport};
 
-use crate::suite::ground::until;
+use crate::suite::ground::{places, until};
 
 /// Returns whether the memory of that place is not mapped here, so that its objects are copied or moved.
 fn is_far(place: Place) -> bool {
@@ -36,17 +36,20 @@ fn at<R: gossamer::NoRef + Send + 'static>(
     gossamer::spawn_on(place, f).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Counts the objects of the machine of that place, once those that other behaviours dropped have gone.
+/// Counts the objects of the machine of that place, once those that other behaviours dropped have gone: the count is
+/// the same three times in a row, with every worker of the rack heard in between.
 fn objects_at(place: Place) -> u64 {
     let count = || at(place, || gossamer_heap::stats().objects);
     let mut last = count();
-    loop {
+    let mut same = 0;
+    while same < 3 {
         gossamer::sleep(Duration::from_millis(2));
-        match count() {
-            same if same == last => return same,
-            other => last = other,
-        }
+        places().into_iter().for_each(|place| at(place, || ()));
+        let now = count();
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
     }
+    last
 }
 
 /// Waits until the machine of that place has at most this many objects.
