@@ -51,7 +51,7 @@ const MISTAKES: [(&[&str], &str); 10] = [
     (&["`&u64`", "`move`", "`apply_with`"], "by value"),
     (&["`std::sync::mpsc::Sender<u64>`", "`apply_then`"], "callback"),
     (&["`T`", "captured"], "trust::NoRef"),
-    (&["`launch`", "`Trust<Latch<T>>`"], "method"),
+    (&["launched", "no latch"], "`trust::Latch::new(value)`"),
 ];
 
 /// Number of first lines of a message.

@@ -10,7 +10,33 @@ use crate::request::ANYWHERE;
 use crate::tasks::held::Held;
 use crate::tasks::latch::Latch;
 
-impl<T: 'static> Trust<Latch<T>> {
+/// Property that closures can be [launched](Trust::launch) on: a [`Latch`], no other type.
+///
+/// A bound in place of methods of `Trust<Latch<T>>`: the compiler then says which cure there is for a property without
+/// a latch.
+#[diagnostic::on_unimplemented(
+    message = "no closure can be launched on a property of type `{Self}`: it has no latch",
+    label = "not a `Latch`",
+    note = "entrust `trust::Latch::new(value)`; or `apply` the closure, which then may not wait"
+)]
+pub trait Latched: Sized + 'static {
+    /// The value that the latch protects.
+    type Value: 'static;
+
+    /// Returns the handle as that of a latch, which it is.
+    fn latch(trust: &Trust<Self>) -> &Trust<Latch<Self::Value>>;
+}
+
+impl<T: 'static> Latched for Latch<T> {
+    type Value = T;
+
+    #[inline]
+    fn latch(trust: &Trust<Self>) -> &Trust<Latch<T>> {
+        trust
+    }
+}
+
+impl<L: 'static> Trust<L> {
     /// Applies `f` to the latched value in a fiber at the trustee: `f` may wait, and delegate in turn. No other
     /// launched closure has the value meanwhile; they get it in the order in which they came.
     ///
@@ -35,10 +61,15 @@ impl<T: 'static> Trust<Latch<T>> {
     #[track_caller]
     pub fn launch<U, F>(&self, f: F) -> U
     where
-        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        L: Latched,
+        F: FnOnce(&mut L::Value) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        Launched::<_, ANYWHERE>(move |held: &mut Held<'_, T>| f(held)).wait(self, "launch", resumed::<T, U>)
+        Launched::<_, ANYWHERE>(move |held: &mut Held<'_, L::Value>| f(held)).wait(
+            L::latch(self),
+            "launch",
+            resumed::<L::Value, U>,
+        )
     }
 
     /// Same as [`launch`](Self::launch), without waiting; `then` is called with the result as by
@@ -52,11 +83,12 @@ impl<T: 'static> Trust<Latch<T>> {
     /// ```
     pub fn launch_then<U, F, H>(&self, f: F, then: H)
     where
-        F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
+        L: Latched,
+        F: FnOnce(&mut L::Value) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
         H: FnOnce(U) + 'static,
     {
-        Launched::<_, ANYWHERE>(move |held: &mut Held<'_, T>| f(held))
-            .then(self, move |outcome| result_or_report::<T, U>("launch_then", outcome, then));
+        Launched::<_, ANYWHERE>(move |held: &mut Held<'_, L::Value>| f(held))
+            .then(L::latch(self), move |outcome| result_or_report::<L::Value, U>("launch_then", outcome, then));
     }
 }
