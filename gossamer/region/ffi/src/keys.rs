@@ -104,15 +104,14 @@ pub unsafe extern "C" fn pthread_getspecific(key: pthread_key_t) -> *mut c_void 
     }
 }
 
-/// At the end of a thread: passes its values to their destructors.
+/// At the end of a thread, in the program's code: passes its values to their destructors.
 pub(crate) fn destroy_values() {
     for _ in 0..ROUNDS {
-        let values = VALUES.with_borrow_mut(std::mem::take);
-        for (place, (turn, value)) in values.into_iter().enumerate().filter(|(_, (_, value))| *value != 0) {
+        let values = side::outside(|| VALUES.with_borrow_mut(std::mem::take));
+        for (place, (turn, value)) in values.iter().copied().enumerate().filter(|(_, (_, value))| *value != 0) {
             let key = &table().keys[place];
             let destructor = key.destructor.load(Ordering::SeqCst);
             if key.turn.load(Ordering::SeqCst) == turn && destructor != 0 {
-                let _side = side::the_programs();
                 // SAFETY: the function that the program gave for values of this key.
                 let destructor = unsafe { std::mem::transmute::<usize, extern "C" fn(*mut c_void)>(destructor) };
                 destructor(std::ptr::with_exposed_provenance_mut(value));

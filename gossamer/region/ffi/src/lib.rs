@@ -10,12 +10,13 @@
 //!    interpose
 //! 3. `memory.rs`, `globals.rs`, `heap.rs`, `allocate.rs`, `map.rs`: the program's memory; `named.rs`, `copy.rs`:
 //!    ranges that it names, and copies of the rest
-//! 4. `table.rs`: our own state that all machines share; `threads.rs`, `stack.rs`, `cleanup.rs`: threads; `keys.rs`:
-//!    their own values
+//! 4. `table.rs`: our own state that all machines share; `threads.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads;
+//!    `keys.rs`: their own values
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
 //!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header
-//! 6. `refused.rs`: calls that cannot work on several machines; `report.rs`, `symbols.rs`: the report at the end
+//! 6. `signals.rs`; `process.rs`: attributes of the process that all machines have
+//! 7. `refused.rs`: calls that cannot work on several machines; `report.rs`, `symbols.rs`: the report at the end
 //!
 //! Invariants
 //! - Memory of the program (its regions) is touched by its threads and by workers, never by a page server.
@@ -32,6 +33,7 @@ mod barrier;
 mod cleanup;
 mod condvar;
 mod copy;
+mod ends;
 mod gather;
 mod globals;
 mod heap;
@@ -42,12 +44,14 @@ mod marks;
 mod memory;
 mod mutex;
 mod named;
+mod process;
 mod real;
 mod refused;
 mod report;
 mod rwlock;
 mod semaphore;
 mod side;
+mod signals;
 mod stack;
 mod start;
 mod symbols;

@@ -13,7 +13,7 @@ use gossamer_region::{Error, Region};
 
 use crate::map::map_here;
 use crate::table::{self, Layout, Table, table};
-use crate::{copy, globals, marks, report, side, threads};
+use crate::{copy, globals, marks, report, side, signals, threads};
 
 /// Variable with the bytes of the heap, if not 64 GiB.
 const BYTES: &str = "GOSSAMER_REGION_BYTES";
@@ -50,7 +50,12 @@ pub(crate) fn lay_out(is_explicit: bool) {
     };
     let layout = Layout { table: address(&table), heap, is_explicit };
     for machine in 0..side::machines() {
-        side::from_worker(machine, move || table::begin(layout, globals::pages()));
+        side::from_worker(machine, move || {
+            table::begin(layout, globals::pages());
+            if machine != 0 {
+                signals::can_be_ended();
+            }
+        });
     }
     report::note(table);
     copy::begin();

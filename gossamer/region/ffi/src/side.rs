@@ -7,7 +7,7 @@
 //! lock.
 
 use std::cell::Cell;
-use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use context::stack::Stack;
@@ -15,6 +15,8 @@ use context::{Context, Transfer};
 use gossamer::{NoRef, Place};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::signals;
 
 thread_local! {
     static IS_IN_PROGRAM: Cell<bool> = const { Cell::new(false) };
@@ -27,6 +29,19 @@ thread_local! {
 /// Whether the calling thread is one of the program's and in its code.
 pub(crate) fn is_in_program() -> bool {
     IS_IN_PROGRAM.try_with(Cell::get).unwrap_or(false)
+}
+
+/// The machine's process.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Records that this process is a machine.
+pub(crate) fn note_process() {
+    PROCESS.store(std::process::id(), Ordering::Relaxed);
+}
+
+/// Same as [`is_in_program`], but not for children, as `vfork` makes them: they share the thread's memory.
+pub(crate) fn is_machine_in_program() -> bool {
+    is_in_program() && std::process::id() == PROCESS.load(Ordering::Relaxed)
 }
 
 /// Guard: while it lives, the thread is on one side; then on the previous one.
@@ -50,16 +65,9 @@ impl Drop for Side {
 
 /// Runs `f` with signals blocked: handlers are the program's, and may wait for a page. On our side.
 pub(crate) fn without_signals<R>(f: impl FnOnce() -> R) -> R {
-    let mut before = std::mem::MaybeUninit::uninit();
-    // SAFETY: signal sets of this function, the first filled before it is used; the mask is the calling thread's.
-    unsafe {
-        let mut all = std::mem::MaybeUninit::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
-    }
+    let before = signals::block();
     let result = f();
-    // SAFETY: the signal set that the first call has filled.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    signals::set_mask(before);
     result
 }
 
@@ -171,6 +179,12 @@ where
             Err(_) => gossamer::link::end(&format!("what a thread asked of machine {machine} has panicked")),
         }
     })
+}
+
+/// From a thread of the program: calls `f` on all other machines.
+pub(crate) fn on_others<F: FnOnce() + NoRef + Send + Copy + 'static>(f: F) {
+    let own = own_machine();
+    (0..machines()).filter(|machine| *machine != own).for_each(|machine| at(machine, f));
 }
 
 /// Same as [`at`], from a fiber.

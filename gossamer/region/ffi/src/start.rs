@@ -4,20 +4,25 @@
 //! randomisation.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use trust::Promise;
 
 use crate::real::real;
+use crate::signals::{self, Mask};
+use crate::stack::{GUARD_BYTES, Stack};
 use crate::table::{self, table};
-use crate::{heap, marks, memory, report, side, threads};
+use crate::{ends, heap, marks, memory, report, side, threads};
 
 /// Variable that activates this library and says how memory is shared: `auto` or `explicit`.
 const MODE: &CStr = c"GOSSAMER_REGION";
 /// Stack of the main function. It takes memory only where it is touched.
 const STACK_BYTES: usize = 64 << 20;
+/// Stack of the exit handlers.
+const HANDLERS_STACK_BYTES: usize = 8 << 20;
 /// Status of a machine that could not start.
 const FAILURE_STATUS: c_int = 70;
 
@@ -29,6 +34,9 @@ static IS_EXPLICIT: AtomicBool = AtomicBool::new(false);
 static END: Mutex<Option<Promise<u8>>> = Mutex::new(None);
 static STATUS: AtomicI32 = AtomicI32::new(0);
 static ENDS: AtomicBool = AtomicBool::new(false);
+/// Status with which [`end_when_asked`] has to end the program.
+static ENDER: Mutex<Option<c_int>> = Mutex::new(None);
+static END_IS_ASKED: Condvar = Condvar::new();
 
 /// The C library's entry point, interposed by this library.
 ///
@@ -100,26 +108,35 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
     threads::note_processors();
     marks::note(MAIN.load(Ordering::Relaxed));
     threads::note_shares().unwrap_or_else(|cause| fail(&cause));
+    unsafe extern "C" {
+        fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+    }
+    side::note_process();
     // Programs started by this one are not machines.
     // SAFETY: no other thread runs yet; the handler is a function of this library.
     unsafe {
         libc::unsetenv(c"LD_PRELOAD".as_ptr());
         libc::unsetenv(c"LD_BIND_NOW".as_ptr());
         libc::unsetenv(MODE.as_ptr());
-        libc::atexit(at_exit);
+        on_exit(at_exit, std::ptr::null_mut());
     }
     let count = argc.unsigned_abs() as usize;
     // SAFETY: `argc` arguments.
     let arguments: Vec<CString> = (0..count).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) }.to_owned()).collect();
     let settings = gossamer_region::with(gossamer::builder());
-    let status = gossamer::link::main_with_status(settings, move || run_program(&arguments), 1);
+    // The runtime's threads inherit it.
+    let mask = signals::block();
+    if let Err(error) = std::thread::Builder::new().name("gossamer-end".to_owned()).spawn(end_when_asked) {
+        fail(&format!("there is no thread for the end of the program: {error}"));
+    }
+    let status = gossamer::link::main_with_status(settings, move || run_program(&arguments, mask), 1);
     // Not `exit`: its work is done (`at_exit`), and the page servers of the regions have ended.
     // SAFETY: it ends the process.
     unsafe { libc::_exit(c_int::from(status)) }
 }
 
-/// The first fiber, on machine 0.
-fn run_program(arguments: &[CString]) -> u8 {
+/// The first fiber, on machine 0. The program's first thread begins with the signals of `mask` blocked.
+fn run_program(arguments: &[CString], mask: Mask) -> u8 {
     let (promise, pending) = trust::promise();
     *END.lock().unwrap_or_else(PoisonError::into_inner) = Some(promise);
     memory::lay_out(IS_EXPLICIT.load(Ordering::Relaxed));
@@ -130,7 +147,7 @@ fn run_program(arguments: &[CString]) -> u8 {
     let envp = list(&variables.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let first = copy(&[words.len(), argv, envp].map(usize::to_ne_bytes).concat());
     let prepared = threads::prepare(run_main as *const () as usize, first, STACK_BYTES, true);
-    if !prepared.is_some_and(|(start, _)| threads::start_here(start, Some(end_with_threads))) {
+    if !prepared.is_some_and(|(start, _)| threads::start_here(start.with_mask(mask), Some(end_with_threads))) {
         gossamer::link::end("there is no memory for the program's first thread");
     }
     let status = pending.wait().unwrap_or(FAILURE_STATUS as u8);
@@ -174,17 +191,44 @@ extern "C" fn run_main(first: *mut c_void) -> *mut c_void {
 /// Ends the program after its last thread, where `main` has ended by `pthread_exit`.
 fn end_with_threads() -> ! {
     let _side = side::the_programs();
-    // SAFETY: the last thread has ended, and with it the program.
-    unsafe { exit(0) }
+    end_by_handlers(0)
 }
 
-/// Ends the program, on a thread of machine 0 of its own, since `exit` first destroys the thread's delegation state.
-fn end(status: c_int) {
-    let _side = side::the_programs();
-    threads::be_the_last();
+/// On a worker of machine 0: ends the program, on a thread of its own, since `exit` first destroys the thread's
+/// delegation state. Handlers run on a stack in the region, as all of the program's functions, with the signals of
+/// `mask` blocked.
+fn start_end(status: c_int, mask: Mask) {
+    if ENDS.swap(true, Ordering::SeqCst) {
+        return; // it ends already
+    }
     STATUS.store(status, Ordering::SeqCst);
-    ENDS.store(true, Ordering::SeqCst);
-    real!(exit: fn(c_int) -> (), status);
+    let Some(stack) = Stack::new(HANDLERS_STACK_BYTES, GUARD_BYTES) else {
+        gossamer::link::end("there is no memory for the program's exit handlers")
+    };
+    let run = move || {
+        threads::be_the_last();
+        signals::set_mask(mask);
+        let Range { start: bottom, end: top } = stack.range();
+        // SAFETY: memory that is this thread's, which ends with the program.
+        unsafe { side::run_on(bottom, top, run_handlers as *const () as usize, status as usize) };
+    };
+    if std::thread::Builder::new().spawn(run).is_err() {
+        gossamer::link::end("there is no thread for the program's exit handlers");
+    }
+}
+
+extern "C" fn run_handlers(status: usize) -> usize {
+    real!(exit: fn(c_int) -> (), status as c_int);
+    std::process::abort()
+}
+
+/// Ends the program from a thread of any machine.
+fn end_by_handlers(status: c_int) -> ! {
+    let mask = signals::mask();
+    side::at(0, move || start_end(status, mask));
+    loop {
+        std::thread::park();
+    }
 }
 
 /// The C library's function, on any machine: ends the program.
@@ -193,11 +237,14 @@ fn end(status: c_int) {
 /// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn exit(status: c_int) -> ! {
-    if side::is_in_program() {
-        side::at(0, move || drop(std::thread::spawn(move || end(status))));
-        loop {
-            std::thread::park();
+    if side::is_machine_in_program() {
+        if threads::is_the_last() {
+            // By an exit handler: the others run, and then this is the status.
+            STATUS.store(status, Ordering::SeqCst);
+            real!(exit: fn(c_int) -> (), status);
         }
+        ends::destroy_objects();
+        end_by_handlers(status);
     }
     if table::has_begun() {
         // The runtime ends this machine: exit handlers of the C library may touch variables whose pages are no longer
@@ -211,7 +258,7 @@ pub unsafe extern "C" fn exit(status: c_int) -> ! {
 /// The C library's function, on any machine: ends the program at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    if side::is_in_program() {
+    if side::is_machine_in_program() {
         tell_the_end(status);
     }
     // SAFETY: it ends the process.
@@ -219,14 +266,45 @@ pub extern "C" fn _exit(status: c_int) -> ! {
     std::process::abort()
 }
 
-/// Last exit handler: flushes buffers on all machines, and resumes the first fiber.
-extern "C" fn at_exit() {
+/// Same as [`_exit`].
+#[unsafe(no_mangle)]
+pub extern "C" fn _Exit(status: c_int) -> ! {
+    _exit(status)
+}
+
+/// Last exit handler: flushes buffers on all machines, and resumes the first fiber. Functions of the C library that
+/// end the program (`err`) come here without our `exit`.
+extern "C" fn at_exit(status: c_int, _: *mut c_void) {
     if ENDS.load(Ordering::SeqCst) {
-        tell_the_end(STATUS.load(Ordering::SeqCst));
+        end_of_program(STATUS.load(Ordering::SeqCst));
+    }
+    if side::is_machine_in_program() {
+        // The C library has destroyed this thread's part of the runtime.
+        *ENDER.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+        END_IS_ASKED.notify_one();
+        loop {
+            // SAFETY: it waits.
+            unsafe { libc::pause() };
+        }
     }
 }
 
-fn tell_the_end(status: c_int) -> ! {
+/// Thread of each machine that ends the program for a thread that cannot any more.
+fn end_when_asked() {
+    let asked = ENDER.lock().unwrap_or_else(PoisonError::into_inner);
+    let asked = END_IS_ASKED.wait_while(asked, |asked| asked.is_none()).unwrap_or_else(PoisonError::into_inner);
+    let status = asked.unwrap_or(FAILURE_STATUS);
+    drop(asked);
+    threads::be_the_last();
+    let _side = side::the_programs();
+    match side::own_machine() {
+        0 => end_of_program(status),
+        _ => end_by_handlers(status),
+    }
+}
+
+/// Flushes buffers on all machines, and tells the end.
+fn end_of_program(status: c_int) -> ! {
     {
         let _side = side::the_programs();
         // SAFETY: all streams of this process.
@@ -240,6 +318,11 @@ fn tell_the_end(status: c_int) -> ! {
             });
         }
     }
+    tell_the_end(status)
+}
+
+/// Resumes the first fiber with the program's status.
+fn tell_the_end(status: c_int) -> ! {
     side::at(0, move || {
         let promise = END.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(promise) = promise {

@@ -12,9 +12,10 @@ use std::time::Duration;
 use libc::{clockid_t, pthread_attr_t, pthread_t, timespec};
 
 use crate::real::real;
+use crate::signals::{self, Mask};
 use crate::stack::{GUARD_BYTES, Stack};
 use crate::table::{THREADS_MAX, Thread, table};
-use crate::{copy, keys, line, side};
+use crate::{copy, ends, line, side};
 
 /// States of a [`Thread`].
 const FREE: u32 = 0;
@@ -94,6 +95,11 @@ pub(crate) fn be_the_last() {
     ID.set(MARK | 0xffff);
 }
 
+/// Whether the calling thread runs the end of the program.
+pub(crate) fn is_the_last() -> bool {
+    ID.get() == MARK | 0xffff
+}
+
 fn id_of(place: usize, turn: u32) -> u64 {
     MARK | u64::from(turn) << 16 | place as u64
 }
@@ -113,6 +119,41 @@ pub(crate) struct Start {
     stack_bytes: usize,
     guard_bytes: usize,
     id: u64,
+    inherited: Inherited,
+}
+
+/// Attributes that a thread has from the one that creates it.
+#[derive(Clone, Copy)]
+struct Inherited {
+    /// Signals that it blocks.
+    mask: Mask,
+    /// Rounding and traps of its arithmetic.
+    arithmetic: Arithmetic,
+}
+
+/// The C library's `fenv_t`, which is no longer than this on any processor.
+type Arithmetic = [u64; 4];
+
+#[link(name = "m")]
+unsafe extern "C" {
+    fn fegetenv(arithmetic: *mut Arithmetic) -> c_int;
+    fn fesetenv(arithmetic: *const Arithmetic) -> c_int;
+}
+
+impl Inherited {
+    fn of_this_thread() -> Inherited {
+        let mut arithmetic = [0; 4];
+        // SAFETY: it fills what it has of it.
+        unsafe { fegetenv(&raw mut arithmetic) };
+        Inherited { mask: signals::mask(), arithmetic }
+    }
+
+    /// Gives them to the calling thread, whose function then begins with them.
+    fn take_over(&self) {
+        // SAFETY: another thread's, of the same processor.
+        unsafe { fesetenv(&raw const self.arithmetic) };
+        signals::set_mask(self.mask);
+    }
 }
 
 fn claim(state: u32) -> Option<(u64, u16)> {
@@ -135,7 +176,15 @@ fn forget(thread: &Thread) {
 /// Claims a place and a machine for a thread. `None`: there is no room.
 pub(crate) fn prepare(function: usize, argument: usize, stack_bytes: usize, detached: bool) -> Option<(Start, u16)> {
     let (id, machine) = claim(if detached { DETACHED } else { RUNNING })?;
-    Some((Start { function, argument, stack_bytes, guard_bytes: GUARD_BYTES, id }, machine))
+    let inherited = Inherited::of_this_thread();
+    Some((Start { function, argument, stack_bytes, guard_bytes: GUARD_BYTES, id, inherited }, machine))
+}
+
+impl Start {
+    /// Returns the parameters of a thread that begins with these signals blocked.
+    pub(crate) fn with_mask(self, mask: Mask) -> Start {
+        Start { inherited: Inherited { mask, ..self.inherited }, ..self }
+    }
 }
 
 /// On a worker: starts the thread on this machine, with a stack of this machine's part of the heap. `false`: there is
@@ -153,10 +202,13 @@ fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), processors) };
     }
     ID.set(start.id);
+    start.inherited.take_over();
     let Range { start: bottom, end: top } = stack.range();
     // SAFETY: memory that is the thread's until it is freed below, when nothing runs on it any more.
     let result = unsafe { side::run_on(bottom, top, start.function, start.argument) };
-    keys::destroy_values();
+    // SAFETY: as above.
+    unsafe { side::run_on(bottom, top, ends::end_thread as *const () as usize, 0) };
+    signals::block();
     drop(stack);
     if let Some(end) = end {
         wait_for_all(start.id);

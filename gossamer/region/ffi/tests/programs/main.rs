@@ -26,17 +26,19 @@ const THREADS: [&str; 3] = ["1", "2", "5"];
 /// Threads of all other programs: each machine has a thread, and some have two.
 const FEW_THREADS: [&str; 1] = ["5"];
 /// Programs of `gossamer/region/ffi/tests/c`.
-const PTHREADS: [&str; 14] = [
+const PTHREADS: [&str; 16] = [
     "atomics",
     "barriers",
     "cleanup",
     "destroyed",
+    "ends",
     "environ",
     "files",
     "list",
     "locks",
     "once",
     "print",
+    "process",
     "queue",
     "returned",
     "rwlock",
@@ -213,7 +215,8 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
     let here = Arc::clone(place);
     let test = move || pthreads(&here, explicit("named", HEADER, TWO), "named");
     trials.push(Trial::test("two_machines::named", test).with_ignored_flag(lacks(&LAUNCH) || lacks(&"gcc")));
-    let others: [(&str, Test); 9] = [
+    let others: [(&str, Test); 10] = [
+        ("two_machines::fails", fails),
         ("two_machines::refused", refused),
         ("two_machines::threads_start_where_they_are_told", threads_at),
         ("two_machines::many_threads", many_threads),
@@ -269,7 +272,7 @@ fn compile(place: &Place, way: Way, source: &Path) -> Result<PathBuf, Failed> {
         command.arg("-DGOSSAMER_REGION").arg("-I");
         command.arg(place.root.join("gossamer/region/ffi").join(folder));
     }
-    succeeded(&run(command.arg(source).arg("-o").arg(&built))?)?;
+    succeeded(&run(command.arg(source).arg("-o").arg(&built).arg("-lm"))?)?;
     Ok(built)
 }
 
@@ -380,6 +383,22 @@ fn refused(place: &Place) -> Result<(), Failed> {
     let mut lines: Vec<&str> = stdout.lines().collect();
     lines.sort_unstable();
     same("refused", &lines.join("\n"), "at exit\nrefused: ok")
+}
+
+/// The C library's own ends of a program, by main and by a thread of another machine, are those of the whole program.
+fn fails(place: &Place) -> Result<(), Failed> {
+    let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/fails.c"))?;
+    let ends: [(&[&str], i32, &str); 2] =
+        [(&[], 5, "main has failed after 1200"), (&["a thread"], 3, "a thread has failed")];
+    for (arguments, status, message) in ends {
+        let done = run(start(place, TWO, &built).args(arguments))?;
+        let told = String::from_utf8_lossy(&done.stderr);
+        if done.status.code() != Some(status) || !told.contains(message) {
+            return Err(format!("{done:?}").into());
+        }
+        same(message, &String::from_utf8_lossy(&done.stdout), "begins\nat exit\n")?;
+    }
+    Ok(())
 }
 
 /// A workload prints what the oracle computes, for any number of threads and any input.

@@ -1,0 +1,74 @@
+//! Ends: destructors of a thread's objects and values, which run in the program's code, on the thread's stack in the
+//! region, before the thread can be joined; and handlers for the end of the program, which machine 0 has.
+
+use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
+
+use crate::real::real;
+use crate::{keys, side, table};
+
+thread_local! {
+    /// Destructors of the thread's objects, with the object's address, in the order in which objects were made.
+    static DESTRUCTORS: RefCell<Vec<(usize, usize)>> = const { RefCell::new(vec![]) };
+}
+
+/// The C library's function; C++ registers destructors of `thread_local` objects with it.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __cxa_thread_atexit_impl(
+    destructor: *mut c_void,
+    object: *mut c_void,
+    library: *mut c_void,
+) -> c_int {
+    if !side::is_in_program() {
+        return real!(
+            __cxa_thread_atexit_impl: fn(*mut c_void, *mut c_void, *mut c_void) -> c_int, destructor, object, library
+        );
+    }
+    let entry = (destructor.expose_provenance(), object.expose_provenance());
+    side::outside(move || DESTRUCTORS.with_borrow_mut(|destructors| destructors.push(entry)));
+    0
+}
+
+/// Destroys the calling thread's objects, the last first. In the program's code.
+pub(crate) fn destroy_objects() {
+    while let Some((destructor, object)) = side::outside(|| DESTRUCTORS.with_borrow_mut(Vec::pop)) {
+        // SAFETY: what the program has registered, which is called once.
+        let destructor = unsafe { std::mem::transmute::<usize, extern "C" fn(*mut c_void)>(destructor) };
+        destructor(std::ptr::with_exposed_provenance_mut(object));
+    }
+}
+
+/// The last function of a thread in the program's code.
+pub(crate) extern "C" fn end_thread(_: usize) -> usize {
+    destroy_objects();
+    keys::destroy_values();
+    0
+}
+
+/// The C library's function, to which `atexit` and the destructors of C++'s static objects come. Those of the program
+/// go to machine 0, which runs them all; those of libraries stay on the machine, as the libraries' variables do, and
+/// those of objects where each machine has variables of its own.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __cxa_atexit(handler: *mut c_void, argument: *mut c_void, library: *mut c_void) -> c_int {
+    let goes_to_first = || {
+        // A program without position-independent code has no mark of its own.
+        let of_program = library.is_null() || table::variables().iter().any(|own| own.contains(&library.addr()));
+        let of_all = !table::is_explicit() || argument.is_null();
+        side::own_machine() != 0 && of_program && of_all
+    };
+    if !side::is_machine_in_program() || !goes_to_first() {
+        return add_handler([handler, argument, library]);
+    }
+    let words = [handler, argument, library].map(<*mut c_void>::expose_provenance);
+    side::at(0, move || add_handler(words.map(std::ptr::with_exposed_provenance_mut)))
+}
+
+fn add_handler([handler, argument, library]: [*mut c_void; 3]) -> c_int {
+    real!(__cxa_atexit: fn(*mut c_void, *mut c_void, *mut c_void) -> c_int, handler, argument, library)
+}

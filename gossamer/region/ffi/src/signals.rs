@@ -1,0 +1,266 @@
+//! Signals. Those of the program come to machine 0, as its terminal and its timers are there: its threads take them
+//! there as in one process, and a thread of another machine that waits for one (`sigwait`) waits there. Actions are the
+//! same on all machines. Threads that are not the program's block all signals: a handler may touch a page that they
+//! serve.
+
+use std::ffi::{c_int, c_void};
+use std::mem::{self, MaybeUninit};
+use std::ptr;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use libc::{pid_t, sigaction as Action, siginfo_t, sigset_t, timespec};
+
+use crate::real::real;
+use crate::side;
+
+/// Signals of a thread's own faults, which are never blocked.
+const OF_FAULTS: [c_int; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
+/// Signals that end a machine, whether threads of the program are there or not.
+const ENDING: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+
+/// Signals of a set: bit 0 is signal 1.
+pub(crate) type Mask = u64;
+
+fn bit(signal: c_int) -> Mask {
+    1 << (signal.unsigned_abs() - 1)
+}
+
+fn set_of(mask: Mask) -> sigset_t {
+    // SAFETY: zeros are the empty set; its first word has the signals of the kernel.
+    unsafe {
+        let mut set: sigset_t = mem::zeroed();
+        (&raw mut set).cast::<Mask>().write(mask);
+        set
+    }
+}
+
+/// # Safety
+/// `set` is a set.
+unsafe fn mask_of(set: *const sigset_t) -> Mask {
+    // SAFETY: as the caller says; its first word has the signals of the kernel.
+    unsafe { set.cast::<Mask>().read() }
+}
+
+/// Sets the signals that the calling thread blocks; returns those before.
+pub(crate) fn set_mask(mask: Mask) -> Mask {
+    let (set, mut before) = (set_of(mask), MaybeUninit::uninit());
+    // SAFETY: sets of this function, the second filled before it is read; the mask is the calling thread's.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, before.as_mut_ptr());
+        mask_of(before.as_ptr())
+    }
+}
+
+/// Returns the signals that the calling thread blocks.
+pub(crate) fn mask() -> Mask {
+    let mut now = MaybeUninit::uninit();
+    // SAFETY: it fills the set.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), now.as_mut_ptr());
+        mask_of(now.as_ptr())
+    }
+}
+
+/// Blocks all signals but those of faults in the calling thread, and in threads that it starts; returns those blocked
+/// before.
+pub(crate) fn block() -> Mask {
+    set_mask(OF_FAULTS.iter().fold(!0, |mask, signal| mask & !bit(*signal)))
+}
+
+/// On the worker of a machine other than 0: lets it be ended by a signal, as it may have no thread of the program.
+pub(crate) fn can_be_ended() {
+    set_mask(ENDING.iter().fold(mask(), |mask, signal| mask & !bit(*signal)));
+}
+
+/// Returns the handler that other machines have, where the calling one has this. All are told to end together: only one
+/// runs the program's handler.
+fn handler_of_others(signal: c_int, handler: usize) -> usize {
+    match handler {
+        libc::SIG_DFL | libc::SIG_IGN => handler,
+        _ if ENDING.contains(&signal) => libc::SIG_IGN,
+        _ => handler,
+    }
+}
+
+type ActionWords = [u64; size_of::<Action>() / 8];
+
+/// The C library's function, for all machines.
+///
+/// # Safety
+/// As for the C library's function, here and in all other functions of this file.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(signal: c_int, action: *const Action, before: *mut Action) -> c_int {
+    fn set(signal: c_int, action: *const Action, before: *mut Action) -> c_int {
+        real!(sigaction: fn(c_int, *const Action, *mut Action) -> c_int, signal, action, before)
+    }
+    let done = set(signal, action, before);
+    if done == 0 && !action.is_null() && side::is_machine_in_program() {
+        // SAFETY: the caller's; functions of the program have the same addresses on all machines.
+        let mut words = unsafe { action.cast::<ActionWords>().read_unaligned() };
+        // SAFETY: a copy of the caller's.
+        let handler = unsafe { &mut (*(&raw mut words).cast::<Action>()).sa_sigaction };
+        *handler = handler_of_others(signal, *handler);
+        side::on_others(move || {
+            set(signal, (&raw const words).cast(), ptr::null_mut());
+        });
+    }
+    done
+}
+
+/// See [`sigaction`].
+///
+/// # Safety
+/// As for that function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signal(signal: c_int, handler: *mut c_void) -> *mut c_void {
+    fn set(signal: c_int, handler: *mut c_void) -> *mut c_void {
+        real!(signal: fn(c_int, *mut c_void) -> *mut c_void, signal, handler)
+    }
+    let before = set(signal, handler);
+    if before.addr() != libc::SIG_ERR && side::is_machine_in_program() {
+        let handler = handler_of_others(signal, handler.expose_provenance());
+        side::on_others(move || {
+            set(signal, ptr::with_exposed_provenance_mut(handler));
+        });
+    }
+    before
+}
+
+/// Signal, or 0 and the error; and what is known of it.
+type Came = (c_int, c_int, [u64; size_of::<siginfo_t>() / 8]);
+
+/// Waits for a signal of this process.
+fn wait_here(mask: Mask, time: Option<Duration>) -> Came {
+    let set = set_of(mask);
+    let time = time.map(|time| timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let time = time.as_ref().map_or(ptr::null(), ptr::from_ref);
+    let mut info = [0; size_of::<siginfo_t>() / 8];
+    let came = real!(
+        sigtimedwait: fn(*const sigset_t, *mut siginfo_t, *const timespec) -> c_int,
+        &raw const set, (&raw mut info).cast(), time
+    );
+    let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
+    if came < 0 { (0, error, info) } else { (came, 0, info) }
+}
+
+/// The same, in a fiber of machine 0.
+fn wait_in_thread(mask: Mask, time: Option<Duration>) -> Came {
+    let (promise, came) = trust::promise();
+    let failed = (0, libc::EAGAIN, [0; size_of::<siginfo_t>() / 8]);
+    match std::thread::Builder::new().spawn(move || promise.keep(wait_here(mask, time))) {
+        Ok(_) => came.wait().unwrap_or(failed),
+        Err(_) => failed,
+    }
+}
+
+/// On a machine other than 0: waits for a signal of machine 0, or of this one, where a thread may have raised it or a
+/// timer of its own sends it.
+fn wait_here_and_there(mask: Mask, time: Option<Duration>) -> Came {
+    const SLICE: Duration = Duration::from_millis(50);
+    let end = time.and_then(|time| Instant::now().checked_add(time));
+    loop {
+        let own = wait_here(mask, Some(Duration::ZERO));
+        if own.0 != 0 {
+            return own;
+        }
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let slice = left.map_or(SLICE, |left| left.min(SLICE));
+        let came = side::at(0, move || wait_in_thread(mask, Some(slice)));
+        if came.0 != 0 || came.1 != libc::EAGAIN || left == Some(slice) {
+            return came;
+        }
+    }
+}
+
+/// The C library's function; on any machine it waits for signals of machine 0, too.
+///
+/// # Safety
+/// See [`sigaction`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigtimedwait(set: *const sigset_t, info: *mut siginfo_t, time: *const timespec) -> c_int {
+    if !side::is_machine_in_program() || side::own_machine() == 0 {
+        return real!(
+            sigtimedwait: fn(*const sigset_t, *mut siginfo_t, *const timespec) -> c_int, set, info, time
+        );
+    }
+    // SAFETY: the caller's; a time may be absent.
+    let (mask, time) = unsafe { (mask_of(set), time.as_ref()) };
+    if time.is_some_and(|time| !side::is_time(time)) {
+        return fail(libc::EINVAL);
+    }
+    let time = time.map(|time| Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec as u32));
+    let (came, error, words) = wait_here_and_there(mask, time);
+    if came == 0 {
+        return fail(error);
+    }
+    if !info.is_null() {
+        // SAFETY: the caller's.
+        unsafe { info.cast::<[u64; size_of::<siginfo_t>() / 8]>().write_unaligned(words) };
+    }
+    came
+}
+
+fn fail(errno: c_int) -> c_int {
+    // SAFETY: the calling thread's own.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// See [`sigtimedwait`].
+///
+/// # Safety
+/// As for that function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigwaitinfo(set: *const sigset_t, info: *mut siginfo_t) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { sigtimedwait(set, info, ptr::null()) }
+}
+
+/// See [`sigtimedwait`].
+///
+/// # Safety
+/// As for that function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigwait(set: *const sigset_t, signal: *mut c_int) -> c_int {
+    loop {
+        // SAFETY: as the caller says.
+        match unsafe { sigtimedwait(set, ptr::null_mut(), ptr::null()) } {
+            -1 => match std::io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => {}
+                error => return error.unwrap_or(libc::EINVAL),
+            },
+            came => {
+                // SAFETY: the caller's.
+                unsafe { signal.write(came) };
+                return 0;
+            }
+        }
+    }
+}
+
+/// The C library's function; a signal to the own process, as threads of any machine know it, goes to machine 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn kill(process: pid_t, signal: c_int) -> c_int {
+    static FIRST: OnceLock<pid_t> = OnceLock::new();
+    fn send(process: pid_t, signal: c_int) -> c_int {
+        real!(kill: fn(pid_t, c_int) -> c_int, process, signal)
+    }
+    let own = std::process::id().cast_signed();
+    if !side::is_machine_in_program() || side::own_machine() == 0 {
+        return send(process, signal);
+    }
+    let first = *FIRST.get_or_init(|| side::at(0, || std::process::id().cast_signed()));
+    if process != own && process != first {
+        return send(process, signal);
+    }
+    let error = side::at(0, move || match send(first, signal) {
+        0 => 0,
+        _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL),
+    });
+    if error == 0 { 0 } else { fail(error) }
+}
