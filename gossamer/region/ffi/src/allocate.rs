@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use crate::side::is_in_program;
-use crate::{heap, table};
+use crate::{PAGE_BYTES, heap, table};
 
 unsafe extern "C" {
     fn __libc_malloc(bytes: usize) -> *mut c_void;
@@ -160,7 +160,13 @@ pub extern "C" fn aligned_alloc(align: usize, bytes: usize) -> *mut c_void {
 /// The C library's function.
 #[unsafe(no_mangle)]
 pub extern "C" fn valloc(bytes: usize) -> *mut c_void {
-    memalign(4096, bytes)
+    memalign(PAGE_BYTES, bytes)
+}
+
+/// The C library's function: whole pages.
+#[unsafe(no_mangle)]
+pub extern "C" fn pvalloc(bytes: usize) -> *mut c_void {
+    bytes.checked_next_multiple_of(PAGE_BYTES).map_or_else(no_memory, |bytes| memalign(PAGE_BYTES, bytes))
 }
 
 /// The C library's function.

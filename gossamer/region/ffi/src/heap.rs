@@ -171,9 +171,3 @@ pub(crate) fn large_around(address: usize) -> Option<(usize, usize)> {
     let around = heap().large.range(..=address).next_back().map(|(start, bytes)| (*start, *bytes))?;
     (address < around.0 + around.1).then_some(around)
 }
-
-/// Whether a block in use begins here, as far as its header shows.
-pub(crate) fn is_block(address: usize) -> bool {
-    // SAFETY: in the heap, where everything may be read.
-    table::is_in_heap(address - size_of::<Head>()) && unsafe { head_of(address).read() }.magic == USED
-}

@@ -8,7 +8,7 @@
 //! 1. `start.rs`: before `main`, and the end of the program; `marks.rs`: whether all machines run the same one
 //! 2. `side.rs`: whether a thread is in the program's code or in ours; `real.rs`: the C library's functions that we
 //!    interpose
-//! 3. `memory.rs`, `globals.rs`, `heap.rs`, `allocate.rs`, `map.rs`: the program's memory; `named.rs`, `copy.rs`:
+//! 3. `memory.rs`, `globals.rs`, `heap.rs`, `allocate.rs`, `map.rs`, `mappings.rs`: the program's memory; `named.rs`, `copy.rs`:
 //!    ranges that it names, and copies of the rest
 //! 4. `table.rs`: our own state that all machines share; `threads.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads;
 //!    `keys.rs`: their own values
@@ -40,6 +40,7 @@ mod heap;
 mod keys;
 mod line;
 mod map;
+mod mappings;
 mod marks;
 mod memory;
 mod mutex;

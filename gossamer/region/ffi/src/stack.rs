@@ -25,9 +25,10 @@ pub(crate) fn is_guard(page: usize) -> bool {
     guards().range(..=page).next_back().is_some_and(|(start, bytes)| page < start + bytes)
 }
 
-/// A thread's stack, freed on drop.
+/// A thread's stack, freed on drop unless the program gave it.
 pub(crate) struct Stack {
     block: usize,
+    is_given: bool,
     guard_bytes: usize,
     bytes: usize,
 }
@@ -39,11 +40,16 @@ impl Stack {
         let guard_bytes = guard_bytes.checked_next_multiple_of(PAGE_BYTES)?;
         let (block, _) = heap::allocate(bytes.checked_add(guard_bytes)?, PAGE_BYTES)?;
         report::note_stack(block);
-        let stack = Stack { block, guard_bytes, bytes };
+        let stack = Stack { block, is_given: false, guard_bytes, bytes };
         if guard_bytes > 0 {
             guards().insert(block, guard_bytes);
         }
         stack.protect(libc::PROT_NONE).then_some(stack)
+    }
+
+    /// Returns the memory that the program gives as a stack.
+    pub(crate) fn given(block: usize, bytes: usize) -> Stack {
+        Stack { block, is_given: true, guard_bytes: 0, bytes }
     }
 
     /// Returns the part that the thread may use.
@@ -63,7 +69,7 @@ impl Stack {
 impl Drop for Stack {
     fn drop(&mut self) {
         // If the system refuses, the block is lost, and stays inaccessible.
-        if self.protect(libc::PROT_READ | libc::PROT_WRITE) {
+        if !self.is_given && self.protect(libc::PROT_READ | libc::PROT_WRITE) {
             guards().remove(&self.block);
             heap::free(self.block);
         }

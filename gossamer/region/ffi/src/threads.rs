@@ -14,7 +14,7 @@ use libc::{clockid_t, pthread_attr_t, pthread_t, timespec};
 use crate::real::real;
 use crate::signals::{self, Mask};
 use crate::stack::{GUARD_BYTES, Stack};
-use crate::table::{THREADS_MAX, Thread, table};
+use crate::table::{self, THREADS_MAX, Thread, table};
 use crate::{copy, ends, line, side};
 
 /// States of a [`Thread`].
@@ -118,6 +118,8 @@ pub(crate) struct Start {
     argument: usize,
     stack_bytes: usize,
     guard_bytes: usize,
+    /// Stack that the program gives it, or 0.
+    given_stack: usize,
     id: u64,
     inherited: Inherited,
 }
@@ -177,7 +179,7 @@ fn forget(thread: &Thread) {
 pub(crate) fn prepare(function: usize, argument: usize, stack_bytes: usize, detached: bool) -> Option<(Start, u16)> {
     let (id, machine) = claim(if detached { DETACHED } else { RUNNING })?;
     let inherited = Inherited::of_this_thread();
-    Some((Start { function, argument, stack_bytes, guard_bytes: GUARD_BYTES, id, inherited }, machine))
+    Some((Start { function, argument, stack_bytes, guard_bytes: GUARD_BYTES, given_stack: 0, id, inherited }, machine))
 }
 
 impl Start {
@@ -192,7 +194,11 @@ impl Start {
 ///
 /// `end` ends the program; it is called where the thread of the main function and all others have ended.
 pub(crate) fn start_here(start: Start, end: Option<fn() -> !>) -> bool {
-    let Some(stack) = Stack::new(start.stack_bytes, start.guard_bytes) else { return false };
+    let stack = match start.given_stack {
+        0 => Stack::new(start.stack_bytes, start.guard_bytes),
+        given => Some(Stack::given(given, start.stack_bytes)),
+    };
+    let Some(stack) = stack else { return false };
     std::thread::Builder::new().stack_size(OWN_STACK_BYTES).spawn(move || run(start, stack, end)).is_ok()
 }
 
@@ -258,6 +264,7 @@ pub unsafe extern "C" fn pthread_create(
         );
     }
     let (mut state, mut stack_bytes, mut guard_bytes) = (libc::PTHREAD_CREATE_JOINABLE, STACK_BYTES, GUARD_BYTES);
+    let (mut given_stack, mut given_bytes) = (std::ptr::null_mut(), 0);
     if !attr.is_null() {
         unsafe extern "C" {
             fn pthread_attr_getdetachstate(attr: *const pthread_attr_t, state: *mut c_int) -> c_int;
@@ -267,12 +274,18 @@ pub unsafe extern "C" fn pthread_create(
             pthread_attr_getdetachstate(attr, &raw mut state);
             libc::pthread_attr_getstacksize(attr, &raw mut stack_bytes);
             libc::pthread_attr_getguardsize(attr, &raw mut guard_bytes);
+            libc::pthread_attr_getstack(attr, &raw mut given_stack, &raw mut given_bytes);
         }
     }
     let detached = state == libc::PTHREAD_CREATE_DETACHED;
     let (function, argument) = (function.expose_provenance(), argument.expose_provenance());
     let Some((start, machine)) = prepare(function, argument, stack_bytes, detached) else { return libc::EAGAIN };
-    let start = Start { guard_bytes, ..start };
+    // Without a stack the C library returns an address where there is none.
+    let given_stack = Some(given_stack.expose_provenance()).filter(|stack| {
+        let last = stack.wrapping_add(given_bytes).wrapping_sub(1);
+        table::is_shared(*stack) && table::is_shared(last)
+    });
+    let start = Start { guard_bytes, given_stack: given_stack.unwrap_or(0), ..start };
     // SAFETY: the caller's.
     unsafe { id.write(start.id) };
     copy::bring_to(machine);

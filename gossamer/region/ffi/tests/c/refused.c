@@ -3,10 +3,13 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <unistd.h>
 
 #include "verdict.h"
@@ -18,6 +21,7 @@ static void at_exit(void) {
 static void *end(void *first) {
     CHECK(pthread_cancel(*(pthread_t *)first) == ENOTSUP);
     CHECK(pthread_kill(*(pthread_t *)first, 0) == ENOTSUP);
+    CHECK(pthread_setschedprio(*(pthread_t *)first, 0) == ENOTSUP);
     int is_well = verdict("refused");
     exit(is_well == 0 ? 7 : 1);
 }
@@ -37,6 +41,26 @@ int main(int argc, char **argv) {
     char *elf = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
     CHECK(elf != MAP_FAILED && elf[1] == 'E' && munmap(elf, 4096) == 0);
     CHECK(close(file) == 0);
+
+    char *page = pvalloc(1); /* works; valgrind refuses it, so no other program has it */
+    CHECK(page != NULL && (uintptr_t)page % 4096 == 0 && malloc_usable_size(page) >= 4096);
+    free(page);
+
+    char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(code != MAP_FAILED && mprotect(code, 4096, PROT_READ | PROT_EXEC) == -1 && errno == ENOTSUP);
+    CHECK(mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED);
+    errno = 0;
+    CHECK(sbrk(4096) == (void *)-1 && errno == ENOTSUP);
+    CHECK(sem_open("/refused", O_CREAT, 0600, 0) == SEM_FAILED && errno == ENOTSUP);
+    CHECK(mlock(code, 4096) == -1 && mlockall(MCL_CURRENT) == -1 && errno == ENOTSUP);
+    errno = 0;
+    CHECK(shmat(0, NULL, 0) == (void *)-1 && errno == ENOTSUP);
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD};
+    timer_t timer;
+    errno = 0;
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == -1 && errno == ENOTSUP);
+    event.sigev_notify = SIGEV_NONE;
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_delete(timer) == 0);
 
     pthread_t self = pthread_self(), other;
     CHECK(pthread_setname_np(self, "first") == 0);

@@ -26,7 +26,7 @@ const THREADS: [&str; 3] = ["1", "2", "5"];
 /// Threads of all other programs: each machine has a thread, and some have two.
 const FEW_THREADS: [&str; 1] = ["5"];
 /// Programs of `gossamer/region/ffi/tests/c`.
-const PTHREADS: [&str; 16] = [
+const PTHREADS: [&str; 17] = [
     "atomics",
     "barriers",
     "cleanup",
@@ -36,6 +36,7 @@ const PTHREADS: [&str; 16] = [
     "files",
     "list",
     "locks",
+    "mappings",
     "once",
     "print",
     "process",
@@ -374,7 +375,19 @@ fn refused(place: &Place) -> Result<(), Failed> {
     let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/refused.c"))?;
     let done = run(&mut start(place, TWO, &built))?;
     let told = String::from_utf8_lossy(&done.stderr);
-    let cures = ["fork does not work", "use posix_spawn", "pthread_cancel does not", "mmap of a file with MAP_SHARED"];
+    let cures = [
+        "fork does not work",
+        "use posix_spawn",
+        "pthread_cancel does not",
+        "mmap of a file with MAP_SHARED",
+        "mprotect with PROT_EXEC",
+        "mmap with PROT_EXEC",
+        "sbrk does not",
+        "sem_open does not",
+        "mlock does not",
+        "shmat does not",
+        "timer_create with SIGEV_THREAD",
+    ];
     if done.status.code() != Some(7) || cures.iter().any(|cure| !told.contains(cure)) {
         return Err(format!("{done:?}").into());
     }
