@@ -53,6 +53,8 @@ const MIN_HOT_STACKS: usize = 16;
 
 /// `MADV_GUARD_INSTALL` of <linux/mman.h> (Linux 6.13); the libc crate does not name it yet.
 const MADV_GUARD_INSTALL: libc::c_int = 102;
+/// An advice that does not exist.
+const MADV_UNKNOWN: libc::c_int = libc::c_int::MAX;
 
 const _: () = assert!(COLOUR_BYTES.is_multiple_of(64), "tops must keep the alignment that every ABI asks for");
 
@@ -342,9 +344,12 @@ impl StackPool {
     /// Makes the lowest `guard_bytes` of the slot fault.
     fn install_guard(&mut self, slot: NonNull<u8>, slab_bytes: usize) -> Result<(), StackError> {
         let address = slot.as_ptr().cast();
+        // SAFETY: [stack-slot]: the slot is not handed out yet, so nothing uses these pages of our mapping.
+        let obeys = |advice| unsafe { libc::madvise(address, self.slots.guard_bytes, advice) } == 0;
         if self.guard_by == GuardBy::Marker {
-            // SAFETY: [stack-slot]: the slot is not handed out yet, so nothing uses these pages of our mapping.
-            if unsafe { libc::madvise(address, self.slots.guard_bytes, MADV_GUARD_INSTALL) } == 0 {
+            // qemu's emulation of system calls takes any advice, and does nothing: it takes an unknown one, too.
+            let takes_any = self.carved == 0 && obeys(MADV_UNKNOWN);
+            if !takes_any && obeys(MADV_GUARD_INSTALL) {
                 return Ok(());
             }
             // EINVAL: a kernel before 6.13, or locked memory (mlockall).
