@@ -85,14 +85,17 @@ mod tests {
     /// followed by another one.
     #[test]
     fn a_worker_that_goes_on_loses_its_mark() {
-        use std::sync::atomic::AtomicU64;
+        use std::sync::atomic::{AtomicU64, fence};
         const LAST: u64 = if cfg!(miri) { 200 } else { 100_000 };
         static BEGUN: AtomicU64 = AtomicU64::new(0);
         static RUNNING: Running = Running(AtomicPtr::new(std::ptr::null_mut()));
         static WHAT: u64 = 7;
         let worker = std::thread::spawn(|| {
             for number in 1..=LAST {
+                // With the Acquire below: a number that is seen makes the request before it visible.
                 BEGUN.store(number, Ordering::Release);
+                // And a request that is seen makes its number visible: with the fence below.
+                fence(Ordering::Release);
                 RUNNING.begin(std::ptr::from_ref(&WHAT).cast());
                 // Some are longer.
                 (0..number % 64).for_each(|_| std::hint::spin_loop());
@@ -102,6 +105,7 @@ mod tests {
         let mut still = 0;
         while !worker.is_finished() {
             let first = RUNNING.look();
+            fence(Ordering::Acquire);
             let marked = BEGUN.load(Ordering::Acquire);
             (0..marked % 16).for_each(|_| std::hint::spin_loop());
             let later = BEGUN.load(Ordering::Acquire);
