@@ -21,7 +21,8 @@ pub const REGION_BYTES: usize = EDGE + LINE_BYTES;
 /// Largest number of machines the suite's layout has room for.
 pub const MACHINES_MAX: u16 = 8;
 
-/// Environment variable that, set to `full`, makes the tests run longer.
+/// Environment variable that, set to `full`, makes the tests run longer, and set to `small`, shorter and in less room,
+/// for emulated processors.
 pub const EFFORT_VARIABLE: &str = "GOSSAMER_EFFORT";
 
 const LINE_BYTES: usize = 64;
@@ -67,11 +68,12 @@ impl Effort {
         Effort { writes: 1_000_000, wakes: 100_000, timeout: Duration::from_secs(300) }
     }
 
-    /// Effort of the tests: a tenth of `full`, or `full` itself where the environment variable
+    /// Effort of the tests: a tenth of `full`, or `full` itself or a hundredth of it where the environment variable
     /// [`EFFORT_VARIABLE`] says so.
     pub fn of_tests() -> Effort {
         match std::env::var(EFFORT_VARIABLE).as_deref() {
             Ok("full") => Effort::full(),
+            Ok("small") => Effort { writes: 10_000, wakes: 1_000, ..Effort::full() },
             _ => Effort { writes: 100_000, wakes: 10_000, ..Effort::full() },
         }
     }

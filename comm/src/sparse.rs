@@ -30,8 +30,11 @@ unsafe impl Sync for Sparse {}
 impl Sparse {
     /// Maps `bytes` bytes of a file from `offset` on, whole pages that lie within the file.
     pub(crate) fn new(file: impl AsFd, offset: u64, bytes: usize) -> io::Result<Sparse> {
+        // The second flag is for emulators of system calls (qemu-user), which map memory of their own there first; a
+        // shared mapping of a file reserves no memory anyway.
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping, at an address the system chooses.
-        let start = unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::empty(), MapFlags::SHARED, file, offset) }?;
+        let start = unsafe { mmap(ptr::null_mut(), bytes, ProtFlags::empty(), flags, file, offset) }?;
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| io::Error::other("the system mapped address 0"))?;
         let sparse = Sparse { start, bytes };
         // A core dump would include all of it, and allocate the missing pages: many times the memory of the host.
