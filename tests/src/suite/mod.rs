@@ -43,6 +43,17 @@ macro_rules! behaviours {
     };
 }
 
+/// Variable with beginnings of names, as `heap_,region_`: those behaviours are left out.
+pub const WITHOUT_VARIABLE: &str = "SUITE_WITHOUT";
+
+impl Behaviour {
+    /// Returns whether [`WITHOUT_VARIABLE`] names it.
+    pub fn is_left_out(&self) -> bool {
+        let without = std::env::var(WITHOUT_VARIABLE).unwrap_or_default();
+        without.split(',').any(|start| !start.is_empty() && self.name.starts_with(start))
+    }
+}
+
 /// Variable that, if set, has the behaviours of [`PLANTED`] run instead.
 pub const PLANTED_VARIABLE: &str = "SUITE_PLANTED";
 
@@ -299,7 +310,7 @@ pub fn run(words: &[String], after: Option<&str>) -> bool {
     });
     let mut all_hold = true;
     let chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
-    for behaviour in all[from..].iter().filter(|behaviour| chosen(behaviour.name)) {
+    for behaviour in all[from..].iter().filter(|it| chosen(it.name) && !it.is_left_out()) {
         say(format_args!("begin {}", behaviour.name));
         match trust::spawn(behaviour.run).join() {
             Ok(()) => say(format_args!("ok {}", behaviour.name)),
