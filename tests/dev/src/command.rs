@@ -88,6 +88,17 @@ pub struct Done {
     pub stderr: String,
 }
 
+impl Done {
+    /// The line of its complaint that says most.
+    pub fn first_error(&self) -> &str {
+        let lines = || self.stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+        lines()
+            .find(|line| line.contains("error") || line.contains("ERROR"))
+            .or(lines().next())
+            .unwrap_or("no reason given")
+    }
+}
+
 impl Command<'_> {
     /// Sets how long it may take where nobody watches.
     pub fn within(mut self, limit_s: u64) -> Self {
@@ -322,6 +333,14 @@ mod tests {
         let context = context(None);
         let command = context.cargo(&["test", "it's"]).env("RUSTFLAGS", "--cfg loom");
         assert_eq!(command.spelled(), r"RUSTFLAGS='--cfg loom' cargo test 'it'\''s'");
+    }
+
+    #[test]
+    fn the_line_that_says_most() {
+        let complains = |stderr: &str| Done { stderr: stderr.into(), ..done(false, "") }.first_error().to_owned();
+        assert_eq!(complains("warning: x\n  error: no runtime \nmore"), "error: no runtime");
+        assert_eq!(complains("\nSegmentation fault\n"), "Segmentation fault");
+        assert_eq!(complains(""), "no reason given");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: the work of a tier (`basic`,
 //! `clients`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `starters`, `timed`,
 //! `rdma`, `book`, `house`, `imports`, `install`, `view`), how a program is run (`command`), how libtest's output is
-//! counted (`count`), the lanes beside the tiers (`beside`), how verdicts are reported (`tier`).
+//! counted (`count`), tests that a tier leaves out (`left_out`), the lanes beside the tiers (`beside`), how verdicts are
+//! reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
 //! passed; with `--require` a skipped tier is a failed one.
@@ -22,6 +23,7 @@ mod hosts;
 mod house;
 mod imports;
 mod install;
+mod left_out;
 mod loom;
 mod mutants;
 mod publish;

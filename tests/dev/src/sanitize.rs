@@ -5,7 +5,7 @@
 //! Invariant: a tool counts as working only after it caught a mistake that was planted for it.
 
 use crate::command::Context;
-use crate::count::Counts;
+use crate::left_out;
 use crate::tier::Verdict;
 use anyhow::Context as _;
 use std::fs;
@@ -73,16 +73,7 @@ pub fn asan(context: &Context, no_run: bool) -> anyhow::Result<Verdict> {
     if no_run {
         return tests.build_only();
     }
-    let mut skips = Vec::new();
-    for (test, why) in NOT_UNDER_ASAN {
-        if !crate::house::declares(&context.root.join("trust"), &format!("fn {test}("))? {
-            return Ok(Verdict::failed(format!("trust has no test `{test}` to skip: drop it from the list")));
-        }
-        println!("SKIPPED: asan: {test}: {why}");
-        skips.extend(["--skip", test]);
-    }
-    let verdict = tests.args(&["--"]).args(&skips).tests()?;
-    Ok(verdict.with_tests(NOT_UNDER_ASAN.iter().map(|_| Counts::SKIPPED).sum()))
+    left_out::tests(context, tests, &["trust"], &NOT_UNDER_ASAN)
 }
 
 /// Why AddressSanitizer cannot be used here, if so: it has to build a program, let it run when it is
@@ -97,12 +88,12 @@ fn asan_does_not_work(context: &Context, folder: &Path) -> anyhow::Result<Option
         .env("RUSTC_BOOTSTRAP", "1")
         .capture()?;
     if !built.success {
-        return Ok(Some(format!("rustc cannot build with it: {}", first_error(&built.stderr))));
+        return Ok(Some(format!("rustc cannot build with it: {}", built.first_error())));
     }
     let program = program.to_string_lossy();
     let sound = context.command(&program, &["sound"]).capture()?;
     if !sound.success {
-        return Ok(Some(format!("a sound program dies under it: {}", first_error(&sound.stderr))));
+        return Ok(Some(format!("a sound program dies under it: {}", sound.first_error())));
     }
     let caught = context.command(&program, &[]).capture()?;
     Ok(if caught.stderr.contains("heap-use-after-free") {
@@ -122,7 +113,7 @@ pub fn miri(context: &Context) -> anyhow::Result<Verdict> {
     let folder = context.target.join("miri");
     let prepared = context.command("rustup", &["run", &toolchain, "cargo", "miri", "setup"]).capture_aloud()?;
     if !prepared.success {
-        let why = first_error(&prepared.stderr);
+        let why = prepared.first_error();
         return Ok(Verdict::skipped(format!("miri of {toolchain} cannot be set up: {why}")));
     }
     let flags = std::env::var("MIRIFLAGS").unwrap_or_else(|_| "-Zmiri-disable-isolation".to_owned());
@@ -149,25 +140,4 @@ fn toolchain_with_miri(context: &Context) -> anyhow::Result<Option<String>> {
         }
     }
     Ok(None)
-}
-
-/// The line of a program's complaint that says most.
-fn first_error(stderr: &str) -> &str {
-    let lines = || stderr.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines()
-        .find(|line| line.contains("error") || line.contains("ERROR"))
-        .or(lines().next())
-        .unwrap_or("no reason given")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_line_that_says_most() {
-        assert_eq!(first_error("warning: x\n  error: no runtime \nmore"), "error: no runtime");
-        assert_eq!(first_error("\nSegmentation fault\n"), "Segmentation fault");
-        assert_eq!(first_error(""), "no reason given");
-    }
 }
