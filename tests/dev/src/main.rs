@@ -1,14 +1,15 @@
 //! `cargo dev <tier>`: the one way to run any check of this project; CI runs the same.
 //!
-//! Here: the command line, and the order in which `ci` runs the tiers. Not here: the work of a tier (`basic`,
-//! `clients`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `starters`, `timed`,
-//! `rdma`, `book`, `house`, `imports`, `install`, `view`), how a program is run (`command`), how libtest's output is
-//! counted (`count`), tests that a tier leaves out (`left_out`), the lanes beside the tiers (`beside`), how verdicts are
-//! reported (`tier`).
+//! Here: the command line, and the order in which `ci` runs the tiers. Not here: the work of a tier (`aarch64`,
+//! `basic`, `clients`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `starters`,
+//! `timed`, `rdma`, `book`, `house`, `imports`, `install`, `view`), how a program is run (`command`), how libtest's
+//! output is counted (`count`), tests that a tier leaves out (`left_out`), the lanes beside the tiers (`beside`), how
+//! verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
 //! passed; with `--require` a skipped tier is a failed one.
 
+mod aarch64;
 mod basic;
 mod beside;
 mod book;
@@ -86,6 +87,9 @@ enum What {
     Fallback(Build),
     /// AddressSanitizer over the tests of `trust`
     Asan(Build),
+    /// The tests of `trust` and `comm`, and the suite on few racks, built for aarch64 and run by qemu (rustup's target,
+    /// Debian's gcc-aarch64-linux-gnu, libc6-dev-arm64-cross, qemu-user; no root)
+    Aarch64,
     /// The verbs fabric in virtual machines with soft-RoCE devices (no RDMA card, no root needed)
     Rdma {
         /// One part alone
@@ -130,8 +134,8 @@ enum What {
     Size,
     /// The C API: header, libraries and pkg-config file
     Install(Install),
-    /// Adds components for the tiers to the toolchain (rustfmt, clippy; miri where a nightly is), cargo-mutants and
-    /// cargo-deb
+    /// Adds parts for the tiers to the toolchain (rustfmt, clippy, the target for aarch64; miri where a nightly is),
+    /// cargo-mutants and cargo-deb
     InstallTools,
 }
 
@@ -195,6 +199,7 @@ impl What {
             What::Loom => "loom",
             What::Fallback(_) => "fallback",
             What::Asan(_) => "asan",
+            What::Aarch64 => "aarch64",
             What::Rdma { .. } => "rdma",
             What::Miri => "miri",
             What::Timed => "timed",
@@ -244,6 +249,7 @@ impl What {
             What::Durable(torture) => durable::torture(context, torture),
             What::Fallback(build) => fallback::check(context, build.no_run),
             What::Asan(build) => sanitize::asan(context, build.no_run),
+            What::Aarch64 => aarch64::check(context),
             What::Rdma { only } => rdma::check(context, *only),
             What::Miri => sanitize::miri(context),
             What::Timed => timed::check(context),

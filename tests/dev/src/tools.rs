@@ -1,4 +1,4 @@
-//! The toolchain components and the cargo commands that the tiers need, and which toolchains there are.
+//! The toolchain components, the target and the cargo commands that the tiers need, and which toolchains there are.
 //!
 //! Here: the requests to rustup and `cargo install`. Not here: anything else.
 //!
@@ -13,8 +13,8 @@ const COMMANDS: [&str; 2] = ["mutants", "deb"];
 /// Time limit of `cargo install`, in seconds.
 const INSTALL_LIMIT_S: u64 = 3600;
 
-/// Adds rustfmt and clippy to the toolchain in use, miri to each nightly that is installed, and the commands of cargo
-/// that are not there.
+/// Adds rustfmt, clippy and the target of `aarch64` to the toolchain in use, miri to each nightly that is installed,
+/// and the commands of cargo that are not there.
 pub fn install(context: &Context) -> anyhow::Result<Verdict> {
     let mut verdict = context.command("rustup", &["component", "add", "rustfmt", "clippy"]).check()?;
     let listed = context.command("rustup", &["toolchain", "list", "--quiet"]).capture()?;
@@ -28,6 +28,9 @@ pub fn install(context: &Context) -> anyhow::Result<Verdict> {
         if !context.command("rustup", &add).run()?.success {
             verdict = verdict.and(Verdict::skipped(format!("{nightly} offers no miri")));
         }
+    }
+    if !context.command("rustup", &["target", "add", crate::aarch64::TARGET]).run()?.success {
+        verdict = verdict.and(Verdict::skipped(format!("the target {} cannot be had", crate::aarch64::TARGET)));
     }
     for command in COMMANDS {
         let package = format!("cargo-{command}");
