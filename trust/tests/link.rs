@@ -41,7 +41,7 @@ const NOT_CALLED: [&str; 17] = [
 type Call = fn(TrusteeReference);
 
 /// All others, each called with a trustee of a pool.
-const CALLED: [(&str, Call); 24] = [
+const CALLED: [(&str, Call); 26] = [
     ("begin", |there| WAIT.with_borrow_mut(|wait| *wait = Some(link::begin(there, || 5)))),
     ("wait", |_| ignore(WAIT.take().expect("it was begun")())),
     ("call", |there| ignore(link::call(there, || 5))),
@@ -56,6 +56,8 @@ const CALLED: [(&str, Call); 24] = [
     ("memory", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::memory(of)))),
     ("probe", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::probe(of)))),
     ("running_fiber", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::running_fiber(of)))),
+    ("thread_id", |there| ignore(link::thread_id(there))),
+    ("unanswered", |_| ignore(link::unanswered(&trust::dump()))),
     ("thread_state", |there| ignore(link::thread_state(there))),
     ("trace", |there| ignore(link::trace(&[there, local_trustee()], Duration::from_millis(1)))),
     ("cpu_quota", |_| ignore(link::cpu_quota())),

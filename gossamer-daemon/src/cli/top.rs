@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use gossamer::view::rates::{Rates, rates};
-use gossamer::view::{NamedTrust, Snapshot};
+use gossamer::view::{NamedTrust, Snapshot, Stack};
 use rustix::termios::tcgetwinsize;
 use serde_json::json;
 
 use super::complain;
 use super::console::{plain, print, write};
-use super::target::Target;
+use super::target::{Target, Watched};
 use crate::outcome::FAILURE_STATUS;
 
 #[derive(Debug, Args)]
@@ -35,6 +35,12 @@ pub(super) struct Top {
 const ALL_LINES: usize = usize::MAX;
 /// Most published names that the screen shows.
 const NAMES_SHOWN: usize = 5;
+/// Most frames of a stack on a screen of limited size.
+const FRAMES_SHOWN: usize = 6;
+/// Time that `--once` waits for the stacks of stuck workers.
+const STACKS_LIMIT: Duration = Duration::from_secs(2);
+/// Interval of the looks meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Shortest interval for `--once`: a worker shows as stuck only once its probe has been under way for a second.
 const ONCE_MIN: Duration = Duration::from_millis(1200);
 
@@ -57,6 +63,7 @@ impl Top {
                     return Ok(ExitCode::from(if before.is_some() && !self.once { 0 } else { FAILURE_STATUS }));
                 }
             };
+            let now = if before.is_some() && self.once { with_stacks(&watched, now) } else { now };
             if before.is_some() || !self.once {
                 let workers = rates(before.as_ref(), &now);
                 if self.target.ask.json {
@@ -76,6 +83,19 @@ impl Top {
     }
 }
 
+/// Returns this snapshot, or a later one that has the stacks of all stuck workers, if it comes in time.
+fn with_stacks(watched: &Watched, mut now: Snapshot) -> Snapshot {
+    let start = Instant::now();
+    while now.stacks().any(|(_, stack)| stack.is_none()) && start.elapsed() < STACKS_LIMIT {
+        std::thread::sleep(LOOK_AGAIN);
+        match watched.snapshot() {
+            Ok(later) => now = later,
+            Err(_) => return now,
+        }
+    }
+    now
+}
+
 /// Returns the trusts that the program has published by name.
 fn published(now: &Snapshot) -> impl Iterator<Item = &NamedTrust> {
     now.machines.iter().flat_map(|seen| &seen.sample.published)
@@ -90,8 +110,13 @@ fn object(now: &Snapshot, workers: &[Rates]) -> serde_json::Value {
     };
     let machines: Vec<_> = now.machines.iter().map(machine).collect();
     let published: Vec<_> = published(now).collect();
-    json!({"program": now.program(), "alerts": now.alerts, "machines": machines, "workers": workers,
-           "published": published})
+    let stack = |(worker, stack): (String, Option<&Stack>)| {
+        let stack = stack?;
+        Some(json!({"worker": worker, "frames": stack.frames, "missing": stack.missing}))
+    };
+    let stacks: Vec<_> = now.stacks().filter_map(stack).collect();
+    json!({"program": now.program(), "alerts": now.alerts, "stacks": stacks, "machines": machines,
+           "workers": workers, "published": published})
 }
 
 fn show(now: &Snapshot, workers: Vec<Rates>, is_once: bool) -> io::Result<()> {
@@ -124,8 +149,19 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
         busy * 100.0,
         resident >> 20
     );
+    let stacks: Vec<_> = now.stacks().collect();
+    let mut frame_lines = lines / 3;
     for alert in &now.alerts {
         let _ = writeln!(text, "ALERT {}", plain(alert));
+        let is_its = |(worker, _): &(String, Option<&Stack>)| alert.starts_with(&format!("{worker} on "));
+        let Some((_, Some(stack))) = stacks.iter().find(|stack| is_its(stack)) else { continue };
+        let room = if lines == ALL_LINES { ALL_LINES } else { frame_lines.min(FRAMES_SHOWN) };
+        let shown: Vec<&String> = stack.frames.iter().take(room).collect();
+        frame_lines = frame_lines.saturating_sub(shown.len());
+        shown.iter().for_each(|frame| text += &format!("  {}\n", plain(frame)));
+        if !stack.missing.is_empty() {
+            let _ = writeln!(text, "  no stack: {}", plain(&stack.missing));
+        }
     }
     let _ = writeln!(
         text,
@@ -209,6 +245,31 @@ mod tests {
         let alert = text.lines().find(|line| line.starts_with("ALERT m0w40 on ")).unwrap();
         assert!(alert.contains("the closure `find?[2J` on a `Tree` keeps it"), "{alert}");
         assert!(first.contains("  300K "), "{first}");
+    }
+
+    #[test]
+    fn frames_stand_below_their_alert_as_far_as_there_is_room() {
+        let stuck = WorkerSample { silent_ms: 1500, state: "R".into(), ..WorkerSample::default() };
+        let frames = (0..20).map(|number| format!("frame\x1b{number}")).collect();
+        let stack = Stack { frames, missing: String::new() };
+        let missing = Stack { frames: Vec::new(), missing: "the program handles SIGURG itself".into() };
+        let (workers, stacks) = (vec![stuck; 3], vec![(0, stack), (1, missing)]);
+        let sample = MachineSample { workers, stacks, ..MachineSample::default() };
+        let now = Snapshot::new(vec![Seen { answers: true, sample, ..Seen::default() }], &[]);
+        let text = screen(&now, rates(None, &now), 24);
+        assert!(text.lines().count() <= 24, "{text}");
+        let lines: Vec<&str> = text.lines().skip(1).take_while(|line| !line.starts_with("WORKER")).collect();
+        assert!(lines[0].starts_with("ALERT m0w0 on ") && lines[7].starts_with("ALERT m0w1 on "), "{text}");
+        assert_eq!((lines[1], lines[6]), ("  frame?0", "  frame?5"));
+        assert_eq!(lines[8], "  no stack: the program handles SIGURG itself");
+        assert!(lines[9].starts_with("ALERT m0w2 on ") && lines.len() == 10, "{text}");
+        assert!(screen(&now, rates(None, &now), ALL_LINES).contains("  frame?19\n"));
+        let told = object(&now, &[]);
+        assert_eq!(
+            (&told["stacks"][0]["worker"], &told["stacks"][0]["frames"][19]),
+            (&json!("m0w0"), &json!("frame\x1b19"))
+        );
+        assert_eq!(told["stacks"].as_array().map(Vec::len), Some(2), "one is not known yet");
     }
 
     #[test]

@@ -62,7 +62,7 @@ The address that is printed holds a token: who has it may look, nobody else. Und
   sample.json    what the page shows
   metrics        for Prometheus: OpenMetrics 1.0, or the text format 0.0.4; `/metrics` with the token as a bearer is \
   the same
-  dump           what all fibers wait for
+  dump           what all fibers wait for, and the stacks of workers that do not answer
   trace.json?seconds=S
 Nothing there changes anything. While nobody looks, the program is neither asked nor woken. Ctrl-C ends it.";
 

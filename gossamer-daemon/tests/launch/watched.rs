@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::Command;
 
 use gossamer::control::{Control, Look, MAX_SEEN_BYTES, Message};
-use gossamer::view::{MachineSample, WorkerSample};
+use gossamer::view::{MachineSample, Stack, WorkerSample};
 use limits::wait_until;
 use processes::ChildProcess;
 use rustix::process::Signal;
@@ -71,7 +71,9 @@ fn answer(machine: u16, look: Look) -> Vec<u8> {
             let worker = |silent_ms| WorkerSample { silent_ms, state: "R".into(), ..WorkerSample::default() };
             let workers = vec![worker(0), worker(if machine == 1 { 1700 } else { 0 })];
             let host = format!("host {machine}");
-            MachineSample { program: "watched".into(), machine, host, up_ms: 5000, workers, ..MachineSample::default() }
+            let stacks = vec![(1, Stack { frames: vec!["find".into(), "look_up".into()], missing: String::new() })];
+            let program = "watched".into();
+            MachineSample { program, machine, host, up_ms: 5000, workers, stacks, ..MachineSample::default() }
                 .to_bytes()
         }
         Look::Dump => format!("fibers of machine {machine}\nand more").into_bytes(),
@@ -109,6 +111,10 @@ fn a_program_on_a_rack_is_watched_by_its_daemons() {
         assert_eq!(told["workers"].as_array().map(Vec::len), Some(4), "{told}");
         let alerts = told["alerts"].as_array().unwrap();
         assert!(alerts.len() == 1 && alerts[0].as_str().unwrap().starts_with("m1w1 on host 1 "), "{told}");
+        assert_eq!(
+            told["stacks"],
+            serde_json::json!([{"worker": "m1w1", "frames": ["find", "look_up"], "missing": ""}])
+        );
     }
     let dump = run(ask(&rack, "dump", &[&id]));
     dump.assert(0, None);

@@ -10,6 +10,7 @@ use trust::link::later;
 use super::chrome::MachineTrace;
 use super::probe::{LOOK_AGAIN, Probes};
 use super::sample::{MachineSample, workers};
+use super::stacks;
 use crate::control::{Control, Look, MAX_SEEN_BYTES, Message};
 
 /// Time after a request for a sample during which the machine counts as watched.
@@ -37,7 +38,7 @@ impl Answers {
     pub(super) fn answer(&self, look: Look, reply: Reply) {
         match look {
             Look::Sample => self.sample(reply),
-            Look::Dump => drop(spawn(move || reply(trust::dump().to_string().into_bytes()))),
+            Look::Dump => drop(spawn(move || reply(dump().into_bytes()))),
             Look::Trace(time) => drop(spawn(move || reply(MachineTrace::take(time).to_bytes()))),
         }
     }
@@ -56,6 +57,12 @@ impl Answers {
         let own = Arc::clone(&self.sampler);
         *sampler = spawn(move || sample_all(&questions, &own)).ok().map(|()| asked);
     }
+}
+
+/// Returns the waits of all fibers, and the stacks of the threads that do not tell theirs.
+fn dump() -> String {
+    let dump = trust::dump();
+    format!("{dump}{}", stacks::text_of(&trust::link::unanswered(&dump)))
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {

@@ -1,6 +1,7 @@
 //! View of a running program: data that its machines send while it is watched, and its presentation.
 //!
 //! - [`sample`]: data of one machine; `probe`: empty requests to its workers meanwhile
+//! - `stacks`: stacks of its workers that do not answer these
 //! - `answer`: takes questions (`control`, [`Look`]) and answers them, in a thread of its own that is there while
 //!   questions come
 //! - [`source`]: a program on any host, as its viewer sees it; [`Here`]: one that is this process; [`snapshot`]: the
@@ -28,6 +29,7 @@ pub mod sample;
 pub mod server;
 pub mod snapshot;
 pub mod source;
+mod stacks;
 #[cfg(feature = "view")]
 pub mod text;
 pub(crate) mod traffic;
@@ -40,6 +42,7 @@ pub use here::Here;
 pub use sample::{MachineSample, NamedTrust, WorkerSample};
 pub use snapshot::{Snapshot, Snapshots};
 pub use source::Source;
+pub use stacks::Stack;
 
 /// Variable that makes a program serve its view by itself, at this address: `GOSSAMER_VIEW=127.0.0.1:7118 ./program`.
 /// Of several machines that `srun`, `mpirun` and the like have started, machine 0 serves the view of all.

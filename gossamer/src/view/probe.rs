@@ -8,6 +8,8 @@ use std::time::Duration;
 use trust::TrusteeReference;
 use trust::link::Probe;
 
+use super::stacks::{Stack, Stacks};
+
 /// Upper bounds of the buckets of round trips, in nanoseconds, each four times the one before; one more bucket has no
 /// bound.
 pub const ROUND_TRIP_BOUNDS_NS: [u64; 10] =
@@ -28,18 +30,23 @@ pub(super) struct Trips {
 
 /// Measurements of all workers, in order.
 #[derive(Debug, Default)]
-pub(super) struct Probes(Vec<Trips>);
+pub(super) struct Probes {
+    trips: Vec<Trips>,
+    stacks: Stacks,
+}
 
 /// Age below which a probe in flight says nothing yet.
 const SILENT_MS: u64 = 200;
+/// Age from which on its worker's stack is sampled, so that it is there when the worker is reported.
+const STACK_MS: u64 = 750;
 /// Interval of the checks while a probe is in flight: a closure is known to be long when it was seen twice.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 impl Probes {
     /// Takes the answers that have come. With `and_send`, sends a probe to each worker that has answered.
     pub(super) fn look(&mut self, workers: &[TrusteeReference], and_send: bool) {
-        self.0.resize_with(workers.len(), Trips::default);
-        for (worker, trips) in workers.iter().zip(&mut self.0) {
+        self.trips.resize_with(workers.len(), Trips::default);
+        for (worker, trips) in workers.iter().zip(&mut self.trips) {
             if let Some(probe) = &trips.pending {
                 match probe.took() {
                     Some(took) => {
@@ -63,23 +70,30 @@ impl Probes {
                 }
             }
         }
-        if self.0.iter().any(|trips| trips.silent_ms > 0) {
+        if self.trips.iter().any(|trips| trips.silent_ms > 0) {
             let long = trust::link::long_closures();
-            for (worker, trips) in workers.iter().zip(&mut self.0).filter(|(_, trips)| trips.silent_ms > 0) {
+            for (worker, trips) in workers.iter().zip(&mut self.trips).filter(|(_, trips)| trips.silent_ms > 0) {
                 let closure = long.iter().find(|closure| closure.worker == worker.id());
                 let closure = closure.map(|closure| format!("the closure {}", closure.name));
                 trips.kept_by = closure.or_else(|| trust::link::running_fiber(*worker)).unwrap_or_default();
             }
         }
+        let stuck = workers.iter().zip(&self.trips).filter(|(_, trips)| trips.silent_ms >= STACK_MS);
+        self.stacks.update(&stuck.map(|(worker, _)| *worker).collect::<Vec<_>>());
     }
 
     /// Returns whether any has not answered.
     pub(super) fn are_waiting(&self) -> bool {
-        self.0.iter().any(|trips| trips.pending.is_some())
+        self.trips.iter().any(|trips| trips.pending.is_some())
     }
 
     pub(super) fn of(&self, worker: usize) -> Trips {
-        self.0.get(worker).cloned().unwrap_or_default()
+        self.trips.get(worker).cloned().unwrap_or_default()
+    }
+
+    /// Returns the stack of a worker that does not answer, if it is known by now.
+    pub(super) fn stack_of(&self, worker: TrusteeReference) -> Option<Stack> {
+        self.stacks.of(worker)
     }
 }
 
@@ -95,6 +109,16 @@ mod tests {
     #[test]
     fn round_trips_fall_into_buckets() {
         assert_eq!([0, 4_000, 4_001, 1_000_000_000, 1_000_000_001, u64::MAX].map(bucket), [0, 0, 1, 9, 10, 10]);
+    }
+
+    fn until_stack(probes: &mut Probes, workers: &[TrusteeReference]) -> Stack {
+        let mut stack = None;
+        limits::wait_until("a stack", || {
+            probes.look(workers, true);
+            stack = probes.stack_of(workers[1]);
+            stack.is_some()
+        });
+        stack.unwrap()
     }
 
     #[test]
@@ -116,11 +140,13 @@ mod tests {
         until(&mut probes, &|probes| probes.of(1).silent_ms > 500 && !probes.of(1).kept_by.is_empty());
         let kept_by = probes.of(1).kept_by;
         assert!(kept_by.starts_with("fiber ") && kept_by.contains("a_worker_that_is_stuck"), "{kept_by}");
+        let stack = until_stack(&mut probes, &workers);
+        assert!(stack.frames.iter().any(|frame| frame.contains("recv")), "{stack:?}");
         assert!(probes.of(1).memory_bytes > 0);
         assert!(probes.of(0).buckets.iter().sum::<u64>() > 1 && probes.of(1).buckets.iter().sum::<u64>() <= 1);
         drop(stuck);
         until(&mut probes, &|probes| probes.of(1).silent_ms == 0 && probes.of(1).sum_ns > 500_000_000);
-        assert_eq!(probes.of(1).kept_by, "");
+        assert_eq!((probes.of(1).kept_by.as_str(), probes.stack_of(workers[1])), ("", None));
         drop(fiber.join());
         // A closure is named by its type, and by that of its property.
         let (stuck, free) = std::sync::mpsc::channel::<()>();

@@ -10,6 +10,7 @@ use trust::TrusteeReference;
 
 use super::probe::Probes;
 pub use super::probe::ROUND_TRIP_BOUNDS_NS;
+use super::stacks::Stack;
 use super::traffic;
 use crate::rack::{Program, try_program};
 use crate::{codec, names};
@@ -44,6 +45,9 @@ pub struct MachineSample {
     /// Trusts that are published by name, on machine 0.
     #[serde(default)] // programs of earlier releases have none
     pub published: Vec<NamedTrust>,
+    /// Stacks of workers that do not come to their loop, by the worker's number. Sampled anew every few seconds.
+    #[serde(default)]
+    pub stacks: Vec<(usize, Stack)>,
 }
 
 /// Trust that is published by name.
@@ -136,6 +140,9 @@ impl MachineSample {
                 .collect(),
             sent: traffic::sent(rack.machines().len()),
             published: names::published().into_iter().map(NamedTrust::of).collect(),
+            stacks: (program.trustees.iter().enumerate())
+                .filter_map(|(place, worker)| Some((place, probes.stack_of(*worker)?)))
+                .collect(),
         })
     }
 }

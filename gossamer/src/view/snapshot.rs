@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sample::MachineSample;
 use super::source::Source;
+use super::stacks::Stack;
 use crate::control::Look;
 
 /// Time without an answer to a probe after which a worker is reported.
@@ -100,6 +101,17 @@ impl Snapshot {
         };
         alerts.extend(troubles.iter().filter(told).cloned());
         Snapshot { machines, alerts }
+    }
+
+    /// Returns the stacks of the workers that are reported, by the worker's name; `None` while one is not known yet.
+    pub fn stacks(&self) -> impl Iterator<Item = (String, Option<&Stack>)> {
+        self.machines.iter().flat_map(|Seen { sample, .. }| {
+            let silent = sample.workers.iter().enumerate().filter(|(_, worker)| worker.silent_ms >= SILENT_MS);
+            silent.map(|(place, _)| {
+                let stack = sample.stacks.iter().find(|(worker, _)| *worker == place);
+                (format!("m{}w{place}", sample.machine), stack.map(|(_, stack)| stack))
+            })
+        })
     }
 
     /// Returns the program's name.

@@ -1,8 +1,10 @@
 //! Programs that no launcher of ours has started are watched too: `GOSSAMER_VIEW`.
 
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 
+use limits::wait_until;
 use processes::{ChildProcess, run};
 use rustix::process::Signal;
 
@@ -17,6 +19,36 @@ fn ask(words: &[&str], url: &str) -> String {
     let told = run(command);
     assert!(told.status.success(), "{words:?}: {told}");
     told.stdout
+}
+
+/// Returns the answer of the page's server to this question.
+fn get(url: &str, what: &str) -> String {
+    let (host, path) = url.trim_start_matches("http://").split_once('/').unwrap();
+    let mut page = TcpStream::connect(host).unwrap();
+    write!(page, "GET /{path}{what} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    page.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// Starts this program alone, with a view.
+fn alone(program: &str, role: &[&str]) -> (ChildProcess, String) {
+    let mut command = Command::new(program);
+    command.args(role).envs([VIEW]);
+    let alone = ChildProcess::start(command);
+    let url = alone.stderr.line("gossamer: view at ");
+    alone.stdout.wait_for("works\n");
+    (alone, url)
+}
+
+/// Asks `top` until this is in the stack of the stuck worker.
+fn stack_with(url: &str, part: &str) -> serde_json::Value {
+    let mut stack = serde_json::Value::Null;
+    wait_until(part, || {
+        stack = top(url)["stacks"][0].clone();
+        stack.to_string().contains(part)
+    });
+    stack
 }
 
 fn top(url: &str) -> serde_json::Value {
@@ -73,4 +105,59 @@ fn a_lone_program_serves_its_own_view() {
     open.stdout.wait_for("works\n");
     open.signal(Signal::TERM);
     open.end();
+}
+
+#[test]
+fn the_stack_of_a_stuck_worker_is_shown() {
+    let meeting = Meeting::new();
+    let all = meeting.start_with(2, &["stuck"], &[VIEW]);
+    let url = all[0].stderr.line("gossamer: view at ");
+    all[0].stdout.wait_for("works\n");
+    let stack = stack_with(&url, "turns_for_ever");
+    assert_eq!(stack["worker"], "m1w1", "{stack}");
+    let frames: Vec<&str> = stack["frames"].as_array().unwrap().iter().map(|frame| frame.as_str().unwrap()).collect();
+    let place = frames.iter().position(|frame| frame.contains("turns_for_ever")).unwrap();
+    assert!(frames[place].contains(" (bin/roles/work.rs:"), "{frames:#?}");
+    assert!(frames[place + 1].contains("calls_the_loop"), "{frames:#?}");
+    // The closure is the last: what serves it is not shown.
+    assert!(frames.last().unwrap().contains("test_roles::work::stuck::{{closure}}"), "{frames:#?}");
+
+    let text = ask(&["top", "--once"], &url);
+    let lines: Vec<&str> = text.lines().collect();
+    let alert = lines.iter().position(|line| line.starts_with("ALERT m1w1 on ")).unwrap();
+    assert!(
+        lines[alert + 1].starts_with("  ") && lines[alert + 1..].iter().any(|line| line.contains("turns_for_ever"))
+    );
+    let sample = get(&url, "sample.json");
+    assert!(sample.contains("turns_for_ever"), "{sample}");
+    let dump = ask(&["dump"], &url);
+    let dumped = dump.split_once("m1 | stack of m1w1:\n").unwrap_or_else(|| panic!("{dump}")).1;
+    assert!(dumped.lines().take(frames.len()).any(|line| line.contains("turns_for_ever")), "{dump}");
+    all[0].signal(Signal::TERM);
+    end(all);
+}
+
+/// Of a program without symbols the module and the offset are known.
+#[test]
+fn a_stripped_program_has_a_stack_of_offsets() {
+    let folder = tempfile::tempdir().unwrap();
+    let stripped = folder.path().join("bare");
+    let strip = Command::new("strip").arg("-o").args([&stripped, std::path::Path::new(ROLES)]).status().unwrap();
+    assert!(strip.success());
+    let (program, url) = alone(stripped.to_str().unwrap(), &["stuck"]);
+    let stack = stack_with(&url, "bare+0x");
+    assert!(stack["frames"].as_array().unwrap().len() > 5, "unwound without symbols: {stack}");
+    program.signal(Signal::TERM);
+    program.end();
+}
+
+#[test]
+fn a_program_with_a_handler_of_its_own_keeps_it() {
+    let (program, url) = alone(ROLES, &["stuck", "handles"]);
+    let stack = stack_with(&url, "the program handles SIGURG itself");
+    assert!(stack["frames"].as_array().unwrap().is_empty(), "{stack}");
+    program.signal(Signal::URG);
+    program.stderr.wait_for("does not answer: it runs a closure");
+    program.signal(Signal::TERM);
+    program.end();
 }

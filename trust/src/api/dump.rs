@@ -54,6 +54,11 @@ impl Dump {
         self.threads.iter().filter_map(|thread| thread.waits.as_ref()).map(|waits| waits.fibers.len()).sum()
     }
 
+    /// Threads that did not answer in time.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = TrusteeId> {
+        self.threads.iter().filter(|thread| thread.waits.is_none()).map(|thread| thread.trustee)
+    }
+
     /// Collects the dump of these workers. Waits for their answers for a limited time; a thread that may wait serves
     /// its trustee meanwhile.
     pub(crate) fn of(workers: &[Arc<Shared>]) -> Dump {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::dump::Dump;
 use crate::api::reference::TrusteeReference;
 use crate::fiber::footprint::Footprint;
 use crate::registry;
@@ -36,6 +37,26 @@ pub fn thread_state(worker: TrusteeReference) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     // The name before it may contain anything, even parentheses.
     stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Returns the number of this worker's thread in the system; `None` if it has ended.
+///
+/// ```
+/// assert_eq!(trust::link::thread_id(trust::local_trustee()), Some(unsafe { libc::gettid() }));
+/// ```
+#[must_use]
+pub fn thread_id(worker: TrusteeReference) -> Option<i32> {
+    Some(registry::find(worker.id())?.thread.as_raw_nonzero().get())
+}
+
+/// Returns the threads of a dump that did not answer in time.
+///
+/// ```
+/// assert!(trust::link::unanswered(&trust::dump()).is_empty());
+/// ```
+#[must_use]
+pub fn unanswered(dump: &Dump) -> Vec<TrusteeReference> {
+    dump.unanswered().map(TrusteeReference::from_id).collect()
 }
 
 /// Returns the fiber that runs on this worker now, by name and kind; `None` if none does, or if the system does not

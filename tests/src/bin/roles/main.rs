@@ -61,6 +61,7 @@ fn main() {
         ["long-closures"] => work::long_closures,
         ["returns", _] => ends::nothing,
         ["pinned"] => work::pinned,
+        ["stuck", ..] => work::stuck,
         _ => panic!("no such role: {words:?}"),
     };
     match words[..] {

@@ -169,3 +169,23 @@ pub fn long_closures() {
     gossamer::wait_all();
     assert_eq!(counter.apply(|c| *c), 84);
 }
+
+/// A closure that does not end, in a function that another one calls; the program has a handler of SIGURG, if it is
+/// told to.
+pub fn stuck() {
+    #[inline(never)]
+    fn turns_for_ever() {
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+    #[inline(never)]
+    fn calls_the_loop() {
+        turns_for_ever();
+    }
+    if std::env::args().nth(2).as_deref() == Some("handles") {
+        trust::dump_on_signal(rustix::process::Signal::URG.as_raw()).unwrap();
+    }
+    println!("works");
+    gossamer::entrust_on(remote(), 0u64).apply(|_| calls_the_loop());
+}
