@@ -78,8 +78,11 @@ fn answer(machine: u16, look: Look) -> Vec<u8> {
         }
         Look::Dump => format!("fibers of machine {machine}\nand more").into_bytes(),
         Look::Trace(time) => {
-            let worker =
-                gossamer::view::chrome::WorkerTrace { events: vec![(0, 1000, time.as_nanos() as u64, 0)], lost: 2 };
+            let worker = gossamer::view::chrome::WorkerTrace {
+                events: vec![(0, 1000, time.as_nanos() as u64, 0)],
+                lost: 2,
+                ..Default::default()
+            };
             let trace = gossamer::view::chrome::MachineTrace { machine, workers: vec![worker], ..Default::default() };
             trace.to_bytes()
         }

@@ -1,10 +1,11 @@
 //! Trace: activity of workers over time, as Chrome's JSON, which Perfetto and chrome://tracing show.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use trust::link::TraceKind;
+use trust::link::{AnswerWait, TraceKind};
 
 use super::sample::{program_name, workers};
 use super::source::Answer;
@@ -33,6 +34,11 @@ pub struct MachineTrace {
 pub struct WorkerTrace {
     /// Kind (0 sleep, 1 batch, 2 fibers), start in nanoseconds from the start of the trace, duration, and count.
     pub events: Vec<(u8, u64, u64, u64)>,
+    /// Waits of its fibers for answers: the fiber's number, machine and worker of the trustee, start and duration in
+    /// nanoseconds.
+    pub waits: Vec<(u64, u16, u16, u64, u64)>,
+    /// Waits that were not kept; 65,536 of each worker are kept.
+    pub lost_waits: u64,
     /// Events that were not kept; 65,536 of each worker are kept.
     pub lost: u64,
 }
@@ -57,11 +63,17 @@ impl MachineTrace {
             TraceKind::Batch => 1,
             TraceKind::Fibers => 2,
         };
+        let wait = |wait: &AnswerWait| {
+            let worker = u16::try_from(wait.trustee.index()).unwrap_or(u16::MAX);
+            (wait.fiber, wait.trustee.machine(), worker, wait.start_ns, wait.ns)
+        };
         match trust::link::trace(&workers(), time) {
             None => trace.refused = "another trace is being made: try again when it is over".to_owned(),
             Some(workers) => {
                 let worker = |worker: trust::link::Trace| WorkerTrace {
                     events: worker.events.iter().map(|it| (kind(it.kind), it.start_ns, it.ns, it.count)).collect(),
+                    waits: worker.waits.iter().map(wait).collect(),
+                    lost_waits: worker.lost_waits,
                     lost: worker.lost,
                 };
                 trace.workers = workers.into_iter().map(worker).collect();
@@ -102,19 +114,23 @@ pub fn of_answer(answer: &Answer) -> (String, Vec<String>) {
     (to_json(&traces), troubles)
 }
 
-/// Returns the traces of a program's machines as Chrome's JSON: a process for each machine, a thread for each worker,
-/// times from the first start.
+/// Returns the traces of a program's machines as Chrome's JSON: a process for each machine, a thread for each worker
+/// and for each fiber that has waited for an answer, times from the first start.
 ///
 /// ```
 /// use gossamer::view::chrome::{MachineTrace, WorkerTrace, to_json};
-/// let worker = WorkerTrace { events: vec![(1, 2_000, 500, 7)], lost: 3 };
+/// let waits = vec![(9, 1, 3, 1_000, 4_500)];
+/// let worker = WorkerTrace { events: vec![(1, 2_000, 500, 7)], waits, lost_waits: 5, lost: 3 };
 /// let json = to_json(&[MachineTrace { workers: vec![worker], ..MachineTrace::default() }]);
 /// assert!(json.contains(r#""name":"batch","ph":"X","pid":0,"tid":0,"ts":2.000,"dur":0.500,"args":{"requests":7}"#));
-/// assert!(json.contains("3 events were lost"));
+/// assert!(json.contains(r#""name":"waits for m1w3","ph":"X","pid":0,"tid":1000000,"ts":1.000,"dur":4.500,"#));
+/// assert!(json.contains("m0w0 fiber 9") && json.contains("(3 events were lost) (5 waits were lost)"));
 /// ```
 #[must_use]
 pub fn to_json(machines: &[MachineTrace]) -> String {
     const KINDS: [(&str, &str); 3] = [("sleep", "of"), ("batch", "requests"), ("fibers", "switches")];
+    /// Threads of fibers, which come after those of the workers: so many for each worker.
+    const FIBER_THREADS: usize = 1_000_000;
     let begin = machines.iter().map(|machine| machine.began_us).min().unwrap_or(0);
     let mut json = String::from("{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
     for machine in machines {
@@ -123,22 +139,37 @@ pub fn to_json(machines: &[MachineTrace]) -> String {
             let name = serde_json::Value::String(name);
             format!("{{\"name\":\"{what}\",\"ph\":\"M\",\"pid\":{pid},\"tid\":{tid},\"args\":{{\"name\":{name}}}}},\n")
         };
+        let slice = |json: &mut String, name: &str, tid: usize, start_ns: u64, ns: u64, arguments: &str| {
+            let ts_ns = u128::from(machine.began_us - begin) * 1000 + u128::from(start_ns);
+            let _ = writeln!(
+                json,
+                "{{\"name\":\"{name}\",\"ph\":\"X\",\"pid\":{pid},\"tid\":{tid},\"ts\":{}.{:03},\"dur\":{}.{:03},\
+                 \"args\":{{{arguments}}}}},",
+                ts_ns / 1000,
+                ts_ns % 1000,
+                ns / 1000,
+                ns % 1000
+            );
+        };
         json += &named("process_name", 0, format!("{} m{pid} on {}", machine.program, machine.host));
         for (tid, worker) in machine.workers.iter().enumerate() {
-            let lost = if worker.lost > 0 { format!(" ({} events were lost)", worker.lost) } else { String::new() };
+            let lost = |count, what| if count > 0 { format!(" ({count} {what} were lost)") } else { String::new() };
+            let lost = lost(worker.lost, "events") + &lost(worker.lost_waits, "waits");
             json += &named("thread_name", tid, format!("m{pid}w{tid}{lost}"));
             for &(kind, start_ns, ns, count) in &worker.events {
                 let (name, counted) = KINDS[usize::from(kind).min(2)];
-                let ts_ns = u128::from(machine.began_us - begin) * 1000 + u128::from(start_ns);
-                let _ = writeln!(
-                    json,
-                    "{{\"name\":\"{name}\",\"ph\":\"X\",\"pid\":{pid},\"tid\":{tid},\"ts\":{}.{:03},\"dur\":{}.{:03},\
-                     \"args\":{{\"{counted}\":{count}}}}},",
-                    ts_ns / 1000,
-                    ts_ns % 1000,
-                    ns / 1000,
-                    ns % 1000
-                );
+                slice(&mut json, name, tid, start_ns, ns, &format!("\"{counted}\":{count}"));
+            }
+            let mut fibers = HashMap::new();
+            for &(fiber, trustee_machine, trustee_worker, start_ns, ns) in &worker.waits {
+                let next = (tid + 1) * FIBER_THREADS + fibers.len();
+                let thread = *fibers.entry(fiber).or_insert_with(|| {
+                    json += &named("thread_name", next, format!("m{pid}w{tid} fiber {fiber}"));
+                    next
+                });
+                let trustee = format!("m{trustee_machine}w{trustee_worker}");
+                let arguments = format!("\"fiber\":{fiber},\"worker\":\"m{pid}w{tid}\",\"trustee\":\"{trustee}\"");
+                slice(&mut json, &format!("waits for {trustee}"), thread, start_ns, ns, &arguments);
             }
         }
     }

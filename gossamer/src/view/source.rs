@@ -45,7 +45,7 @@ pub fn answer_bytes_max(look: Look) -> usize {
     match look {
         Look::Sample => 32 << 20,
         Look::Dump => 64 << 20,
-        Look::Trace(_) => 512 << 20, // 1.5 MiB a worker
+        Look::Trace(_) => 512 << 20, // 4 MiB a worker, as numbers of fixed size
     }
 }
 

@@ -137,6 +137,47 @@ fn the_stack_of_a_stuck_worker_is_shown() {
     end(all);
 }
 
+/// A fiber of machine 0 asks a trustee that takes its time, machine 1's last worker, again and again.
+#[test]
+fn a_trace_shows_who_waits_for_whom() {
+    for fabric in ["shm", "tcp"] {
+        let meeting = Meeting::new();
+        let all = meeting.start_with(2, &["slow-answers"], &[VIEW, ("GOSSAMER_FABRIC", fabric)]);
+        let url = all[0].stderr.line("gossamer: view at ");
+        all[0].stdout.wait_for("works\n");
+        let mut seen = Vec::new();
+        wait_until("waits in a trace", || {
+            let trace: serde_json::Value = serde_json::from_str(&ask(&["trace", "--seconds", "0.5"], &url)).unwrap();
+            seen = trace["traceEvents"].as_array().unwrap().clone();
+            seen.iter().filter(|event| event["name"] == "waits for m1w1").count() > 2
+        });
+        let number = |value: &serde_json::Value| value.as_f64().unwrap();
+        for wait in seen.iter().filter(|event| event["name"] == "waits for m1w1") {
+            assert_eq!((&wait["pid"], &wait["ph"], &wait["args"]["trustee"]), (&0.into(), &"X".into(), &"m1w1".into()));
+            assert!(number(&wait["dur"]) >= 19_000.0, "{fabric}: {wait}");
+            // The track is that of one fiber of machine 0.
+            let is_track = |event: &&serde_json::Value| {
+                event["name"] == "thread_name" && event["pid"] == 0 && event["tid"] == wait["tid"]
+            };
+            let track = seen.iter().find(is_track).unwrap()["args"]["name"].as_str().unwrap();
+            let (worker, fiber) = (wait["args"]["worker"].as_str().unwrap(), &wait["args"]["fiber"]);
+            assert_eq!(track, format!("{worker} fiber {fiber}"));
+        }
+        // A wait begins before the trustee serves the request, and ends after: both by the one clock of this host.
+        let wait = seen.iter().find(|event| event["name"] == "waits for m1w1").unwrap();
+        let (begin, took) = (number(&wait["ts"]), number(&wait["dur"]));
+        let serves = |event: &&serde_json::Value| {
+            event["name"] == "batch" && event["pid"] == 1 && event["tid"] == 1 && {
+                let (start, took_there) = (number(&event["ts"]), number(&event["dur"]));
+                took_there >= 19_000.0 && start < begin + took && start + took_there > begin
+            }
+        };
+        assert!(seen.iter().any(|event| serves(&event)), "{fabric}: {wait} {seen:#?}");
+        all[0].signal(Signal::TERM);
+        end(all);
+    }
+}
+
 /// Of a program without symbols the module and the offset are known.
 #[test]
 fn a_stripped_program_has_a_stack_of_offsets() {

@@ -96,8 +96,9 @@ pub fn memory(worker: TrusteeReference) -> Option<Memory> {
     Some(Memory { stacks_bytes, properties_bytes: worker.slab.bytes() })
 }
 
-/// Records for `time` the actions of each of these workers, and returns the traces in the order of `workers`; blocks
-/// the thread meanwhile. `None` if a trace is being made already.
+/// Records for `time` the actions of each of these workers, and those waits of their fibers for answers that begin and
+/// end in it. Returns the traces in the order of `workers`; blocks the thread meanwhile. `None` if another trace is
+/// under way.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,4 +120,57 @@ pub fn trace(workers: &[TrusteeReference], time: Duration) -> Option<Vec<Trace>>
         let read = |worker: &TrusteeReference| registry::find(worker.id()).map(|worker| worker.trace.read(session));
         workers.iter().map(|worker| read(worker).unwrap_or_default()).collect()
     })
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// Fibers of one worker ask two others in turn, and yield in between: each wait is for the trustee that was asked,
+    /// and lasts as long as its closure at least.
+    #[test]
+    fn waits_of_fibers_are_traced_with_their_trustees() {
+        static IS_OVER: AtomicBool = AtomicBool::new(false);
+        const CLOSURE: Duration = Duration::from_millis(2);
+        let pool = crate::Threadpool::builder().workers(3).pin(false).build();
+        let ids: Vec<_> = pool.trustees().iter().map(|trustee| trustee.id()).collect();
+        let properties = [1, 2].map(|worker| pool.trustees()[worker].entrust(0u64));
+        let ask = |first: usize| {
+            let properties = properties.clone();
+            pool.spawn_on(0, move || {
+                for turn in first.. {
+                    if IS_OVER.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    properties[turn % 2].apply(|_| std::thread::sleep(CLOSURE));
+                    crate::yield_now();
+                }
+            })
+        };
+        let fibers: Vec<_> = (0..6).map(ask).collect();
+        let mut traces = Vec::new();
+        limits::wait_until("waits for both", || {
+            traces = trace(pool.trustees(), Duration::from_millis(50)).unwrap_or_default();
+            let waits = |worker: usize| {
+                let is_for = |wait: &&crate::trace::AnswerWait| wait.trustee == ids[worker];
+                traces.first().map_or(0, |trace| trace.waits.iter().filter(is_for).count())
+            };
+            waits(1) > 2 && waits(2) > 2
+        });
+        IS_OVER.store(true, Ordering::Relaxed);
+        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        for wait in &traces[0].waits {
+            assert!(ids[1..].contains(&wait.trustee), "{wait:?}");
+            assert!(wait.ns >= CLOSURE.as_nanos() as u64, "{wait:?}");
+        }
+        assert!(traces[1..].iter().all(|trace| trace.waits.is_empty()), "they ask nobody");
+        // The waits of one fiber follow one another, for the one and the other trustee.
+        let mut of_fiber = std::collections::HashMap::new();
+        for wait in &traces[0].waits {
+            if let Some((end_ns, trustee)) = of_fiber.insert(wait.fiber, (wait.start_ns + wait.ns, wait.trustee)) {
+                assert!(wait.start_ns >= end_ns && wait.trustee != trustee, "{wait:?} after {end_ns}");
+            }
+        }
+    }
 }

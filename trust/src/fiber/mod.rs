@@ -305,6 +305,42 @@ impl Scheduler {
         true
     }
 
+    /// Root, in a trace: as `run_ready`, with a return to the root after each fiber, and until one lets others run
+    /// first. Calls `ran` after each, with its number and whether it waits.
+    pub(crate) fn run_ready_traced(&self, at_most: usize, mut ran: impl FnMut(u64, bool)) -> bool {
+        let fibers = self.ready.len().min(at_most.max(1));
+        for _ in 0..fibers {
+            let Some(fiber) = self.ready.pop() else { break };
+            self.budget.set(0);
+            // SAFETY: ready, so it lives, and is suspended or new [fiber-own-thread], [one-waker]; the root runs now.
+            let id = unsafe {
+                let id = (*fiber.0).info.id;
+                self.switch(&self.root, fiber.0);
+                id
+            };
+            let finished = self.finished.replace(ptr::null_mut());
+            let is_ready = finished.is_null() && self.ready.last() == Some(fiber);
+            ran(id, finished.is_null() && !is_ready);
+            if !finished.is_null() {
+                self.recycle(finished);
+            }
+            if is_ready {
+                break;
+            }
+        }
+        fibers > 0
+    }
+
+    pub(crate) fn ready_count(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Numbers of the ready fibers behind the first `skipped`.
+    pub(crate) fn ready_ids(&self, skipped: usize) -> impl Iterator<Item = u64> + '_ {
+        // SAFETY: in the queue, so it lives [one-waker].
+        self.ready.iter().skip(skipped).map(|fiber| unsafe { (*fiber.0).info.id })
+    }
+
     #[inline(always)]
     fn pop_budget(&self) -> Option<FiberRef> {
         let budget = self.budget.get();

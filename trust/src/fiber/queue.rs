@@ -64,6 +64,12 @@ impl FiberQueue {
         })
     }
 
+    /// The fiber that came last.
+    pub(crate) fn last(&self) -> Option<FiberRef> {
+        let tail = self.tail.get();
+        (!tail.is_null()).then_some(FiberRef(tail))
+    }
+
     /// Takes out the fiber that came first.
     #[inline(always)]
     pub(crate) fn pop(&self) -> Option<FiberRef> {

@@ -30,7 +30,7 @@ use crate::property::slab::PropertySlab;
 use crate::request::{Notice, Pair};
 use crate::stats::Counters;
 use crate::sync;
-use crate::trace::Log;
+use crate::trace::Logs;
 
 /// The part of a worker that other threads see.
 pub(crate) struct Shared {
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) quiet: Quiet,
     pub(crate) slab: Arc<PropertySlab>,
-    pub(crate) trace: Log,
+    pub(crate) trace: Logs,
     /// The fiber that runs there.
     pub(crate) fibers: Shown,
     /// The memory of its stacks.
@@ -150,7 +150,7 @@ impl Shared {
             counters: Counters::default(),
             quiet: Quiet::default(),
             slab: Arc::default(),
-            trace: Log::default(),
+            trace: Logs::default(),
             fibers: Shown::default(),
             stacks: OnceLock::new(),
             report_to: Mutex::default(),

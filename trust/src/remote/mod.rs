@@ -162,6 +162,11 @@ impl Remote {
 
     /// Takes responses.
     pub(crate) fn collect(&self, worker: &impl Local) -> bool {
+        self.collect_each(worker, |_| ())
+    }
+
+    /// The same, and calls `collected` after the answers of each trustee.
+    pub(crate) fn collect_each(&self, worker: &impl Local, mut collected: impl FnMut(TrusteeId)) -> bool {
         let Some(peers) = self.peers.get() else { return false };
         peers.carrier.borrow_mut().turn();
         let (mut any, mut at) = (false, 0);
@@ -169,6 +174,7 @@ impl Remote {
             let Some(place) = peers.active.borrow().get(at).copied() else { return any };
             let peer = &peers.trustees[place];
             any |= peer.collect(worker, peers);
+            collected(peer.trustee);
             if peer.is_outstanding() {
                 at += 1;
             } else {

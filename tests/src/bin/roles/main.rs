@@ -62,6 +62,7 @@ fn main() {
         ["returns", _] => ends::nothing,
         ["pinned"] => work::pinned,
         ["stuck", ..] => work::stuck,
+        ["slow-answers"] => work::slow_answers,
         _ => panic!("no such role: {words:?}"),
     };
     match words[..] {

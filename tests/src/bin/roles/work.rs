@@ -189,3 +189,15 @@ pub fn stuck() {
     println!("works");
     gossamer::entrust_on(remote(), 0u64).apply(|_| calls_the_loop());
 }
+
+/// Asks a trustee that takes 20 ms for each answer, until it is ended.
+pub fn slow_answers() {
+    let slow = gossamer::entrust_on(remote(), 0u64);
+    println!("works");
+    loop {
+        slow.apply(|count| {
+            std::thread::sleep(Duration::from_millis(20));
+            *count += 1;
+        });
+    }
+}

@@ -206,7 +206,7 @@ impl Idle {
                     worker.reactor.look_next();
                 }
                 if slept && trace::is_on() {
-                    worker.shared.trace.note(trace::Kind::Park, now, 0);
+                    worker.shared.trace.activity.note(trace::Kind::Park, now, 0);
                 }
                 self.reset();
             }

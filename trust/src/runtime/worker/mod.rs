@@ -131,6 +131,8 @@ pub(crate) struct Worker {
     in_turn: Cell<bool>,
     /// Fibers have run since the thread's own code did.
     fibers_ran: Cell<bool>,
+    /// Fibers that wait, in a trace.
+    suspended: RefCell<trace::Suspended>,
     incoming: RefCell<Vec<Rc<Incoming>>>,
     property_table: PropertyTable<Incoming, PeerClient>,
     poison: RefCell<HashMap<*mut Header, String>>,
@@ -166,6 +168,7 @@ impl Worker {
             served_turns_ago: Cell::new(u8::MAX),
             in_turn: Cell::new(false),
             fibers_ran: Cell::new(false),
+            suspended: RefCell::default(),
             incoming: RefCell::default(),
             property_table: PropertyTable::default(),
             poison: RefCell::default(),
@@ -192,9 +195,10 @@ impl Worker {
     fn turn_as<const TRACED: bool>(&self) -> bool {
         let looping = Looping(self);
         self.in_turn.set(true);
-        let mut busy = self.collect();
+        let mut busy = self.collect_as::<TRACED>();
         if self.remote.is_attached() {
-            busy |= self.remote.collect(self);
+            let mut ready = if TRACED { self.scheduler.ready_count() } else { 0 };
+            busy |= self.remote.collect_each(self, |trustee| self.answered::<TRACED>(&mut ready, trustee));
         }
         // Requests of callbacks to this trustee come before those of fibers from here on.
         self.settle();
@@ -203,14 +207,14 @@ impl Worker {
             self.idle.timer_fired();
         }
         let start = TRACED.then(Instant::now);
-        if self.scheduler.run_ready(self.fibers_of_turn()) {
+        if self.run_fibers::<TRACED>() {
             busy = true;
             self.fibers_ran.set(true);
             let switches = self.scheduler.take_switches();
             self.shared.counters.fiber_switches.add(switches);
             self.idle.fibers_ran(switches);
             if let Some(start) = start {
-                self.shared.trace.note(trace::Kind::Fibers, start, switches);
+                self.shared.trace.activity.note(trace::Kind::Fibers, start, switches);
             }
         }
         if self.serve_as::<TRACED>() {
@@ -253,8 +257,39 @@ impl Worker {
         self.context.get() == Context::Free && self.is_outside_loop() && !self.in_aftermath.get()
     }
 
+    #[inline(always)]
+    fn run_fibers<const TRACED: bool>(&self) -> bool {
+        let at_most = self.fibers_of_turn();
+        if !TRACED {
+            return self.scheduler.run_ready(at_most);
+        }
+        self.suspended.borrow_mut().begin(trace::session());
+        self.scheduler.run_ready_traced(at_most, |fiber, waits| self.suspended.borrow_mut().note(fiber, waits))
+    }
+
+    /// Traces the waits that this trustee's answers have ended: those of the fibers that have become ready since there
+    /// were so many.
+    #[inline(always)]
+    fn answered<const TRACED: bool>(&self, ready: &mut usize, trustee: TrusteeId) {
+        if !TRACED {
+            return;
+        }
+        for fiber in self.scheduler.ready_ids(*ready) {
+            if let Some(start) = self.suspended.borrow_mut().take(fiber) {
+                self.shared.trace.waits.note_wait(start, fiber, trustee);
+            }
+        }
+        *ready = self.scheduler.ready_count();
+    }
+
     /// Takes the responses that have come.
     fn collect(&self) -> bool {
+        self.collect_as::<false>()
+    }
+
+    #[inline(always)]
+    fn collect_as<const TRACED: bool>(&self) -> bool {
+        let mut ready = if TRACED { self.scheduler.ready_count() } else { 0 };
         let mut any = false;
         let mut place = 0;
         loop {
@@ -265,6 +300,7 @@ impl Worker {
                 any = true;
                 self.mark_busy();
                 self.scheduler.resume_all(&outgoing.waiters);
+                self.answered::<TRACED>(&mut ready, outgoing.trustee);
             }
             if outgoing.is_outstanding() {
                 place += 1;
@@ -303,7 +339,7 @@ impl Worker {
         let (start, before) = (Instant::now(), served.get());
         let any = serve();
         if any {
-            self.shared.trace.note(trace::Kind::Batch, start, served.get().wrapping_sub(before));
+            self.shared.trace.activity.note(trace::Kind::Batch, start, served.get().wrapping_sub(before));
         }
         any
     }
