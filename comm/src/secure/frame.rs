@@ -7,13 +7,13 @@
 //!
 //! The reader buffers at most one frame, and of a message no more than its caller's limit.
 
+use super::cipher::{Direction, SEAL_BYTES};
 use super::handshake::Session;
+use super::key::KEY_BYTES;
 use crate::error::Error;
-use snow::StatelessTransportState;
-use std::sync::Arc;
+use zeroize::Zeroizing;
 
 const LENGTH_BYTES: usize = 2;
-const SEAL_BYTES: usize = 16;
 /// Most bytes of a message in one frame: a sealed frame is at most 65,535 bytes long.
 const PART_BYTES_MAX: usize = u16::MAX as usize - SEAL_BYTES - 1;
 /// Length of the longest frame, length field included.
@@ -34,14 +34,14 @@ pub(super) enum Broken {
 
 /// Seals outgoing messages.
 pub(super) struct Sealer {
-    noise: Arc<StatelessTransportState>,
+    direction: Direction,
     next: u64,
     plain: Vec<u8>,
 }
 
 /// Opens incoming frames.
 pub(super) struct Opener {
-    noise: Arc<StatelessTransportState>,
+    direction: Direction,
     next: u64,
     /// Sealed bytes that were received and not opened yet.
     received: Vec<u8>,
@@ -52,14 +52,36 @@ pub(super) struct Opener {
 
 /// Splits a session into its two directions.
 pub(super) fn split(session: Session) -> (Opener, Sealer) {
-    let Session { noise, next_out, next_in } = session;
-    let noise = Arc::new(noise);
-    let sealer = Sealer { noise: Arc::clone(&noise), next: next_out, plain: Vec::new() };
-    let plain = vec![0; u16::MAX as usize].into_boxed_slice();
-    (Opener { noise, next: next_in, received: Vec::new(), message: Vec::new(), plain }, sealer)
+    let Session { outgoing, incoming, next_out, next_in } = session;
+    let sealer = Sealer { direction: outgoing, next: next_out, plain: Vec::new() };
+    (Opener::new(incoming, next_in), sealer)
+}
+
+/// State of a direction as bytes: its key, the number of the next frame, and these bytes.
+fn state(direction: &Direction, next: u64, rest: &[&[u8]]) -> Zeroizing<Vec<u8>> {
+    let fixed = [&direction.key().as_bytes()[..], &next.to_le_bytes()];
+    Zeroizing::new([&fixed[..], rest].concat().concat())
+}
+
+/// Takes those bytes apart; `None` where they are none.
+fn parse_state(state: &[u8]) -> Option<(Direction, u64, &[u8])> {
+    let (key, rest) = state.split_first_chunk::<KEY_BYTES>()?;
+    let (next, rest) = rest.split_first_chunk::<8>()?;
+    Some((Direction::new(*key)?, u64::from_le_bytes(*next), rest))
 }
 
 impl Sealer {
+    /// Returns its state as bytes, for [`Sealer::resume`].
+    pub(super) fn state(&self) -> Zeroizing<Vec<u8>> {
+        state(&self.direction, self.next, &[])
+    }
+
+    /// Makes a sealer that goes on from that state; `None` where the bytes are none.
+    pub(super) fn resume(state: &[u8]) -> Option<Sealer> {
+        let (direction, next, rest) = parse_state(state)?;
+        rest.is_empty().then_some(Sealer { direction, next, plain: Vec::new() })
+    }
+
     /// Appends `message`, sealed, to `out`.
     ///
     /// # Errors
@@ -76,8 +98,8 @@ impl Sealer {
             out.extend_from_slice(&(sealed_bytes as u16).to_le_bytes());
             let start = out.len();
             out.resize(start + sealed_bytes, 0);
-            let sealed = self.noise.write_message(self.next, &self.plain, &mut out[start..]);
-            sealed.map_err(|error| Error::Cipher { reason: error.to_string() })?;
+            let sealed = self.direction.seal(self.next, &self.plain, &mut out[start..]);
+            sealed.ok_or_else(|| Error::Cipher { reason: "a connection has come to its last number".to_owned() })?;
             self.next += 1;
             match next {
                 Some(next) => part = next,
@@ -88,6 +110,26 @@ impl Sealer {
 }
 
 impl Opener {
+    fn new(direction: Direction, next: u64) -> Opener {
+        let plain = vec![0; u16::MAX as usize].into_boxed_slice();
+        Opener { direction, next, received: Vec::new(), message: Vec::new(), plain }
+    }
+
+    /// Returns its state as bytes, with those of an unfinished message, for [`Opener::resume`].
+    pub(super) fn state(&self) -> Zeroizing<Vec<u8>> {
+        let message_bytes = (self.message.len() as u64).to_le_bytes();
+        state(&self.direction, self.next, &[&message_bytes, &self.message, &self.received])
+    }
+
+    /// Makes an opener that goes on from that state; `None` where the bytes are none.
+    pub(super) fn resume(state: &[u8]) -> Option<Opener> {
+        let (direction, next, rest) = parse_state(state)?;
+        let (message_bytes, rest) = rest.split_first_chunk::<8>()?;
+        let message_bytes = usize::try_from(u64::from_le_bytes(*message_bytes)).ok()?;
+        let (message, received) = rest.split_at_checked(message_bytes)?;
+        Some(Opener { message: message.to_vec(), received: received.to_vec(), ..Opener::new(direction, next) })
+    }
+
     /// Appends received bytes.
     pub(super) fn feed(&mut self, bytes: &[u8]) {
         self.received.extend_from_slice(bytes);
@@ -109,7 +151,7 @@ impl Opener {
             let Some(sealed) = rest.get(..bytes) else {
                 break Ok(None);
             };
-            let Ok(plain_bytes) = self.noise.read_message(self.next, sealed, &mut self.plain) else {
+            let Some(plain_bytes) = self.direction.open(self.next, sealed, &mut self.plain) else {
                 break Err(Broken::Tampered);
             };
             self.next += 1;
@@ -141,7 +183,7 @@ impl Sealer {
         out.extend_from_slice(&(sealed_bytes as u16).to_le_bytes());
         let start = out.len();
         out.resize(start + sealed_bytes, 0);
-        self.noise.write_message(self.next, plain, &mut out[start..]).expect("it fits a frame");
+        self.direction.seal(self.next, plain, &mut out[start..]).expect("it fits a frame");
         self.next += 1;
     }
 }
@@ -207,6 +249,37 @@ mod tests {
         opener.feed(&wire[second + 7..]);
         assert_eq!(opener.next(usize::MAX).unwrap().unwrap().len(), PART_BYTES_MAX + 10);
         assert!(!opener.is_within_message() && opener.kept_bytes() == 0);
+    }
+
+    /// Both sides go on from their states after each piece, wherever that cuts a message.
+    #[test]
+    fn a_session_goes_on_from_its_state() {
+        let (ours, theirs) = sessions();
+        let ((_, mut sealer), (mut opener, _)) = (split(ours), split(theirs));
+        let lengths = [0, 7, PART_BYTES_MAX + 1, 3 * PART_BYTES_MAX, 1];
+        let messages: Vec<Vec<u8>> =
+            lengths.iter().map(|length| (0..*length).map(|index| (index * 31) as u8).collect()).collect();
+        let mut wire = Vec::new();
+        for message in &messages {
+            sealer.seal(message, &mut wire).unwrap();
+            sealer = Sealer::resume(&sealer.state()).unwrap();
+        }
+        let mut opened = Vec::new();
+        for piece in wire.chunks(10_007) {
+            opener.feed(piece);
+            while let Some(message) = opener.next(usize::MAX).unwrap() {
+                opened.push(message);
+            }
+            let kept_bytes = opener.kept_bytes();
+            opener = Opener::resume(&opener.state()).unwrap();
+            assert_eq!(opener.kept_bytes(), kept_bytes);
+        }
+        assert!(opened == messages);
+        let (sealed, opened) = (sealer.state(), opener.state());
+        for bytes in 0..sealed.len() {
+            assert!(Sealer::resume(&sealed[..bytes]).is_none() && Opener::resume(&opened[..bytes]).is_none());
+        }
+        assert!(Sealer::resume(&opened).is_none(), "a state of the other kind");
     }
 
     #[test]

@@ -18,9 +18,10 @@
 //! A responder may have two keys, while one replaces the other. No message says which of them the initiator has:
 //! message 1 opens with one key alone, and the responder tries each.
 
+use super::cipher::Direction;
 use super::key::Key;
 use crate::error::Error;
-use snow::{Builder, HandshakeState, StatelessTransportState};
+use snow::{Builder, HandshakeState};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 pub(super) const MAGIC: &[u8; 8] = b"gossamer";
@@ -88,7 +89,8 @@ impl Refusal {
 
 /// Session state of each side after the handshake.
 pub(crate) struct Session {
-    pub(super) noise: StatelessTransportState,
+    pub(super) outgoing: Direction,
+    pub(super) incoming: Direction,
     /// Numbers of the next message out and in: message 3 of the initiator was number 0.
     pub(super) next_out: u64,
     pub(super) next_in: u64,
@@ -126,10 +128,10 @@ impl Initiator {
         let mut answer = vec![0; MESSAGE_BYTES_MAX];
         let bytes = self.noise.read_message(sealed, &mut answer).map_err(|_| Refusal::WrongKey)?;
         answer.truncate(bytes);
-        let noise = self.noise.into_stateless_transport_mode().map_err(|_| Refusal::WrongKey)?;
+        let (outgoing, incoming) = directions(self.noise).ok_or(Refusal::WrongKey)?;
         let mut buffer = [0; MESSAGE_BYTES_MAX];
-        let bytes = noise.write_message(0, &[], &mut buffer).map_err(|_| Refusal::WrongKey)?;
-        Ok((Session { noise, next_out: 1, next_in: 0 }, answer, framed(&[&buffer[..bytes]])))
+        let bytes = outgoing.seal(0, &[], &mut buffer).ok_or(Refusal::WrongKey)?;
+        Ok((Session { outgoing, incoming, next_out: 1, next_in: 0 }, answer, framed(&[&buffer[..bytes]])))
     }
 }
 
@@ -180,22 +182,24 @@ impl Responder {
         check_length(answer.len(), ANSWER_BYTES_MAX)?;
         let mut buffer = [0; MESSAGE_BYTES_MAX];
         let bytes = self.noise.write_message(answer, &mut buffer).map_err(unusable)?;
-        let noise = self.noise.into_stateless_transport_mode().map_err(unusable)?;
-        Ok((Confirming { noise }, framed(&[MAGIC, &[0], &buffer[..bytes]])))
+        let unfinished = || Error::Cipher { reason: "the handshake has not come to its end".to_owned() };
+        let (incoming, outgoing) = directions(self.noise).ok_or_else(unfinished)?;
+        Ok((Confirming { outgoing, incoming }, framed(&[MAGIC, &[0], &buffer[..bytes]])))
     }
 }
 
 /// The side that accepts, after message 2.
 pub(crate) struct Confirming {
-    noise: StatelessTransportState,
+    outgoing: Direction,
+    incoming: Direction,
 }
 
 impl Confirming {
     /// Takes the content of message 3, which proves that the initiator has the key and is live.
     pub(crate) fn confirm(self, content: &[u8]) -> Result<Session, Refusal> {
-        let read = self.noise.read_message(0, content, &mut [0; MESSAGE_BYTES_MAX]);
-        match read {
-            Ok(0) => Ok(Session { noise: self.noise, next_out: 0, next_in: 1 }),
+        let Confirming { outgoing, incoming } = self;
+        match incoming.open(0, content, &mut [0; MESSAGE_BYTES_MAX]) {
+            Some(0) => Ok(Session { outgoing, incoming, next_out: 0, next_in: 1 }),
             _ => Err(Refusal::WrongKey),
         }
     }
@@ -230,6 +234,15 @@ fn check_length(bytes: usize, limit_bytes: usize) -> Result<(), Error> {
 fn builder<'a>(key: &'a Key, prologue: &'a [u8]) -> Result<Builder<'a>, Error> {
     let params = PATTERN.parse().map_err(unusable)?;
     Builder::new(params).psk(0, key.as_bytes()).and_then(|builder| builder.prologue(prologue)).map_err(unusable)
+}
+
+/// Returns the directions from and to the initiator; `None` before the end of the handshake.
+fn directions(mut noise: HandshakeState) -> Option<(Direction, Direction)> {
+    if !noise.is_handshake_finished() {
+        return None;
+    }
+    let (from, to) = noise.dangerously_get_raw_split();
+    Some((Direction::new(from)?, Direction::new(to)?))
 }
 
 /// Returns the handshake of a responder after message 1, if that was made with this key.
@@ -325,7 +338,7 @@ mod tests {
         let key = Key::generate().unwrap();
         let sealed = |session: &Session, number: u64, payload: &[u8]| {
             let mut buffer = [0; MESSAGE_BYTES_MAX];
-            let bytes = session.noise.write_message(number, payload, &mut buffer).unwrap();
+            let bytes = session.outgoing.seal(number, payload, &mut buffer).unwrap();
             buffer[..bytes].to_vec()
         };
         // Forgeries of the real message, by a key holder or by a stranger.

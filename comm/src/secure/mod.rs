@@ -15,6 +15,7 @@
 //!
 //! All key holders are equal: any user that can read the file can do everything that the others can.
 
+mod cipher;
 mod frame;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) mod fuzz;

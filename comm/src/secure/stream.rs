@@ -16,6 +16,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
 
 /// A connection on which both sides have proven that they have the key. It carries messages of any length,
 /// whole and in order.
@@ -161,17 +162,34 @@ impl SecureStream {
     }
 
     fn over(tcp: TcpStream, peer: String, session: Session) -> Result<SecureStream, Error> {
+        SecureStream::of_halves(tcp, peer, frame::split(session))
+    }
+
+    fn of_halves(tcp: TcpStream, peer: String, halves: (Opener, Sealer)) -> Result<SecureStream, Error> {
         let doing = || format!("setting up the connection to {peer}");
         tcp.set_read_timeout(None).map_err(Error::system(doing()))?;
         tcp.set_write_timeout(None).map_err(Error::system(doing()))?;
         tcp.set_nodelay(true).map_err(Error::system(doing()))?;
-        let (opener, sealer) = frame::split(session);
+        let (opener, sealer) = halves;
         let tcp = Arc::new(tcp);
         let scratch = vec![0; FRAME_BYTES_MAX].into_boxed_slice();
         let reader =
             SecureReader { tcp: Arc::clone(&tcp), peer: peer.clone(), opener, timeout: None, broken: None, scratch };
         let writer = SecureWriter { tcp, peer, sealer, is_broken: false, sealed: Vec::new() };
         Ok(SecureStream { reader, writer })
+    }
+
+    /// Makes a connection that goes on from the [state](SecureReader::state) of a reader and that of its
+    /// [writer](SecureWriter::state), by which the other side notices nothing: for a process that takes over the
+    /// connections of another. Nothing else may use the connection any more.
+    ///
+    /// # Errors
+    /// [`Error::Cipher`] where the bytes are no states; [`Error::System`].
+    pub fn resume(tcp: TcpStream, reader: &[u8], writer: &[u8]) -> Result<SecureStream, Error> {
+        let halves = Opener::resume(reader).zip(Sealer::resume(writer));
+        let malformed = || Error::Cipher { reason: "the state of a connection is malformed".to_owned() };
+        let peer = name_of(&tcp);
+        SecureStream::of_halves(tcp, peer, halves.ok_or_else(malformed)?)
     }
 
     /// Sends a message; see [`SecureWriter::send`].
@@ -275,6 +293,12 @@ impl SecureReader {
         }
     }
 
+    /// Returns the state of this half between two calls, for [`SecureStream::resume`]: its key, and the bytes received
+    /// of the next message. It is as secret as the messages. Of no use after an error other than [`Error::TimedOut`].
+    pub fn state(&self) -> Zeroizing<Vec<u8>> {
+        self.opener.state()
+    }
+
     /// Bounds the silence within each later [`receive`](SecureReader::receive); `None` is no bound.
     ///
     /// # Errors
@@ -314,6 +338,12 @@ impl SecureWriter {
             self.sealed = Vec::new();
         }
         Ok(())
+    }
+
+    /// Returns the state of this half between two calls, for [`SecureStream::resume`]. It is as secret as the messages.
+    /// Of no use after an error.
+    pub fn state(&self) -> Zeroizing<Vec<u8>> {
+        self.sealer.state()
     }
 
     /// Bounds each wait for the other side to take more; `None` is no bound.

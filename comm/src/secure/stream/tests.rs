@@ -47,6 +47,37 @@ fn halves_work_from_several_threads_at_once() {
     });
 }
 
+/// One side goes on with another socket to the same connection after each message, and within one.
+#[test]
+fn a_connection_goes_on_from_its_state() {
+    let (a, b) = streams();
+    let ((mut a_reader, mut a_writer), mut b) = (a.split(), b);
+    for number in 0..20_u8 {
+        let (tcp, states) = (b.tcp().try_clone().unwrap(), (b.reader.state(), b.writer.state()));
+        drop(b);
+        b = SecureStream::resume(tcp, &states.0, &states.1).unwrap();
+        a_writer.send(&[number; 70_000]).unwrap();
+        // It takes no more than has arrived.
+        b.set_timeout(Some(Duration::ZERO)).unwrap();
+        let message = loop {
+            match b.receive(70_000) {
+                Err(Error::TimedOut { .. }) => {
+                    let (tcp, states) = (b.tcp().try_clone().unwrap(), (b.reader.state(), b.writer.state()));
+                    b = SecureStream::resume(tcp, &states.0, &states.1).unwrap();
+                    b.set_timeout(Some(Duration::ZERO)).unwrap();
+                }
+                received => break received.unwrap().unwrap(),
+            }
+        };
+        assert!(message == [number; 70_000]);
+        b.set_timeout(None).unwrap();
+        b.send(&[number]).unwrap();
+        assert_eq!(a_reader.receive(1).unwrap().unwrap(), [number]);
+    }
+    let tcp = b.tcp().try_clone().unwrap();
+    assert!(matches!(SecureStream::resume(tcp, b"", b""), Err(Error::Cipher { .. })));
+}
+
 #[test]
 fn wrong_keys_and_purposes_are_told_to_both_sides() {
     let (ours, theirs) = (Key::generate().unwrap(), Key::generate().unwrap());
