@@ -6,6 +6,7 @@ mod check;
 mod console;
 pub mod daemon;
 mod detach;
+mod drain;
 mod key;
 mod output;
 mod run;
@@ -59,6 +60,10 @@ enum Command {
     Keygen(ask::Keygen),
     /// Replaces the key of a rack while its daemons and programs run
     Key(key::KeyArgs),
+    /// Has hosts take no new programs, while those that run there go on
+    Drain(drain::Drain),
+    /// Has drained hosts take programs again
+    Resume(drain::Resume),
 }
 
 const HELP: &str = "\
@@ -101,6 +106,8 @@ pub fn main() -> ExitCode {
         Command::View(view) => view.main(),
         Command::Keygen(keygen) => keygen.main(),
         Command::Key(key) => key.main(),
+        Command::Drain(drain) => drain.main(),
+        Command::Resume(resume) => resume.main(),
     };
     console::status("gossamer-launch", done)
 }

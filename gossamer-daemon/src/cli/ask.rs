@@ -28,11 +28,11 @@ pub(super) const NOT_WELL: u8 = 1;
 pub(super) struct Ask {
     /// The hosts of the rack [default: $GOSSAMER_RACK, ./rack.yaml, and so on]
     #[arg(long, value_name = "FILE")]
-    rack: Option<PathBuf>,
+    pub(super) rack: Option<PathBuf>,
 
     /// Names of the hosts to ask [default: all]
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
-    hosts: Vec<String>,
+    pub(super) hosts: Vec<String>,
 
     /// One JSON object instead of text
     #[arg(long)]
@@ -304,6 +304,9 @@ impl Status {
             host.programs.len(),
             size::bytes(shared)
         );
+        if let Some(by) = &host.drained_by {
+            text.push_str(&format!(", drained by {}", plain(by)));
+        }
         for program in &host.programs {
             for machine in &program.machines {
                 let slots = machine

@@ -158,6 +158,11 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
             tracing::info!(%program, who, signal, ?reply, "asked to send a signal to a program");
             link.answer(&reply)?;
         }
+        Request::Drain { is_on, who } => {
+            tracing::info!(who, is_on, "asked to take no new programs, or to take them again");
+            daemon.drain.set(is_on.then_some(who));
+            link.answer(&Reply::Status(Box::new(daemon.status())))?;
+        }
         Request::Logs { program, lines } => {
             let text = program.map_or_else(String::new, |program| program.to_string());
             let mut lines = daemon.last_lines.get(&text, lines.min(MAX_LINES) as usize);

@@ -11,6 +11,7 @@ mod capacity;
 mod cgroup;
 mod child;
 mod connection;
+pub(crate) mod drain;
 mod kept;
 mod key_file;
 pub mod log;
@@ -38,6 +39,7 @@ use admission::Admission;
 use cache::Cache;
 use capacity::Reserve;
 use cgroup::Cgroups;
+use drain::Drain;
 use kept::Kept;
 use key_file::KeyFile;
 
@@ -140,6 +142,7 @@ pub struct Daemon {
     cache: Cache,
     cgroups: Cgroups,
     programs: Programs,
+    drain: Drain,
     kept: Kept,
     looks: Looks,
     neighbours: Neighbours,
@@ -189,6 +192,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
         cache,
         cgroups: Cgroups::set_up(),
         programs: Programs::default(),
+        drain: Drain::default(),
         kept: Kept::default(),
         looks: Looks::default(),
         neighbours: Neighbours::default(),
@@ -273,6 +277,8 @@ impl Daemon {
             user: self.run_as.name.clone(),
             uptime_seconds: self.since.elapsed().as_secs(),
             programs: self.programs.status(),
+            coming: self.programs.coming_count(),
+            drained_by: self.drain.by(),
             neighbours: self.neighbours.status(),
             fabrics: fabrics(),
             cache_bytes: self.cache.used_bytes(),
@@ -296,7 +302,8 @@ impl Daemon {
     }
 
     fn greeting(&self) -> crate::wire::Hello {
-        greeting(&self.rack, &self.host.name, self.cores())
+        let own = greeting(&self.rack, &self.host.name, self.cores());
+        crate::wire::Hello { is_drained: self.drain.by().is_some(), ..own }
     }
 
     /// Returns the limits on unauthenticated and on authenticated connections.

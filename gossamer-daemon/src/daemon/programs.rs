@@ -317,6 +317,12 @@ impl Programs {
         self.list().len()
     }
 
+    /// Returns the number of programs that have room, or wait for it, and do not run yet.
+    pub fn coming_count(&self) -> u32 {
+        let coming = self.coming();
+        u32::try_from(coming.reserved.len() + coming.queue.len()).unwrap_or(u32::MAX)
+    }
+
     /// Returns the status of all programs.
     pub fn status(&self) -> Vec<ProgramStatus> {
         let machine = |(number, machine): (&u16, &Machine)| {

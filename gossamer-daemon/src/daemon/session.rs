@@ -74,6 +74,7 @@ pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
 /// Runs the start, up to the running part; an error is for the launcher.
 fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<Channel>, Duration), String> {
     let (limits, link_limit) = (&daemon.rack.limits, daemon.rack.timeouts.connect());
+    daemon.drain.check(&daemon.host.name)?;
     start.check_environment(limits.environment_bytes)?;
     let options = RunOptions::from_json(&start.options)
         .map_err(|error| format!("the options of the program: {error}; install the same gossamer on all hosts"))?;
@@ -167,9 +168,13 @@ fn room<'a>(daemon: &'a Daemon, link: &mut Link, id: ProgramId, wait: bool) -> R
         return daemon.programs.reserve(id, most);
     }
     // Each holds a connection: half of them are left for everything else.
-    daemon.programs.reserve_in_turn(id, most, usize::from(connections / 2).max(1), |before| {
-        !has_left(&link.receiver) && link.sender.send_message(&Reply::Queued { before, most }).is_ok()
-    })
+    let reserved = daemon.programs.reserve_in_turn(id, most, usize::from(connections / 2).max(1), |before| {
+        daemon.drain.by().is_none()
+            && !has_left(&link.receiver)
+            && link.sender.send_message(&Reply::Queued { before, most }).is_ok()
+    });
+    daemon.drain.check(&daemon.host.name)?; // it may have been drained meanwhile
+    reserved
 }
 
 /// Returns whether the other side has closed the connection. Its messages stay unread.

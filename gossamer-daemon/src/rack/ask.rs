@@ -6,6 +6,7 @@ use comm::deadline::deadline_after;
 use comm::secure::Keys;
 
 use crate::config::{Host, RackConfig};
+use crate::daemon::drain;
 use crate::wire::link::{self, Link, LinkError};
 use crate::wire::{Hello, HostStatus, MessageError, Path, Receiver, Reply, Request, Sender, WireError};
 
@@ -146,6 +147,7 @@ pub fn remarks(rack: &RackConfig, theirs: &Hello, apart: Duration, status: &Host
     if apart > CLOCKS_DIFFER {
         remarks.push(format!("its clock is {} s or more off: logs will be hard to compare (NTP?)", apart.as_secs()));
     }
+    remarks.extend(status.drained_by.as_ref().map(|by| drain::in_words(&theirs.host, by)));
     remarks.extend(status.troubles.iter().cloned());
     for neighbour in status.neighbours.iter().filter(|neighbour| !neighbour.trouble.is_empty()) {
         remarks.push(format!("it does not reach {}: {}", neighbour.name, neighbour.trouble));

@@ -28,17 +28,22 @@ pub(super) fn list_after(hosts: &[(String, String)]) -> String {
     if hosts.is_empty() { String::new() } else { format!("; {}", list(hosts)) }
 }
 
-/// Returns the hosts that are up, in their order, at most `most`, or the signal that came before; tells of those that
-/// are down. The connections end: while others are tried, a host waits for a request no longer than for a handshake.
+/// Returns the hosts that are up and not drained, in their order, at most `most`, or the signal that came before; tells
+/// of the others. The connections end: while others are tried, a host waits for a request no longer than for a
+/// handshake.
 ///
 /// # Errors
 /// [`RackError::TooFew`] or [`RackError::Hosts`] where fewer are up, or none; each that is down is named, and why.
 pub fn choose_up(dialer: &Dialer<'_>, most: Option<u16>) -> Result<Result<Vec<Host>, Signal>, RackError> {
     begin_to_connect(dialer)?;
-    let (links, down) = match gather_all(dialer, dialer.chosen, |_| ()) {
+    let (mut links, mut down) = match gather_all(dialer, dialer.chosen, |_| ()) {
         Ok(tried) => tried,
         Err(signal) => return Ok(Err(signal)),
     };
+    for drained in links.iter_mut().filter_map(|link| link.take_if(|link| link.theirs.is_drained)) {
+        down.push((drained.theirs.host, "it is drained".to_owned()));
+    }
+    down.sort();
     let up = dialer.chosen.iter().zip(&links).filter(|(_, link)| link.is_some()).map(|(host, _)| host.clone());
     let mut up: Vec<Host> = up.collect();
     match most {

@@ -104,6 +104,7 @@ pub fn greeting(rack: &RackConfig, host: &str, cores: u16) -> Hello {
         host: host.to_owned(),
         fingerprint: rack.fingerprint(),
         cores,
+        is_drained: false,
         clock_ms: u64::try_from(clock.as_millis()).unwrap_or(u64::MAX),
     }
 }

@@ -22,7 +22,7 @@ pub use crate::outcome::Stream;
 use super::status::{HostStatus, Path};
 
 /// Version of everything in this file. Both sides must have the same.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// Longest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// Longest piece of a program that is being sent, in bytes.
@@ -118,6 +118,8 @@ pub struct Hello {
     pub fingerprint: String,
     /// Number of cores for programs there.
     pub cores: u16,
+    /// Whether it is drained: it takes no new programs.
+    pub is_drained: bool,
     /// Milliseconds since 1970, by its clock.
     pub clock_ms: u64,
 }
@@ -199,6 +201,13 @@ pub enum Request {
         look: Look,
         /// Longest wait for answers.
         limit_ms: u32,
+    },
+    /// Take no new programs, or take them again; `Status` answers.
+    Drain {
+        /// Whether to take none.
+        is_on: bool,
+        /// The requester, for `status` and for those who are refused.
+        who: String,
     },
     /// A piece of the file that `NeedProgram` or `NeedLibrary` asked for.
     Chunk(#[serde(with = "serde_bytes")] Vec<u8>),

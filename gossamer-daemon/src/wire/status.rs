@@ -13,6 +13,10 @@ pub struct HostStatus {
     pub uptime_seconds: u64,
     /// Programs that run there.
     pub programs: Vec<ProgramStatus>,
+    /// Number of programs that are about to run there.
+    pub coming: u32,
+    /// User and host that drained it; `None`: it takes programs.
+    pub drained_by: Option<String>,
     /// The other hosts, as this one sees them.
     pub neighbours: Vec<Neighbour>,
     /// Each fabric, and whether it can be used there: a device's name, or why not.

@@ -10,6 +10,7 @@ mod core_dumps;
 mod death;
 mod descriptors;
 mod dispositions;
+mod drained;
 mod endpoints;
 mod help;
 mod hosts;
@@ -60,6 +61,7 @@ fn main() {
         keys::TESTS,
         any_host::TESTS,
         memory::TESTS,
+        drained::TESTS,
     ];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {

@@ -21,13 +21,14 @@ fn start() -> Start {
 fn hello() -> Hello {
     let text = |text: &str| text.to_owned();
     let (release, rack, host) = (text("gossamer-daemon 0.1.0"), text("r"), text("alpha"));
-    Hello { release, rack, host, fingerprint: text("00ff"), cores: 4, clock_ms: 1 }
+    Hello { release, rack, host, fingerprint: text("00ff"), cores: 4, is_drained: true, clock_ms: 1 }
 }
 
 /// Returns real bytes of each kind of message.
 fn traffic() -> Vec<Vec<u8>> {
     let signal = Request::Signal { program: ProgramId(7), signal: 10, who: "ada".into() };
-    let requests = [Request::Run(Box::new(start())), Request::Status, Request::Neighbour, signal];
+    let drain = Request::Drain { is_on: true, who: "ada".into() };
+    let requests = [Request::Run(Box::new(start())), Request::Status, Request::Neighbour, signal, drain];
     let to_part = [
         ToPart::Beat,
         ToPart::Secret(SecretBytes([9; 32])),
