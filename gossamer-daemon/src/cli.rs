@@ -13,6 +13,7 @@ mod run;
 pub(crate) mod size;
 mod target;
 mod top;
+mod upgrade;
 pub(crate) mod view;
 
 use std::process::ExitCode;
@@ -64,6 +65,8 @@ enum Command {
     Drain(drain::Drain),
     /// Has drained hosts take programs again
     Resume(drain::Resume),
+    /// Has daemons execute their new executables in place, while programs run
+    Upgrade(upgrade::Upgrade),
 }
 
 const HELP: &str = "\
@@ -108,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Key(key) => key.main(),
         Command::Drain(drain) => drain.main(),
         Command::Resume(resume) => resume.main(),
+        Command::Upgrade(upgrade) => upgrade.main(),
     };
     console::status("gossamer-launch", done)
 }

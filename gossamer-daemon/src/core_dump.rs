@@ -25,6 +25,14 @@ pub fn forbid() -> io::Result<()> {
     Ok(setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: before.maximum })?)
 }
 
+/// Allows them again, for a successor that this process executes in its own place. Undone by [`forbid`].
+///
+/// # Errors
+/// When the system refuses.
+pub fn allow() -> io::Result<()> {
+    BEFORE.get().map_or(Ok(()), |before| Ok(setrlimit(Resource::Core, *before)?))
+}
+
 /// Gives the program that `command` will start the core limit from before [`forbid`].
 pub fn restore(command: &mut Command) {
     let Some(before) = BEFORE.get().copied() else { return };

@@ -16,6 +16,15 @@ use rustix::io::{FdFlags, fcntl_setfd};
 /// opened /dev/null in their places.)
 const FIRST: RawFd = 3;
 
+/// Has the next `exec` keep the descriptor with this number. [`mark_inherited`] undoes that.
+///
+/// # Errors
+/// When there is none.
+pub fn make_inheritable(number: RawFd) -> io::Result<()> {
+    // SAFETY: the descriptor is used during this call only, to set a flag that no safe code relies on.
+    Ok(fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::empty())?)
+}
+
 /// Marks the inherited descriptors close-on-exec. To be called first in `main`. They stay open: a file may be named by
 /// one (`--rack /dev/fd/63`).
 ///

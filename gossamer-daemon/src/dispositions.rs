@@ -27,8 +27,23 @@ pub fn clear_mask() -> io::Result<()> {
 /// # Errors
 /// When the system refuses.
 pub fn unblock() -> io::Result<()> {
-    change_mask(libc::SIG_UNBLOCK, &CAUGHT)
+    change_mask(libc::SIG_UNBLOCK, &HANDLED)
 }
+
+/// Blocks the signals that this process handles, for this thread: until the successor that it executes in its own place
+/// handles them, too.
+///
+/// # Errors
+/// When the system refuses.
+pub fn block() -> io::Result<()> {
+    change_mask(libc::SIG_BLOCK, &HANDLED)
+}
+
+/// Signals that a launcher or a daemon handles.
+const HANDLED: [Signal; 5] = {
+    let [a, b, c, d] = CAUGHT;
+    [a, b, c, d, Signal::USR2]
+};
 
 fn change_mask(how: libc::c_int, signals: &[Signal]) -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();

@@ -321,7 +321,7 @@ impl Drop for Group {
         for member in self.machines.iter_mut().filter(|member| member.is_alive()) {
             member.wait_for_exit(AFTER_KILL);
             if !matches!(orphans::try_collect(&mut member.child), Ok(Some(_))) {
-                orphans::abandon(&member.child); // collected whenever it goes
+                orphans::abandon(member.pid); // collected whenever it goes
             }
         }
     }
@@ -373,7 +373,7 @@ impl Member {
             Err(error) => {
                 let _ = child.kill(); // the error to report is that of pidfd_open
                 let _ = child.wait();
-                orphans::abandon(&child);
+                orphans::abandon(Pid::from_child(&child));
                 Err(LaunchError::system("watch a process (pidfd_open)")(error))
             }
         }

@@ -15,12 +15,14 @@ mod urgent;
 
 use std::collections::HashSet;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
+use serde::{Deserialize, Serialize};
 use signal_hook::consts::SIGCHLD;
 
 use crate::signals::ignored_signals;
@@ -94,13 +96,42 @@ pub enum Spare {
 /// # Errors
 /// When the system refuses.
 pub fn adopt(spare: Spare) -> io::Result<()> {
+    adopt_after(spare, None)
+}
+
+/// Children of a process that executes its successor in its place: those with a waiter, and those that are never
+/// killed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Former {
+    waited_for: Vec<i32>,
+    spared: Vec<i32>,
+}
+
+/// Returns the children for [`adopt_after`].
+pub fn former() -> Former {
+    let numbers = |pids: &[Pid]| pids.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
+    let children = Children::lock();
+    Former { waited_for: numbers(&children.waited_for), spared: numbers(&children.spared) }
+}
+
+/// Like [`adopt`], in a process that was executed in the place of another with these children.
+///
+/// # Errors
+/// When the system refuses.
+pub fn adopt_after(spare: Spare, former: Option<&Former>) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     if ignored_signals() & (1 << (SIGCHLD - 1)) != 0 {
         // The parent of this process may have set SIGCHLD to be ignored. Then there would be no exit statuses.
         signal_hook::flag::register(SIGCHLD, Arc::default())?;
     }
     let mut children = Children::lock();
-    children.spared = children.orphans();
+    let pids = |numbers: &[i32]| numbers.iter().copied().filter_map(Pid::from_raw).collect();
+    match former {
+        Some(Former { waited_for, spared }) => {
+            (children.waited_for, children.spared) = (pids(waited_for), pids(spared));
+        }
+        None => children.spared = children.orphans(),
+    }
     children.spares_session = spare == Spare::Session;
     drop(children);
     std::thread::Builder::new().name("reap".into()).stack_size(STACK_BYTES).spawn(reap_all)?;
@@ -136,9 +167,23 @@ pub fn try_collect(child: &mut Child) -> io::Result<Option<ExitStatus>> {
     status
 }
 
+/// Like [`try_collect`], for a process whose number alone is known.
+///
+/// # Errors
+/// When the system gives no status.
+pub fn try_collect_by_number(child: Pid) -> io::Result<Option<ExitStatus>> {
+    let mut children = Children::lock();
+    let found = waitpid(Some(child), WaitOptions::NOHANG);
+    if !matches!(found, Ok(None)) {
+        children.waited_for.retain(|pid| *pid != child);
+        CHANGED.notify_all();
+    }
+    Ok(found?.map(|(_, status)| ExitStatus::from_raw(status.as_raw())))
+}
+
 /// Makes this process an orphan: nobody waits for it any more.
-pub fn abandon(child: &Child) {
-    Children::lock().waited_for.retain(|pid| *pid != Pid::from_child(child));
+pub fn abandon(child: Pid) {
+    Children::lock().waited_for.retain(|pid| *pid != child);
     CHANGED.notify_all();
 }
 

@@ -1,6 +1,7 @@
 //! Command line of `gossamer-daemon`. No work here.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -49,6 +50,16 @@ enum Command {
     /// The process between daemon and machines; started by the daemon
     #[command(hide = true)]
     Part,
+    /// Says whether this executable can take over from a daemon; asked by that one
+    #[command(hide = true)]
+    TakeOverCheck {
+        /// Versions of the other daemon
+        #[arg(long)]
+        versions: String,
+        /// Address at which it listens
+        #[arg(long)]
+        listening: SocketAddr,
+    },
 }
 
 const HELP: &str = "\
@@ -60,7 +71,8 @@ Examples:
   systemctl enable --now gossamer-daemon
       at each start of the host: docs/gossamer-daemon.service is the unit
 
-It reads rack.yaml at its start only: restart it after a change. A changed key file counts at once.
+It reads rack.yaml at its start, and at SIGUSR2 or `gossamer-launch upgrade`, when it executes its executable anew in
+its own place, while programs run. A changed key file counts at once.
 `gossamer-launch check`, on any host, says what is wrong with each of them.";
 
 /// Runs `gossamer-daemon` with the arguments of this process.
@@ -69,7 +81,14 @@ pub fn main() -> ExitCode {
     if let Err(error) = descriptors::mark_inherited() {
         return fail(format_args!("cannot keep the descriptors that it was started with from programs: {error}"));
     }
-    if let Err(error) = dispositions::unblock() {
+    let handover = match daemon::take_over() {
+        Ok(handover) => handover,
+        Err(error) => return fail(format_args!("cannot take over from the former daemon: {error}")),
+    };
+    // In an upgrade, signals wait until they are handled.
+    if handover.is_none()
+        && let Err(error) = dispositions::unblock()
+    {
         return fail(format_args!("cannot unblock signals: {error}"));
     }
     let cli: Cli = match console::parse("gossamer-daemon") {
@@ -79,17 +98,32 @@ pub fn main() -> ExitCode {
     if let Some(Command::Part) = cli.command {
         return part::main();
     }
+    let found = RackConfig::find(cli.rack.as_deref());
+    let settings = |rack| Settings { rack, host: cli.host, user: cli.user, cache: cli.cache };
+    if let Some(Command::TakeOverCheck { versions, listening }) = cli.command {
+        let checked = found.map_err(|error| error.to_string());
+        return match checked.and_then(|rack| daemon::check_take_over(settings(rack), &versions, listening)) {
+            Ok(consent) => print(&consent),
+            Err(reason) => fail(format_args!("{reason}")),
+        };
+    }
     let log = match LastLines::start(cli.log_format) {
         Ok(log) => log,
         Err(error) => return fail(format_args!("no thread for the log: {error}")),
     };
-    let settings = |rack| Settings { rack, host: cli.host, user: cli.user, cache: cli.cache };
-    let outcome = RackConfig::find(cli.rack.as_deref()).map_err(Into::into).map(settings);
-    let ended = outcome.and_then(|settings| daemon::run(settings, log.last.clone()));
+    let outcome = found.map_err(Into::into).map(settings);
+    let ended = outcome.and_then(|settings| daemon::run(settings, log.last.clone(), handover));
     drop(log);
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(format_args!("{error}")),
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    match writeln!(std::io::stdout(), "{text}") {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(FAILURE_STATUS),
     }
 }
 

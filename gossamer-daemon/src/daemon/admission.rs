@@ -43,6 +43,12 @@ impl Admission {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Admits a connection whose peer has shown the key to a former daemon.
+    pub fn admit_authenticated(self: &Arc<Self>) -> Admitted {
+        self.state().authenticated += 1;
+        Admitted { admission: Arc::clone(self), counts: Counts::Authenticated }
+    }
+
     /// Admits a connection; returns the address of the one evicted for it, if there are more than `most`.
     ///
     /// # Errors

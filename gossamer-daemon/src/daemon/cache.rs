@@ -100,7 +100,7 @@ fn is_safe(found: &Metadata) -> bool {
 }
 
 /// Returns whether nobody else can replace the file between a check and its execution.
-fn is_out_of_reach(path: &Path) -> bool {
+pub(super) fn is_out_of_reach(path: &Path) -> bool {
     path.is_absolute() && path.ancestors().all(|part| fs::symlink_metadata(part).is_ok_and(|found| is_safe(&found)))
 }
 

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
 
 use crate::wire::ProgramId;
 
@@ -30,10 +31,12 @@ const CURE: &str = "let systemd delegate one to it (`Delegate=yes`, as in docs/g
                     where /sys/fs/cgroup is a writable cgroup v2 with that controller";
 
 /// Parent of the programs' cgroups.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Cgroups {
     base: Result<Base, String>,
 }
 
+#[derive(Clone, Serialize, Deserialize)]
 struct Base {
     folder: PathBuf,
     /// Cgroup that the daemon has moved to.
@@ -61,6 +64,9 @@ pub struct Cgroup {
     /// Number of its processes that were killed for want of memory, as last read.
     oom_kills: u64,
 }
+
+/// Folder, memory limit and number of kills of a [`Cgroup`].
+pub(super) type CgroupState = (PathBuf, Option<u64>, u64);
 
 impl Cgroups {
     /// Probes the cgroup of this process.
@@ -179,6 +185,16 @@ impl Base {
 }
 
 impl Cgroup {
+    /// Returns its state, for the daemon that takes it over.
+    pub(super) fn state(&self) -> CgroupState {
+        (self.folder.clone(), self.memory_bytes, self.oom_kills)
+    }
+
+    /// Takes it over from a former daemon.
+    pub(super) fn resume((folder, memory_bytes, oom_kills): CgroupState) -> Cgroup {
+        Cgroup { folder, memory_bytes, oom_kills }
+    }
+
     /// Kills all processes in it; none can fork in between. They go a moment later.
     pub fn kill(&self) {
         let _ = write(&self.folder, "cgroup.kill", "1"); // before Linux 5.14: `orphans` does it

@@ -4,16 +4,18 @@
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use comm::deadline::deadline_after;
 use comm::secure::SecureWriter;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, waitid};
 
 use super::Daemon;
+use super::gate::Pass;
+use super::handover::Parked;
 use crate::child_setup::{become_user, limit_tasks, set_apart, signal_at_end_of_thread};
 use crate::core_dump;
 use crate::machines::LOOK_INTERVAL;
@@ -27,7 +29,7 @@ const PART_LIMIT: Duration = Duration::from_millis(500);
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Starts the part: this very executable, as the programs' user.
-pub(super) fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
+pub(super) fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Pid> {
     let mut command = Command::new("/proc/self/exe"); // also where the file was replaced meanwhile
     command.arg0("gossamer-daemon").arg("part").env_clear().current_dir("/");
     command.stdin(Stdio::from(std::os::fd::OwnedFd::from(socket))).stdout(Stdio::null());
@@ -44,22 +46,29 @@ pub(super) fn spawn(daemon: &Daemon, socket: UnixStream) -> io::Result<Child> {
         limit_tasks(&mut command, daemon.rack.limits.tasks);
     }
     core_dump::restore(&mut command); // the part forbids its own, and restores this for its machines
-    orphans::spawn(&mut command)
+    orphans::spawn(&mut command).map(|child| Pid::from_child(&child))
 }
 
 /// Waits until a part has a message, or has closed its socket. While the part is stopped this sends signs of life to
-/// the launcher in its place. Returns the signal that has stopped it for too long, if one has.
+/// the launcher in its place. Returns the signal that has stopped it for too long, if one has. Stops meanwhile for an
+/// upgrade, where `pass` says so.
 pub(super) fn until_message(
     part: Pid,
     from_part: &UnixStream,
     sender: &mut SecureWriter,
     stop_limit: Duration,
+    pass: &Pass,
+    park: impl Fn(&SecureWriter) -> Parked,
 ) -> Option<i32> {
     let mut since = None;
     let interval = Timespec::try_from(LOOK_INTERVAL).ok();
     loop {
-        match poll(&mut [PollFd::new(from_part, PollFlags::IN)], interval.as_ref()) {
+        pass.stop(|| Some(park(sender)));
+        let closing = pass.gate().closing();
+        let mut fds = [PollFd::new(from_part, PollFlags::IN), PollFd::from_borrowed_fd(closing, PollFlags::IN)];
+        match poll(&mut fds, interval.as_ref()) {
             Ok(0) | Err(Errno::INTR) => {}
+            _ if !fds[1].revents().is_empty() => continue,
             _ => return None,
         }
         // The status stays there, and the exit status is not asked for.
@@ -72,7 +81,9 @@ pub(super) fn until_message(
         if since.get_or_insert_with(Instant::now).elapsed() >= stop_limit {
             return Some(signal);
         }
-        let _ = sender.send_message(&FromPart::Beat); // cut off: the next message fails too
+        if sender.send_message(&FromPart::Beat).is_err() {
+            sender.shut_down(); // it may be cut off within a message
+        }
     }
 }
 
@@ -94,23 +105,23 @@ pub(super) fn how_it_ended(part: Pid) -> Option<String> {
 
 /// Waits for a part that was cut off, and kills it if it does not go, with its whole program where that is possible.
 /// Returns its exit status in words.
-pub(super) fn collect(daemon: &Daemon, id: ProgramId, mut child: Child) -> String {
-    if let Some(status) = collect_within(&mut child, PART_LIMIT) {
+pub(super) fn collect(daemon: &Daemon, id: ProgramId, part: Pid) -> String {
+    if let Some(status) = collect_within(part, PART_LIMIT) {
         return status;
     }
     daemon.programs.kill(id);
-    let _ = child.kill(); // nobody else collects it: its number is still its own
-    collect_within(&mut child, KILL_LIMIT).unwrap_or_else(|| {
-        orphans::abandon(&child);
+    let _ = kill_process(part, Signal::KILL); // nobody else collects it: its number is still its own
+    collect_within(part, KILL_LIMIT).unwrap_or_else(|| {
+        orphans::abandon(part);
         "it cannot be killed".to_owned()
     })
 }
 
-fn collect_within(child: &mut Child, limit: Duration) -> Option<String> {
+fn collect_within(part: Pid, limit: Duration) -> Option<String> {
     let end = deadline_after(limit);
-    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok();
+    let process = pidfd_open(part, PidfdFlags::empty()).ok();
     loop {
-        match orphans::try_collect(child) {
+        match orphans::try_collect_by_number(part) {
             Ok(None) => {}
             Ok(Some(status)) => return Some(status.to_string()),
             Err(error) => return Some(error.to_string()),

@@ -1,17 +1,24 @@
 //! Connections to a daemon: authentication and requests. No input stops the daemon.
 
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use comm::secure::SecureReader;
+use rustix::event::{PollFd, PollFlags, poll};
+
 use super::admission::Admitted;
 use super::capacity::{self, Turned};
+use super::gate::Pass;
+use super::handed::Handed;
+use super::handover::{LinkState, Parked};
 use super::kept::NewOutput;
-use super::{Daemon, STACK_BYTES, looks, neighbours, paths, session};
+use super::{Daemon, STACK_BYTES, looks, neighbours, paths, session, upgrade};
 use crate::panics;
 use crate::wire::link::{self, Link};
-use crate::wire::{BEAT_MS, ProgramId, Receiver, Reply, Request, Sender, ToPart, WireError};
+use crate::wire::{BEAT_MS, ProgramId, Reply, Request, Sender, ToPart, Wire, WireError};
 
 /// Pause after an error that is not of one connection (too many open files).
 const PAUSE: Duration = Duration::from_millis(100);
@@ -22,10 +29,16 @@ const MAX_LINES: u32 = 2000;
 /// Most bytes of them: they go in one message.
 const MAX_LINES_BYTES: usize = 900 << 10;
 
-/// Accepts connections for as long as the process lives.
+/// Accepts connections for as long as the process lives. The listener does not block.
 pub fn accept_all(daemon: &Arc<Daemon>, listener: &TcpListener) {
+    let pass = daemon.requests.enter();
     loop {
+        pass.stop(|| Some(Parked::Listener(Handed::of(listener))));
+        let closing = pass.gate().closing();
+        let mut fds = [PollFd::new(listener, PollFlags::IN), PollFd::from_borrowed_fd(closing, PollFlags::IN)];
+        let _ = poll(&mut fds, None); // interrupted: nothing is there
         match listener.accept() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Ok((tcp, peer)) => {
                 if let Err(panic) = panics::or_text(|| take(daemon, tcp, peer)) {
                     complain(daemon, "a connection was closed", &peer.to_string(), &panic);
@@ -115,8 +128,15 @@ fn describe(error: &WireError) -> String {
 /// `need`: the reason to refuse requests that take more than this thread.
 fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut admitted: Admitted, need: Option<String>) -> Result<(), WireError> {
     let (keys, timeout) = (daemon.key_file.keys(), daemon.rack.timeouts.connect());
-    let mut link = link::accept(tcp, &keys, &daemon.greeting(), timeout)?;
+    let mut pass = None;
+    // Holders of the key connect again where they have not been greeted: until then an upgrade may cut them off.
+    let greeting = || {
+        pass = Some(daemon.requests.enter());
+        daemon.greeting()
+    };
+    let link = link::accept(tcp, &keys, greeting, timeout)?;
     drop(keys); // a session may last for days
+    let Some(pass) = pass else { return Ok(()) };
     let (_, most) = daemon.connections();
     if !admitted.accept(most) {
         let cure = "wait for some to end, or raise limits.connections in rack.yaml";
@@ -125,24 +145,37 @@ fn serve(daemon: &Arc<Daemon>, tcp: TcpStream, mut admitted: Admitted, need: Opt
     if link.has_old_key {
         tell_of_old_key(daemon, &link);
     }
-    let request = match link.receiver.receive_message() {
+    serve_link(daemon, link, need, pass)
+}
+
+/// Serves a peer that has shown the key.
+pub(super) fn serve_link(
+    daemon: &Arc<Daemon>,
+    mut link: Link,
+    need: Option<String>,
+    pass: Pass,
+) -> Result<(), WireError> {
+    let Link { receiver, sender, theirs, .. } = &mut link;
+    let park = |receiver: &SecureReader| Some(Parked::Request(LinkState::of(receiver, sender, theirs)));
+    let request = match pass.receive(receiver, daemon.rack.timeouts.connect(), park) {
         Err(WireError::Closed) => return Ok(()), // a peer that only checks that this host answers
-        other => other?,
+        other => Request::from_bytes(&other?)?,
     };
     match (request, need) {
         (Request::Run(_) | Request::Neighbour | Request::Paths { .. } | Request::Probe { .. }, Some(why)) => {
             link.answer(&Reply::Refused(why))?
         }
-        (request, _) => serve_request(daemon, link, request)?,
+        (request, _) => serve_request(daemon, link, request, pass)?,
     }
     Ok(())
 }
 
-fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(), WireError> {
+fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request, pass: Pass) -> Result<(), WireError> {
     match request {
-        Request::Run(start) => session::run(daemon, link, *start),
+        Request::Run(start) => session::run(daemon, link, *start, pass, false),
         Request::Neighbour => {
-            let _ = neighbours::answer(link, daemon.rack.timeouts.silence()); // the other side reports how it ends
+            // The other side reports how it ends.
+            let _ = neighbours::answer(link, daemon.rack.timeouts.silence(), &pass, false);
         }
         Request::Status => link.answer(&Reply::Status(Box::new(daemon.status())))?,
         Request::Kill { program, who } => {
@@ -176,7 +209,12 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
             link.answer(&Reply::Logs(lines))?;
         }
         Request::Look { program, look, limit_ms } => looks::serve(daemon, link, program, look, limit_ms)?,
-        Request::Output { program, follow } => tell_output(daemon, link, program, follow)?,
+        Request::Output { program, follow } => tell_output(daemon, link, program, follow.then_some(0), &pass)?,
+        Request::Upgrade { who } => {
+            let Err(reason) = upgrade::upgrade(daemon, &who, Some((&pass, &link)));
+            tracing::error!(who, reason, "the upgrade has failed: this daemon goes on");
+            link.answer(&Reply::Refused(reason))?;
+        }
         Request::Paths { to } => paths::serve(daemon, link, &to)?,
         Request::Probe { is_last } => paths::open(daemon, link, is_last)?,
         Request::Chunk(_) | Request::Go | Request::Beat => link.answer(&Reply::Refused("nothing was asked".into()))?,
@@ -184,19 +222,27 @@ fn serve_request(daemon: &Arc<Daemon>, link: Link, request: Request) -> Result<(
     Ok(())
 }
 
-/// Sends the output of a program; with `follow` continues until the program ends.
-fn tell_output(daemon: &Daemon, mut link: Link, program: ProgramId, follow: bool) -> Result<(), WireError> {
+/// Sends the output of a program; where it follows it, from this piece on until the program ends.
+pub(super) fn tell_output(
+    daemon: &Daemon,
+    mut link: Link,
+    program: ProgramId,
+    follows: Option<u64>,
+    pass: &Pass,
+) -> Result<(), WireError> {
     link.set_timeout(READER_LIMIT)?;
-    let wait = if follow { Duration::from_millis(BEAT_MS) } else { Duration::ZERO };
-    let mut from = 0;
+    let wait = if follows.is_some() { Duration::from_millis(BEAT_MS) } else { Duration::ZERO };
+    let mut from = follows.unwrap_or(0);
     loop {
+        pass.stop(|| follows.map(|_| Parked::Follower(LinkState::of_link(&link), program, from)));
         let Some(NewOutput { pieces, is_cut, next, exits, has_ended }) = daemon.kept.after(program, from, wait) else {
             return link.answer(&Reply::Unknown);
         };
         from = next;
+        let _may_be_slow = pass.expendable();
         if !pieces.is_empty() {
             link.sender.send_message(&Reply::Output { pieces, is_cut })?;
-        } else if has_ended || !follow {
+        } else if has_ended || follows.is_none() {
             return link.answer(&Reply::OutputEnd(exits));
         } else {
             link.sender.send_message(&Reply::Beat)?;

@@ -17,6 +17,11 @@ impl Drain {
         self.state().clone()
     }
 
+    /// Goes on as a former daemon.
+    pub(super) fn resume(&self, by: Option<String>) {
+        *self.state() = by;
+    }
+
     /// Has it take no programs, by order of this user, or take them again. The first one stays named.
     pub(super) fn set(&self, by: Option<String>) {
         let mut state = self.state();

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::wire::{ProgramId, Written};
 
 /// Most bytes kept of one program, with the overhead of each piece.
@@ -24,7 +26,8 @@ pub struct Kept {
     changed: Condvar,
 }
 
-struct Output {
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Output {
     program: ProgramId,
     pieces: VecDeque<Written>,
     bytes: usize,
@@ -52,6 +55,16 @@ pub struct NewOutput {
 impl Kept {
     fn programs(&self) -> MutexGuard<'_, VecDeque<Output>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns all output.
+    pub fn state(&self) -> VecDeque<Output> {
+        self.programs().clone()
+    }
+
+    /// Replaces all output by that of a former daemon.
+    pub fn resume(&self, state: VecDeque<Output>) {
+        *self.programs() = state;
     }
 
     /// Adds a program that starts.

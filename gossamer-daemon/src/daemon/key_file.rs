@@ -34,6 +34,17 @@ impl KeyFile {
         Ok(KeyFile { path, owners, state: Mutex::new(State { keys, trouble: None }) })
     }
 
+    /// Goes on with the keys of a former daemon, which stay valid where the file cannot be used just now.
+    pub fn resume(path: &Path, owners: [u32; 3], keys: Keys) -> KeyFile {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        KeyFile { path, owners, state: Mutex::new(State { keys, trouble: None }) }
+    }
+
+    /// Returns the keys read last.
+    pub fn last(&self) -> Keys {
+        self.state().keys.clone()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -37,11 +37,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Last lines of the log.
 #[derive(Clone, Default)]
-pub struct LastLines(Arc<Mutex<VecDeque<String>>>);
+pub struct LastLines {
+    lines: Arc<Mutex<VecDeque<String>>>,
+    queue: Option<Queue>,
+}
 
 /// Queue to the writing thread.
 #[derive(Clone)]
-struct Queue {
+pub struct Queue {
     pieces: SyncSender<Piece>,
     lost: Arc<AtomicU64>,
 }
@@ -106,12 +109,11 @@ fn write_all(mut target: impl Write, queued: &Receiver<Piece>, lost: &AtomicU64)
 pub struct Log {
     /// Last lines of this log.
     pub last: LastLines,
-    queue: Queue,
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.queue.flush();
+        self.last.flush();
     }
 }
 
@@ -121,8 +123,9 @@ impl LastLines {
     /// # Errors
     /// When the system has no threads left.
     pub fn start(format: LogFormat) -> io::Result<Log> {
-        let (last, queue) = (LastLines::default(), Queue::start(io::stderr())?);
-        let writer = Writer { last: last.clone(), queue: queue.clone() };
+        let queue = Queue::start(io::stderr())?;
+        let last = LastLines { queue: Some(queue.clone()), ..LastLines::default() };
+        let writer = Writer { last: last.clone(), queue };
         let builder = tracing_subscriber::fmt().with_writer(writer).with_ansi(false).with_target(false);
         let outcome = match format {
             LogFormat::Text => builder.try_init(),
@@ -131,21 +134,35 @@ impl LastLines {
         if let Err(error) = outcome {
             eprintln!("gossamer-daemon: no log: {error}"); // a second daemon in one process: a test's
         }
-        Ok(Log { last, queue })
+        Ok(Log { last })
     }
 
     /// Returns the last `most` lines that contain `text`, oldest first.
     #[must_use]
     pub fn get(&self, text: &str, most: usize) -> Vec<String> {
-        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found: Vec<String> =
             lines.iter().rev().filter(|line| line.contains(text)).take(most).cloned().collect();
         found.reverse();
         found
     }
 
+    /// Waits until all lines are written, if somebody reads them.
+    pub(super) fn flush(&self) {
+        self.queue.iter().for_each(Queue::flush);
+    }
+
+    /// Puts the lines of a former daemon before all others.
+    pub(super) fn resume(&self, earlier: Vec<String>) {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = std::mem::replace(&mut *lines, earlier.into());
+        lines.extend(own);
+        let over = lines.len().saturating_sub(KEPT_LINES);
+        lines.drain(..over);
+    }
+
     fn push(&self, text: &str) {
-        let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         for line in text.lines() {
             if lines.len() == KEPT_LINES {
                 lines.pop_front();

@@ -47,6 +47,16 @@ impl Looks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the number of the last question: late answers to earlier ones are not taken for those to later ones.
+    pub(super) fn last(&self) -> u32 {
+        self.lock().last
+    }
+
+    /// Goes on after the last question of a former daemon.
+    pub(super) fn resume(&self, last: u32) {
+        self.lock().last = last;
+    }
+
     fn open(&self, program: ProgramId) -> (u32, Receiver<Given>) {
         let (tell, told) = backlog::channel(vec![Backlog::new(WAITING_MAX), Arc::clone(&self.waiting)]);
         let mut state = self.lock();

@@ -11,7 +11,11 @@ mod capacity;
 mod cgroup;
 mod child;
 mod connection;
+mod conversation;
 pub(crate) mod drain;
+mod gate;
+mod handed;
+mod handover;
 mod kept;
 mod key_file;
 pub mod log;
@@ -20,17 +24,23 @@ mod memory;
 mod neighbours;
 mod paths;
 mod programs;
+mod resume;
 mod session;
+mod upgrade;
 mod user;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
+
+use comm::secure::Keys;
 
 use crate::config::{ConfigError, Host, RackConfig};
 use crate::core_dump;
+use crate::dispositions;
 use crate::orphans::{self, Spare};
 use crate::signals::Signals;
 use crate::wire::HostStatus;
@@ -40,6 +50,9 @@ use cache::Cache;
 use capacity::Reserve;
 use cgroup::Cgroups;
 use drain::Drain;
+use gate::Gate;
+pub use handover::{Handover, take_over};
+use handover::{Parked, SessionState, State, versions};
 use kept::Kept;
 use key_file::KeyFile;
 
@@ -149,38 +162,102 @@ pub struct Daemon {
     last_lines: LastLines,
     strangers: RateLimit,
     admission: Arc<Admission>,
+    /// Stop of the threads that accept connections and serve requests.
+    requests: Arc<Gate>,
+    /// Stop of the threads of programs' sessions.
+    sessions: Arc<Gate>,
+    /// Path that it executes in an upgrade.
+    executable: PathBuf,
+    /// Held during an upgrade.
+    upgrading: Mutex<()>,
     reserve: Reserve,
     since: Instant,
 }
 
-/// Runs a daemon until a signal ends it.
+/// Settings of a daemon with all that its files say.
+struct Prepared {
+    rack: RackConfig,
+    host: Host,
+    run_as: RunAs,
+    /// Users who may own the key.
+    owners: [u32; 3],
+    cache: Cache,
+    /// Address to listen at.
+    address: io::Result<SocketAddr>,
+}
+
+impl Prepared {
+    fn of(settings: Settings) -> Result<Prepared, DaemonError> {
+        let Settings { rack, host, user, cache } = settings;
+        let host = rack.own_host(host.as_deref())?.clone();
+        let run_as = RunAs::choose(user.as_deref().or(rack.user.as_deref()))?;
+        let own = rustix::process::geteuid().as_raw();
+        // The owner of the key can run programs as that user: so it has to be that user, or root.
+        let owners = [0, own, run_as.ids.map_or(own, |(user, _)| user)];
+        // Programs are started from there in other folders than this process's.
+        let folder =
+            std::path::absolute(cache.unwrap_or_else(cache_folder)).map_err(system("find the folder for programs"))?;
+        let cache = Cache::new(folder, rack.limits.cache_bytes);
+        let address = rack.address_of(&host);
+        if let Some(trouble) = address.as_ref().ok().and_then(|address| rack.why_cut_off_at(&host, *address)) {
+            return Err(DaemonError::CutOff { name: host.name, trouble });
+        }
+        Ok(Prepared { rack, host, run_as, owners, cache, address })
+    }
+}
+
+/// Says whether this executable can take over from a daemon of these versions, which listens at this address, with
+/// these settings; returns its consent.
+///
+/// # Errors
+/// The reason why it cannot.
+pub fn check_take_over(settings: Settings, theirs: &str, listening: SocketAddr) -> Result<String, String> {
+    if theirs != versions() {
+        let own = versions();
+        return Err(format!(
+            "it takes over from daemons of version {own} (handover.protocol), this one is of {theirs}"
+        ));
+    }
+    let prepared = Prepared::of(settings).map_err(|error| error.to_string())?;
+    match prepared.address {
+        Ok(address) if address == listening => Ok(upgrade::consent()),
+        Ok(address) => Err(format!("rack.yaml has {address} for this host by now: restart the daemon to listen there")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Runs a daemon until a signal ends it, or goes on for a former one.
 ///
 /// # Errors
 /// [`DaemonError`], with the cure.
-pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError> {
+pub fn run(settings: Settings, last_lines: LastLines, handover: Option<Handover>) -> Result<(), DaemonError> {
     core_dump::forbid().map_err(system("forbid core dumps"))?;
     let signals = Signals::catch().map_err(system("catch signals"))?;
+    let upgrades = upgrade::catch().map_err(system("catch signals"))?;
+    dispositions::unblock().map_err(system("unblock signals"))?;
+    let mut state = handover.map(|handover| handover.0);
     // First of all: its thread is then there, whatever happens to the host later.
-    orphans::adopt(Spare::Session).map_err(system("become a subreaper"))?;
-    let Settings { rack, host, user, cache } = settings;
-    let host = rack.own_host(host.as_deref())?.clone();
-    let run_as = RunAs::choose(user.as_deref().or(rack.user.as_deref()))?;
-    let own = rustix::process::geteuid().as_raw();
-    // The owner of the key can run programs as that user: so it has to be that user, or root.
-    let programs = run_as.ids.map_or(own, |(user, _)| user);
-    let key_file = KeyFile::open(&rack.key_path(), [0, own, programs])?;
-    // Programs are started from there in other folders than this process's.
-    let folder =
-        std::path::absolute(cache.unwrap_or_else(cache_folder)).map_err(system("find the folder for programs"))?;
-    let cache = Cache::new(folder, rack.limits.cache_bytes);
-    let address = rack.place_of(&host);
-    let found = rack.address_of(&host);
-    if let Some(trouble) = found.as_ref().ok().and_then(|address| rack.why_cut_off_at(&host, *address)) {
-        return Err(DaemonError::CutOff { name: host.name, trouble });
-    }
-    let listener = found.and_then(TcpListener::bind);
-    let listener = listener.map_err(|source| DaemonError::Listen { address, source })?;
+    orphans::adopt_after(Spare::Session, state.as_ref().map(|state| &state.children))
+        .map_err(system("become a subreaper"))?;
+    let Prepared { rack, host, run_as, owners, cache, address } = Prepared::of(settings)?;
+    let (key_file, listener) = match &mut state {
+        Some(state) => {
+            let keys = Keys::parse(&state.keys).ok_or_else(|| io::Error::other("it has no keys"));
+            let keys = keys.map_err(system("take over"))?;
+            (KeyFile::resume(&rack.key_path(), owners, keys), state.take_listener().map_err(system("take over"))?)
+        }
+        None => {
+            let key_file = KeyFile::open(&rack.key_path(), owners)?;
+            let listener = address.and_then(TcpListener::bind);
+            (key_file, listener.map_err(|source| DaemonError::Listen { address: rack.place_of(&host), source })?)
+        }
+    };
+    listener.set_nonblocking(true).map_err(system("listen"))?;
     let address = listener.local_addr().map_err(system("listen"))?;
+    let executable = match &state {
+        Some(state) => state.executable.clone(),
+        None => upgrade::own_executable().map_err(system("find this executable"))?,
+    };
     let (made, for_reserve) = mpsc::channel();
     let reserve = Reserve::start(for_reserve, connection::serve_in_need).map_err(system("start a thread"))?;
     let daemon = Arc::new(Daemon {
@@ -190,7 +267,7 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
         key_file,
         run_as,
         cache,
-        cgroups: Cgroups::set_up(),
+        cgroups: state.as_ref().map_or_else(Cgroups::set_up, |state| state.cgroups.clone()),
         programs: Programs::default(),
         drain: Drain::default(),
         kept: Kept::default(),
@@ -199,12 +276,21 @@ pub fn run(settings: Settings, last_lines: LastLines) -> Result<(), DaemonError>
         last_lines,
         strangers: RateLimit::start(),
         admission: Arc::default(),
+        requests: Gate::new().map_err(system("make a descriptor"))?,
+        sessions: Gate::new().map_err(system("make a descriptor"))?,
+        executable,
+        upgrading: Mutex::default(),
         reserve,
         since: Instant::now(),
     });
     let _ = made.send(Arc::clone(&daemon)); // the thread waits for it
+    let handed_over = state.map(|state| daemon.resume(state)).transpose().map_err(system("take over"))?;
     announce(&daemon);
-    start_threads(&daemon, listener).map_err(system("start a thread"))?;
+    if let Some((sessions, others)) = handed_over {
+        resume::resume(&daemon, sessions, others);
+    }
+    // The next upgrade finds the threads of this one.
+    start_threads(&daemon, listener, upgrades).map_err(system("start a thread"))?;
     let signal = signals.wait().map_err(system("wait for signals"))?.as_raw();
     let programs = daemon.programs.end_all("gossamer-daemon was told to end");
     tracing::info!(signal, programs, "told to end");
@@ -230,12 +316,14 @@ fn announce(daemon: &Daemon) {
     }
 }
 
-fn start_threads(daemon: &Arc<Daemon>, listener: TcpListener) -> io::Result<()> {
+fn start_threads(daemon: &Arc<Daemon>, listener: TcpListener, upgrades: UnixStream) -> io::Result<()> {
     let thread = |name: String| std::thread::Builder::new().name(name).stack_size(STACK_BYTES);
     for host in daemon.rack.hosts.iter().filter(|host| host.name != daemon.host.name) {
         let (daemon, host) = (Arc::clone(daemon), host.clone());
         thread(format!("to {}", host.name)).spawn(move || neighbours::keep(&daemon, &host))?;
     }
+    let upgraded = Arc::clone(daemon);
+    thread("upgrade".into()).spawn(move || upgrade::at_signals(&upgraded, upgrades))?;
     let accept = Arc::clone(daemon);
     thread("accept".into()).spawn(move || connection::accept_all(&accept, &listener)).map(drop)
 }
@@ -271,6 +359,16 @@ fn cache_folder() -> PathBuf {
 }
 
 impl Daemon {
+    /// Takes over the state of a former daemon; returns its sessions and connections.
+    fn resume(&self, state: State) -> io::Result<(Vec<SessionState>, Vec<Parked>)> {
+        self.last_lines.resume(state.log);
+        self.kept.resume(state.kept);
+        self.looks.resume(state.last_look);
+        self.drain.resume(state.drained_by);
+        self.programs.resume(state.programs, state.queue)?;
+        Ok((state.sessions, state.others))
+    }
+
     fn status(&self) -> HostStatus {
         HostStatus {
             pid: std::process::id(),

@@ -6,10 +6,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use comm::secure::SecureReader;
+
 use super::Daemon;
+use super::gate::Pass;
+use super::handover::{LinkState, Parked};
 use crate::config::Host;
 use crate::wire::link::{self, Link};
-use crate::wire::{BEAT_MS, Neighbour, Receiver, Reply, Request, Sender, WireError};
+use crate::wire::{BEAT_MS, Neighbour, Receiver, Reply, Request, Sender, Wire, WireError};
 
 /// Pause before the next attempt to connect.
 const RETRY: Duration = Duration::from_secs(1);
@@ -83,16 +87,21 @@ fn stay(daemon: &Daemon, host: &Host, mut link: Link) -> WireError {
     }
 }
 
-/// The accepting end: answers each sign of life.
+/// The accepting end: answers each sign of life, and the request unless a former daemon has.
 ///
 /// # Errors
 /// When the connection breaks, its only end.
-pub fn answer(mut link: Link, silence: Duration) -> Result<(), WireError> {
+pub(super) fn answer(mut link: Link, silence: Duration, pass: &Pass, is_resumed: bool) -> Result<(), WireError> {
     link.set_timeout(silence)?;
-    loop {
+    if !is_resumed {
         link.sender.send_message(&Reply::Beat)?;
-        match link.receiver.receive_message()? {
-            Request::Beat => {}
+    }
+    let Link { receiver, sender, theirs, .. } = &mut link;
+    loop {
+        let park = |receiver: &SecureReader| Some(Parked::Neighbour(LinkState::of(receiver, sender, theirs)));
+        let message = pass.receive(receiver, silence, park)?;
+        match Request::from_bytes(&message)? {
+            Request::Beat => sender.send_message(&Reply::Beat)?,
             _ => return Ok(()),
         }
     }

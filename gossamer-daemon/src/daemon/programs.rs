@@ -12,7 +12,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::cgroup::Cgroup;
+use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::{Cgroup, CgroupState};
+use super::handed::Handed;
 use crate::orphans;
 use crate::wire::{BEAT_MS, MachineStatus, ProgramId, ProgramStatus, Sender, ToPart, Wire};
 
@@ -29,16 +33,27 @@ pub struct Program {
     pub owner: String,
     /// Time of its start.
     pub since: Instant,
+    /// Its part.
+    pub session: Session,
     /// Cgroup of its processes, if this host has them.
     pub cgroup: Option<Cgroup>,
-    /// Channel to its part.
-    pub channel: Arc<Channel>,
     /// Its machines.
     pub machines: BTreeMap<u16, Machine>,
     /// The reason, where the daemon ended it.
     pub ended_by: Option<String>,
     /// Whether it is about to be gone.
     pub is_ending: bool,
+}
+
+/// A program's part, as its session has it.
+#[derive(Clone)]
+pub struct Session {
+    /// Its process, collected by the session alone.
+    pub part: Pid,
+    /// Channel to it.
+    pub channel: Arc<Channel>,
+    /// Longest silence of the launcher.
+    pub silence: Duration,
 }
 
 /// The daemon's end of the socket to a part. Several threads write into it: one message at a time.
@@ -81,6 +96,7 @@ impl Channel {
 }
 
 /// A machine of a program on this host.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Machine {
     pid: u32,
     /// Bytes of its slots, as it reported them; `None` until it is ready.
@@ -120,6 +136,23 @@ impl Coming {
     fn leave(&mut self, id: ProgramId) {
         self.queue.retain(|other| *other != id);
     }
+}
+
+/// A running program as the next daemon takes it over.
+#[derive(Serialize, Deserialize)]
+pub struct ProgramState {
+    /// Its number.
+    pub id: ProgramId,
+    path: String,
+    owner: String,
+    age: Duration,
+    part: i32,
+    silence: Duration,
+    cgroup: Option<CgroupState>,
+    /// Its socket.
+    pub(super) channel: Handed,
+    machines: BTreeMap<u16, Machine>,
+    ended_by: Option<String>,
 }
 
 impl Reserved<'_> {
@@ -191,16 +224,20 @@ impl Programs {
         id: ProgramId,
         most: u16,
         most_waiting: usize,
+        is_resumed: bool,
         mut tell: impl FnMut(u32) -> bool,
     ) -> Result<Reserved<'_>, String> {
         let mut coming = self.coming();
-        if self.list().contains_key(&id) || coming.has(id) {
-            return Err(format!("program {id} runs here already"));
+        // One that waited before an upgrade keeps its place.
+        if !is_resumed {
+            if self.list().contains_key(&id) || coming.has(id) {
+                return Err(format!("program {id} runs here already"));
+            }
+            if coming.queue.len() >= most_waiting {
+                return Err(format!("{most_waiting} programs wait here already: try again later"));
+            }
+            coming.queue.push_back(id);
         }
-        if coming.queue.len() >= most_waiting {
-            return Err(format!("{most_waiting} programs wait here already: try again later"));
-        }
-        coming.queue.push_back(id);
         let beat = Duration::from_millis(BEAT_MS);
         let mut told: Option<(usize, Instant)> = None;
         loop {
@@ -231,6 +268,63 @@ impl Programs {
         }
     }
 
+    /// Returns the states of the running programs, and the numbers of those that wait for room, in order. `None` where
+    /// one is coming that does not wait, or ending.
+    pub fn states(&self) -> Option<(Vec<ProgramState>, Vec<ProgramId>)> {
+        let (coming, running) = (self.coming(), self.list());
+        if !coming.reserved.is_empty() || running.values().any(|program| program.is_ending) {
+            return None;
+        }
+        let state = |(id, program): (&ProgramId, &Program)| ProgramState {
+            id: *id,
+            path: program.path.clone(),
+            owner: program.owner.clone(),
+            age: program.since.elapsed(),
+            part: program.session.part.as_raw_nonzero().get(),
+            silence: program.session.silence,
+            cgroup: program.cgroup.as_ref().map(Cgroup::state),
+            channel: Handed::of(program.session.channel.stream()),
+            machines: program.machines.clone(),
+            ended_by: program.ended_by.clone(),
+        };
+        Some((running.iter().map(state).collect(), coming.queue.iter().copied().collect()))
+    }
+
+    /// Enters the programs that a former daemon has handed over, and those that wait for room.
+    ///
+    /// # Errors
+    /// When the process has no file descriptors left, or the state is malformed.
+    pub fn resume(&self, states: Vec<ProgramState>, queue: Vec<ProgramId>) -> io::Result<()> {
+        self.coming().queue = queue.into();
+        for state in states {
+            let part = Pid::from_raw(state.part).ok_or_else(|| io::Error::other("a part without a number"))?;
+            let now = Instant::now();
+            let program = Program {
+                path: state.path,
+                owner: state.owner,
+                since: now.checked_sub(state.age).unwrap_or(now),
+                session: Session { part, channel: Channel::new(state.channel.take()?.into())?, silence: state.silence },
+                cgroup: state.cgroup.map(Cgroup::resume),
+                machines: state.machines,
+                ended_by: state.ended_by,
+                is_ending: false,
+            };
+            self.list().insert(state.id, program);
+        }
+        Ok(())
+    }
+
+    /// Returns the part's end of the session of a running program.
+    pub fn session(&self, id: ProgramId) -> Option<Session> {
+        self.list().get(&id).map(|program| program.session.clone())
+    }
+
+    /// Removes a program from those that wait for room.
+    pub fn leave_queue(&self, id: ProgramId) {
+        self.coming().leave(id);
+        self.freed.notify_all();
+    }
+
     /// Marks a program as about to be gone: a new one may wait for that.
     pub fn set_ending(&self, id: ProgramId) {
         if let Some(program) = self.list().get_mut(&id) {
@@ -259,15 +353,15 @@ impl Programs {
         let Some(program) = list.get_mut(&id) else { return false };
         program.ended_by.get_or_insert_with(|| reason.to_owned());
         program.is_ending = true;
-        program.channel.cut();
+        program.session.channel.cut();
         true
     }
 
     /// Sends a message to a program's part on this host. False when there is no such program, or its part is gone or
     /// hangs.
     pub fn tell(&self, id: ProgramId, what: &ToPart) -> bool {
-        let channel = self.list().get(&id).map(|program| Arc::clone(&program.channel)); // the list is free again
-        channel.is_some_and(|channel| channel.send(&what.to_bytes()))
+        let session = self.session(id); // the list is free again
+        session.is_some_and(|session| session.channel.send(&what.to_bytes()))
     }
 
     /// Returns the machines of a program on this host, if it runs here.
@@ -352,160 +446,4 @@ fn memory_of(pid: u32) -> (u64, u64) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::Receiver;
-
-    #[test]
-    fn programs_that_are_coming_are_counted() {
-        let programs = Programs::default();
-        let refused = |id, most| programs.reserve(ProgramId(id), most).err().unwrap_or_default();
-        let first = programs.reserve(ProgramId(1), 2).unwrap();
-        assert!(refused(1, 2).contains("00000001 runs here already"));
-        let second = programs.reserve(ProgramId(2), 2).unwrap();
-        assert!(refused(3, 2).contains("2 programs run here or are coming"));
-        drop(first);
-        assert_eq!(refused(3, 2), "");
-        second.enter(program());
-        assert!(refused(2, 9).contains("already") && refused(3, 1).contains("1 programs"));
-        assert!(programs.coming().reserved.is_empty());
-    }
-
-    fn program() -> Program {
-        let (channel, _) = UnixStream::pair().unwrap();
-        let (path, owner, machines) = (String::new(), String::new(), BTreeMap::new());
-        let (since, channel) = (Instant::now(), Channel::new(channel).unwrap());
-        Program { path, owner, since, cgroup: None, channel, machines, ended_by: None, is_ending: false }
-    }
-
-    #[test]
-    fn who_waits_gets_room_in_turn() {
-        let programs = Programs::default();
-        let (told, heard) = std::sync::mpsc::channel();
-        let end = Instant::now() + Duration::from_secs(20); // on failure it does not wait for ever
-        let hear = |wanted: &dyn Fn(&(u32, u32)) -> bool| {
-            let next = || heard.recv_timeout(end.saturating_duration_since(Instant::now())).unwrap();
-            std::iter::repeat_with(next).find(wanted).unwrap()
-        };
-        let (first, second) = (programs.reserve(ProgramId(1), 2).unwrap(), programs.reserve(ProgramId(2), 2).unwrap());
-        std::thread::scope(|scope| {
-            let wait = |number: u32, stays: bool| {
-                let (programs, told) = (&programs, told.clone());
-                let waiting = scope.spawn(move || {
-                    let tell = |before| {
-                        told.send((number, before)).unwrap();
-                        stays && Instant::now() < end
-                    };
-                    programs.reserve_in_turn(ProgramId(number), 2, 3, tell).map(|reserved| {
-                        told.send((number, 99)).unwrap();
-                        std::mem::forget(reserved) // it keeps its room
-                    })
-                });
-                // One after the other: each has its place before the next comes.
-                (waiting, hear(&|(who, _)| *who == number).1)
-            };
-            let ((third, before_third), (fourth, before_fourth)) = (wait(3, true), wait(4, true));
-            assert_eq!((before_third, before_fourth), (0, 1));
-            let (left, before_left) = wait(5, false);
-            assert_eq!(before_left, 2);
-            assert!(left.join().unwrap().unwrap_err().contains("left the queue"));
-            let (fifth, before_fifth) = wait(6, true);
-            assert_eq!(before_fifth, 2, "who has left is not counted");
-            let too_many = programs.reserve_in_turn(ProgramId(7), 2, 3, |_| true).err().unwrap();
-            assert!(too_many.contains("3 programs wait here already"), "{too_many}");
-            assert!(programs.reserve(ProgramId(3), 9).err().unwrap().contains("already"), "it waits");
-
-            let admitted = || hear(&|(_, before)| *before == 99).0;
-            drop(first);
-            assert_eq!(admitted(), 3);
-            assert!(programs.reserve(ProgramId(8), 2).is_err());
-            drop(second);
-            assert_eq!(admitted(), 4);
-            // With more room than the queue needs the others need not wait; without it they do not overtake.
-            assert!(programs.reserve(ProgramId(9), 3).is_err(), "the one place is the next one's");
-            drop(programs.reserve(ProgramId(9), 4).unwrap());
-            programs.coming().reserved.remove(&ProgramId(3));
-            programs.freed.notify_all();
-            assert_eq!(admitted(), 6);
-            for waiting in [third, fourth, fifth] {
-                assert!(waiting.join().unwrap().is_ok());
-            }
-        });
-    }
-
-    /// A signal while input comes in: each message is whole. The input fills the socket, so that it is written in
-    /// pieces.
-    #[test]
-    fn messages_to_a_part_are_whole_whoever_writes_them() {
-        const EACH: usize = 200;
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let (programs, program) = (Programs::default(), Program { channel: Channel::new(ours).unwrap(), ..program() });
-        let (id, channel) = (ProgramId(1), Arc::clone(&program.channel));
-        programs.reserve(id, 1).unwrap().enter(program);
-        let input = ToPart::Input(vec![7; 300_000]);
-        std::thread::scope(|scope| {
-            scope.spawn(|| (0..EACH).for_each(|_| assert!(channel.send(&input.to_bytes()))));
-            scope.spawn(|| (0..EACH).for_each(|_| assert!(programs.tell(id, &ToPart::Signal(10)))));
-            let heard: Vec<ToPart> = (0..2 * EACH).map(|_| theirs.receive_message().unwrap()).collect();
-            assert_eq!(heard.iter().filter(|message| **message == input).count(), EACH);
-            assert_eq!(heard.iter().filter(|message| **message == ToPart::Signal(10)).count(), EACH);
-        });
-        drop(theirs);
-        assert!(
-            !programs.tell(id, &ToPart::Signal(10)) && !programs.tell(ProgramId(2), &ToPart::Signal(10)),
-            "gone, and never there"
-        );
-    }
-
-    /// While one program turns from coming to running, another finds the room that is left.
-    #[test]
-    fn no_program_is_counted_twice() {
-        for _ in 0..500 {
-            let programs = Programs::default();
-            let (first, program) = (programs.reserve(ProgramId(1), 2).unwrap(), program());
-            let has_entered = std::sync::atomic::AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    first.enter(program);
-                    has_entered.store(true, std::sync::atomic::Ordering::Release); // the loop below reads it
-                });
-                while !has_entered.load(std::sync::atomic::Ordering::Acquire) {
-                    drop(programs.reserve(ProgramId(2), 2).unwrap());
-                }
-            });
-        }
-    }
-
-    #[test]
-    fn a_program_that_is_ending_is_waited_for() {
-        let programs = Programs::default();
-        programs.reserve(ProgramId(1), 1).unwrap().enter(program());
-        assert!(programs.reserve(ProgramId(2), 1).is_err(), "it runs");
-        programs.set_ending(ProgramId(1));
-        let start = Instant::now();
-        assert!(programs.reserve(ProgramId(2), 1).is_err(), "it does not go");
-        assert!(start.elapsed() >= ROOM_LIMIT);
-        std::thread::scope(|scope| {
-            let second = scope.spawn(|| programs.reserve(ProgramId(2), 1).map(drop));
-            programs.list().remove(&ProgramId(1)); // as `remove` does, without ending the children of this process
-            drop(programs.coming());
-            programs.freed.notify_all();
-            assert_eq!(second.join().unwrap(), Ok(()));
-        });
-        // A coming program that is refused makes room too.
-        programs.reserve(ProgramId(3), 2).unwrap().enter(program());
-        programs.set_ending(ProgramId(3));
-        let coming = programs.reserve(ProgramId(4), 2).unwrap();
-        std::thread::scope(|scope| {
-            let third = scope.spawn(|| programs.reserve(ProgramId(5), 2).map(drop));
-            drop(coming);
-            assert_eq!(third.join().unwrap(), Ok(()));
-        });
-    }
-
-    #[test]
-    fn memory_of_this_process_is_known() {
-        assert!(memory_of(std::process::id()).0 > 100_000);
-        assert_eq!(memory_of(0), (0, 0));
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
 //! One program on this host, from its request to its complete end: finds or takes the executable, starts the part, and
-//! passes messages on between it and the launcher.
+//! collects it. The messages in between are in `conversation.rs`.
 //!
 //! Invariants: the end of the launcher, the connection, the part, or the program by order, whichever comes first, ends
 //! the rest: the part sees the end of its socket and kills its machines, or is killed soon after (`child.rs`); the
@@ -7,72 +7,96 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::net::Shutdown;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Child;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use comm::secure::{SecureReader, SecureWriter};
-use gossamer::control::Message;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Pid;
 
 use super::cache::{Arrival, check_executable, path_of};
-use super::child::{collect, how_it_ended, spawn, until_message};
-use super::programs::{Channel, Program, Reserved};
+use super::child::{collect, spawn};
+use super::conversation::{converse, until_closed};
+use super::gate::Pass;
+use super::handover::{LinkState, Parked, SessionState};
+use super::programs::{Channel, Program, Reserved, Session};
 use super::{Daemon, STACK_BYTES, capacity, cgroup, memory};
-use crate::cli::size;
 use crate::config::Limits;
-use crate::machines::LOOK_INTERVAL;
 use crate::options::RunOptions;
 use crate::panics;
 use crate::part;
 use crate::region;
-use crate::signals;
 use crate::wire::link::Link;
 use crate::wire::{
-    BEAT_MS, Carried, FromPart, MAX_MESSAGE_BYTES, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire,
-    WireError, Written,
+    BEAT_MS, Carried, MAX_MESSAGE_BYTES, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire, WireError,
 };
 
 /// Range of the silence that a launcher may ask for.
 const SILENCE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 
-/// Runs a program's session to its end.
-pub fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start) {
+/// Runs a program's session to its end. `is_resumed`: it waits for room since before an upgrade.
+pub(super) fn run(daemon: &Arc<Daemon>, mut link: Link, start: Start, pass: Pass, is_resumed: bool) {
     let id = start.program;
     let (path, owner) = (path_of(&start.executable.path).display().to_string(), start.owner.clone());
-    let begun = panics::or_text(|| begin(daemon, &mut link, start));
+    let begun = panics::or_text(|| begin(daemon, &mut link, start, &pass, is_resumed));
     match begun.map_err(|panic| format!("its daemon failed by {panic}")).flatten() {
-        Ok((child, channel, silence)) => {
-            tracing::info!(program = %id, part = child.id(), path, owner, "a program starts");
+        Ok(part) => {
+            tracing::info!(program = %id, part = part.as_raw_nonzero(), path, owner, "a program starts");
             daemon.kept.begin(id);
-            let talk = || converse(daemon, id, Pid::from_child(&child), link, channel, silence);
-            let why = panics::or_text(talk).unwrap_or_else(|panic| {
-                daemon.programs.end(id, &format!("its daemon failed by {panic}"));
-                panic
-            });
-            daemon.kept.end(id);
-            daemon.programs.set_ending(id);
-            let exit = collect(daemon, id, child);
-            daemon.programs.remove(id);
-            tracing::info!(program = %id, exit, why, "the program has ended");
+            let session = daemon.sessions.enter(); // it is open: an upgrade waits for the other pass first
+            drop(pass);
+            go_on(daemon, id, link, false, session);
         }
         Err(reason) => {
+            if is_resumed {
+                daemon.programs.leave_queue(id);
+            }
             tracing::warn!(program = %id, path, owner, reason, "a program was refused");
             let _ = link.sender.send_message(&Reply::Refused(reason)); // it may be gone
+            let _is_told = pass.expendable();
             until_closed(&mut link.receiver, daemon.rack.timeouts.silence());
         }
     }
 }
 
+/// Goes on with the session of a program that was handed over.
+pub(super) fn resume(daemon: &Arc<Daemon>, state: SessionState, pass: Pass) {
+    let SessionState { program, link, is_done } = state;
+    match link.resume() {
+        Ok(link) => go_on(daemon, program, link, is_done, pass),
+        Err(error) => end(daemon, program, &format!("its connection to the launcher has failed: {error}")),
+    }
+}
+
+/// Runs the session of a running program to its end.
+fn go_on(daemon: &Arc<Daemon>, id: ProgramId, link: Link, is_done: bool, pass: Pass) {
+    let Some(session) = daemon.programs.session(id) else { return };
+    let talk = || converse(daemon, id, &session, link, is_done, &pass);
+    let why = panics::or_text(talk).unwrap_or_else(|panic| {
+        daemon.programs.end(id, &format!("its daemon failed by {panic}"));
+        panic
+    });
+    end(daemon, id, &why);
+}
+
+/// Collects a running program whose session is over.
+pub(super) fn end(daemon: &Daemon, id: ProgramId, why: &str) {
+    let Some(Session { part, channel, .. }) = daemon.programs.session(id) else { return };
+    channel.cut();
+    daemon.kept.end(id);
+    daemon.programs.set_ending(id);
+    let exit = collect(daemon, id, part);
+    daemon.programs.remove(id);
+    tracing::info!(program = %id, exit, why, "the program has ended");
+}
+
 /// Runs the start, up to the running part; an error is for the launcher.
-fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<Channel>, Duration), String> {
+fn begin(daemon: &Daemon, link: &mut Link, start: Start, pass: &Pass, is_resumed: bool) -> Result<Pid, String> {
     let (limits, link_limit) = (&daemon.rack.limits, daemon.rack.timeouts.connect());
     daemon.drain.check(&daemon.host.name)?;
     start.check_environment(limits.environment_bytes)?;
@@ -90,7 +114,13 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
         serde_json::from_str(&start.plan).map_err(|error| format!("the plan of the program: {error}"))?;
     plan.check().map_err(|error| error.to_string())?;
     let memory_bytes = memory::limit(daemon, &options)?;
-    let reserved = room(daemon, link, start.program, options.wait)?;
+    let reserved = if options.wait {
+        room_in_turn(daemon, link, &start, pass, is_resumed)
+    } else {
+        daemon.programs.reserve(start.program, limits.programs)
+    };
+    daemon.drain.check(&daemon.host.name)?; // it may have been drained meanwhile
+    let reserved = reserved?;
     // At once: the launcher asks one host before all others, and goes on to them when it has room there.
     link.sender.send_message(&Reply::Beat).map_err(|error| format!("the launcher has gone: {error}"))?;
     let count = plan.machines_of(start.host).count();
@@ -138,43 +168,53 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start) -> Result<(Child, Arc<C
     let channel = Channel::new(channel).map_err(|error| error.to_string())?;
     let mut writer = channel.writer(); // nothing comes before the setup
     let one_at_a_time = daemon.programs.starting();
-    let child = spawn(daemon, theirs)
+    let part = spawn(daemon, theirs)
         .map_err(|error| format!("the daemon cannot start a process: {}", capacity::in_words(&error)))?;
     // The part starts nothing before it has its setup.
     let tasks = limits.tasks.saturating_add(part::tasks(count));
-    let cgroup = daemon.cgroups.make(id, Pid::from_child(&child), cgroup::Limits { tasks, memory_bytes });
+    let cgroup = daemon.cgroups.make(id, part, cgroup::Limits { tasks, memory_bytes });
     if cgroup.is_none() && options.memory.is_some() {
         drop(writer);
         channel.cut(); // the part ends
-        collect(daemon, id, child);
+        collect(daemon, id, part);
         return Err("--memory: no cgroup could be made for the program here: the log of the daemon says why".to_owned());
     }
-    let (since, machines, ended_by, is_ending) = (Instant::now(), Default::default(), None, false);
-    let to_part = Arc::clone(&channel);
-    reserved.enter(Program { path, owner, since, cgroup, channel: to_part, machines, ended_by, is_ending });
+    reserved.enter(Program {
+        path,
+        owner,
+        since: Instant::now(),
+        session: Session { part, channel: Arc::clone(&channel), silence: options.silence },
+        cgroup,
+        machines: Default::default(),
+        ended_by: None,
+        is_ending: false,
+    });
     drop(one_at_a_time); // a part that does not read holds up nobody else
     let said = writer.send_message(&setup).and_then(|()| link.sender.send_message(&Reply::Accepted));
     drop(writer);
     if said.is_err() {
         channel.cut(); // the session ends at once, in order
     }
-    Ok((child, channel, options.silence))
+    Ok(part)
 }
 
-/// Reserves room for the program: at once, or in its turn where its launcher waits for that.
-fn room<'a>(daemon: &'a Daemon, link: &mut Link, id: ProgramId, wait: bool) -> Result<Reserved<'a>, String> {
+/// Reserves room for a program whose launcher waits for its turn.
+fn room_in_turn<'a>(
+    daemon: &'a Daemon,
+    link: &mut Link,
+    start: &Start,
+    pass: &Pass,
+    is_resumed: bool,
+) -> Result<Reserved<'a>, String> {
     let Limits { programs: most, connections, .. } = daemon.rack.limits;
-    if !wait {
-        return daemon.programs.reserve(id, most);
-    }
     // Each holds a connection: half of them are left for everything else.
-    let reserved = daemon.programs.reserve_in_turn(id, most, usize::from(connections / 2).max(1), |before| {
+    let waiting = usize::from(connections / 2).max(1);
+    daemon.programs.reserve_in_turn(start.program, most, waiting, is_resumed, |before| {
+        pass.stop(|| Some(Parked::Queued(LinkState::of_link(link), Box::new(start.clone()))));
         daemon.drain.by().is_none()
             && !has_left(&link.receiver)
             && link.sender.send_message(&Reply::Queued { before, most }).is_ok()
-    });
-    daemon.drain.check(&daemon.host.name)?; // it may have been drained meanwhile
-    reserved
+    })
 }
 
 /// Returns whether the other side has closed the connection. Its messages stay unread.
@@ -319,153 +359,4 @@ fn obtain(
             return incoming.finish().map_err(|error| in_words(&error));
         }
     }
-}
-
-/// Passes messages on until one side has gone; returns the cause, in words.
-fn converse(
-    daemon: &Arc<Daemon>,
-    id: ProgramId,
-    part: Pid,
-    link: Link,
-    channel: Arc<Channel>,
-    silence: Duration,
-) -> String {
-    let Link { mut receiver, mut sender, peer, .. } = link;
-    let prepared = (|| {
-        receiver.set_timeout(Some(silence))?;
-        sender.set_timeout(Some(silence))?;
-        let from_part = channel.stream().try_clone()?;
-        channel.stream().set_write_timeout(Some(silence))?;
-        let daemon = Arc::clone(daemon);
-        let up = move || pass_up(&daemon, id, part, from_part, sender, silence);
-        Ok::<_, WireError>(std::thread::Builder::new().name(format!("{id} up")).spawn(up)?)
-    })();
-    let (up, why) = match prepared {
-        Ok(up) => (Some(up), pass_down(&mut receiver, &channel, silence)),
-        Err(error) => (None, error.to_string()),
-    };
-    channel.cut(); // the part may have gone first
-    let _ = receiver.tcp().shutdown(Shutdown::Both); // so may the launcher
-    let is_done = up.is_some_and(|up| up.join().unwrap_or(false)); // its panic was reported by itself
-    let why = if is_done { "all its machines here have gone".to_owned() } else { format!("launcher at {peer}: {why}") };
-    daemon.programs.ended_by(id).unwrap_or(why)
-}
-
-fn pass_down(receiver: &mut SecureReader, channel: &Channel, silence: Duration) -> String {
-    loop {
-        match receiver.receive_bytes() {
-            Ok(message) if channel.send(&message) => {}
-            // It has gone, or hangs. `pass_up` tells the launcher, which closes the connection.
-            Ok(_) => return until_closed(receiver, silence),
-            Err(error) => return error.to_string(),
-        }
-    }
-}
-
-/// Waits until the launcher has closed: an early close could destroy unread messages.
-fn until_closed(receiver: &mut SecureReader, limit: Duration) -> String {
-    let start = Instant::now();
-    while start.elapsed() < limit {
-        if let Err(error) = receiver.receive_bytes() {
-            return error.to_string();
-        }
-    }
-    "it did not leave".to_owned()
-}
-
-/// Passes the part's messages on; returns whether the part said that it is done.
-fn pass_up(
-    daemon: &Daemon,
-    id: ProgramId,
-    part: Pid,
-    mut from_part: UnixStream,
-    mut sender: SecureWriter,
-    silence: Duration,
-) -> bool {
-    let mut is_done = false;
-    // Detection and report lag by one look each, and both must fit into the silence that is allowed.
-    let stop_limit = silence.saturating_sub(2 * LOOK_INTERVAL);
-    let mut stopped = None;
-    let pass_all = || loop {
-        if let Some(signal) = until_message(part, &from_part, &mut sender, stop_limit) {
-            stopped = Some(format!("was stopped by {}", signals::describe(signal)));
-            break String::new();
-        }
-        match from_part.receive_bytes() {
-            Ok(message) => {
-                let handled = note(daemon, id, &message);
-                is_done |= handled == Handled::Done;
-                let explained = match handled {
-                    Handled::Kept => continue,
-                    Handled::Explained(cause) => sender.send_message(&cause),
-                    Handled::Passed | Handled::Done => Ok(()),
-                };
-                if explained.and_then(|()| sender.send_bytes(&message)).is_err() {
-                    break "the launcher cannot be reached".to_owned();
-                }
-            }
-            Err(error) => break error.to_string(),
-        }
-    };
-    let ended = panics::or_text(pass_all);
-    if !is_done {
-        let reason = daemon.programs.ended_by(id).unwrap_or_else(|| {
-            let how = match ended {
-                Ok(why) => stopped.or_else(|| how_it_ended(part)).unwrap_or_else(|| format!("ended: {why}")),
-                Err(panic) => format!("is no longer heard, for its daemon failed by {panic}"),
-            };
-            let memory = daemon.programs.out_of_memory(id).map(|limit| format!(", {}", size::out_of_memory(limit)));
-            format!("its process for the program (pid {}) {how}{}", part.as_raw_nonzero(), memory.unwrap_or_default())
-        });
-        let _ = sender.send_message(&FromPart::Gone(reason)); // the launcher may have gone first
-    }
-    is_done
-}
-
-/// Handling of a message from a part.
-#[derive(PartialEq, Eq)]
-enum Handled {
-    /// Pass it to the launcher.
-    Passed,
-    /// The same, after the cause.
-    Explained(FromPart),
-    /// Passed, and the part says that it is done.
-    Done,
-    /// It was for this daemon.
-    Kept,
-}
-
-/// Notes the part's news about its machines for `status` and `logs`, and passes their answers to the watchers.
-fn note(daemon: &Daemon, id: ProgramId, message: &[u8]) -> Handled {
-    match FromPart::from_bytes(message) {
-        Ok(FromPart::Started { machine, pid }) => daemon.programs.add_machine(id, machine, pid),
-        Ok(FromPart::Said { machine, packet }) => match Message::decode(&packet) {
-            Ok(Message::Ready { slots_bytes, .. }) => daemon.programs.set_slots(id, machine, slots_bytes),
-            Ok(Message::Seen { ask, is_last, bytes }) => {
-                daemon.looks.deliver(id, machine, ask, is_last, bytes);
-                return Handled::Kept;
-            }
-            _ => {}
-        },
-        Ok(FromPart::Dropped { machine, ask }) => {
-            daemon.looks.drop_answer(id, machine, ask);
-            return Handled::Kept;
-        }
-        Ok(FromPart::Output { machine, stream, bytes }) => daemon.kept.push(id, Written { machine, stream, bytes }),
-        Ok(FromPart::Exited { machine, status }) => {
-            daemon.kept.exit(id, machine, status);
-            // Also where the machine exits because a child of its own was killed.
-            if status != 0
-                && let Some(limit_bytes) = daemon.programs.out_of_memory(id)
-            {
-                return Handled::Explained(FromPart::OutOfMemory { machine, limit_bytes });
-            }
-        }
-        Ok(FromPart::Done) => {
-            daemon.programs.set_ending(id); // before its launcher hears of it, and starts the next
-            return Handled::Done;
-        }
-        _ => {}
-    }
-    Handled::Passed
 }

@@ -44,9 +44,15 @@ pub struct Unanswered {
 /// Asks these hosts, all at once.
 #[must_use]
 pub fn ask(rack: &RackConfig, hosts: &[Host], keys: &Keys, request: &Request) -> Vec<Answer> {
+    ask_within(rack, hosts, keys, request, rack.timeouts.connect())
+}
+
+/// Like [`ask`], for a request that takes up to `limit`.
+#[must_use]
+pub fn ask_within(rack: &RackConfig, hosts: &[Host], keys: &Keys, request: &Request, limit: Duration) -> Vec<Answer> {
     let one = |_, host: &Host| {
         let start = Instant::now();
-        let answered = ask_one(rack, host, keys, request);
+        let answered = ask_one(rack, host, keys, request, limit);
         let address = rack.place_of(host);
         let (clocks_apart, has_old_key) =
             answered.as_ref().map_or((Duration::ZERO, false), |(.., apart, has_old_key)| (*apart, *has_old_key));
@@ -80,11 +86,13 @@ fn ask_one(
     host: &Host,
     keys: &Keys,
     request: &Request,
+    limit: Duration,
 ) -> Result<(Hello, Reply, Duration, bool), Unanswered> {
     let link = link::connect(rack, host, keys)
         .map_err(|error| Unanswered { kind: kind(&error), reason: error.to_string() })?;
     let Link { mut receiver, mut sender, theirs, clocks_apart, has_old_key, .. } = link;
     let mut talk = || -> Result<Reply, WireError> {
+        receiver.set_timeout(Some(limit))?;
         sender.send_message(request)?;
         receiver.receive_message()
     };
@@ -141,8 +149,10 @@ pub fn remarks(rack: &RackConfig, theirs: &Hello, apart: Duration, status: &Host
     if theirs.rack != rack.name {
         remarks.push(format!("it belongs to rack {}, {} is of rack {}", theirs.rack, rack.path.display(), rack.name));
     } else if theirs.fingerprint != rack.fingerprint() {
-        let file = rack.path.display();
-        remarks.push(format!("its rack.yaml says something else than {file} here: copy it, and restart the daemon"));
+        let (file, host) = (rack.path.display(), &theirs.host);
+        remarks.push(format!(
+            "its rack.yaml says something else than {file} here: copy it, and `gossamer-launch upgrade {host}`"
+        ));
     }
     if apart > CLOCKS_DIFFER {
         remarks.push(format!("its clock is {} s or more off: logs will be hard to compare (NTP?)", apart.as_secs()));

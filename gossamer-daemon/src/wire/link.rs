@@ -204,14 +204,14 @@ impl LinkError {
     }
 }
 
-/// Greets an incoming connection.
+/// Greets an incoming connection; `own` is called once the peer has shown the key.
 ///
 /// # Errors
 /// [`WireError`]: the peer has no key, or is no gossamer program.
-pub fn accept(tcp: TcpStream, keys: &Keys, own: &Hello, timeout: Duration) -> Result<Link, WireError> {
+pub fn accept(tcp: TcpStream, keys: &Keys, own: impl FnOnce() -> Hello, timeout: Duration) -> Result<Link, WireError> {
     let (peer, began) = (tcp.peer_addr()?, Instant::now());
     let (stream, has_old_key) = SecureStream::accept_any(tcp, keys, PURPOSE, timeout)?;
-    Ok(Link { has_old_key, ..greet(stream, own, peer, timeout, began)? })
+    Ok(Link { has_old_key, ..greet(stream, &own(), peer, timeout, began)? })
 }
 
 /// Greets: both sides send before they receive, so each learns the other's version, also a different one. The

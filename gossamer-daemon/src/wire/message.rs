@@ -209,6 +209,11 @@ pub enum Request {
         /// The requester, for `status` and for those who are refused.
         who: String,
     },
+    /// Execute the daemon's executable anew, in its own place; `Upgraded` answers.
+    Upgrade {
+        /// The requester, for the log.
+        who: String,
+    },
     /// A piece of the file that `NeedProgram` or `NeedLibrary` asked for.
     Chunk(#[serde(with = "serde_bytes")] Vec<u8>),
     /// A sign of life, after `Neighbour`.
@@ -278,6 +283,13 @@ pub enum Reply {
         silent: Vec<u16>,
         /// Machines whose answers came faster than they were read, and were dropped.
         dropped: Vec<u16>,
+    },
+    /// From the new daemon.
+    Upgraded {
+        /// Its name and version.
+        release: String,
+        /// Number of programs that have gone on.
+        programs: u32,
     },
     /// The program is unknown here.
     Unknown,

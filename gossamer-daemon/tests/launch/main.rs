@@ -31,6 +31,7 @@ mod streams;
 mod terminal;
 mod troubles;
 mod unwritten;
+mod upgrades;
 mod watched;
 
 use libtest_mimic::{Arguments, Trial};
@@ -62,6 +63,7 @@ fn main() {
         any_host::TESTS,
         memory::TESTS,
         drained::TESTS,
+        upgrades::TESTS,
     ];
     let groups = local.into_iter().chain(both).chain(racks);
     let trial = |(name, test): &(&'static str, fn())| {

@@ -15,14 +15,14 @@ crate::tests![
 /// Takes 200 MB, also where no limit is kept.
 const GREEDY: &str = "head -c 200000000 /dev/zero | tail -c 200000000 > /dev/null; exit $?";
 
-fn greedy(rack: &Rack, options: &[&str]) -> Ended {
+pub fn greedy(rack: &Rack, options: &[&str]) -> Ended {
     let mut command = rack.launcher("run");
     command.args(options).args(["sh", "-c", GREEDY]);
     run(command)
 }
 
 /// Returns whether the daemon of host a keeps limits; says SKIPPED where it does not.
-fn keeps_limits(rack: &Rack) -> bool {
+pub fn keeps_limits(rack: &Rack) -> bool {
     let told = rack.daemons["a"].stderr.text();
     let is_kept =
         ["with limits.tasks and limits of memory", "with limits of memory"].iter().any(|said| told.contains(said));

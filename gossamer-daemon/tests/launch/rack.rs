@@ -389,7 +389,7 @@ fn who_was_evicted_comes_again() {
                         // Before the handshake, or within it.
                         true if number % 2 == 0 => drop(tcp),
                         true => drop(std::io::Read::read(&mut tcp, &mut [0; 8])),
-                        false => return link::accept(tcp, keys, &link::greeting(config, "a", 1), limit).is_ok(),
+                        false => return link::accept(tcp, keys, || link::greeting(config, "a", 1), limit).is_ok(),
                     }
                     if number == 6 {
                         return false; // the first attempt, and six more

@@ -24,6 +24,7 @@ crate::tests![
     a_daemon_that_is_process_1_collects_all,
     a_host_that_can_start_nothing_says_so,
     a_rack_of_somebody_else_is_obeyed_by_nobody_who_passes_by,
+    an_executable_that_others_could_replace_is_not_executed,
 ];
 
 /// Returns whether this is root with the right to make namespaces: in many containers it is not.
@@ -247,4 +248,27 @@ fn a_rack_of_somebody_else_is_obeyed_by_nobody_who_passes_by() {
     owned_by(NOBODY_ID);
     mode(0o666);
     run(rack.launcher("ps")).complains(1, &format!("(the address is that of {})", file.display()));
+}
+
+/// Holders of the key run programs as another user: an upgrade must not make that root.
+fn an_executable_that_others_could_replace_is_not_executed() {
+    let mut rack = rack_of_nobody("");
+    let folder = rack.folder.path().join("open");
+    let file = folder.join("gossamer-daemon");
+    std::fs::create_dir(&folder).unwrap();
+    assert!(Command::new("cp").arg(DAEMON).arg(&file).status().unwrap().success());
+    rack.start_daemon_of("a", Command::new("env"), &file);
+    rack.daemons["a"].stderr.wait_for("listening");
+    let upgrade = |code: u32| {
+        std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(code)).unwrap();
+        let mut command = rack.launcher("upgrade");
+        command.arg("a");
+        run(command)
+    };
+    upgrade(0o777).complains(1, "could be replaced by other users than root");
+    upgrade(0o755).assert(0, None);
+    let mut command = rack.launcher("run");
+    command.args(["--folder", "/", "id", "-u"]);
+    let ended = run(command);
+    assert_eq!(ended.stdout, format!("{NOBODY_ID}\n"), "{ended}");
 }
