@@ -18,12 +18,16 @@ use crate::rack::Place;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Its path: that of the folder, and the name.
+    /// Its path: that of the folder, and the name. Serde refuses a `PathBuf` that is not UTF-8; as an argument, or in a
+    /// channel, send it as an `OsString` (`path.into_os_string()`), which serialises with any name.
     pub path: PathBuf,
     /// Its kind.
     pub kind: EntryKind,
     /// Its length in bytes, if it is a file.
     pub len: u64,
+    /// Whether it is a symbolic link; kind and length are those of its target. A walk that enters linked folders may go in
+    /// a circle.
+    pub is_link: bool,
 }
 
 /// Kind of an [`Entry`].
@@ -72,28 +76,29 @@ pub fn read_dir(place: Place, path: impl AsRef<Path>) -> Result<Vec<Entry>, File
     };
     there.apply_with(list, bytes_of(folder));
     let listed: Vec<Listed> = FileError::from_outcome(place, Doing::List, listed.wait())?;
-    let entry = |(name, kind, len): Listed| {
+    let entry = |(name, kind, len, is_link): Listed| {
         let path = folder.join(OsString::from_vec(name.into_vec()));
-        Entry { path, kind, len }
+        Entry { path, kind, len, is_link }
     };
     Ok(listed.into_iter().map(entry).collect())
 }
 
-/// Name, kind and length, as they travel.
-type Listed = (ByteBuf, EntryKind, u64);
+/// Name, kind, length, and whether it is a link, as they travel.
+type Listed = (ByteBuf, EntryKind, u64, bool);
 
 fn list_here(path: &Path) -> io::Result<Vec<Listed>> {
     let mut listed = Vec::new();
     for entry in fs::read_dir(path)? {
         let entry = entry?;
+        let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
         // Follows links; an entry that went meanwhile is none.
         let (kind, len) = match fs::metadata(entry.path()) {
             Ok(metadata) if metadata.is_file() => (EntryKind::File, metadata.len()),
             Ok(metadata) if metadata.is_dir() => (EntryKind::Folder, 0),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !entry.path().is_symlink() => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !is_link => continue,
             _ => (EntryKind::Other, 0),
         };
-        listed.push((ByteBuf::from(entry.file_name().as_bytes().to_vec()), kind, len));
+        listed.push((ByteBuf::from(entry.file_name().as_bytes().to_vec()), kind, len, is_link));
     }
     listed.sort_by(|one: &Listed, other| one.0.cmp(&other.0));
     Ok(listed)

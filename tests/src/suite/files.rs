@@ -161,15 +161,16 @@ pub fn folders_are_listed() {
     std::os::unix::fs::symlink("/no/such/file", at(b"e")).unwrap();
     for place in spots() {
         let entries = file::read_dir(place, folder.path()).unwrap();
-        let found: Vec<_> = entries.iter().map(|entry| (entry.path.clone(), entry.kind, entry.len)).collect();
-        let expected: [(&[u8], EntryKind, u64); 5] = [
-            (b"a", EntryKind::Folder, 0),
-            (b"b \xff", EntryKind::File, 77),
-            (b"c", EntryKind::Other, 0),
-            (b"d", EntryKind::Folder, 0),
-            (b"e", EntryKind::Other, 0),
+        let found: Vec<_> =
+            entries.iter().map(|entry| (entry.path.clone(), entry.kind, entry.len, entry.is_link)).collect();
+        let expected: [(&[u8], EntryKind, u64, bool); 5] = [
+            (b"a", EntryKind::Folder, 0, false),
+            (b"b \xff", EntryKind::File, 77, false),
+            (b"c", EntryKind::Other, 0, false),
+            (b"d", EntryKind::Folder, 0, true),
+            (b"e", EntryKind::Other, 0, true),
         ];
-        assert_eq!(found, expected.map(|(name, kind, len)| (at(name), kind, len)));
+        assert_eq!(found, expected.map(|(name, kind, len, is_link)| (at(name), kind, len, is_link)));
         let error = file::read_dir(place, "/no/such/folder").unwrap_err();
         assert_eq!((error.kind(), error.path()), (ErrorKind::NotFound, Path::new("/no/such/folder")));
     }
