@@ -1,5 +1,6 @@
 //! The programs of the tutorial run to their end (each checks its own results) and print their results.
 
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 fn run(program: &str) -> String {
@@ -66,6 +67,7 @@ fn groupby() {
     let folder = tempfile::tempdir().unwrap();
     let inner = folder.path().join("inner");
     std::fs::create_dir(&inner).unwrap();
+    std::os::unix::fs::symlink(".", folder.path().join("link")).unwrap(); // a circle
     let mut expected = std::collections::BTreeMap::<String, (u64, u64)>::new();
     for file in 0..20 {
         let mut text = String::new();
@@ -79,7 +81,9 @@ fn groupby() {
             text.push('\n');
         }
         let folder = if file % 3 == 0 { &inner } else { folder.path() };
-        std::fs::write(folder.join(format!("{file}.txt")), text).unwrap();
+        // Names that are not UTF-8, too.
+        let name = [if file % 2 == 0 { &b"\xff"[..] } else { b"" }, file.to_string().as_bytes()].concat();
+        std::fs::write(folder.join(std::ffi::OsStr::from_bytes(&name)), text).unwrap();
     }
     let expected: String = expected.iter().map(|(word, (lines, bytes))| format!("{lines} {bytes} {word}\n")).collect();
     let path = folder.path().to_str().unwrap();

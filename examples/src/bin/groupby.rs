@@ -15,6 +15,7 @@
 //! `--single` behind the folder groups on one thread, with no rack, for comparison.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufWriter, Write};
 use std::path::PathBuf;
 
@@ -37,7 +38,7 @@ fn add(groups: &mut Groups, reader: impl BufRead) -> io::Result<()> {
 }
 
 /// Reads files while there are any, and sends each group to the place to which its word belongs.
-fn read((files, exchange): (Receiver<PathBuf>, Exchange<Group>)) -> Result<(), String> {
+fn read((files, exchange): (Receiver<OsString>, Exchange<Group>)) -> Result<(), String> {
     let mut groups = Groups::new();
     for path in files {
         let open = file::open(gossamer::here(), &path).map_err(|error| error.to_string())?;
@@ -60,7 +61,7 @@ fn merge(inbox: Inbox<Group>) -> Vec<Group> {
 fn on_the_rack(paths: Vec<PathBuf>) -> Result<Vec<Group>, String> {
     // Each reader takes the next file when it has done one.
     let (feed, files) = channel();
-    paths.into_iter().for_each(|path| feed.post(path));
+    paths.into_iter().for_each(|path| feed.post(path.into_os_string())); // a `PathBuf` serialises only as UTF-8
     drop(feed);
     let (exchange, inboxes) = gossamer::exchange();
     let readers: Vec<_> = gossamer::rack()
@@ -84,7 +85,8 @@ fn gsm_main() -> Result<(), String> {
         for entry in file::read_dir(gossamer::here(), &folder).map_err(|error| error.to_string())? {
             match entry.kind {
                 EntryKind::File => paths.push(entry.path),
-                EntryKind::Folder => folders.push(entry.path),
+                // A link may lead to a folder above it: the walk would go in a circle.
+                EntryKind::Folder if !entry.is_link => folders.push(entry.path),
                 _ => {}
             }
         }
