@@ -37,15 +37,11 @@ pub enum Error {
         property: &'static str,
     },
     /// An argument or a result could not be serialised or read back.
-    #[error(
-        "an argument or result of a request to a property of type `{property}` did not serialise: {cause}; the format \
-         has no names of fields or types in it, so what looks for these does not work (serde's `untagged`, `tag`, \
-         `flatten`, `skip_serializing_if`; `serde_json::Value`)"
-    )]
+    #[error("an argument or result of a request to a property of type `{property}` did not serialise: {cause}")]
     Codec {
         /// Type of the property.
         property: &'static str,
-        /// Message of the serialiser.
+        /// Message of the serialiser, and the cure where one is known.
         cause: String,
     },
     /// The trustee could not accept the request, for instance for lack of memory for a fiber's stack.

@@ -4,7 +4,10 @@
 mod common;
 
 use std::cell::Cell;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::thread;
 use std::time::Duration;
@@ -96,6 +99,12 @@ fn what_needs_names_in_the_format_is_told_so() {
         assert!(matches!(error, Error::Codec { .. }) && error.to_string().contains("`untagged`"), "{error}");
     }
     assert_eq!(list.apply(|list| list.len()), 0);
+    // A type's own refusal is no matter of names.
+    let path = PathBuf::from(OsStr::from_bytes(b"\xff"));
+    let paths = pool.entrust(Vec::<PathBuf>::new());
+    let error = paths.call().with(path).apply(|paths, path| paths.push(path)).wait().unwrap_err();
+    let text = error.to_string();
+    assert!(text.ends_with("did not serialise: path contains invalid UTF-8 characters"), "{text}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod spill;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use bincode::error::{DecodeError, EncodeError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -26,6 +27,27 @@ use crate::unwind::quietly;
 
 const FORMAT: bincode::config::Configuration = bincode::config::standard();
 
+/// Likely cause where a value is not read as it was written.
+const NO_NAMES: &str = "the format has no names of fields or types in it, so what looks for these does not work (serde's \
+                        `untagged`, `tag`, `flatten`, `skip_serializing_if`; `serde_json::Value`)";
+
+/// Makes the fault of a value that cannot be written; an error of the type's own code stands alone.
+fn not_written(error: EncodeError) -> Fault {
+    Fault::Codec(match error {
+        EncodeError::OtherString(text) => text,
+        EncodeError::Serde(_) => format!("{error}; {NO_NAMES}"),
+        other => other.to_string(),
+    })
+}
+
+/// Makes the fault of a value that cannot be read, in the same way.
+fn not_read(error: DecodeError) -> Fault {
+    Fault::Codec(match error {
+        DecodeError::OtherString(text) => text,
+        other => format!("{other}; {NO_NAMES}"),
+    })
+}
+
 /// Serialises a value into a message.
 pub(crate) fn encode<A: Serialize>(value: &A, limit_bytes: usize) -> Result<Parcel, Fault> {
     let mut message = Vec::new();
@@ -37,8 +59,7 @@ pub(crate) fn encode<A: Serialize>(value: &A, limit_bytes: usize) -> Result<Parc
 /// Appends a value's message.
 fn encode_onto<A: Serialize>(message: &mut Vec<u8>, value: &A, limit_bytes: usize) -> Result<(), Fault> {
     let (start, list) = (message.len(), List::default());
-    parcel::with_list(&list, || bincode::serde::encode_into_std_write(value, message, FORMAT))
-        .map_err(|error| Fault::Codec(error.to_string()))?;
+    parcel::with_list(&list, || bincode::serde::encode_into_std_write(value, message, FORMAT)).map_err(not_written)?;
     let bytes = message.len() - start;
     if bytes > limit_bytes {
         return Err(Fault::TooLarge(bytes, limit_bytes));
@@ -66,8 +87,8 @@ fn pack_with<A: Serialize, F>(to: &mut Vec<u8>, f: F, argument: &A, limit_bytes:
 fn decode_value<A: DeserializeOwned>(bytes: &[u8]) -> Result<A, Fault> {
     match bincode::serde::decode_from_slice(bytes, FORMAT) {
         Ok((value, used)) if used == bytes.len() => Ok(value),
-        Ok(_) => Err(Fault::Codec("it reads less than it wrote".to_owned())),
-        Err(error) => Err(Fault::Codec(error.to_string())),
+        Ok(_) => Err(Fault::Codec(format!("it reads less than it wrote; {NO_NAMES}"))),
+        Err(error) => Err(not_read(error)),
     }
 }
 
@@ -136,7 +157,7 @@ pub(crate) fn submit<T, A, U, F>(
     let (mut written, list) = (Spill::<LONGEST_SHORT>::new(), List::default());
     let outcome = parcel::with_list(&list, || bincode::serde::encode_into_writer(argument, &mut written, FORMAT));
     if let Err(error) = outcome {
-        return worker.call_back(|| (then.then)(Err(Fault::Codec(error.to_string()))));
+        return worker.call_back(|| (then.then)(Err(not_written(error))));
     }
     let message = match written.written() {
         Written::Short(bytes) if list.is_empty() => {
