@@ -59,6 +59,9 @@ impl Source for OnRack {
             troubles.push(format!("no host that answers runs program {}", self.program));
         }
         let answer = parts.into_answer();
+        if troubles.is_empty() && answer.troubles.is_empty() && answer.machines.is_empty() {
+            troubles.push(format!("no machine of program {} runs yet on the hosts that were asked", self.program));
+        }
         Answer { troubles: [troubles, answer.troubles].concat(), ..answer }
     }
 }

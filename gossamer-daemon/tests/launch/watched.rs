@@ -16,6 +16,7 @@ use crate::rig::{Complaints, Machines, command, run, start};
 crate::tests![
     a_program_on_a_rack_is_watched_by_its_daemons,
     machines_that_do_not_answer_are_named,
+    a_machine_that_waits_for_others_says_so,
     what_cannot_be_watched_is_told,
     a_view_is_for_who_has_its_address,
     a_token_does_not_stay_in_the_arguments,
@@ -137,6 +138,24 @@ fn machines_that_do_not_answer_are_named() {
     let dump = run(ask(&rack, "dump", &[&id]));
     dump.complains(70, "machine 1 on b has not answered in time");
     assert_eq!(dump.stdout, "m0 | fibers of machine 0\nm0 | and more\n");
+}
+
+fn a_machine_that_waits_for_others_says_so() {
+    let rack = Rack::start(2, LENIENT_MS, "");
+    let script = r#"[ "$GOSSAMER_MACHINE" = 1 ] && exec sleep 1000; exec "$@""#;
+    let mut command = rack.launcher("run");
+    command.args(["--detach", "sh", "-c", script, "sh"]).arg(crate::rig::this_program()).args(["machine", "gossamer"]);
+    let detached = run(command);
+    detached.assert(0, None);
+    let id = detached.stdout.trim_end();
+    wait_until("machine 0 to say that it waits", || {
+        let dump = run(ask(&rack, "dump", &[id]));
+        dump.complains(70, "machine 1 on b has not answered in time");
+        dump.stdout == "m0 | no worker has started yet: this machine waits for the others\n"
+    });
+    run(ask(&rack, "kill", &[id])).assert(0, None);
+    // A program that is gone.
+    run(ask(&rack, "dump", &[id])).complains(70, &format!("no host that answers runs program {id}"));
 }
 
 fn what_cannot_be_watched_is_told() {

@@ -59,10 +59,12 @@ impl Answers {
     }
 }
 
-/// Returns the waits of all fibers, and the stacks of the threads that do not tell theirs.
+/// Returns the waits of all fibers, and the stacks of the threads that do not tell theirs; or the state of a machine that
+/// has no workers yet.
 fn dump() -> String {
     let dump = trust::dump();
-    format!("{dump}{}", stacks::text_of(&trust::link::unanswered(&dump)))
+    let waits = format!("{dump}{}", stacks::text_of(&trust::link::unanswered(&dump)));
+    if waits.is_empty() { "no worker has started yet: this machine waits for the others".to_owned() } else { waits }
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
