@@ -89,6 +89,8 @@ pub(crate) const WATCH_EVERY_MS: u64 = 150;
 pub(crate) const WATCH_EVERY_MS_MAX: u64 = 10_000;
 /// Longest wait for an answer.
 pub(crate) const WATCH_ANSWER_MS: u64 = 100;
+/// Longest wait of a [`dump`](crate::dump) for an answer: on a busy host an idle worker gets a core late.
+pub(crate) const DUMP_ANSWER_MS: u64 = 1_000;
 /// Longest wait for the answers of other machines (`runtime/watch/rack.rs`).
 pub(crate) const RACK_ANSWER_MS: u64 = 1_000;
 /// Rest of the machine that searches for cycles across machines, after each search. Three rounds and this are less than

@@ -17,7 +17,7 @@ fn pool(workers: usize) -> Threadpool {
 }
 
 /// Text of a dump: on a busy machine a worker may take longer to answer than the dump waits.
-const UNANSWERED: &str = "does not answer";
+const UNANSWERED: &str = "has not answered";
 
 /// Output of a test's child, from a run in which all workers answered in time.
 fn child_says(test: &str) -> (bool, String) {

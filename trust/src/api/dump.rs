@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use crate::config::WATCH_ANSWER_MS;
+use crate::config::DUMP_ANSWER_MS;
 use crate::deadline::deadline_after;
 use crate::fiber::record::{Doing, Seen, Wait, now_ms};
 use crate::ids::TrusteeId;
@@ -21,6 +21,8 @@ use std::sync::Arc;
 /// thread.
 #[derive(Clone, Debug)]
 pub struct Dump {
+    /// Wait for the threads' answers.
+    limit: Duration,
     threads: Vec<ThreadDump>,
 }
 
@@ -59,10 +61,9 @@ impl Dump {
         self.threads.iter().filter(|thread| thread.waits.is_none()).map(|thread| thread.trustee)
     }
 
-    /// Collects the dump of these workers. Waits for their answers for a limited time; a thread that may wait serves
-    /// its trustee meanwhile.
-    pub(crate) fn of(workers: &[Arc<Shared>]) -> Dump {
-        let limit = Duration::from_millis(WATCH_ANSWER_MS);
+    /// Collects the dump of these workers. Waits for their answers up to `limit`; a thread that may wait serves its
+    /// trustee meanwhile.
+    pub(crate) fn of(workers: &[Arc<Shared>], limit: Duration) -> Dump {
         let here = worker::existing(|here| here.id);
         let (own, others): (Vec<_>, Vec<_>) = workers.iter().cloned().partition(|worker| Some(worker.id) == here);
         let collection = Collection::ask(&others, true);
@@ -82,7 +83,7 @@ impl Dump {
             let report = report.map(|at| reports.swap_remove(at));
             ThreadDump { trustee: worker.id, name: name_of(worker, report.as_ref()), waits: report.map(Waits::new) }
         };
-        Dump { threads: workers.iter().map(thread).collect() }
+        Dump { limit, threads: workers.iter().map(thread).collect() }
     }
 }
 
@@ -106,7 +107,7 @@ impl fmt::Display for Dump {
         for thread in &self.threads {
             write!(f, "thread {} ({:?}): ", thread.name, thread.trustee)?;
             let Some(waits) = &thread.waits else {
-                writeln!(f, "does not answer: it runs a closure, a callback or code of its own")?;
+                writeln!(f, "has not answered within {:?}", self.limit)?;
                 continue;
             };
             write!(f, "{} fibers", waits.fibers.len())?;
@@ -145,8 +146,8 @@ impl fmt::Display for Waiting<'_> {
 /// Lists the wait of every fiber of this process and how long it has lasted: for programs that do not end. Legal
 /// everywhere.
 ///
-/// Each thread is asked, and answers when its loop gets to it. A thread that does not answer within a tenth of a second
-/// (it runs a long closure, or code of its own) is listed as not answering. The clock is accurate to some milliseconds.
+/// Each thread is asked, and answers when its loop gets to it. A thread that has not answered within a second is listed
+/// as such: it runs a long closure or code of its own, or gets no core. The clock is accurate to some milliseconds.
 /// For a fiber that waits for the answer to an `apply` the start of the wait is not known.
 ///
 /// ```
@@ -160,5 +161,5 @@ impl fmt::Display for Waiting<'_> {
 /// waiter.join().unwrap();
 /// ```
 pub fn dump() -> Dump {
-    Dump::of(&registry::all())
+    Dump::of(&registry::all(), Duration::from_millis(DUMP_ANSWER_MS))
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::PoolWorker;
 use crate::api::dump::Dump;
-use crate::config::DROP_TELL_MS;
+use crate::config::{DROP_TELL_MS, WATCH_ANSWER_MS};
 use crate::ids::TrusteeId;
 use crate::registry::Message;
 use crate::runtime::worker::{self, Worker};
@@ -25,7 +25,7 @@ impl Ending {
 
     fn dump(&self) -> Dump {
         let workers: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.shared)).collect();
-        Dump::of(&workers)
+        Dump::of(&workers, Duration::from_millis(WATCH_ANSWER_MS))
     }
 
     /// Lets another thread wait. Returns the fibers that remain.
