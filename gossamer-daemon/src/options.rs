@@ -255,6 +255,12 @@ impl RunOptions {
         Ok(())
     }
 
+    /// Returns the time without a sign of life after which a host counts as lost while the program starts there.
+    #[must_use]
+    pub fn start_limit(&self) -> Duration {
+        self.start_timeout.max(self.silence)
+    }
+
     /// Returns [`start_timeout`](Self::start_timeout) and [`silence`](Self::silence) in milliseconds, for a plan.
     #[must_use]
     pub fn limits_ms(&self) -> (u64, u64) {

@@ -97,7 +97,7 @@ pub(super) fn end(daemon: &Daemon, id: ProgramId, why: &str) {
 
 /// Runs the start, up to the running part; an error is for the launcher.
 fn begin(daemon: &Daemon, link: &mut Link, start: Start, pass: &Pass, is_resumed: bool) -> Result<Pid, String> {
-    let (limits, link_limit) = (&daemon.rack.limits, daemon.rack.timeouts.connect());
+    let limits = &daemon.rack.limits;
     daemon.drain.check(&daemon.host.name)?;
     start.check_environment(limits.environment_bytes)?;
     let options = RunOptions::from_json(&start.options)
@@ -129,8 +129,8 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start, pass: &Pass, is_resumed
         return Err(format!("{count} machines on this host; limits.machines_per_host is {most}"));
     }
     let Link { receiver, sender, .. } = &mut *link;
-    // A rack on slow links has a longer silence.
-    receiver.set_timeout(Some(link_limit.max(options.silence))).map_err(|error| error.to_string())?;
+    let start_limit = options.start_limit().min(*SILENCE.end());
+    receiver.set_timeout(Some(start_limit)).map_err(|error| error.to_string())?;
     let (file, library) = while_beating(sender, |say| {
         let file = obtain(daemon, receiver, &start.executable, Kind::Program, say)?;
         let library = start.library.as_ref().map(|library| obtain(daemon, receiver, library, Kind::Library, say));
@@ -164,7 +164,7 @@ fn begin(daemon: &Daemon, link: &mut Link, start: Start, pass: &Pass, is_resumed
     let (channel, theirs) = UnixStream::pair().map_err(|error| format!("no socket for the program: {error}"))?;
     let path = path_of(&setup.start.executable.path).display().to_string();
     let owner = setup.start.owner.clone();
-    channel.set_write_timeout(Some(link_limit)).map_err(|error| error.to_string())?;
+    channel.set_write_timeout(Some(start_limit)).map_err(|error| error.to_string())?;
     let channel = Channel::new(channel).map_err(|error| error.to_string())?;
     let mut writer = channel.writer(); // nothing comes before the setup
     let one_at_a_time = daemon.programs.starting();

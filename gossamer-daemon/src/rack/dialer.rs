@@ -57,8 +57,8 @@ pub(super) fn no_thread(error: io::Error) -> RackError {
 }
 
 /// Asks a host to take the program, and waits until it has reserved room for it.
-pub(super) fn admit(link: Link, start: Start, silence: Duration) -> Result<Link, String> {
-    admit_in_turn(link, start, silence, |_, _| ())
+pub(super) fn admit(link: Link, start: Start, limit: Duration) -> Result<Link, String> {
+    admit_in_turn(link, start, limit, |_, _| ())
 }
 
 /// The same; where the program waits for room, calls `tell` with the number of those before it, and the number that may
@@ -66,12 +66,12 @@ pub(super) fn admit(link: Link, start: Start, silence: Duration) -> Result<Link,
 pub(super) fn admit_in_turn(
     mut link: Link,
     start: Start,
-    silence: Duration,
+    limit: Duration,
     mut tell: impl FnMut(u32, u16),
 ) -> Result<Link, String> {
     let in_words = |error: &dyn std::fmt::Display| error.to_string();
     // A host gives signs of life for as long as it takes to find its executable or to receive it.
-    link.set_timeout(silence).map_err(|error| in_words(&error))?;
+    link.set_timeout(limit).map_err(|error| in_words(&error))?;
     link.sender.send_message(&Request::Run(Box::new(start))).map_err(|error| in_words(&error))?;
     loop {
         match link.receiver.receive_message().map_err(|error| in_words(&error))? {
@@ -84,15 +84,15 @@ pub(super) fn admit_in_turn(
 }
 
 /// Waits until a host has the program's files, and sends those that it lacks.
-pub(super) fn prepare(mut link: Link, files: &Files, silence: Duration) -> Result<Link, String> {
+pub(super) fn prepare(mut link: Link, files: &Files, limit: Duration) -> Result<Link, String> {
     loop {
-        match link.receiver.receive_message().map_err(|error| not_sent(&error, silence))? {
+        match link.receiver.receive_message().map_err(|error| not_sent(&error, limit))? {
             Reply::Ready => return Ok(link),
             Reply::Beat => {}
             Reply::Refused(reason) => return Err(reason),
-            Reply::NeedProgram => send_file(&mut link, &files.program, "the program", silence)?,
+            Reply::NeedProgram => send_file(&mut link, &files.program, "the program", limit)?,
             Reply::NeedLibrary if let Some(library) = &files.library => {
-                send_file(&mut link, library, "the library that the program loads first", silence)?;
+                send_file(&mut link, library, "the library that the program loads first", limit)?;
             }
             _ => return Err("it answers what was not asked".into()),
         }
@@ -109,7 +109,7 @@ pub(super) fn go(mut link: Link) -> Result<Link, String> {
     }
 }
 
-fn send_file(link: &mut Link, file: &Carried, what: &str, silence: Duration) -> Result<(), String> {
+fn send_file(link: &mut Link, file: &Carried, what: &str, limit: Duration) -> Result<(), String> {
     let path = path_of(&file.path);
     let failed = |error: std::io::Error| format!("{what} cannot be sent: {}: {error}", path.display());
     let mut file = File::open(&path).map_err(failed)?;
@@ -122,7 +122,7 @@ fn send_file(link: &mut Link, file: &Carried, what: &str, silence: Duration) -> 
             bytes => bytes,
         };
         while has_come(link) {
-            expect_beat(link, silence)?;
+            expect_beat(link, limit)?;
         }
         let Err(error) = link.sender.send_message(&Request::Chunk(buffer[..bytes].to_vec())) else {
             sent += bytes;
@@ -131,15 +131,15 @@ fn send_file(link: &mut Link, file: &Carried, what: &str, silence: Duration) -> 
         if let WireError::Secure(comm::Error::TimedOut { .. }) = error {
             return Err(format!(
                 "{what} cannot be sent: of {total} bytes at most {sent} had gone, and nothing more was taken for \
-                 {silence:?}: it hangs, or the link to it is cut"
+                 {limit:?}: it hangs, or the link to it is cut"
             ));
         }
         // It may have sent the cause before it hung up.
-        let end = deadline_after(silence);
+        let end = deadline_after(limit);
         while Instant::now() < end {
-            expect_beat(link, silence)?;
+            expect_beat(link, limit)?;
         }
-        return Err(not_sent(&error, silence));
+        return Err(not_sent(&error, limit));
     }
 }
 
@@ -150,20 +150,20 @@ fn has_come(link: &Link) -> bool {
 }
 
 /// Reads a host's messages while a program is sent to it: signs of life, or the reason why it takes no more.
-fn expect_beat(link: &mut Link, silence: Duration) -> Result<(), String> {
+fn expect_beat(link: &mut Link, limit: Duration) -> Result<(), String> {
     match link.receiver.receive_message() {
         Ok(Reply::Beat) => Ok(()),
         Ok(Reply::Refused(reason)) => Err(reason),
         Ok(_) => Err("it answers what was not asked".into()),
-        Err(error) => Err(not_sent(&error, silence)),
+        Err(error) => Err(not_sent(&error, limit)),
     }
 }
 
 /// Returns why a host does not get the program, where the host itself has given no reason.
-fn not_sent(error: &WireError, silence: Duration) -> String {
+fn not_sent(error: &WireError, limit: Duration) -> String {
     match error {
         WireError::Secure(comm::Error::TimedOut { .. }) => format!(
-            "the program cannot be sent: nothing was heard of the host for {silence:?}: it hangs, or the link to it is \
+            "the program cannot be sent: nothing was heard of the host for {limit:?}: it hangs, or the link to it is \
              cut"
         ),
         error => format!("the program cannot be sent: {error}"),

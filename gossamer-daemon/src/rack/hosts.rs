@@ -111,12 +111,12 @@ pub fn start(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files
 
 /// Asks all hosts to take the program: one first, then all others at once.
 fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> Result<Result<(), Signal>, RackError> {
-    let silence = dialer.options.silence;
+    let limit = dialer.options.start_limit();
     let mut links: Vec<Option<Link>> = links.into_iter().map(Some).collect();
     let first = (0..dialer.chosen.len()).min_by_key(|host| &dialer.chosen[*host].name).unwrap_or(0);
     if let Some(link) = links[first].take() {
         let start = start.of_host(first);
-        spawn(0, dialer.event_sender, move || admit(link, start, silence))?;
+        spawn(0, dialer.event_sender, move || admit(link, start, limit))?;
     }
     let mut admitted = match gather(dialer, &dialer.chosen[first..=first], |_| ())? {
         Ok(links) => links.into_iter().next(),
@@ -128,10 +128,10 @@ fn ask(dialer: &Dialer<'_>, links: Vec<Link>, start: &Start, files: &Files) -> R
         spawn(number, dialer.event_sender, move || {
             let admitted = match (admitted, link) {
                 (Some(link), _) => Ok(link),
-                (None, Some(link)) => admit(link, start, silence),
+                (None, Some(link)) => admit(link, start, limit),
                 (None, None) => Err("it was not asked".to_owned()),
             };
-            prepare(admitted?, &files, silence)
+            prepare(admitted?, &files, limit)
         })?;
     }
     Ok(Ok(()))

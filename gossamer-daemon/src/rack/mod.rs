@@ -220,9 +220,14 @@ impl Program {
         let key = Key::generate().map_err(LaunchError::from)?;
         let failed = LaunchError::system("start the threads of the program");
         let silence = run.options.silence;
-        let (hosts, outputs, input) =
-            streams::connect(links, silence, &plan::prefixes(run, plan), run.options.stdin, event_sender)
-                .map_err(failed)?;
+        let (hosts, outputs, input) = streams::connect(
+            links,
+            (run.options.start_limit(), silence),
+            &plan::prefixes(run, plan),
+            run.options.stdin,
+            event_sender,
+        )
+        .map_err(failed)?;
         Ok(Program {
             names: chosen.iter().map(|host| host.name.clone()).collect(),
             plan: plan.clone(),

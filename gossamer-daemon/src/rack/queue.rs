@@ -21,7 +21,7 @@ pub fn enter(dialer: &Dialer<'_>, start: &Start, files: &Files) -> Result<(), Ra
     let (rack, chosen, keys, event_sender) =
         (dialer.rack.clone(), dialer.chosen.to_vec(), dialer.keys.clone(), dialer.event_sender.clone());
     let (start, files) = (start.clone(), files.clone());
-    let silence = dialer.options.silence;
+    let limit = dialer.options.start_limit();
     let ask_all = move || {
         let mut order = order.into_iter();
         for number in order.by_ref() {
@@ -32,9 +32,9 @@ pub fn enter(dialer: &Dialer<'_>, start: &Start, files: &Files) -> Result<(), Ra
                 }
             };
             let linked = link::connect(&rack, &chosen[number], &keys).map_err(|error| error.to_string());
-            let admitted = linked.and_then(|link| admit_in_turn(link, start.of_host(number), silence, tell));
+            let admitted = linked.and_then(|link| admit_in_turn(link, start.of_host(number), limit, tell));
             let files = files.clone();
-            let outcome = admitted.map(|link| spawn(number, &event_sender, move || prepare(link, &files, silence)));
+            let outcome = admitted.map(|link| spawn(number, &event_sender, move || prepare(link, &files, limit)));
             let failure = match outcome {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error.to_string(),

@@ -70,13 +70,14 @@ impl Input {
     }
 }
 
-/// Starts all threads of a program. `prefixes`: one for each machine.
+/// Starts all threads of a program. `start_limit`: time until the first message of each host, which comes when its
+/// machines run; from there on a host is silent for `silence` at most. `prefixes`: one for each machine.
 ///
 /// # Errors
 /// When the system has no threads left, or refuses a time limit on a connection.
 pub fn connect(
     links: Vec<Link>,
-    silence: Duration,
+    (start_limit, silence): (Duration, Duration),
     prefixes: &[String],
     stdin: Reader,
     event_sender: mpsc::Sender<Event>,
@@ -88,7 +89,7 @@ pub fn connect(
         let (queue, messages) = mpsc::channel();
         let Link { mut receiver, mut sender, .. } = link;
         receiver
-            .set_timeout(Some(silence))
+            .set_timeout(Some(start_limit))
             .and_then(|()| sender.set_timeout(Some(silence)))
             .map_err(io::Error::other)?;
         writers.push(panics::spawn(format!("to {host}"), move || send_all(sender, &messages))?);
@@ -107,7 +108,9 @@ pub fn connect(
     }
     for (host, receiver) in ends {
         let (pieces, event_sender) = (pieces.clone(), event_sender.clone());
-        panics::spawn(format!("from {host}"), move || receive_all(host, receiver, &pieces, &event_sender, silence))?;
+        panics::spawn(format!("from {host}"), move || {
+            receive_all(host, receiver, &pieces, &event_sender, (start_limit, silence));
+        })?;
     }
     let input = Input(Arc::new((Mutex::new(WINDOW_BYTES), Condvar::new())));
     let (window, first) = (input.clone(), queues[0].clone()); // machine 0 is on the first host
@@ -137,10 +140,16 @@ fn receive_all(
     mut receiver: SecureReader,
     pieces: &[mpsc::Sender<Piece>],
     event_sender: &mpsc::Sender<Event>,
-    silence: Duration,
+    (start_limit, silence): (Duration, Duration),
 ) {
+    let mut limit = start_limit;
     loop {
-        let event = match receiver.receive_message() {
+        let mut received = receiver.receive_message();
+        if limit != silence && received.is_ok() {
+            limit = silence;
+            received = receiver.set_timeout(Some(silence)).map_err(WireError::from).and(received);
+        }
+        let event = match received {
             Ok(FromPart::Output { machine, stream, bytes }) => {
                 // Fails only if the writing thread has ended.
                 let _ = pieces[stream as usize].send(Piece { host, machine, bytes });
@@ -148,7 +157,7 @@ fn receive_all(
             }
             Ok(FromPart::Beat) => continue,
             Ok(said) => Event::Received(host, said),
-            Err(error) => Event::Cut(host, describe(&error, silence)),
+            Err(error) => Event::Cut(host, describe(&error, limit)),
         };
         let is_end = matches!(event, Event::Cut(..));
         if event_sender.send(event).is_err() || is_end {
@@ -157,10 +166,10 @@ fn receive_all(
     }
 }
 
-fn describe(error: &WireError, silence: Duration) -> String {
+fn describe(error: &WireError, limit: Duration) -> String {
     match error {
         WireError::Secure(comm::Error::TimedOut { .. }) => {
-            format!("nothing was heard for {silence:?}: it is cut off or hangs, or its daemon was stopped")
+            format!("nothing was heard for {limit:?}: it is cut off or hangs, or its daemon was stopped")
         }
         WireError::Closed | WireError::Secure(comm::Error::Closed { .. }) => {
             "its daemon has closed the connection: it has ended, or was killed".into()

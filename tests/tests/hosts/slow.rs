@@ -32,7 +32,7 @@ fn a_program_gets_over_a_slow_link() {
 #[test]
 fn timed_a_program_that_gets_stuck_on_its_way_is_told() {
     for stuck_after in [Duration::ZERO, Duration::from_secs(4)] {
-        let rack = Rack::start(2);
+        let rack = Rack::start_with(2, "timeouts: { start_ms: 3000 }\n");
         rack.network.slow_down(1, 300_000);
         let launcher = rack.run_script(5, 4 * BYTES);
         rack.wait_for_arrivals(1);
