@@ -5,8 +5,8 @@
 //!
 //! 1. take over the launch descriptor; from here on the launcher can end this process (`fate`)
 //! 2. find the other machines, and open the fabric to them (`connect`); from here on their death ends this process too
-//! 3. start the workers, the service thread and, where asked for, the page server; attach each to all those of the
-//!    other machines; report to the launcher that this machine is ready
+//! 3. start the workers, the service thread and, where asked for, the page server; report to the launcher that this
+//!    machine is ready; attach each of them to all those of the other machines
 //! 4. machine 0 runs `gsm_main`, waits for the fibers of its own workers, and reports to the launcher that the program
 //!    is over; the others serve until the launcher ends them
 
@@ -181,13 +181,14 @@ where
     });
     begin(Rack { machine: own, machines: machines.collect(), starter }, &threads.workers);
     let wiring = Wiring { fabric: fabric.clone(), layout, image };
+    // First: from the next step on other machines may call this one, and a closure of theirs may end it.
+    control.send(&Message::Ready { pid: std::process::id(), slots_bytes })?;
     // By a thread that ends: the main thread of a serving machine never waits in the library again, so it could not
     // report.
     let attach = || threads.attach(own, &wiring);
     std::thread::scope(|scope| scope.spawn(attach).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     drop(wiring);
     stuck::watch().map_err(StartError::Thread)?;
-    control.send(&Message::Ready { pid: std::process::id(), slots_bytes })?;
     if own != 0 {
         serve_until_the_end();
     }
