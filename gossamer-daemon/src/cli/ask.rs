@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use comm::deadline::deadline_after;
 use comm::secure::{Key, Keys};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -23,6 +24,12 @@ use crate::wire::{Hello, HostStatus, ProgramId, Reply, Request};
 
 /// Exit status for trouble: a host that does not answer, a program that does not exist.
 pub(super) const NOT_WELL: u8 = 1;
+
+/// Length up to which a trouble is repeated for each host.
+const SHORT_BYTES: usize = 40;
+/// Longest wait of `kill` for the end of a program.
+const GONE_LIMIT: Duration = Duration::from_secs(5);
+const GONE_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Args)]
 pub(super) struct Ask {
@@ -161,19 +168,29 @@ impl Kill {
             None => Request::Kill { program, who },
             Some(signal) => Request::Signal { program, signal: signal.as_raw(), who },
         };
-        let answers = match self.ask.all(&request) {
-            Ok((_, answers)) => answers,
+        let (rack, keys, asked) = match self.ask.whom() {
+            Ok(whom) => whom,
             Err(code) => return Ok(code),
         };
+        let answers = ask(&rack, &asked, &keys, &request);
         let reached = |answer: &&Answer| matches!(answer.outcome, Ok((_, Reply::Killed(true))));
         let hosts: Vec<&str> = answers.iter().filter(reached).map(|answer| answer.host.as_str()).collect();
         // A host that gives no answer may still run the program: no success, though others have ended it.
         let unanswered = |answer: &&Answer| !matches!(answer.outcome, Ok((_, Reply::Killed(_))));
         let silent: Vec<&str> = answers.iter().filter(unanswered).map(|answer| answer.host.as_str()).collect();
+        let still = match self.signal {
+            None if !hosts.is_empty() => {
+                let up = answers.iter().filter(|answer| answer.outcome.is_ok());
+                let up: Vec<&str> = up.map(|answer| answer.host.as_str()).collect();
+                let up = asked.into_iter().filter(|host| up.contains(&host.name.as_str())).collect();
+                until_gone(&rack, &keys, up, program)
+            }
+            _ => Vec::new(),
+        };
         if self.ask.json {
             let mut object = json!({"program": program.to_string(), "unreachable": silent});
             match self.signal {
-                None => object["ended_on"] = json!(hosts),
+                None => (object["ended_on"], object["still_on"]) = (json!(hosts), json!(still)),
                 Some(signal) => {
                     (object["signal"], object["signalled_on"]) = (json!(signal.as_raw()), json!(hosts));
                 }
@@ -184,13 +201,38 @@ impl Kill {
         } else if let Some(signal) = self.signal {
             let signal = signals::describe(signal.as_raw());
             print(&format!("{signal} was sent to program {program} on {}", hosts.join(", ")))?;
-        } else {
+        } else if still.is_empty() {
             print(&format!("program {program} is ended on {}", hosts.join(", ")))?;
+        }
+        if !still.is_empty() {
+            let hosts = still.join(", ");
+            complain(format_args!(
+                "program {program} was told to end, and after {GONE_LIMIT:?} is still there on {hosts}"
+            ));
         }
         for (name, reason) in answers.iter().filter_map(|answer| Some((&answer.host, answer.outcome.as_ref().err()?))) {
             complain(format_args!("host {name}: {}", reason.reason));
         }
-        Ok(code(!hosts.is_empty() && silent.is_empty()))
+        Ok(code(!hosts.is_empty() && silent.is_empty() && still.is_empty()))
+    }
+}
+
+/// Waits until none of these hosts has a program any more, or [`GONE_LIMIT`] is over; returns those that have it still.
+fn until_gone(rack: &RackConfig, keys: &Keys, mut hosts: Vec<Host>, program: ProgramId) -> Vec<String> {
+    let end = deadline_after(GONE_LIMIT);
+    let id = program.to_string();
+    loop {
+        let has_it = |answer: &Answer| {
+            let Ok((_, Reply::Status(status))) = &answer.outcome else { return false };
+            status.programs.iter().any(|program| program.id == id)
+        };
+        let still: Vec<String> =
+            ask(rack, &hosts, keys, &Request::Status).into_iter().filter(has_it).map(|answer| answer.host).collect();
+        if still.is_empty() || Instant::now() >= end {
+            return still;
+        }
+        hosts.retain(|host| still.contains(&host.name));
+        std::thread::sleep(GONE_PAUSE);
     }
 }
 
