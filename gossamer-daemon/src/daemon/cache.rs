@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, getxattr, statvfs};
 
 use crate::wire::Binary;
 
@@ -104,6 +104,28 @@ pub(super) fn is_out_of_reach(path: &Path) -> bool {
     path.is_absolute() && path.ancestors().all(|part| fs::symlink_metadata(part).is_ok_and(|found| is_safe(&found)))
 }
 
+/// Returns why the file at a program's own path is not the one to run.
+fn why_not_own(path: &Path, binary: &Binary, for_all: bool) -> Option<&'static str> {
+    match () {
+        () if !is_out_of_reach(path) => Some("another user could replace it, or its path has a link in it"),
+        () if !is(path, binary) => Some("its content differs from the launcher's"),
+        () if for_all && !may_all_execute(path) => Some("not every user may read and execute it"),
+        () => None,
+    }
+}
+
+/// Returns whether each user may execute a file: no class of users lacks the permission, and no access list or mount
+/// takes it away.
+fn may_all_execute(path: &Path) -> bool {
+    let has_list = |part: &Path| getxattr(part, "system.posix_acl_access", &mut [0_u8; 0]).is_ok();
+    let is_open = |part: &Path| {
+        let wanted = if part == path { 0o555 } else { 0o111 };
+        fs::metadata(part).is_ok_and(|found| found.mode() & wanted == wanted) && !has_list(part)
+    };
+    let is_noexec = statvfs(path).map_or(true, |system| system.f_flag.contains(StatVfsMountFlags::NOEXEC));
+    !is_noexec && path.ancestors().all(is_open)
+}
+
 /// Makes a folder that others may execute from, whatever the umask is; an existing one stays as it is. The folder gets
 /// its mode before its name, for the daemon may be killed in between.
 fn make_folder(path: &Path) -> io::Result<()> {
@@ -138,9 +160,18 @@ impl Cache {
     }
 
     /// Finds a file with this content: the program's own path, where no other user can change it, or a received one.
+    /// `for_all`: the program runs as another user, so the file at its own path has to be one that all may execute.
     #[must_use]
-    pub fn find(&self, path: &Path, binary: &Binary) -> Option<PathBuf> {
-        if is_out_of_reach(path) && is(path, binary) { Some(path.to_owned()) } else { self.find_kept(path, binary) }
+    pub fn find(&self, path: &Path, binary: &Binary, for_all: bool) -> Option<PathBuf> {
+        match why_not_own(path, binary, for_all) {
+            None => Some(path.to_owned()),
+            Some(why) => {
+                if path.exists() {
+                    tracing::info!(path = %path.display(), why, "this host's own file is not used");
+                }
+                self.find_kept(path, binary)
+            }
+        }
     }
 
     /// Finds a received file with this content.

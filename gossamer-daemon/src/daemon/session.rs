@@ -327,12 +327,7 @@ fn obtain(
         kind.check(&path)?;
         return Ok(path);
     };
-    let found = match daemon.run_as.ids {
-        // The daemon is root, and cannot tell whether another user may execute the file at a path.
-        Some(_) => daemon.cache.find_kept(&path, &binary),
-        None => daemon.cache.find(&path, &binary),
-    };
-    if let Some(found) = found {
+    if let Some(found) = daemon.cache.find(&path, &binary, daemon.run_as.ids.is_some()) {
         return Ok(found);
     }
     if binary.bytes == 0 {

@@ -33,18 +33,18 @@ fn a_program_is_kept_by_its_content() {
     let cache = Cache::new(folder.path().join("cache"), 1000);
     let content = b"#!/bin/sh\nexit 3\n";
     let known = binary(content);
-    assert_eq!(cache.find(Path::new("/nowhere/prog"), &known), None);
+    assert_eq!(cache.find(Path::new("/nowhere/prog"), &known, false), None);
     let kept = take(&cache, "/nowhere/prog", content, known).unwrap();
-    assert_eq!(cache.find(Path::new("/nowhere/prog"), &known), Some(kept.clone()));
+    assert_eq!(cache.find(Path::new("/nowhere/prog"), &known, false), Some(kept.clone()));
     check_executable(&kept).unwrap();
     assert_eq!(cache.used_bytes(), known.bytes);
     fs::write(&kept, b"#!/bin/sh\nexit 4\n").unwrap();
-    assert_eq!(cache.find(Path::new("/nowhere/prog"), &known), None, "it was changed behind our back");
+    assert_eq!(cache.find(Path::new("/nowhere/prog"), &known, false), None, "it was changed behind our back");
 
     let own = folder.path().join("own");
     fs::write(&own, content).unwrap();
     fs::set_permissions(&own, fs::Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(cache.find(&own, &known), Some(own.clone()), "the same at its own path");
+    assert_eq!(cache.find(&own, &known, false), Some(own.clone()), "the same at its own path");
     assert!(check_executable(&own).unwrap_err().contains("not an executable"));
 }
 
@@ -64,11 +64,23 @@ fn what_others_could_exchange_is_not_executed() {
     {
         set_mode(&open, folder_mode);
         set_mode(&own, mode);
-        assert_eq!(cache.find(&own, &binary(content)).is_some(), is_found, "{folder_mode:o} {mode:o}");
+        assert_eq!(cache.find(&own, &binary(content), false).is_some(), is_found, "{folder_mode:o} {mode:o}");
     }
     set_mode(&own, 0o755);
+    // For programs of another user: each folder up to `/` is to be open to all.
+    set_mode(folder.path(), 0o755);
+    let of_all = |path: &Path| cache.find(path, &binary(content), true).is_some();
+    let is_reached = folder.path().ancestors().all(|part| fs::metadata(part).unwrap().mode() & 0o111 == 0o111);
+    assert_eq!(of_all(&own), is_reached);
+    for (folder_mode, mode) in [(0o755, 0o750), (0o755, 0o711), (0o705, 0o755), (0o750, 0o755)] {
+        set_mode(&open, folder_mode);
+        set_mode(&own, mode);
+        assert!(!of_all(&own) && cache.find(&own, &binary(content), false).is_some(), "{folder_mode:o} {mode:o}");
+    }
+    set_mode(&open, 0o755);
+    set_mode(&own, 0o755);
     std::os::unix::fs::symlink(&open, folder.path().join("link")).unwrap();
-    assert_eq!(cache.find(&folder.path().join("link/prog"), &binary(content)), None);
+    assert_eq!(cache.find(&folder.path().join("link/prog"), &binary(content), false), None);
 
     take(&cache, "kept", content, binary(content)).unwrap();
     assert!(cache.find_kept(Path::new("kept"), &binary(content)).is_some());
@@ -119,7 +131,7 @@ fn what_is_not_as_said_is_not_kept() {
     let known = binary(b"abc");
     assert!(take(&cache, "p", b"abd", known).unwrap_err().to_string().contains("its hash differs"));
     assert!(take(&cache, "p", b"abcd", known).unwrap_err().to_string().contains("more than it said"));
-    assert!(cache.find(Path::new("p"), &known).is_none());
+    assert!(cache.find(Path::new("p"), &known, false).is_none());
     assert_eq!(cache.used_bytes(), 0);
 }
 
@@ -216,7 +228,7 @@ fn the_least_recently_used_goes_first() {
         File::open(&place).unwrap().set_modified(at).unwrap();
         places.push(place);
     }
-    assert!(cache.find(Path::new("p"), &binary(contents[0])).is_some(), "used now");
+    assert!(cache.find(Path::new("p"), &binary(contents[0]), false).is_some(), "used now");
     take(&cache, "p", contents[3], binary(contents[3])).unwrap();
     assert_eq!(places.iter().map(|place| place.exists()).collect::<Vec<_>>(), [true, false, true]);
 }
