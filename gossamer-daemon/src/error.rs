@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::path::PathBuf;
 
 use rustix::io::Errno;
 
@@ -21,6 +22,14 @@ pub enum LaunchError {
         program: OsString,
         /// The cause.
         source: io::Error,
+    },
+    /// The working folder cannot be entered.
+    #[error("cannot enter {} (--folder): {trouble}", folder.display())]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// The cause.
+        trouble: String,
     },
     /// The plan of the program makes no sense.
     #[error(transparent)]

@@ -132,10 +132,15 @@ fn start(setup: &Setup, options: &RunOptions, plan: &Plan) -> Result<Group, Laun
     let args: Vec<OsString> = setup.start.args.iter().map(|arg| os(arg)).collect();
     let environment: Vec<(OsString, OsString)> = setup.start.env.iter().map(|(n, v)| (os(n), os(v))).collect();
     let (folder, program) = (os(&setup.start.folder), os(&setup.file));
-    if !std::path::Path::new(&folder).is_dir() {
-        let error = io::Error::from(io::ErrorKind::NotFound);
-        let task = "enter the working folder of gossamer-launch, which this host lacks (--folder names another)";
-        return Err(LaunchError::system(task)(error));
+    let folder = std::path::PathBuf::from(folder);
+    let trouble = match std::fs::metadata(&folder) {
+        Ok(found) if found.is_dir() => None,
+        Ok(_) => Some("it is no folder on this host".to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some("no such folder on this host".to_owned()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(trouble) = trouble {
+        return Err(LaunchError::Folder { folder, trouble });
     }
     if let Some(library) = &setup.library {
         // Here, as the programs' user: the loader would go on without the library, and each machine would run as a
@@ -143,7 +148,7 @@ fn start(setup: &Setup, options: &RunOptions, plan: &Plan) -> Result<Group, Laun
         let task = "read the library that the program loads first";
         std::fs::File::open(os(library)).map_err(LaunchError::system(task))?;
     }
-    let folder = Some(std::path::Path::new(&folder));
+    let folder = Some(folder.as_path());
     let (environment, host) = (Some(&environment[..]), setup.start.host);
     let start = Start { program: &program, args: &args, environment, folder, options, plan, host };
     let since = Instant::now();

@@ -177,7 +177,7 @@ fn what_cannot_be_detached_is_told_to_its_caller() {
         assert!(ended.stderr.contains(words), "{words}: {ended}");
     };
     tell(&[], "/no/such/program", 127, "cannot start /no/such/program");
-    tell(&["--folder", "/no/such/folder"], "true", 70, "working folder");
+    tell(&["--folder", "/no/such/folder"], "true", 70, "cannot enter /no/such/folder (--folder)");
     tell(&["--hosts", "x"], "true", 70, "no host x");
     let mut local = crate::rig::launcher();
     local.args(["run", "--local", "2", "--detach", "true"]);

@@ -96,7 +96,7 @@ fn two_programs_do_not_see_each_other() {
     command.arg(program["id"].as_str().unwrap());
     let killed = run(command);
     killed.assert(0, None);
-    // Ended on both hosts, or on one, where the launcher was faster on the other.
+    // Ended on both hosts, or on one, where the launcher was faster on the other; and gone from both.
     assert!(killed.stdout.contains(" is ended on "), "{killed}");
     assert_eq!(rack.json("ps")["programs"].as_array().map(Vec::len), Some(1));
     assert!(first_pids.values().all(|pid| is_gone(*pid)), "{first_pids:?}");
@@ -285,7 +285,11 @@ fn each_refusal_names_its_cause() {
     refused(&["/no/such/program"], 127, &["cannot start /no/such/program", "is the path right"]);
     refused(&["--hosts", "a,x", "true"], 70, &["no host x", "a, b"]);
     refused(&["--machines-per-host", "3", "true"], 70, &["host a: ", "limits.machines_per_host is 2", "host b: "]);
-    refused(&["--folder", "/no/such/folder", "true"], 70, &["host ", "working folder", "--folder"]);
+    refused(
+        &["--folder", "/no/such/folder", "true"],
+        70,
+        &["host ", "cannot enter /no/such/folder (--folder): no such folder on this host"],
+    );
     refused(&["--fabric", "shm", "true"], 70, &["--fabric auto or tcp"]);
     let running = rack.launch(&["wait"]);
     running.ready(2);
