@@ -148,8 +148,8 @@ impl Default for Limits {
 pub struct Timeouts {
     /// Time to connect to a daemon and to agree on the key.
     pub connect_ms: u32,
-    /// Time for the machines of a program to come up and to find each other; until they come up, the longest silence of a
-    /// host.
+    /// Time for the machines of a program to come up and to find each other; until they come up, the longest silence
+    /// of a host.
     pub start_ms: u32,
     /// A host without a sign of life for this long counts as cut off or hung, and its programs end.
     pub silence_ms: u32,

@@ -100,6 +100,12 @@ impl Kept {
         self.change(program, |output| output.exits.push((machine, status)));
     }
 
+    /// Returns the exit statuses of a program's machines here so far, as `wait` gives them.
+    pub fn exits(&self, program: ProgramId) -> Vec<(u16, i32)> {
+        let programs = self.programs();
+        programs.iter().rfind(|output| output.program == program).map_or_else(Vec::new, |output| output.exits.clone())
+    }
+
     /// Notes the end of a program; forgets the oldest ended ones, if there are too many.
     pub fn end(&self, program: ProgramId) {
         self.change(program, |output| output.has_ended = true);

@@ -10,7 +10,9 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -31,6 +33,7 @@ use crate::options::RunOptions;
 use crate::panics;
 use crate::part;
 use crate::region;
+use crate::signals;
 use crate::wire::link::Link;
 use crate::wire::{
     BEAT_MS, Carried, MAX_MESSAGE_BYTES, ProgramId, Receiver, Reply, Request, Sender, Setup, Start, Wire, WireError,
@@ -90,9 +93,27 @@ pub(super) fn end(daemon: &Daemon, id: ProgramId, why: &str) {
     channel.cut();
     daemon.kept.end(id);
     daemon.programs.set_ending(id);
-    let exit = collect(daemon, id, part);
+    let part = collect(daemon, id, part);
     daemon.programs.remove(id);
-    tracing::info!(program = %id, exit, why, "the program has ended");
+    let machines = ends(&daemon.kept.exits(id));
+    tracing::info!(program = %id, machines, part, why, "the program has ended");
+}
+
+/// Describes the ends of a program's machines here, as far as they are known.
+fn ends(exits: &[(u16, i32)]) -> String {
+    let failed = exits.iter().filter(|(_, status)| *status != 0).map(|(machine, status)| {
+        let status = ExitStatus::from_raw(*status);
+        match status.signal() {
+            Some(signal) => format!("machine {machine} was killed by {}", signals::describe(signal)),
+            None => format!("machine {machine} exited with status {}", status.code().unwrap_or_default()),
+        }
+    });
+    let failed: Vec<String> = failed.collect();
+    match (exits, failed.as_slice()) {
+        ([], _) => "not known".to_owned(),
+        (_, []) => "all exited with status 0".to_owned(),
+        (_, failed) => failed.join(", "),
+    }
 }
 
 /// Runs the start, up to the running part; an error is for the launcher.

@@ -25,8 +25,8 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Its length in bytes, if it is a file.
     pub len: u64,
-    /// Whether it is a symbolic link; kind and length are those of its target. A walk that enters linked folders may go in
-    /// a circle.
+    /// Whether it is a symbolic link; kind and length are those of its target. A walk that enters linked folders may
+    /// go in a circle.
     pub is_link: bool,
 }
 
