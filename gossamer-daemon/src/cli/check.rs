@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use super::ask::{Ask, Status, code, column, fabrics};
 use super::console::{plain, print};
+use super::key::LACKS_NEW_KEY;
 use crate::config::{Host, RackConfig};
+use crate::daemon::BOTH_KEYS;
 use crate::rack::ask::{ask, paths, remarks};
 use crate::wire::{Path, Request};
 
@@ -35,7 +37,12 @@ pub(super) fn main(asked: &Ask) -> io::Result<ExitCode> {
             Err(error) => vec![error.reason.clone()],
         };
         if status.has_old_key {
-            all.push("it lacks the new key: copy the key file to it".to_owned());
+            all.push(LACKS_NEW_KEY.to_owned());
+        }
+        // Here `key finish` is done.
+        if keys.old().is_none() {
+            let both = all.iter_mut().filter(|remark| *remark == BOTH_KEYS);
+            both.for_each(|remark| "it takes the old key as well, still: copy the key file to it".clone_into(remark));
         }
         let found = tried.iter().position(|(name, _)| *name == status.name).map(|place| tried.swap_remove(place).1);
         let paths = found.unwrap_or(Ok(Vec::new())).unwrap_or_else(|reason| {

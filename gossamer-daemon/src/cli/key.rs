@@ -50,6 +50,9 @@ struct Finish {
     force: bool,
 }
 
+/// Trouble of a host that lets this one in by the old key alone.
+pub(super) const LACKS_NEW_KEY: &str = "it lacks the new key: copy the key file to it";
+
 const HELP: &str = "\
 Example:
   gossamer-launch key rotate
@@ -58,7 +61,7 @@ Example:
   gossamer-launch key finish
   scp -p /etc/gossamer/rack.key beta:/etc/gossamer/rack.key     again: from now on the old key is refused
 Daemons take a changed key file at once. Nothing is restarted, and programs run on. The old key opens the rack until the
-last step: where it has leaked, take all steps at once, or end the daemons first.";
+last step: if it has leaked, stop the daemons and make a key anew (keygen) instead.";
 
 impl KeyArgs {
     pub(super) fn main(&self) -> io::Result<ExitCode> {
@@ -126,12 +129,15 @@ impl Finish {
         if keys.old().is_none() {
             return Ok(failed(&format!("{shown} holds one key: `gossamer-launch key rotate` makes a new one")));
         }
-        // With the new key alone: a host that has only the old one refuses it.
-        let answers = ask(&rack, &rack.hosts, &new, &Request::Status);
         let mut are_all_ready = true;
-        for (host, error) in answers.iter().filter_map(|answer| Some((&answer.host, answer.outcome.as_ref().err()?))) {
+        for answer in ask(&rack, &rack.hosts, &keys, &Request::Status) {
+            let trouble = match answer.outcome {
+                Err(error) => error.reason,
+                Ok(_) if answer.has_old_key => LACKS_NEW_KEY.to_owned(),
+                Ok(_) => continue,
+            };
             are_all_ready = false;
-            complain(format_args!("host {host}: {}", error.reason));
+            complain(format_args!("host {}: {trouble}", answer.host));
         }
         if !are_all_ready && !self.force {
             complain(format_args!(

@@ -9,6 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use comm::secure::Keys;
 
+/// Trouble of a host in the middle of a change of keys.
+pub const BOTH_KEYS: &str = "the old key is valid as well as the new one: once all hosts and users have the new one, \
+                             `gossamer-launch key finish`, and copy the key file again";
+
 /// The key file, and the keys read last.
 pub struct KeyFile {
     path: PathBuf,
@@ -79,11 +83,7 @@ impl KeyFile {
         let state = self.state();
         match (&state.trouble, state.keys.old()) {
             (Some(trouble), _) => Some(format!("{trouble}; until then the keys read before stay valid")),
-            (None, Some(_)) => Some(
-                "the old key is valid as well as the new one: once all hosts and users have the new one, \
-                 `gossamer-launch key finish`, and copy the key file again"
-                    .to_owned(),
-            ),
+            (None, Some(_)) => Some(BOTH_KEYS.to_owned()),
             (None, None) => None,
         }
     }

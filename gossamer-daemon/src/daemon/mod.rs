@@ -54,6 +54,7 @@ use gate::Gate;
 pub use handover::{Handover, take_over};
 use handover::{Parked, SessionState, State, versions};
 use kept::Kept;
+pub use key_file::BOTH_KEYS;
 use key_file::KeyFile;
 
 use log::{LastLines, RateLimit};
