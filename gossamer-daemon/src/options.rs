@@ -18,7 +18,7 @@ use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{BoolishValueParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gossamer::bootstrap::{FabricChoice, SILENCE_MS, START_TIMEOUT_MS};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -36,6 +36,12 @@ pub(crate) const VIEW_ADDRESS: &str = "127.0.0.1:0";
 pub const MAX_LOCAL_MACHINES: u16 = 128;
 /// The most machines of a program on each host of a rack.
 const MAX_MACHINES_PER_HOST: u16 = 128;
+
+/// Parser of `on` and `off`.
+fn on_or_off() -> impl TypedValueParser<Value = bool> {
+    let values = [PossibleValue::new("on").alias("true"), PossibleValue::new("off").alias("false")];
+    PossibleValuesParser::new(values).map(|text| text == "on" || text == "true")
+}
 
 /// Options of `gossamer-launch run` but `--local`; the comments of the fields are its help.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
@@ -69,7 +75,7 @@ pub struct RunOptions {
     pub threads: Option<u32>,
 
     /// Pin each worker to a core of its own, if there is a core for each [default: the program decides]
-    #[arg(long, value_name = "on|off", value_parser = BoolishValueParser::new())]
+    #[arg(long, value_name = "on|off", value_parser = on_or_off())]
     pub pin: Option<bool>,
 
     /// Longest time in microseconds that an idle worker polls before it sleeps [default: the program decides]
