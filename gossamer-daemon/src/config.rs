@@ -68,7 +68,7 @@ pub enum ConfigError {
     },
 }
 
-fn list(paths: &[PathBuf]) -> String {
+pub(crate) fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 

@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use comm::secure::Keys;
 
-use crate::config::{ConfigError, Host, RackConfig};
+use crate::config::{self, ConfigError, Host, RackConfig};
 use crate::core_dump;
 use crate::dispositions;
 use crate::orphans::{self, Spare};
@@ -74,7 +74,10 @@ const STACK_BYTES: usize = 512 << 10;
 pub enum DaemonError {
     /// No valid `rack.yaml`, or no entry for this host.
     #[error(transparent)]
-    Config(#[from] ConfigError),
+    Config(ConfigError),
+    /// No file was named, and none is in the usual places.
+    #[error("no rack.yaml: looked for {}; name one with --rack FILE or GOSSAMER_RACK", config::list(.0))]
+    Missing(Vec<PathBuf>),
     /// The key file cannot be used.
     #[error(transparent)]
     Key(#[from] comm::Error),
@@ -116,6 +119,15 @@ pub enum DaemonError {
         /// The cause.
         source: io::Error,
     },
+}
+
+impl From<ConfigError> for DaemonError {
+    fn from(error: ConfigError) -> DaemonError {
+        match error {
+            ConfigError::Missing(places) => DaemonError::Missing(places), // its cure is for launchers
+            other => DaemonError::Config(other),
+        }
+    }
 }
 
 fn listen_cure(error: &io::Error) -> &'static str {
