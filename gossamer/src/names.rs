@@ -80,6 +80,9 @@ const FIRST: Place = Place::of(0, 0);
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
+    /// The name is empty.
+    #[error("a trust cannot be published under an empty name: give it one")]
+    Empty,
     /// The name is another trust's.
     #[error(
         "the name `{name}` is that of a property of type `{type_name}` at {place}: choose another, or drop the \
@@ -134,6 +137,7 @@ fn listed(known: &[String]) -> String {
 ///         fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
 ///         assert_eq!(gossamer::find::<u64>("visits").unwrap().apply(|visits| *visits), 2);
 ///         drop(published);
+///         assert_eq!(gossamer::publish("", &gossamer::entrust(0)).unwrap_err(), gossamer::NameError::Empty);
 ///         gossamer::publish("visits", &gossamer::entrust("another".len())).unwrap().keep();
 ///     },
 ///     2,
@@ -141,11 +145,14 @@ fn listed(known: &[String]) -> String {
 /// ```
 ///
 /// # Errors
-/// [`NameError::Taken`].
+/// [`NameError::Taken`], [`NameError::Empty`].
 ///
 /// # Panics
 /// Outside [`gossamer::main`](crate::main), and inside a delegated closure or a callback, where nothing may wait.
 pub fn publish<T: 'static>(name: &str, trust: &Trust<T>) -> Result<Published, NameError> {
+    if name.is_empty() {
+        return Err(NameError::Empty);
+    }
     let id = trust.trustee().id();
     let place = Place::of(id.machine(), id.index() as u16);
     let number = at_first_place("publish", enter::<T>, (name.to_owned(), trust.clone(), place))?;
