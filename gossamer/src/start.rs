@@ -55,7 +55,7 @@ const LAUNCHER: &str = "gossamer-launch";
 /// gossamer::main(gsm_main, 4);
 /// ```
 ///
-/// `gsm_main` returns nothing, an exit status, or a `Result` whose error is printed: [`Termination`].
+/// `gsm_main` returns nothing, an exit status (`u8`), or a `Result` whose error is printed: [`Termination`].
 ///
 /// ```
 /// fn gsm_main() -> Result<(), std::num::ParseIntError> {

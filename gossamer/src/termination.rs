@@ -7,8 +7,9 @@ use crate::complain::complain;
 /// Exit status of a program whose first fiber returned an error, as that of a process whose `main` does.
 const ERROR_STATUS: u8 = 1;
 
-/// Results that the first fiber of a program may have ([`main`](crate::main)): nothing, an exit status, or a `Result`
-/// of these, whose error is printed and gives status 1.
+/// Results that the first fiber of a program may have ([`main`](crate::main)): nothing, an exit status (`u8`), or a
+/// `Result` of these, whose error is printed by its `Debug`, as std's `main` does (a `String` has quotes then), and
+/// gives status 1.
 ///
 /// After a success the program ends when all fibers of machine 0 have ended. After an error, and after a status other
 /// than 0, it ends at once, as after a panic: other fibers may wait for things that the first one will no longer do.
