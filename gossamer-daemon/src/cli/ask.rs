@@ -1,7 +1,7 @@
 //! `gossamer-launch ps`, `kill`, `status`, `logs` and `keygen`: requests to the daemons, and the display of
 //! their answers. With `--json` each prints one JSON object on one line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -382,9 +382,11 @@ pub(super) fn column<'a>(statuses: impl IntoIterator<Item = &'a Status>) -> usiz
     statuses.into_iter().map(|status| status.name.len() + 1).max().unwrap_or(0).max(12)
 }
 
-pub(super) fn fabrics(host: &HostStatus) -> String {
+/// Returns the fabrics of a host in words; a long trouble that is among those `told` is not repeated.
+pub(super) fn fabrics(host: &HostStatus, told: &mut BTreeSet<String>) -> String {
     let each = host.fabrics.iter().map(|(name, trouble)| match trouble.as_str() {
         "" => name.clone(),
+        trouble if trouble.len() > SHORT_BYTES && !told.insert(trouble.to_owned()) => format!("no {name} (as above)"),
         trouble => format!("no {name} ({trouble})"),
     });
     each.collect::<Vec<_>>().join(", ")

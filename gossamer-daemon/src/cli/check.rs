@@ -1,5 +1,6 @@
 //! `gossamer-launch check`: whether each host is ready for programs, and reaches the others at their ports.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::process::ExitCode;
 
@@ -66,6 +67,7 @@ pub(super) fn main(asked: &Ask) -> io::Result<ExitCode> {
 fn show(rack: &RackConfig, checked: &[Checked]) -> io::Result<()> {
     let width = column(checked.iter().map(|host| &host.status));
     print(&format!("{}: valid, {} hosts", rack.path.display(), rack.hosts.len()))?;
+    let mut told = BTreeSet::new();
     for Checked { status, remarks, .. } in checked {
         let address = &status.address;
         match &status.host {
@@ -76,7 +78,7 @@ fn show(rack: &RackConfig, checked: &[Checked]) -> io::Result<()> {
                 hello.cores,
                 status.took_ms,
                 plain(&host.user),
-                plain(&fabrics(host))
+                plain(&fabrics(host, &mut told))
             ))?,
             Err(_) => print(&format!("{:<width$}FAILED  {address}", status.name))?,
         }
