@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::console::{plain, print, write};
 use super::target::{Target, Watched};
 use crate::options::VIEW_ADDRESS;
 use crate::outcome::{FAILURE_STATUS, USAGE_STATUS};
+use crate::rack::look::OnRack;
 
 #[derive(Debug, Args)]
 pub(super) struct Dump {
@@ -145,7 +147,7 @@ impl View {
                 Err(cause) => return Ok(failed(&cause)),
             },
             None => match self.target.find() {
-                Ok(Watched::Rack(source, _)) => Arc::from(source as Box<dyn Source>),
+                Ok(Watched::Rack(source, _)) => Arc::new(Running { source, is_silent: AtomicBool::new(false) }),
                 Ok(Watched::Web(_)) => {
                     return Ok(failed("there is a page at this address already: open it in a browser"));
                 }
@@ -161,6 +163,25 @@ impl View {
                 }
             }
         }
+    }
+}
+
+/// A program on a rack. Where no machine answers any more, the page keeps its last samples, and standard error says so.
+struct Running {
+    source: Box<OnRack>,
+    is_silent: AtomicBool,
+}
+
+impl Source for Running {
+    fn look(&self, look: Look, limit: Duration) -> Answer {
+        let answer = self.source.look(look, limit);
+        let is_silent = answer.machines.is_empty();
+        // Relaxed: a flag on its own.
+        if !self.is_silent.swap(is_silent, Ordering::Relaxed) && is_silent {
+            let why = answer.troubles.join("; ");
+            complain(format_args!("{why}: the page shows the last samples, if there are any"));
+        }
+        answer
     }
 }
 
