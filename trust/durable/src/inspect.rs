@@ -35,6 +35,9 @@ pub struct Inspection {
     pub log_bytes: u64,
     /// Bytes of a torn record after it, which opening cuts off.
     pub bytes_cut: u64,
+    /// Was the pool closed? If not, its program was ended or killed, and a last record that was damaged since then
+    /// cannot be told from one that was never complete.
+    pub is_closed: bool,
     /// Was a new image being written?
     pub is_renewing: bool,
 }
@@ -72,14 +75,23 @@ impl fmt::Display for Inspection {
         writeln!(f, "root: {root}")?;
         layout.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
         writeln!(f, "image: generation {generation}, {memory_bytes} bytes of memory, whole")?;
-        let Inspection { first_group, last_group, needed_group, groups, lines, log_bytes, bytes_cut, .. } = self;
+        let Inspection {
+            first_group, last_group, needed_group, groups, lines, log_bytes, bytes_cut, is_closed, ..
+        } = self;
         writeln!(
             f,
             "log: from group {first_group} to {last_group}, {groups} groups of {lines} lines, {log_bytes} bytes, \
              whole; the image needs it up to group {needed_group}"
         )?;
         if *bytes_cut > 0 {
-            writeln!(f, "  an unacknowledged, torn record of {bytes_cut} bytes follows: opening cuts it off")?;
+            writeln!(
+                f,
+                "  a record of {bytes_cut} bytes follows that is torn, and so was never acknowledged, or that was \
+                 damaged since: opening cuts it off"
+            )?;
+        }
+        if !is_closed {
+            writeln!(f, "  the pool was not closed: its program was ended or killed before")?;
         }
         if self.is_renewing {
             writeln!(f, "  a new image was under way: the log goes on in the next generation's")?;

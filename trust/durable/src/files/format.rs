@@ -1,6 +1,7 @@
 //! Byte format of images and logs.
 //!
-//! A log: a page that identifies it, then records, each aligned to a page. An image: a page, the layout as JSON, slices
+//! A log: a page that identifies it, then records, each aligned to a page; of a closed pool an end record is the last
+//! one. An image: a page, the layout as JSON, slices
 //! of the memory, a checksum of each slice. Numbers are little-endian.
 
 use crate::memory::copy::LINE;
@@ -180,6 +181,16 @@ impl Record {
         let record = Record { group: head.group, buffer: bytes, start: 0 };
         (is_right && record.runs().map(|(_, count)| u64::from(count)).sum::<u64>() == u64::from(head.lines))
             .then_some(record)
+    }
+
+    /// Returns the end record of a log in which `group` would be next. It has no lines; every group has some.
+    pub(crate) fn end(group: u64) -> Record {
+        Record::begin(group, &[], Vec::new())
+    }
+
+    /// Returns whether this is an end record.
+    pub(crate) fn is_end(&self) -> bool {
+        self.lines() == 0
     }
 
     pub(crate) fn lines(&self) -> u64 {

@@ -4,6 +4,8 @@
 //! - Data that recovery would read is never overwritten. An image, and a new log, get their names once they are
 //!   synced.
 //! - One record is written at a time, after the one before is durable. So a bad record before a good one is damage.
+//! - A pool that is closed writes an end record behind its last group. So of a closed pool no bad record is taken for
+//!   one that a crash cut off.
 
 pub(crate) mod disk;
 pub(crate) mod folder;

@@ -22,6 +22,15 @@ pub(crate) struct Opened {
     pub(crate) cut: u64,
 }
 
+/// End of the good part of a log.
+struct LogEnd {
+    at: u64,
+    /// Bytes of a torn record after it.
+    cut: u64,
+    /// Does an end record follow?
+    is_closed: bool,
+}
+
 /// Checks the memory of a pool, by the type of its root.
 pub(crate) type Check = fn(&Memory) -> std::result::Result<(), Damage>;
 
@@ -85,17 +94,20 @@ impl Reader<'_> {
         Ok(memory)
     }
 
-    /// Calls `take` with each good record of a log, in order. Returns the end of the good part, and the number of bytes
-    /// of a torn record after it.
+    /// Calls `take` with each good record of a log, in order, except its end record.
     fn log(
         &mut self,
         name: &str,
         head: &LogHead,
         mut take: impl FnMut(&mut Files, Record) -> Result<()>,
-    ) -> Result<(u64, u64)> {
+    ) -> Result<LogEnd> {
         let len = self.files.len(name)?;
-        let (mut at, mut group) = (PAGE, head.first);
+        let (mut at, mut group, mut is_closed) = (PAGE, head.first, false);
         while let Some(record) = self.record(name, at, head)?.filter(|record| record.group == group) {
+            if record.is_end() {
+                is_closed = true;
+                break;
+            }
             at += (record.bytes().len() as u64).next_multiple_of(PAGE);
             group += 1;
             take(self.files, record)?;
@@ -107,8 +119,9 @@ impl Reader<'_> {
                 return Err(self.damaged(name, at, "a record is damaged that whole ones follow"));
             }
         }
-        let torn = self.record_head(name, at, head)?.filter(|torn| torn.group == group);
-        Ok((at, torn.map_or(0, |torn| torn.len().next_multiple_of(PAGE).min(len - at))))
+        let torn = self.record_head(name, at, head)?.filter(|torn| torn.group == group && !is_closed);
+        let cut = torn.map_or(0, |torn| torn.len().next_multiple_of(PAGE).min(len - at));
+        Ok(LogEnd { at, cut, is_closed })
     }
 
     /// Returns the head of a record of this log, complete or not.
@@ -295,13 +308,13 @@ pub(crate) fn open(
     reader.remove_unfinished(&names)?;
     let log = Log::begin(reader.files, log_head)?;
     let mut replay = Replay { memory, log, next: head.first, replayed: 0, pool: head.pool };
-    let (mut end, mut cut) = reader.log(&name, &log_head, |files, record| replay.take(&name, files, record))?;
+    let mut end = reader.log(&name, &log_head, |files, record| replay.take(&name, files, record))?;
     let mut ends_in = name.clone();
     if let Some((next, next_head)) = reader.next_log(&names, &head, replay.next)? {
-        (end, cut) = reader.log(&next, &next_head, |files, record| replay.take(&next, files, record))?;
+        end = reader.log(&next, &next_head, |files, record| replay.take(&next, files, record))?;
         ends_in = next;
     }
-    reader.reaches(&head, replay.next, &ends_in, end)?;
+    reader.reaches(&head, replay.next, &ends_in, end.at)?;
     check(&replay.memory).map_err(|damage| Error::Damaged {
         file: reader.files.path(&image),
         offset: head.data_at() + damage.at,
@@ -316,7 +329,7 @@ pub(crate) fn open(
     memory.set_seed(head.seed);
     let identity = Identity { pool, seed: head.seed, layout: json };
     let store = Store::of(files, identity, newest, log);
-    Ok(Ok(Opened { memory, store, last: next - 1, replayed, cut }))
+    Ok(Ok(Opened { memory, store, last: next - 1, replayed, cut: end.cut }))
 }
 
 /// Replay of records into the memory and into a new log.
@@ -366,6 +379,7 @@ pub(crate) fn inspect(files: &mut Files) -> Result<Inspection> {
         lines: 0,
         log_bytes: 0,
         bytes_cut: 0,
+        is_closed: false,
         is_renewing: false,
     };
     let (name, log_head) = reader.its_log(&names, &head)?;
@@ -382,14 +396,15 @@ pub(crate) fn inspect(files: &mut Files) -> Result<Inspection> {
 
 impl Inspection {
     fn read(&mut self, reader: &mut Reader<'_>, name: &str, head: &LogHead) -> Result<u64> {
-        let (end, cut) = reader.log(name, head, |_, record| {
+        let end = reader.log(name, head, |_, record| {
             self.groups += 1;
             self.last_group = record.group;
             self.lines += record.lines();
             Ok(())
         })?;
-        self.log_bytes += end;
-        self.bytes_cut = cut;
-        Ok(end)
+        self.log_bytes += end.at;
+        self.bytes_cut = end.cut;
+        self.is_closed = end.is_closed;
+        Ok(end.at)
     }
 }

@@ -32,6 +32,8 @@ pub(crate) struct Log {
     pub(crate) name: String,
     pub(crate) generation: u64,
     pub(crate) at: u64,
+    /// Number of the next record's group.
+    next: u64,
     /// End of the allocated blocks of the file, filled with zeros or with records of another generation.
     zeroed: u64,
 }
@@ -42,7 +44,7 @@ impl Log {
         let name = unfinished(head.generation);
         files.create(&name)?;
         files.write(&name, 0, &head.encode())?;
-        Ok(Log { name, generation: head.generation, at: PAGE, zeroed: PAGE })
+        Ok(Log { name, generation: head.generation, at: PAGE, next: head.first, zeroed: PAGE })
     }
 
     /// Begins a log in the file of an old log, of `bytes` bytes: its blocks are allocated, its records are of another
@@ -50,7 +52,7 @@ impl Log {
     fn begin_again(files: &mut Files, head: LogHead, bytes: u64) -> Result<Log> {
         let name = unfinished(head.generation);
         files.write(&name, 0, &head.encode())?;
-        Ok(Log { name, generation: head.generation, at: PAGE, zeroed: bytes })
+        Ok(Log { name, generation: head.generation, at: PAGE, next: head.first, zeroed: bytes })
     }
 
     /// Writes a record, without making it durable.
@@ -66,6 +68,7 @@ impl Log {
         }
         files.write(&self.name, self.at, record.bytes())?;
         self.at = end;
+        self.next = record.group + 1;
         Ok(())
     }
 
@@ -161,6 +164,16 @@ impl Store {
         self.log.write(&mut self.files, record)?;
         self.files.sync(&self.log.name)?;
         self.expect_there()
+    }
+
+    /// Writes the end record, behind which nothing is written: opening then takes a bad record before it for damage,
+    /// not for one that a crash cut off.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        let mut record = Record::end(self.log.next);
+        record.seal(self.identity.pool, self.log.generation);
+        // Not by `Log::write`: no zeros are needed ahead.
+        self.files.write(&self.log.name, self.log.at, record.bytes())?;
+        self.files.sync(&self.log.name)
     }
 
     /// Fails if another program has taken one of the files that recovery needs: data is durable only in a file that

@@ -307,6 +307,10 @@ impl DiskThread {
         if let Some(removed) = self.removed() {
             self.stage = Stage::Lost(removed.cause());
         }
+        if let Stage::Open(store) = &mut self.stage {
+            // Without it the files are those of a program that was killed: nothing that was acknowledged is missing.
+            let _ = store.close();
+        }
         self.tell_if_moved();
     }
 

@@ -200,11 +200,11 @@ fn what_opening_found_is_counted() {
     assert_eq!((stats.transactions, stats.groups, stats.lines, stats.written_bytes), (3, 3, 3, 3 * 4096), "{stats:?}");
     assert!(stats.sync_ns > 0 && stats.sync_ns_max <= stats.sync_ns, "{stats:?}");
     bank.close().unwrap();
-    // The last record is torn: its second half is missing.
+    // As after a crash in the middle of the last record: its second half is missing, and no end record follows.
     let log = folder.path().join("log-0");
     let mut bytes = std::fs::read(&log).unwrap();
     let last = 3 * 4096;
-    assert!(bytes[last..last + 8] == *b"trustrec" && bytes[last + 4096..].iter().all(|&byte| byte == 0));
+    assert!(bytes[last..last + 8] == *b"trustrec" && bytes[last + 2 * 4096..].iter().all(|&byte| byte == 0));
     bytes[last + 64..].fill(0);
     std::fs::write(&log, bytes).unwrap();
     let bank = open(&pool, folder.path()).unwrap();
@@ -243,6 +243,18 @@ fn a_folder_is_checked_and_shown() {
     let (is_whole, said) = check();
     assert!(!is_whole && said.contains("log-0, offset 8192: a record is damaged that whole ones follow"), "{said}");
     assert_eq!(std::fs::read(&log).unwrap(), bytes, "nothing is written");
+    bytes[2 * 4096 + 70] ^= 1;
+    // The last group of a closed pool: what was acknowledged is not dropped in silence.
+    bytes[3 * 4096 + 70] ^= 1;
+    std::fs::write(&log, &bytes).unwrap();
+    let (is_whole, said) = check();
+    assert!(!is_whole && said.contains("log-0, offset 12288: a record is damaged"), "{said}");
+    assert!(matches!(open(&pool, folder.path()), Err(Error::Damaged { offset: 12288, .. })));
+    // As the program's end without `close` leaves it.
+    bytes[4 * 4096..].fill(0);
+    std::fs::write(&log, &bytes).unwrap();
+    let (is_whole, said) = check();
+    assert!(is_whole && said.contains("of 4096 bytes follows") && said.contains("was not closed"), "{said}");
     let (empty, nowhere) = (tempfile::tempdir().unwrap(), folder.path().join("nowhere"));
     assert!(matches!(inspect(empty.path()), Err(Error::Truncated { .. })));
     assert!(matches!(inspect(nowhere), Err(Error::Io { .. })));

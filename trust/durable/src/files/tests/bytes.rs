@@ -10,6 +10,7 @@ fn sample() -> (Sim, u64) {
     let disk = Sim::default();
     let mut pool = Pool::create(&disk).expect("it works");
     pool.work().expect("it works");
+    pool.store.close().expect("it works");
     (disk, pool.count)
 }
 
@@ -75,6 +76,57 @@ fn a_bad_record_before_a_good_one_is_damage() {
     disk.edit(&log, |bytes| bytes[4096 + 100] ^= 1);
     let error = open(&disk).err().expect("damage");
     assert!(matches!(&error, Error::Damaged { offset: 4096, .. }), "{error}");
+}
+
+/// Each byte of the last group's record, and of the end record behind it.
+#[test]
+fn of_a_closed_pool_no_changed_record_is_taken_for_a_torn_one() {
+    let disk = Sim::default();
+    let mut pool = Pool::create(&disk).expect("it works");
+    pool.work().expect("it works");
+    let at = pool.store.log.at as usize;
+    pool.step();
+    pool.commit().expect("it works");
+    let (log, end) = (pool.store.log.name.clone(), pool.store.log.at as usize);
+    let killed = disk.copy();
+    pool.store.close().expect("it works");
+    let changed = |disk: &Sim, place: usize| {
+        let changed = disk.copy();
+        changed.edit(&log, |bytes| bytes[place] ^= 1 << (place % 8));
+        open(&changed)
+    };
+    let mut refused = 0;
+    for place in at..end {
+        match changed(&disk, place) {
+            Ok(opened) => assert_eq!(count(&opened.expect("a pool").memory), pool.count, "padding of the record"),
+            Err(error) => {
+                assert!(matches!(&error, Error::Damaged { offset, .. } if *offset == at as u64), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 64, "{refused} places");
+    for place in end..end + 64 {
+        let opened = changed(&disk, place).expect("no group is behind it").expect("a pool");
+        assert_eq!(count(&opened.memory), pool.count);
+    }
+    let opened = changed(&killed, at + 64).expect("a torn record, perhaps").expect("a pool");
+    assert_eq!(count(&opened.memory), pool.count - 1);
+    assert!(opened.cut > 0);
+}
+
+/// Opened and closed again and again, a log does not grow.
+#[test]
+fn an_end_record_is_not_kept() {
+    let (disk, most) = sample();
+    let mut ends = Vec::new();
+    for _ in 0..3 {
+        let mut opened = open(&disk).expect("opens").expect("a pool");
+        assert_eq!((count(&opened.memory), opened.cut), (most, 0));
+        ends.push(opened.store.log.at);
+        opened.store.close().expect("it works");
+    }
+    assert!(ends.iter().all(|end| *end == ends[0]), "{ends:?}");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn recovers(disk: &Sim, told: u64, most: u64, random: &mut impl FnMut() -> bool)
 /// Works for some generations; returns the number of transactions acknowledged as durable, and of all.
 fn work(disk: &Sim, generations: u64) -> (u64, u64) {
     let Ok(mut pool) = Pool::create(disk) else { return (0, 0) };
-    let _ = (0..generations).try_for_each(|_| pool.work());
+    let _ = (0..generations).try_for_each(|_| pool.work()).and_then(|()| pool.store.close());
     (pool.told, pool.count)
 }
 
