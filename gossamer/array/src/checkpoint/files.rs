@@ -111,10 +111,26 @@ impl Folder {
         Ok(all.filter(|attempt| Some(*attempt) != except).max_by_key(|attempt| attempt.sequence))
     }
 
+    /// Refuses a folder whose `manifest.json` is a file of another program. One that is merely damaged has files of its
+    /// checkpoint beside it.
+    fn refuse_foreign(&self) -> Result<(), Fault> {
+        let is_ours = match fs::read_to_string(self.0.join(MANIFEST)) {
+            Ok(text) => Manifest::parse(&text).is_ok(),
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        };
+        if is_ours || !self.attempts().map_err(|error| Fault::read("", &error))?.is_empty() {
+            return Ok(());
+        }
+        let what = "is not the manifest of a checkpoint, and was not replaced: write to a folder of its own, or remove \
+                    the file";
+        Err(Fault::unusable(MANIFEST, what))
+    }
+
     /// Begins an attempt, with a file that takes its number.
     pub(super) fn begin(&self) -> Result<Attempt, Fault> {
+        self.make().map_err(|error| Fault::write("", &error))?;
+        self.refuse_foreign()?;
         let begin = || {
-            self.make()?;
             let last = self.last(None)?.map_or(0, |last| last.sequence);
             let attempt = Attempt { sequence: last.saturating_add(1), id: RandomState::new().build_hasher().finish() };
             File::create_new(self.0.join(attempt.unfinished()))?;
@@ -297,6 +313,26 @@ mod tests {
         folder.remove_before(last);
         assert_eq!(names(&folder), [last.part(0), MANIFEST.to_owned(), "notes.part".to_owned()]);
         assert_eq!(folder.manifest(), Ok(manifest(last)));
+    }
+
+    #[test]
+    fn the_manifest_of_another_program_is_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::new(folder.path().to_owned());
+        for text in [&b"{\"name\": \"a web app\"}"[..], b"", b"\xff"] {
+            fs::write(folder.path(MANIFEST), text).unwrap();
+            let refused = folder.begin().unwrap_err();
+            let Why::Unusable(what) = &refused.why else { panic!("{refused:?}") };
+            assert!(refused.name == MANIFEST && what.contains("a folder of its own"), "{refused:?}");
+            assert_eq!(
+                (names(&folder), fs::read(folder.path(MANIFEST)).unwrap()),
+                (vec![MANIFEST.into()], text.into())
+            );
+        }
+        fs::remove_file(folder.path(MANIFEST)).unwrap();
+        let attempt = folder.begin().unwrap();
+        folder.commit(attempt, &manifest(attempt)).unwrap();
+        folder.begin().unwrap();
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl<T: Element> Array<T> {
     ///
     /// # Errors
     /// [`Error::File`] if the system refuses a call, such as for want of room; [`Error::Checkpoint`] if another
-    /// checkpoint was written to the folder meanwhile.
+    /// checkpoint was written to the folder meanwhile, or the folder has a `manifest.json` of another program.
     ///
     /// # Panics
     /// Inside delegated closures and callbacks, where nothing may wait; if the array is poisoned.
