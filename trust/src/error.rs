@@ -10,8 +10,8 @@ pub enum Error {
     /// An earlier closure panicked while it held the property, which may be half-changed.
     /// [`Trust::clear_poison`](crate::Trust::clear_poison) accepts it as it is.
     #[error(
-        "the property of type `{property}` is poisoned: a closure panicked while it held it ({panic}); make it with \
-         `call()` to handle this, use `clear_poison` to accept the property as it is"
+        "the property of type `{property}` is poisoned: a closure panicked while it held it ({panic}); use \
+         `clear_poison` to accept the property as it is"
     )]
     Poisoned {
         /// Type of the property.

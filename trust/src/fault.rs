@@ -72,18 +72,29 @@ impl Fault {
         }
     }
 
-    /// Same as [`resume`](Self::resume), from inside a closure: the text gives the location of the call in the program.
+    /// Makes the text for a call that cannot return an error.
+    fn text_of_plain<T>(self) -> String {
+        let error = self.into_error::<T>();
+        let other_call = match error {
+            Error::Poisoned { .. } => ", or make the call with `call()` to handle this",
+            _ => "",
+        };
+        format!("{error}{other_call}")
+    }
+
+    /// Same as [`resume`](Self::resume), for a call that has an equivalent with errors, and from inside a closure: the
+    /// text gives the location of the call in the program.
     #[cold]
     pub(crate) fn resume_call<T>(self, call: Called) -> ! {
         match self {
             Fault::Panicked(payload) => std::panic::resume_unwind(payload),
-            other => panic!("{} (`{}` at {})", other.into_error::<T>(), call.name, call.at),
+            other => panic!("{} (`{}` at {})", other.text_of_plain::<T>(), call.name, call.at),
         }
     }
 
     /// Reports a fault that no caller waits for (`apply_then`).
     #[cold]
     pub(crate) fn report<T>(self, call: &str) {
-        crate::unwind::tell(format_args!("the callback of an `{call}` does not run: {}", self.into_error::<T>()));
+        crate::unwind::tell(format_args!("the callback of an `{call}` does not run: {}", self.text_of_plain::<T>()));
     }
 }

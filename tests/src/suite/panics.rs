@@ -44,13 +44,19 @@ pub fn poison_tells_the_first_panic_until_cleared() {
         );
         for _ in 0..2 {
             match number.call().apply(|n| *n).wait() {
-                Err(Error::Poisoned { panic, .. }) => assert_eq!(panic, "half way"),
+                Err(error @ Error::Poisoned { .. }) => {
+                    let said = error.to_string();
+                    assert!(said.contains("(half way)") && said.contains("clear_poison"), "{said}");
+                    assert!(!said.contains("call()"), "it was made with `call()`: {said}");
+                }
                 other => panic!("{other:?}"),
             }
         }
         let caller = number.clone();
         let told = panic_of(move || caller.apply(|n| *n));
-        assert!(told.contains("is poisoned") && told.contains("half way") && told.contains("clear_poison"), "{told}");
+        for words in ["is poisoned", "half way", "clear_poison", "with `call()`"] {
+            assert!(told.contains(words), "{told}");
+        }
         assert_eq!(beside.apply(|n| *n), 2, "only the one property");
         // From a clone, somewhere else.
         let other = number.clone();
