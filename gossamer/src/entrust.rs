@@ -23,6 +23,7 @@ use crate::rack::{Place, program};
 /// Outside [`gossamer::main`](crate::main).
 ///
 /// Source: thesis 3.2.2, table II.
+#[track_caller]
 pub fn entrust<T: Send + 'static>(value: T) -> Trust<T> {
     program().next_entrust().entrust(value)
 }
@@ -46,6 +47,7 @@ pub fn entrust<T: Send + 'static>(value: T) -> Trust<T> {
 /// # Panics
 /// Outside [`gossamer::main`](crate::main); if there is no such place; if it is on another machine and the caller may
 /// not wait (in delegated closures and callbacks), or the value cannot be serialised.
+#[track_caller]
 pub fn entrust_on<T>(place: Place, value: T) -> Trust<T>
 where
     T: Serialize + DeserializeOwned + Send + 'static,
@@ -83,6 +85,7 @@ where
 /// # Panics
 /// Outside [`gossamer::main`](crate::main); if there is no such place; in delegated closures and callbacks, where
 /// nothing may wait; if `make` panics.
+#[track_caller]
 pub fn entrust_with<T, F>(place: Place, make: F) -> Trust<T>
 where
     T: 'static,

@@ -149,6 +149,7 @@ fn listed(known: &[String]) -> String {
 ///
 /// # Panics
 /// Outside [`gossamer::main`](crate::main), and inside a delegated closure or a callback, where nothing may wait.
+#[track_caller]
 pub fn publish<T: 'static>(name: &str, trust: &Trust<T>) -> Result<Published, NameError> {
     if name.is_empty() {
         return Err(NameError::Empty);
@@ -170,6 +171,7 @@ pub fn publish<T: 'static>(name: &str, trust: &Trust<T>) -> Result<Published, Na
 ///
 /// # Panics
 /// Same as [`publish`].
+#[track_caller]
 pub fn find<T: 'static>(name: &str) -> Result<Trust<T>, NameError> {
     at_first_place("find", look_up::<T>, name.to_owned())
 }
@@ -181,6 +183,7 @@ pub(crate) fn published() -> Vec<(String, String, String)> {
 }
 
 /// Runs `f` on machine 0, in a fiber if that is another one.
+#[track_caller]
 fn at_first_place<A, R, F>(call: &str, f: F, argument: A) -> R
 where
     F: FnOnce(A) -> R + NoRef + Send + 'static,

@@ -53,6 +53,7 @@ impl Place {
     ///     2,
     /// );
     /// ```
+    #[track_caller]
     pub fn trustee(self) -> TrusteeReference {
         let program = program();
         let rack = &program.rack;
@@ -304,6 +305,7 @@ pub(crate) fn program() -> &'static Program {
 /// Before [`gossamer::main`](crate::main).
 ///
 /// Source: thesis 3.2.1.
+#[track_caller]
 pub fn rack() -> &'static Rack {
     &program().rack
 }
@@ -323,6 +325,7 @@ pub fn rack() -> &'static Rack {
 ///     2,
 /// );
 /// ```
+#[track_caller]
 pub fn here() -> Place {
     let program = program();
     let id = trust::local_trustee().id();

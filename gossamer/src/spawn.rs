@@ -26,6 +26,7 @@ use crate::rack::{Place, program};
 /// Outside [`gossamer::main`](crate::main).
 ///
 /// Source: thesis 3.2.2, table II.
+#[track_caller]
 pub fn spawn<F, R>(f: F) -> JoinHandle<R>
 where
     F: FnOnce() -> R + Send + 'static,
@@ -58,6 +59,7 @@ where
 /// Outside [`gossamer::main`](crate::main); if there is no such place.
 ///
 /// Source: thesis 3.2.2.
+#[track_caller]
 pub fn spawn_on<F, R>(place: Place, f: F) -> JoinHandle<R>
 where
     F: FnOnce() -> R + NoRef + Send + 'static,
@@ -98,6 +100,7 @@ where
 /// # Panics
 /// Same as [`spawn_on`]. If argument or result do not serialise or are larger than 64 MiB, [`JoinHandle::join`] says
 /// so.
+#[track_caller]
 pub fn spawn_with<A, R, F>(place: Place, f: F, argument: A) -> JoinHandle<R>
 where
     F: FnOnce(A) -> R + NoRef + Send + 'static,

@@ -43,6 +43,7 @@ fn of_worker(trustee: &TrusteeReference) -> Stats {
 ///     2,
 /// );
 /// ```
+#[track_caller]
 pub fn stats() -> Stats {
     program().trustees.iter().map(of_worker).fold(Stats::default(), std::ops::Add::add)
 }
@@ -64,6 +65,7 @@ pub fn stats() -> Stats {
 ///
 /// # Panics
 /// Outside [`gossamer::main`](crate::main); in delegated closures and callbacks, where nothing may wait.
+#[track_caller]
 pub fn rack_stats() -> Stats {
     let rack = &program().rack;
     let others = (0u16..).take(rack.machines.len()).filter(|&machine| machine != rack.machine);

@@ -391,6 +391,22 @@ fn panics_poison_and_codec(property: &Trust<String>) {
     assert_eq!(block_on(outcome), Ok(17));
 }
 
+/// The future may be awaited far from the call.
+#[test]
+fn a_panic_of_a_future_names_the_line_of_the_call() {
+    let _watch = watchdog!();
+    let gone: Trust<u8> = thread::spawn(|| local_trustee().entrust(1)).join().unwrap();
+    let (future, line) = (gone.apply_async(|v| *v), line!());
+    let text = panic_of(|| block_on(future));
+    assert!(text.contains("is gone") && text.contains(&format!("`apply_async` at {}:{line}:", file!())), "{text}");
+    let pool = pool(1);
+    let number = pool.entrust(1);
+    number.call().apply(|_| panic!("half way")).wait().unwrap_err();
+    let (future, line) = (number.apply_async(|v| *v), line!());
+    let text = panic_of(|| block_on(future));
+    assert!(text.contains("`call()`") && text.contains(&format!("`apply_async` at {}:{line}:", file!())), "{text}");
+}
+
 #[test]
 fn a_gone_trustee_is_an_error_and_drops_the_closure() {
     let _watch = watchdog!();

@@ -140,6 +140,7 @@ impl<T: Element> Builder<T> {
 }
 
 /// Runs `f` here if this thread is a place of the program, else on a worker of this machine.
+#[track_caller]
 pub(crate) fn on_place<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
     let here = trust::local_trustee();
     let is_place = |place: Place| place.machine == gossamer::rack().machine() && place.trustee() == here;

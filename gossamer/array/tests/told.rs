@@ -67,6 +67,26 @@ fn calls_in_closures() {
     assert_eq!(array.reduce(0..4000, Add), 4000);
 }
 
+/// Calls where no program runs.
+fn calls_outside_of_main() {
+    let uses: [fn(); 10] = [
+        || _ = gossamer::rack(),
+        || _ = gossamer::here(),
+        || _ = gossamer::Place::of(0, 0).trustee(),
+        || _ = gossamer::stats(),
+        || drop(gossamer::spawn(|| ())),
+        || drop(gossamer::entrust(0)),
+        || drop(gossamer::sync::Barrier::new(1)),
+        || drop(gossamer::sync::Condvar::new()),
+        || drop(gossamer::sync::channel::<u8>()),
+        || drop(Array::new(1, 0u8)),
+    ];
+    for run in uses {
+        let text = told(run);
+        assert!(text.contains("inside `gossamer::main`"), "{text}");
+    }
+}
+
 /// Locks leaked by threads that are not places, whether these threads end or not.
 fn locks_are_forgotten() {
     let array = Array::new(4000, 1u64).unwrap();
@@ -100,6 +120,7 @@ fn misuse_is_told_and_holds_up_nothing() {
         eprintln!("the program does not end");
         std::process::abort();
     });
+    calls_outside_of_main();
     gossamer::main(
         || {
             calls_in_closures();

@@ -54,6 +54,7 @@ impl Barrier {
     ///     2,
     /// );
     /// ```
+    #[track_caller]
     pub fn new(count: usize) -> Barrier {
         Barrier(program().next_entrust().entrust(Round { count, waiting: Vec::new() }))
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use trust::{Error, NoRef, Pending, Trust, TrusteeReference, link, promise};
+use trust::{Error, NoRef, Pending, Trust, link, promise};
 
 use super::carry::{Answer, Carry, Plain, Sent, Serialised};
 use super::queue::{Queue, ReceiveEnd, SendEnd};
@@ -35,6 +35,7 @@ use crate::rack::{Place, program};
 /// Outside [`gossamer::main`](crate::main); in delegated closures and callbacks, where nothing may wait.
 ///
 /// Cost: three requests to make it; then as listed in [`sync`](super).
+#[track_caller]
 pub fn channel<T: Serialize + DeserializeOwned + 'static>() -> (Sender<T>, Receiver<T>) {
     Channel::new().open()
 }
@@ -130,6 +131,7 @@ impl Channel {
     /// Same as [`channel`]; if there is no such place.
     ///
     /// Example: at [`at`](Self::at).
+    #[track_caller]
     pub fn open<T: Serialize + DeserializeOwned + 'static>(self) -> (Sender<T>, Receiver<T>) {
         self.make()
     }
@@ -149,12 +151,17 @@ impl Channel {
     ///     2,
     /// );
     /// ```
+    #[track_caller]
     pub fn open_plain<T: NoRef + Send + 'static>(self) -> (Sender<T, Plain>, Receiver<T, Plain>) {
         self.make()
     }
 
+    #[track_caller]
     fn make<T: 'static, C: Carry<T>>(self) -> (Sender<T, C>, Receiver<T, C>) {
-        let trustee: TrusteeReference = self.place.map_or_else(|| program().next_entrust(), Place::trustee);
+        let trustee = match self.place {
+            Some(place) => place.trustee(),
+            None => program().next_entrust(),
+        };
         let capacity = self.capacity.unwrap_or(usize::MAX);
         let receiver = link::entrust_remote(trustee, move || ReceiveEnd(Queue::<T, C>::shared(capacity)));
         let receiver = receiver.unwrap_or_else(|error| panic!("no channel was made at {:?}: {error}", trustee.id()));

@@ -57,6 +57,7 @@ impl Condvar {
     ///
     /// Example: at [`Condvar`].
     #[expect(clippy::new_without_default, reason = "it works in a running program only")]
+    #[track_caller]
     pub fn new() -> Condvar {
         Condvar(program().next_entrust().entrust(VecDeque::new()))
     }

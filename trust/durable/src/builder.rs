@@ -64,6 +64,7 @@ impl<T: Persist + 'static> Builder<T> {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    #[track_caller]
     pub fn open<I>(
         self,
         trustee: impl Borrow<TrusteeReference>,
@@ -96,6 +97,7 @@ impl<T: Persist + 'static> Builder<T> {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    #[track_caller]
     pub fn migrate<Old: Persist + 'static>(
         self,
         trustee: impl Borrow<TrusteeReference>,
@@ -119,6 +121,7 @@ impl<T: Persist + 'static> Builder<T> {
     }
 
     /// Opens the files, and starts their disk thread. Returns the pool's number too.
+    #[track_caller]
     fn start(
         self,
         trustee: TrusteeReference,

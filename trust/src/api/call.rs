@@ -397,6 +397,6 @@ where
 
     /// Sends the call, and returns the future of its result.
     fn into_future(self) -> CallFuture<C::Output> {
-        CallFuture::new(self.trust, self.closure, Fault::into_error::<C::Value>)
+        CallFuture::new(self.trust, self.closure, (), |fault, ()| fault.into_error::<C::Value>())
     }
 }

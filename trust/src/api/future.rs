@@ -36,7 +36,7 @@ use crate::ids::{self, TrusteeId};
 use crate::property::Header;
 use crate::registry::{self, CallHead, QueuedCall, Shared, Verdict};
 use crate::remote;
-use crate::request::Fault;
+use crate::request::{Called, Fault};
 use crate::runtime::worker::reclaim::count;
 use crate::runtime::worker::{self, Worker};
 use crate::unwind::quietly;
@@ -297,25 +297,27 @@ fn spin_for<V>(answer: &Answer<V>) {
     LUCK.set(if came { (luck + 1).min(SPIN_LUCK_MAX) } else { luck.saturating_sub(1) });
 }
 
-/// Future of a call: its docs and name, its output, the type made from a fault, and the method of `Result` that applies
-/// it.
+/// Future of a call: its docs and name, its output, the type made from a fault and from what the future knows of the
+/// call, and the method of `Result` that applies it.
 macro_rules! future {
-    ($(#[$doc:meta])* $Future:ident<$U:ident> -> $Output:ty, $OfFault:ty, $make:ident) => {
+    ($(#[$doc:meta])* $Future:ident<$U:ident> -> $Output:ty, ($Call:ty) -> $OfFault:ty, $make:ident) => {
         $(#[$doc])*
         #[must_use = "a closure for which there was no room is not sent before this is polled: await it"]
         pub struct $Future<$U> {
             pending: Pending<$U>,
-            of_fault: fn(Fault) -> $OfFault,
+            call: $Call,
+            of_fault: fn(Fault, $Call) -> $OfFault,
         }
 
         impl<$U: Send + 'static> $Future<$U> {
             /// Makes the future of a call with this outcome.
             pub(super) fn new<P: 'static>(
                 trust: &Trust<P>,
-                call: impl Delegated<P, Output = $U> + Send + 'static,
-                of_fault: fn(Fault) -> $OfFault,
+                delegated: impl Delegated<P, Output = $U> + Send + 'static,
+                call: $Call,
+                of_fault: fn(Fault, $Call) -> $OfFault,
             ) -> Self {
-                $Future { pending: trust.ask(call), of_fault }
+                $Future { pending: trust.ask(delegated), call, of_fault }
             }
         }
 
@@ -324,7 +326,7 @@ macro_rules! future {
 
             fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<$Output> {
                 let this = self.get_mut();
-                this.pending.poll(context).map(|outcome| outcome.$make(this.of_fault))
+                this.pending.poll(context).map(|outcome| outcome.$make(|fault| (this.of_fault)(fault, this.call)))
             }
         }
 
@@ -339,11 +341,11 @@ macro_rules! future {
 future! {
     /// Future of [`Trust::apply_async`]. Dropping it discards the result; the closure still runs,
     /// unless there was no room to send it yet.
-    ApplyFuture<U> -> U, U, unwrap_or_else
+    ApplyFuture<U> -> U, (Called) -> U, unwrap_or_else
 }
 future! {
     /// Future of a [`ReadyCall`](crate::ReadyCall). Dropping it is as for [`ApplyFuture`].
-    CallFuture<U> -> Result<U, Error>, Error, map_err
+    CallFuture<U> -> Result<U, Error>, (()) -> Error, map_err
 }
 
 impl<U> CallFuture<U> {

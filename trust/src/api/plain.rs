@@ -8,7 +8,7 @@ use crate::api::delegated::{Closure, ClosureWith, Delegated, result_or_report, r
 use crate::api::future::ApplyFuture;
 use crate::api::trust::Trust;
 use crate::noref::NoRef;
-use crate::request::{ANYWHERE, Fault};
+use crate::request::{ANYWHERE, Called, Fault};
 
 impl<T: 'static> Trust<T> {
     /// Applies `f` to the property and returns its result. Other fibers run meanwhile; on a thread's own stack
@@ -101,12 +101,15 @@ impl<T: 'static> Trust<T> {
     /// assert_eq!(counter.apply_async(|c| { *c += 1; *c }).await, 42);
     /// # });
     /// ```
+    #[track_caller]
     pub fn apply_async<U, F>(&self, f: F) -> ApplyFuture<U>
     where
         F: FnOnce(&mut T) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        ApplyFuture::new(self, Closure::<_, ANYWHERE>(f), |fault: Fault| fault.resume::<T>())
+        ApplyFuture::new(self, Closure::<_, ANYWHERE>(f), Called::here("apply_async"), |fault: Fault, call| {
+            fault.resume_call::<T>(call)
+        })
     }
 
     /// Same as [`apply`](Self::apply), with an argument. Argument and result travel serialised, so `String`, `Vec`,

@@ -38,13 +38,14 @@ impl<T: Persist + 'static> Durable<T> {
     ///
     /// # Panics
     /// Those of [`apply`](Self::apply).
+    #[track_caller]
     pub fn attempt<U, E, F>(&self, f: F) -> Outcome<U, E>
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> Outcome<U, E> + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
         E: NoRef + Send + 'static,
     {
-        self.call().attempt(f).wait().unwrap_or_else(|error| panic!("{error}"))
+        request::value_or_panic(self.call().attempt(f).wait())
     }
 
     /// Same as [`apply_then`](Self::apply_then), for closures that may fail: if `f` returns `Err` its changes are

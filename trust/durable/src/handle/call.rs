@@ -219,6 +219,7 @@ impl<'d, T: Persist + 'static, R: Request<T>> ReadyCall<'d, T, R> {
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
     #[inline]
+    #[track_caller]
     pub fn wait(self) -> Result<R::Output> {
         self.request.wait(self.durable)
     }
@@ -242,6 +243,7 @@ impl<T: Persist + 'static, R: Request<T>> TimedCall<'_, T, R> {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    #[track_caller]
     pub fn wait(self) -> Result<R::Output> {
         self.call.request.wait_up_to(self.call.durable, self.time)
     }

@@ -68,6 +68,7 @@ impl<T: Persist + 'static> Durable<T> {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    #[track_caller]
     pub fn migrate<Old: Persist + 'static>(
         trustee: impl Borrow<TrusteeReference>,
         folder: impl AsRef<Path>,

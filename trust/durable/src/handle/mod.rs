@@ -11,6 +11,7 @@ mod request;
 mod tests;
 
 use std::fmt;
+use std::panic::Location;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -94,6 +95,7 @@ impl<T: Persist + 'static> Durable<T> {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    #[track_caller]
     pub fn open<I>(
         trustee: impl std::borrow::Borrow<TrusteeReference>,
         folder: impl AsRef<std::path::Path>,
@@ -120,12 +122,13 @@ impl<T: Persist + 'static> Durable<T> {
     /// # Panics
     /// With the text of `f`'s panic, if it panics; its changes are undone. If the disk has failed, the pool is closed
     /// or its trustee gone. In delegated context and in callbacks, where nothing may wait.
+    #[track_caller]
     pub fn apply<U, F>(&self, f: F) -> U
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        self.call().apply(f).wait().unwrap_or_else(|error| panic!("{error}"))
+        request::value_or_panic(self.call().apply(f).wait())
     }
 
     /// Runs a transaction and commits the changes of `f`, even if it returns `Err`
@@ -152,13 +155,14 @@ impl<T: Persist + 'static> Durable<T> {
     /// # Panics
     /// Those of [`apply`](Self::apply); also if the argument or result does not serialise, or is larger than
     /// `Trust::apply_with` takes.
+    #[track_caller]
     pub fn apply_with<A, U, F>(&self, f: F, argument: A) -> U
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>, A) -> U + NoRef + Send + 'static,
         A: Serialize + DeserializeOwned + 'static,
         U: Serialize + DeserializeOwned + 'static,
     {
-        self.call().with(argument).apply(f).wait().unwrap_or_else(|error| panic!("{error}"))
+        request::value_or_panic(self.call().with(argument).apply(f).wait())
     }
 
     /// Same as [`apply`](Self::apply), for async programs of this process: returns a future for any executor. The
@@ -171,13 +175,14 @@ impl<T: Persist + 'static> Durable<T> {
     ///
     /// # Panics
     /// When awaited, with the text of the error if there is no result.
+    #[track_caller]
     pub fn apply_async<U, F>(&self, f: F) -> impl Future<Output = U> + Send + use<T, U, F>
     where
         F: for<'a, 'p> FnOnce(&'a mut T::At<'p>, &'a Tx<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        let sent = self.call().apply(f).into_future();
-        async move { sent.await.unwrap_or_else(|error| panic!("{error}")) }
+        let (sent, at) = (self.call().apply(f).into_future(), Location::caller());
+        async move { sent.await.unwrap_or_else(|error| panic!("{error} (`apply_async` at {at})")) }
     }
 
     /// Reads the root as it is now, without waiting for the disk: the value may include changes that a power cut
@@ -185,12 +190,13 @@ impl<T: Persist + 'static> Durable<T> {
     ///
     /// # Panics
     /// Those of [`apply`](Self::apply).
+    #[track_caller]
     pub fn peek<U, F>(&self, f: F) -> U
     where
         F: for<'a, 'p> FnOnce(&'a T::At<'p>) -> U + NoRef + Send + 'static,
         U: NoRef + Send + 'static,
     {
-        self.call().peek(f).wait().unwrap_or_else(|error| panic!("{error}"))
+        request::value_or_panic(self.call().peek(f).wait())
     }
 }
 

@@ -20,6 +20,7 @@ impl<T: Persist + 'static> Durable<T> {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    #[track_caller]
     pub fn sync(&self) -> Result<()> {
         Plain(|service: &mut Service<T>, client| service.sync(client)).wait(self)
     }
@@ -33,6 +34,7 @@ impl<T: Persist + 'static> Durable<T> {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    #[track_caller]
     pub fn close(self) -> Result<()> {
         let before = self.sync();
         let (keeps, closed) = promise::<Option<String>>();
@@ -59,6 +61,7 @@ impl<T: Persist + 'static> Durable<T> {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    #[track_caller]
     pub fn snapshot(&self, folder: impl AsRef<Path>) -> Result<()> {
         self.sync()?;
         let (keeps, written) = promise::<bool>();
@@ -76,6 +79,7 @@ impl<T: Persist + 'static> Durable<T> {
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
+    #[track_caller]
     pub fn stats(&self) -> Result<DurableStats> {
         self.trust
             .call()
@@ -85,6 +89,7 @@ impl<T: Persist + 'static> Durable<T> {
     }
 
     /// Waits until the first files are durable.
+    #[track_caller]
     pub(crate) fn created(&self) -> Result<()> {
         let (keeps, made) = promise::<Option<String>>();
         self.trust
@@ -97,6 +102,7 @@ impl<T: Persist + 'static> Durable<T> {
 }
 
 /// Waits for a promise that is kept with the cause if the pool was lost.
+#[track_caller]
 fn settled(pending: Pending<Option<String>>) -> Result<()> {
     match pending.wait() {
         Ok(None) => Ok(()),

@@ -27,9 +27,11 @@ pub trait Request<T: Persist + 'static>: Sized {
     type Output: 'static;
 
     /// Sends the request and waits for its result.
+    #[track_caller]
     fn wait(self, durable: &Durable<T>) -> Result<Self::Output>;
 
     /// Sends the request and waits for its result, at most for `time`.
+    #[track_caller]
     fn wait_up_to(self, durable: &Durable<T>, time: Duration) -> Result<Self::Output>;
 
     /// Sends the request; `then` is called with its result.
@@ -173,6 +175,7 @@ impl<T: Persist + 'static> Durable<T> {
 
     /// Begins a call whose answer is [held](hold): waits for space in the queue, if it may wait, and keeps the pool
     /// alive.
+    #[track_caller]
     fn begin_posted(&self) -> Call {
         let call = self.begin();
         if call.is_full() && trust::may_wait() {
@@ -183,6 +186,7 @@ impl<T: Persist + 'static> Durable<T> {
     }
 
     /// Waits for the answer's group, at most until `end`, and returns the outcome.
+    #[track_caller]
     fn finish<V>(&self, call: Call, answer: Answered<V>, end: Option<Instant>) -> Result<V> {
         let Answer { pool, mark, outcome } = answer.map_err(|error| call_error(self.number, error))?;
         check_pool(pool, self.number)?;
@@ -193,6 +197,18 @@ impl<T: Persist + 'static> Durable<T> {
             Outcome::Panicked(text_id) => Err(panicked::<T>(text(&self.trust, text_id, end))),
             known => known.into_result::<T>(pool, None),
         }
+    }
+}
+
+/// Returns the value of a call that cannot return an error.
+///
+/// # Panics
+/// With the text of the error, at the caller's line.
+#[track_caller]
+pub(super) fn value_or_panic<V>(outcome: Result<V>) -> V {
+    match outcome {
+        Ok(value) => value,
+        Err(error) => panic!("{error}"),
     }
 }
 
@@ -232,6 +248,7 @@ fn check_pool(pool: u64, number: u64) -> Result<()> {
 }
 
 /// Fetches the text of a panic by its id; none if it does not come before `end`.
+#[track_caller]
 fn text<T: Persist + 'static>(trust: &Trust<Service<T>>, text_id: u64, end: Option<Instant>) -> Option<String> {
     let (keeps, text) = promise::<Option<String>>();
     let asked = trust.call().apply(move |service| keeps.keep_with(service.core().borrow().take_text(text_id)));

@@ -124,8 +124,9 @@ fn waiting_or_nesting_is_refused() {
     let pool = Threadpool::new(1);
     let bank = open(&pool, folder.path()).unwrap();
     let inner = bank.clone();
-    let nested = bank.call().apply(move |_, _| inner.apply(|bank, _| bank.accounts[0])).wait();
-    assert!(matches!(nested, Err(Error::Panicked { .. })));
+    let (nested, line) = (bank.call().apply(move |_, _| inner.apply(|bank, _| bank.accounts[0])).wait(), line!());
+    let named = format!("`apply` at {}:{line}:", file!());
+    assert!(matches!(&nested, Err(Error::Panicked { panic, .. }) if panic.contains(&named)), "no {named}: {nested:?}");
     // A call posted from inside runs afterwards.
     let inner = bank.clone();
     bank.apply(move |bank, _| {
