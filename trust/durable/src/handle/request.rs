@@ -169,7 +169,10 @@ impl<T: Persist + 'static> Durable<T> {
     /// Begins a call that [`finish`](Self::finish) ends.
     fn begin(&self) -> Call {
         Call::begin(self.number, |client, subscriber| {
-            self.trust.apply_then(move |service| notifications::introduce(service.core(), client, subscriber), |()| ());
+            let introduce =
+                move |service: &mut Service<T>| notifications::introduce(service.core(), client, subscriber);
+            // If the trustee is gone the call itself gives the error.
+            self.trust.call().apply(introduce).then(drop);
         })
     }
 

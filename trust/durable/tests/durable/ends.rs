@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use trust::Threadpool;
 use trust_durable::{Durable, Error, PVec, Prc};
 
+use super::faults::{child, child_folder};
 use super::{Bank, accounts, open};
 
 #[test]
@@ -171,4 +172,24 @@ fn all_who_close_at_once_return_when_the_folder_is_free() {
         }
         assert!(outcomes.iter().any(|(outcome, _)| outcome.is_ok()));
     }
+}
+
+/// The error says all: nothing is reported of the pool's own requests.
+#[test]
+fn a_pool_whose_trustee_is_gone_writes_nothing_to_standard_error() {
+    const TEST: &str = "ends::a_pool_whose_trustee_is_gone_writes_nothing_to_standard_error";
+    let Some(folder) = child_folder() else {
+        let folder = tempfile::tempdir().unwrap();
+        if let Some(said) = child(TEST, "", folder.path()) {
+            assert!(said.contains("the pool is gone") && !said.contains("does not run"), "{said}");
+        }
+        return;
+    };
+    let pool = Threadpool::new(1);
+    let bank = open(&pool, &folder).unwrap();
+    drop(pool);
+    // A thread that the pool does not know yet.
+    let told = std::thread::spawn(move || bank.call().apply(|_, _| ()).wait()).join().unwrap();
+    assert!(matches!(told, Err(Error::Gone)), "{told:?}");
+    println!("the pool is gone");
 }

@@ -32,7 +32,7 @@ pub(super) fn child_folder() -> Option<PathBuf> {
 
 /// Runs a test of this file again in a process of its own, which finds its folder in the environment. `sh` runs
 /// `before` first.
-fn child(test: &str, before: &str, folder: &Path) -> Option<String> {
+pub(super) fn child(test: &str, before: &str, folder: &Path) -> Option<String> {
     let line = format!("{before} exec \"$0\" \"$@\"");
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new("sh");
