@@ -85,7 +85,7 @@ pub enum Error {
         kind: &'static str,
     },
     /// An operating system call failed.
-    #[error("{}: cannot {what}: {source}; {}", place(.file, .offset), cure(.source))]
+    #[error("{}: cannot {what}: {error}; {}", place(.file, .offset), cure(.error))]
     Io {
         /// The file or folder.
         file: PathBuf,
@@ -93,8 +93,8 @@ pub enum Error {
         offset: Option<u64>,
         /// The operation that failed.
         what: &'static str,
-        /// The system's error.
-        source: io::Error,
+        /// The system's error. It is in the text, so it is no source of this one.
+        error: io::Error,
     },
     /// Another program removed, moved or replaced a file of an open pool. Reported as the cause of
     /// [`Lost`](Self::Lost).
@@ -122,14 +122,14 @@ pub enum Error {
     },
     /// The system refuses to reserve that much address space.
     #[error(
-        "no {bytes} bytes of address space: {source}; open it with a smaller `limit`, or raise the limit of the \
+        "no {bytes} bytes of address space: {error}; open it with a smaller `limit`, or raise the limit of the \
          process (`ulimit -v`)"
     )]
     Reservation {
         /// Bytes requested.
         bytes: u64,
-        /// The system's error.
-        source: io::Error,
+        /// The system's error. It is in the text, so it is no source of this one.
+        error: io::Error,
     },
     /// The trustee is on another machine.
     #[error("the trustee is of another machine: open the pool there (`gossamer::spawn_on`), and take the handle here")]
@@ -186,9 +186,9 @@ fn place(file: &Path, offset: &Option<u64>) -> String {
 }
 
 /// Returns the remedy for an error of the system.
-fn cure(source: &io::Error) -> &'static str {
+fn cure(error: &io::Error) -> &'static str {
     use io::ErrorKind::{FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    match source.kind() {
+    match error.kind() {
         StorageFull | QuotaExceeded => "make room on its file system",
         FileTooLarge => "raise the limit of the size of files (`ulimit -f`), or use another file system",
         PermissionDenied | ReadOnlyFilesystem => "let this program write there, or open another folder",
@@ -201,3 +201,22 @@ fn cure(source: &io::Error) -> &'static str {
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Chains of errors are printed with all their sources.
+    #[test]
+    fn a_cause_is_told_once() {
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let errors = [
+            Error::Io { file: "log-0".into(), offset: Some(4096), what: "write to it", error: full() },
+            Error::Reservation { bytes: 7, error: full() },
+        ];
+        for error in errors {
+            assert_eq!(error.to_string().matches(&full().to_string()).count(), 1, "{error}");
+            assert!(std::error::Error::source(&error).is_none());
+        }
+    }
+}

@@ -20,7 +20,7 @@ impl Files {
     }
 
     fn explain<T>(&self, name: &str, offset: Option<u64>, what: &'static str, outcome: io::Result<T>) -> Result<T> {
-        outcome.map_err(|source| Error::Io { file: self.path(name), offset, what, source })
+        outcome.map_err(|error| Error::Io { file: self.path(name), offset, what, error })
     }
 
     pub(crate) fn list(&mut self) -> Result<Vec<String>> {

@@ -219,7 +219,7 @@ impl Reader<'_> {
 }
 
 fn reserve(limit: usize) -> Result<Memory> {
-    Memory::reserve(limit).map_err(|source| Error::Reservation { bytes: limit as u64, source })
+    Memory::reserve(limit).map_err(|error| Error::Reservation { bytes: limit as u64, error })
 }
 
 /// Removes the pool's files that no generation needs.

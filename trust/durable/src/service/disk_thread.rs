@@ -93,7 +93,7 @@ pub(crate) fn start(request: Request, slot: Slot, opened: Promise<bool>) -> Resu
     };
     match thread::Builder::new().name(name).spawn(run) {
         Ok(_) => Ok(()),
-        Err(source) => Err(Error::Io { file: folder, offset: None, what: "start its disk thread", source }),
+        Err(error) => Err(Error::Io { file: folder, offset: None, what: "start its disk thread", error }),
     }
 }
 
@@ -143,7 +143,7 @@ fn open(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(
         }
         Err(files) => {
             let memory = Memory::reserve(request.limit)
-                .map_err(|source| Error::Reservation { bytes: request.limit as u64, source })?;
+                .map_err(|error| Error::Reservation { bytes: request.limit as u64, error })?;
             Ok((started(memory, (true, false), 0, 0, 0, 0), Stage::New(files), lock))
         }
     }

@@ -35,7 +35,7 @@ fn pools() -> MutexGuard<'static, Option<HashMap<Id, bool>>> {
 
 /// Opens the folder at `path` with `open`, and locks it.
 pub(crate) fn open_folder(path: &Path, open: fn(&Path) -> io::Result<Folder>) -> Result<(Folder, Lock)> {
-    let io = |what| move |source| Error::Io { file: path.into(), offset: None, what, source };
+    let io = |what| move |error| Error::Io { file: path.into(), offset: None, what, error };
     for _ in 0..TRIES {
         let mut folder = open(path).map_err(io("open the folder"))?;
         let lock = Lock::take(&folder).map_err(io("lock it"))?.ok_or_else(|| Error::InUse { folder: path.into() })?;

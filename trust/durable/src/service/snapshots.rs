@@ -99,7 +99,7 @@ pub(super) fn start(promise: Promise<bool>, identity: Result<Identity>, bytes: V
     match started {
         // A thread that has ended drops the promise, which notifies the waiter.
         Ok(_) => drop(gives.send((promise, identity))),
-        Err(source) => finish(promise, Err(Error::Io { file: folder, offset: None, what: "start its thread", source })),
+        Err(error) => finish(promise, Err(Error::Io { file: folder, offset: None, what: "start its thread", error })),
     }
 }
 
