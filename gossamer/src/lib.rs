@@ -41,7 +41,8 @@
 
 trust::require_strict_noref!(
     "gossamer needs the strict `NoRef` of `trust`, or pointers would travel between machines: put the line \
-     `RUSTC_BOOTSTRAP = \"trust,gossamer\"` under `[env]` in `.cargo/config.toml`"
+     `RUSTC_BOOTSTRAP = \"trust,gossamer\"` under `[env]` in `.cargo/config.toml` of the folder you call cargo in, or \
+     of one above it"
 );
 
 #[doc(hidden)]
