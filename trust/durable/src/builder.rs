@@ -26,6 +26,7 @@ use crate::walk::Walk;
 pub struct Builder<T> {
     within: Option<Duration>,
     limit: Option<usize>,
+    may_create: bool,
     root: PhantomData<fn(T)>,
 }
 
@@ -38,7 +39,7 @@ impl<T: Persist + 'static> Builder<T> {
 
     pub(crate) fn new() -> Self {
         const { Self::ROOT_FITS }
-        Builder { within: None, limit: None, root: PhantomData }
+        Builder { within: None, limit: None, may_create: true, root: PhantomData }
     }
 
     /// Returns results at once, as long as the oldest change that is not durable is younger than `time`. A crash then
@@ -57,10 +58,26 @@ impl<T: Persist + 'static> Builder<T> {
         self
     }
 
+    /// Sets whether a folder without a pool gets one, and is made with those above it where it is missing; true by
+    /// default. With `false` a mistyped path is [`Error::NoPool`].
+    ///
+    /// ```
+    /// # let workers = trust::Threadpool::new(1);
+    /// use trust_durable::{Durable, Error};
+    ///
+    /// let folder = std::env::temp_dir().join("no-such-pool");
+    /// let opened = Durable::<u64>::builder().create(false).open(workers.trustees()[0], &folder, |_| 0);
+    /// assert!(matches!(opened, Err(Error::NoPool { .. })) && !folder.exists());
+    /// ```
+    pub fn create(mut self, may_create: bool) -> Self {
+        self.may_create = may_create;
+        self
+    }
+
     /// Opens the pool: see [`Durable::open`].
     ///
     /// # Errors
-    /// Those of [`Durable::open`].
+    /// Those of [`Durable::open`]; [`Error::NoPool`] after [`create(false)`](Self::create).
     ///
     /// # Panics
     /// In delegated context and in callbacks, where nothing may wait.
@@ -140,6 +157,7 @@ impl<T: Persist + 'static> Builder<T> {
             limit: self.limit.unwrap_or_else(half_of_memory).clamp(1, LIMIT_MAX),
             check: |memory| Walk::all::<T::At<'static>>(memory),
             old,
+            may_create: self.may_create,
             pause: self.within.map(|within| within / 2),
             trustee,
             number,
@@ -153,7 +171,8 @@ impl<T: Persist + 'static> Builder<T> {
 
 impl<T> fmt::Debug for Builder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("within", &self.within).field("limit", &self.limit).finish()
+        let Builder { within, limit, may_create, .. } = self;
+        f.debug_struct("Builder").field("within", within).field("limit", limit).field("create", may_create).finish()
     }
 }
 

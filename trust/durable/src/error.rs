@@ -13,6 +13,13 @@ pub enum Error {
         /// The folder.
         folder: PathBuf,
     },
+    /// The folder holds no pool, or does not exist, and [`Builder::create`](crate::Builder::create) forbids to create
+    /// one.
+    #[error("{folder} holds no pool: check the path, or let opening create one (`create(true)`); nothing was changed")]
+    NoPool {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The folder holds a file that does not belong to a durable trust; for the target of a snapshot, any file.
     #[error(
         "{folder} holds `{file}`: open an empty folder, or one that a durable trust has made; a snapshot goes into an \

@@ -42,6 +42,8 @@ pub(crate) struct Request {
     pub(crate) check: Check,
     /// Layout and check of the old type, if that is to be changed.
     pub(crate) old: Option<(Layout, Check)>,
+    /// May a folder without a pool get one?
+    pub(crate) may_create: bool,
     /// Pause between a sync and the next group.
     pub(crate) pause: Option<Duration>,
     pub(crate) trustee: TrusteeReference,
@@ -114,8 +116,14 @@ fn open_or_tell(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> 
 
 fn open(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(Started, Stage, Lock)> {
     refuse_file(&request.folder)?;
-    let (folder, lock) =
-        open_folder(&request.folder, if request.old.is_some() { Folder::there } else { Folder::open })?;
+    let no_pool = || Error::NoPool { folder: request.folder.clone() };
+    let is_made = request.old.is_none() && request.may_create;
+    let (folder, lock) = open_folder(&request.folder, if is_made { Folder::open } else { Folder::there }).map_err(
+        |error| match error {
+            Error::Io { error, .. } if !request.may_create && error.kind() == io::ErrorKind::NotFound => no_pool(),
+            other => other,
+        },
+    )?;
     let id = lock.id();
     let mut files = Files::of(folder);
     recover::refuse_foreign(&mut files)?;
@@ -141,6 +149,7 @@ fn open(request: &Request, jobs: Sender<Job>, closers: Arc<Closers>) -> Result<(
             let log_bytes = store.log.at;
             Ok((started(memory, (false, is_old), last, replayed, cut, log_bytes), Stage::Open(Box::new(store)), lock))
         }
+        Err(_) if !request.may_create => Err(no_pool()),
         Err(files) => {
             let memory = Memory::reserve(request.limit)
                 .map_err(|error| Error::Reservation { bytes: request.limit as u64, error })?;
@@ -406,6 +415,7 @@ mod tests {
             limit: 1 << 20,
             check,
             old: None,
+            may_create: true,
             pause: None,
             trustee: pool.trustees()[0],
             number: 7,

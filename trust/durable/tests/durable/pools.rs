@@ -259,3 +259,23 @@ fn a_folder_is_checked_and_shown() {
     assert!(matches!(inspect(empty.path()), Err(Error::Truncated { .. })));
     assert!(matches!(inspect(nowhere), Err(Error::Io { .. })));
 }
+
+#[test]
+fn an_option_opens_existing_pools_only() {
+    let above = tempfile::tempdir().unwrap();
+    let pool = Threadpool::new(1);
+    let open = |folder: &Path| {
+        let builder = Durable::<u64>::builder().create(false);
+        builder.open(pool.trustees()[0], folder, |_| unreachable!("no pool is made"))
+    };
+    let (mistyped, empty, there) =
+        (above.path().join("no/such"), above.path().join("empty"), above.path().join("there"));
+    std::fs::create_dir(&empty).unwrap();
+    for folder in [&mistyped, &empty] {
+        let refused = open(folder).unwrap_err();
+        assert!(matches!(&refused, Error::NoPool { folder: told } if told == folder), "{refused}");
+    }
+    assert!(!above.path().join("no").exists() && std::fs::read_dir(&empty).unwrap().next().is_none());
+    Durable::<u64>::open(pool.trustees()[0], &there, |_| 7).unwrap().close().unwrap();
+    assert_eq!(open(&there).unwrap().apply(|number, _| *number), 7);
+}
