@@ -35,19 +35,23 @@ pub struct Closure;
     note = "`move |property| ..` captures numbers, arrays and plain structs by value; what holds pointers goes along \
             as an argument, a `&str` as a `String`: `trust.apply_with(|property, value| .., value)`",
     note = "a result is a value, not a reference into the property: copy or clone it, with \
-            `trust.apply_with(|property, ()| .., ())` if it holds pointers; nor is it a future: nothing is awaited at \
-            the trustee"
+            `trust.apply_with(|property, ()| .., ())` if it holds pointers, of a durable trust with \
+            `call().with(()).attempt(..)` if `Err` has to undo; nor is it a future: nothing is awaited at the trustee"
 )]
 pub trait Borrowed<T: ?Sized> {}
 
 /// Values that serde can serialise: they travel beside the closure.
 #[diagnostic::on_unimplemented(
-    message = "`{T}` holds a pointer, so no closure can carry it to a trustee: send it along with `apply_with`",
+    message = "`{T}` holds a pointer, so no closure can carry it to a trustee: send it along with `apply_with`, or as \
+               the notes say",
     label = "captured or returned by a delegated closure",
     note = "as an argument: `trust.apply_with(|property, value| .., value)`; as a result: `trust.apply_with(|property, \
-            ()| .., ())`; with errors, or for `launch`: `trust.call().with(value).launch(..)`",
-    note = "within one process: `trust.call().in_process().apply(move |property| ..).wait()`; to a fiber at another \
-            place: `gossamer::spawn_with(place, |value| .., value)`"
+            ()| .., ())`",
+    note = "for other calls: `call().with(value).launch(..)`; for a durable trust `call().with(value).attempt(..)`, \
+            as `apply_with` does not undo; for tasks of an async runtime `call().with(value).apply(..).await`, as \
+            `apply_with` blocks their thread; for places of an array `on_owners_with(f, value)`",
+    note = "within one process: `trust.call().in_process().apply(move |property| ..)` with `.wait()` or `.await`; to a \
+            fiber at another place: `gossamer::spawn_with(place, |value| .., value)`"
 )]
 pub trait Serialised<T: ?Sized> {}
 
