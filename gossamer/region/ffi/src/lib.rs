@@ -8,14 +8,14 @@
 //! 1. `start.rs`: before `main`, and the end of the program; `marks.rs`: whether all machines run the same one
 //! 2. `side.rs`: whether a thread is in the program's code or in ours; `real.rs`: the C library's functions that we
 //!    interpose
-//! 3. `memory.rs`, `globals.rs`, `heap.rs`, `allocate.rs`, `map.rs`, `mappings.rs`: the program's memory; `named.rs`, `copy.rs`:
-//!    ranges that it names, and copies of the rest
+//! 3. `memory.rs`, `globals.rs`, `heap.rs`, `allocate.rs`, `map.rs`, `mappings.rs`: the program's memory; `named.rs`,
+//!    `copy.rs`: ranges that it names, and copies of the rest
 //! 4. `table.rs`: our own state that all machines share; `threads.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads;
 //!    `keys.rs`: their own values
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
 //!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header
-//! 6. `signals.rs`; `process.rs`: attributes of the process that all machines have
+//! 6. `mask.rs`, `signals.rs`; `process.rs`: attributes of the process that all machines have
 //! 7. `refused.rs`: calls that cannot work on several machines; `report.rs`, `symbols.rs`: the report at the end
 //!
 //! Invariants
@@ -42,6 +42,7 @@ mod line;
 mod map;
 mod mappings;
 mod marks;
+mod mask;
 mod memory;
 mod mutex;
 mod named;

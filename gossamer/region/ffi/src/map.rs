@@ -1,5 +1,5 @@
-//! `mmap` and its kin by the program: private memory and copies of files come from its heap. Memory there is never away,
-//! so that unmapped pages may still be touched, and advice changes nothing but contents.
+//! `mmap` and its kin by the program: private memory and copies of files come from its heap. Memory there is never
+//! away, so that unmapped pages may still be touched, and advice changes nothing but contents.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -39,8 +39,8 @@ fn is_in_heap(start: usize, bytes: usize) -> bool {
     bytes > 0 && table::is_in_heap(start) && table::is_in_heap(start.saturating_add(bytes - 1))
 }
 
-/// Makes memory of the heap what a new mapping of it is: zeros, or the bytes of a file. `false`: the file cannot be read,
-/// with `errno`.
+/// Makes memory of the heap what a new mapping of it is: zeros, or the bytes of a file. `false`: the file cannot be
+/// read, with `errno`.
 ///
 /// # Safety
 /// The bytes are the caller's.

@@ -1,5 +1,5 @@
-//! Mappings of the program in its heap: each is a block, of which parts may be unmapped. The block is freed with its last
-//! page. One machine keeps them: machine 0, or each its own where each has a heap of its own.
+//! Mappings of the program in its heap: each is a block, of which parts may be unmapped. The block is freed with its
+//! last page. One machine keeps them: machine 0, or each its own where each has a heap of its own.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -67,7 +67,8 @@ impl Mappings {
         }
     }
 
-    /// Unmaps what is mapped there; returns a block of which nothing is left, if there is one: the call is then repeated.
+    /// Unmaps what is mapped there; returns a block of which nothing is left, if there is one: the call is then
+    /// repeated.
     fn remove(&mut self, range: &Range<usize>) -> Option<usize> {
         for (block, part) in self.parts(range) {
             let had = part.len() - self.fill(&part);

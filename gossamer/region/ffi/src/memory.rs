@@ -13,7 +13,7 @@ use gossamer_region::{Error, Region};
 
 use crate::map::map_here;
 use crate::table::{self, Layout, Table, table};
-use crate::{copy, globals, marks, report, side, signals, threads};
+use crate::{copy, globals, marks, mask, report, side, threads};
 
 /// Variable with the bytes of the heap, if not 64 GiB.
 const BYTES: &str = "GOSSAMER_REGION_BYTES";
@@ -53,7 +53,7 @@ pub(crate) fn lay_out(is_explicit: bool) {
         side::from_worker(machine, move || {
             table::begin(layout, globals::pages());
             if machine != 0 {
-                signals::can_be_ended();
+                mask::can_be_ended();
             }
         });
     }

@@ -16,7 +16,7 @@ use gossamer::{NoRef, Place};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::signals;
+use crate::mask;
 
 thread_local! {
     static IS_IN_PROGRAM: Cell<bool> = const { Cell::new(false) };
@@ -65,9 +65,9 @@ impl Drop for Side {
 
 /// Runs `f` with signals blocked: handlers are the program's, and may wait for a page. On our side.
 pub(crate) fn without_signals<R>(f: impl FnOnce() -> R) -> R {
-    let before = signals::block();
+    let before = mask::block();
     let result = f();
-    signals::set_mask(before);
+    mask::set_mask(before);
     result
 }
 

@@ -4,75 +4,15 @@
 //! serve.
 
 use std::ffi::{c_int, c_void};
-use std::mem::{self, MaybeUninit};
 use std::ptr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use libc::{pid_t, sigaction as Action, siginfo_t, sigset_t, timespec};
 
+use crate::mask::{ENDING, Mask, mask_of, set_of};
 use crate::real::real;
 use crate::side;
-
-/// Signals of a thread's own faults, which are never blocked.
-const OF_FAULTS: [c_int; 7] =
-    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
-/// Signals that end a machine, whether threads of the program are there or not.
-const ENDING: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
-
-/// Signals of a set: bit 0 is signal 1.
-pub(crate) type Mask = u64;
-
-fn bit(signal: c_int) -> Mask {
-    1 << (signal.unsigned_abs() - 1)
-}
-
-fn set_of(mask: Mask) -> sigset_t {
-    // SAFETY: zeros are the empty set; its first word has the signals of the kernel.
-    unsafe {
-        let mut set: sigset_t = mem::zeroed();
-        (&raw mut set).cast::<Mask>().write(mask);
-        set
-    }
-}
-
-/// # Safety
-/// `set` is a set.
-unsafe fn mask_of(set: *const sigset_t) -> Mask {
-    // SAFETY: as the caller says; its first word has the signals of the kernel.
-    unsafe { set.cast::<Mask>().read() }
-}
-
-/// Sets the signals that the calling thread blocks; returns those before.
-pub(crate) fn set_mask(mask: Mask) -> Mask {
-    let (set, mut before) = (set_of(mask), MaybeUninit::uninit());
-    // SAFETY: sets of this function, the second filled before it is read; the mask is the calling thread's.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, before.as_mut_ptr());
-        mask_of(before.as_ptr())
-    }
-}
-
-/// Returns the signals that the calling thread blocks.
-pub(crate) fn mask() -> Mask {
-    let mut now = MaybeUninit::uninit();
-    // SAFETY: it fills the set.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), now.as_mut_ptr());
-        mask_of(now.as_ptr())
-    }
-}
-
-/// Blocks all signals but those of faults in the calling thread, and in threads that it starts; returns those blocked
-/// before.
-pub(crate) fn block() -> Mask {
-    set_mask(OF_FAULTS.iter().fold(!0, |mask, signal| mask & !bit(*signal)))
-}
-
-/// On the worker of a machine other than 0: lets it be ended by a signal, as it may have no thread of the program.
-pub(crate) fn can_be_ended() {
-    set_mask(ENDING.iter().fold(mask(), |mask, signal| mask & !bit(*signal)));
-}
 
 /// Returns the handler that other machines have, where the calling one has this. All are told to end together: only one
 /// runs the program's handler.

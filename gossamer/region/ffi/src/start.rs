@@ -11,8 +11,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 use trust::Promise;
 
+use crate::mask::{self, Mask};
 use crate::real::real;
-use crate::signals::{self, Mask};
 use crate::stack::{GUARD_BYTES, Stack};
 use crate::table::{self, table};
 use crate::{ends, heap, marks, memory, report, side, threads};
@@ -125,7 +125,7 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
     let arguments: Vec<CString> = (0..count).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) }.to_owned()).collect();
     let settings = gossamer_region::with(gossamer::builder());
     // The runtime's threads inherit it.
-    let mask = signals::block();
+    let mask = mask::block();
     if let Err(error) = std::thread::Builder::new().name("gossamer-end".to_owned()).spawn(end_when_asked) {
         fail(&format!("there is no thread for the end of the program: {error}"));
     }
@@ -207,7 +207,7 @@ fn start_end(status: c_int, mask: Mask) {
     };
     let run = move || {
         threads::be_the_last();
-        signals::set_mask(mask);
+        mask::set_mask(mask);
         let Range { start: bottom, end: top } = stack.range();
         // SAFETY: memory that is this thread's, which ends with the program.
         unsafe { side::run_on(bottom, top, run_handlers as *const () as usize, status as usize) };
@@ -224,7 +224,7 @@ extern "C" fn run_handlers(status: usize) -> usize {
 
 /// Ends the program from a thread of any machine.
 fn end_by_handlers(status: c_int) -> ! {
-    let mask = signals::mask();
+    let mask = mask::mask();
     side::at(0, move || start_end(status, mask));
     loop {
         std::thread::park();

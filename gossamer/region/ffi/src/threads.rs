@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use libc::{clockid_t, pthread_attr_t, pthread_t, timespec};
 
+use crate::mask::{self, Mask};
 use crate::real::real;
-use crate::signals::{self, Mask};
 use crate::stack::{GUARD_BYTES, Stack};
 use crate::table::{self, THREADS_MAX, Thread, table};
 use crate::{copy, ends, line, side};
@@ -147,14 +147,14 @@ impl Inherited {
         let mut arithmetic = [0; 4];
         // SAFETY: it fills what it has of it.
         unsafe { fegetenv(&raw mut arithmetic) };
-        Inherited { mask: signals::mask(), arithmetic }
+        Inherited { mask: mask::mask(), arithmetic }
     }
 
     /// Gives them to the calling thread, whose function then begins with them.
     fn take_over(&self) {
         // SAFETY: another thread's, of the same processor.
         unsafe { fesetenv(&raw const self.arithmetic) };
-        signals::set_mask(self.mask);
+        mask::set_mask(self.mask);
     }
 }
 
@@ -214,7 +214,7 @@ fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
     let result = unsafe { side::run_on(bottom, top, start.function, start.argument) };
     // SAFETY: as above.
     unsafe { side::run_on(bottom, top, ends::end_thread as *const () as usize, 0) };
-    signals::block();
+    mask::block();
     drop(stack);
     if let Some(end) = end {
         wait_for_all(start.id);

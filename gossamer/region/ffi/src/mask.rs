@@ -1,0 +1,70 @@
+//! Signals that a thread blocks.
+
+use std::ffi::c_int;
+use std::mem::{self, MaybeUninit};
+use std::ptr;
+
+use libc::sigset_t;
+
+/// Signals of a thread's own faults, which are never blocked.
+const OF_FAULTS: [c_int; 7] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
+/// Signals that end a machine, whether threads of the program are there or not.
+pub(crate) const ENDING: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+
+/// Signals of a set: bit 0 is signal 1.
+pub(crate) type Mask = u64;
+
+fn bit(signal: c_int) -> Mask {
+    1 << (signal.unsigned_abs() - 1)
+}
+
+/// Returns the set of these signals.
+pub(crate) fn set_of(mask: Mask) -> sigset_t {
+    // SAFETY: zeros are the empty set; its first word has the signals of the kernel.
+    unsafe {
+        let mut set: sigset_t = mem::zeroed();
+        (&raw mut set).cast::<Mask>().write(mask);
+        set
+    }
+}
+
+/// Returns the signals of a set.
+///
+/// # Safety
+/// `set` is a set.
+pub(crate) unsafe fn mask_of(set: *const sigset_t) -> Mask {
+    // SAFETY: as the caller says; its first word has the signals of the kernel.
+    unsafe { set.cast::<Mask>().read() }
+}
+
+/// Sets the signals that the calling thread blocks; returns those before.
+pub(crate) fn set_mask(mask: Mask) -> Mask {
+    let (set, mut before) = (set_of(mask), MaybeUninit::uninit());
+    // SAFETY: sets of this function, the second filled before it is read; the mask is the calling thread's.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, before.as_mut_ptr());
+        mask_of(before.as_ptr())
+    }
+}
+
+/// Returns the signals that the calling thread blocks.
+pub(crate) fn mask() -> Mask {
+    let mut now = MaybeUninit::uninit();
+    // SAFETY: it fills the set.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), now.as_mut_ptr());
+        mask_of(now.as_ptr())
+    }
+}
+
+/// Blocks all signals but those of faults in the calling thread, and in threads that it starts; returns those blocked
+/// before.
+pub(crate) fn block() -> Mask {
+    set_mask(OF_FAULTS.iter().fold(!0, |mask, signal| mask & !bit(*signal)))
+}
+
+/// On the worker of a machine other than 0: lets it be ended by a signal, as it may have no thread of the program.
+pub(crate) fn can_be_ended() {
+    set_mask(ENDING.iter().fold(mask(), |mask, signal| mask & !bit(*signal)));
+}
