@@ -59,8 +59,8 @@ impl Answers {
     }
 }
 
-/// Returns the waits of all fibers, and the stacks of the threads that do not tell theirs; or the state of a machine that
-/// has no workers yet.
+/// Returns the waits of all fibers, and the stacks of the threads that do not tell theirs; or the state of a machine
+/// that has no workers yet.
 fn dump() -> String {
     let dump = trust::dump();
     let waits = format!("{dump}{}", stacks::text_of(&trust::link::unanswered(&dump)));

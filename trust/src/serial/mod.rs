@@ -28,8 +28,8 @@ use crate::unwind::quietly;
 const FORMAT: bincode::config::Configuration = bincode::config::standard();
 
 /// Likely cause where a value is not read as it was written.
-const NO_NAMES: &str = "the format has no names of fields or types in it, so what looks for these does not work (serde's \
-                        `untagged`, `tag`, `flatten`, `skip_serializing_if`; `serde_json::Value`)";
+const NO_NAMES: &str = "the format has no names of fields or types in it, so what looks for these does not work \
+                        (serde's `untagged`, `tag`, `flatten`, `skip_serializing_if`; `serde_json::Value`)";
 
 /// Makes the fault of a value that cannot be written; an error of the type's own code stands alone.
 fn not_written(error: EncodeError) -> Fault {
