@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 use crate::{PAGE_BYTES, heap, mappings, refused, side, table};
 
@@ -28,6 +29,9 @@ fn fail(errno: c_int) -> *mut c_void {
     unsafe { *libc::__errno_location() = errno };
     libc::MAP_FAILED
 }
+
+/// Access that memory of the heap has.
+const ACCESS: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// Returns the length in whole pages, if there is one.
 fn pages(bytes: usize) -> Option<usize> {
@@ -95,6 +99,7 @@ pub unsafe extern "C" fn mmap(
     let Some(bytes) = pages(bytes) else { return fail(libc::ENOMEM) };
     let file = (!is_anonymous).then_some((file, offset));
     if over_heap {
+        restore_access(at.addr(), bytes);
         mappings::restore(at.addr(), at.addr() + bytes);
         // SAFETY: the caller's memory.
         return if unsafe { fill(at.cast(), bytes, false, file) } { at } else { libc::MAP_FAILED };
@@ -141,6 +146,7 @@ pub unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
         fail(libc::EINVAL);
         return -1;
     };
+    restore_access(start.addr(), bytes);
     mappings::remove(start.addr(), start.addr() + bytes);
     0
 }
@@ -168,6 +174,7 @@ pub unsafe extern "C" fn mremap(
         return fail(libc::ENOTSUP);
     }
     if wanted <= bytes {
+        restore_access(start.addr() + wanted, bytes - wanted);
         mappings::remove(start.addr() + wanted, start.addr() + bytes);
         return start;
     }
@@ -175,6 +182,7 @@ pub unsafe extern "C" fn mremap(
         return fail(libc::ENOMEM);
     }
     let Some((block, is_zero)) = heap::allocate(wanted, PAGE_BYTES) else { return fail(libc::ENOMEM) };
+    restore_access(start.addr(), bytes);
     let new = ptr::with_exposed_provenance_mut::<u8>(block);
     // SAFETY: a block of that many bytes, which no other code has, and the caller's mapping.
     unsafe {
@@ -197,8 +205,23 @@ pub unsafe extern "C" fn mprotect(start: *mut c_void, bytes: usize, protection: 
         fail(libc::ENOTSUP);
         return -1;
     }
+    if side::is_in_program() && protection & ACCESS != ACCESS && is_in_heap(start.addr(), bytes) {
+        table::table().has_guards.store(1, Ordering::SeqCst);
+    }
     // SAFETY: as the caller says.
     unsafe { libc::syscall(libc::SYS_mprotect, start, bytes, protection) as c_int }
+}
+
+/// Gives back access to pages of the heap that the program took away on any machine: the memory gets another use.
+fn restore_access(start: usize, bytes: usize) {
+    fn restore(start: usize, bytes: usize) {
+        // SAFETY: pages of the heap, which the program unmaps, maps over or empties.
+        unsafe { libc::syscall(libc::SYS_mprotect, start, bytes, ACCESS) };
+    }
+    if table::table().has_guards.load(Ordering::SeqCst) != 0 {
+        restore(start, bytes);
+        side::on_others(move || restore(start, bytes));
+    }
 }
 
 /// The C library's function: what becomes zero in one process does here.
@@ -218,6 +241,7 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, bytes: usize, advice: c_int
     if matches!(advice, libc::MADV_DONTNEED | libc::MADV_REMOVE)
         && let Some(bytes) = pages(bytes)
     {
+        restore_access(start.addr(), bytes);
         // SAFETY: the caller's memory.
         unsafe { fill(start.cast(), bytes, false, None) };
     }

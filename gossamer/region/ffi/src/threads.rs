@@ -214,12 +214,12 @@ fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
     let result = unsafe { side::run_on(bottom, top, start.function, start.argument) };
     // SAFETY: as above.
     unsafe { side::run_on(bottom, top, ends::end_thread as *const () as usize, 0) };
-    mask::block();
     drop(stack);
     if let Some(end) = end {
-        wait_for_all(start.id);
+        wait_for_all(start.id); // main's thread still takes the program's signals
         end();
     }
+    mask::block();
     let Some(thread) = find(start.id) else { return };
     thread.result.store(result, Ordering::SeqCst);
     match thread.state.compare_exchange(RUNNING, ENDED, Ordering::SeqCst, Ordering::SeqCst) {

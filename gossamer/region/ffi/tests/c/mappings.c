@@ -56,7 +56,21 @@ static void *work(void *number) {
         CHECK(holds(blocks[i], PAGES * PAGE, thread));
         CHECK(munmap(blocks[i] + PAGE, PAGE) == 0 && munmap(blocks[i] + 3 * PAGE, PAGE) == 0);
     }
+    /* A guard page, on this machine, does not outlive its mapping. */
+    unsigned char *guarded = map(4 * PAGE);
+    memset(guarded, thread, 4 * PAGE);
+    CHECK(mprotect(guarded, PAGE, PROT_NONE) == 0 && munmap(guarded, 4 * PAGE) == 0);
+    guarded = map(4 * PAGE);
+    CHECK(holds(guarded, 4 * PAGE, 0) && munmap(guarded, 4 * PAGE) == 0);
+    /* A part that is unmapped and mapped again stays when the rest goes. */
+    unsigned char *again = map(4 * PAGE);
+    CHECK(munmap(again + PAGE, PAGE) == 0);
+    CHECK(mmap(again + PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+          (void *)(again + PAGE));
+    memset(again + PAGE, thread, PAGE);
+    CHECK(munmap(again, PAGE) == 0 && munmap(again + 2 * PAGE, 2 * PAGE) == 0);
     unsigned char *other = map(PAGES * PAGE);
+    CHECK(holds(again + PAGE, PAGE, thread) && munmap(again + PAGE, PAGE) == 0);
     CHECK(holds(other, PAGES * PAGE, 0));
     memset(other, 0xff, PAGES * PAGE);
     for (int i = 0; i < ROUNDS; i++) {
