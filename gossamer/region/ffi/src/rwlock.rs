@@ -1,5 +1,5 @@
 //! `pthread_rwlock_t`: its whole state is at the home of its address, which admits readers while no writer holds the
-//! lock.
+//! lock, also before writers that wait: the C library's default.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -11,14 +11,34 @@ use trust::Promise;
 use trust::link::wait_in_line;
 
 use crate::real::real;
-use crate::{line, side, table};
+use crate::{line, side, table, threads};
 
 #[derive(Default)]
 struct Lock {
-    is_written: bool,
+    /// Thread that writes, by its id.
+    writer: Option<u64>,
     readers: u32,
-    /// Waiters in order of arrival: whether it writes, and the promise that wakes it.
-    waiting: VecDeque<(bool, Promise<()>)>,
+    /// Waiters in order of arrival.
+    waiting: VecDeque<Waiter>,
+}
+
+struct Waiter {
+    taker: Taker,
+    /// Promise that wakes it.
+    promise: Promise<()>,
+}
+
+/// A thread that takes the lock, by its id.
+#[derive(Clone, Copy)]
+struct Taker {
+    thread: u64,
+    write: bool,
+}
+
+impl Taker {
+    fn new(write: bool) -> Taker {
+        Taker { thread: threads::own_id(), write }
+    }
 }
 
 thread_local! {
@@ -26,11 +46,11 @@ thread_local! {
 }
 
 impl Lock {
-    fn try_take(&mut self, write: bool) -> bool {
+    fn try_take(&mut self, Taker { thread, write }: Taker) -> bool {
         match write {
-            _ if self.is_written => return false,
+            _ if self.writer.is_some() => return false,
             true if self.readers > 0 => return false,
-            true => self.is_written = true,
+            true => self.writer = Some(thread),
             false => self.readers += 1,
         }
         true
@@ -38,10 +58,10 @@ impl Lock {
 
     /// Admits the waiters that may hold the lock now.
     fn admit(&mut self, woken: &mut Vec<Promise<()>>) {
-        while let Some((write, _)) = self.waiting.front()
-            && self.try_take(*write)
+        while let Some(Waiter { taker, .. }) = self.waiting.front()
+            && self.try_take(*taker)
         {
-            woken.extend(self.waiting.pop_front().map(|(_, promise)| promise));
+            woken.extend(self.waiting.pop_front().map(|waiter| waiter.promise));
         }
     }
 }
@@ -50,46 +70,55 @@ fn with<R>(address: usize, f: impl FnOnce(&mut Lock) -> R) -> R {
     LOCKS.with_borrow_mut(|locks| {
         let lock = locks.entry(address).or_default();
         let result = f(lock);
-        if !lock.is_written && lock.readers == 0 && lock.waiting.is_empty() {
+        if lock.writer.is_none() && lock.readers == 0 && lock.waiting.is_empty() {
             locks.remove(&address);
         }
         result
     })
 }
 
-/// On the home's worker: takes the lock, in order of arrival. `false`: not in this time.
-fn take(address: usize, write: bool, time: Option<Duration>) -> bool {
+/// On the home's worker: takes the lock, and returns 0 or the error.
+fn take(address: usize, taker: Taker, time: Option<Duration>) -> c_int {
     let waits = with(address, |lock| {
-        (!lock.try_take(write)).then(|| {
+        if lock.writer == Some(taker.thread) {
+            return Err(libc::EDEADLK);
+        }
+        Ok((!lock.try_take(taker)).then(|| {
             let (promise, pending) = trust::promise();
-            lock.waiting.push_back((write, promise));
+            lock.waiting.push_back(Waiter { taker, promise });
             pending
-        })
+        }))
     });
-    let Some(pending) = waits else { return true };
-    let Some(time) = time else { return pending.wait().is_ok() };
+    let pending = match waits {
+        Ok(Some(pending)) => pending,
+        Ok(None) => return 0,
+        Err(error) => return error,
+    };
+    let Some(time) = time else { return if pending.wait().is_ok() { 0 } else { libc::EINVAL } };
     let give_up = |id| {
         let mut woken = vec![];
         let left = with(address, |lock| {
-            let at = lock.waiting.iter().position(|(_, promise)| promise.id() == id)?;
+            let at = lock.waiting.iter().position(|waiter| waiter.promise.id() == id)?;
             let left = lock.waiting.remove(at);
             lock.admit(&mut woken); // readers may have stood behind a writer that has left
             left
         });
         woken.into_iter().for_each(|promise| promise.keep(()));
-        left.map(|(_, promise)| promise.discard()).is_some()
+        left.map(|waiter| waiter.promise.discard()).is_some()
     };
-    wait_in_line(pending, time, give_up).is_some_and(|turn| turn.is_ok())
+    match wait_in_line(pending, time, give_up).is_some_and(|turn| turn.is_ok()) {
+        true => 0,
+        false => libc::ETIMEDOUT,
+    }
 }
 
 /// On the home's worker: releases the lock. `false`: no thread holds it.
 fn release(address: usize) -> bool {
     let mut woken = vec![];
     let was_taken = with(address, |lock| {
-        let was_taken = lock.is_written || lock.readers > 0;
-        match lock.is_written {
-            true => lock.is_written = false,
-            false => lock.readers = lock.readers.saturating_sub(1),
+        let was_taken = lock.writer.is_some() || lock.readers > 0;
+        if lock.writer.take().is_none() {
+            lock.readers = lock.readers.saturating_sub(1);
         }
         lock.admit(&mut woken);
         was_taken
@@ -106,12 +135,13 @@ fn ours(lock: Pointer) -> Option<usize> {
 }
 
 fn lock(address: usize, write: bool) -> c_int {
-    side::at(line::home_of(address), move || take(address, write, None));
-    0
+    let taker = Taker::new(write);
+    side::at(line::home_of(address), move || take(address, taker, None))
 }
 
 fn try_lock(address: usize, write: bool) -> c_int {
-    match side::at(line::home_of(address), move || with(address, |lock| lock.try_take(write))) {
+    let taker = Taker::new(write);
+    match side::at(line::home_of(address), move || with(address, |lock| lock.try_take(taker))) {
         true => 0,
         false => libc::EBUSY,
     }
@@ -124,10 +154,14 @@ fn timed_lock(address: usize, write: bool, clock: clockid_t, time: *const timesp
         return libc::EINVAL;
     }
     let left = side::until(clock, &time);
-    match side::at(line::home_of(address), move || take(address, write, Some(left))) {
-        true => 0,
-        false => libc::ETIMEDOUT,
-    }
+    let taker = Taker::new(write);
+    side::at(line::home_of(address), move || take(address, taker, Some(left)))
+}
+
+/// Makes a lock that nobody holds, whatever was there: memory of a lock that was held may be used again.
+fn forget(address: usize) -> c_int {
+    side::at(line::home_of(address), move || LOCKS.with_borrow_mut(|locks| drop(locks.remove(&address))));
+    0
 }
 
 /// The C library's function, for threads of all machines.
@@ -137,7 +171,7 @@ fn timed_lock(address: usize, write: bool, clock: clockid_t, time: *const timesp
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_rwlock_init(lock: Pointer, attr: *const pthread_rwlockattr_t) -> c_int {
     match ours(lock) {
-        Some(_) => 0,
+        Some(address) => forget(address),
         None => real!(pthread_rwlock_init: fn(Pointer, *const pthread_rwlockattr_t) -> c_int, lock, attr),
     }
 }

@@ -56,5 +56,21 @@ int main(int argc, char **argv) {
     CHECK(pthread_create(&other, NULL, try_both, (void *)(intptr_t)0) == 0);
     pthread_join(other, NULL);
     pthread_rwlock_unlock(&lock);
+
+    /* Its writer has it already. */
+    CHECK(pthread_rwlock_wrlock(&lock) == 0);
+    struct timespec soon = deadline(10);
+    CHECK(pthread_rwlock_wrlock(&lock) == EDEADLK && pthread_rwlock_rdlock(&lock) == EDEADLK);
+    CHECK(pthread_rwlock_timedwrlock(&lock, &soon) == EDEADLK && pthread_rwlock_trywrlock(&lock) == EBUSY);
+    CHECK(pthread_rwlock_unlock(&lock) == 0);
+
+    /* A held lock whose memory is used for another one, to which ThreadSanitizer objects. */
+#ifndef __SANITIZE_THREAD__
+    for (int round = 0; round < 2; round++) {
+        CHECK(pthread_rwlock_init(&lock, NULL) == 0 && pthread_rwlock_trywrlock(&lock) == 0);
+    }
+    CHECK(pthread_rwlock_unlock(&lock) == 0);
+#endif
+    CHECK(pthread_rwlock_destroy(&lock) == 0);
     return verdict("rwlock");
 }
