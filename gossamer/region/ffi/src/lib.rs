@@ -14,7 +14,7 @@
 //!    `keys.rs`: their own values
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
-//!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header
+//!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header; `c11.rs`: C11's names
 //! 6. `mask.rs`, `signals.rs`; `process.rs`: attributes of the process that all machines have
 //! 7. `refused.rs`: calls that cannot work on several machines; `report.rs`, `symbols.rs`: the report at the end
 //!
@@ -30,6 +30,7 @@
 
 mod allocate;
 mod barrier;
+mod c11;
 mod cleanup;
 mod condvar;
 mod copy;

@@ -99,26 +99,6 @@ pub unsafe extern "C" fn timer_create(
     -1
 }
 
-/// C11 counterparts of POSIX functions: the C library's own know nothing of other machines. To refuse creation is
-/// enough, since nothing can be locked that was not created.
-macro_rules! of_c11 {
-    ($($name:ident($($type:ty),*), $instead:literal;)*) => {$(
-        /// Refused, with `thrd_error`.
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name($(_: $type),*) -> c_int {
-            const THRD_ERROR: c_int = 2;
-            tell(stringify!($name), $instead);
-            THRD_ERROR
-        }
-    )*};
-}
-
-of_c11! {
-    thrd_create(*mut c_void, *mut c_void, *mut c_void), "pthread_create";
-    mtx_init(*mut c_void, c_int), "pthread_mutex_init";
-    cnd_init(*mut c_void), "pthread_cond_init";
-}
-
 /// Functions that work on the calling thread only.
 macro_rules! own_thread_only {
     ($($name:ident($($argument:ident: $type:ty),*), $instead:literal;)*) => {$(
