@@ -7,6 +7,7 @@
 mod killed;
 mod oracle;
 mod rack;
+mod symbols;
 mod told;
 mod wrong;
 
@@ -217,7 +218,8 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
     let here = Arc::clone(place);
     let test = move || pthreads(&here, explicit("named", HEADER, TWO), "named");
     trials.push(Trial::test("two_machines::named", test).with_ignored_flag(lacks(&LAUNCH) || lacks(&"gcc")));
-    let others: [(&str, Test); 10] = [
+    let others: [(&str, Test); 11] = [
+        ("two_machines::functions_of_threads_are_known", symbols::are_known),
         ("two_machines::fails", fails),
         ("two_machines::refused", refused),
         ("two_machines::threads_start_where_they_are_told", threads_at),
