@@ -1,6 +1,6 @@
 //! The program's heap. Each machine takes chunks of it, and allocates blocks from them for its own threads; a freed
-//! block is reused by the machine that freed it. The 16 bytes before each block describe it; all other state is outside
-//! of the heap.
+//! block is reused by the machine that freed it, or passed on (`pool.rs`). The 16 bytes before each block describe it;
+//! all other state is outside of the heap.
 //!
 //! The heap is a region, from which all machines take; or, where the program names what is shared, memory of each
 //! machine's own at the same addresses on all. There each machine allocates from a part of its own, so that neither a
@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::PAGE_BYTES;
 use crate::side::{self, outside};
-use crate::table::{self, table};
+use crate::table::{self, CLASSES, table};
+use crate::{PAGE_BYTES, pool};
 
 /// Bytes that a machine takes at a time for small blocks.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -21,7 +21,8 @@ const CHUNK_BYTES: usize = 256 << 10;
 const OWN_PAGES: usize = 32 << 10;
 /// Alignment of every block.
 const ALIGN: usize = 16;
-const CLASSES: usize = 4 * 48;
+/// Bytes of free blocks of a class that a machine keeps.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// Header before each block.
 #[repr(C)]
@@ -100,7 +101,7 @@ pub(crate) fn allocate(bytes: usize, align: usize) -> Option<(usize, bool)> {
     let room = if align == ALIGN { ALIGN } else { align + ALIGN };
     let total = bytes.checked_add(room).filter(|total| *total < 1 << 46)?;
     let class = class_of(total);
-    let (start, is_zero) = outside(move || heap().block(class))?;
+    let (start, is_zero) = block_of(class)?;
     let block = (start + ALIGN).next_multiple_of(align);
     let head = Head { class: class as u32, offset: (block - start) as u32, magic: USED };
     // SAFETY: 16 bytes of the block that was taken just now, before the caller's part.
@@ -108,23 +109,42 @@ pub(crate) fn allocate(bytes: usize, align: usize) -> Option<(usize, bool)> {
     Some((block, is_zero))
 }
 
+/// Returns room for a block, and whether it is all zero.
+fn block_of(class: usize) -> Option<(usize, bool)> {
+    if let Some(start) = outside(move || heap().free[class].pop()) {
+        return Some((start, false));
+    }
+    // Nobody waits for the heap meanwhile.
+    if let Some(fetched) = pool::fetch(class) {
+        let rest = fetched.into_iter().skip(1).filter(|block| *block != 0);
+        outside(move || heap().free[class].extend(rest));
+        return Some((fetched[0], false));
+    }
+    outside(move || heap().new_block(class)).map(|start| (start, true))
+}
+
 impl Heap {
-    fn block(&mut self, class: usize) -> Option<(usize, bool)> {
-        if let Some(start) = self.free[class].pop() {
-            return Some((start, false));
-        }
+    fn new_block(&mut self, class: usize) -> Option<usize> {
         let bytes = bytes_of(class);
         if bytes >= OWN_PAGES {
             let start = take(bytes)?;
             self.large.insert(start, bytes);
-            return Some((start, true));
+            return Some(start);
         }
         if self.chunk.len() < bytes {
             let start = take(CHUNK_BYTES)?; // the rest of the last one is smaller than a block, and lost
             self.chunk = start..start + CHUNK_BYTES;
         }
         self.chunk.start += bytes;
-        Some((self.chunk.start - bytes, true))
+        Some(self.chunk.start - bytes)
+    }
+
+    /// Frees a block; returns those to pass on, if there are too many and they can be.
+    fn free(&mut self, class: usize, start: usize, passes_on: bool) -> Option<pool::Batch> {
+        let free = &mut self.free[class];
+        free.push(start);
+        let keeps = (KEPT_BYTES / bytes_of(class)).max(1);
+        passes_on.then(|| pool::surplus(free, keeps)).flatten()
     }
 }
 
@@ -162,7 +182,10 @@ pub(crate) fn free(block: usize) {
     let start = block - offset as usize;
     // A block copied here belongs to another machine, which may reuse its address.
     if !table::is_explicit() || own_part().contains(&start) {
-        outside(move || heap().free[class as usize].push(start));
+        let (class, passes_on) = (class as usize, pool::is_there());
+        if let Some(blocks) = outside(move || heap().free(class, start, passes_on)) {
+            pool::give(class, blocks);
+        }
     }
 }
 

@@ -8,8 +8,8 @@
 //! 1. `start.rs`: before `main`, and the end of the program; `marks.rs`: whether all machines run the same one
 //! 2. `side.rs`: whether a thread is in the program's code or in ours; `real.rs`: the C library's functions that we
 //!    interpose
-//! 3. `memory.rs`, `globals.rs`, `heap.rs`, `allocate.rs`, `map.rs`, `mappings.rs`: the program's memory; `named.rs`,
-//!    `copy.rs`: ranges that it names, and copies of the rest
+//! 3. `memory.rs`, `globals.rs`, `heap.rs`, `pool.rs`, `allocate.rs`, `map.rs`, `mappings.rs`: the program's memory;
+//!    `named.rs`, `copy.rs`: ranges that it names, and copies of the rest
 //! 4. `table.rs`: our own state that all machines share; `threads.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads;
 //!    `keys.rs`: their own values
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
@@ -47,6 +47,7 @@ mod mask;
 mod memory;
 mod mutex;
 mod named;
+mod pool;
 mod process;
 mod real;
 mod refused;

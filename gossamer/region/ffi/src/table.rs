@@ -13,6 +13,8 @@ pub(crate) const THREADS_MAX: usize = 4000;
 pub(crate) const KEYS_MAX: usize = 1024;
 /// Most mutexes and barriers of `gossamer_region.h` at a time.
 pub(crate) const SYNCS_MAX: usize = 1024;
+/// Sizes of the heap's blocks.
+pub(crate) const CLASSES: usize = 4 * 48;
 /// The limit of regions.
 const MACHINES_MAX: usize = 64;
 
@@ -27,6 +29,8 @@ pub(crate) struct Table {
     pub(crate) processors: AtomicU32,
     /// A mutex for changes of the memory that machines have (`named.rs`, `copy.rs`).
     pub(crate) changing: AtomicI32,
+    /// Number of free blocks of each class that machines have passed on (`pool.rs`).
+    pub(crate) pooled: [AtomicU32; CLASSES],
     /// Not 0 once the program has taken away access to memory of its heap (`map.rs`).
     pub(crate) has_guards: AtomicU32,
     /// For each machine, not 0 once it has its copy of variables and heap.

@@ -218,7 +218,8 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
     let here = Arc::clone(place);
     let test = move || pthreads(&here, explicit("named", HEADER, TWO), "named");
     trials.push(Trial::test("two_machines::named", test).with_ignored_flag(lacks(&LAUNCH) || lacks(&"gcc")));
-    let others: [(&str, Test); 11] = [
+    let others: [(&str, Test); 12] = [
+        ("two_machines::handed_on", handed_on),
         ("two_machines::functions_of_threads_are_known", symbols::are_known),
         ("two_machines::fails", fails),
         ("two_machines::refused", refused),
@@ -329,6 +330,13 @@ fn many_threads(place: &Place) -> Result<(), Failed> {
         same(way, succeeded(&done)?, "many_threads: ok\n")?;
     }
     Ok(())
+}
+
+/// Memory that another machine frees than the one that allocates is reused: there is room for a third of it.
+fn handed_on(place: &Place) -> Result<(), Failed> {
+    let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/handed_on.c"))?;
+    let starter = [TWO, &["--env", "GOSSAMER_REGION_BYTES=268435456"]].concat();
+    same("handed_on", succeeded(&run(start(place, &starter, &built).arg("2"))?)?, "handed_on: ok\n")
 }
 
 /// A thread that overflows its stack, on any machine, ends the program by a fault; guards of stacks do not disturb
