@@ -215,7 +215,8 @@ impl Shared {
                 Ok(ok(format.content_type(), text::render(&snapshot, format).into_bytes()))
             }
             "dump" => {
-                let answer = self.source.look(Look::Dump, super::snapshot::ANSWER_LIMIT);
+                // A machine waits a second for its threads, and then takes the stacks of those that have not answered.
+                let answer = self.source.look(Look::Dump, super::snapshot::ANSWER_LIMIT * 5);
                 Ok(ok("text/plain; charset=utf-8", super::source::dump_text(&answer).into_bytes()))
             }
             "trace.json" => {
