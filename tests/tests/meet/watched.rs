@@ -117,7 +117,9 @@ fn the_stack_of_a_stuck_worker_is_shown() {
     assert_eq!(stack["worker"], "m1w1", "{stack}");
     let frames: Vec<&str> = stack["frames"].as_array().unwrap().iter().map(|frame| frame.as_str().unwrap()).collect();
     let place = frames.iter().position(|frame| frame.contains("turns_for_ever")).unwrap();
-    assert!(frames[place].contains(" (bin/roles/work.rs:"), "{frames:#?}");
+    // Without its line where the build has no debug information.
+    let is_named = frames[place].ends_with("turns_for_ever") || frames[place].contains(" (bin/roles/work.rs:");
+    assert!(is_named, "{frames:#?}");
     assert!(frames[place + 1].contains("calls_the_loop"), "{frames:#?}");
     // The closure is the last: what serves it is not shown.
     assert!(frames.last().unwrap().contains("test_roles::work::stuck::{{closure}}"), "{frames:#?}");
@@ -198,7 +200,7 @@ fn a_program_with_a_handler_of_its_own_keeps_it() {
     let stack = stack_with(&url, "the program handles SIGURG itself");
     assert!(stack["frames"].as_array().unwrap().is_empty(), "{stack}");
     program.signal(Signal::URG);
-    program.stderr.wait_for("does not answer: it runs a closure");
+    program.stderr.wait_for("has not answered within");
     program.signal(Signal::TERM);
     program.end();
 }
