@@ -235,8 +235,8 @@ fn a_newcomer_gets_from_nothing_to_a_running_program() {
     newcomer.meets(
         &no_folder,
         70,
-        "the working folder of gossamer-launch, which this host lacks",
-        "which this host lacks",
+        "(--folder): no such folder on this host",
+        "(--folder): no such folder on this host",
     );
 
     // `beta` lacks the program, and gets it.
