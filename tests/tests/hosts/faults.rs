@@ -196,7 +196,8 @@ fn timed_faults_at_random() {
     println!("GOSSAMER_KILLS={kills} GOSSAMER_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let mut below = move |bound: usize| random.usize(..bound);
-    let mut rack = Rack::start(2);
+    // A host that is cut off during a start is missed after that time.
+    let mut rack = Rack::start_with(2, "timeouts: { start_ms: 8000 }\n");
     for number in 0..kills {
         let launcher = rack.run(&["wait"]);
         if below(2) == 0 {
