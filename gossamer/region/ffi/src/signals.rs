@@ -14,12 +14,12 @@ use crate::mask::{ENDING, Mask, mask_of, set_of};
 use crate::real::real;
 use crate::side;
 
-/// Returns the handler that other machines have, where the calling one has this. All are told to end together: only one
-/// runs the program's handler.
-fn handler_of_others(signal: c_int, handler: usize) -> usize {
+/// Returns what this machine has in place of a handler of the program. All machines are told to end together: machine 0
+/// alone runs its handler for that.
+fn handler_here(signal: c_int, handler: usize) -> usize {
     match handler {
         libc::SIG_DFL | libc::SIG_IGN => handler,
-        _ if ENDING.contains(&signal) => libc::SIG_IGN,
+        _ if ENDING.contains(&signal) && side::own_machine() != 0 => libc::SIG_IGN,
         _ => handler,
     }
 }
@@ -35,15 +35,21 @@ pub unsafe extern "C" fn sigaction(signal: c_int, action: *const Action, before:
     fn set(signal: c_int, action: *const Action, before: *mut Action) -> c_int {
         real!(sigaction: fn(c_int, *const Action, *mut Action) -> c_int, signal, action, before)
     }
-    let done = set(signal, action, before);
-    if done == 0 && !action.is_null() && side::is_machine_in_program() {
-        // SAFETY: the caller's; functions of the program have the same addresses on all machines.
-        let mut words = unsafe { action.cast::<ActionWords>().read_unaligned() };
-        // SAFETY: a copy of the caller's.
+    fn set_here(signal: c_int, mut words: ActionWords, before: *mut Action) -> c_int {
+        // SAFETY: the words of an action.
         let handler = unsafe { &mut (*(&raw mut words).cast::<Action>()).sa_sigaction };
-        *handler = handler_of_others(signal, *handler);
+        *handler = handler_here(signal, *handler);
+        set(signal, (&raw const words).cast(), before)
+    }
+    if action.is_null() || !side::is_machine_in_program() {
+        return set(signal, action, before);
+    }
+    // SAFETY: the caller's; functions of the program have the same addresses on all machines.
+    let words = unsafe { action.cast::<ActionWords>().read_unaligned() };
+    let done = set_here(signal, words, before);
+    if done == 0 {
         side::on_others(move || {
-            set(signal, (&raw const words).cast(), ptr::null_mut());
+            set_here(signal, words, ptr::null_mut());
         });
     }
     done
@@ -58,11 +64,17 @@ pub unsafe extern "C" fn signal(signal: c_int, handler: *mut c_void) -> *mut c_v
     fn set(signal: c_int, handler: *mut c_void) -> *mut c_void {
         real!(signal: fn(c_int, *mut c_void) -> *mut c_void, signal, handler)
     }
-    let before = set(signal, handler);
-    if before.addr() != libc::SIG_ERR && side::is_machine_in_program() {
-        let handler = handler_of_others(signal, handler.expose_provenance());
+    fn set_here(signal: c_int, handler: usize) -> *mut c_void {
+        set(signal, ptr::with_exposed_provenance_mut(handler_here(signal, handler)))
+    }
+    if !side::is_machine_in_program() {
+        return set(signal, handler);
+    }
+    let handler = handler.expose_provenance();
+    let before = set_here(signal, handler);
+    if before.addr() != libc::SIG_ERR {
         side::on_others(move || {
-            set(signal, ptr::with_exposed_provenance_mut(handler));
+            set_here(signal, handler);
         });
     }
     before

@@ -218,7 +218,8 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
     let here = Arc::clone(place);
     let test = move || pthreads(&here, explicit("named", HEADER, TWO), "named");
     trials.push(Trial::test("two_machines::named", test).with_ignored_flag(lacks(&LAUNCH) || lacks(&"gcc")));
-    let others: [(&str, Test); 12] = [
+    let others: [(&str, Test); 13] = [
+        ("two_machines::ended", ended),
         ("two_machines::handed_on", handed_on),
         ("two_machines::functions_of_threads_are_known", symbols::are_known),
         ("two_machines::fails", fails),
@@ -423,6 +424,13 @@ fn fails(place: &Place) -> Result<(), Failed> {
         same(message, &String::from_utf8_lossy(&done.stdout), "begins\nat exit\n")?;
     }
     Ok(())
+}
+
+/// The handler of a signal that ends machines is machine 0's, whichever thread has installed it.
+fn ended(place: &Place) -> Result<(), Failed> {
+    let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/ended.c"))?;
+    let done = run(start(place, TWO, &built).arg("2"))?;
+    same("ended", succeeded(&done)?, "told to end\nended: ok\n")
 }
 
 /// A workload prints what the oracle computes, for any number of threads and any input.
