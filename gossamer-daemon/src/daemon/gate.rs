@@ -26,14 +26,15 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// A stop for threads.
 pub(super) struct Gate {
-    state: Mutex<GateState>,
+    state: Mutex<Passes>,
     changed: Condvar,
     /// Readable while it is closed.
     closing: OwnedFd,
 }
 
+/// Passes of a gate, and whether it is open.
 #[derive(Default)]
-struct GateState {
+struct Passes {
     is_closed: bool,
     /// Passes whose holders run.
     running: usize,
@@ -60,7 +61,7 @@ impl Gate {
         Ok(Arc::new(Gate { state: Mutex::default(), changed: Condvar::new(), closing }))
     }
 
-    fn state(&self) -> MutexGuard<'_, GateState> {
+    fn state(&self) -> MutexGuard<'_, Passes> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,7 +134,7 @@ impl Pass {
         }
         let Some(parked) = state() else { return false };
         let parking = self.park(parked);
-        let has_to_wait = |state: &mut GateState| state.is_closed && state.openings == parking.openings;
+        let has_to_wait = |state: &mut Passes| state.is_closed && state.openings == parking.openings;
         drop(self.gate.changed.wait_while(self.gate.state(), has_to_wait));
         true
     }
