@@ -313,6 +313,9 @@ pub trait Connection: Send {
     /// has room. Arriving bytes wake no thread: a worker that waits for a read calls this in each of its
     /// turns, and does not park.
     ///
+    /// Each call for a read passes the same buffer, unchanged since: bytes that have arrived may be in it before all
+    /// are there. After an error its contents are unspecified.
+    ///
     /// # Errors
     /// [`Error::NotCommitted`], [`Error::Gone`]: the bytes will not come, and the read id is used up.
     /// [`Error::NoSuchRead`]; [`Error::WrongRoom`]: the read can still be taken; [`Error::System`]: among

@@ -18,9 +18,11 @@
 
 use crate::error::Error;
 use memmap2::{Advice, MmapMut, MmapRaw};
+#[cfg(all(target_os = "linux", not(loom)))]
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[cfg(all(target_os = "linux", not(loom)))]
-use {crate::share::Shares, crate::sparse::Sparse, std::sync::OnceLock};
+use {crate::share::Shares, crate::sparse::Sparse, rustix::io::Errno, std::sync::OnceLock};
 
 /// Bytes of a word: every write is made of whole words, and its last word is its flag.
 pub const WORD_BYTES: usize = 8;
@@ -185,6 +187,27 @@ impl Region {
             rest.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[..rest.len()]);
         }
         Ok(())
+    }
+
+    /// Sends `head` and then `bytes` bytes from `offset` on, straight from the mapping, as many as the socket takes
+    /// without waiting. Returns their number, those of the head included. Bytes that a peer overwrites meanwhile are
+    /// sent old or new.
+    #[cfg(all(target_os = "linux", not(loom)))]
+    pub(crate) fn send(&self, socket: impl AsFd, head: &[u8], offset: usize, bytes: usize) -> Result<usize, Errno> {
+        let start = self.start_of(offset, bytes, 1).map_err(|_| Errno::FAULT)?;
+        let mut parts = [
+            libc::iovec { iov_base: head.as_ptr().cast_mut().cast(), iov_len: head.len() },
+            libc::iovec { iov_base: start.cast(), iov_len: bytes },
+        ];
+        // SAFETY: a message of the C library is valid with all bytes 0: no address, no parts, no ancillary data.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (parts.as_mut_ptr(), parts.len() as _);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the kernel reads the parts, and keeps none of them: the head is borrowed, and the bytes are mapped,
+        // by [mapping-stays] and the check. No reference to them is made [atomics-only].
+        let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };
+        usize::try_from(sent)
+            .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL))
     }
 
     /// Returns `bytes` bytes from `offset` on, to be read in place (no copy).
@@ -363,6 +386,26 @@ mod tests {
             }
             assert_eq!(region.word(1024 + bytes).unwrap().load(Ordering::Relaxed), 0, "nothing behind {words} words");
         }
+    }
+
+    #[cfg(all(target_os = "linux", not(loom)))]
+    #[test]
+    fn what_is_sent_follows_its_head() {
+        use std::io::Read;
+        let region = region(64);
+        region.publish(0, &[9; 64]).unwrap();
+        region.publish(8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(region.send(&near, b"head", 9, 6), Ok(10));
+        assert_eq!(region.send(&near, b"", 63, 1), Ok(1));
+        assert_eq!(region.send(&near, b"head", 60, 5), Err(Errno::FAULT), "past the end");
+        drop(near);
+        let mut sent = Vec::new();
+        far.read_to_end(&mut sent).unwrap();
+        assert_eq!(sent, [&b"head"[..], &[2, 3, 4, 5, 6, 7, 9]].concat());
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        drop(far);
+        assert_eq!(region.send(&near, b"", 0, 8), Err(Errno::PIPE), "an error, and no signal");
     }
 
     #[test]

@@ -57,7 +57,9 @@ pub(crate) struct Landing {
     /// Length of the read.
     bytes: usize,
     missing_bytes: usize,
-    /// Received bytes, up to the last byte that has arrived.
+    /// Number of bytes at the front that the taker's buffer has already.
+    handed_bytes: usize,
+    /// Received bytes after those, up to the last byte that has arrived.
     come: Vec<u8>,
     fate: Fate,
 }
@@ -83,14 +85,16 @@ pub(crate) enum Outcome<'a> {
 
 impl Landing {
     pub(crate) fn new(share: ShareId, offset: usize, bytes: usize) -> Landing {
-        Landing { share, offset, bytes, missing_bytes: bytes, come: Vec::new(), fate: Fate::Comes }
+        let (come, fate) = (Vec::new(), Fate::Comes);
+        Landing { share, offset, bytes, missing_bytes: bytes, handed_bytes: 0, come, fate }
     }
 
     fn take_in(&mut self, at: usize, bytes: &[u8]) {
         if self.fate != Fate::Comes {
             return;
         }
-        if self.come.try_reserve_exact(self.bytes - self.come.len()).is_err() {
+        let at = at - self.handed_bytes;
+        if self.come.try_reserve_exact(self.bytes - self.handed_bytes - self.come.len()).is_err() {
             return self.fail(Fate::NoMemory);
         }
         // There is capacity for all of it: nothing moves.
@@ -128,6 +132,34 @@ impl PendingReads<Landing> {
         landing.fate == Fate::Comes
     }
 
+    /// Copies the bytes that have come into the taker's buffer, which is the same in all calls for this read, and has
+    /// its length. Only for reads whose parts come in order.
+    pub(crate) fn hand_over(&mut self, read_id: ReadId, into: &mut [u8]) -> Result<(), Error> {
+        let landing = self.get(read_id)?;
+        check_room(read_id, landing.bytes, into)?;
+        if landing.fate == Fate::Comes {
+            let (first, end) = (landing.handed_bytes, landing.handed_bytes + landing.come.len());
+            into[first..end].copy_from_slice(&landing.come);
+            landing.come.clear();
+            landing.handed_bytes = end;
+        }
+        Ok(())
+    }
+
+    /// Returns whether bytes for offset `at` of the read may come straight into the taker's buffer: it has all before
+    /// them.
+    pub(crate) fn is_handed_until(&mut self, read_id: ReadId, at: usize) -> bool {
+        self.get(read_id).is_ok_and(|landing| landing.fate == Fate::Comes && landing.handed_bytes == at)
+    }
+
+    /// Notes that the next bytes of the read have come into the taker's buffer.
+    pub(crate) fn note_handed(&mut self, read_id: ReadId, bytes: usize) {
+        if let Ok(landing) = self.get(read_id) {
+            landing.handed_bytes += bytes;
+            landing.missing_bytes -= bytes;
+        }
+    }
+
     /// Returns whether this read still waits for bytes.
     pub(crate) fn is_waiting(&mut self, read_id: ReadId) -> Result<bool, Error> {
         Ok(self.get(read_id)?.missing_bytes > 0)
@@ -150,12 +182,12 @@ impl PendingReads<Landing> {
             self.remove(read_id);
             return Err(Error::Gone { machine: peer });
         }
-        let Some(Landing { share, offset, bytes, come, fate, .. }) = self.remove(read_id) else {
+        let Some(Landing { share, offset, bytes, handed_bytes, come, fate, .. }) = self.remove(read_id) else {
             return Err(Error::NoSuchRead { read_id: read_id.0 });
         };
         match fate {
             Fate::Comes => {
-                into.copy_from_slice(&come);
+                into[handed_bytes..].copy_from_slice(&come);
                 Ok(true)
             }
             Fate::Refused => Err(Error::NotCommitted { share, offset, bytes }),
@@ -222,6 +254,25 @@ mod tests {
             assert!(pending.take(read_id, &mut into, PEER, || panic!("it is there")).unwrap());
             assert_eq!(into, sent);
         }
+    }
+
+    #[test]
+    fn bytes_that_were_handed_over_are_not_copied_again() {
+        let mut pending = PendingReads::default();
+        let read_id = pending.add(Landing::new(ShareId(0), 0, 32));
+        let mut into = [0; 32];
+        assert!(pending.land(read_id, 0, Outcome::Bytes(&[1; 8])));
+        assert!(!pending.is_handed_until(read_id, 8));
+        assert!(matches!(pending.hand_over(read_id, &mut [0; 8]), Err(Error::WrongRoom { .. })));
+        pending.hand_over(read_id, &mut into).unwrap();
+        assert!(pending.is_handed_until(read_id, 8));
+        into[8..16].fill(2);
+        pending.note_handed(read_id, 8);
+        assert!(pending.land(read_id, 16, Outcome::Bytes(&[3; 8])));
+        assert!(!pending.take(read_id, &mut into, PEER, || false).unwrap());
+        assert!(pending.land(read_id, 24, Outcome::Bytes(&[4; 8])));
+        assert!(pending.take(read_id, &mut into, PEER, || false).unwrap());
+        assert_eq!(into, [[1; 8], [2; 8], [3; 8], [4; 8]].concat()[..]);
     }
 
     #[test]

@@ -24,9 +24,10 @@
 //! Cost: a batch of writes and wakes is one system call at the sender (`flush`). At the receiver one read
 //! takes all received bytes, up to 256 KiB, and a parked worker is woken once for them. A connection holds at
 //! most 128 KiB at the sender and none at the receiver. A connection with reads of shares has another buffer
-//! of 64 KiB at the reader, and at the owner 64 KiB while answers wait for room; at most 1 MiB of answers is
-//! under way on it. The reader keeps received bytes of a read, in memory of the read's length, until the read
-//! is taken.
+//! of 64 KiB at the reader, and at the owner some 20 KiB while answers wait for room; at most 4 MiB of answers is
+//! under way on it. Parts of 4 KiB and more go from the share to the socket, and from the socket into the buffer of
+//! a reader that is taking them, without another copy. The reader keeps other bytes of a read, in memory of the read's
+//! length, until the read is taken.
 
 mod breaks;
 mod control;

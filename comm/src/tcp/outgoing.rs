@@ -273,6 +273,7 @@ mod tests {
     fn no_heartbeat_comes_within_a_frame() {
         const FRAMES: u64 = 2_000;
         const PARTS: usize = 3;
+        const LIMIT: std::time::Duration = std::time::Duration::from_secs(20);
         let (line, mut other) = line();
         let outgoing = OutgoingConnections::default();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
@@ -312,11 +313,16 @@ mod tests {
                 }
             });
             let all = |bytes: &[u8]| std::io::Write::write_all(&mut &line.stream, bytes).unwrap();
+            let start = std::time::Instant::now();
             for frame in 1..=FRAMES {
                 all(line.begin());
                 (0..PARTS).for_each(|_| all(&frame.to_le_bytes()));
                 line.end();
                 sent.store(frame as usize, Ordering::Relaxed);
+                // All frames may go before the other thread has its first turn.
+                while beats.load(Ordering::Relaxed) == 0 && has_passed_barrier() && start.elapsed() < LIMIT {
+                    std::thread::yield_now();
+                }
                 if frame % 10 == 0 {
                     std::thread::yield_now();
                 }

@@ -9,6 +9,7 @@ use super::serving::{IS_NOT_COMMITTED, IS_THERE, UNDER_WAY_BYTES_MAX, UNDER_WAY_
 use crate::memory::WORD_BYTES;
 use crate::share::{self, Landing, Outcome, PendingReads, ReadId, ShareId, ShareState};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// A part of a read.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +35,18 @@ struct Coming {
     asked: Asked,
     bytes: usize,
     come_bytes: usize,
+}
+
+/// Reads of which at least this much comes in one part are received straight into the taker's buffer.
+const DIRECT_BYTES: usize = 4 << 10;
+
+/// Expected next bytes on the socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// This many bytes of the head of a part of the read.
+    Head(usize),
+    /// The part's bytes for this range of the taker's buffer.
+    Body(Range<usize>),
 }
 
 /// The peer sent an answer that fits no query.
@@ -106,6 +119,36 @@ impl Reads {
         {
             self.pending.land(read_id, rest.at, Outcome::Refused(rest.bytes));
         }
+    }
+
+    /// Returns the expected next bytes, if those of this read come next and may go straight into its taker's buffer.
+    pub(super) fn expected_of(&mut self, read_id: ReadId) -> Option<Expected> {
+        let (asked, received) = match &self.coming {
+            Some(coming) => (Some(&coming.asked), Some(coming.come_bytes)),
+            None => (self.asked.front(), None),
+        };
+        let Some(Asked::Part(part)) = asked else { return None };
+        let part = Some(*part).filter(|part| part.read_id == read_id && part.bytes >= DIRECT_BYTES)?;
+        match received {
+            None => Some(Expected::Head(WORD_BYTES - self.head_bytes)),
+            Some(come_bytes) => {
+                let next = part.at + come_bytes;
+                self.pending.is_handed_until(read_id, next).then_some(Expected::Body(next..part.at + part.bytes))
+            }
+        }
+    }
+
+    /// Takes in the bytes received on the socket, the first `direct` of which, of the expected body, are in the taker's
+    /// buffer.
+    pub(super) fn take_in_after(&mut self, direct: usize, received: &[u8]) -> Result<(), Nonsense> {
+        if let Some(Coming { asked: Asked::Part(part), bytes, come_bytes }) = &mut self.coming {
+            *come_bytes += direct;
+            self.pending.note_handed(part.read_id, direct);
+            if come_bytes == bytes {
+                self.coming = None;
+            }
+        }
+        self.take_in(received)
     }
 
     /// Takes in the bytes received on the socket.
@@ -243,6 +286,41 @@ mod tests {
         assert!(!reads.is_waiting());
         let read = take(&mut reads, read_id, bytes).unwrap().unwrap();
         assert!(read.iter().enumerate().all(|(at, byte)| *byte == (1 + at / PART_BYTES) as u8));
+    }
+
+    #[test]
+    fn long_parts_come_straight_into_the_buffer_of_their_taker() {
+        let mut reads = Reads::default();
+        let (long, short) = (reads.begin(SHARE, 0, 2 * PART_BYTES), reads.begin(SHARE, 0, 8));
+        assert_eq!(std::iter::from_fn(|| reads.next_question()).count(), 3);
+        let (first, between, last) =
+            (answer(IS_THERE, &[1; PART_BYTES]), answer(IS_THERE, &[2; 8]), answer(IS_THERE, &[3; PART_BYTES]));
+        let mut into = vec![0; 2 * PART_BYTES];
+        assert_eq!(reads.expected_of(long), Some(Expected::Head(8)));
+        reads.take_in(&first[..8]).unwrap();
+        assert_eq!(reads.expected_of(short), None);
+        assert_eq!(reads.expected_of(long), Some(Expected::Body(0..PART_BYTES)));
+        into[..1000].fill(1);
+        reads.take_in_after(1000, &[]).unwrap();
+        assert_eq!(reads.expected_of(long), Some(Expected::Body(1000..PART_BYTES)));
+        into[1000..PART_BYTES].fill(1);
+        reads.take_in_after(PART_BYTES - 1000, &between[..8]).unwrap();
+        assert_eq!((reads.expected_of(long), reads.expected_of(short)), (None, None), "8 bytes of another read");
+        reads.take_in(&between[8..]).unwrap();
+        reads.take_in(&last[..3]).unwrap();
+        assert_eq!(reads.expected_of(long), Some(Expected::Head(5)));
+        // Some of it comes while another read is taken.
+        reads.take_in(&last[3..2000]).unwrap();
+        assert_eq!(reads.expected_of(long), None, "the buffer lacks bytes before those");
+        reads.pending.hand_over(long, &mut into).unwrap();
+        let rest = PART_BYTES + 1992..2 * PART_BYTES;
+        assert_eq!(reads.expected_of(long), Some(Expected::Body(rest.clone())));
+        into[rest.clone()].fill(3);
+        reads.take_in_after(rest.len(), &[]).unwrap();
+        assert!(!reads.is_waiting());
+        assert!(reads.pending.take(long, &mut into, MachineId(1), || false).unwrap());
+        assert!(into == [[1; PART_BYTES], [3; PART_BYTES]].concat());
+        assert_eq!(take(&mut reads, short, 8).unwrap().unwrap(), [2; 8]);
     }
 
     #[test]

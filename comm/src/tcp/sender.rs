@@ -15,7 +15,7 @@
 use super::breaks::Break;
 use super::frame::{self, FRAME_BYTES_MAX, Question};
 use super::outgoing::Line;
-use super::reads::Reads;
+use super::reads::{Expected, Reads};
 use super::shared::TcpShared;
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -25,8 +25,9 @@ use crate::memory::{self, WORD_BYTES};
 use crate::share::{CachedShares, ReadId, ShareId, ShareState, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg};
-use std::io::IoSlice;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg, sendmsg};
+use std::io::{IoSlice, IoSliceMut};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ const DIRECT_BYTES: usize = 32 << 10;
 const LIVENESS_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 /// Size of the buffer for answers.
 const ANSWER_BYTES: usize = 64 << 10;
+/// Bytes of answers received before the worker's other fibers get their turn, and before further queries are sent.
+const RECEIVED_BYTES_MAX: usize = 1 << 20;
 /// Time that a dropped connection waits for answers that are no longer needed: left in the socket, they would
 /// make its end look like a death.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
@@ -75,6 +78,9 @@ impl Owed {
         now.duration_since(since) >= limit
     }
 }
+
+/// A read that is being taken, and its buffer.
+type Taken<'a> = (ReadId, &'a mut [u8]);
 
 /// See [`TcpConnection`].
 struct PeerShares {
@@ -225,7 +231,7 @@ impl TcpConnection {
         reads.ask_map(count);
         self.flush()?;
         while self.line.is_some() {
-            self.receive(reads, buffer);
+            self.receive(reads, buffer, None);
             if let Some(state) = reads.take_state() {
                 return Ok(Some(state));
             }
@@ -234,16 +240,21 @@ impl TcpConnection {
         Ok(None)
     }
 
-    /// Takes in the answers that the socket has.
-    fn receive(&mut self, reads: &mut Reads, buffer: &mut [u8]) {
-        while let Some(Line { stream, .. }) = self.line.as_deref().filter(|_| reads.is_waiting()) {
-            match recv(stream, &mut *buffer, RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => {
+    /// Takes in the answers that the socket has, up to a limit.
+    fn receive(&mut self, reads: &mut Reads, buffer: &mut [u8], mut taken: Option<Taken<'_>>) {
+        let mut received_bytes = 0;
+        while let Some(Line { stream, .. }) = self.line.as_deref().filter(|_| reads.is_waiting())
+            && received_bytes < RECEIVED_BYTES_MAX
+        {
+            let expected = taken.as_ref().and_then(|(read_id, _)| reads.expected_of(*read_id));
+            match receive_once(stream, buffer, expected, &mut taken) {
+                Ok((0, 0)) => {
                     self.give_up_for(Break::Explained("it closed a connection on which it owed answers".to_owned()))
                 }
-                Ok((_, bytes)) => {
+                Ok((direct, bytes)) => {
                     self.owed = Owed::default();
-                    if reads.take_in(&buffer[..bytes]).is_err() {
+                    received_bytes += direct + bytes;
+                    if reads.take_in_after(direct, &buffer[..bytes]).is_err() {
                         let cause = "it sent answers that no machine of this program sends";
                         self.give_up_for(Break::Explained(cause.to_owned()));
                     }
@@ -283,11 +294,36 @@ impl TcpConnection {
     }
 
     /// Takes in answers, and sends the queries that have waited for them.
-    fn go_on_reading(&mut self, shares: &mut PeerShares) -> Result<(), Error> {
+    fn go_on_reading(&mut self, shares: &mut PeerShares, taken: Taken<'_>) -> Result<(), Error> {
         self.flush()?;
-        self.receive(&mut shares.reads, &mut shares.buffer);
+        self.receive(&mut shares.reads, &mut shares.buffer, Some(taken));
         self.send_questions(&mut shares.reads)?;
         self.flush()
+    }
+}
+
+/// Receives once: into the taker's buffer if its bytes come next, else into `buffer`. Returns the number of bytes in
+/// each.
+fn receive_once(
+    stream: &TcpStream,
+    buffer: &mut [u8],
+    expected: Option<Expected>,
+    taken: &mut Option<Taken<'_>>,
+) -> Result<(usize, usize), Errno> {
+    match (expected, taken) {
+        (Some(Expected::Body(range)), Some((_, into))) => {
+            // With the head of the next answer, so that its bytes may be received like these.
+            let (room, next) = (&mut into[range], &mut buffer[..WORD_BYTES]);
+            let room_bytes = room.len();
+            let parts = &mut [IoSliceMut::new(room), IoSliceMut::new(next)];
+            let bytes = recvmsg(stream, parts, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT)?.bytes;
+            let direct = bytes.min(room_bytes);
+            Ok((direct, bytes - direct))
+        }
+        (Some(Expected::Head(bytes)), _) => {
+            recv(stream, &mut buffer[..bytes], RecvFlags::DONTWAIT).map(|(_, bytes)| (0, bytes))
+        }
+        _ => recv(stream, buffer, RecvFlags::DONTWAIT).map(|(_, bytes)| (0, bytes)),
     }
 }
 
@@ -381,7 +417,8 @@ impl Connection for TcpConnection {
     fn take(&mut self, read_id: ReadId, into: &mut [u8]) -> Result<bool, Error> {
         self.with_shares(|connection, shares| {
             if shares.reads.pending.is_waiting(read_id)? {
-                connection.go_on_reading(shares)?;
+                shares.reads.pending.hand_over(read_id, into)?;
+                connection.go_on_reading(shares, (read_id, into))?;
             }
             let is_gone = || connection.line.is_none() || connection.shared.is_gone(connection.peer);
             shares.reads.pending.take(read_id, into, connection.peer, is_gone)
@@ -401,7 +438,7 @@ impl Drop for TcpConnection {
         let PeerShares { reads, buffer, .. } = &mut *shares;
         let deadline = Deadline::after(DRAIN_TIMEOUT);
         while self.line.is_some() && reads.is_waiting() && !deadline.left().is_zero() {
-            self.receive(reads, buffer);
+            self.receive(reads, buffer, None);
             if reads.is_waiting() && self.wait_for_answers().is_err() {
                 return;
             }

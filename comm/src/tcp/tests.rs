@@ -10,6 +10,7 @@ mod strangers;
 use super::frame::{Event, Intake, Question};
 use super::greeting::{Claim, IncomingHandshake, PURPOSE, Progress};
 use super::reach::Beginning;
+use super::serving::UNDER_WAY_BYTES_MAX;
 use super::*;
 use crate::conformance::{self, Effort, REGION_BYTES};
 use crate::{ReadId, ShareId, Wake};

@@ -37,8 +37,8 @@ fn a_frame_outside_a_share_is_the_end_of_its_sender() {
         frame::share_write_head(SHARE, UNIT, 8).to_vec(),
         frame::share_write_head(ShareId(1), 0, 8).to_vec(),
         Question::Part { share: SHARE, offset: UNIT - 8, bytes: 16 }.to_bytes().to_vec(),
-        // More than the limit under way: 2 MiB at once.
-        Question::Part { share: SHARE, offset: 0, bytes: UNIT }.to_bytes().repeat(32),
+        // Twice the limit under way, at once.
+        Question::Part { share: SHARE, offset: 0, bytes: UNIT }.to_bytes().repeat(2 * UNDER_WAY_BYTES_MAX / UNIT),
     ] {
         let fabrics = open_with_share(1);
         let (mut stream, _) = fabrics[0].reach(MachineId(1), Use::Data { worker: 9 }, TIMEOUT).unwrap();
