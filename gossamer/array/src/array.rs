@@ -9,8 +9,8 @@ use gossamer::{Place, Trust};
 use crate::directory::Right;
 use crate::element::Element;
 use crate::make::Root;
+use crate::name::Name;
 use crate::operator::Operator;
-use crate::part::Name;
 use crate::shape::Owned;
 use crate::waits;
 

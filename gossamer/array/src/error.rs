@@ -20,15 +20,16 @@ pub enum Error {
         /// The fault, and the rule for valid starts.
         what: String,
     },
-    /// A machine has too little memory.
+    /// A machine has too little memory, for its part of an array or for a snapshot.
     #[error(
-        "machine {machine} would need {bytes} bytes for its part of the array, and has {left} left: make the array or \
-         its cache smaller, give that machine a smaller part (`Builder::starts`), or use more machines"
+        "machine {machine} would need {bytes} bytes for its part of the array, or its copy of all in a snapshot, and \
+         has {left} left: make the array or its cache smaller, give that machine a smaller part (`Builder::starts`), \
+         or use more machines"
     )]
     Memory {
         /// The machine.
         machine: u16,
-        /// Bytes needed there: elements, tables, caches.
+        /// Bytes needed there: elements, tables, caches; in a snapshot all elements.
         bytes: u64,
         /// Bytes left there: the least of available memory, the margin in its control group, and the limit on its
         /// address space.

@@ -70,6 +70,7 @@ pub(crate) fn retry<R>(mut attempt: impl FnMut() -> Option<R>) -> Option<R> {
     }
 }
 
-fn joined<R>(fiber: JoinHandle<R>) -> R {
+/// Returns the result of a fiber; its panic continues here.
+pub(crate) fn joined<R>(fiber: JoinHandle<R>) -> R {
     fiber.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

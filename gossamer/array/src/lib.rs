@@ -34,13 +34,15 @@
 //! 3. `post.rs`: the messages between parts, by `trust::link::post`
 //! 4. `local.rs`: hits, and how a call waits; `array.rs`, `view.rs`, `update.rs`, `bulk/`, `whole.rs`, `lock.rs`: the
 //!    calls
-//! 5. `checkpoint/`: elements in files, and how they are read back; `aside.rs`: threads for calls that block
-//! 6. `make.rs`: how an array is made and dropped; `shape.rs`: the owners of elements; `memory.rs`: the check for
+//! 5. `snapshot.rs`, `copies.rs`: all elements as one slice at each machine
+//! 6. `checkpoint/`: elements in files, and how they are read back; `aside.rs`: threads for calls that block
+//! 7. `make.rs`: how an array is made and dropped; `shape.rs`: the owners of elements; `memory.rs`: the check for
 //!    enough memory; `held.rs`: waiting for memory that is being freed
 //!
-//! Threads share no part of it, so it has no atomics, locks and fences: a worker's frames are its own, and a chunk that
-//! another worker of the same machine wants is sent as to one of another machine. Between machines of one host a
-//! granted chunk is copied once, by the place that it was granted to (`room.rs`).
+//! Threads share no part of it, so calls on elements have no atomics, locks and fences: a worker's frames are its own,
+//! and a chunk that another worker of the same machine wants is sent as to one of another machine. Between machines of
+//! one host a granted chunk is copied once, by the place that it was granted to (`room.rs`). Workers of a machine share
+//! snapshots, which do not change.
 //!
 //! The design is that of DArray (B. Ding, M. Han, R. Chen, ICPP 2023), with delegation instead of its runtime threads
 //! and reference counts.
@@ -53,6 +55,7 @@ mod aside;
 mod builder;
 mod bulk;
 mod checkpoint;
+mod copies;
 mod directory;
 mod element;
 mod error;
@@ -63,6 +66,7 @@ mod lock;
 mod make;
 mod mapping;
 mod memory;
+mod name;
 mod operator;
 mod part;
 mod post;
@@ -70,6 +74,7 @@ mod replies;
 mod room;
 mod settings;
 mod shape;
+mod snapshot;
 mod stats;
 mod update;
 mod view;
@@ -83,5 +88,6 @@ pub use error::Error;
 pub use lock::{ReadGuard, WriteGuard};
 pub use operator::{Add, And, Max, Min, Operator, Or, Plain, Xor};
 pub use shape::Owned;
+pub use snapshot::{Snapshot, SnapshotSlice};
 pub use stats::Stats;
 pub use view::{Combiner, View, Views};

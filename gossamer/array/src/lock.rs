@@ -16,7 +16,8 @@ use trust::link::without_waiting;
 
 use crate::array::{Array, on_worker};
 use crate::element::Element;
-use crate::part::{Name, Part};
+use crate::name::Name;
+use crate::part::Part;
 use crate::post;
 use crate::waits;
 

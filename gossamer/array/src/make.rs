@@ -3,19 +3,19 @@
 //! Place 0 reuses the slot after all have.
 
 use std::cell::RefCell;
-use std::panic::resume_unwind;
 
-use gossamer::{JoinHandle, Place, Trust};
+use gossamer::{Place, Trust};
 use trust::link;
 
 use crate::element::Element;
 use crate::frame::{Cache, Home, Slab};
+use crate::name::Name;
 use crate::operator::bytes_of;
-use crate::part::{Name, Part};
+use crate::part::Part;
 use crate::post::{self, ARRAYS_MAX};
 use crate::settings::Settings;
 use crate::shape::{Shape, Split, number_of};
-use crate::{Error, aside, held, memory};
+use crate::{Error, aside, copies, held, memory};
 
 /// Property shared by all handles; the array ends with it.
 pub(crate) struct Root(Name);
@@ -28,6 +28,7 @@ impl Drop for Root {
                 place.trustee(),
                 move |_| {
                     post::remove(name);
+                    copies::forget(name);
                     let places = gossamer::rack().workers() as u32;
                     link::post(
                         place_0().trustee(),
@@ -90,10 +91,6 @@ fn workers() -> Vec<usize> {
     gossamer::rack().machines().iter().map(|machine| usize::from(machine.workers)).collect()
 }
 
-fn joined<R>(fiber: JoinHandle<R>) -> R {
-    fiber.join().unwrap_or_else(|panic| resume_unwind(panic))
-}
-
 /// Makes an array; returns the property that all handles share, its name, and how many bits of an index lie within a
 /// chunk. Called at a place; waits for all.
 pub(crate) fn array<T: Element>(
@@ -106,7 +103,8 @@ pub(crate) fn array<T: Element>(
     let shape = Shape::new(n, size_of::<T>(), split, &workers)?;
     memory::check(&shape, &settings, &workers)?;
     let take = || SLOTS.with_borrow_mut(Slots::take);
-    let name = held::retry(|| joined(gossamer::spawn_on(place_0(), take))).ok_or(Error::Arrays { most: ARRAYS_MAX })?;
+    let name =
+        held::retry(|| held::joined(gossamer::spawn_on(place_0(), take))).ok_or(Error::Arrays { most: ARRAYS_MAX })?;
     // From here on its drop reverts the work.
     let root = trust::local_trustee().entrust(Root(name));
     let starts = match split {
@@ -133,7 +131,7 @@ pub(crate) fn array<T: Element>(
         .collect();
     let mut made = Ok((root, name, shape.shift));
     for (place, fiber) in fibers {
-        if let Err(what) = joined(fiber)
+        if let Err(what) = held::joined(fiber)
             && made.is_ok()
         {
             made = Err(Error::Part { place, what });

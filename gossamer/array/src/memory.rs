@@ -37,7 +37,7 @@ pub(crate) fn needed(shape: &Shape, settings: &Settings, place: usize) -> u64 {
 
 /// Returns the bytes that this machine has left: the least of the system's memory, the limits of its control groups and
 /// its own limits.
-fn left() -> u64 {
+pub(crate) fn left() -> u64 {
     trust::memory::left().unwrap_or(u64::MAX)
 }
 

@@ -26,8 +26,9 @@ use trust::link;
 
 use crate::directory::Right;
 use crate::element::Element;
+use crate::name::Name;
 use crate::operator::{Op, Operator};
-use crate::part::{Content, Elements, Name, Part};
+use crate::part::{Content, Elements, Part};
 
 /// The most arrays at a time.
 pub(crate) const ARRAYS_MAX: usize = 4096;

@@ -12,7 +12,8 @@ use crate::array::{Array, at_place};
 use crate::directory::Right;
 use crate::element::Element;
 use crate::frame::Frame;
-use crate::part::{Name, Part};
+use crate::name::Name;
+use crate::part::Part;
 use crate::post;
 use crate::waits;
 

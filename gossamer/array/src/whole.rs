@@ -159,7 +159,7 @@ impl<T: Element> Array<T> {
 
     /// Runs `f` at each place with the elements that it owns; `call` is the name of the call for panics.
     #[track_caller]
-    fn at_owners<R, F>(&self, call: &'static str, f: F) -> Vec<R>
+    pub(crate) fn at_owners<R, F>(&self, call: &'static str, f: F) -> Vec<R>
     where
         F: Fn(Owned) -> R + Clone + NoRef + Send + 'static,
         R: NoRef + Send + 'static,

@@ -16,7 +16,9 @@ mod model;
 mod rack;
 
 pub(crate) use absent::{held, lock, make, memory, room};
-pub(crate) use code::{array, directory, element, frame, operator, part, post, replies, settings, shape, stats, waits};
+pub(crate) use code::{
+    array, directory, element, frame, name, operator, part, post, replies, settings, shape, stats, waits,
+};
 pub(crate) use error::Error;
 pub(crate) use rack::{
     NoRef, Place, Promise, Share, Trust, TrusteeReference, link, may_wait, promise, rack, spawn_on, yield_now,
@@ -39,6 +41,7 @@ mod code {
     pub(crate) mod error;
     pub(crate) mod frame;
     mod local;
+    pub(crate) mod name;
     pub(crate) mod operator;
     pub(crate) mod part;
     pub(crate) mod post;

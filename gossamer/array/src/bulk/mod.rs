@@ -23,8 +23,9 @@ use crate::array::{Array, at_place, on_worker};
 use crate::directory::Right;
 use crate::element::Element;
 use crate::frame::Frame;
+use crate::name::Name;
 use crate::operator::{Operator, bytes_of, bytes_of_all, copy_bytes};
-use crate::part::{Name, Part};
+use crate::part::Part;
 use crate::post;
 use crate::waits;
 

@@ -40,6 +40,7 @@ use crate::held::Held;
 use crate::lock::Locks;
 use crate::make::Root;
 use crate::memory;
+use crate::name::Name;
 use crate::operator::{OPERATORS, Op};
 use crate::post;
 use crate::replies::Replies;
@@ -57,13 +58,6 @@ const BITS: u64 = 63 | 0xff << 56;
 
 /// Hits between two turns for the requests of others to this worker.
 const LOOK_EVERY: u32 = 1024;
-
-/// Identity of an array: its slot in each worker's list of parts, and a number that no other array of this place has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Name {
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
-}
 
 /// See the file's documentation.
 pub(crate) struct Part {

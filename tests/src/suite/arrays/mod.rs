@@ -6,6 +6,7 @@ mod coherence;
 mod faults;
 mod locks;
 mod oracle;
+mod snapshots;
 
 pub use calls::*;
 pub use checkpoints::*;
@@ -13,3 +14,4 @@ pub use coherence::*;
 pub use faults::*;
 pub use locks::*;
 pub use oracle::*;
+pub use snapshots::*;

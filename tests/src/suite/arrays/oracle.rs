@@ -22,12 +22,14 @@ fn run(seed: u64) {
     let array = builder.build(N, 1).unwrap();
     let mut model = vec![1u64; N];
     let places = places();
+    // A snapshot, and the model at that time.
+    let mut kept = None;
     for step in 0..effort(1500) {
         let at = places[random.usize(..places.len())];
         // Mostly few elements, so that they meet.
         let i = if random.bool() { random.usize(..20) * 150 } else { random.usize(..N) };
         let (x, len) = (random.u64(..1000), random.usize(..=(N - i).min(1200)));
-        let (own, call) = (array.clone(), random.usize(..14));
+        let (own, call) = (array.clone(), random.usize(..15));
         let seen = gossamer::spawn_on(at, move || match call {
             0..=2 => own.get(i),
             3 => {
@@ -68,6 +70,7 @@ fn run(seed: u64) {
                 own.apply_all(Add, [(i, 1), (i, 2)]);
                 some.iter().sum()
             }
+            13 => own.snapshot().unwrap().slice()[i..i + len].iter().sum(),
             _ => own.reduce(i..i + len, Add),
         });
         let seen = seen.join().unwrap_or_else(|panic| panic!("step {step}, call {call} of {i}: {}", text(&*panic)));
@@ -110,6 +113,16 @@ fn run(seed: u64) {
             }
             _ => sum(&model),
         };
+        if step % 100 == 0 {
+            kept = Some((array.snapshot().unwrap(), model.clone()));
+        }
+        if let Some((snapshot, then)) = &kept
+            && call == 13
+        {
+            let (snapshot, expected) = (snapshot.clone(), sum(then));
+            let seen = gossamer::spawn_on(at, move || snapshot.slice()[i..i + len].iter().sum::<u64>());
+            assert_eq!(seen.join().unwrap(), expected, "step {step}: a snapshot changed");
+        }
         assert_eq!(seen, expected, "step {step}, call {call} of {i} with {x} and {len} at {at}");
     }
     assert!(array.view(0..N)[..] == model[..]);
