@@ -52,7 +52,7 @@ impl Client<'_> {
         Client(Reader::new(parts))
     }
 
-    fn lock(&self, bucket: usize) -> MutexGuard<Bucket<OnHeap>> {
+    fn lock(&self, bucket: usize) -> MutexGuard<'_, Bucket<OnHeap>> {
         self.0.get(bucket).lock().unwrap_or_else(|poisoned| panic!("bucket {bucket}: {poisoned}"))
     }
 

@@ -38,9 +38,38 @@ pub fn own_range(len: usize, number: usize, places: usize) -> Range<usize> {
     len * number / places..len * (number + 1) / places
 }
 
-/// The number of the place that has this element.
-fn owner(i: usize, len: usize, places: usize) -> usize {
-    ((i + 1) * places - 1) / len
+/// The first element of each place, to find the place of an element without a division.
+struct Starts {
+    len: usize,
+    /// One more than there are places.
+    of: Vec<usize>,
+    /// Places for each element, in parts of 2^64, rounded down.
+    places_each: u64,
+}
+
+impl Starts {
+    fn new(len: usize, places: usize) -> Starts {
+        let of = (0..=places).map(|number| len * number / places).collect();
+        let places_each = (places as u128) << 64;
+        Starts { len, of, places_each: u64::try_from(places_each / len.max(1) as u128).unwrap_or(u64::MAX) }
+    }
+
+    /// The number of the place that has element `i`.
+    ///
+    /// # Panics
+    /// If there is no such element.
+    #[inline]
+    fn owner(&self, i: usize) -> usize {
+        let mut number = ((i as u128 * u128::from(self.places_each)) >> 64) as usize;
+        // Both are rounded: it is this place, or one near it.
+        while i >= self.of[number + 1] {
+            number += 1;
+        }
+        while i < self.of[number] {
+            number -= 1;
+        }
+        number
+    }
 }
 
 /// A list over all places, for closures that travel. Nobody writes it.
@@ -76,32 +105,31 @@ impl<T: Portable> Spread<T> {
 /// A list over all places, for one fiber that has the list of lists.
 pub struct Reader<'a, T> {
     parts: Vec<Ref<'a, [T]>>,
-    len: usize,
+    starts: Starts,
 }
 
 impl<'a, T: Portable> Reader<'a, T> {
     /// Fetches the lists that are not mapped.
     pub fn new(parts: &'a [Shared<[T]>]) -> Reader<'a, T> {
         let parts: Vec<Ref<'a, [T]>> = parts.iter().map(Shared::read).collect();
-        let len = parts.iter().map(|part| part.len()).sum();
-        Reader { parts, len }
+        let starts = Starts::new(parts.iter().map(|part| part.len()).sum(), parts.len());
+        Reader { parts, starts }
     }
 
     /// Returns the number of elements.
     pub fn len(&self) -> usize {
-        self.len
+        self.starts.len
     }
 
     /// Are there none?
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// One of them.
     pub fn get(&self, i: usize) -> &T {
-        let places = self.parts.len();
-        let number = owner(i, self.len, places);
-        &self.parts[number][i - own_range(self.len, number, places).start]
+        let number = self.starts.owner(i);
+        &self.parts[number][i - self.starts.of[number]]
     }
 
     /// All of them, in order.
@@ -116,10 +144,12 @@ mod tests {
 
     #[test]
     fn each_element_has_one_owner() {
-        for (len, places) in [(1, 1), (1, 5), (3, 7), (10, 3), (64, 8), (100, 7)] {
+        for (len, places) in [(1, 1), (7, 1), (1, 5), (3, 7), (10, 3), (64, 8), (100, 7)] {
+            let starts = Starts::new(len, places);
             for number in 0..places {
                 for i in own_range(len, number, places) {
-                    assert_eq!(owner(i, len, places), number, "{i} of {len} at {places}");
+                    assert_eq!(starts.owner(i), number, "{i} of {len} at {places}");
+                    assert_eq!(starts.of[number], own_range(len, number, places).start);
                 }
             }
             let all: Vec<usize> = (0..places).flat_map(|number| own_range(len, number, places)).collect();

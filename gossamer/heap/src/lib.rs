@@ -38,7 +38,7 @@
 //!    worker makes objects in its part; `limit.rs`: how much there may be
 //! 3. `global.rs`, `global/`, `guard.rs`: the owner, its calls, and their guards; `freeing.rs`: the end of an object
 //! 4. `copies/`: this machine's copies of other machines' objects
-//! 5. `slice.rs`, `bunch/`, `shared.rs`, `mutex.rs`, `atomic.rs`, `raw.rs`, `spawn.rs`, `scope/`: built on it
+//! 5. `slice.rs`, `bunch/`, `shared.rs`, `mutex/`, `atomic.rs`, `raw.rs`, `spawn.rs`, `scope/`: built on it
 //!
 //! The design is that of DRust (H. Ma et al., OSDI 2024), cited as "DRust".
 

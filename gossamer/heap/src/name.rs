@@ -38,6 +38,18 @@ impl At {
         (self.0 & ((1 << OFFSET_BITS) - 1)) as usize * GRAIN
     }
 
+    /// It as a word of the heap.
+    #[inline(always)]
+    pub(crate) fn to_word(self) -> u64 {
+        self.0
+    }
+
+    /// The place of which this is the word.
+    #[inline(always)]
+    pub(crate) fn from_word(word: u64) -> At {
+        At(word)
+    }
+
     /// The offset in bytes, with the rest of the place's number above it.
     #[inline(always)]
     pub(crate) fn shifted(self) -> usize {
@@ -60,6 +72,14 @@ pub(crate) struct Name {
 
 /// It rises by one with each write; never 0, so that an `Option` of an owner costs nothing.
 pub(crate) type Version = NonZeroU64;
+
+impl Name {
+    /// The name after a write.
+    #[inline(always)]
+    pub(crate) fn renamed(self) -> Name {
+        Name { version: self.version.saturating_add(1), ..self }
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
-//! The parts of `gossamer-heap` that need nothing of a rack, built by themselves, for loom (the map of copies,
-//! `model.rs`) and for miri (that, and the block of a bunch). `gossamer` does not build with `--cfg loom`, and miri
-//! knows neither its stacks nor its shared memory.
+//! The parts of `gossamer-heap` that need nothing of a rack, built by themselves, for loom (the map of copies and the
+//! record and the queue of a mutex, `model.rs` and `mutex.rs`) and for miri (these, and the block of a bunch).
+//! `gossamer` does not build with `--cfg loom`, and miri knows neither its stacks nor its shared memory.
 //!
 //! Not here: the code, which is that of `gossamer/heap/src`, file by file.
 
@@ -10,9 +10,15 @@
 mod element_id;
 #[cfg(all(test, loom))]
 mod model;
+#[cfg(all(test, loom))]
+mod mutex;
 #[path = "../../../gossamer/heap/src/name.rs"]
 mod name;
 #[path = "../../../gossamer/heap/src/bunch/page.rs"]
 mod page;
+#[path = "../../../gossamer/heap/src/mutex/queue.rs"]
+mod queue;
+#[path = "../../../gossamer/heap/src/mutex/record.rs"]
+mod record;
 #[path = "../../../gossamer/heap/src/copies/shelf.rs"]
 mod shelf;

@@ -17,7 +17,7 @@ use loom::thread;
 use crate::name::{At, Name, Version};
 use crate::shelf::{Shelf, Turn};
 
-fn explore(model: impl Fn() + Sync + Send + 'static) {
+pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(3));
     builder.check(model);
@@ -67,11 +67,11 @@ impl Drop for Block {
 }
 
 /// A promise: told when it is kept, and when it is dropped.
-struct Waiter(Arc<(Mutex<bool>, Condvar)>);
+pub(crate) struct Waiter(Arc<(Mutex<bool>, Condvar)>);
 
-struct Told(Arc<(Mutex<bool>, Condvar)>);
+pub(crate) struct Told(Arc<(Mutex<bool>, Condvar)>);
 
-fn promise() -> (Waiter, Told) {
+pub(crate) fn promise() -> (Waiter, Told) {
     let both = Arc::new((Mutex::new(false), Condvar::new()));
     (Waiter(Arc::clone(&both)), Told(both))
 }
@@ -85,7 +85,7 @@ impl Drop for Waiter {
 
 impl Told {
     /// Waits without a time limit: a waiter that is never notified is a deadlock, which loom reports.
-    fn wait(self) {
+    pub(crate) fn wait(self) {
         let mut is_told = self.0.0.lock().unwrap();
         while !*is_told {
             is_told = self.0.1.wait(is_told).unwrap();

@@ -6,7 +6,7 @@ use super::{Global, check_may_wait, no_room};
 use crate::copies;
 use crate::error::Error;
 use crate::guard::RefMut;
-use crate::name::{Name, Version};
+use crate::name::Name;
 use crate::object::Object;
 use crate::portable::Portable;
 use crate::{freeing, partition, stats};
@@ -31,7 +31,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     /// Gives it the next name, and the object to the caller.
     #[inline(always)]
     fn renamed(&mut self, object: *mut T) -> RefMut<'_, T> {
-        self.name.version = next(self.name.version);
+        self.name = self.name.renamed();
         // SAFETY: it is lent exclusively, so it stays there and nobody else reads or writes it.
         unsafe { RefMut::new(object) }
     }
@@ -149,26 +149,6 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         unsafe { freeing::room::<T>(old, self.meta) };
         Ok(T::at(room, self.meta))
     }
-
-    /// The object, which a `write` has mapped, and which keeps its name.
-    pub(crate) fn in_place(&self) -> &T {
-        let object = self.mapped().or_else(|| self.find()).unwrap_or_else(|| unreachable!("it was written here"));
-        // SAFETY: it is lent, so it stays there and is not written.
-        unsafe { &*object }
-    }
-
-    /// Same as `in_place`.
-    pub(crate) fn in_place_mut(&mut self) -> &mut T {
-        let object = self.mapped().or_else(|| self.find()).unwrap_or_else(|| unreachable!("it was written here"));
-        // SAFETY: it is lent exclusively, so nobody else reads or writes it.
-        unsafe { &mut *object }
-    }
-}
-
-/// The version after this one.
-#[inline(always)]
-fn next(version: Version) -> Version {
-    version.saturating_add(1)
 }
 
 /// Room for an object that is on its way.

@@ -60,7 +60,7 @@ pub fn heap_mutexes_exclude() {
     }
 }
 
-/// Turns come in the order of asking; an aborted waiter holds up nobody.
+/// Waiters have their turns in the order of asking; an aborted one holds up nobody.
 pub fn heap_mutexes_serve_in_turn() {
     let mutex = at(remote(), || Mutex::new(0u64));
     let first = mutex.lock().unwrap();

@@ -1,0 +1,404 @@
+//! `Mutex<T>`: exclusive access to an object, by a word beside it where that is mapped, else by its keeper, a trustee
+//! (DRust 4.1.2). The word: `record.rs`; the keeper's queue of those that wait: `queue.rs`.
+
+#![allow(unsafe_code)]
+
+mod queue;
+mod record;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use gossamer::{Promise, Trust};
+
+use crate::bases;
+use crate::global::{Global, check_may_wait};
+use crate::name::{At, Name};
+use crate::object::Object;
+use crate::portable::Portable;
+use queue::{Ask, Pass, Queue};
+use record::{Given, Mark, Record, Taken};
+
+/// Wait after which a waiter that was woken and found the lock held again is handed it.
+const DUE_AFTER: Duration = Duration::from_millis(1);
+
+/// An object with several owners, which one at a time reads or writes. A lock gives the object in place where it is
+/// mapped, else the object moves there: so it is for data of which each turn uses much; an object with requests of a
+/// few bytes is better entrusted ([`Trust`]).
+///
+/// ```
+/// use gossamer_heap::Mutex;
+/// gossamer::main(
+///     || {
+///         let counts = Mutex::new([0u64; 100]);
+///         let fibers: Vec<_> = gossamer::rack()
+///             .places()
+///             .map(|place| {
+///                 let counts = counts.clone();
+///                 gossamer::spawn_on(place, move || counts.lock().unwrap().iter_mut().for_each(|count| *count += 1))
+///             })
+///             .collect();
+///         for fiber in fibers {
+///             fiber.join().unwrap();
+///         }
+///         assert_eq!(counts.lock().unwrap()[99], 2);
+///     },
+///     2,
+/// );
+/// ```
+pub struct Mutex<T: ?Sized + Object + Portable> {
+    keeper: Trust<Keeper<T>>,
+    /// Place of the record.
+    record: At,
+    meta: T::Meta,
+}
+
+/// The record, and the queue of those that found it held.
+struct Keeper<T: ?Sized + Object + Portable> {
+    record: ManuallyDrop<Global<[u64; 3]>>,
+    meta: T::Meta,
+    queue: Queue<Waiter<T>>,
+}
+
+type Waiter<T> = (Promise<Turn<T>>, Mutex<T>);
+
+/// A waiter's result, on its way. Dropped, the next waiter gets it.
+struct Turn<T: ?Sized + Object + Portable> {
+    pass: Option<Pass>,
+    mutex: Mutex<T>,
+}
+
+impl<T: ?Sized + Object + Portable> Turn<T> {
+    /// The lock; where it is none, but may be free, by another try.
+    fn taken(mut self) -> Option<Taken> {
+        match self.pass.take()? {
+            Pass::Lock(taken) => Some(taken),
+            Pass::Again(mark) => at(self.mutex.record)?.take_soon(mark),
+        }
+    }
+}
+
+impl<T: ?Sized + Object + Portable> Drop for Turn<T> {
+    fn drop(&mut self) {
+        match self.pass.take() {
+            Some(Pass::Lock((name, _))) => self.mutex.give_back(name, false),
+            Some(Pass::Again(_)) => self.mutex.tell_freed(),
+            None => {}
+        }
+    }
+}
+
+impl<T: ?Sized + Object + Portable> Keeper<T> {
+    fn take_or_wait(&mut self, ask: Ask, promise: Promise<Turn<T>>, mutex: Mutex<T>) -> Option<Taken> {
+        self.queue.ask(own(&self.record), ask, (promise, mutex))
+    }
+
+    fn came_back(&mut self, name: Name, poisons: bool) {
+        pass_on(self.queue.came_back(own(&self.record), name, poisons));
+    }
+
+    fn freed(&mut self) {
+        pass_on(self.queue.freed(own(&self.record)));
+    }
+}
+
+/// The keeper's record.
+fn own(record: &Global<[u64; 3]>) -> &Record {
+    at(record.name().at).unwrap_or_else(|| unreachable!("the record is mapped at its place"))
+}
+
+fn pass_on<T: ?Sized + Object + Portable>(next: Option<(Waiter<T>, Pass)>) {
+    if let Some(((promise, mutex), pass)) = next {
+        promise.keep(Turn { pass: Some(pass), mutex });
+    }
+}
+
+impl<T: ?Sized + Object + Portable> Drop for Keeper<T> {
+    /// Destroys the object, unless a guard of it was forgotten.
+    fn drop(&mut self) {
+        if let Some((name, _)) = own(&self.record).take() {
+            // SAFETY: whoever takes the lock is the object's owner; it has the mutex's type.
+            drop(unsafe { Global::<T>::of(name, self.meta) });
+        }
+        if !trust::link::is_ending() {
+            // SAFETY: dropped once, and not used again; the last handle of the mutex has gone. At the end of the
+            // program others may still look at it, and it goes with the process.
+            unsafe { ManuallyDrop::drop(&mut self.record) };
+        }
+    }
+}
+
+/// The record at this place, if it is mapped here.
+#[inline]
+fn at<'a>(record: At) -> Option<&'a Record> {
+    let address = bases::mapped(record).or_else(|| bases::find(record))?;
+    // SAFETY: three aligned words, which all use as atomics; the caller has a handle of the mutex, which keeps them.
+    Some(unsafe { &*address.cast::<Record>() })
+}
+
+/// The lock, before the object is here; given back when it is dropped.
+struct Held<'a, T: ?Sized + Object + Portable> {
+    mutex: &'a Mutex<T>,
+    object: ManuallyDrop<Global<T>>,
+}
+
+impl<T: ?Sized + Object + Portable> Drop for Held<'_, T> {
+    fn drop(&mut self) {
+        self.mutex.end(self.object.name(), false);
+    }
+}
+
+/// A guard was dropped by a panic: the object may be half-changed.
+#[derive(Debug)]
+pub struct Poisoned<G> {
+    /// The lock that was given all the same.
+    pub guard: G,
+}
+
+impl<G> fmt::Display for Poisoned<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a panic unwound through a lock of this mutex: what it protects may be half-changed; \
+                     `clear_poison` when it is whole",
+        )
+    }
+}
+
+impl<G: fmt::Debug> std::error::Error for Poisoned<G> {}
+
+impl<T: Portable> Mutex<T> {
+    /// Puts a value into the heap, in the partition of the calling worker, whose trustee keeps the queue of waiters.
+    ///
+    /// # Panics
+    /// Same as [`Global::new`].
+    ///
+    /// Example: at the [type](Self).
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex::from(Global::new(value))
+    }
+}
+
+impl<T: ?Sized + Object + Portable> From<Global<T>> for Mutex<T> {
+    /// Shares it among several owners. Panics on a thread that is no worker of the program.
+    fn from(object: Global<T>) -> Self {
+        gossamer::here();
+        let object = ManuallyDrop::new(object);
+        let (record, meta) = (Global::new(record::words(object.name())), object.meta());
+        let place = record.name().at;
+        let keeper = Keeper { record: ManuallyDrop::new(record), meta, queue: Queue::default() };
+        Mutex { keeper: trust::local_trustee().entrust(keeper), record: place, meta }
+    }
+}
+
+impl<T: ?Sized + Object + Portable> Mutex<T> {
+    /// Waits for the caller's turn: nothing else, if the mutex is free and lies in memory of this host (its machine,
+    /// and others by `shm`). Those that find it held are woken in the order of asking. A newcomer may come before a
+    /// waiter that has just been woken. A waiter that finds it held again, after a millisecond or more, is handed it.
+    ///
+    /// # Errors
+    /// [`Poisoned`], with the lock: a panic unwound through an earlier one.
+    ///
+    /// # Panics
+    /// Where nothing may wait, and in plain threads; if the object has to move here and there is no room, which leaves
+    /// the mutex as it was.
+    ///
+    /// Example: at the [type](Self).
+    #[inline]
+    pub fn lock(&self) -> Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>> {
+        check_may_wait("lock");
+        match at(self.record).and_then(Record::take) {
+            Some(taken) => self.guard(taken),
+            None => self.guard(self.wait()),
+        }
+    }
+
+    /// The guard of a lock that was taken.
+    #[inline]
+    fn guard(&self, (name, is_poisoned): Taken) -> Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>> {
+        let (name, object) = match bases::mapped(name.at) {
+            Some(address) => (name.renamed(), address),
+            None => self.fetch(name),
+        };
+        // SAFETY: objects are not at null.
+        let object = unsafe { NonNull::new_unchecked(T::at(object, self.meta)) };
+        let was_panicking = std::thread::panicking();
+        let guard = MutexGuard { mutex: self, object, name, was_panicking, here: PhantomData };
+        if is_poisoned { Err(Poisoned { guard }) } else { Ok(guard) }
+    }
+
+    /// Moves the object here, unless it can be mapped. Where that fails the lock goes back as it came.
+    #[cold]
+    #[inline(never)]
+    fn fetch(&self, name: Name) -> (Name, *mut u8) {
+        // SAFETY: whoever takes the lock is the object's owner; it has the mutex's type.
+        let object = ManuallyDrop::new(unsafe { Global::<T>::of(name, self.meta) });
+        let mut held = Held { mutex: self, object };
+        let address = std::ptr::from_mut(&mut *held.object.write()).cast();
+        let name = held.object.name();
+        std::mem::forget(held);
+        (name, address)
+    }
+
+    /// Looks for the lock for a while, then asks the keeper.
+    #[cold]
+    #[inline(never)]
+    fn wait(&self) -> Taken {
+        let record = at(self.record);
+        if let Some(taken) = record.and_then(|record| record.take_soon(Mark::Held)) {
+            return taken;
+        }
+        let start = Instant::now();
+        // A waiter that has it not mapped would only ask again.
+        let mut ask = Ask { is_again: false, is_due: record.is_none() };
+        loop {
+            let (promise, pending) = trust::promise();
+            let mutex = self.clone();
+            let taken = self.keeper.apply(move |keeper| keeper.take_or_wait(ask, promise, mutex));
+            let turn = || pending.wait().unwrap_or_else(|error| panic!("the mutex is gone: {error}"));
+            if let Some(taken) = taken.or_else(|| turn().taken()) {
+                return taken;
+            }
+            ask = Ask { is_again: true, is_due: record.is_none() || start.elapsed() >= DUE_AFTER };
+        }
+    }
+
+    /// Ends a lock.
+    #[inline]
+    fn end(&self, name: Name, poisons: bool) {
+        match at(self.record).map(|record| record.give(name, poisons)) {
+            Some(Given::Free) => {}
+            Some(Given::Told) => self.tell_freed(),
+            Some(Given::Kept) | None => self.give_back(name, poisons),
+        }
+    }
+
+    /// Tells the keeper that a lock with waiters is free.
+    #[cold]
+    #[inline(never)]
+    fn tell_freed(&self) {
+        self.keeper.apply_then(Keeper::freed, |()| {});
+    }
+
+    /// Gives the object back to the keeper, which hands it on.
+    #[cold]
+    #[inline(never)]
+    fn give_back(&self, name: Name, poisons: bool) {
+        self.keeper.apply_then(move |keeper| keeper.came_back(name, poisons), |()| {});
+    }
+
+    /// The lock, if the mutex is free; waits for the answer of its place at most.
+    ///
+    /// ```
+    /// use gossamer_heap::Mutex;
+    /// gossamer::main(
+    ///     || {
+    ///         let number = Mutex::new(7u64);
+    ///         let first = number.lock().unwrap();
+    ///         assert!(number.try_lock().is_none());
+    ///         drop(first);
+    ///         assert_eq!(*number.lock().unwrap(), 7);
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    ///
+    /// # Panics
+    /// Same as [`lock`](Self::lock).
+    pub fn try_lock(&self) -> Option<Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>>> {
+        check_may_wait("try_lock");
+        let taken = match at(self.record) {
+            Some(record) => record.take(),
+            None => self.keeper.apply(|keeper| own(&keeper.record).take()),
+        };
+        taken.map(|taken| self.guard(taken))
+    }
+
+    /// The object is whole again: later locks are no errors.
+    ///
+    /// ```
+    /// use gossamer_heap::Mutex;
+    /// gossamer::main(
+    ///     || {
+    ///         let number = Mutex::new(7u64);
+    ///         let other = number.clone();
+    ///         let fiber = gossamer::spawn(move || {
+    ///             let _guard = other.lock().unwrap();
+    ///             panic!("amid a change");
+    ///         });
+    ///         assert!(fiber.join().is_err());
+    ///         assert!(number.lock().is_err());
+    ///         number.clear_poison();
+    ///         assert!(number.lock().is_ok());
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    ///
+    /// # Panics
+    /// Where nothing may wait.
+    pub fn clear_poison(&self) {
+        self.keeper.apply(|keeper| own(&keeper.record).clear_poison());
+    }
+}
+
+impl<T: ?Sized + Object + Portable> Clone for Mutex<T> {
+    fn clone(&self) -> Self {
+        Mutex { keeper: self.keeper.clone(), record: self.record, meta: self.meta }
+    }
+}
+
+impl<T: ?Sized + Object + Portable> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mutex")
+    }
+}
+
+/// The lock of a [`Mutex`], which ends with it. It stays on its thread.
+///
+/// Forgotten, the mutex stays locked.
+pub struct MutexGuard<'a, T: ?Sized + Object + Portable> {
+    mutex: &'a Mutex<T>,
+    /// It stays on its thread: the object may be mapped here only.
+    object: NonNull<T>,
+    /// The object's name, after this write of it.
+    name: Name,
+    /// The thread was unwinding already when it was made.
+    was_panicking: bool,
+    here: PhantomData<*const ()>,
+}
+
+impl<T: ?Sized + Object + Portable> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: it is mapped there until the process ends ([base-stays]), and the holder of the lock owns it; the
+        // guard is lent, so nobody writes it.
+        unsafe { self.object.as_ref() }
+    }
+}
+
+impl<T: ?Sized + Object + Portable> DerefMut for MutexGuard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`; the guard is lent exclusively, so nobody else reads or writes it.
+        unsafe { self.object.as_mut() }
+    }
+}
+
+impl<T: ?Sized + Object + Portable> Drop for MutexGuard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.mutex.end(self.name, std::thread::panicking() && !self.was_panicking);
+    }
+}
+
+impl<T: ?Sized + Object + Portable + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
