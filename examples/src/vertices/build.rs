@@ -1,4 +1,4 @@
-//! The edges of a graph to the places that own the vertices where they begin.
+//! The edges of a graph to the places that own one of their ends.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,11 @@ use gossamer::Latch;
 use gossamer_array::{Array, Element};
 use graph::{Listing, Vertex};
 
-use super::links::Links;
+use super::links::{Links, Places};
+use super::numbers;
 use crate::graphs::deal::{self, Dealer};
 use crate::graphs::options::Source;
 use crate::graphs::team::Team;
-
-/// The links of each place.
-pub type Places = Team<Latch<Links>>;
 
 /// A graph over the places of an array.
 pub struct Built<T> {
@@ -20,6 +18,8 @@ pub struct Built<T> {
     pub values: Array<T>,
     /// The links.
     pub team: Places,
+    /// Vertex of each element; `None` if it is the index.
+    pub numbers: Option<Array<Vertex>>,
     /// Edges of the graph, self-loops and repeated ones included.
     pub edges: u64,
     /// The number that its file has for the first vertex.
@@ -28,13 +28,13 @@ pub struct Built<T> {
     pub time: Duration,
 }
 
-/// The use of an edge.
+/// The use of a graph, which says where an edge is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ways {
-    /// It leads from one vertex to the other, as a link of a page does.
-    One,
-    /// It joins both; a vertex is not joined with itself.
-    Both,
+pub enum Use {
+    /// Ranks: at the vertex that it leads to, with vertices numbered by their degrees.
+    Ranks,
+    /// Components: at the vertex where it begins.
+    Components,
 }
 
 /// Makes the graph, and an array with `value(vertices)` for each vertex.
@@ -44,7 +44,7 @@ pub enum Ways {
 pub fn build<T: Element>(
     source: &Source,
     terminal: Option<&std::path::Path>,
-    ways: Ways,
+    purpose: Use,
     value: impl Fn(usize) -> T,
 ) -> anyhow::Result<Built<T>> {
     let start = Instant::now();
@@ -58,34 +58,34 @@ pub fn build<T: Element>(
         Some(path) => {
             let Listing { vertices, first, edges } = deal::read(path, terminal)?;
             let ((values, team), count) = (make(vertices)?, edges.len() as u64);
-            deal::deal(&team, edges, rule(&values, ways));
+            deal::deal(&team, edges, rule(&values, purpose));
             (values, team, count, first)
         }
         None => {
             let graph = source.kronecker();
             let (values, team) = make(graph.vertices())?;
             let array = values.clone();
-            deal::generate(&team, graph, terminal, move || rule(&array, ways))?;
+            deal::generate(&team, graph, terminal, move || rule(&array, purpose))?;
             (values, team, graph.edges(), 0)
         }
     };
+    let numbers = match purpose {
+        Use::Ranks => Some(numbers::by_links(&team, values.len())?),
+        Use::Components => None,
+    };
     team.on_each(|member| member.own().launch(Links::sort))?;
-    Ok(Built { values, team, edges, first, time: start.elapsed() })
+    Ok(Built { values, team, numbers, edges, first, time: start.elapsed() })
 }
 
-/// Each edge to the place that owns the vertex where it begins.
-fn rule<T: Element>(values: &Array<T>, ways: Ways) -> impl FnMut(graph::Edge, &mut Dealer<Latch<Links>>) + use<T> {
+/// Each edge to the place that owns one of its ends.
+fn rule<T: Element>(values: &Array<T>, purpose: Use) -> impl FnMut(graph::Edge, &mut Dealer<Latch<Links>>) + use<T> {
     // Where each place's vertices begin; some have none.
     let owned = gossamer::rack().places().map(|place| values.owned(place).next());
     let starts: Vec<(usize, usize)> =
         owned.enumerate().filter_map(|(number, range)| Some((range?.start, number))).collect();
     let owner = move |vertex: Vertex| starts[starts.partition_point(|(start, _)| *start <= vertex as usize) - 1].1;
-    move |edge, dealer| match ways {
-        Ways::One => dealer.deal(owner(edge.from), (edge.from, edge.to)),
-        Ways::Both if edge.from == edge.to => {}
-        Ways::Both => {
-            dealer.deal(owner(edge.from), (edge.from, edge.to));
-            dealer.deal(owner(edge.to), (edge.to, edge.from));
-        }
+    move |edge, dealer| match purpose {
+        Use::Ranks => dealer.deal(owner(edge.to), (edge.to, edge.from)),
+        Use::Components => dealer.deal(owner(edge.from), (edge.from, edge.to)),
     }
 }

@@ -1,8 +1,9 @@
-//! [`Links`]: the edges from the vertices of one place, sorted by where they lead.
+//! [`Links`]: the edges at the vertices of one place, as a list of other vertices for each of them.
 //!
-//! The contributions of several vertices of a place to the same other one are added up before they are sent, and the
-//! others are gone through in order: so a round touches each element of an array once, each chunk in one go.
+//! Each edge is at one place, that of one of its ends. The other end may be any vertex of the graph, so a round reads
+//! its value from a snapshot of an array.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 
 use gossamer::Latch;
@@ -10,6 +11,10 @@ use gossamer_array::Owned;
 use graph::Vertex;
 
 use crate::graphs::deal::Take;
+use crate::graphs::team::Team;
+
+/// The links of each place.
+pub type Places = Team<Latch<Links>>;
 
 /// See the file's documentation.
 #[derive(Debug)]
@@ -17,16 +22,15 @@ pub struct Links {
     /// The range that the place owns, in terms of the array.
     pub owned: Owned,
     own: Range<usize>,
-    /// As they come, each from where to where.
+    /// As they come, each with its own vertex and the other one.
     raw: Vec<(Vertex, Vertex)>,
-    /// Number of links from each own vertex.
-    degrees: Vec<u32>,
-    /// Heads of links, in order, each with the start of its links in `tails`.
-    heads: Vec<(Vertex, usize)>,
-    /// Own vertices, less the first of them.
-    tails: Vec<u32>,
-    /// Last value sent to each head.
-    pub(super) told: Vec<Vertex>,
+    /// Start of the list of each own vertex in `others`, and the end of the last.
+    starts: Vec<usize>,
+    others: Vec<Vertex>,
+    /// Number of links from each own vertex, as ranks need it.
+    pub(super) degrees: Vec<u32>,
+    /// Least of the vertices that these edges connect with each vertex of the graph, as components need it.
+    pub(super) roots: Vec<Vertex>,
 }
 
 impl Links {
@@ -34,65 +38,51 @@ impl Links {
     pub fn new(owned: Owned) -> Links {
         let start = { owned }.next().map_or(0, |range| range.start);
         let own = start..owned.last().map_or(start, |range| range.end);
-        let degrees = vec![0; own.len()];
-        Links { owned, own, raw: Vec::new(), degrees, heads: Vec::new(), tails: Vec::new(), told: Vec::new() }
+        let starts = vec![0; own.len() + 1];
+        Links { owned, own, raw: Vec::new(), starts, others: Vec::new(), degrees: Vec::new(), roots: Vec::new() }
     }
 
-    /// The vertices where they begin.
+    /// The vertices whose links are here.
     pub fn own(&self) -> Range<usize> {
         self.own.clone()
     }
 
-    /// Returns the number of links from a vertex of this place.
-    pub fn degree(&self, vertex: usize) -> u32 {
-        self.degrees[vertex - self.own.start]
+    /// Adds one of an own vertex.
+    pub fn add(&mut self, own: Vertex, other: Vertex) {
+        self.raw.push((own, other));
     }
 
-    /// Returns the number of links.
-    pub fn len(&self) -> usize {
-        self.tails.len()
+    /// The other vertices of all links, before these are sorted.
+    pub(super) fn unsorted(&self) -> impl Iterator<Item = Vertex> {
+        self.raw.iter().map(|(_, other)| *other)
     }
 
-    /// Are there none?
-    pub fn is_empty(&self) -> bool {
-        self.tails.is_empty()
-    }
-
-    /// Adds one that begins here.
-    pub fn add(&mut self, from: Vertex, to: Vertex) {
-        self.degrees[from as usize - self.own.start] += 1;
-        self.raw.push((to, from));
+    /// Gives all vertices other numbers, before the links are sorted.
+    pub(super) fn renumber(&mut self, numbers: &[Vertex]) {
+        let new = |old: Vertex| numbers[old as usize];
+        self.raw.iter_mut().for_each(|(own, other)| (*own, *other) = (new(*own), new(*other)));
     }
 
     /// Sorts the added edges.
     pub fn sort(&mut self) {
         let mut links = std::mem::take(&mut self.raw);
         links.sort_unstable();
-        self.tails = Vec::with_capacity(links.len());
-        for (to, from) in links {
-            if self.heads.last().is_none_or(|(last, _)| *last != to) {
-                self.heads.push((to, self.tails.len()));
-            }
-            self.tails.push((from as usize - self.own.start) as u32);
+        for (own, _) in &links {
+            self.starts[*own as usize - self.own.start + 1] += 1;
         }
-        self.told = self.heads.iter().map(|(head, _)| *head).collect();
+        let mut end = 0;
+        for start in &mut self.starts {
+            end += *start;
+            *start = end;
+        }
+        self.others = links.into_iter().map(|(_, other)| other).collect();
     }
 
-    /// Returns the number of different vertices they lead to.
-    pub fn heads(&self) -> usize {
-        self.heads.len()
-    }
-
-    /// A vertex that they lead to, by number, and from which own ones: those less the first of them.
-    pub fn list(&self, number: usize) -> (usize, &[u32]) {
-        let (head, start) = self.heads[number];
-        let end = self.heads.get(number + 1).map_or(self.tails.len(), |(_, start)| *start);
-        (head as usize, &self.tails[start..end])
-    }
-
-    /// All of these, in order.
-    pub fn lists(&self) -> impl Iterator<Item = (usize, &[u32])> {
-        (0..self.heads()).map(|number| self.list(number))
+    /// The other ends of the links of an own vertex.
+    #[inline]
+    pub fn of(&self, own: usize) -> &[Vertex] {
+        let at = own - self.own.start;
+        &self.others[self.starts[at]..self.starts[at + 1]]
     }
 }
 
@@ -102,8 +92,15 @@ impl Take for Latch<Links> {
     fn take(&mut self, edges: Vec<(Vertex, Vertex)>) {
         // Free: nobody works on the links before all have come.
         let mut links = self.lock();
-        edges.into_iter().for_each(|(from, to)| links.add(from, to));
+        edges.into_iter().for_each(|(own, other)| links.add(own, other));
     }
+}
+
+/// Returns the positions of these degrees, highest degree first.
+pub(super) fn by_degree(degrees: &[u32]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..degrees.len()).collect();
+    order.sort_by_key(|at| Reverse(degrees[*at]));
+    order
 }
 
 #[cfg(test)]
@@ -111,22 +108,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_listed_by_where_they_lead() {
+    fn links_are_listed_by_own_vertices() {
         let mut links = Links::new(Owned::from(10..13));
-        for (from, to) in [(12, 3), (10, 40), (10, 3), (12, 12), (10, 3)] {
-            links.add(from, to);
+        for (own, other) in [(12, 3), (10, 40), (10, 3), (12, 12), (10, 3)] {
+            links.add(own, other);
         }
+        assert_eq!(links.unsorted().collect::<Vec<_>>(), [3, 40, 3, 12, 3]);
         links.sort();
-        assert_eq!([10, 11, 12].map(|vertex| links.degree(vertex)), [3, 0, 2]);
-        let lists: Vec<_> = links.lists().collect();
-        assert_eq!(lists, [(3, &[0, 0, 2][..]), (12, &[2]), (40, &[0])]);
-        assert_eq!((links.len(), links.is_empty(), links.own()), (5, false, 10..13));
+        assert_eq!([10, 11, 12].map(|own| links.of(own)), [&[3, 3, 40][..], &[], &[3, 12]]);
+        assert_eq!(links.own(), 10..13);
+    }
+
+    #[test]
+    fn links_get_other_numbers() {
+        let mut links = Links::new(Owned::from(1..3));
+        [(1, 0), (2, 1)].into_iter().for_each(|(own, other)| links.add(own, other));
+        links.renumber(&[3, 2, 1, 0]);
+        links.sort();
+        assert_eq!([links.of(1), links.of(2)], [[2], [3]]);
+        assert_eq!(by_degree(&[4, 7, 0, 7]), [1, 3, 0, 2]);
     }
 
     #[test]
     fn a_place_may_own_nothing() {
         let mut links = Links::new(Owned::from(7..7));
         links.sort();
-        assert_eq!((links.lists().count(), links.is_empty()), (0, true));
+        assert_eq!((links.unsorted().count(), links.own().len()), (0, 0));
     }
 }

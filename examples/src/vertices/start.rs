@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Parser;
 use graph::Vertex;
 use indicatif::ProgressBar;
 
-use super::build::{Built, Ways, build};
+use super::build::{Built, Use, build};
 use super::options::{Common, Components, PageRank};
 use super::report::{Found, Report, Verdict};
 use super::{components, pagerank, single};
@@ -41,18 +42,24 @@ fn shown(options: &Common, report: Report) -> anyhow::Result<bool> {
 pub fn rank(options: &PageRank) -> anyhow::Result<Report> {
     let PageRank { common, rounds } = options;
     let terminal = common.rack.progress_on.as_deref();
-    let built = build(&common.source, terminal, Ways::One, |pages| 1.0 / pages as f64)?;
+    let built = build(&common.source, terminal, Use::Ranks, |pages| 1.0 / pages as f64)?;
     let bar = progress::bar(u64::from(*rounds), "{msg} {bar:40} {human_pos}/{human_len} rounds", terminal);
     bar.set_message("ranking");
     let found = pagerank::rank(&built, *rounds, &bar)?;
     bar.finish_and_clear();
-    let top = pagerank::top(&found.ranks).into_iter().map(|(page, rank)| (page + built.first as usize, rank)).collect();
+    let numbers = built.numbers.clone().context("ranks have numbers")?;
+    let top = pagerank::top(&found.ranks, &numbers)
+        .into_iter()
+        .map(|(page, rank)| (page + built.first as usize, rank))
+        .collect();
     let verdict = if common.verify {
         let (pages, links) = single::edges(&common.source)?;
         let expected = single::ranks(pages, &links, *rounds);
-        let (mut sum, mut largest) = (0.0, 0.0_f64);
+        let (mut sum, mut largest, numbers) = (0.0, 0.0_f64, numbers.snapshot()?);
+        let numbers = numbers.slice();
         for chunk in found.ranks.views(0..pages) {
-            for (page, rank) in chunk.indexed() {
+            for (number, rank) in chunk.indexed() {
+                let page = numbers[number] as usize;
                 let difference = (rank - expected[page]).abs();
                 sum += difference;
                 // `max` would drop NaN.
@@ -73,7 +80,7 @@ pub fn rank(options: &PageRank) -> anyhow::Result<Report> {
 /// A file that is no graph; arrays that find no memory; a worker that did not do its part.
 pub fn label(options: &Common) -> anyhow::Result<Report> {
     let terminal = options.rack.progress_on.as_deref();
-    let built = build(&options.source, terminal, Ways::Both, |_| Vertex::MAX)?;
+    let built = build(&options.source, terminal, Use::Components, |_| Vertex::MAX)?;
     let bar: ProgressBar = progress::bar(0, "{msg} {human_pos} rounds", terminal);
     bar.set_message("labelling");
     let found = components::label(&built, &bar)?;
