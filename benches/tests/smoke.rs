@@ -259,10 +259,10 @@ fn region() {
     let ran = measure("region --rounds 1");
     let series = ran.series(&["median"], 1);
     let skipped = ran.file["results"]["skipped"].as_object().unwrap();
-    assert_eq!(series.len() + skipped.len(), 49, "{}", ran.stdout);
+    assert_eq!(series.len() + skipped.len(), 60, "{}", ran.stdout);
     // Where there can be no regions, or no MPI, threads are left.
     assert!(series.len() >= 15, "{}", ran.stdout);
-    ran.has_targets(23);
+    ran.has_targets(24);
     fails("region --smoke --only matrices", "matrix: region");
     fails("region-run --work scan --size 1", "needs --fabric");
 }

@@ -112,7 +112,7 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     orphans::end(ORPHANS_LIMIT); // they may hold the pipes
     forwarding.finish(&signals).into_iter().for_each(|stream| supervisor.on_unwritten(stream, Instant::now()));
     let mut ended = supervisor.ended();
-    if config.machines == 1 && ended.outcome.is_by_closed_pipe() {
+    if has_own_streams(config, 0) && ended.outcome.is_by_closed_pipe() {
         ended.unwritten.extend(output::closed()); // the machine has the streams themselves
     }
     Ok(ended)
@@ -147,9 +147,16 @@ fn plan(config: &LaunchConfig) -> Plan {
 }
 
 fn streams(config: &LaunchConfig, machine: u16) -> Streams {
-    let output = || if config.machines > 1 { Stdio::piped() } else { Stdio::inherit() };
+    let output = || if has_own_streams(config, machine) { Stdio::inherit() } else { Stdio::piped() };
     let stdin = if machine == 0 { input::for_machine_0(config.options.stdin) } else { Stdio::null() };
     Streams { stdin, stdout: output(), stderr: output() }
+}
+
+/// Whether a machine writes to the launcher's streams itself, byte by byte: it is the only one, or all write there
+/// through it (`--region`).
+fn has_own_streams(config: &LaunchConfig, machine: u16) -> bool {
+    let LaunchConfig { machines, options, .. } = config;
+    *machines == 1 || machine == 0 && options.no_prefix && options.region.is_some()
 }
 
 fn prefix(config: &LaunchConfig, index: u16) -> String {

@@ -4,7 +4,8 @@
 //! are threads of their own because the reader of the launcher's output may be slow or paused (a pager), and watching
 //! the machines must go on meanwhile.
 //!
-//! Invariants: each write is a sequence of whole lines; nothing that a machine wrote before it ended is lost; a failed
+//! Invariants: each write is a sequence of whole lines, but for the end of an unfinished one; without a prefix the
+//! bytes are the machine's and no others; nothing that a machine wrote before it ended is lost; a failed
 //! stream of the launcher closes that stream of all machines, so that they see the same as without a launcher, and the
 //! launcher hears the cause ([`Unwritten`]) before they do.
 
@@ -22,7 +23,7 @@ use crate::signals::Signals;
 use crate::wire::Stream;
 
 const CHUNK_BYTES: usize = 64 * 1024;
-/// A longer line is passed on in pieces of this length, each as a line.
+/// A longer line is passed on in pieces of this length; with a prefix each is a line.
 const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// One stream of one machine, to be passed on.
@@ -205,7 +206,8 @@ pub fn write_all(stream: BorrowedFd<'_>, mut bytes: &[u8]) -> Result<(), Errno> 
     Ok(())
 }
 
-/// Cuts a stream of bytes into lines with a prefix.
+/// Cuts a stream of bytes into lines with a prefix. With an empty one, no byte is added: a machine's output may be no
+/// text.
 pub struct Lines {
     prefix: Vec<u8>,
     begun: Vec<u8>,
@@ -222,28 +224,33 @@ impl Lines {
         while !bytes.is_empty() {
             let room = MAX_LINE_BYTES - self.begun.len();
             let line = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap_or(bytes);
-            let (piece, rest) = match line.strip_suffix(b"\n") {
-                Some(text) if text.len() <= room => (text, &bytes[line.len()..]),
+            let (piece, end, rest): (_, &[u8], _) = match line.strip_suffix(b"\n") {
+                Some(text) if text.len() <= room => (text, b"\n", &bytes[line.len()..]),
                 None if line.len() < room => {
                     self.begun.extend_from_slice(line);
                     return;
                 }
-                _ => bytes.split_at(room),
+                _ => (&bytes[..room], self.end_of_piece(), &bytes[room..]),
             };
-            self.emit(piece, out);
+            self.emit(piece, end, out);
             bytes = rest;
         }
     }
 
-    /// Ends the stream: an unfinished line becomes a whole one.
+    /// Ends the stream: behind a prefix, an unfinished line becomes a whole one.
     pub fn end(&mut self, out: &mut Vec<u8>) {
         if !self.begun.is_empty() {
-            self.emit(&[], out);
+            self.emit(&[], self.end_of_piece(), out);
         }
     }
 
-    fn emit(&mut self, rest: &[u8], out: &mut Vec<u8>) {
-        for part in [&self.prefix, &self.begun, rest, b"\n"] {
+    /// The end of a line that the machine has not ended.
+    fn end_of_piece(&self) -> &'static [u8] {
+        if self.prefix.is_empty() { b"" } else { b"\n" }
+    }
+
+    fn emit(&mut self, rest: &[u8], end: &[u8], out: &mut Vec<u8>) {
+        for part in [&self.prefix, &self.begun, rest, end] {
             out.extend_from_slice(part);
         }
         self.begun.clear();
@@ -270,7 +277,7 @@ mod tests {
             assert_eq!(cut("m0 | ", &chunks), expected, "chunks of {bytes}");
         }
         assert_eq!(cut("m0 | ", &[]), b"");
-        assert_eq!(cut("", &[b"a\n", b"b"]), b"a\nb\n");
+        assert_eq!(cut("", &[b"a\n", b"b"]), b"a\nb");
     }
 
     #[test]
@@ -299,9 +306,10 @@ mod tests {
         let long = vec![b'x'; 2 * MAX_LINE_BYTES + 10];
         for bytes in [1000, CHUNK_BYTES, MAX_LINE_BYTES, long.len()] {
             let chunks: Vec<&[u8]> = long.chunks(bytes).collect();
-            let out = cut("", &chunks);
+            let out = cut("p", &chunks);
             let lengths: Vec<usize> = out.split(|byte| *byte == b'\n').map(<[u8]>::len).collect();
-            assert_eq!(lengths, [MAX_LINE_BYTES, MAX_LINE_BYTES, 10, 0], "chunks of {bytes}");
+            assert_eq!(lengths, [MAX_LINE_BYTES + 1, MAX_LINE_BYTES + 1, 11, 0], "chunks of {bytes}");
+            assert!(cut("", &chunks) == long, "chunks of {bytes}");
         }
     }
 }

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+pub mod check;
+
 /// Library to load first (`gossamer/region/ffi`).
 const LIBRARY: &str = "libgossamer_region_c.so";
 /// Path of the library, if not beside the launcher.

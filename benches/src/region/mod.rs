@@ -2,7 +2,7 @@
 //! one process.
 //!
 //! Here: which contenders there are, the table, the targets. Not here: one sample of one contender (run.rs), the jobs
-//! (jobs.rs, work.rs), programs in C that lock and meet (locks.rs), or work (programs.rs).
+//! (jobs.rs, work.rs), programs in C that lock and meet (locks.rs), wait (waits.rs), or work (programs.rs).
 //!
 //! Invariant: each sample is a process, or several, of its own; contenders run interleaved; each answer is verified.
 
@@ -11,6 +11,7 @@ mod jobs;
 mod locks;
 mod programs;
 mod run;
+mod waits;
 mod work;
 
 use self::jobs::Job;
@@ -65,7 +66,8 @@ pub fn command(mut options: RegionBench) -> Result<()> {
         figures.add("", &one.name, "ns", samples);
     }
     figures.print(
-        "of a page where pages are fetched one by one, of an addition, of a round of a barrier, else of the whole",
+        "of a page where pages are fetched one by one, of an addition, of a round of a barrier, of a call, of a word \
+         handed over, else of the whole",
     );
     let targets = targets(&figures);
     bench.conclude(&options, json!({"series": figures}), &targets)
@@ -143,6 +145,7 @@ fn contenders(is_smoke: bool, skipped: &mut Skipped) -> Result<Vec<Contender>> {
     let library = locks::library(is_smoke)?;
     all.extend(locks::contenders(is_smoke, &library, skipped)?);
     all.extend(programs::contenders(is_smoke, &library, skipped)?);
+    all.extend(waits::contenders(is_smoke, &library, skipped)?);
     Ok(all)
 }
 
@@ -172,6 +175,8 @@ fn targets(figures: &Figures) -> Vec<Verdict> {
             over("barrier: MPI and pthread", "barrier: region"),
         ),
     ];
+    let there = of(waits::THREAD_THERE).map(|ns| ns / 1e3);
+    targets.push(at_most("microseconds to start and join a thread of another machine", 200.0, there));
     for (job, one, two) in [
         ("matrix", 1.8, Some(0.9)),
         ("strings", 1.8, Some(0.9)),

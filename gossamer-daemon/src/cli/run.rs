@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use gossamer::view::{self, server::Access};
 
-use super::{complain, detach};
+use super::{complain, console, detach};
 use crate::config::RackConfig;
 use crate::environment::Environment;
 use crate::error::LaunchError;
@@ -30,6 +30,11 @@ pub(super) struct Run {
     #[command(flatten)]
     pub(super) options: RunOptions,
 
+    /// With --region: do not run PROGRAM, but list the calls of it and of its libraries that several machines refuse,
+    /// or that hold on one machine; status 1 if one is refused wherever it is called, or the program cannot be run so
+    #[arg(long, requires = "region")]
+    pub(super) check: bool,
+
     /// The program, a path or a name to be found in PATH, and its arguments, passed on as they are
     #[arg(value_names = ["PROGRAM", "ARGS"], num_args = 1.., required = true, trailing_var_arg = true)]
     pub(super) program: Vec<OsString>,
@@ -47,6 +52,8 @@ Examples:
       one that names what its threads share (gossamer_region.h); at the end it tells which pages travelled most
   gossamer-launch run --rack rack.yaml --no-prefix --region auto ./kmeans
       the same on each host of the rack, which are to have the same C library
+  gossamer-launch run --region auto --check ./kmeans
+      which calls of it several machines refuse; nothing runs
   gossamer-launch run --local 2 --no-prefix ./wordcount docs/ > counts.txt
       output as the program wrote it, line by line
   gossamer-launch run --rack rack.yaml ./wordcount /data/docs
@@ -72,8 +79,9 @@ Room:
 
 Streams:
   Lines of stdout go to stdout, lines of stderr to stderr, never mixed within a line (longer than 1 MiB: in pieces of
-  that length, each a line), after the machine's name (`m1 | `, or `m1@beta | ` on a rack). With --local 1 the machine
-  writes to stdout and stderr itself. When one of them cannot be written (no space left), the program is ended and the
+  that length, each a line), after the machine's name (`m1 | `, or `m1@beta | ` on a rack). With --no-prefix no byte is
+  added, also where a machine's output ends within a line. With --local 1 the machine writes to stdout and stderr
+  itself. When one of them cannot be written (no space left), the program is ended and the
   cause is reported. Standard input goes to machine 0; the others read an end of file. On a rack it is read ahead of the
   program: in a `while read` loop, say --stdin none, as for srun and ssh -n; then machine 0 reads an end of file, too.
 
@@ -104,6 +112,7 @@ Exit status:
   message
   70                any other failure, of a machine or of gossamer-launch; also where stdout or stderr cannot be written
   127               PROGRAM was not found or cannot be executed
+  1                 --check: a call is refused wherever the program makes it, or several machines cannot run it at all
   2                 the command line is wrong";
 
 impl Run {
@@ -122,6 +131,9 @@ impl Run {
                 return Ok(ExitCode::from(FAILURE_STATUS));
             }
         };
+        if self.check {
+            return self.check_program();
+        }
         if let (Err(cause), Some(_)) = (options.check_threads_at(machines.into()), self.local) {
             complain(cause);
             return Ok(ExitCode::from(USAGE_STATUS));
@@ -146,6 +158,27 @@ impl Run {
             Some(machines) => self.run_local(machines, environment, library.as_deref()),
             None => self.run_rack(environment, library),
         })
+    }
+
+    /// Prints which calls of the program several machines refuse.
+    fn check_program(&self) -> io::Result<ExitCode> {
+        let program = match find_program(&self.words().0) {
+            Ok(program) => program,
+            Err(error) => {
+                complain(&error);
+                return Ok(ExitCode::from(error.status().unwrap_or(FAILURE_STATUS)));
+            }
+        };
+        match region::check::check(&program) {
+            Ok(report) => {
+                console::write(&report.text)?;
+                Ok(ExitCode::from(u8::from(report.is_refused)))
+            }
+            Err(cause) => {
+                complain(cause);
+                Ok(ExitCode::from(FAILURE_STATUS))
+            }
+        }
     }
 
     /// Returns the program's name and its arguments.

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use crate::home::Out;
 use crate::message::{Access, Grant, Message, State};
-use crate::page::{BLOCK_PAGES, Homes, Run};
+use crate::page::{BLOCK_PAGES, Homes, Run, zeroed};
 
 /// Operations on the pages themselves.
 pub(crate) trait Pages {
@@ -23,8 +23,9 @@ pub(crate) trait Pages {
     /// Makes untouched pages accessible to read and write, all zeros, and wakes their waiters.
     fn install_zeros(&mut self, run: Run);
     /// Same as `install`, for pages that should be accessible already. Returns false, and wakes no thread, where pages
-    /// cannot be installed read-only and the system has taken one out of the address space.
-    fn install_again(&mut self, run: Run, state: State) -> bool;
+    /// cannot be installed read-only and the system has taken one out of the address space. `like` is the number of
+    /// pages from the first on that are in this state: if the first was discarded, all of them are made again.
+    fn install_again(&mut self, run: Run, state: State, like: u32) -> bool;
     /// Makes pages that are Shared here writable, and wakes the waiters for that.
     fn unprotect(&mut self, run: Run);
     /// Makes further writes of these pages fault.
@@ -104,7 +105,7 @@ pub(crate) struct Holder {
 impl Holder {
     /// Creates the holder of a region of `pages` pages.
     pub(crate) fn new(homes: Homes, machines: u16, pages: u32, can_share: bool) -> Holder {
-        let states = vec![State::Invalid; pages as usize];
+        let states = zeroed(pages as usize); // Invalid
         let (streams, asked) = ([Stream::default(); STREAMS], BTreeMap::new());
         let prefetched = VecDeque::new();
         Holder { homes, machines, states, asked, prefetched, streams, oldest: 0, longest: BLOCK_PAGES, can_share }
@@ -134,8 +135,12 @@ impl Holder {
     pub(crate) fn fault(&mut self, page: u32, write: bool, pages: &mut impl Pages, out: &mut Out) {
         let state = self.state(page);
         let is_here = state == State::Modified || (state == State::Shared && !write);
-        if is_here && pages.install_again(Run::one(page), state) {
-            return;
+        if is_here {
+            let like = self.states[page as usize..].iter().take((Run::block_end(page) - page) as usize);
+            let like = like.take_while(|other| **other == state).count() as u32;
+            if pages.install_again(Run::one(page), state, like) {
+                return;
+            }
         }
         if self.is_asked(page) {
             return; // [one-page-request]
@@ -252,7 +257,7 @@ impl Holder {
                 match grant {
                     Grant::Nothing => {
                         let state = self.state(run.first);
-                        if state == State::Invalid || !pages.install_again(run, state) {
+                        if state == State::Invalid || !pages.install_again(run, state, run.count) {
                             pages.install(run, State::Invalid); // the waiters fault again
                         }
                     }
@@ -307,7 +312,7 @@ mod tests {
     impl Pages for AtOnce {
         fn install(&mut self, _: Run, _: State) {}
         fn install_zeros(&mut self, _: Run) {}
-        fn install_again(&mut self, _: Run, state: State) -> bool {
+        fn install_again(&mut self, _: Run, state: State, _: u32) -> bool {
             state == State::Modified
         }
         fn unprotect(&mut self, _: Run) {}

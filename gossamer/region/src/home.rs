@@ -10,13 +10,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use zerocopy::FromZeros;
+
 use crate::message::{Access, Grant, Message};
-use crate::page::{Homes, Run};
+use crate::page::{Homes, Run, zeroed};
 
 /// Most machines a region can span: the bits of a word.
 pub(crate) const MACHINES_MAX: u16 = 64;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, FromZeros)]
 struct Entry {
     /// Holders, a bit each; 0: the page is untouched.
     holders: u64,
@@ -94,7 +96,7 @@ impl Home {
     /// Creates the part for a region of `pages` pages.
     pub(crate) fn new(homes: Homes, machines: u16, pages: u32) -> Home {
         let last = Run::block_end(pages.saturating_sub(1)) - 1;
-        let entries = vec![Entry::default(); homes.index(last, machines) + 1];
+        let entries = zeroed(homes.index(last, machines) + 1);
         Home { homes, machines, entries, changes: BTreeMap::new(), waiting: BTreeMap::new() }
     }
 

@@ -35,6 +35,7 @@
 // `Instant + Duration` panics on large limits, so sums saturate (`deadline.rs`) in all code outside of tests.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod common;
 mod error;
 mod holder;
 mod home;

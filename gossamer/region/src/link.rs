@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::page_server;
 use crate::region::Region;
 
+pub use crate::common::{common, is_common};
 pub use crate::linger::linger;
 pub use crate::page_server::barrier::arrive;
 
@@ -16,6 +17,14 @@ pub use crate::page_server::barrier::arrive;
 pub fn prefetch(addresses: Range<usize>) {
     let server = gossamer::link::page_server(gossamer::rack().machine());
     trust::link::post(server, move |_| page_server::prefetch_at(&addresses), &[]);
+}
+
+/// On the page server: gives the pages at these addresses of a region back to the system; then all of them are zeros on
+/// all machines. Returns `false`, and leaves them as they are, where the machines have copies of pages.
+///
+/// The caller vouches that no thread uses these bytes meanwhile.
+pub fn discard(addresses: &Range<usize>) -> bool {
+    page_server::discard_at(addresses)
 }
 
 /// Returns the address at which a region begins, on all machines.

@@ -4,10 +4,12 @@
 //! is `Ask` for reading, GET_PAGE_DATA_INVALIDATE is `Ask` for writing a page that the requester does not hold,
 //! SEND_INVALIDATE is `Ask` for writing one that it holds.
 
+use zerocopy::FromZeros;
+
 use crate::page::Run;
 
 /// A machine's access to a page.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, FromZeros)]
 #[repr(u8)]
 pub(crate) enum State {
     /// No access.

@@ -2,10 +2,17 @@
 
 use std::ops::Range;
 
+use zerocopy::FromZeros;
+
 /// Bytes of a page: the least that one fault brings.
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// Pages of a block. A block has one home, and a run lies in one block.
 pub(crate) const BLOCK_PAGES: u32 = 64;
+
+/// Returns a table for this many pages, all zero. It takes memory where it is touched.
+pub(crate) fn zeroed<T: FromZeros + Clone + Default>(pages: usize) -> Vec<T> {
+    T::new_vec_zeroed(pages).unwrap_or_else(|_| vec![T::default(); pages])
+}
 
 /// Consecutive pages of a region, in one block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

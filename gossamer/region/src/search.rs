@@ -46,7 +46,7 @@ impl Pages for Memory {
         self.install(run, State::Modified);
     }
 
-    fn install_again(&mut self, run: Run, state: State) -> bool {
+    fn install_again(&mut self, run: Run, state: State, _: u32) -> bool {
         let is_gone = run.pages().any(|page| self.access[page as usize] == State::Invalid);
         let is_refused = self.is_old && state == State::Shared && is_gone;
         if !is_refused {

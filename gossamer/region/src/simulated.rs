@@ -86,7 +86,7 @@ impl Pages for Memory {
         self.install(run, State::Modified);
     }
 
-    fn install_again(&mut self, run: Run, state: State) -> bool {
+    fn install_again(&mut self, run: Run, state: State, _: u32) -> bool {
         self.install(run, state);
         true
     }

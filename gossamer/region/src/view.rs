@@ -22,9 +22,11 @@ use std::sync::Arc;
 
 use comm::{Error, SHARE_UNIT_BYTES, Share};
 use gossamer::{Machine, Transport, link};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::{Errno, pwrite, retry_on_intr};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use crate::common;
 use crate::error::{Doing, Failure};
 use crate::holder::Pages;
 use crate::message::State;
@@ -174,6 +176,9 @@ impl View {
         // [access-by-protocol].
         unsafe { uffd.register(&addresses) }.map_err(|errno| Failure::system(Doing::Register, errno))?;
         std::mem::forget(reserved); // [view-stays]
+        if let Store::Common(share) = &store {
+            common::note(addresses.clone(), share, offset);
+        }
         Ok(View { addresses, offset, store, uffd, to_read: vec![] })
     }
 
@@ -238,6 +243,34 @@ impl View {
         }
     }
 
+    /// Takes the pages at these addresses out of a common store, if it has them: they become zeros for all machines,
+    /// whatever their state. Of a store of its own a device may have pinned pages, and other machines have copies.
+    pub(crate) fn discard(&self, addresses: &Range<usize>) -> bool {
+        let is_here = self.addresses.start <= addresses.start && addresses.end <= self.addresses.end;
+        let (Store::Common(share), true) = (&self.store, is_here) else { return false };
+        let (file, at) = share.file();
+        let at = at + (self.offset + addresses.start - self.addresses.start) as u64;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        retry_on_intr(|| fallocate(file, flags, at, addresses.len() as u64)).is_ok()
+    }
+
+    /// Installs a run. If the store lacks one of its pages, because they were discarded, makes `like` pages again.
+    fn install_from_store(&self, run: Run, state: State, like: u32) -> Result<(), Errno> {
+        let install = |run| self.uffd.install(self.addresses_of(run), state == State::Modified);
+        match install(run) {
+            Err(Errno::FAULT) if matches!(self.store, Store::Common(_)) => {
+                let run = Run { count: like, ..run };
+                let (file, at) = self.store.share().file();
+                let Range { start, end } = self.offsets_of(run);
+                // The system makes them zero when they are mapped.
+                let flags = FallocateFlags::empty();
+                retry_on_intr(|| fallocate(file, flags, at + start as u64, (end - start) as u64))?;
+                install(run)
+            }
+            other => other,
+        }
+    }
+
     /// Whether all pages of a run are in the address space; false too where the system does not say.
     fn is_mapped(&self, run: Run) -> bool {
         const WORD: usize = size_of::<u64>();
@@ -267,7 +300,7 @@ impl Pages for View {
             return self.or_end("woken", run, self.uffd.wake(range));
         }
         self.commit(run);
-        self.or_end("installed", run, self.uffd.install(range, state == State::Modified));
+        self.or_end("installed", run, self.install_from_store(run, state, run.count));
     }
 
     fn install_zeros(&mut self, run: Run) {
@@ -277,9 +310,10 @@ impl Pages for View {
         }
     }
 
-    fn install_again(&mut self, run: Run, state: State) -> bool {
+    fn install_again(&mut self, run: Run, state: State, like: u32) -> bool {
         if state != State::Shared || self.uffd.can_share() {
-            self.install(run, state);
+            self.commit(run);
+            self.or_end("installed", run, self.install_from_store(run, state, like));
             return true;
         }
         let is_mapped = self.is_mapped(run);

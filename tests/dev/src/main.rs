@@ -1,10 +1,10 @@
 //! `cargo dev <tier>`: the one way to run any check of this project; CI runs the same.
 //!
 //! Here: the command line, and the order in which `ci` runs the tiers. Not here: the work of a tier (`aarch64`,
-//! `basic`, `clients`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`, `sanitize`, `starters`,
-//! `timed`, `rdma`, `book`, `house`, `imports`, `install`, `view`), how a program is run (`command`), how libtest's
-//! output is counted (`count`), tests that a tier leaves out (`left_out`), the lanes beside the tiers (`beside`), how
-//! verdicts are reported (`tier`).
+//! `basic`, `calls`, `clients`, `compare`, `deb`, `durable`, `loom`, `fallback`, `fuzz`, `mutants`, `publish`,
+//! `sanitize`, `starters`, `timed`, `rdma`, `book`, `house`, `imports`, `install`, `programs`, `view`), how a
+//! program is run (`command`), how libtest's output is counted (`count`), tests that a tier leaves out
+//! (`left_out`), the lanes beside the tiers (`beside`), how verdicts are reported (`tier`).
 //!
 //! Invariant: a tier ends as passed, failed or SKIPPED with its reason, and only the first counts as
 //! passed; with `--require` a skipped tier is a failed one.
@@ -13,8 +13,10 @@ mod aarch64;
 mod basic;
 mod beside;
 mod book;
+mod calls;
 mod clients;
 mod command;
+mod compare;
 mod count;
 mod deb;
 mod durable;
@@ -27,6 +29,7 @@ mod install;
 mod left_out;
 mod loom;
 mod mutants;
+mod programs;
 mod publish;
 mod rdma;
 mod sanitize;
@@ -111,6 +114,11 @@ enum What {
     /// The view of a program: scraped by Prometheus, drawn by Chromium (Debian's chromium, prometheus; network for the
     /// first time)
     View,
+    /// Programs of Debian, unchanged, over several machines beside a plain run: a table of right, refused, wrong, hung
+    /// and of times (those that are installed; an hour with all of them)
+    Programs(programs::Table),
+    /// Generated threaded C programs over several machines, each beside a plain run (200; before a release 1,000)
+    ComparePrograms(compare::Seeds),
     /// The benchmark book: measures at full size (over an hour), draws, and writes docs/benchmarks.md
     BenchBook(BenchBook),
     /// The stress tests in release mode (STRESS_SEED, STRESS_SECONDS for each test; default: clock, 60)
@@ -130,6 +138,8 @@ enum What {
     Publish(Publish),
     /// The Debian package of daemon and launcher: built, installed, removed (cargo-deb, dpkg, root)
     Deb(Deb),
+    /// Writes the table of refused calls into docs/region.md, from the code's own
+    Calls,
     /// Lines of code, comments and tests of each file
     Size,
     /// The C API: header, libraries and pkg-config file
@@ -207,6 +217,8 @@ impl What {
             What::Starters => "starters",
             What::Clients => "clients",
             What::View => "view",
+            What::Programs(_) => "programs",
+            What::ComparePrograms(_) => "compare-programs",
             What::BenchBook(_) => "bench-book",
             What::Stress => "stress",
             What::Durable(_) => "durable",
@@ -216,6 +228,7 @@ impl What {
             What::Imports => "imports",
             What::Publish(_) => "publish",
             What::Deb(_) => "deb",
+            What::Calls => "calls",
             What::Size => "size",
             What::Install(_) => "install",
             What::InstallTools => "install-tools",
@@ -244,6 +257,8 @@ impl What {
             What::Starters => starters::check(context),
             What::Clients => clients::check(context),
             What::View => view::check(context),
+            What::Programs(table) => programs::check(context, table),
+            What::ComparePrograms(seeds) => compare::programs(context, seeds),
             What::Loom => loom::models(context),
             What::Stress => loom::stress(context),
             What::Durable(torture) => durable::torture(context, torture),
@@ -260,6 +275,7 @@ impl What {
             What::Imports => imports::check(context),
             What::Publish(publish) => publish::check(context, *publish),
             What::Deb(deb) => deb::check(context, *deb),
+            What::Calls => calls::write(context),
             What::Size => house::size(context),
             What::Install(what) => install::install(context, what),
             What::InstallTools => tools::install(context),

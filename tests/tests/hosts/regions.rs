@@ -60,23 +60,23 @@ fn a_threaded_program_prints_what_it_prints_as_one_process() {
 
 #[test]
 fn a_threaded_program_ends_with_a_host_or_a_machine() {
-    /// Most faults of a machine before the program's own threads start.
-    const FAULTS: u64 = 3000;
+    /// More faults than machine 1 has before it gets pages of the points (some 1,300), fewer than at its end (5,700).
+    const FAULTS: u64 = 2000;
     let mut rack = Rack::start(2);
     let Some(program) = build(&rack, "kmeans") else { return };
     for is_cut in [false, true] {
         let launcher = rack.launcher(&region(&program, &["--threads", "2", "--size", "3000000"]));
         let start = Instant::now();
-        let machines = loop {
+        let victim = loop {
             let machines = faults(&rack, &program);
-            if machines.len() == 2 && machines.iter().all(|(_, faults)| *faults > FAULTS) {
-                break machines;
+            let on_second = rack.network.hosts[1].namespace.processes();
+            let amid_faults = |(pid, faults): &&(u32, u64)| *faults > FAULTS && on_second.contains(pid);
+            if let Some((pid, _)) = machines.iter().find(amid_faults) {
+                break *pid;
             }
-            assert!(start.elapsed() < HANG, "no machine waits for pages: {machines:?}");
+            assert!(start.elapsed() < HANG, "machine 1 waits for no pages: {machines:?}");
             std::thread::yield_now();
         };
-        let on_second = rack.network.hosts[1].namespace.processes();
-        let victim = machines.iter().find(|(pid, _)| on_second.contains(pid)).expect("a machine on each host").0;
         match is_cut {
             true => rack.ends_after("h1 cut off amid page faults", |rack| rack.network.cut(1)),
             false => rack.ends_after("machine 1 killed amid page faults", |_| send_signal(victim, Signal::KILL)),

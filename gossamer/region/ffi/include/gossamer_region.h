@@ -90,8 +90,9 @@ static inline const struct gsm_region_calls *gsm_region_calls_(void) {
 }
 
 /* Shares whole pages: `at` and `bytes` are multiples of 4096. The pages keep the bytes of the calling machine. No other
- * thread may touch them meanwhile. The memory comes from malloc, aligned_alloc or mmap, or is variables of the program
- * itself; it stays shared until the program ends.
+ * thread may touch them meanwhile. The memory comes from mmap, aligned_alloc(4096, ...), or malloc of at least 32 KiB,
+ * or is variables of the program itself; it stays shared until the program ends. In one process, where the C library's
+ * malloc gives no whole pages, a block of malloc may begin anywhere.
  *
  * Errors are EINVAL (not whole pages), EFAULT (other memory) and EEXIST (a part is shared already), and a message on
  * stderr names the cure. */
@@ -100,7 +101,8 @@ static inline int gsm_region_share(void *at, size_t bytes) {
     if (calls) {
         return calls->share(at, bytes);
     }
-    if ((uintptr_t)at % 4096 || bytes % 4096 || bytes == 0) {
+    int is_start = (uintptr_t)at % (bytes < 32768 ? 4096 : 2 * sizeof(size_t)) == 0;
+    if (!is_start || bytes % 4096 || bytes == 0) {
         fprintf(stderr,
                 "gossamer: gsm_region_share(%p, %zu): whole pages can be shared: make address and length multiples of "
                 "4096, and the length not 0 (docs/region.md)\n", at, bytes);

@@ -170,7 +170,7 @@ pub unsafe extern "C" fn tss_get(key: pthread_key_t) -> *mut c_void {
 /// # Safety
 /// As for that function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn call_once(once: *mut pthread_once_t, function: Option<extern "C" fn()>) {
+pub unsafe extern "C-unwind" fn call_once(once: *mut pthread_once_t, function: mutex::Init) {
     // SAFETY: as the caller says.
     unsafe { mutex::pthread_once(once, function) };
 }

@@ -8,7 +8,8 @@ use libc::{clockid_t, pthread_cond_t, pthread_condattr_t, pthread_mutex_t, times
 
 use crate::mutex::{pthread_mutex_lock, pthread_mutex_unlock};
 use crate::real::real;
-use crate::{line, side, table};
+use crate::waits::{self, Kind};
+use crate::{arena, line, side, table, told};
 
 #[repr(C)]
 struct Condvar {
@@ -27,7 +28,14 @@ type MutexPointer = *mut pthread_mutex_t;
 
 fn ours(condvar: Pointer) -> Option<&'static Condvar> {
     // SAFETY: the program's condition variable, which stays while it is used, and is changed by these functions only.
-    (table::is_shared(condvar.addr())).then(|| unsafe { &*condvar.cast::<Condvar>() })
+    (table::is_shared(condvar.addr()) || arena::is_open()).then(|| unsafe { &*condvar.cast::<Condvar>() })
+}
+
+/// Tells that threads of other machines do not wake one that waits.
+fn tell_of_own() {
+    told::tell_of_own(
+        "a pthread_cond_t outside of what gsm_region_share has named, of which each machine has its own,",
+    );
 }
 
 impl Condvar {
@@ -43,25 +51,26 @@ impl Condvar {
         }
         self.waiting.fetch_add(1, Ordering::SeqCst);
         // In line before the mutex is free, so that a later signal finds it there.
-        let ticket = line::enter(self.address());
+        let ticket = line::enter(self.address(), line::ALL);
         // SAFETY: as the caller says.
         let unlocked = unsafe { pthread_mutex_unlock(mutex) };
-        let is_woken = match unlocked {
-            0 => line::wait(self.address(), ticket, time.map(|(clock, time)| side::until(clock, &time))),
-            _ => line::wait(self.address(), ticket, Some(Duration::ZERO)),
+        let left = match unlocked {
+            0 => time.map(|(clock, time)| side::until(clock, &time)),
+            _ => Some(Duration::ZERO),
         };
+        let turn = waits::during(Kind::Condvar, self.address(), left, || line::wait(self.address(), ticket, left));
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         if unlocked != 0 {
             return unlocked;
         }
         // SAFETY: as the caller says.
         unsafe { pthread_mutex_lock(mutex) };
-        if is_woken { 0 } else { libc::ETIMEDOUT }
+        if turn.is_some() { 0 } else { libc::ETIMEDOUT }
     }
 
     fn wake(&self, count: u64) -> c_int {
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            line::wake(self.address(), count);
+            line::wake(self.address(), count, line::ALL);
         }
         0
     }
@@ -96,8 +105,13 @@ pub unsafe extern "C" fn pthread_cond_destroy(condvar: Pointer) -> c_int {
         return real!(pthread_cond_destroy: fn(Pointer) -> c_int, condvar);
     };
     // Woken threads have yet to leave: afterwards the memory is the caller's.
-    while condvar.waiting.load(Ordering::SeqCst) > 0 {
-        std::thread::sleep(LOOK);
+    let is_used = || condvar.waiting.load(Ordering::SeqCst) > 0;
+    if is_used() {
+        waits::during(Kind::Leaving, condvar.address(), None, || {
+            while is_used() {
+                std::thread::sleep(LOOK);
+            }
+        });
     }
     0
 }
@@ -111,7 +125,10 @@ pub unsafe extern "C" fn pthread_cond_wait(condvar: Pointer, mutex: MutexPointer
     match ours(condvar) {
         // SAFETY: as the caller says.
         Some(condvar) => unsafe { condvar.wait(mutex, None) },
-        None => real!(pthread_cond_wait: fn(Pointer, MutexPointer) -> c_int, condvar, mutex),
+        None => {
+            tell_of_own();
+            real!(pthread_cond_wait: fn(Pointer, MutexPointer) -> c_int, condvar, mutex)
+        }
     }
 }
 
@@ -125,6 +142,7 @@ pub unsafe extern "C" fn pthread_cond_timedwait(condvar: Pointer, mutex: MutexPo
         // SAFETY: as the caller says.
         Some(condvar) => unsafe { condvar.wait(mutex, Some((condvar.clock.load(Ordering::Relaxed), *time))) },
         None => {
+            tell_of_own();
             real!(pthread_cond_timedwait: fn(Pointer, MutexPointer, *const timespec) -> c_int, condvar, mutex, time)
         }
     }
@@ -144,10 +162,13 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
     match ours(condvar) {
         // SAFETY: as the caller says.
         Some(condvar) => unsafe { condvar.wait(mutex, Some((clock, *time))) },
-        None => real!(
-            pthread_cond_clockwait: fn(Pointer, MutexPointer, clockid_t, *const timespec) -> c_int,
-            condvar, mutex, clock, time
-        ),
+        None => {
+            tell_of_own();
+            real!(
+                pthread_cond_clockwait: fn(Pointer, MutexPointer, clockid_t, *const timespec) -> c_int,
+                condvar, mutex, clock, time
+            )
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use serde_bytes::ByteBuf;
 use crate::PAGE_BYTES;
 use crate::semaphore::Count;
 use crate::table::{self, table};
-use crate::{heap, side, stack};
+use crate::{arena, own_heap, side, stack};
 
 /// Pages that travel together.
 const PIECE_PAGES: usize = 256;
@@ -66,11 +66,11 @@ fn taken_over() -> Vec<Range<usize>> {
 /// In a fiber: sends variables and heap.
 fn send_all(machine: u16) {
     let named = table::named();
-    for pages in table::variables() {
+    for pages in table::variables().iter().chain([&arena::pages()]) {
         send(machine, pages, &named, false);
     }
     let mut heaps = taken_over();
-    heaps.push(heap::own_taken());
+    heaps.push(own_heap::own_taken());
     for pages in &heaps {
         send(machine, pages, &named, true); // nothing of the program has run there, so there are zeros
     }
@@ -118,8 +118,32 @@ fn put((start, bytes): (usize, ByteBuf)) {
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
 }
 
+/// Pages, with their contents.
+pub(crate) type Contents = Vec<(usize, [u8; PAGE_BYTES])>;
+
+/// Returns those of these pages of the program that are not all zero. No other thread writes them.
+pub(crate) fn contents(pages: impl Iterator<Item = usize>) -> Contents {
+    let mut found = vec![];
+    for page in pages {
+        // SAFETY: memory of the program, which is mapped, and which no other thread writes.
+        let bytes = unsafe { &*std::ptr::with_exposed_provenance::<[u8; PAGE_BYTES]>(page) };
+        if *bytes != [0; PAGE_BYTES] {
+            found.push((page, *bytes));
+        }
+    }
+    found
+}
+
+/// Writes pages where a region has replaced them.
+pub(crate) fn restore(contents: &Contents) {
+    for (page, bytes) in contents {
+        // SAFETY: a page of a region that no other code uses yet.
+        unsafe { std::ptr::with_exposed_provenance_mut::<[u8; PAGE_BYTES]>(*page).write(*bytes) };
+    }
+}
+
 /// Returns those of these pages that the process has touched; all, where the system does not say.
-fn touched(pages: &Range<usize>) -> Vec<usize> {
+pub(crate) fn touched(pages: &Range<usize>) -> Vec<usize> {
     const WORD: usize = size_of::<u64>();
     /// Bits of pages that are present or swapped out.
     const IS_THERE: u64 = 0b11 << 62;

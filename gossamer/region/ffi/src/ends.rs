@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 
+use crate::files::streams;
 use crate::real::real;
 use crate::{keys, side, table};
 
@@ -22,7 +23,7 @@ pub unsafe extern "C" fn __cxa_thread_atexit_impl(
     object: *mut c_void,
     library: *mut c_void,
 ) -> c_int {
-    if !side::is_in_program() {
+    if !side::is_programs() {
         return real!(
             __cxa_thread_atexit_impl: fn(*mut c_void, *mut c_void, *mut c_void) -> c_int, destructor, object, library
         );
@@ -49,8 +50,8 @@ pub(crate) extern "C" fn end_thread(_: usize) -> usize {
 }
 
 /// The C library's function, to which `atexit` and the destructors of C++'s static objects come. Those of the program
-/// go to machine 0, which runs them all; those of libraries stay on the machine, as the libraries' variables do, and
-/// those of objects where each machine has variables of its own.
+/// and its libraries go to machine 0, which runs them all; those of objects stay where each machine has variables of
+/// its own.
 ///
 /// # Safety
 /// As for the C library's function.
@@ -71,4 +72,33 @@ pub unsafe extern "C" fn __cxa_atexit(handler: *mut c_void, argument: *mut c_voi
 
 fn add_handler([handler, argument, library]: [*mut c_void; 3]) -> c_int {
     real!(__cxa_atexit: fn(*mut c_void, *mut c_void, *mut c_void) -> c_int, handler, argument, library)
+}
+
+/// The C library's function; the handlers of all machines' threads are machine 0's.
+///
+/// # Safety
+/// As for the C library's function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __cxa_at_quick_exit(handler: *mut c_void, library: *mut c_void) -> c_int {
+    fn add([handler, library]: [*mut c_void; 2]) -> c_int {
+        real!(__cxa_at_quick_exit: fn(*mut c_void, *mut c_void) -> c_int, handler, library)
+    }
+    if !side::is_machine_in_program() || side::own_machine() == 0 {
+        return add([handler, library]);
+    }
+    let words = [handler, library].map(<*mut c_void>::expose_provenance);
+    side::at(0, move || add(words.map(std::ptr::with_exposed_provenance_mut)))
+}
+
+/// The C library's function: its handlers run on machine 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn quick_exit(status: c_int) -> ! {
+    if side::is_machine_in_program() && side::own_machine() != 0 {
+        streams::at_first(move || {
+            real!(quick_exit: fn(c_int) -> (), status);
+            0
+        });
+    }
+    real!(quick_exit: fn(c_int) -> (), status);
+    std::process::abort()
 }

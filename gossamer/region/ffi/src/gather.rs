@@ -19,6 +19,7 @@ use gossamer_region::link::{arrive, linger};
 use trust::link::post;
 
 use crate::report::BARRIER_MESSAGES;
+use crate::waits::{self, Kind};
 use crate::{line, side};
 
 /// Longest time that a thread waits for others of its machine.
@@ -26,7 +27,7 @@ const FLUSH: Duration = Duration::from_millis(1);
 
 /// Time for which a waiter yields the processor before it sleeps. A wake-up costs many times as much as a round in
 /// which no thread sleeps (measured: 7 and 50 us).
-const LINGER: Duration = Duration::from_micros(50);
+pub(crate) const LINGER: Duration = Duration::from_micros(50);
 
 /// Threads of this machine at one barrier.
 #[derive(Default)]
@@ -87,7 +88,9 @@ pub(crate) fn wait_for_all(key: usize, count: u32) -> bool {
             }
             (group, place)
         });
-        group.wait(place, || side::without_signals(|| go(key, count, home, Some(&group))));
+        waits::during(Kind::Barrier, key, None, || {
+            group.wait(place, || side::without_signals(|| go(key, count, home, Some(&group))));
+        });
         side::without_signals(|| group.serials().contains(&place))
     })
 }

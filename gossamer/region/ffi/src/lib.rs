@@ -5,18 +5,28 @@
 //!
 //! Inside, in the order to read it:
 //!
-//! 1. `start.rs`: before `main`, and the end of the program; `marks.rs`: whether all machines run the same one
+//! 1. `start.rs`: before `main`; `end_of_program.rs`; `marks.rs`: whether all machines run the same one
 //! 2. `side.rs`: whether a thread is in the program's code or in ours; `real.rs`: the C library's functions that we
-//!    interpose
-//! 3. `memory.rs`, `globals.rs`, `heap.rs`, `pool.rs`, `allocate.rs`, `map.rs`, `mappings.rs`: the program's memory;
-//!    `named.rs`, `copy.rs`: ranges that it names, and copies of the rest
-//! 4. `table.rs`: our own state that all machines share; `threads.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads;
-//!    `keys.rs`: their own values
+//!    interpose; `bind.rs`, `theirs.rs`: that ours does not call the program's functions of such names
+//! 3. `memory.rs`, `objects.rs`, `arena.rs`, `map.rs`, `mappings.rs`: the program's memory, from before `main` on;
+//!    `allocate.rs`, `heap.rs`, `head.rs`, `magazine.rs`, `words.rs`, `own_heap.rs`, `size_class.rs`, `spans.rs`,
+//!    `runs.rs`, `pool.rs`: its heap; `load.rs`, `places.rs`, `thread_storage.rs`, `stub.rs`: libraries that it loads
+//!    later; `named.rs`, `copy.rs`: ranges that it names, and copies of the rest
+//! 4. `table.rs`: our own state that all machines share; `threads.rs`, `ids.rs`, `joins.rs`, `starter.rs`,
+//!    `own_stack.rs`, `stack.rs`, `cleanup.rs`, `ends.rs`: threads; `of_other.rs`: calls about another one; `keys.rs`:
+//!    their own values
 //! 5. `line.rs`: queues of waiting threads, kept on one machine for each address; `mutex.rs`, `condvar.rs`,
 //!    `rwlock.rs`, `semaphore.rs`: locks built on them, each in the bytes of the C library's own; `gather.rs`,
-//!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header; `c11.rs`: C11's names
-//! 6. `mask.rs`, `signals.rs`; `process.rs`: attributes of the process that all machines have
-//! 7. `refused.rs`: calls that cannot work on several machines; `report.rs`, `symbols.rs`: the report at the end
+//!    `barrier.rs`: barriers; `sync.rs`: the mutexes and barriers of the header; `c11.rs`: C11's names; `waits.rs`,
+//!    `hang.rs`: which thread waits for which object, and the report of a program that hangs
+//! 6. `call.rs`, `trap.rs`, `stopped.rs`: system calls that are stopped, and answered here; `futex.rs`, `awaited.rs`:
+//!    waits on words of memory; `spawn.rs`: processes that the program starts
+//! 7. `mask.rs`, `signals.rs`; `process.rs`, `environment.rs`, `random.rs`: state of the process that all machines
+//!    have; `affinity.rs`, `openmp.rs`, `copyin.rs`: their processors, and OpenMP's threads on them
+//! 8. `descriptors.rs`: our own descriptors; `files.rs`: those of the program and its open files; `direct.rs`: files
+//!    without `O_DIRECT`; `exec.rs`: the program becomes another one
+//! 9. `refused.rs`, `told.rs`: calls that cannot work on several machines, and messages; `report.rs`, `symbols.rs`:
+//!    the report at the end
 //!
 //! Invariants
 //! - Memory of the program (its regions) is touched by its threads and by workers, never by a page server.
@@ -28,18 +38,36 @@
 // `Instant + Duration` panics on large limits, so sums saturate (`deadline.rs`) in all code outside of tests.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod affinity;
 mod allocate;
+mod arena;
+mod awaited;
 mod barrier;
+mod bind;
 mod c11;
+mod call;
 mod cleanup;
 mod condvar;
 mod copy;
+mod copyin;
+mod descriptors;
+mod direct;
+mod end_of_program;
 mod ends;
+mod environment;
+mod exec;
+mod files;
+mod futex;
 mod gather;
-mod globals;
+mod hang;
+mod head;
 mod heap;
+mod ids;
+mod joins;
 mod keys;
 mod line;
+mod load;
+mod magazine;
 mod map;
 mod mappings;
 mod marks;
@@ -47,22 +75,44 @@ mod mask;
 mod memory;
 mod mutex;
 mod named;
+mod objects;
+mod of_other;
+mod openmp;
+mod own_heap;
+mod own_stack;
+mod places;
 mod pool;
 mod process;
+mod random;
 mod real;
 mod refused;
 mod report;
+mod runs;
 mod rwlock;
 mod semaphore;
 mod side;
 mod signals;
+mod size_class;
+mod spans;
+mod spawn;
 mod stack;
 mod start;
+mod starter;
+mod stopped;
+mod stub;
 mod symbols;
 mod sync;
 mod table;
+mod theirs;
+mod thread_storage;
 mod threads;
+mod told;
+mod trap;
+mod waits;
+mod words;
 
+/// Status of a machine that cannot start, or go on.
+const FAILURE_STATUS: std::ffi::c_int = 70;
 /// The page size of regions.
 pub(crate) const PAGE_BYTES: usize = 4096;
 

@@ -5,24 +5,10 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use crate::{PAGE_BYTES, heap, mappings, refused, side, table};
+use region_calls::call;
 
-/// Calls `mmap` for this machine alone.
-///
-/// # Safety
-/// That of `mmap(2)`.
-pub(crate) unsafe fn map_here(
-    at: *mut c_void,
-    bytes: usize,
-    protection: c_int,
-    flags: c_int,
-    file: c_int,
-    offset: i64,
-) -> *mut c_void {
-    // SAFETY: as the caller says.
-    let found = unsafe { libc::syscall(libc::SYS_mmap, at, bytes, protection, flags, file, offset) };
-    ptr::with_exposed_provenance_mut(found as usize)
-}
+use crate::call::map_here;
+use crate::{PAGE_BYTES, heap, mappings, refused, side, table};
 
 fn fail(errno: c_int) -> *mut c_void {
     // SAFETY: the calling thread's own.
@@ -83,18 +69,18 @@ pub unsafe extern "C" fn mmap(
 ) -> *mut c_void {
     let is_fixed = flags & libc::MAP_FIXED != 0;
     let over_heap = is_fixed && is_in_heap(at.addr(), bytes);
-    if !side::is_in_program() || bytes == 0 || offset % 4096 != 0 || is_fixed && !over_heap {
+    if !side::is_programs() || bytes == 0 || offset % 4096 != 0 || is_fixed && !over_heap {
         // SAFETY: as the caller says.
         return unsafe { map_here(at, bytes, protection, flags, file, offset) };
     }
     let is_anonymous = flags & libc::MAP_ANONYMOUS != 0;
     if !is_anonymous && flags & libc::MAP_PRIVATE == 0 {
-        refused::tell("mmap of a file with MAP_SHARED", "MAP_PRIVATE, or write and pwrite");
-        return fail(libc::ENOTSUP);
+        refused::refuse("mmap", const { call("mmap", "of a file with MAP_SHARED") });
+        return libc::MAP_FAILED;
     }
     if protection & libc::PROT_EXEC != 0 {
-        refused::tell("mmap with PROT_EXEC", "an interpreter in place of generated code, or one machine (--local 1)");
-        return fail(libc::ENOTSUP);
+        refused::refuse("mmap", const { call("mmap", "with PROT_EXEC") });
+        return libc::MAP_FAILED;
     }
     let Some(bytes) = pages(bytes) else { return fail(libc::ENOMEM) };
     let file = (!is_anonymous).then_some((file, offset));
@@ -138,7 +124,7 @@ pub unsafe extern "C" fn mmap64(
 /// See [`mmap`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(start: *mut c_void, bytes: usize) -> c_int {
-    if !side::is_in_program() || !is_in_heap(start.addr(), bytes) {
+    if !side::is_programs() || !is_in_heap(start.addr(), bytes) {
         // SAFETY: as the caller says.
         return unsafe { libc::syscall(libc::SYS_munmap, start, bytes) as c_int };
     }
@@ -163,15 +149,15 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     at: *mut c_void,
 ) -> *mut c_void {
-    if !side::is_in_program() || !is_in_heap(start.addr(), bytes) {
+    if !side::is_programs() || !is_in_heap(start.addr(), bytes) {
         // SAFETY: as the caller says.
         let moved = unsafe { libc::syscall(libc::SYS_mremap, start, bytes, wanted, flags, at) };
         return ptr::with_exposed_provenance_mut(moved as usize);
     }
     let (Some(bytes), Some(wanted)) = (pages(bytes), pages(wanted)) else { return fail(libc::EINVAL) };
     if flags & !libc::MREMAP_MAYMOVE != 0 {
-        refused::tell("mremap to an address", "mmap and memcpy");
-        return fail(libc::ENOTSUP);
+        refused::refuse("mremap", const { call("mremap", "to an address") });
+        return libc::MAP_FAILED;
     }
     if wanted <= bytes {
         restore_access(start.addr() + wanted, bytes - wanted);
@@ -200,13 +186,15 @@ pub unsafe extern "C" fn mremap(
 /// See [`mmap`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mprotect(start: *mut c_void, bytes: usize, protection: c_int) -> c_int {
-    if side::is_in_program() && protection & libc::PROT_EXEC != 0 && is_in_heap(start.addr(), bytes) {
-        refused::tell("mprotect with PROT_EXEC", "an interpreter in place of generated code, or one machine");
-        fail(libc::ENOTSUP);
+    if side::is_programs() && protection & libc::PROT_EXEC != 0 && is_in_heap(start.addr(), bytes) {
+        refused::refuse("mprotect", const { call("mprotect", "with PROT_EXEC") });
         return -1;
     }
-    if side::is_in_program() && protection & ACCESS != ACCESS && is_in_heap(start.addr(), bytes) {
-        table::table().has_guards.store(1, Ordering::SeqCst);
+    if side::is_programs() && protection & ACCESS != ACCESS && is_in_heap(start.addr(), bytes) {
+        // A guard from before `main` goes when the memory becomes a region.
+        if table::has_begun() {
+            table::table().has_guards.store(1, Ordering::SeqCst);
+        }
     }
     // SAFETY: as the caller says.
     unsafe { libc::syscall(libc::SYS_mprotect, start, bytes, protection) as c_int }
@@ -218,7 +206,9 @@ fn restore_access(start: usize, bytes: usize) {
         // SAFETY: pages of the heap, which the program unmaps, maps over or empties.
         unsafe { libc::syscall(libc::SYS_mprotect, start, bytes, ACCESS) };
     }
-    if table::table().has_guards.load(Ordering::SeqCst) != 0 {
+    if !table::has_begun() {
+        restore(start, bytes);
+    } else if table::table().has_guards.load(Ordering::SeqCst) != 0 {
         restore(start, bytes);
         side::on_others(move || restore(start, bytes));
     }
@@ -230,7 +220,7 @@ fn restore_access(start: usize, bytes: usize) {
 /// See [`mmap`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn madvise(start: *mut c_void, bytes: usize, advice: c_int) -> c_int {
-    if !side::is_in_program() || !is_in_heap(start.addr(), bytes) {
+    if !side::is_programs() || !is_in_heap(start.addr(), bytes) {
         // SAFETY: as the caller says.
         return unsafe { libc::syscall(libc::SYS_madvise, start, bytes, advice) as c_int };
     }

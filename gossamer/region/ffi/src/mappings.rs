@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use gossamer::NoRef;
+
 use crate::{heap, side, table};
 
 /// A block that is a mapping.
@@ -86,24 +88,33 @@ impl Mappings {
     }
 }
 
-/// The machine that keeps the mappings of the calling thread's heap.
-fn keeper() -> u16 {
-    if table::is_explicit() { side::own_machine() } else { 0 }
+/// Calls `f` on the machine that keeps the mappings of the calling thread's heap: before `main`, this one.
+fn at_keeper<R: NoRef + Send + 'static>(f: impl FnOnce() -> R + NoRef + Send + 'static) -> R {
+    match (table::has_begun(), table::is_explicit()) {
+        (false, _) => f(),
+        (true, true) => side::at(side::own_machine(), f),
+        (true, false) => side::at(0, f),
+    }
+}
+
+/// On a machine other than 0, as the program begins: forgets the mappings of its own constructors.
+pub(crate) fn forget() {
+    *mappings() = Mappings::default();
 }
 
 /// Notes a block as a mapping. From a thread of the program, as all functions here.
 pub(crate) fn add(block: usize, bytes: usize) {
-    side::at(keeper(), move || mappings().add(block, bytes));
+    at_keeper(move || mappings().add(block, bytes));
 }
 
 /// Notes that pages of mappings are mapped again, which may have been unmapped.
 pub(crate) fn restore(start: usize, end: usize) {
-    side::at(keeper(), move || mappings().restore(&(start..end)));
+    at_keeper(move || mappings().restore(&(start..end)));
 }
 
 /// Unmaps these pages. Blocks of which nothing is left are freed for the calling thread's machine.
 pub(crate) fn remove(start: usize, end: usize) {
-    while let Some(block) = side::at(keeper(), move || mappings().remove(&(start..end))) {
+    while let Some(block) = at_keeper(move || mappings().remove(&(start..end))) {
         heap::free(block);
     }
 }

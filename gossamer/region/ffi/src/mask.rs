@@ -1,4 +1,5 @@
-//! Signals that a thread blocks.
+//! Signals that a thread blocks. SIGSYS is never one of them: it stands for a system call that has to be answered
+//! (`trap.rs`).
 
 use std::ffi::c_int;
 use std::mem::{self, MaybeUninit};
@@ -29,6 +30,11 @@ pub(crate) fn set_of(mask: Mask) -> sigset_t {
     }
 }
 
+/// Returns the set of one signal.
+pub(crate) fn set_with(signal: c_int) -> sigset_t {
+    set_of(bit(signal))
+}
+
 /// Returns the signals of a set.
 ///
 /// # Safety
@@ -38,9 +44,14 @@ pub(crate) unsafe fn mask_of(set: *const sigset_t) -> Mask {
     unsafe { set.cast::<Mask>().read() }
 }
 
+/// Returns a set of these signals that a thread may block.
+pub(crate) fn blockable(mask: Mask) -> sigset_t {
+    set_of(mask & !bit(libc::SIGSYS))
+}
+
 /// Sets the signals that the calling thread blocks; returns those before.
 pub(crate) fn set_mask(mask: Mask) -> Mask {
-    let (set, mut before) = (set_of(mask), MaybeUninit::uninit());
+    let (set, mut before) = (blockable(mask), MaybeUninit::uninit());
     // SAFETY: sets of this function, the second filled before it is read; the mask is the calling thread's.
     unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, before.as_mut_ptr());

@@ -1,8 +1,8 @@
 //! Layout of the program's memory, by machine 0 before `main`, at the same addresses on all machines.
 //!
-//! Automatic: variables and heap become regions, at the addresses that they have anyway. Explicit: each machine has
-//! variables and heap of its own, and the ranges that the program names become regions (`named.rs`). Either way our own
-//! table is a region.
+//! Automatic: variables, blocks from before `main` and heap become regions, at the addresses that they have anyway.
+//! Explicit: each machine has variables and heap of its own, and the ranges that the program names become regions
+//! (`named.rs`). Either way our own table is a region.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,9 +11,13 @@ use std::sync::atomic::Ordering;
 use gossamer_region::link::{address, over};
 use gossamer_region::{Error, Region};
 
-use crate::map::map_here;
+use crate::PAGE_BYTES;
+use crate::call::map_here;
+use crate::objects::Variables;
 use crate::table::{self, Layout, Table, table};
-use crate::{copy, globals, marks, mask, report, side, threads};
+use crate::{
+    affinity, arena, copy, keys, mappings, marks, mask, objects, own_heap, process, random, report, side, signals, trap,
+};
 
 /// Variable with the bytes of the heap, if not 64 GiB.
 const BYTES: &str = "GOSSAMER_REGION_BYTES";
@@ -49,34 +53,52 @@ pub(crate) fn lay_out(is_explicit: bool) {
         false => share_all(heap_bytes),
     };
     let layout = Layout { table: address(&table), heap, is_explicit };
+    let before = arena::pages().len();
     for machine in 0..side::machines() {
         side::from_worker(machine, move || {
-            table::begin(layout, globals::pages());
+            if machine != 0 {
+                own_heap::forget();
+                mappings::forget();
+                if !arena::set_bytes(before, is_explicit) {
+                    gossamer::link::end(&format!("machine {machine} has no memory at {:#x}", arena::pages().start));
+                }
+            }
+            table::begin(layout, objects::pages());
+            trap::begin();
             if machine != 0 {
                 mask::can_be_ended();
             }
         });
     }
     report::note(table);
+    keys::hand_over();
+    if !is_explicit {
+        random::hand_over();
+    }
+    process::hand_over();
+    signals::hand_over();
     copy::begin();
     // Machines of one host share its processors.
     let mut hosts = BTreeSet::new();
     let firsts = (0u16..).zip(gossamer::rack().machines()).filter(|(_, machine)| hosts.insert(&machine.host));
-    let processors: u32 = firsts.map(|(machine, _)| side::from_worker(machine, threads::note_processors)).sum();
+    let processors: u32 = firsts.map(|(machine, _)| side::from_worker(machine, affinity::note_processors)).sum();
     self::table().processors.store(processors, Ordering::SeqCst);
 }
 
-/// Puts the program's variables and a heap into regions; returns start and length of the heap.
+/// Puts the variables of the program and its libraries, their blocks from before `main`, and a heap into regions;
+/// returns start and length of the heap.
 fn share_all(heap_bytes: usize) -> (usize, usize) {
     let heap = Region::new(heap_bytes).unwrap_or_else(|error| ended("the heap", error));
-    for pages in globals::pages() {
-        let start = std::ptr::with_exposed_provenance_mut::<u8>(pages.start);
-        // SAFETY: the program's variables; nothing of the program runs yet.
-        let before = unsafe { std::slice::from_raw_parts(start, pages.len()) }.to_vec();
-        // SAFETY: as above; their bytes are restored below.
+    let early = Variables { pages: arena::pages(), zeros: arena::pages().start };
+    for Variables { pages, zeros } in objects::variables().into_iter().chain([early]) {
+        if pages.is_empty() {
+            continue;
+        }
+        let touched = copy::touched(&(zeros..pages.end));
+        let before = copy::contents((pages.start..zeros).step_by(PAGE_BYTES).chain(touched));
+        // SAFETY: the program's memory, whose bytes are restored below; nothing of the program runs yet.
         report::note(unsafe { over(pages) }.unwrap_or_else(|error| ended("the program's variables", error)));
-        // SAFETY: the same addresses, which are a region now.
-        unsafe { std::ptr::copy_nonoverlapping(before.as_ptr(), start, before.len()) };
+        copy::restore(&before);
     }
     let found = (address(&heap), heap.bytes());
     report::note(heap);

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use libc::{pthread_mutex_t, pthread_mutexattr_t, pthread_once_t, timespec};
+use region_calls::call;
 
 use crate::real::real;
 use crate::semaphore::Count;
-use crate::{side, table, threads};
+use crate::waits::{self, Kind};
+use crate::{ids, refused, side, table};
 
 /// Layout of the C library's mutex, as far as its initialisers depend on it: all zero but for `kind`.
 #[repr(C)]
@@ -42,7 +44,7 @@ impl Mutex {
     }
 
     fn is_mine(&self) -> bool {
-        self.owner.load(Ordering::Relaxed) == threads::own_id()
+        self.owner.load(Ordering::Relaxed) == ids::own()
     }
 
     /// Locks it by `take`; returns the errors of POSIX.
@@ -59,7 +61,7 @@ impl Mutex {
         }
         match take(&self.count()) {
             Ok(()) => {
-                self.owner.store(threads::own_id(), Ordering::Relaxed);
+                self.owner.store(ids::own(), Ordering::Relaxed);
                 0
             }
             Err(errno) => errno,
@@ -81,6 +83,11 @@ impl Mutex {
         self.count().give();
         0
     }
+}
+
+/// In a fiber: the thread that holds the mutex at this address, by its id; 0 if none does.
+pub(crate) fn holder(address: usize) -> u64 {
+    ours(std::ptr::with_exposed_provenance_mut(address)).map_or(0, |mutex| mutex.owner.load(Ordering::Relaxed))
 }
 
 fn wait(count: &Count) -> Result<(), c_int> {
@@ -122,7 +129,10 @@ pub unsafe extern "C" fn pthread_mutex_init(mutex: Pointer, attr: *const pthread
         }
     }
     if robust == libc::PTHREAD_MUTEX_ROBUST {
-        return libc::ENOTSUP; // a machine that dies ends the program, so no thread could find a dead owner's lock
+        // A machine that dies ends the program, so no thread could find a dead owner's lock.
+        const ROBUST: &str = "pthread_mutexattr_setrobust";
+        refused::refuse(ROBUST, const { call(ROBUST, "with PTHREAD_MUTEX_ROBUST") });
+        return libc::ENOTSUP;
     }
     ours.count.store(0, Ordering::Relaxed);
     ours.depth.store(0, Ordering::Relaxed);
@@ -214,30 +224,44 @@ pub unsafe extern "C" fn pthread_mutex_unlock(mutex: Pointer) -> c_int {
 /// Interval at which a thread checks whether another one's `init` has returned.
 const LOOK: Duration = Duration::from_micros(100);
 
-/// The C library's function, for threads of all machines.
+/// Function that is to run once. C++ has ones that throw.
+pub(crate) type Init = Option<extern "C-unwind" fn()>;
+
+/// The C library's function, for threads of all machines. Where `init` throws, the next thread calls it again.
 ///
 /// # Safety
 /// As for the C library's function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_once(once: *mut pthread_once_t, init: Option<extern "C" fn()>) -> c_int {
+pub unsafe extern "C-unwind" fn pthread_once(once: *mut pthread_once_t, init: Init) -> c_int {
+    const RUNS: i32 = 1;
     const DONE: i32 = 2;
+    /// Guard: the state after `init`, which has thrown unless it says otherwise.
+    struct After<'a>(&'a AtomicI32, i32);
+    impl Drop for After<'_> {
+        fn drop(&mut self) {
+            self.0.store(self.1, Ordering::SeqCst);
+        }
+    }
     if !table::is_shared(once.addr()) {
         let init = init.map_or(std::ptr::null_mut(), |init| init as *mut c_void);
         return real!(pthread_once: fn(*mut pthread_once_t, *mut c_void) -> c_int, once, init);
     }
     // SAFETY: the program's, changed by this function only.
     let state = unsafe { AtomicI32::from_ptr(once.cast()) };
-    if state.load(Ordering::SeqCst) == DONE {
-        return 0;
-    }
-    if state.compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+    while state.load(Ordering::SeqCst) != DONE {
+        if state.compare_exchange(0, RUNS, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            waits::during(Kind::Once, once.addr(), None, || {
+                while state.load(Ordering::SeqCst) == RUNS {
+                    std::thread::sleep(LOOK);
+                }
+            });
+            continue;
+        }
+        let mut after = After(state, 0);
         if let Some(init) = init {
             init();
         }
-        state.store(DONE, Ordering::SeqCst);
-    }
-    while state.load(Ordering::SeqCst) != DONE {
-        std::thread::sleep(LOOK);
+        after.1 = DONE;
     }
     0
 }

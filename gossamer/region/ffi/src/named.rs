@@ -7,7 +7,7 @@ use gossamer_region::link::over;
 
 use crate::PAGE_BYTES;
 use crate::copy::Changing;
-use crate::{report, side, table};
+use crate::{copy, report, side, table};
 
 /// Shares whole pages. Returns 0 or an errno, with cause and cure on standard error.
 pub(crate) extern "C" fn share(at: *mut c_void, bytes: usize) -> c_int {
@@ -42,8 +42,7 @@ fn checked(start: usize, bytes: usize) -> Result<Range<usize>, Refused> {
 
 const FOREIGN: Refused = (
     libc::EFAULT,
-    "it is not all memory of the program: share memory from malloc, aligned_alloc or mmap, or variables of the program \
-     itself, not of its libraries",
+    "it is not all memory of the program: share memory from malloc, aligned_alloc or mmap, or variables",
 );
 
 fn share_range(range: Range<usize>) -> Result<(), Refused> {
@@ -75,7 +74,8 @@ fn share_range(range: Range<usize>) -> Result<(), Refused> {
 
 /// Turns the range into a region: the calling machine's bytes stay, and all machines have them from now on.
 fn make_region(range: Range<usize>) {
-    let before = contents(&range);
+    // Its threads leave the memory alone while it is being shared.
+    let before = copy::contents(range.clone().step_by(PAGE_BYTES));
     let (start, end) = (range.start, range.end);
     // SAFETY: the program has named memory of its own, and gets its contents back below.
     side::at(side::own_machine(), move || match unsafe { over(start..end) } {
@@ -83,24 +83,8 @@ fn make_region(range: Range<usize>) {
         Err(error) => gossamer::link::end(&format!("memory at {start:#x} cannot be shared by the machines: {error}")),
         Ok(region) => side::from_worker(0, move || report::note(region)),
     });
-    for (page, bytes) in before {
-        // SAFETY: a page of the region, which replaces the caller's page.
-        unsafe { std::ptr::with_exposed_provenance_mut::<[u8; PAGE_BYTES]>(page).write(bytes) };
-    }
+    copy::restore(&before);
     for machine in 0..side::machines() {
         side::at(machine, move || table::note_named(start..end));
     }
-}
-
-/// Returns the pages of a range that are not all zero.
-fn contents(range: &Range<usize>) -> Vec<(usize, [u8; PAGE_BYTES])> {
-    let mut found = vec![];
-    for page in range.clone().step_by(PAGE_BYTES) {
-        // SAFETY: memory of the program, which its threads leave alone while it is being shared.
-        let bytes = unsafe { &*std::ptr::with_exposed_provenance::<[u8; PAGE_BYTES]>(page) };
-        if *bytes != [0; PAGE_BYTES] {
-            found.push((page, *bytes));
-        }
-    }
-    found
 }

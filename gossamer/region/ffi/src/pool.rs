@@ -1,94 +1,96 @@
-//! Free blocks of the heap that machines pass on: one whose threads free what others allocate gives them to machine 0,
-//! and one that has none left fetches them there before it takes new memory.
+//! Free memory that machines pass on: runs of which one has too many go to machine 0, from where all take them, and
+//! their pages go back to the system where it allows that. Freed small blocks go to the machine of their span.
+//!
+//! Where each machine has a heap of its own, and on one machine, runs stay there.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use gossamer::NoRef;
+use gossamer::link;
+use gossamer_region::link::discard;
+use trust::link::post;
 
+use crate::head::Block;
+use crate::runs::{Run, Runs};
 use crate::side;
-use crate::table::{self, CLASSES, table};
+use crate::table::{self, table};
 
-/// Most blocks that travel together.
-const BATCH: usize = 32;
+/// On machine 0, or on each where each has a heap of its own: free runs.
+static STORE: Mutex<Runs> = Mutex::new(Runs::new());
+/// Small blocks of this machine that others have freed.
+static RETURNED: Mutex<Vec<Block>> = Mutex::new(vec![]);
 
-/// Blocks of one class; zeros behind the last.
-pub(crate) type Batch = [usize; BATCH];
-
-/// On machine 0: free blocks by their class.
-static POOL: Mutex<[Vec<usize>; CLASSES]> = Mutex::new([const { vec![] }; CLASSES]);
-
-fn pool() -> MutexGuard<'static, [Vec<usize>; CLASSES]> {
-    POOL.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether the calling thread may use the pool: it can send, and the heap is one for several machines.
-pub(crate) fn is_there() -> bool {
-    side::is_in_program() && !table::is_explicit() && side::machines() > 1
+/// Whether the machines have one store together.
+pub(crate) fn is_common() -> bool {
+    !table::is_explicit() && side::machines() > 1
 }
 
-fn put_here(class: usize, blocks: Batch) {
-    let mut pool = pool();
-    pool[class].extend(blocks.into_iter().filter(|block| *block != 0));
-    table().pooled[class].store(pool[class].len() as u32, Ordering::SeqCst);
+fn keep(run: Run) {
+    lock(&STORE).give(run);
 }
 
-fn take_here(class: usize) -> Batch {
-    let mut pool = pool();
-    let mut blocks = [0; BATCH];
-    // Half, so that the others have some, too.
-    let count = pool[class].len().div_ceil(2).min(BATCH);
-    blocks.iter_mut().zip(pool[class].iter().rev()).take(count).for_each(|(to, block)| *to = *block);
-    let left = pool[class].len() - count;
-    pool[class].truncate(left);
-    table().pooled[class].store(left as u32, Ordering::SeqCst);
-    blocks
+fn take(bytes: usize) -> Option<Run> {
+    lock(&STORE).take(bytes)
 }
 
-/// Calls `f` on machine 0.
-fn at_first<R, F>(f: F) -> R
-where
-    R: NoRef + Send + 'static,
-    F: FnOnce() -> R + NoRef + Send + 'static,
-{
-    if side::own_machine() == 0 { side::outside(f) } else { side::at(0, f) }
+/// On our side, without the heap's lock: gives a run back.
+pub(crate) fn give(run: Run) {
+    let range = run.start..run.start + run.bytes;
+    if !is_common() {
+        // Parts of it may be regions, whose contents stay.
+        let is_zero = discard_here(&range) && !table::is_explicit();
+        return keep(Run { is_zero, ..run });
+    }
+    table().pooled.fetch_add(run.bytes, Ordering::SeqCst);
+    let at_first = move |is_zero| post(link::page_server(0), move |_| keep(Run { is_zero, ..run }), &[]);
+    side::without_signals(|| post(link::page_server(side::own_machine()), move |_| at_first(discard(&range)), &[]));
 }
 
-/// Passes blocks on.
-pub(crate) fn give(class: usize, blocks: Batch) {
-    at_first(move || put_here(class, blocks));
+/// Gives private pages back to the system; returns whether it has taken them.
+fn discard_here(range: &std::ops::Range<usize>) -> bool {
+    let start = std::ptr::with_exposed_provenance_mut(range.start);
+    // SAFETY: free memory of the heap, private to this process.
+    unsafe { libc::madvise(start, range.len(), libc::MADV_DONTNEED) == 0 }
 }
 
-/// Returns blocks that others have passed on, if there are any.
-pub(crate) fn fetch(class: usize) -> Option<Batch> {
-    if !is_there() || table().pooled[class].load(Ordering::SeqCst) == 0 {
+/// On our side, without the heap's lock: takes a run that was given back, if there is one with this many bytes.
+pub(crate) fn fetch(bytes: usize) -> Option<Run> {
+    if !is_common() {
+        return take(bytes);
+    }
+    if table().pooled.load(Ordering::SeqCst) < bytes {
         return None;
     }
-    Some(at_first(move || take_here(class))).filter(|blocks| blocks[0] != 0)
+    let run = from(0, move || take(bytes))?;
+    table().pooled.fetch_sub(run.bytes, Ordering::SeqCst);
+    Some(run)
 }
 
-/// Moves some of these free blocks into a batch, if they are more than twice as many as a machine keeps.
-pub(crate) fn surplus(free: &mut Vec<usize>, keeps: usize) -> Option<Batch> {
-    let more = free.len().checked_sub(keeps).filter(|more| *more > keeps)?;
-    let mut blocks = [0; BATCH];
-    // The oldest: the others may still be here.
-    let count = more.min(BATCH);
-    blocks.iter_mut().zip(free.drain(..count)).for_each(|(to, block)| *to = block);
-    Some(blocks)
+/// Calls `f` on a machine for a run.
+pub(crate) fn from(machine: u16, f: impl FnOnce() -> Option<Run> + gossamer::NoRef + Send + 'static) -> Option<Run> {
+    let (start, bytes, is_zero) = side::at(machine, move || f().map(|run| (run.start, run.bytes, run.is_zero)))?;
+    Some(Run { start, bytes, is_zero })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::{BATCH, surplus};
+/// On our side, without the heap's lock: sends freed blocks to their machine.
+pub(crate) fn send(machine: u16, blocks: &[Block]) {
+    let mut bytes = Vec::with_capacity(blocks.len() * size_of::<u64>());
+    blocks.iter().for_each(|block| bytes.extend_from_slice(&block.to_word().to_ne_bytes()));
+    let own = link::page_server(side::own_machine());
+    side::without_signals(|| post(own, move |bytes| post(link::page_server(machine), receive, bytes), &bytes));
+}
 
-    #[test]
-    fn a_machine_keeps_what_it_may() {
-        let mut free: Vec<usize> = (1..=8).collect();
-        assert_eq!(surplus(&mut free, 4), None);
-        free.push(9);
-        let blocks = surplus(&mut free, 4).unwrap();
-        assert_eq!((&blocks[..6], free.as_slice()), (&[1, 2, 3, 4, 5, 0][..], &[6, 7, 8, 9][..]));
-        let mut many: Vec<usize> = (1..=100).collect();
-        assert_eq!(surplus(&mut many, 1).unwrap(), std::array::from_fn::<_, BATCH, _>(|at| at + 1));
-    }
+/// On the page server: keeps freed blocks of this machine until it next takes some.
+fn receive(bytes: &[u8]) {
+    let words = bytes.chunks_exact(size_of::<u64>()).filter_map(|word| word.first_chunk());
+    lock(&RETURNED).extend(words.map(|word| Block::of_word(u64::from_ne_bytes(*word))));
+}
+
+/// Takes the blocks that other machines have freed.
+pub(crate) fn returned() -> Vec<Block> {
+    std::mem::take(&mut *lock(&RETURNED))
 }

@@ -1,13 +1,14 @@
-//! Attributes that a process has once, which threads of all machines see: working folder, file mode mask, locale.
+//! Attributes that a process has once, which threads of all machines see: file mode mask, locale. The working folder is
+//! machine 0's (`files.rs`).
 
 use std::ffi::{CStr, c_char, c_int};
-use std::os::unix::ffi::OsStrExt;
 use std::ptr;
+use std::sync::OnceLock;
 
 use libc::mode_t;
 
 use crate::real::real;
-use crate::side;
+use crate::{arena, side};
 
 /// Calls `f` on all other machines, with a text that is longer than a closure may be.
 fn on_others_with<F: FnOnce(Vec<u8>) + gossamer::NoRef + Send + Copy + 'static>(f: F, text: &[u8]) {
@@ -23,56 +24,73 @@ fn on_others_with<F: FnOnce(Vec<u8>) + gossamer::NoRef + Send + Copy + 'static>(
     }
 }
 
-/// Changes to the folder in which the program now is on the machine that calls this, on all others.
-fn bring_folder() {
-    let Ok(folder) = side::outside(std::env::current_dir) else { return };
-    let go_there = |folder: Vec<u8>| {
-        let folder = std::path::Path::new(std::ffi::OsStr::from_bytes(&folder));
-        if let Err(error) = std::env::set_current_dir(folder) {
-            eprintln!(
-                "gossamer: machine {} cannot go to the folder {} as the program did ({error}): its threads find no \
-                 files by relative names",
-                side::own_machine(),
-                folder.display(),
-            );
-        }
-    };
-    on_others_with(go_there, folder.as_os_str().as_bytes());
+/// Attributes as `main` was to begin: mask and locale.
+struct Early {
+    mask: mode_t,
+    locale: Vec<u8>,
 }
 
-/// The C library's function, for all machines.
-///
-/// # Safety
-/// As for the C library's function, here and in all other functions of this file.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn chdir(folder: *const c_char) -> c_int {
-    let done = real!(chdir: fn(*const c_char) -> c_int, folder);
-    if done == 0 && side::is_machine_in_program() {
-        bring_folder();
-    }
-    done
+static EARLY: OnceLock<Early> = OnceLock::new();
+
+/// Records the attributes that constructors have set; before the runtime starts.
+pub(crate) fn note() {
+    let mask = set_mask(0o077);
+    set_mask(mask);
+    let locale = set_locale(libc::LC_ALL, ptr::null());
+    // SAFETY: a string that the C library returns.
+    let locale = unsafe { CStr::from_ptr(locale) }.to_bytes_with_nul().to_vec();
+    EARLY.get_or_init(|| Early { mask, locale });
 }
 
-/// See [`chdir`].
-#[unsafe(no_mangle)]
-pub extern "C" fn fchdir(folder: c_int) -> c_int {
-    let done = real!(fchdir: fn(c_int) -> c_int, folder);
-    if done == 0 && side::is_machine_in_program() {
-        bring_folder();
+/// In a fiber of machine 0: gives these attributes to the other machines.
+pub(crate) fn hand_over() {
+    let Some(early) = EARLY.get() else { return };
+    let mask = early.mask;
+    for machine in 1..side::machines() {
+        side::from_worker(machine, move || {
+            set_mask(mask);
+        });
+        side::from_worker_with(machine, |locale| set_locale_there(libc::LC_ALL, &locale), early.locale.clone());
     }
-    done
+}
+
+fn set_mask(mask: mode_t) -> mode_t {
+    real!(umask: fn(mode_t) -> mode_t, mask)
+}
+
+fn set_locale(category: c_int, locale: *const c_char) -> *mut c_char {
+    real!(setlocale: fn(c_int, *const c_char) -> *mut c_char, category, locale)
+}
+
+/// In a constructor. Each new thread reads the locale, also while the program's memory is laid out, when that cannot be
+/// read: so the C library has the locale in memory of its own, and the program a copy of the name.
+fn set_early_locale(category: c_int, locale: *const c_char) -> *mut c_char {
+    let ours = arena::Ours::begin();
+    let done = set_locale(category, locale);
+    drop(ours);
+    // SAFETY: a string that the C library returns.
+    if done.is_null() { done } else { unsafe { libc::strdup(done) } }
+}
+
+/// Sets a locale, which ends with a zero, as another machine has.
+fn set_locale_there(category: c_int, locale: &[u8]) {
+    let locale = CStr::from_bytes_with_nul(locale).map_or(ptr::null(), CStr::as_ptr);
+    if set_locale(category, locale).is_null() {
+        eprintln!(
+            "gossamer: machine {} does not have the locale that the program set: its threads have another one; install \
+             it there",
+            side::own_machine(),
+        );
+    }
 }
 
 /// The C library's function, for all machines.
 #[unsafe(no_mangle)]
 pub extern "C" fn umask(mask: mode_t) -> mode_t {
-    fn set(mask: mode_t) -> mode_t {
-        real!(umask: fn(mode_t) -> mode_t, mask)
-    }
-    let before = set(mask);
+    let before = set_mask(mask);
     if side::is_machine_in_program() {
         side::on_others(move || {
-            set(mask);
+            set_mask(mask);
         });
     }
     before
@@ -81,24 +99,15 @@ pub extern "C" fn umask(mask: mode_t) -> mode_t {
 /// The C library's function, for all machines.
 ///
 /// # Safety
-/// See [`chdir`].
+/// As for the C library's function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn setlocale(category: c_int, locale: *const c_char) -> *mut c_char {
-    fn set(category: c_int, locale: *const c_char) -> *mut c_char {
-        real!(setlocale: fn(c_int, *const c_char) -> *mut c_char, category, locale)
+    if arena::is_open() {
+        return set_early_locale(category, locale);
     }
-    let done = set(category, locale);
+    let done = set_locale(category, locale);
     if !done.is_null() && !locale.is_null() && side::is_machine_in_program() {
-        let set_there = move |locale: Vec<u8>| {
-            let locale = CStr::from_bytes_with_nul(&locale).map_or(ptr::null(), CStr::as_ptr);
-            if set(category, locale).is_null() {
-                eprintln!(
-                    "gossamer: machine {} does not have the locale that the program set: its threads have another \
-                     one; install it there",
-                    side::own_machine(),
-                );
-            }
-        };
+        let set_there = move |locale: Vec<u8>| set_locale_there(category, &locale);
         // The name that was found: an empty one means the environment, which machines may differ in.
         // SAFETY: a string that the C library returns.
         on_others_with(set_there, unsafe { CStr::from_ptr(done) }.to_bytes_with_nul());

@@ -1,9 +1,12 @@
-//! The C library's functions that this library interposes.
+//! The functions that this library interposes: the C library's, and of other libraries those that come next.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The next definition of a function, looked up once.
+use crate::objects::{c_function, next};
+use crate::side;
+
+/// A function of the C library, looked up once.
 pub(crate) struct Real {
     name: &'static CStr,
     found: AtomicUsize,
@@ -17,13 +20,12 @@ impl Real {
     pub(crate) fn address(&self) -> usize {
         match self.found.load(Ordering::Relaxed) {
             0 => {
-                // SAFETY: a name that ends with a zero.
-                let find = || unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) }.addr();
-                let found = crate::side::outside(find);
-                if found == 0 {
-                    // Every C library that this is built for has it.
-                    std::process::abort();
-                }
+                let look = || c_function(self.name).or_else(|| next(self.name));
+                // Every C library that this is built for has it. Of another library, the caller has the function.
+                let found = side::outside(look).unwrap_or_else(|| {
+                    eprintln!("gossamer: no loaded library has the function {}", self.name.to_string_lossy());
+                    std::process::abort()
+                });
                 self.found.store(found, Ordering::Relaxed);
                 found
             }
@@ -42,10 +44,13 @@ macro_rules! real {
                 Err(_) => panic!(),
             }
         };
-        // SAFETY: the definition behind ours, with the type that the standard gives it; the caller passes on the
+        // SAFETY: the C library's definition, with the type that the standard gives it; the caller passes on the
         // program's arguments.
         unsafe {
-            std::mem::transmute::<usize, unsafe extern "C" fn($($type),*) -> $result>(REAL.address())($($argument),*)
+            // It may call the program's functions, which may throw.
+            std::mem::transmute::<usize, unsafe extern "C-unwind" fn($($type),*) -> $result>(REAL.address())(
+                $($argument),*
+            )
         }
     }};
 }

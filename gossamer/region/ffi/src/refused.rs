@@ -1,36 +1,74 @@
-//! Calls that cannot work on several machines: they fail with `ENOTSUP`, and a message names the alternative once.
+//! Calls that cannot work on several machines: they fail with `ENOTSUP`, and a message names the alternative once
+//! (`region_calls` has all of them). A program that goes on after such a call may print something else than one process
+//! would, so it does not end with status 0.
 
-use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
 
-use libc::{cpu_set_t, pid_t, pthread_attr_t, pthread_t};
+use libc::{pid_t, pthread_t};
+use region_calls::{Call, call};
 
 use crate::real::real;
-use crate::{side, threads};
+use crate::told::tell_once;
+use crate::{FAILURE_STATUS, arena, ids, side};
 
-/// Prints the message, the first time.
-pub(crate) fn tell(what: &'static str, instead: &str) {
-    static TOLD: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+/// The first call that this machine has refused, and its thread, in words.
+static FIRST: OnceLock<String> = OnceLock::new();
+
+/// Ends the process, where it cannot go on: constructors have no way to learn of an error.
+pub(crate) fn end(what: &str, instead: &str) -> ! {
+    let _ours = arena::Ours::begin();
+    eprintln!("gossamer: {what} does not work in a program on several machines; use {instead} (docs/region.md)");
+    // SAFETY: it ends the process.
+    unsafe { libc::syscall(libc::SYS_exit_group, FAILURE_STATUS) };
+    std::process::abort()
+}
+
+/// Records that a call of the calling thread is refused.
+pub(crate) fn note(name: &str, when: &str) {
     side::outside(|| {
-        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(what) {
-            eprintln!(
-                "gossamer: {what} does not work in a program on several machines; use {instead} (docs/region.md)"
-            );
-        }
+        FIRST.get_or_init(|| format!("{name}{}{when} by {}", if when.is_empty() { "" } else { " " }, ids::caller()));
     });
 }
 
-/// Refused: the child would have none of the program's memory.
-#[unsafe(no_mangle)]
-pub extern "C" fn fork() -> pid_t {
-    if !side::is_in_program() {
-        return real!(fork: fn() -> pid_t);
-    }
-    tell("fork", "posix_spawn, system or popen");
+/// Refuses a call of the C library: `errno`, and the message of its row, the first time.
+pub(crate) fn refuse(name: &'static str, row: &'static Call) {
+    note(name, row.when);
+    tell_once(name, row.when, || format!("{}; called by {}", row.message(name), ids::caller()));
     // SAFETY: the calling thread's own.
     unsafe { *libc::__errno_location() = libc::ENOTSUP };
-    -1
+}
+
+/// Refuses a call that has no row, with a message, the first time.
+pub(crate) fn refuse_other(what: &'static str, instead: &str) {
+    note(what, "");
+    tell_caller(what, instead);
+}
+
+/// Prints that a call does not work, and its thread, the first time. For the functions of `gossamer_region.h`: their
+/// callers look for errors.
+pub(crate) fn tell_caller(what: &'static str, instead: &str) {
+    tell_once(what, "", || {
+        format!(
+            "{what} does not work in a program on several machines; use {instead} (docs/region.md); called by {}",
+            ids::caller()
+        )
+    });
+}
+
+/// In the first fiber: the status of a program that has ended by itself with this one.
+pub(crate) fn status_after(status: u8) -> u8 {
+    if status != 0 {
+        return status;
+    }
+    let first =
+        (0..side::machines()).find_map(|machine| side::from_worker_with(machine, |()| FIRST.get().cloned(), ()));
+    let Some(first) = first else { return status };
+    eprintln!(
+        "gossamer: the program has ended by itself with status 0, but after a refused call ({first}): its output may \
+         not be that of one process, and its status is {FAILURE_STATUS}"
+    );
+    FAILURE_STATUS as u8
 }
 
 /// Refused: a thread of another machine cannot be cancelled.
@@ -39,25 +77,23 @@ pub extern "C" fn pthread_cancel(id: pthread_t) -> c_int {
     if !side::is_in_program() {
         return real!(pthread_cancel: fn(pthread_t) -> c_int, id);
     }
-    tell("pthread_cancel", "a variable that the thread looks at");
+    refuse("pthread_cancel", const { call("pthread_cancel", "") });
     libc::ENOTSUP
 }
 
-/// Calls for memory that is one machine's own: refused, with this result.
-macro_rules! of_one_machine {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, $failed:expr, $instead:literal;)*) => {$(
+/// Calls that are refused where this holds, with this result.
+macro_rules! refused {
+    ($is_refused:path: $($name:ident($($argument:ident: $type:ty),*) -> $result:ty, $failed:expr;)*) => {$(
         /// Refused.
         ///
         /// # Safety
         /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            if !side::is_in_program() {
+            if !$is_refused() {
                 return real!($name: fn($($type),*) -> $result $(, $argument)*);
             }
-            tell(stringify!($name), $instead);
-            // SAFETY: the calling thread's own.
-            unsafe { *libc::__errno_location() = libc::ENOTSUP };
+            refuse(stringify!($name), const { call(stringify!($name), "") });
             $failed
         }
     )*};
@@ -65,15 +101,45 @@ macro_rules! of_one_machine {
 
 const NOWHERE: *mut c_void = std::ptr::without_provenance_mut(usize::MAX);
 
-of_one_machine! {
-    brk(end: *mut c_void) -> c_int, -1, "malloc or mmap";
-    sbrk(bytes: isize) -> *mut c_void, NOWHERE, "malloc or mmap";
-    shmat(segment: c_int, at: *const c_void, flags: c_int) -> *mut c_void, NOWHERE, "mmap of anonymous memory";
+// A child would have none of the program's memory.
+refused! { side::is_in_program:
+    fork() -> pid_t, -1;
+    _Fork() -> pid_t, -1;
+    forkpty(terminal: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> c_int, -1;
+    daemon(keeps_folder: c_int, keeps_streams: c_int) -> c_int, -1;
+}
+
+// Other memory would be one machine's own.
+refused! { side::is_programs:
+    brk(end: *mut c_void) -> c_int, -1;
+    sbrk(bytes: isize) -> *mut c_void, NOWHERE;
+    shmat(segment: c_int, at: *const c_void, flags: c_int) -> *mut c_void, NOWHERE;
     sem_open(name: *const c_char, flags: c_int, mode: libc::mode_t, value: libc::c_uint) -> *mut c_void,
-        std::ptr::null_mut(), "sem_init";
-    mlock(start: *const c_void, bytes: usize) -> c_int, -1, "memory without locks";
-    mlock2(start: *const c_void, bytes: usize, flags: c_int) -> c_int, -1, "memory without locks";
-    mlockall(flags: c_int) -> c_int, -1, "memory without locks";
+        std::ptr::null_mut();
+}
+
+/// Calls without effect on output, which are taken as done.
+macro_rules! hints {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        /// Does nothing, with a message, the first time. A page that is locked could not travel.
+        ///
+        /// # Safety
+        /// As for the C library's function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            if !side::is_programs() {
+                return real!($name: fn($($type),*) -> c_int $(, $argument)*);
+            }
+            tell_once(stringify!($name), "", || const { call(stringify!($name), "") }.message(stringify!($name)));
+            0
+        }
+    )*};
+}
+
+hints! {
+    mlock(start: *const c_void, bytes: usize);
+    mlock2(start: *const c_void, bytes: usize, flags: c_int);
+    mlockall(flags: c_int);
 }
 
 /// Refused where the C library would start a thread of its own, which knows nothing of other machines.
@@ -88,30 +154,28 @@ pub unsafe extern "C" fn timer_create(
 ) -> c_int {
     // SAFETY: null, or the caller's.
     let starts_thread = unsafe { event.as_ref() }.is_some_and(|event| event.sigev_notify == libc::SIGEV_THREAD);
-    if !side::is_in_program() || !starts_thread {
+    if !side::is_programs() || !starts_thread {
         return real!(
             timer_create: fn(libc::clockid_t, *mut libc::sigevent, *mut libc::timer_t) -> c_int, clock, event, timer
         );
     }
-    tell("timer_create with SIGEV_THREAD", "a thread that sleeps, or SIGEV_SIGNAL");
-    // SAFETY: the calling thread's own.
-    unsafe { *libc::__errno_location() = libc::ENOTSUP };
+    refuse("timer_create", const { call("timer_create", "with SIGEV_THREAD") });
     -1
 }
 
 /// Functions that work on the calling thread only.
 macro_rules! own_thread_only {
-    ($($name:ident($($argument:ident: $type:ty),*), $instead:literal;)*) => {$(
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
         /// The C library's function, for the calling thread; refused for others.
         ///
         /// # Safety
         /// As for the C library's function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(id: pthread_t $(, $argument: $type)*) -> c_int {
-            match threads::real_of(id) {
+            match ids::real_of(id) {
                 Some(id) => real!($name: fn(pthread_t $(, $type)*) -> c_int, id $(, $argument)*),
                 None => {
-                    tell(concat!(stringify!($name), " of another thread"), $instead);
+                    refuse(stringify!($name), const { call(stringify!($name), "of another thread") });
                     libc::ENOTSUP
                 }
             }
@@ -120,15 +184,6 @@ macro_rules! own_thread_only {
 }
 
 own_thread_only! {
-    pthread_kill(signal: c_int), "a variable that the thread looks at";
-    pthread_setname_np(name: *const c_char), "it in the thread itself";
-    pthread_getname_np(name: *mut c_char, bytes: usize), "it in the thread itself";
-    pthread_setaffinity_np(bytes: usize, set: *const cpu_set_t), "it in the thread itself";
-    pthread_getaffinity_np(bytes: usize, set: *mut cpu_set_t), "it in the thread itself";
-    pthread_getattr_np(attr: *mut pthread_attr_t), "it in the thread itself";
-    pthread_getcpuclockid(clock: *mut libc::clockid_t), "it in the thread itself";
-    pthread_setschedparam(policy: c_int, parameters: *const c_void), "it in the thread itself";
-    pthread_setschedprio(priority: c_int), "it in the thread itself";
-    pthread_sigqueue(signal: c_int, value: *mut c_void), "a variable that the thread looks at";
-    pthread_getschedparam(policy: *mut c_int, parameters: *mut c_void), "it in the thread itself";
+    pthread_kill(signal: c_int);
+    pthread_sigqueue(signal: c_int, value: *mut c_void);
 }

@@ -10,7 +10,7 @@ use gossamer_region::Region;
 use gossamer_region::link::address;
 
 use crate::PAGE_BYTES;
-use crate::{globals, heap, side, symbols, table};
+use crate::{arena, objects, own_heap, side, symbols, table};
 
 /// Variable with the number of pages to name.
 const PAGES: &str = "GOSSAMER_REGION_STATS";
@@ -60,7 +60,7 @@ pub(crate) fn tell_if_asked() {
         return;
     }
     eprintln!("gossamer: how often machines asked for the pages that they asked for most, and what lies there:");
-    let variables = symbols::variables(globals::bias());
+    let variables = symbols::variables(objects::bias());
     for (asks, page) in pages {
         eprintln!("gossamer: {asks:>9} {page:#x} {}", what_is_at(page, &variables));
     }
@@ -71,6 +71,9 @@ fn what_is_at(page: usize, variables: &[symbols::Variable]) -> String {
     if table::variables().iter().any(|pages| pages.contains(&page)) {
         return symbols::names_in(variables, &range);
     }
+    if arena::has(page) {
+        return "blocks from before main".to_owned();
+    }
     if !table::is_in_heap(page) {
         return "of Gossamer: threads, keys, mutexes and barriers of gossamer_region.h".to_owned();
     }
@@ -80,7 +83,7 @@ fn what_is_at(page: usize, variables: &[symbols::Variable]) -> String {
     }
     let around = (0..side::machines()).find_map(|machine| {
         side::from_worker(machine, move || {
-            let found = heap::large_around(page);
+            let found = own_heap::large_around(page);
             found.map(|(start, bytes)| (start, bytes, has_stack(start, bytes)))
         })
     });

@@ -11,7 +11,8 @@ use trust::Promise;
 use trust::link::wait_in_line;
 
 use crate::real::real;
-use crate::{line, side, table, threads};
+use crate::waits::{self, Kind};
+use crate::{ids, line, side, table};
 
 #[derive(Default)]
 struct Lock {
@@ -37,7 +38,7 @@ struct Taker {
 
 impl Taker {
     fn new(write: bool) -> Taker {
-        Taker { thread: threads::own_id(), write }
+        Taker { thread: ids::own(), write }
     }
 }
 
@@ -134,9 +135,14 @@ fn ours(lock: Pointer) -> Option<usize> {
     table::is_shared(lock.addr()).then_some(lock.addr())
 }
 
+/// On the home's worker: the thread that writes, by its id, or 0; and the number of threads that read.
+pub(crate) fn holders(address: usize) -> (u64, u32) {
+    LOCKS.with_borrow(|locks| locks.get(&address).map_or((0, 0), |lock| (lock.writer.unwrap_or(0), lock.readers)))
+}
+
 fn lock(address: usize, write: bool) -> c_int {
-    let taker = Taker::new(write);
-    side::at(line::home_of(address), move || take(address, taker, None))
+    let (taker, kind) = (Taker::new(write), if write { Kind::Write } else { Kind::Read });
+    waits::during(kind, address, None, || side::at(line::home_of(address), move || take(address, taker, None)))
 }
 
 fn try_lock(address: usize, write: bool) -> c_int {

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use crate::real::real;
-use crate::{line, side, table};
+use crate::waits::{self, Kind};
+use crate::{arena, line, side, table, told};
 
 /// A count in the program's memory: holders and waiters, less the initial value.
 pub(crate) struct Count {
@@ -33,7 +34,7 @@ impl Count {
 
     /// Takes one, in order of arrival. `false`: not in this time.
     pub(crate) fn take(&self, time: Option<Duration>) -> bool {
-        if self.word.fetch_add(1, Ordering::SeqCst) < self.room || line::take(self.address(), time) {
+        if self.word.fetch_add(1, Ordering::SeqCst) < self.room || self.take_in_line(time) {
             return true;
         }
         // Leaves the count again, unless a giver has already counted this thread: then its permit comes.
@@ -42,6 +43,12 @@ impl Count {
             Ok(_) => false,
             Err(_) => line::take(self.address(), None),
         }
+    }
+
+    fn take_in_line(&self, time: Option<Duration>) -> bool {
+        // A count with room for one is a lock.
+        let kind = if self.room == 1 { Kind::Mutex } else { Kind::Semaphore };
+        waits::during(kind, self.address(), time, || line::take(self.address(), time))
     }
 
     pub(crate) fn give(&self) {
@@ -59,7 +66,12 @@ type Sem = *mut c_void;
 
 fn count(sem: Sem) -> Option<Count> {
     // SAFETY: the first word of the program's semaphore, which it changes by these functions only.
-    table::is_shared(sem.addr()).then(|| unsafe { Count::at(sem.cast(), 0) })
+    (table::is_shared(sem.addr()) || arena::is_open()).then(|| unsafe { Count::at(sem.cast(), 0) })
+}
+
+/// See `condvar.rs`.
+fn tell_of_own() {
+    told::tell_of_own("a sem_t outside of what gsm_region_share has named, of which each machine has its own,");
 }
 
 fn fail(errno: c_int) -> c_int {
@@ -106,7 +118,10 @@ pub unsafe extern "C" fn sem_wait(sem: Sem) -> c_int {
             count.take(None);
             0
         }
-        None => real!(sem_wait: fn(Sem) -> c_int, sem),
+        None => {
+            tell_of_own();
+            real!(sem_wait: fn(Sem) -> c_int, sem)
+        }
     }
 }
 
@@ -132,7 +147,10 @@ pub unsafe extern "C" fn sem_timedwait(sem: Sem, time: *const libc::timespec) ->
     match count(sem) {
         // SAFETY: the caller's.
         Some(count) => wait_until(&count, libc::CLOCK_REALTIME, unsafe { &*time }),
-        None => real!(sem_timedwait: fn(Sem, *const libc::timespec) -> c_int, sem, time),
+        None => {
+            tell_of_own();
+            real!(sem_timedwait: fn(Sem, *const libc::timespec) -> c_int, sem, time)
+        }
     }
 }
 
@@ -145,7 +163,10 @@ pub unsafe extern "C" fn sem_clockwait(sem: Sem, clock: libc::clockid_t, time: *
     match count(sem) {
         // SAFETY: the caller's.
         Some(count) => wait_until(&count, clock, unsafe { &*time }),
-        None => real!(sem_clockwait: fn(Sem, libc::clockid_t, *const libc::timespec) -> c_int, sem, clock, time),
+        None => {
+            tell_of_own();
+            real!(sem_clockwait: fn(Sem, libc::clockid_t, *const libc::timespec) -> c_int, sem, clock, time)
+        }
     }
 }
 

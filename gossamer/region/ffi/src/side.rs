@@ -7,7 +7,8 @@
 //! lock.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use context::stack::Stack;
@@ -16,19 +17,22 @@ use gossamer::{NoRef, Place};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::mask;
+use crate::words::words;
+use crate::{arena, mask};
 
 thread_local! {
-    static IS_IN_PROGRAM: Cell<bool> = const { Cell::new(false) };
     /// Context of the thread's own stack, while it is in the program's code.
     static OWN: Cell<Option<Context>> = const { Cell::new(None) };
     /// Result of the program's function.
     static RESULT: Cell<usize> = const { Cell::new(0) };
+    /// Stack of the program's function.
+    static STACK: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
 /// Whether the calling thread is one of the program's and in its code.
+#[inline(always)]
 pub(crate) fn is_in_program() -> bool {
-    IS_IN_PROGRAM.try_with(Cell::get).unwrap_or(false)
+    words().is_in_program.get()
 }
 
 /// The machine's process.
@@ -36,12 +40,28 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// Records that this process is a machine.
 pub(crate) fn note_process() {
-    PROCESS.store(std::process::id(), Ordering::Relaxed);
+    PROCESS.store(process(), Ordering::Relaxed);
 }
 
-/// Same as [`is_in_program`], but not for children, as `vfork` makes them: they share the thread's memory.
+/// Returns the id of the calling process. The C library's function, in the program, is machine 0's on all.
+pub(crate) fn process() -> u32 {
+    // SAFETY: it touches no memory.
+    unsafe { libc::syscall(libc::SYS_getpid) as u32 }
+}
+
+/// Whether this process is a machine, and no child, as `vfork` makes them: they share the thread's memory.
+pub(crate) fn is_machine() -> bool {
+    process() == PROCESS.load(Ordering::Relaxed)
+}
+
+/// Whether the calling thread is in the program's code, in a machine.
 pub(crate) fn is_machine_in_program() -> bool {
-    is_in_program() && std::process::id() == PROCESS.load(Ordering::Relaxed)
+    is_in_program() && is_machine()
+}
+
+/// Whether the calling code is the program's: in one of its threads, or in a constructor before `main`.
+pub(crate) fn is_programs() -> bool {
+    is_in_program() || arena::is_open()
 }
 
 /// Guard: while it lives, the thread is on one side; then on the previous one.
@@ -49,17 +69,17 @@ pub(crate) struct Side(bool);
 
 /// Puts the calling thread in our code until the guard is dropped.
 fn ours() -> Side {
-    Side(IS_IN_PROGRAM.replace(false))
+    Side(words().is_in_program.replace(false))
 }
 
 /// Puts the calling thread, which is on its own stack, in the program's code until the guard is dropped.
 pub(crate) fn the_programs() -> Side {
-    Side(IS_IN_PROGRAM.replace(true))
+    Side(words().is_in_program.replace(true))
 }
 
 impl Drop for Side {
     fn drop(&mut self) {
-        IS_IN_PROGRAM.set(self.0);
+        words().is_in_program.set(self.0);
     }
 }
 
@@ -90,6 +110,7 @@ pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
         *result = done;
     }
     if !is_in_program() {
+        let _ours = arena::Ours::begin();
         return f();
     }
     let Some(own) = OWN.take() else {
@@ -122,6 +143,7 @@ pub(crate) unsafe fn run_on(bottom: usize, top: usize, function: usize, argument
         leave(function(argument))
     }
     let start = [function, argument];
+    STACK.set((bottom, top));
     let [top, bottom] = [top, bottom].map(std::ptr::with_exposed_provenance_mut);
     // SAFETY: as the caller says; `enter` does not return.
     let mut program = unsafe { Context::new(&Stack::new(top, bottom), enter) };
@@ -141,6 +163,12 @@ pub(crate) unsafe fn run_on(bottom: usize, top: usize, function: usize, argument
         }
         (program, data) = (left.context, 0);
     }
+}
+
+/// Returns the stack on which [`run_on`] has last run a function on this thread.
+pub(crate) fn stack() -> Range<usize> {
+    let (bottom, top) = STACK.get();
+    bottom..top
 }
 
 /// Ends the program's function: the thread continues in `run_on`.
@@ -166,17 +194,47 @@ pub(crate) fn machines() -> u16 {
     gossamer::rack().machines().len() as u16
 }
 
-/// From a thread of the program: runs `f` in a fiber of a machine, and waits for it.
+/// Longest time without a look for signals of a thread that waits; the second where the program has handlers.
+const SIGNALS_AFTER_MAX: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(2)];
+
+/// Whether the program has had a handler of a signal.
+static HAS_HANDLERS: AtomicBool = AtomicBool::new(false);
+
+/// Records that the program has a handler of a signal.
+pub(crate) fn note_handler() {
+    HAS_HANDLERS.store(true, Ordering::Relaxed);
+}
+
+/// From a thread of the program: runs `f` in a fiber of a machine, and waits for it. Handlers of the program may ask,
+/// too, so they run between two waits, never amid one: the thread is no worker to `trust` then.
 pub(crate) fn at<R, F>(machine: u16, f: F) -> R
 where
     R: NoRef + Send + 'static,
     F: FnOnce() -> R + NoRef + Send + 'static,
 {
     outside(move || {
-        let here = place(own_machine()).trustee();
-        match trust::spawn_on(&here, move || from_worker(machine, f)).join() {
-            Ok(result) => result,
-            Err(_) => gossamer::link::end(&format!("what a thread asked of machine {machine} has panicked")),
+        let before = mask::block();
+        let (own, here) = (own_machine(), place(own_machine()).trustee());
+        let (promise, result) = trust::promise();
+        let ask = move || promise.keep(if machine == own { f() } else { from_worker(machine, f) });
+        drop(trust::spawn_on(&here, ask));
+        let mut time = Duration::from_millis(1);
+        loop {
+            match result.wait_timeout(time) {
+                Some(Ok(result)) => {
+                    mask::set_mask(before);
+                    return result;
+                }
+                Some(Err(_)) => gossamer::link::end(&format!("what a thread asked of machine {machine} has panicked")),
+                None => {
+                    let program = the_programs();
+                    mask::set_mask(before);
+                    mask::block();
+                    drop(program);
+                    let max = SIGNALS_AFTER_MAX[usize::from(HAS_HANDLERS.load(Ordering::Relaxed))];
+                    time = max.min(time * 2);
+                }
+            }
         }
     })
 }
@@ -199,14 +257,28 @@ where
     }
 }
 
-/// Same as [`from_worker`], with an argument that travels serialised.
-pub(crate) fn from_worker_with<A, F>(machine: u16, f: F, argument: A)
+/// Same as [`from_worker`], on all other machines at the same time.
+pub(crate) fn from_worker_on_others<F: FnOnce() + NoRef + Send + Copy + 'static>(f: F) {
+    let own = own_machine();
+    let others = (0..machines()).filter(|machine| *machine != own);
+    let asked: Vec<_> = others.map(|machine| (machine, gossamer::spawn_on(place(machine), f))).collect();
+    for (machine, asked) in asked {
+        if asked.join().is_err() {
+            gossamer::link::end(&format!("what was asked of machine {machine} has panicked"));
+        }
+    }
+}
+
+/// Same as [`from_worker`], with an argument and a result that travel serialised.
+pub(crate) fn from_worker_with<A, R, F>(machine: u16, f: F, argument: A) -> R
 where
-    F: FnOnce(A) + NoRef + Send + 'static,
+    F: FnOnce(A) -> R + NoRef + Send + 'static,
     A: Serialize + DeserializeOwned + Send + 'static,
+    R: Serialize + DeserializeOwned + Send + 'static,
 {
-    if gossamer::spawn_with(place(machine), f, argument).join().is_err() {
-        gossamer::link::end(&format!("what was sent to machine {machine} has not arrived"))
+    match gossamer::spawn_with(place(machine), f, argument).join() {
+        Ok(result) => result,
+        Err(_) => gossamer::link::end(&format!("what was sent to machine {machine} has not arrived")),
     }
 }
 

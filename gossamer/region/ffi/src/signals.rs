@@ -10,13 +10,20 @@ use std::time::{Duration, Instant};
 
 use libc::{pid_t, sigaction as Action, siginfo_t, sigset_t, timespec};
 
-use crate::mask::{ENDING, Mask, mask_of, set_of};
+use crate::mask::{self, ENDING, Mask, mask_of, set_of};
 use crate::real::real;
-use crate::side;
+use crate::{side, trap};
+
+fn is_function(handler: usize) -> bool {
+    handler != libc::SIG_DFL && handler != libc::SIG_IGN
+}
 
 /// Returns what this machine has in place of a handler of the program. All machines are told to end together: machine 0
 /// alone runs its handler for that.
 fn handler_here(signal: c_int, handler: usize) -> usize {
+    if is_function(handler) {
+        side::note_handler();
+    }
     match handler {
         libc::SIG_DFL | libc::SIG_IGN => handler,
         _ if ENDING.contains(&signal) && side::own_machine() != 0 => libc::SIG_IGN,
@@ -24,7 +31,84 @@ fn handler_here(signal: c_int, handler: usize) -> usize {
     }
 }
 
+/// Sets the program's action of a signal that this library takes.
+fn set_behind_own(action: *const Action, before: *mut Action) -> c_int {
+    // SAFETY: the caller's, or null.
+    let (action, before) = unsafe { (action.as_ref(), before.as_mut()) };
+    let handler = trap::exchange_handler(action.map(|action| action.sa_sigaction));
+    if let Some(before) = before {
+        // SAFETY: zeros are an action.
+        *before = unsafe { std::mem::zeroed() };
+        before.sa_sigaction = handler;
+    }
+    0
+}
+
 type ActionWords = [u64; size_of::<Action>() / 8];
+
+/// Actions other than the default as `main` was to begin.
+static EARLY: OnceLock<Vec<(c_int, ActionWords)>> = OnceLock::new();
+
+/// Records the actions that constructors have set; before the runtime starts.
+pub(crate) fn note() {
+    let action = |signal: c_int| {
+        let mut words: ActionWords = [0; size_of::<Action>() / 8];
+        let action = (&raw mut words).cast::<Action>();
+        let done = set(signal, ptr::null(), action);
+        // SAFETY: the words of an action.
+        let handler = unsafe { (*action).sa_sigaction };
+        if done == 0 && is_function(handler) {
+            side::note_handler();
+        }
+        (done == 0 && handler != libc::SIG_DFL).then_some((signal, words))
+    };
+    EARLY.get_or_init(|| (1..=libc::SIGRTMAX()).filter_map(action).collect());
+}
+
+/// Whether the program handles a signal that comes from outside of its threads.
+pub(crate) fn has_handlers() -> bool {
+    /// Sent by a thread's own instruction.
+    const OWN: [c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
+    /// The first of those that the C library may keep for itself.
+    const REAL_TIME: c_int = 32;
+    let handles = |signal: c_int| {
+        let mut action = std::mem::MaybeUninit::<Action>::zeroed();
+        // SAFETY: zeros are an action, which the call fills.
+        let handler = unsafe {
+            set(signal, ptr::null(), action.as_mut_ptr());
+            action.assume_init().sa_sigaction
+        };
+        is_function(handler)
+    };
+    (1..REAL_TIME).chain(libc::SIGRTMIN()..=libc::SIGRTMAX()).any(|signal| !OWN.contains(&signal) && handles(signal))
+}
+
+/// In a fiber of machine 0: has the other machines take these actions.
+pub(crate) fn hand_over() {
+    for (signal, words) in EARLY.get().into_iter().flatten().copied() {
+        for machine in 1..side::machines() {
+            side::from_worker(machine, move || {
+                set_here(signal, words, ptr::null_mut());
+            });
+        }
+    }
+}
+
+fn set(signal: c_int, action: *const Action, before: *mut Action) -> c_int {
+    if trap::takes(signal) {
+        return set_behind_own(action, before);
+    }
+    real!(sigaction: fn(c_int, *const Action, *mut Action) -> c_int, signal, action, before)
+}
+
+fn set_here(signal: c_int, mut words: ActionWords, before: *mut Action) -> c_int {
+    // SAFETY: the words of an action.
+    let action = unsafe { &mut *(&raw mut words).cast::<Action>() };
+    action.sa_sigaction = handler_here(signal, action.sa_sigaction);
+    // SAFETY: a set.
+    action.sa_mask = mask::blockable(unsafe { mask_of(&raw const action.sa_mask) });
+    set(signal, (&raw const words).cast(), before)
+}
 
 /// The C library's function, for all machines.
 ///
@@ -32,15 +116,6 @@ type ActionWords = [u64; size_of::<Action>() / 8];
 /// As for the C library's function, here and in all other functions of this file.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(signal: c_int, action: *const Action, before: *mut Action) -> c_int {
-    fn set(signal: c_int, action: *const Action, before: *mut Action) -> c_int {
-        real!(sigaction: fn(c_int, *const Action, *mut Action) -> c_int, signal, action, before)
-    }
-    fn set_here(signal: c_int, mut words: ActionWords, before: *mut Action) -> c_int {
-        // SAFETY: the words of an action.
-        let handler = unsafe { &mut (*(&raw mut words).cast::<Action>()).sa_sigaction };
-        *handler = handler_here(signal, *handler);
-        set(signal, (&raw const words).cast(), before)
-    }
     if action.is_null() || !side::is_machine_in_program() {
         return set(signal, action, before);
     }
@@ -62,6 +137,9 @@ pub unsafe extern "C" fn sigaction(signal: c_int, action: *const Action, before:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(signal: c_int, handler: *mut c_void) -> *mut c_void {
     fn set(signal: c_int, handler: *mut c_void) -> *mut c_void {
+        if trap::takes(signal) {
+            return ptr::with_exposed_provenance_mut(trap::exchange_handler(Some(handler.expose_provenance())));
+        }
         real!(signal: fn(c_int, *mut c_void) -> *mut c_void, signal, handler)
     }
     fn set_here(signal: c_int, handler: usize) -> *mut c_void {
@@ -195,24 +273,84 @@ pub unsafe extern "C" fn sigwait(set: *const sigset_t, signal: *mut c_int) -> c_
     }
 }
 
-/// The C library's function; a signal to the own process, as threads of any machine know it, goes to machine 0.
+/// The C library's function: on all machines, machine 0's process.
+#[unsafe(no_mangle)]
+pub extern "C" fn getpid() -> pid_t {
+    match is_elsewhere() {
+        true => first().0,
+        false => side::process().cast_signed(),
+    }
+}
+
+/// See [`getpid`].
+#[unsafe(no_mangle)]
+pub extern "C" fn getppid() -> pid_t {
+    match is_elsewhere() {
+        true => first().1,
+        false => parent(),
+    }
+}
+
+fn parent() -> pid_t {
+    // SAFETY: it touches no memory.
+    unsafe { libc::syscall(libc::SYS_getppid) as pid_t }
+}
+
+/// Whether the caller is a thread of the program on another machine than 0.
+fn is_elsewhere() -> bool {
+    side::is_machine_in_program() && side::own_machine() != 0
+}
+
+/// Returns machine 0's process and its parent.
+fn first() -> (pid_t, pid_t) {
+    static FIRST: OnceLock<(pid_t, pid_t)> = OnceLock::new();
+    *FIRST.get_or_init(|| side::at(0, || (side::process().cast_signed(), parent())))
+}
+
+/// The C library's function; a signal that a thread of any machine sends goes out from machine 0, which is the process
+/// that the program knows.
 #[unsafe(no_mangle)]
 pub extern "C" fn kill(process: pid_t, signal: c_int) -> c_int {
-    static FIRST: OnceLock<pid_t> = OnceLock::new();
     fn send(process: pid_t, signal: c_int) -> c_int {
         real!(kill: fn(pid_t, c_int) -> c_int, process, signal)
     }
-    let own = std::process::id().cast_signed();
-    if !side::is_machine_in_program() || side::own_machine() == 0 {
+    if !is_elsewhere() {
         return send(process, signal);
     }
-    let first = *FIRST.get_or_init(|| side::at(0, || std::process::id().cast_signed()));
-    if process != own && process != first {
-        return send(process, signal);
-    }
-    let error = side::at(0, move || match send(first, signal) {
+    let error = side::at(0, move || match send(process, signal) {
         0 => 0,
         _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL),
     });
     if error == 0 { 0 } else { fail(error) }
+}
+
+/// Functions of the C library with a set of signals that the thread then blocks, or an absent one.
+macro_rules! with_mask {
+    ($($name:ident($($before:ident: $before_type:ty,)* [$set:ident] $(, $after:ident: $after_type:ty)*);)*) => {$(
+        /// The C library's function; SIGSYS is not blocked.
+        ///
+        /// # Safety
+        /// As for the C library's function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(
+            $($before: $before_type,)* $set: *const sigset_t $(, $after: $after_type)*
+        ) -> c_int {
+            // SAFETY: null, or the caller's set.
+            let set = (!$set.is_null()).then(|| mask::blockable(unsafe { mask_of($set) }));
+            let $set = set.as_ref().map_or(ptr::null(), ptr::from_ref);
+            real!(
+                $name: fn($($before_type,)* *const sigset_t $(, $after_type)*) -> c_int,
+                $($before,)* $set $(, $after)*
+            )
+        }
+    )*};
+}
+
+with_mask! {
+    pthread_sigmask(how: c_int, [set], before: *mut sigset_t);
+    sigprocmask(how: c_int, [set], before: *mut sigset_t);
+    sigsuspend([set]);
+    ppoll(files: *mut c_void, count: libc::nfds_t, time: *const timespec, [set]);
+    pselect(count: c_int, read: *mut c_void, write: *mut c_void, other: *mut c_void, time: *const timespec, [set]);
+    epoll_pwait(epoll: c_int, events: *mut c_void, count: c_int, ms: c_int, [set]);
 }

@@ -12,6 +12,16 @@ use crate::{heap, report};
 /// Bytes of a guard, unless the thread's attributes say otherwise.
 pub(crate) const GUARD_BYTES: usize = PAGE_BYTES;
 
+/// Most stacks that are kept for the next threads, with their guards.
+const KEPT: usize = 4;
+
+/// Stacks of threads that have ended.
+static FREE: Mutex<Vec<Stack>> = Mutex::new(vec![]);
+
+fn free() -> MutexGuard<'static, Vec<Stack>> {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Guards on this machine: start and length.
 static GUARDS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
@@ -38,6 +48,13 @@ impl Stack {
     /// no guard.
     pub(crate) fn new(bytes: usize, guard_bytes: usize) -> Option<Stack> {
         let guard_bytes = guard_bytes.checked_next_multiple_of(PAGE_BYTES)?;
+        {
+            let mut free = free();
+            let is_like = |stack: &Stack| (stack.bytes, stack.guard_bytes) == (bytes, guard_bytes);
+            if let Some(place) = free.iter().rposition(is_like) {
+                return Some(free.swap_remove(place));
+            }
+        }
         let (block, _) = heap::allocate(bytes.checked_add(guard_bytes)?, PAGE_BYTES)?;
         report::note_stack(block);
         let stack = Stack { block, is_given: false, guard_bytes, bytes };
@@ -63,6 +80,16 @@ impl Stack {
         // SAFETY: whole pages of the block, which is this stack's alone. Other machines have page tables of their own;
         // where the heap is a region, its page server changes the mapping there, and never touches it.
         self.guard_bytes == 0 || unsafe { libc::mprotect(start, self.guard_bytes, protection) } == 0
+    }
+}
+
+impl Stack {
+    /// Keeps the stack of a thread that has ended for another one, if there is room.
+    pub(crate) fn keep(self) {
+        let mut free = free();
+        if !self.is_given && free.len() < KEPT {
+            free.push(self);
+        }
     }
 }
 

@@ -4,39 +4,28 @@
 //! randomisation.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, SyncSender};
 
-use trust::Promise;
-
+use crate::arena::{self, MODE};
+use crate::descriptors::{self, Fillers};
 use crate::mask::{self, Mask};
+use crate::objects::{self, INIT_ARRAY_BYTES};
 use crate::real::real;
-use crate::stack::{GUARD_BYTES, Stack};
-use crate::table::{self, table};
-use crate::{ends, heap, marks, memory, report, side, threads};
+use crate::{
+    FAILURE_STATUS, affinity, bind, end_of_program, environment, exec, files, hang, heap, ids, marks, memory, process,
+    refused, report, side, signals, stopped, threads, trap,
+};
 
-/// Variable that activates this library and says how memory is shared: `auto` or `explicit`.
-const MODE: &CStr = c"GOSSAMER_REGION";
 /// Stack of the main function. It takes memory only where it is touched.
 const STACK_BYTES: usize = 64 << 20;
-/// Stack of the exit handlers.
-const HANDLERS_STACK_BYTES: usize = 8 << 20;
-/// Status of a machine that could not start.
-const FAILURE_STATUS: c_int = 70;
-
+/// Stack of the thread on which the runtime starts.
+const RUNTIME_STACK_BYTES: usize = 8 << 20;
 type Main = extern "C" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 
 static MAIN: AtomicUsize = AtomicUsize::new(0);
 static IS_EXPLICIT: AtomicBool = AtomicBool::new(false);
-/// Promise by which the first fiber gets the program's exit status.
-static END: Mutex<Option<Promise<u8>>> = Mutex::new(None);
-static STATUS: AtomicI32 = AtomicI32::new(0);
-static ENDS: AtomicBool = AtomicBool::new(false);
-/// Status with which [`end_when_asked`] has to end the program.
-static ENDER: Mutex<Option<c_int>> = Mutex::new(None);
-static END_IS_ASKED: Condvar = Condvar::new();
 
 /// The C library's entry point, interposed by this library.
 ///
@@ -60,10 +49,22 @@ pub unsafe extern "C" fn __libc_start_main(
             IS_EXPLICIT.store(unsafe { CStr::from_ptr(mode) } == c"explicit", Ordering::Relaxed);
             without_random_addresses(argv);
             MAIN.store(main as *const () as usize, Ordering::Relaxed);
+            unsafe extern "C" {
+                fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+            }
+            // Before all handlers of the program, so that it is the last to run.
+            // SAFETY: the handler is a function of this library.
+            unsafe { on_exit(end_of_program::at_exit, std::ptr::null_mut()) };
             start
         }
         false => main,
     };
+    let init = match !mode.is_null() && is_other_machine() {
+        true => without_constructors(init),
+        false => init,
+    };
+    // `at_exit` runs the destructors, but not those of libraries that the runtime still needs.
+    let rtld_fini = if mode.is_null() { rtld_fini } else { std::ptr::null_mut() };
     real!(
         __libc_start_main: fn(
             Main, c_int, *mut *mut c_char, *mut c_void, *mut c_void, *mut c_void, *mut c_void
@@ -72,9 +73,37 @@ pub unsafe extern "C" fn __libc_start_main(
     )
 }
 
+/// Argument of `personality` that asks for the present one.
+const ASK: libc::c_ulong = 0xffff_ffff;
+
+/// Gives processes that this one starts random addresses again. Its own stay.
+fn with_random_addresses_for_others() {
+    // SAFETY: neither call touches memory of this process.
+    unsafe {
+        let before = libc::personality(ASK);
+        libc::personality((before & !libc::ADDR_NO_RANDOMIZE) as libc::c_ulong);
+    }
+}
+
+/// Whether the process is a machine other than 0.
+fn is_other_machine() -> bool {
+    std::env::var_os(gossamer::bootstrap::MACHINE).is_some_and(|machine| machine != "0")
+}
+
+/// Keeps the program's constructors from running here: their outcome is that of machine 0, and what else they do is
+/// done once. Returns the function that is to run them in a program of an older C library.
+fn without_constructors(init: *mut c_void) -> *mut c_void {
+    extern "C" fn nothing(_: c_int, _: *mut *mut c_char, _: *mut *mut c_char) {}
+    if let Some(program) = objects::all().first()
+        && let Some(bytes) = program.place_of(INIT_ARRAY_BYTES)
+    {
+        bind::write(program, &[(bytes.addr(), 0)]);
+    }
+    if init.is_null() { init } else { nothing as *const () as *mut c_void }
+}
+
 /// Executes the program again without address randomisation, if it runs with it.
 fn without_random_addresses(argv: *mut *mut c_char) {
-    const ASK: libc::c_ulong = 0xffff_ffff;
     // SAFETY: neither call touches memory of this process.
     let before = unsafe { libc::personality(ASK) };
     if before & libc::ADDR_NO_RANDOMIZE != 0 {
@@ -105,20 +134,25 @@ fn fail(cause: &str) -> ! {
 
 /// Runs in place of `main`, on each machine.
 extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) -> c_int {
-    threads::note_processors();
+    arena::close();
+    objects::at_start();
+    process::note();
+    signals::note();
+    affinity::note_processors();
     marks::note(MAIN.load(Ordering::Relaxed));
     threads::note_shares().unwrap_or_else(|cause| fail(&cause));
-    unsafe extern "C" {
-        fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
-    }
     side::note_process();
+    ids::note_first();
+    trap::note(stopped::CALLS);
+    with_random_addresses_for_others();
+    let fillers = descriptors::fill();
+    files::streams::note();
     // Programs started by this one are not machines.
-    // SAFETY: no other thread runs yet; the handler is a function of this library.
+    // SAFETY: no other thread runs yet.
     unsafe {
         libc::unsetenv(c"LD_PRELOAD".as_ptr());
         libc::unsetenv(c"LD_BIND_NOW".as_ptr());
         libc::unsetenv(MODE.as_ptr());
-        on_exit(at_exit, std::ptr::null_mut());
     }
     let count = argc.unsigned_abs() as usize;
     // SAFETY: `argc` arguments.
@@ -126,19 +160,43 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
     let settings = gossamer_region::with(gossamer::builder());
     // The runtime's threads inherit it.
     let mask = mask::block();
-    if let Err(error) = std::thread::Builder::new().name("gossamer-end".to_owned()).spawn(end_when_asked) {
+    if let Err(error) =
+        std::thread::Builder::new().name("gossamer-end".to_owned()).spawn(end_of_program::end_when_asked)
+    {
         fail(&format!("there is no thread for the end of the program: {error}"));
     }
-    let status = gossamer::link::main_with_status(settings, move || run_program(&arguments, mask), 1);
-    // Not `exit`: its work is done (`at_exit`), and the page servers of the regions have ended.
-    // SAFETY: it ends the process.
-    unsafe { libc::_exit(c_int::from(status)) }
+    let (starter, first) = mpsc::sync_channel::<Box<dyn FnOnce() + Send>>(1);
+    let run = move || {
+        let begin = move || run_program(&arguments, mask, fillers, &starter);
+        let status = gossamer::link::main_with_status(settings, begin, 1);
+        if let Some(failed) = exec::become_next() {
+            fail(&failed);
+        }
+        // Not `exit`: its work is done (`at_exit`), and the page servers of the regions have ended.
+        // SAFETY: it ends the process.
+        unsafe { libc::_exit(c_int::from(status)) }
+    };
+    if let Err(error) = std::thread::Builder::new().stack_size(RUNTIME_STACK_BYTES).spawn(run) {
+        fail(&format!("there is no thread for the runtime: {error}"));
+    }
+    if let Ok(first) = first.recv() {
+        first();
+    }
+    loop {
+        std::thread::park();
+    }
 }
 
-/// The first fiber, on machine 0. The program's first thread begins with the signals of `mask` blocked.
-fn run_program(arguments: &[CString], mask: Mask) -> u8 {
+/// The first fiber, on machine 0. The program's first thread begins with the signals of `mask` blocked, on the thread
+/// that waits at `starter`.
+fn run_program(
+    arguments: &[CString],
+    mask: Mask,
+    fillers: Fillers,
+    starter: &SyncSender<Box<dyn FnOnce() + Send>>,
+) -> u8 {
     let (promise, pending) = trust::promise();
-    *END.lock().unwrap_or_else(PoisonError::into_inner) = Some(promise);
+    end_of_program::note(promise);
     memory::lay_out(IS_EXPLICIT.load(Ordering::Relaxed));
     let words: Vec<&[u8]> = arguments.iter().map(|word| word.as_bytes_with_nul()).collect();
     let variables: Vec<Vec<u8>> =
@@ -146,13 +204,17 @@ fn run_program(arguments: &[CString], mask: Mask) -> u8 {
     let argv = list(&words);
     let envp = list(&variables.iter().map(Vec::as_slice).collect::<Vec<_>>());
     let first = copy(&[words.len(), argv, envp].map(usize::to_ne_bytes).concat());
-    let prepared = threads::prepare(run_main as *const () as usize, first, STACK_BYTES, true);
-    if !prepared.is_some_and(|(start, _)| threads::start_here(start.with_mask(mask), Some(end_with_threads))) {
+    files::streams::replace();
+    fillers.release();
+    let prepared = threads::prepare(run_main as *const () as usize, first, STACK_BYTES, true, None);
+    let first = prepared.and_then(|(start, _)| threads::first(start.with_mask(mask), end_of_program::end_with_threads));
+    if first.is_none_or(|first| starter.send(Box::new(first)).is_err()) {
         gossamer::link::end("there is no memory for the program's first thread");
     }
+    hang::watch();
     let status = pending.wait().unwrap_or(FAILURE_STATUS as u8);
     report::tell_if_asked();
-    status
+    if exec::has_next() { status } else { refused::status_after(status) }
 }
 
 /// Copies bytes to the program's heap.
@@ -178,169 +240,8 @@ extern "C" fn run_main(first: *mut c_void) -> *mut c_void {
     let (main, [argc, argv, envp]) =
         unsafe { (std::mem::transmute::<usize, Main>(MAIN.load(Ordering::Relaxed)), *first.cast::<[usize; 3]>()) };
     let [argv, envp] = [argv, envp].map(std::ptr::with_exposed_provenance_mut::<*mut c_char>);
-    unsafe extern "C" {
-        static mut environ: *mut *mut c_char;
-    }
-    // SAFETY: no other thread reads or writes it yet.
-    unsafe { environ = envp };
+    environment::begin(envp);
     let status = main(argc as c_int, argv, envp);
     // SAFETY: the program has ended.
-    unsafe { exit(status) }
-}
-
-/// Ends the program after its last thread, where `main` has ended by `pthread_exit`.
-fn end_with_threads() -> ! {
-    let _side = side::the_programs();
-    end_by_handlers(0)
-}
-
-/// On a worker of machine 0: ends the program, on a thread of its own, since `exit` first destroys the thread's
-/// delegation state. Handlers run on a stack in the region, as all of the program's functions, with the signals of
-/// `mask` blocked.
-fn start_end(status: c_int, mask: Mask) {
-    if ENDS.swap(true, Ordering::SeqCst) {
-        return; // it ends already
-    }
-    STATUS.store(status, Ordering::SeqCst);
-    let Some(stack) = Stack::new(HANDLERS_STACK_BYTES, GUARD_BYTES) else {
-        gossamer::link::end("there is no memory for the program's exit handlers")
-    };
-    let run = move || {
-        threads::be_the_last();
-        mask::set_mask(mask);
-        let Range { start: bottom, end: top } = stack.range();
-        // SAFETY: memory that is this thread's, which ends with the program.
-        unsafe { side::run_on(bottom, top, run_handlers as *const () as usize, status as usize) };
-    };
-    if std::thread::Builder::new().spawn(run).is_err() {
-        gossamer::link::end("there is no thread for the program's exit handlers");
-    }
-}
-
-extern "C" fn run_handlers(status: usize) -> usize {
-    real!(exit: fn(c_int) -> (), status as c_int);
-    std::process::abort()
-}
-
-/// Ends the program from a thread of any machine.
-fn end_by_handlers(status: c_int) -> ! {
-    let mask = mask::mask();
-    side::at(0, move || start_end(status, mask));
-    loop {
-        std::thread::park();
-    }
-}
-
-/// The C library's function, on any machine: ends the program.
-///
-/// # Safety
-/// As for the C library's function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn exit(status: c_int) -> ! {
-    if side::is_machine_in_program() {
-        if threads::is_the_last() {
-            // By an exit handler: the others run, and then this is the status.
-            STATUS.store(status, Ordering::SeqCst);
-            real!(exit: fn(c_int) -> (), status);
-        }
-        ends::destroy_objects();
-        end_by_handlers(status);
-    }
-    if table::has_begun() {
-        // The runtime ends this machine: exit handlers of the C library may touch variables whose pages are no longer
-        // served. SAFETY: it ends the process.
-        unsafe { libc::syscall(libc::SYS_exit_group, status) };
-    }
-    real!(exit: fn(c_int) -> (), status);
-    std::process::abort()
-}
-
-/// The C library's function, on any machine: ends the program at once.
-#[unsafe(no_mangle)]
-pub extern "C" fn _exit(status: c_int) -> ! {
-    if side::is_machine_in_program() {
-        tell_the_end(status);
-    }
-    // SAFETY: it ends the process.
-    unsafe { libc::syscall(libc::SYS_exit_group, status) };
-    std::process::abort()
-}
-
-/// Same as [`_exit`].
-#[unsafe(no_mangle)]
-pub extern "C" fn _Exit(status: c_int) -> ! {
-    _exit(status)
-}
-
-/// Last exit handler: flushes buffers on all machines, and resumes the first fiber. Functions of the C library that
-/// end the program (`err`) come here without our `exit`.
-extern "C" fn at_exit(status: c_int, _: *mut c_void) {
-    if ENDS.load(Ordering::SeqCst) {
-        end_of_program(STATUS.load(Ordering::SeqCst));
-    }
-    if side::is_machine_in_program() {
-        // The C library has destroyed this thread's part of the runtime.
-        *ENDER.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
-        END_IS_ASKED.notify_one();
-        loop {
-            // SAFETY: it waits.
-            unsafe { libc::pause() };
-        }
-    }
-}
-
-/// Thread of each machine that ends the program for a thread that cannot any more.
-fn end_when_asked() {
-    let asked = ENDER.lock().unwrap_or_else(PoisonError::into_inner);
-    let asked = END_IS_ASKED.wait_while(asked, |asked| asked.is_none()).unwrap_or_else(PoisonError::into_inner);
-    let status = asked.unwrap_or(FAILURE_STATUS);
-    drop(asked);
-    threads::be_the_last();
-    let _side = side::the_programs();
-    match side::own_machine() {
-        0 => end_of_program(status),
-        _ => end_by_handlers(status),
-    }
-}
-
-/// Flushes buffers on all machines, and tells the end.
-fn end_of_program(status: c_int) -> ! {
-    {
-        let _side = side::the_programs();
-        // SAFETY: all streams of this process.
-        unsafe { libc::fflush(std::ptr::null_mut()) };
-    }
-    for machine in 0..side::machines() {
-        if machine != side::own_machine() {
-            side::at(machine, || {
-                // SAFETY: as above.
-                unsafe { libc::fflush(std::ptr::null_mut()) };
-            });
-        }
-    }
-    tell_the_end(status)
-}
-
-/// Resumes the first fiber with the program's status.
-fn tell_the_end(status: c_int) -> ! {
-    side::at(0, move || {
-        let promise = END.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(promise) = promise {
-            promise.keep(status as u8);
-        }
-    });
-    loop {
-        std::thread::park();
-    }
-}
-
-/// The C library's function; counts the processors of all machines.
-#[unsafe(no_mangle)]
-pub extern "C" fn sysconf(name: c_int) -> libc::c_long {
-    match name {
-        libc::_SC_NPROCESSORS_ONLN | libc::_SC_NPROCESSORS_CONF if side::is_in_program() => {
-            libc::c_long::from(table().processors.load(Ordering::SeqCst))
-        }
-        _ => real!(sysconf: fn(c_int) -> libc::c_long, name),
-    }
+    unsafe { end_of_program::exit(status) }
 }

@@ -1,5 +1,6 @@
 //! Names of the program's variables, from the symbol table of its file.
 
+use std::ffi::CStr;
 use std::ops::Range;
 
 /// A variable: its name, and where it is.
@@ -52,6 +53,24 @@ fn variable(symbol: &[u8], names: &[u8], bias: usize) -> Option<Variable> {
     let start = value.wrapping_add(bias);
     let is_one = symbol[4] & 0xf == OBJECT && bytes > 0;
     is_one.then(|| (String::from_utf8_lossy(name).into_owned(), start..start.saturating_add(bytes)))
+}
+
+/// Names the variable of the program at an address, or the one of a library that it exports.
+pub(crate) fn name_of(all: &[Variable], address: usize) -> Option<String> {
+    if all.iter().any(|(_, of)| of.contains(&address)) {
+        return Some(names_in(all, &(address..address.saturating_add(1))));
+    }
+    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the call fills it, or leaves zeros, which are one.
+    let found = unsafe {
+        libc::dladdr(std::ptr::without_provenance(address), found.as_mut_ptr());
+        found.assume_init()
+    };
+    // SAFETY: null, or a name that ends with a zero, of a library that stays.
+    let name = (!found.dli_sname.is_null()).then(|| unsafe { CStr::from_ptr(found.dli_sname) })?;
+    let offset = address.saturating_sub(found.dli_saddr.addr());
+    let from = if offset == 0 { String::new() } else { format!(" from byte {offset} on") };
+    Some(format!("variable {}{from}", name.to_string_lossy()))
 }
 
 /// Names the variables of a range of bytes, in words.

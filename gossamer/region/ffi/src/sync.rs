@@ -84,7 +84,7 @@ fn find(number: u64, kind: u64) -> Option<*mut c_void> {
     let turn = table().sync_turns.get(place)?.load(Ordering::SeqCst);
     let is_there = !turn.is_multiple_of(2) && number == number_of(turn, kind, place);
     if !is_there {
-        refused::tell(
+        refused::tell_caller(
             "a gsm_mutex_t or gsm_barrier_t that is not initialised, or was after this machine had its copy of it,",
             "gsm_mutex_init and gsm_barrier_init before the first pthread_create, or put it where gsm_region_share \
              shares it",
@@ -176,7 +176,7 @@ extern "C" fn barrier_wait_fetch(number: u64, at: *const c_void, bytes: usize) -
         // The other threads wait for this one all the same.
         // SAFETY: a page of the table on which one was initialised.
         unsafe { barrier::wait_and_fetch(barrier.cast(), 0..0) };
-        refused::tell(
+        refused::tell_caller(
             "gsm_barrier_wait_fetch of memory that the machines do not share",
             "gsm_region_share first; with 0 bytes it fetches nothing",
         );

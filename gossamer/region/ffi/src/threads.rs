@@ -2,7 +2,6 @@
 //! functions is in the region, so that others may be given pointers to it; its own storage (`__thread`, `errno`) is its
 //! machine's.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -14,30 +13,14 @@ use libc::{clockid_t, pthread_attr_t, pthread_t, timespec};
 use crate::mask::{self, Mask};
 use crate::real::real;
 use crate::stack::{GUARD_BYTES, Stack};
-use crate::table::{self, THREADS_MAX, Thread, table};
-use crate::{copy, ends, line, side};
+use crate::table::{self, table};
+use crate::waits::{self, Kind};
+use crate::{affinity, arena, copy, ends, ids, joins, magazine, objects, openmp, refused, side, starter, trap};
 
-/// States of a [`Thread`].
-const FREE: u32 = 0;
-const RUNNING: u32 = 1;
-const ENDED: u32 = 2;
-/// Running; no thread joins it.
-const DETACHED: u32 = 3;
-
-/// An id is this mark, with the thread's turn and its place.
-const MARK: u64 = 0x6753 << 48;
-/// Stack of the thread itself, without the program's functions.
-const OWN_STACK_BYTES: usize = 512 << 10;
+/// Stack of the program's functions, by default.
 const STACK_BYTES: usize = 8 << 20;
 /// Interval at which a main function that has ended by `pthread_exit` checks whether all threads have.
 const LOOK: Duration = Duration::from_millis(5);
-
-thread_local! {
-    static ID: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Processors that the process may use, from before any worker was pinned to one.
-static PROCESSORS: OnceLock<libc::cpu_set_t> = OnceLock::new();
 
 /// Number of threads, created one after the other, that start on each machine. Empty: one each.
 static SHARES: OnceLock<Vec<usize>> = OnceLock::new();
@@ -73,44 +56,6 @@ fn machine_of(count: usize, machines: usize, shares: &[usize]) -> u16 {
     (shares.iter().position(is_of).unwrap_or(0) % machines) as u16
 }
 
-/// Records and counts the processors; called before any thread starts.
-pub(crate) fn note_processors() -> u32 {
-    // SAFETY: zeros are a set, which the call fills.
-    let set = PROCESSORS.get_or_init(|| unsafe {
-        let mut set = std::mem::zeroed();
-        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
-        set
-    });
-    // SAFETY: it reads the set.
-    unsafe { libc::CPU_COUNT(set) }.unsigned_abs().max(1)
-}
-
-/// Returns the calling thread's id, as the program knows it; 0 if it is not the program's.
-pub(crate) fn own_id() -> u64 {
-    ID.get()
-}
-
-/// Gives the calling thread, which is not in the table, an id to run the end of the program.
-pub(crate) fn be_the_last() {
-    ID.set(MARK | 0xffff);
-}
-
-/// Whether the calling thread runs the end of the program.
-pub(crate) fn is_the_last() -> bool {
-    ID.get() == MARK | 0xffff
-}
-
-fn id_of(place: usize, turn: u32) -> u64 {
-    MARK | u64::from(turn) << 16 | place as u64
-}
-
-/// Returns the thread with this id, if there is one.
-fn find(id: u64) -> Option<&'static Thread> {
-    let thread = table().threads.get((id & 0xffff) as usize)?;
-    let is_it = id_of((id & 0xffff) as usize, thread.turn.load(Ordering::SeqCst)) == id;
-    (is_it && thread.state.load(Ordering::SeqCst) != FREE).then_some(thread)
-}
-
 /// Parameters of a new thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
@@ -121,6 +66,7 @@ pub(crate) struct Start {
     /// Stack that the program gives it, or 0.
     given_stack: usize,
     id: u64,
+    is_detached: bool,
     inherited: Inherited,
 }
 
@@ -158,28 +104,21 @@ impl Inherited {
     }
 }
 
-fn claim(state: u32) -> Option<(u64, u16)> {
-    let count = table().next_thread.fetch_add(1, Ordering::SeqCst);
-    let machine = machine_of(count, side::machines().into(), SHARES.get().map_or(&[], Vec::as_slice));
-    (0..THREADS_MAX).map(|more| (count + more) % THREADS_MAX).find_map(|place| {
-        let thread = &table().threads[place];
-        thread.state.compare_exchange(FREE, state, Ordering::SeqCst, Ordering::SeqCst).ok()?;
-        Some((id_of(place, thread.turn.load(Ordering::SeqCst)), machine))
-    })
-}
-
-/// Frees the place of a thread for another one.
-fn forget(thread: &Thread) {
-    // The id holds 32 bits of it.
-    thread.turn.fetch_add(1, Ordering::SeqCst);
-    thread.state.store(FREE, Ordering::SeqCst);
-}
-
-/// Claims a place and a machine for a thread. `None`: there is no room.
-pub(crate) fn prepare(function: usize, argument: usize, stack_bytes: usize, detached: bool) -> Option<(Start, u16)> {
-    let (id, machine) = claim(if detached { DETACHED } else { RUNNING })?;
-    let inherited = Inherited::of_this_thread();
-    Some((Start { function, argument, stack_bytes, guard_bytes: GUARD_BYTES, given_stack: 0, id, inherited }, machine))
+/// Claims an id and a machine for a thread: this one, or the next in turn. `None`: there is no room.
+pub(crate) fn prepare(
+    function: usize,
+    argument: usize,
+    stack_bytes: usize,
+    is_detached: bool,
+    machine: Option<u16>,
+) -> Option<(Start, u16)> {
+    let count = table().created.all.fetch_add(1, Ordering::SeqCst);
+    let next = || machine_of(count, side::machines().into(), SHARES.get().map_or(&[], Vec::as_slice));
+    let machine = machine.unwrap_or_else(next);
+    let id = ids::claim(machine)?;
+    let (inherited, guard_bytes, given_stack) = (Inherited::of_this_thread(), GUARD_BYTES, 0);
+    let start = Start { function, argument, stack_bytes, guard_bytes, given_stack, id, is_detached, inherited };
+    Some((start, machine))
 }
 
 impl Start {
@@ -189,61 +128,60 @@ impl Start {
     }
 }
 
-/// On a worker: starts the thread on this machine, with a stack of this machine's part of the heap. `false`: there is
-/// no room, or the system refuses.
-///
-/// `end` ends the program; it is called where the thread of the main function and all others have ended.
-pub(crate) fn start_here(start: Start, end: Option<fn() -> !>) -> bool {
+/// In a fiber of the worker: starts the thread on this machine, with a stack of this machine's part of the heap.
+/// `false`: there is no room, or the system refuses.
+fn start_here(start: Start) -> bool {
     let stack = match start.given_stack {
         0 => Stack::new(start.stack_bytes, start.guard_bytes),
         given => Some(Stack::given(given, start.stack_bytes)),
     };
     let Some(stack) = stack else { return false };
-    std::thread::Builder::new().stack_size(OWN_STACK_BYTES).spawn(move || run(start, stack, end)).is_ok()
+    joins::begin(start.id, start.is_detached);
+    let real = starter::start(Box::new(move || run(start, stack, None)));
+    match real {
+        Some(real) => joins::note_real(start.id, real),
+        None => joins::forget(start.id),
+    }
+    real.is_some()
 }
 
+/// Returns the program's first thread, to be run by the process's: constructors have left values in its storage. None:
+/// there is no room.
+///
+/// `end` ends the program; it is called where the thread of the main function and all others have ended.
+pub(crate) fn first(start: Start, end: fn() -> !) -> Option<impl FnOnce() + Send> {
+    let stack = Stack::new(start.stack_bytes, start.guard_bytes)?;
+    joins::begin(start.id, start.is_detached);
+    joins::note_real(start.id, ids::real_of_first());
+    Some(move || {
+        affinity::use_all_processors();
+        trap::filter_this_thread();
+        run(start, stack, Some(end));
+    })
+}
+
+/// On a thread that the filter is installed in, and that may use all processors.
 fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
-    if let Some(processors) = PROCESSORS.get() {
-        // SAFETY: a set that the system has filled.
-        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), processors) };
-    }
-    ID.set(start.id);
+    ids::act_as(start.id);
+    waits::begin(start.id);
     start.inherited.take_over();
     let Range { start: bottom, end: top } = stack.range();
     // SAFETY: memory that is the thread's until it is freed below, when nothing runs on it any more.
-    let result = unsafe { side::run_on(bottom, top, start.function, start.argument) };
+    let result = openmp::in_team(start.function, start.argument, |function, argument| unsafe {
+        side::run_on(bottom, top, function, argument)
+    });
     // SAFETY: as above.
     unsafe { side::run_on(bottom, top, ends::end_thread as *const () as usize, 0) };
-    drop(stack);
+    magazine::end();
+    stack.keep();
     if let Some(end) = end {
         wait_for_all(start.id); // main's thread still takes the program's signals
         end();
     }
     mask::block();
-    let Some(thread) = find(start.id) else { return };
-    thread.result.store(result, Ordering::SeqCst);
-    match thread.state.compare_exchange(RUNNING, ENDED, Ordering::SeqCst, Ordering::SeqCst) {
-        Ok(_) => line::give(line_of(thread), 1),
-        Err(_) => forget(thread),
-    }
-    ID.set(0);
-}
-
-/// Returns the address of the line of the threads that join it.
-fn line_of(thread: &Thread) -> usize {
-    thread.state.as_ptr().addr()
-}
-
-fn real_self() -> pthread_t {
-    real!(pthread_self: fn() -> pthread_t)
-}
-
-/// Returns the C library's id for an id, for calls that know no others: of our threads only the calling one.
-pub(crate) fn real_of(id: pthread_t) -> Option<pthread_t> {
-    match id >> 48 == MARK >> 48 {
-        true => (id == own_id()).then(real_self),
-        false => Some(id),
-    }
+    waits::end(start.id);
+    joins::end(start.id, result);
+    ids::act_as(0);
 }
 
 /// The C library's function; the thread starts on the next machine in turn.
@@ -257,6 +195,9 @@ pub unsafe extern "C" fn pthread_create(
     function: *mut c_void,
     argument: *mut c_void,
 ) -> c_int {
+    if arena::is_open() {
+        refused::end("a thread that a constructor starts before main", "a thread that main starts");
+    }
     if !side::is_in_program() {
         return real!(
             pthread_create: fn(*mut pthread_t, *const pthread_attr_t, *mut c_void, *mut c_void) -> c_int,
@@ -279,7 +220,10 @@ pub unsafe extern "C" fn pthread_create(
     }
     let detached = state == libc::PTHREAD_CREATE_DETACHED;
     let (function, argument) = (function.expose_provenance(), argument.expose_provenance());
-    let Some((start, machine)) = prepare(function, argument, stack_bytes, detached) else { return libc::EAGAIN };
+    let stays = side::outside(|| objects::keeps_threads(function)).then(side::own_machine);
+    let Some((start, machine)) = prepare(function, argument, stack_bytes, detached, stays) else {
+        return libc::EAGAIN;
+    };
     // Without a stack the C library returns an address where there is none.
     let given_stack = Some(given_stack.expose_provenance()).filter(|stack| {
         let last = stack.wrapping_add(given_bytes).wrapping_sub(1);
@@ -289,10 +233,10 @@ pub unsafe extern "C" fn pthread_create(
     // SAFETY: the caller's.
     unsafe { id.write(start.id) };
     copy::bring_to(machine);
-    if side::at(machine, move || start_here(start, None)) {
+    if side::at(machine, move || start_here(start)) {
         return 0;
     }
-    find(start.id).map(forget);
+    ids::release(start.id);
     libc::EAGAIN
 }
 
@@ -302,7 +246,7 @@ pub unsafe extern "C" fn pthread_create(
 /// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_join(id: pthread_t, result: *mut *mut c_void) -> c_int {
-    match id >> 48 == MARK >> 48 {
+    match ids::is_ours(id) {
         // SAFETY: as the caller says.
         true => unsafe { join(id, result, None) },
         false => real!(pthread_join: fn(pthread_t, *mut *mut c_void) -> c_int, id, result),
@@ -315,7 +259,7 @@ pub unsafe extern "C" fn pthread_join(id: pthread_t, result: *mut *mut c_void) -
 /// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_tryjoin_np(id: pthread_t, result: *mut *mut c_void) -> c_int {
-    if id >> 48 != MARK >> 48 {
+    if !ids::is_ours(id) {
         return real!(pthread_tryjoin_np: fn(pthread_t, *mut *mut c_void) -> c_int, id, result);
     }
     // SAFETY: as the caller says.
@@ -346,7 +290,7 @@ pub unsafe extern "C" fn pthread_clockjoin_np(
     clock: clockid_t,
     time: *const timespec,
 ) -> c_int {
-    if id >> 48 != MARK >> 48 {
+    if !ids::is_ours(id) {
         return real!(
             pthread_clockjoin_np: fn(pthread_t, *mut *mut c_void, clockid_t, *const timespec) -> c_int,
             id, result, clock, time
@@ -366,21 +310,19 @@ pub unsafe extern "C" fn pthread_clockjoin_np(
 /// # Safety
 /// `result` is null, or a place for the thread's result.
 unsafe fn join(id: pthread_t, result: *mut *mut c_void, time: Option<Duration>) -> c_int {
-    let Some(thread) = find(id) else { return libc::ESRCH };
-    match thread.state.load(Ordering::SeqCst) {
-        DETACHED => return libc::EINVAL,
-        _ if id == own_id() => return libc::EDEADLK,
-        _ => {}
+    if id == ids::own() {
+        return libc::EDEADLK;
     }
-    if !line::take(line_of(thread), time) {
-        return libc::ETIMEDOUT;
-    }
+    let wait = || side::at(ids::machine_of(id), move || joins::join(id, time));
+    let value = match waits::during(Kind::Join, id as usize, time, wait) {
+        Ok(value) => value,
+        Err(errno) => return errno,
+    };
+    ids::release(id);
     if !result.is_null() {
-        let value = std::ptr::with_exposed_provenance_mut(thread.result.load(Ordering::SeqCst));
         // SAFETY: the caller's.
-        unsafe { result.write(value) };
+        unsafe { result.write(std::ptr::with_exposed_provenance_mut(value)) };
     }
-    forget(thread);
     0
 }
 
@@ -390,37 +332,32 @@ unsafe fn join(id: pthread_t, result: *mut *mut c_void, time: Option<Duration>) 
 /// As for that function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_detach(id: pthread_t) -> c_int {
-    if id >> 48 != MARK >> 48 {
+    if !ids::is_ours(id) {
         return real!(pthread_detach: fn(pthread_t) -> c_int, id);
     }
-    let Some(thread) = find(id) else { return libc::ESRCH };
-    match thread.state.compare_exchange(RUNNING, DETACHED, Ordering::SeqCst, Ordering::SeqCst) {
-        Ok(_) => {}
-        Err(ENDED) => {
-            line::take(line_of(thread), None);
-            forget(thread);
-        }
-        Err(_) => return libc::EINVAL,
+    let (errno, has_ended) = side::at(ids::machine_of(id), move || joins::detach(id));
+    if has_ended {
+        ids::release(id);
     }
-    0
+    errno
 }
 
 /// See [`pthread_create`].
 #[unsafe(no_mangle)]
 pub extern "C" fn pthread_self() -> pthread_t {
     match side::is_in_program() {
-        true => own_id(),
-        false => real_self(),
+        true => ids::own(),
+        false => ids::real_self(),
     }
 }
 
 /// Waits for all other threads when the main function has ended by `pthread_exit`.
 fn wait_for_all(own: u64) {
-    let runs = |thread: &Thread| matches!(thread.state.load(Ordering::SeqCst), RUNNING | DETACHED);
-    let threads = || table().threads.iter().enumerate().filter(|(place, _)| *place as u64 != own & 0xffff);
-    while threads().any(|(_, thread)| runs(thread)) {
-        std::thread::sleep(LOOK);
-    }
+    waits::during(Kind::Others, 0, None, || {
+        while (0..side::machines()).any(|machine| side::at(machine, move || joins::running_without(own)) > 0) {
+            std::thread::sleep(LOOK);
+        }
+    });
 }
 
 #[cfg(test)]

@@ -367,6 +367,11 @@ pub(crate) fn prefetch_at(addresses: &Range<usize>) {
     });
 }
 
+/// Gives the memory of the pages at these addresses back, where that is possible.
+pub(crate) fn discard_at(addresses: &Range<usize>) -> bool {
+    with(|server, _| server.regions.iter().flatten().any(|kept| kept.view.discard(addresses)))
+}
+
 /// Returns the most requested pages of this home with their counts, and how many there are.
 pub(crate) fn hottest(region: u32) -> ([(u32, u64); HOTTEST_MAX], usize) {
     let mut asks: Vec<(u32, u64)> =

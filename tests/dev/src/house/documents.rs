@@ -1,8 +1,8 @@
 //! Documents that have to agree with the code: the README with CI, the list of dependencies with cargo, the tables of
-//! benchmarks.md with the files they come from, names in pages with the tree.
+//! benchmarks.md with the files they come from, that of region.md with the code's own, names in pages with the tree.
 //!
-//! Here: the first two comparisons (the third is `book`'s, the last that of `names`). Not here: other contents of the
-//! documents.
+//! Here: the first two comparisons (the others are those of `book`, `calls` and `names`). Not here: other contents of
+//! the documents.
 //!
 //! Invariant: a document that is missing is an offence, like one that disagrees.
 
@@ -22,6 +22,7 @@ pub fn check(context: &Context) -> anyhow::Result<Vec<String>> {
     let mut offences = Vec::from_iter(commands(&text("README.md"), &text(".ci/run")));
     offences.extend(dependencies(&text("docs/dependencies.md"), &metadata));
     offences.extend(crate::book::document::stale(&context.root));
+    offences.extend(crate::calls::stale(&context.root));
     offences.extend(names::missing(context, &metadata)?);
     Ok(offences)
 }

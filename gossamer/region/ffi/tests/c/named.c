@@ -124,6 +124,8 @@ int main(int argc, char **argv) {
     text[3 * PAGE] = 'x';
     CHECK(gsm_region_share(shared, sizeof shared) == 0);
     CHECK(gsm_region_share(late, PAGE) == 0);
+    void *block = malloc(32 << 10); /* whole pages, or one process */
+    CHECK(block && gsm_region_share(block, 32 << 10) == 0);
     CHECK(gsm_mutex_init(&mutex) == 0 && gsm_barrier_init(&barrier, (unsigned)threads) == 0);
     refused();
     locks();

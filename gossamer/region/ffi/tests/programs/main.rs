@@ -1,14 +1,20 @@
 //! C programs for regions, built and run unchanged, as one process and on several machines: the seven workloads of
 //! `examples/c/region` and the pthread programs of `gossamer/region/ffi/tests/c`. [`oracle`] computes the expected
-//! output.
+//! output; that of [`compared`] and [`generated`] programs is the output of a plain run.
 //!
 //! Tests whose tools or kernel features this machine lacks are reported and count as ignored.
 
+mod before;
+mod compared;
+mod files;
+mod generated;
+mod hangs;
 mod killed;
 mod oracle;
 mod rack;
 mod symbols;
 mod told;
+mod waits;
 mod wrong;
 
 use std::collections::HashMap;
@@ -27,15 +33,19 @@ const THREADS: [&str; 3] = ["1", "2", "5"];
 /// Threads of all other programs: each machine has a thread, and some have two.
 const FEW_THREADS: [&str; 1] = ["5"];
 /// Programs of `gossamer/region/ffi/tests/c`.
-const PTHREADS: [&str; 18] = [
+const PTHREADS: [&str; 24] = [
     "atomics",
     "barriers",
     "c11",
     "cleanup",
+    "constructors",
+    "descriptors",
     "destroyed",
     "ends",
     "environ",
     "files",
+    "futex",
+    "heap",
     "list",
     "locks",
     "mappings",
@@ -43,9 +53,11 @@ const PTHREADS: [&str; 18] = [
     "print",
     "process",
     "queue",
+    "random",
     "returned",
     "rwlock",
     "semaphore",
+    "streams",
 ];
 
 /// A way to build and run programs.
@@ -182,7 +194,7 @@ fn cannot_share(place: &Place) -> Result<Option<String>, Failed> {
 }
 
 fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
-    let lacking: Vec<&str> = ["gcc", "clang", "valgrind"]
+    let lacking: Vec<&str> = ["gcc", "g++", "clang", "valgrind"]
         .into_iter()
         .filter(|program| !Command::new(program).arg("--version").output().is_ok_and(|done| done.status.success()))
         .collect();
@@ -215,14 +227,24 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
         let test = move || pthreads(&here, way, "named");
         trials.push(Trial::test(format!("{}::named", way.name), test).with_ignored_flag(ignored));
     }
+    trials.extend(compared::trials(place, &lacks));
+    trials.extend(generated::trials(place, lacks(&LAUNCH) || lacks(&"gcc")));
     let here = Arc::clone(place);
     let test = move || pthreads(&here, explicit("named", HEADER, TWO), "named");
     trials.push(Trial::test("two_machines::named", test).with_ignored_flag(lacks(&LAUNCH) || lacks(&"gcc")));
-    let others: [(&str, Test); 13] = [
+    let others: [(&str, Test); 21] = [
         ("two_machines::ended", ended),
         ("two_machines::handed_on", handed_on),
+        ("files::order_of_threads", files::order_of_threads),
+        ("files::iostream", files::iostream),
+        ("files::exec", files::exec),
+        ("files::refused", files::refused),
+        ("files::sort", files::sort),
         ("two_machines::functions_of_threads_are_known", symbols::are_known),
         ("two_machines::fails", fails),
+        ("two_machines::memory", memory),
+        ("two_machines::sizes_share_memory", sizes_share_memory),
+        ("two_machines::own_condition_variables_are_told", told::own_condition_variables_are_told),
         ("two_machines::refused", refused),
         ("two_machines::threads_start_where_they_are_told", threads_at),
         ("two_machines::many_threads", many_threads),
@@ -244,6 +266,9 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
         let ignored = lacks(&LAUNCH) || lacks(&"gcc");
         trials.push(Trial::test(name, move || test(&here)).with_ignored_flag(ignored));
     }
+    trials.extend(before::trials(place, lacks));
+    trials.extend(waits::trials(place, cannot_share.is_none()));
+    trials.extend(hangs::trials(place, cannot_share.is_none() && !lacks(&"gcc")));
     for (compiler, flags) in HEADER_FLAGS {
         let here = Arc::clone(place);
         let ignored = !Command::new(compiler).arg("--version").output().is_ok_and(|done| done.status.success());
@@ -263,14 +288,26 @@ fn trials(place: &Arc<Place>, cannot_share: Option<&str>) -> Vec<Trial> {
 
 /// Builds a program, once for all ways that build it alike.
 fn build(place: &Place, way: Way, source: &Path) -> Result<PathBuf, Failed> {
-    let recipe = (source.to_owned(), way.compiler, way.flags, way.shares);
-    let built = Arc::clone(place.built.lock().unwrap_or_else(PoisonError::into_inner).entry(recipe).or_default());
-    let compiled = || compile(place, way, source).map_err(|why| why.message().unwrap_or_default().to_owned());
-    built.get_or_init(compiled).clone().map_err(Failed::from)
+    place.build_once((source.to_owned(), way.compiler, way.flags, way.shares), |built| {
+        compile(place, way, source, built)
+    })
 }
 
-fn compile(place: &Place, way: Way, source: &Path) -> Result<PathBuf, Failed> {
-    let built = tempfile::Builder::new().prefix("program").tempfile_in(place.folder.path())?.into_temp_path().keep()?;
+impl Place {
+    /// Builds the program of a recipe, if it has not been built.
+    fn build_once(&self, recipe: Recipe, compile: impl FnOnce(&Path) -> Result<(), Failed>) -> Result<PathBuf, Failed> {
+        let built = Arc::clone(self.built.lock().unwrap_or_else(PoisonError::into_inner).entry(recipe).or_default());
+        let compiled = || {
+            let file = tempfile::Builder::new().prefix("program").tempfile_in(self.folder.path())?;
+            let built = file.into_temp_path().keep()?;
+            compile(&built).map(|()| built)
+        };
+        let compiled = || compiled().map_err(|why: Failed| why.message().unwrap_or_default().to_owned());
+        built.get_or_init(compiled).clone().map_err(Failed::from)
+    }
+}
+
+fn compile(place: &Place, way: Way, source: &Path, built: &Path) -> Result<(), Failed> {
     let mut command = Command::new(way.compiler);
     // The oldest form of debug information, which valgrind reads from any compiler.
     command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-gdwarf-4", "-pthread"]).args(way.flags);
@@ -278,8 +315,8 @@ fn compile(place: &Place, way: Way, source: &Path) -> Result<PathBuf, Failed> {
         command.arg("-DGOSSAMER_REGION").arg("-I");
         command.arg(place.root.join("gossamer/region/ffi").join(folder));
     }
-    succeeded(&run(command.arg(source).arg("-o").arg(&built).arg("-lm"))?)?;
-    Ok(built)
+    succeeded(&run(command.arg(source).arg("-o").arg(built).arg("-lm"))?)?;
+    Ok(())
 }
 
 fn start(place: &Place, starter: &[&str], program: &Path) -> Command {
@@ -340,6 +377,23 @@ fn handed_on(place: &Place) -> Result<(), Failed> {
     same("handed_on", succeeded(&run(start(place, &starter, &built).arg("2"))?)?, "handed_on: ok\n")
 }
 
+/// Memory is taken where it is touched, and goes back when it is freed, also of a heap of 256 GiB.
+fn memory(place: &Place) -> Result<(), Failed> {
+    let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/memory.c"))?;
+    for words in [TWO, ONE] {
+        let starter = [words, &["--env", "GOSSAMER_REGION_BYTES=274877906944"]].concat();
+        same(&format!("{words:?}"), succeeded(&run(start(place, &starter, &built).arg("2"))?)?, "memory: ok\n")?;
+    }
+    Ok(())
+}
+
+/// Blocks of one size serve others after they are freed: there is no room for all sizes at once.
+fn sizes_share_memory(place: &Place) -> Result<(), Failed> {
+    let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/heap.c"))?;
+    let starter = [TWO, &["--env", "GOSSAMER_REGION_BYTES=268435456"]].concat();
+    same("heap", succeeded(&run(start(place, &starter, &built).arg("5"))?)?, "heap: ok\n")
+}
+
 /// A thread that overflows its stack, on any machine, ends the program by a fault; guards of stacks do not disturb
 /// other accesses.
 fn overflow(place: &Place) -> Result<(), Failed> {
@@ -396,7 +450,8 @@ fn refused(place: &Place) -> Result<(), Failed> {
         "mmap with PROT_EXEC",
         "sbrk does not",
         "sem_open does not",
-        "mlock does not",
+        "mlock returns 0 and locks nothing",
+        "called by thread ",
         "shmat does not",
         "timer_create with SIGEV_THREAD",
     ];
@@ -487,22 +542,39 @@ fn pthreads(place: &Place, way: Way, name: &str) -> Result<(), Failed> {
 
 /// Runs a command; an error if it takes too long.
 fn run(command: &mut Command) -> Result<Output, Failed> {
+    run_with_input(command, Stdio::null())
+}
+
+/// Same as [`run`], with this standard input.
+fn run_with_input(command: &mut Command, input: Stdio) -> Result<Output, Failed> {
+    let done = ended_within(command, input, LIMIT)?;
+    Ok(done.ok_or_else(|| format!("{command:?}: not done after {LIMIT:?}"))?)
+}
+
+/// Runs a command with these bytes as standard input. `None`: it takes longer than `limit`, and is killed.
+fn run_within(command: &mut Command, input: &[u8], limit: Duration) -> Result<Option<Output>, Failed> {
+    let stdin = tempfile::NamedTempFile::new()?;
+    std::fs::write(stdin.path(), input)?;
+    ended_within(command, stdin.reopen()?.into(), limit)
+}
+
+fn ended_within(command: &mut Command, input: Stdio, limit: Duration) -> Result<Option<Output>, Failed> {
     let (stdout, stderr) = (tempfile::NamedTempFile::new()?, tempfile::NamedTempFile::new()?);
-    let streams = command.stdin(Stdio::null()).stdout(stdout.reopen()?).stderr(stderr.reopen()?);
+    let streams = command.stdin(input).stdout(stdout.reopen()?).stderr(stderr.reopen()?);
     let mut child = streams.spawn().map_err(|error| format!("{:?}: {error}", streams.get_program()))?;
     let begun = Instant::now();
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if begun.elapsed() > LIMIT {
+        if begun.elapsed() > limit {
             child.kill()?;
             child.wait()?;
-            return Err(format!("{command:?}: not done after {LIMIT:?}").into());
+            return Ok(None);
         }
         std::thread::sleep(Duration::from_millis(2));
     };
-    Ok(Output { status, stdout: std::fs::read(stdout.path())?, stderr: std::fs::read(stderr.path())? })
+    Ok(Some(Output { status, stdout: std::fs::read(stdout.path())?, stderr: std::fs::read(stderr.path())? }))
 }
 
 fn succeeded(done: &Output) -> Result<&str, Failed> {

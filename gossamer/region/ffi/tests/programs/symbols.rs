@@ -18,7 +18,7 @@ const OF_ATTRIBUTES: [&str; 5] =
 
 /// Not interposed: they are about the calling thread, about bytes that are pages of all machines, or about what is
 /// refused elsewhere (`fork`, `sem_open`, robust mutexes, cancellation).
-const OTHERS: [&str; 26] = [
+const OTHERS: [&str; 25] = [
     "pthread_atfork",
     "pthread_equal",
     "pthread_getattr_default_np",
@@ -32,7 +32,6 @@ const OTHERS: [&str; 26] = [
     "pthread_setcancelstate",
     "pthread_setcanceltype",
     "pthread_setconcurrency",
-    "pthread_sigmask",
     "pthread_spin_destroy",
     "pthread_spin_init",
     "pthread_spin_lock",

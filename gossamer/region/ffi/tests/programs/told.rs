@@ -1,8 +1,9 @@
-//! The report of a program at its end with `--region-stats`.
+//! Messages: the report of a program at its end with `--region-stats`, and warnings of objects that each machine has
+//! for itself.
 
 use libtest_mimic::Failed;
 
-use crate::{Place, TWO, WAYS, build, run, start, succeeded};
+use crate::{Place, TWO, TWO_EXPLICIT, WAYS, build, run, start, succeeded};
 
 /// Returns the standard error of a program of `tests/c`.
 fn told(place: &Place, name: &str, threads: &str, more: &[&str]) -> Result<String, Failed> {
@@ -29,7 +30,8 @@ pub fn hottest_page_is_named(place: &Place) -> Result<(), Failed> {
 pub fn barriers_send_one_message_a_machine(place: &Place) -> Result<(), Failed> {
     const ROUNDS: u64 = 200;
     const THREADS: u64 = 16;
-    let told = told(place, "barriers", &THREADS.to_string(), &[])?;
+    // Where the machines have one memory they send none.
+    let told = told(place, "barriers", &THREADS.to_string(), &["--pretend-hosts", "2"])?;
     let line = told.lines().find_map(|line| line.strip_prefix("gossamer: barriers: "));
     let messages = line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
     let messages = messages.ok_or_else(|| told.clone())?;
@@ -37,4 +39,20 @@ pub fn barriers_send_one_message_a_machine(place: &Place) -> Result<(), Failed> 
     // arrive late.
     let one_a_thread = ROUNDS * THREADS / 2;
     if messages >= ROUNDS && messages < one_a_thread / 2 { Ok(()) } else { Err(told.into()) }
+}
+
+/// A condition variable and a semaphore of which each machine has its own are named by each machine that waits there,
+/// once.
+pub fn own_condition_variables_are_told(place: &Place) -> Result<(), Failed> {
+    let built = build(place, WAYS[0], &place.root.join("gossamer/region/ffi/tests/c/own_waits.c"))?;
+    for (starter, machines) in [(TWO_EXPLICIT, 2), (TWO, 0)] {
+        let done = run(start(place, starter, &built).arg("6"))?;
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        let count = |name: &str| told.lines().filter(|line| line.contains(name) && line.contains("has named")).count();
+        let is_told = (count("a pthread_cond_t"), count("a sem_t")) == (machines, machines);
+        if succeeded(&done)? != "own_waits: ok\n" || !is_told {
+            return Err(told.into());
+        }
+    }
+    Ok(())
 }

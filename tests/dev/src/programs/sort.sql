@@ -1,0 +1,6 @@
+PRAGMA threads = 4;
+CREATE TABLE t AS WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 60000)
+  SELECT x, x * 7919 % 60013 AS y, printf('row %d', x * 31 % 9973) AS z FROM c;
+CREATE INDEX i ON t(y, z);
+SELECT count(*), sum(x), min(z) FROM t WHERE y BETWEEN 100 AND 5000;
+SELECT y, z FROM t ORDER BY z DESC, y LIMIT 5;
