@@ -37,7 +37,7 @@ const STARTERS: [(&str, &str, &str, &str); 3] = [
 ];
 
 pub fn command(mut options: Operations) -> Result<()> {
-    options.timed.prepare(1500)?;
+    options.timed.prepare(3000)?;
     let many = if options.timed.comparison.smoke { 8 } else { MANY };
     let mut bench = Bench::begin("operations", &mut options.timed.comparison)?;
     let all = contenders(&options, many, &mut bench.skipped)?;
