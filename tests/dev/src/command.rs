@@ -284,7 +284,7 @@ fn verdict_on_tests(done: &Done, failure: &str) -> Verdict {
     } else {
         Verdict::passed()
     };
-    verdict.with_tests(tests)
+    verdict.with_tests(tests).with_failures(count::failed_outputs(&done.stdout))
 }
 
 /// The verdict on a run of tests that were chosen by parts of their names: each has to have chosen one.

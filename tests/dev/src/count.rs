@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::iter::Sum;
 use std::ops::Add;
 
+/// Most lines of one failed test that a summary repeats.
+const FAILURE_LINES_MAX: usize = 60;
+
 /// Tests by their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
@@ -87,6 +90,19 @@ pub fn failed_names(output: &str) -> Vec<String> {
     names
 }
 
+/// The last lines that each failed test has printed, under its name.
+pub fn failed_outputs(output: &str) -> Vec<String> {
+    let heads = |line: &str| line.starts_with("---- ") || ["failures:", "successes:"].contains(&line);
+    let print = |name: &String| {
+        let head = format!("---- {name} stdout ----");
+        let lines: Vec<&str> =
+            output.lines().skip_while(|line| *line != head).skip(1).take_while(|line| !heads(line)).collect();
+        let last = lines.len().saturating_sub(FAILURE_LINES_MAX);
+        format!("{name}\n{}", lines[last..].join("\n"))
+    };
+    failed_names(output).iter().map(print).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +124,19 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; fin
     fn sums_every_binary() {
         assert_eq!(results(TWO_BINARIES), Counts { passed: 13, failed: 1, skipped: 1 });
         assert_eq!(failed_names(TWO_BINARIES), ["slot::tests::c"]);
+    }
+
+    #[test]
+    fn a_failed_test_has_its_last_lines() {
+        let printed = |count: usize| (0..count).map(|line| format!("line {line}\n")).collect::<String>();
+        let head =
+            "successes:\n---- slot::tests::a stdout ----\nfine\n\nfailures:\n\n---- slot::tests::c stdout ----\n";
+        let of = |count| failed_outputs(&format!("{TWO_BINARIES}{head}{}\nfailures:\n    slot", printed(count)));
+        assert_eq!(of(2), ["slot::tests::c\nline 0\nline 1\n"]);
+        let [long] = &of(200)[..] else { panic!("one failed") };
+        assert!(long.lines().count() <= FAILURE_LINES_MAX + 1 && long.ends_with("line 199\n"), "{long}");
+        // Its process died before it said what it printed.
+        assert_eq!(failed_outputs(TWO_BINARIES), ["slot::tests::c\n"]);
     }
 
     #[test]

@@ -35,11 +35,13 @@ pub struct Verdict {
     pub tests: Counts,
     /// Tests that failed at first and passed when they were run again, alone.
     pub flaky: Vec<String>,
+    /// Outputs of the failed tests, or offences. The summary repeats them.
+    pub failures: Vec<String>,
 }
 
 impl Verdict {
     fn new(state: State) -> Verdict {
-        Verdict { state, tests: Counts::default(), flaky: Vec::new() }
+        Verdict { state, tests: Counts::default(), flaky: Vec::new(), failures: Vec::new() }
     }
 
     /// A tier that is one check and held.
@@ -63,17 +65,24 @@ impl Verdict {
         self
     }
 
+    /// Adds what the summary is to repeat of a tier that failed.
+    pub fn with_failures(mut self, failures: Vec<String>) -> Verdict {
+        self.failures.extend(failures);
+        self
+    }
+
     /// Both parts of a tier: passed only if both are, with the tests of both.
     pub fn and(self, other: Verdict) -> Verdict {
         let tests = self.tests + other.tests;
         let flaky = [self.flaky, other.flaky].concat();
+        let failures = [self.failures, other.failures].concat();
         let state = match (self.state, other.state) {
             (State::Failed(a), State::Failed(b)) => State::Failed(format!("{a}; {b}")),
             (State::Failed(why), _) | (_, State::Failed(why)) => State::Failed(why),
             (State::Skipped(why), _) | (_, State::Skipped(why)) => State::Skipped(why),
             (State::Passed, State::Passed) => State::Passed,
         };
-        Verdict { state, tests, flaky }
+        Verdict { state, tests, flaky, failures }
     }
 
     /// Runs a tier that measures time, on a machine that others may use too. Where just one test failed, it is run
@@ -120,7 +129,7 @@ impl Verdict {
         let tests = Counts { passed: self.tests.passed + flaky.len(), failed: failed.len(), ..self.tests };
         let flaky = flaky.into_iter().map(str::to_owned).collect();
         let state = if failed.is_empty() { State::Passed } else { State::Failed(failed.join(", ")) };
-        Ok(Verdict { state, tests, flaky })
+        Ok(Verdict { state, tests, flaky, failures: second.failures })
     }
 
     /// This tier's part of the last line of the summary.
@@ -184,9 +193,14 @@ impl Report {
         !self.rows.iter().any(|(_, verdict, _)| matches!(verdict.state, State::Failed(_)))
     }
 
-    /// The table of tiers (where there are several) and the line that sums them.
+    /// The failures; the table of tiers (where there are several); and the line that sums them.
     pub fn summary(&self) -> String {
         let mut out = String::from("\n");
+        for (tier, verdict, _) in &self.rows {
+            for failure in &verdict.failures {
+                let _ = writeln!(out, "FAILED in {tier}: {}", failure.trim_end());
+            }
+        }
         if self.rows.len() > 1 {
             let _ = writeln!(
                 out,

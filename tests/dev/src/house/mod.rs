@@ -30,9 +30,9 @@ const FIXTURE_FOLDERS: [&str; 4] = ["ui", "compile-fail", "compile_fail", "fixtu
 /// Endings of sources that are no Rust, of which only the width is checked.
 const C_SOURCES: [&str; 2] = [".c", ".h"];
 
-/// Checks every rule and lists the offenders.
+/// Checks every rule; the verdict has the offences.
 pub fn check(context: &Context) -> anyhow::Result<Verdict> {
-    let mut offences = 0;
+    let mut offences = Vec::new();
     let mut files = 0;
     let mut with_unsafe = Vec::new();
     let mut labels = labels::Labels::default();
@@ -41,7 +41,7 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         let source = read(&path)?;
         files += 1;
         if is_fixture(name) {
-            offences += list(name, prose::columns(&source));
+            offences.extend(listed(name, prose::columns(&source)));
             continue;
         }
         let all_tests = is_test_file(name, &path);
@@ -55,13 +55,13 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         found.extend(prose::columns(&source));
         found.extend(prose::clauses(&lines));
         found.extend(prose::codes(&lines));
-        offences += list(name, found);
+        offences.extend(listed(name, found));
     }
     for ending in C_SOURCES {
         for path in files_of(&context.root, ending)? {
             let name = path.strip_prefix(&context.root).unwrap_or(&path);
             files += 1;
-            offences += list(name, prose::columns(&read(&path)?));
+            offences.extend(listed(name, prose::columns(&read(&path)?)));
         }
     }
     for path in files_of(&context.root, ".md")? {
@@ -71,33 +71,26 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         labels.learn_page(&name.display().to_string(), &page);
         let mut found = prose::page_columns(&page);
         found.extend(prose::page_clauses(&page));
-        offences += list(name, found);
+        offences.extend(listed(name, found));
     }
     let unsafe_list = read(&context.root.join("docs/UNSAFE.md"))?;
-    let mut disagreements = documents::check(context)?;
-    disagreements.extend(unsafe_list::disagreements(&unsafe_list, &context.root, &with_unsafe));
-    disagreements.extend(labels.disagreements());
-    for disagreement in disagreements {
-        offences += 1;
-        println!("{disagreement}");
-    }
+    offences.extend(documents::check(context)?);
+    offences.extend(unsafe_list::disagreements(&unsafe_list, &context.root, &with_unsafe));
+    offences.extend(labels.disagreements());
     Ok(if files == 0 {
         no_file(context)
-    } else if offences > 0 {
-        Verdict::failed(format!("{offences} offences in {files} files, listed above"))
+    } else if !offences.is_empty() {
+        Verdict::failed(format!("{} offences in {files} files", offences.len())).with_failures(offences)
     } else {
         println!("{files} files, nothing to object to");
         Verdict::passed()
     })
 }
 
-/// Prints the offences of a file, in order; how many there are.
-fn list(name: &Path, mut offences: Vec<Offence>) -> usize {
+/// The offences of a file, in order, a line each.
+fn listed(name: &Path, mut offences: Vec<Offence>) -> Vec<String> {
     offences.sort_by_key(|offence| offence.line);
-    for Offence { line, what } in &offences {
-        println!("{}:{line}: {what}", name.display());
-    }
-    offences.len()
+    offences.iter().map(|Offence { line, what }| format!("{}:{line}: {what}", name.display())).collect()
 }
 
 fn no_file(context: &Context) -> Verdict {

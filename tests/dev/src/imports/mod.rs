@@ -32,7 +32,7 @@ const CIRCLES: [(&str, usize); 6] = [
     ("comm/src", 2),
     ("examples/graph/src", 7),
     ("examples/src", 2),
-    ("gossamer/array/src", 31),
+    ("gossamer/array/src", 30),
     ("gossamer/heap/src", 2),
     ("trust/durable/src", 35),
 ];
@@ -50,15 +50,12 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         }
         offences.extend(circles_but_known(&graph, &sources, &CIRCLES));
     }
-    for offence in &offences {
-        println!("{offence}");
-    }
     Ok(if offences.is_empty() {
         let known: usize = CIRCLES.iter().map(|(_, count)| count).sum();
         println!("{files} files, {imports} imports, none that goes up, {known} in circles that are known");
         Verdict::passed()
     } else {
-        Verdict::failed(format!("{} imports or rows of {PAGE} to mend, listed above", offences.len()))
+        Verdict::failed(format!("{} imports or rows of {PAGE} to mend", offences.len())).with_failures(offences)
     })
 }
 
