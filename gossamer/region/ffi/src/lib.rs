@@ -78,6 +78,7 @@ mod named;
 mod objects;
 mod of_other;
 mod openmp;
+mod own_address;
 mod own_heap;
 mod own_stack;
 mod places;

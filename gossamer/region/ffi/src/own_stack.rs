@@ -34,6 +34,12 @@ fn bytes() -> usize {
     *ALL.get_or_init(|| (BYTES + variables()).next_multiple_of(PAGE_BYTES))
 }
 
+/// Returns the machine whose threads may have a stack at this address.
+pub(crate) fn machine_of(address: usize) -> Option<u16> {
+    let machine = ADDRESSES.contains(&address).then(|| (address - ADDRESSES.start) / MACHINE_BYTES)?;
+    u16::try_from(machine).ok()
+}
+
 struct Stacks {
     /// Number of those that are mapped.
     count: usize,

@@ -14,8 +14,8 @@ use crate::mask::{self, Mask};
 use crate::objects::{self, INIT_ARRAY_BYTES};
 use crate::real::real;
 use crate::{
-    FAILURE_STATUS, affinity, bind, end_of_program, environment, exec, files, hang, heap, ids, marks, memory, process,
-    refused, report, side, signals, stopped, threads, trap,
+    FAILURE_STATUS, affinity, bind, end_of_program, environment, exec, files, hang, heap, ids, marks, memory,
+    own_address, process, refused, report, side, signals, stopped, threads, trap,
 };
 
 /// Stack of the main function. It takes memory only where it is touched.
@@ -138,6 +138,7 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
     objects::at_start();
     process::note();
     signals::note();
+    own_address::begin();
     affinity::note_processors();
     marks::note(MAIN.load(Ordering::Relaxed));
     threads::note_shares().unwrap_or_else(|cause| fail(&cause));

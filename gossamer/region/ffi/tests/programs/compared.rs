@@ -69,12 +69,13 @@ const FLAGS: [(&str, &[&str]); 4] = [
 ];
 
 /// Programs that end with a status that is not 0, because a call is refused, and words of the message about it.
-const REFUSED: [(&str, &str); 7] = [
+const REFUSED: [(&str, &str); 8] = [
     ("jit", "mmap with PROT_EXEC does not work"),
     ("named_semaphore", "sem_open does not work"),
     ("sbrk", "sbrk does not work"),
     ("system_v_memory", "shmat does not work"),
     ("refused_goes_on", "ended by itself with status 0, but after a refused call (pthread_cancel by thread 0x6753"),
+    ("thread_local_pointer", "which is a thread-local variable"),
     ("timer_thread", "timer_create with SIGEV_THREAD does not work"),
     ("vfork", "vfork in a thread of another machine than the first does not work"),
 ];
