@@ -92,6 +92,29 @@ pub fn heap_mutexes_serve_in_turn() {
     assert!(mutex.try_lock().is_some());
 }
 
+/// Fibers of all workers that lock again at once all come to their end, and no turn is lost.
+pub fn heap_mutexes_pass_nobody_over() {
+    let mutex = at(remote(), || Mutex::new(0u64));
+    let turns = effort(20);
+    let fibers: Vec<_> = gossamer::rack()
+        .places()
+        .flat_map(|place| [place; 3])
+        .map(|place| {
+            let mutex = mutex.clone();
+            gossamer::spawn_on(place, move || {
+                for _ in 0..turns {
+                    *mutex.lock().unwrap() += 1;
+                }
+            })
+        })
+        .collect();
+    let count = fibers.len() as u64;
+    for fiber in fibers {
+        fiber.join().unwrap();
+    }
+    assert_eq!(*mutex.lock().unwrap(), count * turns);
+}
+
 /// Poisoned by a panic, with the object still there.
 pub fn heap_mutexes_are_poisoned() {
     let mutex = at(remote(), || Mutex::new(5u64));
