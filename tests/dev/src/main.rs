@@ -114,8 +114,8 @@ enum What {
     /// The view of a program: scraped by Prometheus, drawn by Chromium (Debian's chromium, prometheus; network for the
     /// first time)
     View,
-    /// Programs of Debian, unchanged, over several machines beside a plain run: a table of right, refused, wrong, hung
-    /// and of times (those that are installed; an hour with all of them)
+    /// Programs of Debian and of public suites, unchanged, over several machines beside a plain run: a table of right,
+    /// refused, wrong, hung and of times (those that are installed or built; an hour with all of them)
     Programs(programs::Table),
     /// Generated threaded C programs over several machines, each beside a plain run (200; before a release 1,000)
     ComparePrograms(compare::Seeds),

@@ -1,6 +1,7 @@
 //! The programs of the table: packages of Debian, each with one small job whose answer does not depend on times.
 //!
-//! Here: the jobs. Not here: their inputs (`inputs`), how they run and are compared (`mod`).
+//! Here: the jobs. Not here: the programs of suites (`suites`), their inputs (`inputs`), how they run and are compared
+//! (`mod`).
 //!
 //! Invariant: a job's answer is the same in each plain run, with any number of threads that it names.
 
@@ -13,12 +14,23 @@ pub enum Answer {
     Lines,
     /// Lines of standard output that contain this.
     LinesWith(&'static str),
-    /// Lines of standard output that do not begin with this, in any order.
-    LinesWithout(&'static str),
+    /// Lines of standard output that contain none of these, in any order.
+    LinesWithout(&'static [&'static str]),
+    /// Lines of standard error that contain this.
+    ErrorLinesWith(&'static str),
     /// A file in the working folder.
     File(&'static str),
     /// Lines of such a file, in any order.
     LinesOf(&'static str),
+}
+
+/// Origin of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// A package of Debian.
+    Package(&'static str),
+    /// The folder of `--built`, in which the file has the program's name.
+    Built,
 }
 
 /// A program with its job.
@@ -26,20 +38,22 @@ pub enum Answer {
 pub struct Program {
     /// Its name in the table.
     pub name: &'static str,
-    /// Package of Debian.
-    pub package: &'static str,
+    /// Its origin.
+    pub source: Source,
     /// The command; `{in}` is the folder of the inputs, `{n}` the number of threads.
     pub command: &'static str,
     /// Commands of a shell that make its inputs, in the folder of the inputs; empty: there are none.
     pub prepare: &'static str,
-    /// File of the folder of the inputs that is its standard input.
+    /// File of the folder of the inputs that is its standard input; `{n}` as in the command.
     pub stdin: Option<&'static str>,
+    /// Inputs that it looks for in its working folder.
+    pub beside: &'static [&'static str],
     /// The compared part of its answer.
     pub answer: Answer,
 }
 
 const fn of(package: &'static str, name: &'static str, command: &'static str, answer: Answer) -> Program {
-    Program { name, package, command, prepare: "", stdin: None, answer }
+    Program { name, source: Source::Package(package), command, prepare: "", stdin: None, beside: &[], answer }
 }
 
 impl Program {
@@ -47,8 +61,14 @@ impl Program {
         Program { prepare, ..self }
     }
 
-    const fn reading(self, file: &'static str) -> Program {
+    /// The same with this standard input.
+    pub const fn reading(self, file: &'static str) -> Program {
         Program { stdin: Some(file), ..self }
+    }
+
+    /// The same with these inputs in its working folder.
+    pub const fn beside(self, files: &'static [&'static str]) -> Program {
+        Program { beside: files, ..self }
     }
 
     /// The words of its command.
@@ -99,9 +119,9 @@ pub const PROGRAMS: &[Program] = &[
     of("samtools", "samtools sort", "samtools sort -@ {n} -m 1M --no-PG -O sam {in}/reads.sam", Stdout),
     of("samtools", "samtools view", "samtools view -@ {n} --no-PG -b -o out {in}/reads.sam", File("out")),
     of("bcftools", "bcftools view", "bcftools view --threads {n} --no-version -O z -o out {in}/calls.vcf", File("out")),
-    of("bwa", "bwa mem", "bwa mem -t {n} {in}/genome.fa {in}/reads.fq", LinesWithout("@PG"))
+    of("bwa", "bwa mem", "bwa mem -t {n} {in}/genome.fa {in}/reads.fq", LinesWithout(&["@PG"]))
         .after("bwa index genome.fa 2> /dev/null"),
-    of("minimap2", "minimap2", "minimap2 -t {n} -a {in}/genome.fa {in}/reads.fq", LinesWithout("@PG")),
+    of("minimap2", "minimap2", "minimap2 -t {n} -a {in}/genome.fa {in}/reads.fq", LinesWithout(&["@PG"])),
     of("bowtie2", "bowtie2", "bowtie2-align-s -p {n} --no-hd -x {in}/bowtie -U {in}/reads.fq", Lines)
         .after("bowtie2-build-s -q genome.fa bowtie"),
     of("hisat2", "hisat2", "hisat2-align-s -p {n} --no-hd -x {in}/hisat -U {in}/reads.fq", Lines)
@@ -112,7 +132,7 @@ pub const PROGRAMS: &[Program] = &[
         "vsearch --quiet --threads {n} --allpairs_global {in}/genes.fa --id 0.5 --blast6out out",
         LinesOf("out"),
     ),
-    of("hmmer", "phmmer", "phmmer --cpu {n} --noali {in}/query.fa {in}/proteins.fa", LinesWithout("#")),
+    of("hmmer", "phmmer", "phmmer --cpu {n} --noali {in}/query.fa {in}/proteins.fa", LinesWithout(&["#"])),
     of("kalign", "kalign", "kalign --nthreads {n} -i {in}/proteins.fa -o out", File("out")),
     of("clustalo", "clustalo", "clustalo --threads={n} -i {in}/proteins.fa", Stdout),
     of(
@@ -130,7 +150,7 @@ pub const PROGRAMS: &[Program] = &[
         .after("jellyfish count -t 1 -m 11 -s 200k -o mers.jf genome.fa"),
     of("mash", "mash", "mash dist -p {n} -i {in}/genes.fa {in}/genes.fa", Lines),
     of("swarm", "swarm", "swarm -t {n} -a 1 {in}/genes.fa", Stdout),
-    of("last-align", "lastal", "lastal -P{n} {in}/lastdb {in}/genes.fa", LinesWithout("#"))
+    of("last-align", "lastal", "lastal -P{n} {in}/lastdb {in}/genes.fa", LinesWithout(&["#"]))
         .after("lastdb lastdb genes.fa"),
     of("velvet", "velveth", "velveth out 21 -fastq {in}/reads.fq", File("out/Roadmaps")),
     of("fastp", "fastp", "fastp -w {n} -i {in}/reads.fq -o out", File("out")),

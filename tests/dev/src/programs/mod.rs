@@ -1,25 +1,30 @@
-//! The table of programs: packages of Debian, unchanged, over several machines beside a plain run.
+//! The table of programs: packages of Debian and built suites, unchanged, over several machines beside a plain run.
 //!
-//! Here: the runs, their verdicts, the tier. Not here: the programs (`list`), their inputs (`inputs`), the table
-//! (`table`).
+//! Here: the runs, their verdicts, the tier. Not here: the programs (`list`, `suites`), their inputs (`inputs`,
+//! `suite_inputs`), the compared part of an answer (`answer`), the table (`table`).
 //!
-//! Invariant: nothing is fetched; a program that is not installed, or has no answer to compare, is SKIPPED by name.
+//! Invariant: nothing is fetched; a program that is not installed or built, or has no answer to compare, is SKIPPED by
+//! name.
 
+mod answer;
 mod inputs;
 mod list;
+mod suite_inputs;
+mod suites;
 mod table;
 
 use crate::command::Context;
 use crate::count::Counts;
 use crate::tier::{State, Verdict};
 use anyhow::Context as _;
-use list::{Answer, PROGRAMS, Program};
+use list::{PROGRAMS, Program, Source};
 use serde::Serialize;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use suites::SUITES;
 
 /// Selection from the table.
 #[derive(clap::Args, Clone, PartialEq, Eq, Debug)]
@@ -36,6 +41,9 @@ pub struct Table {
     /// Folder with gossamer-launch and its library, in place of a release build
     #[arg(long, value_name = "FOLDER")]
     binaries: Option<PathBuf>,
+    /// Folder with programs of public suites, built elsewhere (docs/region.md)
+    #[arg(long, value_name = "FOLDER")]
+    built: Option<PathBuf>,
     /// Seconds after which a run counts as hung
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     hang: u64,
@@ -90,6 +98,7 @@ struct Place {
     launcher: PathBuf,
     inputs: PathBuf,
     work: PathBuf,
+    built: Option<PathBuf>,
     hang: Duration,
 }
 
@@ -117,15 +126,17 @@ pub fn check(context: &Context, options: &Table) -> anyhow::Result<Verdict> {
         launcher: binaries.join("gossamer-launch"),
         inputs: folder.join("in"),
         work: folder.join("work"),
+        built: options.built.as_ref().map(std::path::absolute).transpose()?,
         hang: Duration::from_secs(options.hang),
     };
     inputs::write(&place.inputs)?;
+    suite_inputs::write(&place.inputs)?;
     let is_chosen = |program: &&Program| {
         options.only.is_empty() || options.only.iter().any(|word| program.name.contains(word.as_str()))
     };
     let mut rows = Vec::new();
     println!("{}", table::heading(&options.over));
-    for program in PROGRAMS.iter().filter(is_chosen) {
+    for program in PROGRAMS.iter().chain(SUITES).filter(is_chosen) {
         let row = row(&place, program, &ways)?;
         println!("{}", table::line(&row));
         rows.push(row);
@@ -179,11 +190,8 @@ fn row(place: &Place, program: &Program, ways: &[&(&'static str, &'static [&'sta
 
 /// The plain run of two threads, if the program has an answer to compare; else why not.
 fn plain(place: &Place, program: &Program, seconds: &mut [f64; 2]) -> anyhow::Result<Result<Run, String>> {
-    let words = program.words("", THREADS);
-    let is_file = |folder: PathBuf| folder.join(&words[0]).is_file();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    if !std::env::split_paths(&path).any(is_file) {
-        return Ok(Err(format!("not installed (apt-get install {})", program.package)));
+    if let Some(why) = place.lacks(program) {
+        return Ok(Err(why));
     }
     if !program.prepare.is_empty() {
         let shell = Command::new("sh").args(["-c", program.prepare]).current_dir(&place.inputs).output()?;
@@ -229,18 +237,51 @@ fn status_of(status: ExitStatus) -> i32 {
 }
 
 impl Place {
+    /// Why a program cannot be started.
+    fn lacks(&self, program: &Program) -> Option<String> {
+        let word = &program.words("", THREADS)[0];
+        let is_in = |folder: &Path| folder.join(word).is_file();
+        match (program.source, &self.built) {
+            (Source::Package(package), _) => {
+                let path = std::env::var_os("PATH").unwrap_or_default();
+                let is_installed = std::env::split_paths(&path).any(|folder| is_in(&folder));
+                (!is_installed).then(|| format!("not installed (apt-get install {package})"))
+            }
+            (Source::Built, None) => Some("not built (--built FOLDER)".to_owned()),
+            (Source::Built, Some(folder)) => (!is_in(folder)).then(|| format!("not in {}", folder.display())),
+        }
+    }
+
+    /// The command of a program: its file, and its arguments.
+    fn command(&self, program: &Program, threads: usize) -> (PathBuf, Vec<String>) {
+        let mut words = program.words(&self.inputs.to_string_lossy(), threads);
+        let file = PathBuf::from(words.remove(0));
+        match (program.source, &self.built) {
+            (Source::Built, Some(folder)) => (folder.join(file), words),
+            (Source::Built, None) | (Source::Package(_), _) => (file, words),
+        }
+    }
+
     /// Runs a program behind a starter, in an empty folder.
     fn run(&self, mut starter: Command, program: &Program, threads: usize) -> anyhow::Result<Run> {
         let _ = fs::remove_dir_all(&self.work); // of an earlier run
         fs::create_dir_all(&self.work)?;
+        for name in program.beside {
+            fs::copy(self.inputs.join(name), self.work.join(name)).with_context(|| format!("cannot copy {name}"))?;
+        }
         let output = |name: &str| self.inputs.with_file_name(name);
         let (stdout, stderr) = (output("stdout"), output("stderr"));
         let input = match program.stdin {
-            Some(name) => Stdio::from(fs::File::open(self.inputs.join(name))?),
+            Some(name) => {
+                let name = name.replace("{n}", &threads.to_string());
+                Stdio::from(fs::File::open(self.inputs.join(name))?)
+            }
             None => Stdio::null(),
         };
-        starter.args(program.words(&self.inputs.to_string_lossy(), threads)).current_dir(&self.work);
+        let (file, words) = self.command(program, threads);
+        starter.arg(file).args(words).current_dir(&self.work);
         starter.env("OMP_NUM_THREADS", threads.to_string()).env("OPENBLAS_NUM_THREADS", threads.to_string());
+        starter.env("MAPRED_NPROCESSORS", threads.to_string()); // Phoenix's
         starter.env("TMPDIR", &self.work).env("LC_ALL", "C").env_remove("PYTHONPATH");
         starter.stdin(input).stdout(fs::File::create(&stdout)?).stderr(fs::File::create(&stderr)?);
         let begun = Instant::now();
@@ -258,9 +299,9 @@ impl Place {
             }
         };
         let seconds = begun.elapsed().as_secs_f64();
-        let answer = answer(program.answer, fs::read(&stdout)?, &self.work);
-        let stderr = String::from_utf8_lossy(&fs::read(&stderr)?).into_owned();
-        Ok(Run { status, answer, stderr, seconds })
+        let (stdout, stderr) = (fs::read(&stdout)?, fs::read(&stderr)?);
+        let answer = answer::part(program.answer, &stdout, &stderr, &self.work);
+        Ok(Run { status, answer, stderr: String::from_utf8_lossy(&stderr).into_owned(), seconds })
     }
 }
 
@@ -278,28 +319,34 @@ fn wait(child: &mut std::process::Child, limit: Duration) -> anyhow::Result<Opti
     }
 }
 
-/// The compared part of an answer.
-fn answer(of: Answer, stdout: Vec<u8>, work: &Path) -> Vec<u8> {
-    let file = |name: &str| fs::read(work.join(name)).unwrap_or_default();
-    let lines = |bytes: Vec<u8>, is_in: &dyn Fn(&[u8]) -> bool| {
-        let mut lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').filter(|line| is_in(line)).collect();
-        lines.sort_unstable();
-        lines.join(&b'\n')
-    };
-    let has = |line: &[u8], part: &str| line.windows(part.len()).any(|found| found == part.as_bytes());
-    match of {
-        Answer::Stdout => stdout,
-        Answer::Lines => lines(stdout, &|line| !line.is_empty()),
-        Answer::LinesWith(part) => lines(stdout, &|line| has(line, part)),
-        Answer::LinesWithout(part) => lines(stdout, &|line| !line.starts_with(part.as_bytes())),
-        Answer::File(name) => file(name),
-        Answer::LinesOf(name) => lines(file(name), &|line| !line.is_empty()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    fn place(built: Option<&Path>) -> Place {
+        let [launcher, inputs, work] = ["launcher", "/i", "work"].map(PathBuf::from);
+        Place { launcher, inputs, work, built: built.map(Path::to_owned), hang: Duration::ZERO }
+    }
+
+    #[test]
+    fn a_built_program_is_the_file_of_its_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = SUITES.iter().find(|program| program.name == "splash-fft").expect("in the list");
+        let (without, with) = (place(None), place(Some(folder.path())));
+        assert!(without.lacks(program).is_some_and(|why| why.contains("--built")));
+        assert!(with.lacks(program).is_some_and(|why| why.starts_with("not in ")));
+        fs::write(folder.path().join("splash-fft"), "").expect("a file");
+        assert_eq!(with.lacks(program), None);
+        let (file, words) = with.command(program, 2);
+        assert_eq!((file, words.join(" ")), (folder.path().join("splash-fft"), "-m16 -p2 -t -o".to_owned()));
+    }
+
+    #[test]
+    fn programs_have_different_names() {
+        let names: BTreeSet<&str> = PROGRAMS.iter().chain(SUITES).map(|program| program.name).collect();
+        assert_eq!(names.len(), PROGRAMS.len() + SUITES.len());
+    }
 
     fn run(status: Option<i32>, answer: &str, stderr: &str) -> Run {
         Run { status, answer: answer.into(), stderr: stderr.into(), seconds: 1.0 }
@@ -333,19 +380,5 @@ mod tests {
         let ill = [row("a", Outcome::Wrong("x".to_owned())), row("b", Outcome::Hangs("x".to_owned()))];
         assert_eq!(verdict(&ill).state, State::Failed("a over tcp, b over tcp".to_owned()));
         assert!(matches!(verdict(&[none]).state, State::Skipped(_)));
-    }
-
-    #[test]
-    fn an_answer_is_the_part_that_is_asked_for() {
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::write(folder.path().join("out"), "2\n1\n").expect("a file");
-        let of = |part, stdout: &str| String::from_utf8(answer(part, stdout.into(), folder.path())).expect("text");
-        assert_eq!(of(Answer::Stdout, "b\na\n"), "b\na\n");
-        assert_eq!(of(Answer::Lines, "b\na\n"), "a\nb");
-        assert_eq!(of(Answer::LinesWith("time"), "b\ntime 3\n"), "time 3");
-        assert_eq!(of(Answer::LinesWithout("@PG"), "@PG x\nb\na"), "a\nb");
-        assert_eq!(of(Answer::File("out"), ""), "2\n1\n");
-        assert_eq!(of(Answer::LinesOf("out"), ""), "1\n2");
-        assert_eq!(of(Answer::File("none"), ""), "");
     }
 }

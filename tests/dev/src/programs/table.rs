@@ -6,19 +6,21 @@
 
 use super::{Outcome, Row};
 
+/// Characters of a program's name.
+const NAME: usize = 34;
 /// Characters of a message.
 const MESSAGE: usize = 150;
 
 /// The heading for runs in these ways.
 pub fn heading(ways: &[String]) -> String {
     let over: String = ways.iter().map(|way| format!(" {:>14}", format!("{way}, s"))).collect();
-    format!("{:<18} {:>8} {:>8}{over}  message", "program", "1, s", "2, s")
+    format!("{:<NAME$} {:>8} {:>8}{over}  message", "program", "1, s", "2, s")
 }
 
 /// The line of a program.
 pub fn line(row: &Row) -> String {
     if let Some(why) = &row.skipped {
-        return format!("{:<18} SKIPPED: {why}", row.name);
+        return format!("{:<NAME$} SKIPPED: {why}", row.name);
     }
     let over: String = row
         .over
@@ -31,7 +33,7 @@ pub fn line(row: &Row) -> String {
     });
     let message: String = message.unwrap_or_default().chars().take(MESSAGE).collect();
     let [one, two] = row.plain_s;
-    format!("{:<18} {one:>8.2} {two:>8.2}{over}  {message}", row.name).trim_end().to_owned()
+    format!("{:<NAME$} {one:>8.2} {two:>8.2}{over}  {message}", row.name).trim_end().to_owned()
 }
 
 fn word(outcome: &Outcome) -> &'static str {
