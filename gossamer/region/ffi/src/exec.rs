@@ -63,22 +63,15 @@ pub(crate) fn call([path, arguments, environment, ..]: [usize; 6]) -> isize {
         return -libc::EFAULT as isize;
     }
     let mask = mask::mask();
-    let errno = side::outside(move || {
+    let next = side::outside(move || {
         // SAFETY: the program's arguments of `execve`.
-        let next = unsafe {
+        unsafe {
             let path = CStr::from_ptr(std::ptr::with_exposed_provenance(path)).to_owned();
-            match (strings(arguments), strings(environment)) {
-                (Some(arguments), Some(environment)) => Next { path, arguments, environment, mask },
-                _ => return libc::E2BIG,
-            }
-        };
-        let here = side::place(side::own_machine()).trustee();
-        let there = move || gossamer::spawn_with(side::place(0), note, next).join();
-        match trust::spawn_on(&here, there).join() {
-            Ok(Ok(errno)) => errno,
-            _ => gossamer::link::end("the preparation of exec on machine 0 has panicked"),
+            let (arguments, environment) = (strings(arguments)?, strings(environment)?);
+            Some(Next { path, arguments, environment, mask })
         }
     });
+    let errno = next.map_or(libc::E2BIG, |next| side::at_with(0, note, next));
     match errno {
         0 => end_of_program::end_for_next(),
         errno => -errno as isize,

@@ -29,7 +29,7 @@ static CALLERS: Threads = Threads::new(|| {});
 /// its result, or the negative error.
 pub(crate) fn call(number: i64, arguments: [usize; 6]) -> isize {
     let arguments = arguments.map(|argument| argument as u64);
-    let result = side::outside(move || match number {
+    let result = side::outside_without_signals(move || match number {
         libc::SYS_mmap => maps::map(arguments),
         _ => forward(number, arguments),
     });
@@ -72,17 +72,8 @@ fn forward(number: i64, arguments: [u64; 6]) -> i64 {
     };
     let is_shared = |address: u64, bytes: usize| table::are_shared(address as usize, bytes);
     match encode(number, arguments, &parts, &is_shared) {
-        Ok((request, pending)) => pending.store(&send(request)),
+        Ok((request, pending)) => pending.store(&side::at_with(0, serve, request)),
         Err(errno) => -i64::from(errno),
-    }
-}
-
-fn send(request: Request) -> Answer {
-    let here = side::place(side::own_machine()).trustee();
-    let there = move || gossamer::spawn_with(side::place(0), serve, request).join();
-    match trust::spawn_on(&here, there).join() {
-        Ok(Ok(answer)) => answer,
-        _ => gossamer::link::end("a system call that a thread asked of machine 0 has panicked"),
     }
 }
 

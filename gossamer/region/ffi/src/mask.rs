@@ -8,7 +8,7 @@ use std::ptr;
 use libc::sigset_t;
 
 /// Signals of a thread's own faults, which are never blocked.
-const OF_FAULTS: [c_int; 7] =
+pub(crate) const OF_FAULTS: [c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 /// Signals that end a machine, whether threads of the program are there or not.
 pub(crate) const ENDING: [c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];

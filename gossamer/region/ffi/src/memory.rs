@@ -63,6 +63,7 @@ pub(crate) fn lay_out(is_explicit: bool) {
                     gossamer::link::end(&format!("machine {machine} has no memory at {:#x}", arena::pages().start));
                 }
             }
+            side::note_worker();
             table::begin(layout, objects::pages());
             trap::begin();
             if machine != 0 {

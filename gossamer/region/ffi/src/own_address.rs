@@ -1,8 +1,8 @@
 //! A message about the end of a program whose thread uses an address that only another machine has: thread-local
 //! variables lie on a thread's own stack (`own_stack.rs`), and pointers to these mean nothing on other machines.
 //!
-//! The handler of SIGSEGV that says so is there until the program sets one of its own. It gets what the runtime's
-//! handler does not take.
+//! The handler of SIGSEGV that says so is installed before the runtime's, which chains to it; the program's own
+//! replaces both.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -13,7 +13,7 @@ use libc::{sigaction as Action, siginfo_t};
 
 use crate::own_stack;
 use crate::real::real;
-use crate::{side, trap};
+use crate::{mask, side, trap};
 
 /// Before the runtime starts: has the message printed, unless a constructor has set a handler of SIGSEGV.
 pub(crate) fn begin() {
@@ -24,6 +24,7 @@ pub(crate) fn begin() {
     }
     action.sa_sigaction = handle as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
+    action.sa_mask = mask::set_of(!0);
     set(&raw const action, ptr::null_mut());
 }
 
@@ -35,12 +36,15 @@ fn set(action: *const Action, before: *mut Action) -> c_int {
 extern "C" fn handle(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
     // SAFETY: as the system calls a handler.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr().addr()) };
-    if trap::is_on() // nothing is elsewhere before
+    // The address of an access; nothing is elsewhere before threads have filters.
+    if code > 0
+        && trap::is_on()
         && side::is_machine()
         && let Some(machine) = own_stack::machine_of(address)
         && machine != side::own_machine()
+        && machine < side::machines()
     {
-        tell(address, machine);
+        report(address, machine);
     }
     // SAFETY: zeros are the default action.
     let default: Action = unsafe { mem::zeroed() };
@@ -53,9 +57,9 @@ extern "C" fn handle(signal: c_int, info: *mut siginfo_t, _: *mut c_void) {
 }
 
 /// Prints the message once: a second thread waits until the first one ends the process.
-fn tell(address: usize, machine: u16) {
-    static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    while IS_TOLD.swap(true, Ordering::Relaxed) {
+fn report(address: usize, machine: u16) {
+    static IS_REPORTED: AtomicBool = AtomicBool::new(false);
+    while IS_REPORTED.swap(true, Ordering::Relaxed) {
         // SAFETY: it waits for a signal.
         unsafe { libc::pause() };
     }

@@ -14,13 +14,7 @@ use crate::{arena, side};
 fn on_others_with<F: FnOnce(Vec<u8>) + gossamer::NoRef + Send + Copy + 'static>(f: F, text: &[u8]) {
     let own = side::own_machine();
     for machine in (0..side::machines()).filter(|machine| *machine != own) {
-        let text = text.to_vec();
-        side::outside(move || {
-            let through = move |text: Vec<u8>| side::from_worker_with(machine, f, text);
-            if gossamer::spawn_with(side::place(own), through, text).join().is_err() {
-                gossamer::link::end(&format!("what a thread asked of machine {machine} has panicked"));
-            }
-        });
+        side::at_with(machine, f, side::outside(|| text.to_vec()));
     }
 }
 

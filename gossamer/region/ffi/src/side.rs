@@ -9,22 +9,28 @@
 use std::cell::Cell;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use context::stack::Stack;
 use context::{Context, Transfer};
 use gossamer::{NoRef, Place};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use trust::{Pending, Promise};
 
+use crate::arena;
+use crate::mask::{self, Mask};
 use crate::words::words;
-use crate::{arena, mask};
 
 thread_local! {
     /// Context of the thread's own stack, while it is in the program's code.
     static OWN: Cell<Option<Context>> = const { Cell::new(None) };
     /// Result of the program's function.
     static RESULT: Cell<usize> = const { Cell::new(0) };
+    /// Signals that the program's code blocks, while ours blocks all.
+    static OPEN: Cell<Option<Mask>> = const { Cell::new(None) };
+    /// Whether the thread is a worker, whose fibers run our code.
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
     /// Stack of the program's function.
     static STACK: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
@@ -181,6 +187,11 @@ pub(crate) fn leave(result: usize) -> ! {
     std::process::abort()
 }
 
+/// Records that the calling thread is the worker of this machine that runs our code.
+pub(crate) fn note_worker() {
+    IS_WORKER.set(true);
+}
+
 /// Returns the worker of a machine that runs our code.
 pub(crate) fn place(machine: u16) -> Place {
     Place { machine, worker: 0 }
@@ -194,8 +205,12 @@ pub(crate) fn machines() -> u16 {
     gossamer::rack().machines().len() as u16
 }
 
-/// Longest time without a look for signals of a thread that waits; the second where the program has handlers.
-const SIGNALS_AFTER_MAX: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(2)];
+/// Longest piece of a wait, between which handlers of signals run: where the program has none, where it has some, and
+/// where such a wait has taken [`LONG`].
+const PIECE_MAX: Duration = Duration::from_millis(50);
+const PIECE_WITH_HANDLERS_MAX: Duration = Duration::from_millis(2);
+const PIECE_OF_LONG_WAIT_MAX: Duration = Duration::from_millis(10);
+const LONG: Duration = Duration::from_secs(1);
 
 /// Whether the program has had a handler of a signal.
 static HAS_HANDLERS: AtomicBool = AtomicBool::new(false);
@@ -205,38 +220,102 @@ pub(crate) fn note_handler() {
     HAS_HANDLERS.store(true, Ordering::Relaxed);
 }
 
-/// From a thread of the program: runs `f` in a fiber of a machine, and waits for it. Handlers of the program may ask,
-/// too, so they run between two waits, never amid one: the thread is no worker to `trust` then.
+/// Returns the next piece of a wait that has taken this long so far.
+fn piece_after(waited: Duration) -> Duration {
+    let max = match HAS_HANDLERS.load(Ordering::Relaxed) {
+        false => PIECE_MAX,
+        true if waited < LONG => PIECE_WITH_HANDLERS_MAX,
+        true => PIECE_OF_LONG_WAIT_MAX,
+    };
+    waited.clamp(Duration::from_millis(1), max)
+}
+
+/// Waits on our side for this long. `Err`: the value has not come.
+fn wait<R: 'static>(pending: Box<Pending<R>>, piece: Duration) -> Result<Option<R>, Box<Pending<R>>> {
+    pending.wait_timeout(piece).map(Result::ok).ok_or(pending)
+}
+
+/// From a thread of the program: calls `send`, and waits for the value that comes by the promise. `None`: none comes.
+///
+/// Handlers of the program may send, too, but a thread waits once at a time (`trust`). So they run between two pieces
+/// of the wait, in the program's code.
+pub(crate) fn wait_for<R: 'static>(send: impl FnOnce(Promise<R>)) -> Option<R> {
+    // In the program's code still: a handler that ran on our side would be taken for our code.
+    let before = mask::block();
+    let open = OPEN.get().unwrap_or(before);
+    let mut waited = outside(move || {
+        let (promise, pending) = trust::promise();
+        send(promise);
+        wait(Box::new(pending), piece_after(Duration::ZERO))
+    });
+    let start = Instant::now();
+    loop {
+        match waited {
+            Ok(value) => {
+                mask::set_mask(before);
+                return value;
+            }
+            Err(pending) => {
+                let program = the_programs();
+                let nested = OPEN.take();
+                mask::set_mask(open);
+                mask::block();
+                OPEN.set(nested);
+                drop(program);
+                let piece = piece_after(start.elapsed());
+                waited = outside(move || wait(pending, piece));
+            }
+        }
+    }
+}
+
+/// Same as [`outside`], with signals blocked but between two pieces of waits ([`wait_for`]).
+pub(crate) fn outside_without_signals<R>(f: impl FnOnce() -> R) -> R {
+    let before = mask::block();
+    let nested = OPEN.replace(Some(OPEN.get().unwrap_or(before)));
+    let result = outside(f);
+    OPEN.set(nested);
+    mask::set_mask(before);
+    result
+}
+
+/// Runs `f` in a fiber of a machine, and waits for it. From a thread of the program, or a fiber of the worker.
 pub(crate) fn at<R, F>(machine: u16, f: F) -> R
 where
     R: NoRef + Send + 'static,
     F: FnOnce() -> R + NoRef + Send + 'static,
 {
-    outside(move || {
-        let before = mask::block();
-        let (own, here) = (own_machine(), place(own_machine()).trustee());
-        let (promise, result) = trust::promise();
+    let own = own_machine();
+    if IS_WORKER.get() {
+        return if machine == own { f() } else { from_worker(machine, f) };
+    }
+    let here = place(own).trustee();
+    let result = wait_for(move |promise| {
         let ask = move || promise.keep(if machine == own { f() } else { from_worker(machine, f) });
         drop(trust::spawn_on(&here, ask));
-        let mut time = Duration::from_millis(1);
-        loop {
-            match result.wait_timeout(time) {
-                Some(Ok(result)) => {
-                    mask::set_mask(before);
-                    return result;
-                }
-                Some(Err(_)) => gossamer::link::end(&format!("what a thread asked of machine {machine} has panicked")),
-                None => {
-                    let program = the_programs();
-                    mask::set_mask(before);
-                    mask::block();
-                    drop(program);
-                    let max = SIGNALS_AFTER_MAX[usize::from(HAS_HANDLERS.load(Ordering::Relaxed))];
-                    time = max.min(time * 2);
-                }
-            }
-        }
-    })
+    });
+    result.unwrap_or_else(|| gossamer::link::end(&format!("what a thread asked of machine {machine} has panicked")))
+}
+
+/// Same as [`at`] from a thread of the program, with an argument and a result that are longer than a request may be.
+pub(crate) fn at_with<A, R, F>(machine: u16, f: F, argument: A) -> R
+where
+    F: FnOnce(A) -> R + NoRef + Send + 'static,
+    A: Serialize + DeserializeOwned + Send + 'static,
+    R: Serialize + DeserializeOwned + Send + 'static,
+{
+    let mut fiber = None;
+    let is_done = wait_for(|promise| {
+        let ask = move |argument| {
+            let result = from_worker_with(machine, f, argument);
+            promise.keep(());
+            result
+        };
+        fiber = Some(gossamer::spawn_with(place(own_machine()), ask, argument));
+    });
+    let result = || without_signals(|| is_done.and(fiber).and_then(|fiber| fiber.join().ok()));
+    outside(result)
+        .unwrap_or_else(|| gossamer::link::end(&format!("what a thread asked of machine {machine} has panicked")))
 }
 
 /// From a thread of the program: calls `f` on all other machines.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use libc::{pid_t, sigaction as Action, siginfo_t, sigset_t, timespec};
 
-use crate::mask::{self, ENDING, Mask, mask_of, set_of};
+use crate::mask::{self, ENDING, Mask, OF_FAULTS, mask_of, set_of};
 use crate::real::real;
 use crate::{side, trap};
 
@@ -21,7 +21,7 @@ fn is_function(handler: usize) -> bool {
 /// Returns what this machine has in place of a handler of the program. All machines are told to end together: machine 0
 /// alone runs its handler for that.
 fn handler_here(signal: c_int, handler: usize) -> usize {
-    if is_function(handler) {
+    if is_function(handler) && !OF_FAULTS.contains(&signal) {
         side::note_handler();
     }
     match handler {
@@ -57,7 +57,7 @@ pub(crate) fn note() {
         let done = set(signal, ptr::null(), action);
         // SAFETY: the words of an action.
         let handler = unsafe { (*action).sa_sigaction };
-        if done == 0 && is_function(handler) {
+        if done == 0 && is_function(handler) && !OF_FAULTS.contains(&signal) {
             side::note_handler();
         }
         (done == 0 && handler != libc::SIG_DFL).then_some((signal, words))
@@ -67,8 +67,6 @@ pub(crate) fn note() {
 
 /// Whether the program handles a signal that comes from outside of its threads.
 pub(crate) fn has_handlers() -> bool {
-    /// Sent by a thread's own instruction.
-    const OWN: [c_int; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
     /// The first of those that the C library may keep for itself.
     const REAL_TIME: c_int = 32;
     let handles = |signal: c_int| {
@@ -80,7 +78,9 @@ pub(crate) fn has_handlers() -> bool {
         };
         is_function(handler)
     };
-    (1..REAL_TIME).chain(libc::SIGRTMIN()..=libc::SIGRTMAX()).any(|signal| !OWN.contains(&signal) && handles(signal))
+    (1..REAL_TIME)
+        .chain(libc::SIGRTMIN()..=libc::SIGRTMAX())
+        .any(|signal| !OF_FAULTS.contains(&signal) && handles(signal))
 }
 
 /// In a fiber of machine 0: has the other machines take these actions.
@@ -304,7 +304,12 @@ fn is_elsewhere() -> bool {
 /// Returns machine 0's process and its parent.
 fn first() -> (pid_t, pid_t) {
     static FIRST: OnceLock<(pid_t, pid_t)> = OnceLock::new();
-    *FIRST.get_or_init(|| side::at(0, || (side::process().cast_signed(), parent())))
+    if let Some(first) = FIRST.get() {
+        return *first;
+    }
+    // Not within the cell's closure: a handler may ask for it meanwhile.
+    let first = side::at(0, || (side::process().cast_signed(), parent()));
+    *FIRST.get_or_init(|| first)
 }
 
 /// The C library's function; a signal that a thread of any machine sends goes out from machine 0, which is the process

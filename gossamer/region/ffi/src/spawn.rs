@@ -42,6 +42,8 @@ pub(crate) fn without_filter<R>(f: impl FnOnce() -> R) -> Option<R> {
     };
     // All processes that the program starts are machine 0's children, with its descriptors.
     let machine = if table::is_explicit() { side::own_machine() } else { 0 };
+    // The function runs with the caller's mask; meanwhile the caller takes no signal in its place.
+    let own_mask = mask::block();
     let has_run = side::at(machine, move || {
         let (promise, done) = trust::promise();
         let thread = std::thread::Builder::new().spawn(move || {
@@ -50,6 +52,7 @@ pub(crate) fn without_filter<R>(f: impl FnOnce() -> R) -> Option<R> {
         });
         thread.is_ok() && done.wait().is_ok()
     });
+    mask::set_mask(own_mask);
     let (_, result, errno) = what;
     // SAFETY: the calling thread's own.
     unsafe { *libc::__errno_location() = if has_run { errno } else { libc::EAGAIN } };

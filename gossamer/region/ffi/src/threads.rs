@@ -96,11 +96,10 @@ impl Inherited {
         Inherited { mask: mask::mask(), arithmetic }
     }
 
-    /// Gives them to the calling thread, whose function then begins with them.
+    /// Gives them, but the signals that it blocks, to the calling thread.
     fn take_over(&self) {
         // SAFETY: another thread's, of the same processor.
         unsafe { fesetenv(&raw const self.arithmetic) };
-        mask::set_mask(self.mask);
     }
 }
 
@@ -160,7 +159,26 @@ pub(crate) fn first(start: Start, end: fn() -> !) -> Option<impl FnOnce() + Send
     })
 }
 
-/// On a thread that the filter is installed in, and that may use all processors.
+/// The program's function of a thread, and the signals that it blocks.
+struct Begin {
+    mask: Mask,
+    function: usize,
+    argument: usize,
+}
+
+impl Begin {
+    /// In the program's code: a signal that has waited for a thread to take it is handled here.
+    extern "C" fn run(at: usize) -> usize {
+        // SAFETY: `run` below keeps it, and waits.
+        let Begin { mask, function, argument } = unsafe { &*std::ptr::with_exposed_provenance::<Begin>(at) };
+        mask::set_mask(*mask);
+        // SAFETY: a thread's function of the program.
+        let function = unsafe { std::mem::transmute::<usize, extern "C" fn(usize) -> usize>(*function) };
+        function(*argument)
+    }
+}
+
+/// On a thread that the filter is installed in, and that may use all processors, with signals blocked.
 fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
     ids::act_as(start.id);
     waits::begin(start.id);
@@ -168,17 +186,19 @@ fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
     let Range { start: bottom, end: top } = stack.range();
     // SAFETY: memory that is the thread's until it is freed below, when nothing runs on it any more.
     let result = openmp::in_team(start.function, start.argument, |function, argument| unsafe {
-        side::run_on(bottom, top, function, argument)
+        let begin = Begin { mask: start.inherited.mask, function, argument };
+        side::run_on(bottom, top, Begin::run as *const () as usize, (&raw const begin).expose_provenance())
     });
     // SAFETY: as above.
     unsafe { side::run_on(bottom, top, ends::end_thread as *const () as usize, 0) };
+    let own_mask = mask::block();
     magazine::end();
     stack.keep();
     if let Some(end) = end {
+        mask::set_mask(own_mask);
         wait_for_all(start.id); // main's thread still takes the program's signals
         end();
     }
-    mask::block();
     waits::end(start.id);
     joins::end(start.id, result);
     ids::act_as(0);
@@ -355,6 +375,7 @@ pub extern "C" fn pthread_self() -> pthread_t {
 fn wait_for_all(own: u64) {
     waits::during(Kind::Others, 0, None, || {
         while (0..side::machines()).any(|machine| side::at(machine, move || joins::running_without(own)) > 0) {
+            let _program = side::the_programs(); // for handlers of signals
             std::thread::sleep(LOOK);
         }
     });

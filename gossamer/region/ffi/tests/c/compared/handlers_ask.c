@@ -1,5 +1,5 @@
 /* handlers_ask: handlers write a file and post a semaphore, while their threads wait in pthread_join, for a lock, for
-   a byte of a pipe: a timer's signals, which main blocks. */
+   a byte of a pipe: signals of timers, one on each machine, which main blocks. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -30,11 +30,18 @@ static void handle(int signal) {
     (void)signal;
 }
 
+static void signal_every(long microseconds) {
+    struct itimerval timer = {{0, microseconds}, {0, microseconds}};
+    setitimer(ITIMER_REAL, &timer, NULL);
+}
+
 static void *until_written(void *unused) {
     char byte;
+    signal_every(1000);
     while (read(bytes[0], &byte, 1) != 1)
         if (errno != EINTR)
             abort();
+    signal_every(0);
     return unused;
 }
 
@@ -71,12 +78,11 @@ int main(void) {
     sigemptyset(&own);
     sigaddset(&own, SIGALRM);
     pthread_sigmask(SIG_BLOCK, &own, NULL);
-    struct itimerval often = {{0, 1000}, {0, 1000}}, never = {0};
-    setitimer(ITIMER_REAL, &often, NULL);
+    signal_every(1000);
     for (int i = 0; i < SIGNALS; i++)
         while (sem_wait(&handles))
             ;
-    setitimer(ITIMER_REAL, &never, NULL);
+    signal_every(0);
     pthread_rwlock_unlock(&lock);
     if (write(bytes[1], "1234", 4) != 4)
         return 1;
