@@ -10,6 +10,8 @@ use std::ops::Add;
 
 /// Most lines of one failed test that a summary repeats.
 const FAILURE_LINES_MAX: usize = 60;
+/// Most characters of such a line.
+const FAILURE_COLUMNS_MAX: usize = 400;
 
 /// Tests by their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,13 +94,17 @@ pub fn failed_names(output: &str) -> Vec<String> {
 
 /// The last lines that each failed test has printed, under its name.
 pub fn failed_outputs(output: &str) -> Vec<String> {
-    let heads = |line: &str| line.starts_with("---- ") || ["failures:", "successes:"].contains(&line);
+    // The next test's output, or the list of names; a test may print such a word itself.
+    let is_end = |line: &str| line.starts_with("---- ") && line.ends_with(" stdout ----") || line == "failures:";
     let print = |name: &String| {
-        let head = format!("---- {name} stdout ----");
-        let lines: Vec<&str> =
-            output.lines().skip_while(|line| *line != head).skip(1).take_while(|line| !heads(line)).collect();
+        let title = name.strip_suffix(" - should panic").or(name.strip_suffix(" - compile fail")).unwrap_or(name);
+        let head = format!("\n---- {title} stdout ----\n");
+        // The last one: a program of tests with one of the same name may have printed it before.
+        let text = output.rsplit_once(&head).map_or("", |(_, text)| text);
+        let lines: Vec<&str> = text.lines().take_while(|line| !is_end(line)).collect();
         let last = lines.len().saturating_sub(FAILURE_LINES_MAX);
-        format!("{name}\n{}", lines[last..].join("\n"))
+        let cut = |line: &&str| line.chars().take(FAILURE_COLUMNS_MAX).collect::<String>();
+        format!("{name}\n{}", lines[last..].iter().map(cut).collect::<Vec<_>>().join("\n"))
     };
     failed_names(output).iter().map(print).collect()
 }
@@ -135,6 +141,8 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; fin
         assert_eq!(of(2), ["slot::tests::c\nline 0\nline 1\n"]);
         let [long] = &of(200)[..] else { panic!("one failed") };
         assert!(long.lines().count() <= FAILURE_LINES_MAX + 1 && long.ends_with("line 199\n"), "{long}");
+        let panics = "test a::b - should panic ... FAILED\n\n---- a::b stdout ----\nno panic\n";
+        assert_eq!(failed_outputs(panics), ["a::b - should panic\nno panic"]);
         // Its process died before it said what it printed.
         assert_eq!(failed_outputs(TWO_BINARIES), ["slot::tests::c\n"]);
     }

@@ -72,6 +72,7 @@ pub fn check(context: &Context, publish: Publish) -> anyhow::Result<Verdict> {
         let here = of_manifest.into_iter().chain(of_contents);
         offences.extend(here.map(|what| format!("{}: {what}", package.name)));
     }
+    offences.iter().for_each(|offence| println!("{offence}"));
     let verdict = if offences.is_empty() {
         println!("{} packages, nothing to object to", packages.len());
         Verdict::passed().with_tests(Counts::PASSED)

@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 /// Most characters of a reason that the table shows.
 const WHY_CHARACTERS: usize = 120;
 
+/// Most failures of a tier that the summary repeats.
+const FAILURES_MAX: usize = 20;
+
 /// Outcome of a tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
@@ -197,8 +200,12 @@ impl Report {
     pub fn summary(&self) -> String {
         let mut out = String::from("\n");
         for (tier, verdict, _) in &self.rows {
-            for failure in &verdict.failures {
+            for failure in verdict.failures.iter().take(FAILURES_MAX) {
                 let _ = writeln!(out, "FAILED in {tier}: {}", failure.trim_end());
+            }
+            let more = verdict.failures.len().saturating_sub(FAILURES_MAX);
+            if more > 0 {
+                let _ = writeln!(out, "FAILED in {tier}: {more} more, above");
             }
         }
         if self.rows.len() > 1 {

@@ -77,6 +77,7 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
     offences.extend(documents::check(context)?);
     offences.extend(unsafe_list::disagreements(&unsafe_list, &context.root, &with_unsafe));
     offences.extend(labels.disagreements());
+    offences.iter().for_each(|offence| println!("{offence}"));
     Ok(if files == 0 {
         no_file(context)
     } else if !offences.is_empty() {

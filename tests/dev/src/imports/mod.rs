@@ -50,6 +50,7 @@ pub fn check(context: &Context) -> anyhow::Result<Verdict> {
         }
         offences.extend(circles_but_known(&graph, &sources, &CIRCLES));
     }
+    offences.iter().for_each(|offence| println!("{offence}"));
     Ok(if offences.is_empty() {
         let known: usize = CIRCLES.iter().map(|(_, count)| count).sum();
         println!("{files} files, {imports} imports, none that goes up, {known} in circles that are known");

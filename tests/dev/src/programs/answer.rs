@@ -16,7 +16,9 @@ pub fn part(of: Answer, stdout: &[u8], stderr: &[u8], work: &Path) -> Vec<u8> {
         Answer::Stdout => stdout.to_vec(),
         Answer::Lines => lines(stdout, |line| !line.is_empty()),
         Answer::LinesWith(part) => lines(stdout, |line| has(line, part)),
-        Answer::LinesWithout(parts) => lines(stdout, |line| !parts.iter().any(|part| has(line, part))),
+        Answer::LinesWithout(parts) => {
+            lines(stdout, |line| !line.is_empty() && !parts.iter().any(|part| has(line, part)))
+        }
         Answer::ErrorLinesWith(part) => lines(stderr, |line| has(line, part)),
         Answer::File(name) => file(name),
         Answer::LinesOf(name) => lines(&file(name), |line| !line.is_empty()),
