@@ -280,7 +280,7 @@ pub const ALL: &[Behaviour] = behaviours! {
         heap_shared_objects_end_after_their_last_owner,
         heap_mutexes_exclude,
         heap_mutexes_serve_in_turn,
-        heap_mutexes_pass_nobody_over,
+        heap_mutexes_starve_no_waiter,
         heap_mutexes_are_poisoned,
         heap_atomics_count,
         heap_shared_objects_hold_mutexes,

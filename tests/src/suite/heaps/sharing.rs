@@ -78,8 +78,8 @@ pub fn heap_mutexes_serve_in_turn() {
                 drop(guard);
             });
             until(|| asked.apply(|asked| *asked));
-            // Its request goes before those of the fibers after it.
-            gossamer::sleep(std::time::Duration::from_millis(2));
+            // Its request goes before those of the fibers after it, and before the first lock ends.
+            gossamer::sleep(std::time::Duration::from_millis(20));
             fiber
         })
         .collect();
@@ -93,7 +93,7 @@ pub fn heap_mutexes_serve_in_turn() {
 }
 
 /// Fibers of all workers that lock again at once all come to their end, and no turn is lost.
-pub fn heap_mutexes_pass_nobody_over() {
+pub fn heap_mutexes_starve_no_waiter() {
     let mutex = at(remote(), || Mutex::new(0u64));
     let turns = effort(20);
     let fibers: Vec<_> = gossamer::rack()
