@@ -289,12 +289,16 @@ where
     if IS_WORKER.get() {
         return if machine == own { f() } else { from_worker(machine, f) };
     }
-    let here = place(own).trustee();
     let result = wait_for(move |promise| {
         let ask = move || promise.keep(if machine == own { f() } else { from_worker(machine, f) });
-        drop(trust::spawn_on(&here, ask));
+        drop(trust::spawn_on(&place(own).trustee(), ask));
     });
-    result.unwrap_or_else(|| gossamer::link::end(&format!("what a thread asked of machine {machine} has panicked")))
+    result.unwrap_or_else(|| has_panicked(machine))
+}
+
+/// Ends the program: what a thread asked of a machine has no result.
+fn has_panicked(machine: u16) -> ! {
+    outside(|| gossamer::link::end(&format!("what a thread asked of machine {machine} has panicked")))
 }
 
 /// Same as [`at`] from a thread of the program, with an argument and a result that are longer than a request may be.
@@ -314,8 +318,7 @@ where
         fiber = Some(gossamer::spawn_with(place(own_machine()), ask, argument));
     });
     let result = || without_signals(|| is_done.and(fiber).and_then(|fiber| fiber.join().ok()));
-    outside(result)
-        .unwrap_or_else(|| gossamer::link::end(&format!("what a thread asked of machine {machine} has panicked")))
+    outside(result).unwrap_or_else(|| has_panicked(machine))
 }
 
 /// From a thread of the program: calls `f` on all other machines.
