@@ -46,30 +46,39 @@ macro_rules! in_all_ways {
 
 fn every_combination(plain: &Trust<u32>, latched: &Trust<Latch<u32>>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    // Both wait: a future takes another way to the trustee, and could arrive before the poison is cleared.
+    let clear_plain = || {
+        plain.clear_poison();
+        plain.apply(|_| ());
+    };
+    let clear_latched = || {
+        latched.clear_poison();
+        latched.launch(|_| ());
+    };
     for (value, quotient) in [(5, Some(2)), (0, None)] {
         let text = quotient.map(|quotient: u32| format!("ten: {quotient}"));
         let set = || plain.apply(move |v| *v = value);
         set();
-        in_all_ways!(runtime, plain.clear_poison(), quotient, plain.call().apply(|v| 10 / *v));
+        in_all_ways!(runtime, clear_plain(), quotient, plain.call().apply(|v| 10 / *v));
         let label = || "ten".to_owned();
         in_all_ways!(
             runtime,
-            plain.clear_poison(),
+            clear_plain(),
             text,
             plain.call().with(label()).apply(|v, label| format!("{label}: {}", 10 / *v))
         );
         latched.launch(move |v| *v = value);
-        in_all_ways!(runtime, latched.clear_poison(), quotient, latched.call().launch(|v| 10 / *v));
-        in_all_ways!(runtime, latched.clear_poison(), quotient, latched.call().launch_held(|v| 10 / **v));
+        in_all_ways!(runtime, clear_latched(), quotient, latched.call().launch(|v| 10 / *v));
+        in_all_ways!(runtime, clear_latched(), quotient, latched.call().launch_held(|v| 10 / **v));
         in_all_ways!(
             runtime,
-            latched.clear_poison(),
+            clear_latched(),
             text,
             latched.call().with(label()).launch(|v, label| format!("{label}: {}", 10 / *v))
         );
         in_all_ways!(
             runtime,
-            latched.clear_poison(),
+            clear_latched(),
             text,
             latched.call().with(label()).launch_held(|v, label| format!("{label}: {}", 10 / **v))
         );

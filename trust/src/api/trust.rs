@@ -97,9 +97,9 @@ impl<T> Unpin for Trust<T> {}
 
 impl<T: 'static> Trust<T> {
     /// Accepts a poisoned property as it is: later requests run again. Does not wait; takes effect in the order of this
-    /// thread's requests to the trustee, or, on a thread without a worker, in that of its futures
-    /// ([`apply_async`](Self::apply_async)). There it does not wait for room as these do, so repeated calls that outrun
-    /// the trustee use up memory.
+    /// thread's requests to the trustee. Futures ([`apply_async`](Self::apply_async)) take another way and may arrive
+    /// first: wait for a request before you make one. On a thread without a worker it takes effect in the order of the
+    /// futures. There it does not wait for room as these do, so repeated calls that outrun the trustee use up memory.
     ///
     /// ```
     /// let number = trust::local_trustee().entrust(7);
