@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use comm::{Error, MachineId, ReadId, Share, ShareId};
 
+pub use comm::verbs::call_c_library;
 use trust::TrusteeReference;
 pub use trust::link::panic_text;
 

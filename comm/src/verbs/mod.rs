@@ -36,6 +36,7 @@ mod terms;
 pub use endpoint::REGION_KEY_AT;
 pub use link::Counts;
 pub use open::{Connected, Prepared};
+pub use raw::call_c_library;
 pub use settings::{Flag, Settings};
 pub use survey::{Gid, GidKind, PortReport, network, survey};
 

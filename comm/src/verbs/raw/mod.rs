@@ -32,11 +32,13 @@ pub(super) use work_requests::WorkRequests;
 
 use crate::error::Error;
 use crate::memory::{Region, WORD_BYTES, check_access};
+use libloading::os::unix;
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// File name of the library.
@@ -54,8 +56,7 @@ impl Verbs {
     pub(super) fn load() -> Result<&'static Verbs, Error> {
         static LOADED: OnceLock<Result<Verbs, String>> = OnceLock::new();
         let loaded = LOADED.get_or_init(|| {
-            // SAFETY: libibverbs is an ordinary library: loading it runs only its own start-up.
-            let library = unsafe { libloading::Library::new(LIBRARY) }.map_err(|error| {
+            let library = open().map_err(|error| {
                 let cause = std::error::Error::source(&error).map_or(error.to_string(), ToString::to_string);
                 format!(
                     "{cause}: install rdma-core's library, on Debian the packages libibverbs1 and ibverbs-providers"
@@ -72,6 +73,25 @@ impl Verbs {
         });
         loaded.as_ref().map_err(Error::verbs)
     }
+}
+
+/// Whether libibverbs is to call the C library's functions.
+static CALLS_C_LIBRARY: AtomicBool = AtomicBool::new(false);
+
+/// Has libibverbs call the C library's functions where the program, too, has some of these names. For programs whose
+/// allocator the C library does not call, as it does otherwise: libibverbs frees what the C library has allocated.
+pub fn call_c_library() {
+    CALLS_C_LIBRARY.store(true, Ordering::Relaxed); // by the thread that starts the fabric's
+}
+
+fn open() -> Result<libloading::Library, libloading::Error> {
+    // Sanitizers have such names too, and refuse programs that look past them.
+    // SAFETY: only looked up, never used.
+    let is_sanitized = || unsafe { unix::Library::this().get::<*const ()>(c"__sanitizer_print_stack_trace") }.is_ok();
+    let is_deep = CALLS_C_LIBRARY.load(Ordering::Relaxed) && !is_sanitized();
+    let deep = if is_deep { libc::RTLD_DEEPBIND } else { 0 };
+    // SAFETY: libibverbs is an ordinary library: loading it runs only its own start-up.
+    unsafe { unix::Library::open(Some(LIBRARY), libc::RTLD_NOW | libc::RTLD_LOCAL | deep) }.map(Into::into)
 }
 
 /// Attributes of a device.

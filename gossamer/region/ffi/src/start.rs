@@ -159,6 +159,8 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
     // SAFETY: `argc` arguments.
     let arguments: Vec<CString> = (0..count).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) }.to_owned()).collect();
     let settings = gossamer_region::with(gossamer::builder());
+    // As `bind` has the C library's own calls: a program's allocator does not know its blocks.
+    gossamer::link::call_c_library();
     // The runtime's threads inherit it.
     let mask = mask::block();
     if let Err(error) =

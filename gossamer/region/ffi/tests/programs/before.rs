@@ -6,7 +6,7 @@ use std::process::Command;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::{LAUNCH, ONE, Place, THREADS, THREE_TCP, TWO, Test, compared, run, same, start, succeeded};
+use crate::{LAUNCH, ONE, Place, THREADS, THREE_TCP, TWO, TWO_HOSTS, Test, compared, run, same, start, succeeded};
 
 /// A program, and the flags that it is built with.
 struct Program {
@@ -43,9 +43,10 @@ pub fn trials(place: &std::sync::Arc<Place>, lacks: impl Fn(&&str) -> bool) -> V
         let name = format!("before::{}", program.test);
         Trial::test(name, move || runs(&here, &program)).with_ignored_flag(ignored)
     });
-    let others: [(&str, Test); 5] = [
+    let others: [(&str, Test); 6] = [
         ("before::early_thread_is_refused", early_thread_is_refused),
         ("before::libraries_are_loaded", libraries_are_loaded),
+        ("before::own_names_are_not_the_verbs_librarys", own_names_are_not_the_verbs_librarys),
         ("before::teams_are_loaded", teams_are_loaded),
         ("before::variables_of_threads_are_loaded", variables_of_threads_are_loaded),
         ("before::objects_of_threads_are_loaded", objects_of_threads_are_loaded),
@@ -85,6 +86,22 @@ fn runs(place: &Place, program: &Program) -> Result<(), Failed> {
 /// A library that one thread loads is there for the threads of all machines.
 fn libraries_are_loaded(place: &Place) -> Result<(), Failed> {
     is_loaded(place, "plugin", &["-shared", "-fPIC"], "loads")
+}
+
+/// The library of RDMA devices, which the machines of several hosts look for, calls the C library's functions.
+fn own_names_are_not_the_verbs_librarys(place: &Place) -> Result<(), Failed> {
+    let built = build(place, &Program { test: "", source: "tests/c/own_names.c", flags: &["-rdynamic"] })?;
+    let library = Program { test: "", source: "tests/c/verbs_library.c", flags: &["-shared", "-fPIC"] };
+    let folder = tempfile::tempdir_in(place.folder.path())?;
+    let (ran, named) = (folder.path().join("ran"), folder.path().join("libibverbs.so.1"));
+    build(place, &library)?.persist(named)?;
+    let mut command = start(place, TWO_HOSTS, &built);
+    let done = run(command.env("LD_LIBRARY_PATH", folder.path()).env("VERBS_LIBRARY_RAN", &ran).arg("2"))?;
+    same(&format!("{command:?}"), succeeded(&done)?, "own_names: ok\n")?;
+    if !ran.exists() {
+        return Err("no machine has looked for the library".into());
+    }
+    Ok(())
 }
 
 /// The teams of a library that is loaded have threads on all machines.

@@ -106,6 +106,8 @@ const HEADER: Option<&str> = Some("include");
 const FORKED: Option<&str> = Some("tests/programs/forked");
 
 const TWO: &[&str] = &[LAUNCH, RUN, "--local", "2", "--no-prefix", "--region", "auto"];
+/// Machines of one host that act as those of two.
+const TWO_HOSTS: &[&str] = &[LAUNCH, RUN, "--local", "2", "--pretend-hosts", "2", "--no-prefix", "--region", "auto"];
 const THREE_TCP: &[&str] = &[LAUNCH, RUN, "--local", "3", "--fabric", "tcp", "--no-prefix", "--region", "auto"];
 
 /// Nothing travels, and there are no page servers.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::{LAUNCH, ONE, Place, RUN, THREE_TCP, TWO, run, same, start, succeeded};
+use crate::{LAUNCH, ONE, Place, RUN, THREE_TCP, TWO, TWO_HOSTS, run, same, start, succeeded};
 
 /// A program of `tests/c`: its file, compiler and flags.
 type Program = (&'static str, &'static str, &'static [&'static str]);
@@ -20,9 +20,6 @@ const PROGRAMS: [Program; 4] = [
 ];
 
 const OPENMP: &[&str] = &["-std=c11", "-fopenmp"];
-
-/// Machines of one host that act as those of two.
-const TWO_HOSTS: &[&str] = &[LAUNCH, RUN, "--local", "2", "--pretend-hosts", "2", "--no-prefix", "--region", "auto"];
 
 const WAYS: [(&str, &[&str]); 5] =
     [("one_process", &[]), ("one", ONE), ("two", TWO), ("two_hosts", TWO_HOSTS), ("three_by_tcp", THREE_TCP)];
