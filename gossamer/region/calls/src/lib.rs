@@ -67,6 +67,14 @@ pub const CALLS: &[Call] = &[
         instead: "memory without locks",
     },
     Call {
+        names: &["pthread_setschedparam", "sched_setscheduler"],
+        when: "with a real-time policy",
+        effect: Hint(
+            "returns 0 and keeps the policy, as real-time threads poll and keep those that bring pages from running",
+        ),
+        instead: "the usual policy",
+    },
+    Call {
         names: &["dlmopen"],
         when: "",
         effect: OneMachine("the library and its variables are one machine's"),

@@ -82,6 +82,7 @@ mod own_address;
 mod own_heap;
 mod own_stack;
 mod places;
+mod policy;
 mod pool;
 mod process;
 mod random;

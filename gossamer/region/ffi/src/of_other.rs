@@ -1,5 +1,5 @@
-//! Functions of the C library about another thread of the program, which its machine calls: names and priorities; its
-//! processors are in `affinity.rs`.
+//! Functions of the C library about another thread of the program, which its machine calls: names and priorities. Its
+//! processors are in `affinity.rs`, its policy is in `policy.rs`.
 
 use std::ffi::{c_char, c_int};
 
@@ -66,26 +66,6 @@ pub unsafe extern "C" fn pthread_getname_np(id: pthread_t, name: *mut c_char, by
         unsafe { name.cast::<[u8; NAME_BYTES]>().write_unaligned(found) };
     }
     done
-}
-
-/// See [`pthread_setname_np`].
-///
-/// # Safety
-/// As for that function.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_setschedparam(id: pthread_t, policy: c_int, parameters: *const sched_param) -> c_int {
-    fn set(id: pthread_t, policy: c_int, parameters: *const sched_param) -> c_int {
-        real!(pthread_setschedparam: fn(pthread_t, c_int, *const sched_param) -> c_int, id, policy, parameters)
-    }
-    if let Some(id) = ids::real_of(id) {
-        return set(id, policy, parameters);
-    }
-    // SAFETY: the caller's.
-    let sched_priority = unsafe { (*parameters).sched_priority };
-    on_its_machine(id, libc::ESRCH, move |id| {
-        let parameters = sched_param { sched_priority };
-        set(id, policy, &raw const parameters)
-    })
 }
 
 /// See [`pthread_setname_np`].

@@ -54,6 +54,10 @@ int main(int argc, char **argv) {
     CHECK(sbrk(4096) == (void *)-1 && errno == ENOTSUP);
     CHECK(sem_open("/refused", O_CREAT, 0600, 0) == SEM_FAILED && errno == ENOTSUP);
     CHECK(mlock(code, 4096) == 0 && mlockall(MCL_CURRENT) == 0 && munlock(code, 4096) == 0);
+    struct sched_param most = {.sched_priority = 99};
+    CHECK(pthread_setschedparam(pthread_self(), SCHED_FIFO, &most) == 0);
+    CHECK(sched_setscheduler(0, SCHED_RR | SCHED_RESET_ON_FORK, &most) == 0);
+    CHECK(sched_getscheduler(0) == SCHED_OTHER);
     errno = 0;
     CHECK(shmat(0, NULL, 0) == (void *)-1 && errno == ENOTSUP);
     struct sigevent event = {.sigev_notify = SIGEV_THREAD};

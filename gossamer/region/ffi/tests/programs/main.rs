@@ -453,6 +453,8 @@ fn refused(place: &Place) -> Result<(), Failed> {
         "sbrk does not",
         "sem_open does not",
         "mlock returns 0 and locks nothing",
+        "pthread_setschedparam with a real-time policy returns 0",
+        "sched_setscheduler with a real-time policy",
         "called by thread ",
         "shmat does not",
         "timer_create with SIGEV_THREAD",
