@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::environment::Environment;
+
 pub mod check;
 
 /// Library to load first (`gossamer/region/ffi`).
@@ -55,6 +57,15 @@ pub fn preload(library: &Path, more: Option<&OsStr>) -> Result<OsString, String>
     Ok(all)
 }
 
+/// Makes the teams of OpenMP sleep where they wait, unless the user has chosen how they do: a thread that spins on a
+/// word that another machine writes fetches its page again and again.
+pub fn make_teams_sleep(environment: &mut Environment) {
+    const POLICY: &str = "OMP_WAIT_POLICY";
+    if [POLICY, "GOMP_SPINCOUNT"].iter().all(|name| environment.value(name).is_none()) {
+        environment.set(POLICY, "passive".into());
+    }
+}
+
 /// Finds the library on this host.
 ///
 /// # Errors
@@ -81,6 +92,20 @@ pub fn find_library() -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn teams_sleep_unless_the_user_says_how_they_wait() {
+        for (chosen, expected) in [
+            (None, Some("passive")),
+            (Some("OMP_WAIT_POLICY=active"), Some("active")),
+            (Some("GOMP_SPINCOUNT=9"), None),
+        ] {
+            let asked: Vec<OsString> = chosen.into_iter().map(OsString::from).collect();
+            let mut environment = Environment::new(true, &asked).unwrap();
+            make_teams_sleep(&mut environment);
+            assert_eq!(environment.value("OMP_WAIT_POLICY").as_deref(), expected.map(OsStr::new), "{chosen:?}");
+        }
+    }
 
     #[test]
     fn what_is_loaded_first_is_one_path_before_others() {

@@ -138,13 +138,16 @@ impl Run {
             complain(cause);
             return Ok(ExitCode::from(USAGE_STATUS));
         }
-        let environment = match options.environment() {
+        let mut environment = match options.environment() {
             Ok(environment) => environment,
             Err(cause) => {
                 complain(cause);
                 return Ok(ExitCode::from(USAGE_STATUS));
             }
         };
+        if library.is_some() && self.local != Some(1) {
+            region::make_teams_sleep(&mut environment);
+        }
         if options.detach && !detach::is_background() {
             return detach::start();
         }

@@ -1,13 +1,13 @@
 //! Programs whose threads wait for one another by other means than POSIX's: C++'s own, OpenMP, `futex(2)`; and
 //! processes that threads start. Each runs as one process and in all ways to have machines.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use libtest_mimic::{Failed, Trial};
 
-use crate::{LAUNCH, ONE, Place, RUN, THREE_TCP, TWO, TWO_HOSTS, run, same, start, succeeded};
+use crate::{ONE, Place, THREE_TCP, TWO, TWO_HOSTS, run, same, start, succeeded};
 
 /// A program of `tests/c`: its file, compiler and flags.
 type Program = (&'static str, &'static str, &'static [&'static str]);
@@ -41,7 +41,9 @@ fn lack(compiler: &str, flags: &[&str]) -> Option<String> {
 }
 
 pub fn trials(place: &Arc<Place>, has_machines: bool) -> Vec<Trial> {
-    let mut trials = vec![];
+    let sleeps = Arc::clone(place);
+    let sleeps = Trial::test("waits::teams_sleep", move || lets_teams_sleep(&sleeps));
+    let mut trials = vec![sleeps.with_ignored_flag(!has_machines)];
     for program in PROGRAMS {
         let (file, compiler, flags) = program;
         let lack = lack(compiler, flags);
@@ -61,6 +63,18 @@ pub fn trials(place: &Arc<Place>, has_machines: bool) -> Vec<Trial> {
         }
     }
     trials
+}
+
+/// The launcher has waiting threads of OpenMP sleep where there are several machines.
+fn lets_teams_sleep(place: &Place) -> Result<(), Failed> {
+    for (starter, is_set) in [(ONE, false), (TWO, true), (THREE_TCP, true)] {
+        let mut command = start(place, starter, Path::new("env"));
+        let done = run(command.env_remove("OMP_WAIT_POLICY").env_remove("GOMP_SPINCOUNT"))?;
+        if succeeded(&done)?.contains("OMP_WAIT_POLICY=passive\n") != is_set {
+            return Err(format!("{starter:?}: {done:?}").into());
+        }
+    }
+    Ok(())
 }
 
 /// Threads of several machines refuse the order of a loop.
