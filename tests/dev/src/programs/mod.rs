@@ -64,7 +64,7 @@ const GRACE: Duration = Duration::from_secs(8);
 pub enum Outcome {
     /// The plain run's answer and status.
     Right,
-    /// A status that is not 0, and a message that names the call and the cure.
+    /// A status that is neither 0 nor a crash's, and a message that names the call and the cure.
     Refused(String),
     /// Another answer or status.
     Wrong(String),
@@ -213,17 +213,23 @@ fn plain(place: &Place, program: &Program, seconds: &mut [f64; 2]) -> anyhow::Re
     Ok(Ok(two))
 }
 
+/// Words of each refusal, and of no hint.
+const REFUSED: &str = "does not work in a program on several machines";
+
+/// Statuses of a crash, which no message excuses: SIGILL, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
+const CRASHES: [i32; 5] = [132, 135, 136, 139, 159];
+
 /// Compares a run over machines with a plain one.
 fn compare(plain: &Run, over: &Run) -> Outcome {
     let told = over.stderr.lines().filter(|line| line.starts_with("gossamer")).collect::<Vec<_>>();
-    let refusal = told.iter().find(|line| line.contains("docs/region.md"));
+    let refusal = told.iter().find(|line| line.contains(REFUSED));
     let last = || told.last().map_or_else(|| last_line(&over.stderr), |line| (*line).to_owned());
     match (over.status, refusal) {
         (None, _) => Outcome::Hangs(last()),
         (status, _) if status == plain.status && over.answer == plain.answer => Outcome::Right,
         (Some(0), _) => Outcome::Wrong(format!("status 0 and another answer; {}", last())),
-        (Some(_), Some(refusal)) => Outcome::Refused((*refusal).to_owned()),
-        (Some(status), None) => Outcome::Wrong(format!("status {status}; {}", last())),
+        (Some(status), Some(refusal)) if !CRASHES.contains(&status) => Outcome::Refused((*refusal).to_owned()),
+        (Some(status), _) => Outcome::Wrong(format!("status {status}; {}", last())),
     }
 }
 
@@ -356,13 +362,16 @@ mod tests {
     fn a_run_is_right_refused_wrong_or_hangs() {
         let plain = run(Some(0), "1", "");
         let of = |status, answer, stderr| compare(&plain, &run(status, answer, stderr));
-        let refusal = "gossamer: fork does not work; use posix_spawn (docs/region.md)";
+        let refusal = "gossamer: fork does not work in a program on several machines; use posix_spawn (docs/region.md)";
         let told = format!("x\n{refusal}\ny");
+        let hint = "gossamer: mlock returns 0 and locks nothing; use memory without locks (docs/region.md)";
         assert_eq!(of(Some(0), "1", "a warning"), Outcome::Right);
         assert_eq!(of(Some(1), "", &told), Outcome::Refused(refusal.to_owned()));
-        // A message does not excuse another answer with status 0, nor a status without a message.
+        // A message excuses neither another answer with status 0 nor a crash, and a status needs one.
         assert!(matches!(of(Some(0), "2", refusal), Outcome::Wrong(_)));
-        assert!(matches!(of(Some(139), "1", "gossamer-launch: machine 1 was killed"), Outcome::Wrong(_)));
+        assert!(matches!(of(Some(1), "1", "gossamer-launch: machine 1 failed"), Outcome::Wrong(_)));
+        assert!(matches!(of(Some(139), "", &told), Outcome::Wrong(_)));
+        assert!(matches!(of(Some(1), "", hint), Outcome::Wrong(_)));
         assert!(matches!(of(None, "1", ""), Outcome::Hangs(_)));
     }
 
