@@ -83,6 +83,9 @@ commands! {
     /// The example `components`, for `array`
     #[command(hide = true)]
     ArrayLabels(gossamer_examples::vertices::options::Components) => array::labels_command,
+    /// The example `heat`, for `array`
+    #[command(hide = true)]
+    ArrayHeat(gossamer_examples::heat::Options) => array::heat_command,
     /// One counter for the tasks of an async runtime: `apply_async` beside an actor and tokio's Mutex
     Async(futures::Futures) => futures::command,
     /// Throughput of shared counters over the number of objects (thesis 2.6.1)

@@ -8,8 +8,11 @@
 //! The result does not depend on the places: each cell is computed by the same operations in the same order, so it is
 //! that of one thread, bit for bit.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -20,6 +23,7 @@ use serde_json::json;
 
 use crate::heaps::options::{Common, machine_args};
 use crate::heaps::report::{Report, Twin, many};
+use crate::heaps::twin::{self, note_cores};
 use crate::machines;
 use crate::program::Program;
 use crate::progress;
@@ -57,7 +61,7 @@ pub struct Options {
 const HELP: &str = "\
 Examples:
   heat --verify
-      in one process, beside the same on one thread
+      in one process, beside the same with plain threads
   heat --local 4 --size 4096 --checkpoint /shared/heat --every 100
       over four processes, with a checkpoint after each hundred steps
   heat --local 2 --size 4096 --checkpoint /shared/heat --restore --steps 400
@@ -66,7 +70,7 @@ Examples:
       on the hosts of a rack
 
 Exit status:
-  0  all was done, and as on one thread if that was to be verified
+  0  all was done, and as with plain threads if that was to be verified
   1  there is no memory, a checkpoint cannot be written or restored, or --verify found another temperature
   2  the command line is wrong
   with several processes also those of gossamer-launch, when one of them dies";
@@ -75,12 +79,15 @@ Exit status:
 const HOT: f64 = 100.0;
 /// Share of the difference to each neighbour that a cell takes on in a step.
 const RATE: f64 = 0.2;
+/// Cells that a place copies at a time, at least a row: they stay in a core's cache until they have been used.
+const BAND_CELLS: usize = 16 << 10;
 
 /// Runs `heat` with the arguments of this process.
 pub fn main() -> ExitCode {
+    note_cores();
     let options = Options::parse(); // exits with status 2 and the usage where they are wrong
     let (program, rack) = (Program("heat"), options.common.rack.clone());
-    program.end(machines::run(program, &rack, machine_args(), move || run(&options)))
+    program.end(machines::run(program, &rack, machine_args(), move || spread(&options)?.print(options.common.json)))
 }
 
 /// Returns the temperature of a cell after a step.
@@ -88,40 +95,74 @@ fn after(cell: f64, [above, left, right, below]: [f64; 4]) -> f64 {
     cell + RATE * (above + left + right + below - 4.0 * cell)
 }
 
+/// Computes cells of one row, which lie one behind the other from cell `first` of the plate on. `before` has the cells
+/// before the step: those of this row from `at` on, the row before it and the row behind it.
+fn row(cells: &mut [f64], first: usize, before: &[f64], at: usize, size: usize) {
+    let of = |start: usize| &before[start..start + cells.len()];
+    let (old, column) = (of(at), first % size);
+    if first < size || first >= size * (size - 1) {
+        return cells.copy_from_slice(old);
+    }
+    // The compiler computes several cells at once, as no index is left to check.
+    let around = of(at - size).iter().zip(of(at - 1)).zip(of(at + 1)).zip(of(at + size));
+    let (left_edge, right_edge) = (old[0], old[old.len() - 1]);
+    for ((cell, old), (((above, left), right), below)) in cells.iter_mut().zip(old).zip(around) {
+        *cell = after(*old, [*above, *left, *right, *below]);
+    }
+    if column == 0 {
+        cells[0] = left_edge;
+    }
+    if column + cells.len() == size {
+        cells[cells.len() - 1] = right_edge;
+    }
+}
+
 /// Computes all cells of `new` from those of `old`, each place its own.
 fn step(old: &Array<f64>, new: &Array<f64>, size: usize) {
     let (old, to, cells) = (old.clone(), new.clone(), size * size);
     new.on_owners(move |own| {
-        for range in own {
-            let own = range.start..range.end.min(cells);
-            if own.is_empty() {
-                continue;
+        let band = (BAND_CELLS / size).max(1) * size;
+        let copy = |range: Range<usize>| {
+            let mut copied = vec![0.0; range.len()];
+            old.copy_to(range.start, &mut copied);
+            copied
+        };
+        let mut before = Vec::new();
+        for own in own.into_iter().map(|own| own.start..own.end.min(cells)).filter(|own| !own.is_empty()) {
+            // 1. The halo, first: its owners are at the same point and answer at once. Not cached, because it will have
+            //    changed in the next step.
+            let (above, below) = (own.start.saturating_sub(size)..own.start, own.end..(own.end + size).min(cells));
+            let [above, below] = [above, below].map(copy);
+            for first in own.clone().step_by(band) {
+                // 2. A band of own cells, with the row before it and the row behind, in one piece.
+                let now = first..(first + band).min(own.end);
+                let (start, end) = (first.saturating_sub(size), (now.end + size).min(cells));
+                before.resize(end - start, 0.0);
+                let (from_above, from_below) = (own.start.saturating_sub(start), end.saturating_sub(own.end));
+                let (first_rows, rest) = before.split_at_mut(from_above);
+                let (inner, last_rows) = rest.split_at_mut(end - start - from_above - from_below);
+                first_rows.copy_from_slice(&above[above.len() - from_above..]);
+                old.copy_to(start + from_above, inner);
+                last_rows.copy_from_slice(&below[..from_below]);
+                // 3. The same cells of the other array, in place: chunk by chunk, and row by row in each.
+                to.modify(now, |mut first, mut chunk| {
+                    while !chunk.is_empty() {
+                        let (cells, rest) = chunk.split_at_mut(chunk.len().min(size - first % size));
+                        row(cells, first, &before, first - start, size);
+                        first += cells.len();
+                        chunk = rest;
+                    }
+                });
             }
-            // 1. The own cells and the halo, in one copy: rows of others come in packets from their owners, and are not
-            //    cached, because they will have changed in the next step.
-            let (start, end) = (own.start.saturating_sub(size), (own.end + size).min(cells));
-            let mut before = vec![0.0; end - start];
-            old.copy_to(start, &mut before);
-            // 2. The own cells of the other array, chunk by chunk in place.
-            to.modify(own, |first, chunk| {
-                let mut column = first % size;
-                for (i, cell) in (first..).zip(chunk) {
-                    let at = i - start;
-                    let is_edge = i < size || i >= cells - size || column == 0 || column == size - 1;
-                    *cell = if is_edge {
-                        before[at]
-                    } else {
-                        after(before[at], [before[at - size], before[at - 1], before[at + 1], before[at + size]])
-                    };
-                    column = if column == size - 1 { 0 } else { column + 1 };
-                }
-            });
         }
     }); // all places have done so: the next step sees their cells
 }
 
-/// Runs on a fiber of the first machine; prints the report, and returns whether all is right.
-fn run(options: &Options) -> anyhow::Result<bool> {
+/// Runs on a fiber of the first machine.
+///
+/// # Errors
+/// There is no memory, or a checkpoint cannot be written or restored.
+pub fn spread(options: &Options) -> anyhow::Result<Report> {
     let (size, steps) = (options.size as usize, options.steps);
     let cells = size * size;
     // One element more counts the steps, so that a checkpoint has both.
@@ -173,7 +214,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         "size": size, "steps": steps, "restored": first, "checkpoints": checkpoints, "mean": mean,
         "checkpoint_s": writing.as_secs_f64(), "checksum": format!("{checksum:016x}"),
     });
-    let report = Report {
+    Ok(Report {
         text,
         found: found.as_object().cloned().unwrap_or_default(),
         unit: "cells",
@@ -181,32 +222,118 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         time,
         wrong: None,
         twin: options.common.verify.then(|| verified(&plate, size, steps, first)),
-    };
-    report.print(options.common.json)
+    })
 }
 
-/// Does the same on one thread, and compares each bit.
+/// Does the same with plain threads, as many as there are workers, and compares each bit.
 fn verified(plate: &Array<f64>, size: usize, steps: u64, first: u64) -> Twin {
-    let (mut expected, mut start) = (vec![0.0; size * size], Instant::now());
-    expected[..size].fill(HOT);
-    let mut new = expected.clone();
-    for done in 0..steps {
-        if done == first {
-            start = Instant::now(); // as many steps as the other time has
-        }
-        for row in 1..size - 1 {
-            for i in row * size + 1..row * size + size - 1 {
-                new[i] = after(expected[i], [expected[i - size], expected[i - 1], expected[i + 1], expected[i + size]]);
-            }
-        }
-        std::mem::swap(&mut expected, &mut new);
-    }
-    let time = start.elapsed();
+    let threads = gossamer::rack().workers().min(size);
+    let (expected, time) = by_threads(size, steps, first, threads);
     let difference = plate.views(0..size * size).find_map(|view| {
         let (i, cell) = view.indexed().find(|(i, cell)| cell.to_bits() != expected[*i].to_bits())?;
         Some(format!("row {}, column {} has {cell} degrees, the twin's {}", i / size, i % size, expected[i]))
     });
-    Twin { time, threads: 1, difference }
+    Twin { time, threads, difference }
+}
+
+/// Computes the plate after so many steps with plain threads, each with some of the rows. Returns the time of the steps
+/// from `first` on, too.
+///
+/// # Panics
+/// If a thread cannot be started.
+pub fn by_threads(size: usize, steps: u64, first: u64, threads: usize) -> (Vec<f64>, Duration) {
+    let threads = threads.clamp(1, size);
+    let mut ways: Vec<[Option<Neighbour>; 2]> = (0..threads).map(|_| [None, None]).collect();
+    for thread in 1..threads {
+        let (down, up) = Neighbour::pair();
+        (ways[thread - 1][BELOW], ways[thread][ABOVE]) = (Some(down), Some(up));
+    }
+    let ways: Vec<_> = ways.into_iter().map(|ways| Mutex::new(Some(ways))).collect();
+    let begin = |thread: usize| {
+        let ways = ways[thread].lock().ok().and_then(|mut ways| ways.take());
+        let mut band =
+            Band::new(size, thread * size / threads..(thread + 1) * size / threads, ways.unwrap_or_default());
+        band.go_on(first);
+        band
+    };
+    let (bands, time) = twin::run(threads, begin, |mut band: Band| {
+        band.go_on(steps - first);
+        band
+    });
+    (bands.iter().flat_map(|band| band.own_rows().iter().copied()).collect(), time)
+}
+
+/// Rows of a plain thread.
+struct Band {
+    size: usize,
+    rows: Range<usize>,
+    /// The cells, with the row before them and the row behind.
+    old: Vec<f64>,
+    new: Vec<f64>,
+    /// Threads with the rows before them and behind.
+    ways: [Option<Neighbour>; 2],
+}
+
+const ABOVE: usize = 0;
+const BELOW: usize = 1;
+
+/// The way to a neighbour, on which each step sends one row both ways.
+struct Neighbour {
+    to: Sender<Vec<f64>>,
+    from: Receiver<Vec<f64>>,
+}
+
+impl Neighbour {
+    /// Returns both ends.
+    fn pair() -> (Neighbour, Neighbour) {
+        let ((to_one, from_other), (to_other, from_one)) = (mpsc::channel(), mpsc::channel());
+        (Neighbour { to: to_other, from: from_other }, Neighbour { to: to_one, from: from_one })
+    }
+
+    fn send(&self, row: &[f64]) {
+        // If it has ended, `receive` says so.
+        let _ = self.to.send(row.to_vec());
+    }
+
+    fn receive(&self) -> Vec<f64> {
+        self.from.recv().unwrap_or_else(|_| panic!("the thread with the neighbouring rows has ended"))
+    }
+}
+
+impl Band {
+    fn new(size: usize, rows: Range<usize>, ways: [Option<Neighbour>; 2]) -> Band {
+        let mut old = vec![0.0; (rows.len() + 2) * size];
+        if rows.start == 0 {
+            old[size..2 * size].fill(HOT);
+        }
+        Band { size, rows, new: old.clone(), old, ways }
+    }
+
+    fn own_rows(&self) -> &[f64] {
+        &self.old[self.size..self.old.len() - self.size]
+    }
+
+    /// Computes so many steps.
+    fn go_on(&mut self, steps: u64) {
+        let (size, behind) = (self.size, self.old.len() - self.size);
+        for _ in 0..steps {
+            // Both rows are sent before one is waited for.
+            for (way, own) in [(ABOVE, size), (BELOW, behind - size)] {
+                if let Some(neighbour) = &self.ways[way] {
+                    neighbour.send(&self.old[own..own + size]);
+                }
+            }
+            for (way, halo) in [(ABOVE, 0), (BELOW, behind)] {
+                if let Some(neighbour) = &self.ways[way] {
+                    self.old[halo..halo + size].copy_from_slice(&neighbour.receive());
+                }
+            }
+            for (at, number) in (size..behind).step_by(size).zip(self.rows.clone()) {
+                row(&mut self.new[at..at + size], number * size, &self.old, at, size);
+            }
+            std::mem::swap(&mut self.old, &mut self.new);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -223,6 +350,32 @@ mod tests {
         }
         let options = Options::try_parse_from(["heat", "--checkpoint", "x", "--every", "5", "--restore"]).unwrap();
         assert_eq!((options.every, options.restore), (5, true));
+    }
+
+    /// The cells of a plate after some steps, one by one.
+    fn one_by_one(size: usize, steps: u64) -> Vec<f64> {
+        let mut plate = vec![0.0; size * size];
+        plate[..size].fill(HOT);
+        for _ in 0..steps {
+            let old = plate.clone();
+            for i in (size..size * (size - 1)).filter(|i| i % size != 0 && i % size != size - 1) {
+                plate[i] = after(old[i], [old[i - size], old[i - 1], old[i + 1], old[i + size]]);
+            }
+        }
+        plate
+    }
+
+    #[test]
+    fn any_number_of_plain_threads_computes_each_cell() {
+        for (size, steps) in [(3, 5), (4, 7), (17, 40)] {
+            let expected = one_by_one(size, steps);
+            assert!(expected[size + 1] > 0.0);
+            for threads in 1..size + 2 {
+                for first in [0, 3, steps] {
+                    assert_eq!(by_threads(size, steps, first, threads).0, expected, "{size}, {threads} threads");
+                }
+            }
+        }
     }
 
     #[test]

@@ -20,6 +20,9 @@ fn temperatures_are_those_of_one_thread() {
         let checksum = &found["checksum"];
         assert_eq!(expected.get_or_insert_with(|| checksum.clone()), checksum, "{rack:?}");
     }
+    // Several bands of rows at each place.
+    report(HEAT, &["--size", "200", "--steps", "9", "--threads", "1"]);
+    report(HEAT, &["--size", "210", "--steps", "9", "--threads", "2"]);
     // Less than a row for each place, and places without cells.
     for size in ["3", "5"] {
         report(HEAT, &["--size", size, "--steps", "9", "--threads", "12"]);
@@ -48,7 +51,7 @@ fn any_number_of_processes_goes_on_from_a_checkpoint() {
     let last = run(HEAT, &[&plate[..], &["--restore", "--steps", "36", "--threads", "2", "--verify"]].concat());
     assert_eq!((last.status, last.stderr.as_str()), (0, ""), "{}", last.stdout);
     assert!(last.stdout.starts_with("80 x 80 cells, ") && last.stdout.contains("\nrestored from step 35\n"));
-    assert!(last.stdout.contains("\ntwin, one process with 1 thread: "), "{}", last.stdout);
+    assert!(last.stdout.contains("\ntwin, one process with 2 threads: "), "{}", last.stdout);
 }
 
 #[test]

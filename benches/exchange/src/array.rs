@@ -33,6 +33,8 @@ pub enum Work {
     Ranks,
     /// The components of a graph's vertices.
     Labels,
+    /// Heat spreads over a square plate, whose cells are the elements, in `ops` steps.
+    Heat,
     /// Values of 100 bytes, as many as elements, are got by a Zipf distribution.
     Gets,
     /// The same, and of twenty operations one puts.
@@ -100,6 +102,11 @@ impl Job {
         pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
+    /// Rows, and columns, of the plate of [`Work::Heat`].
+    pub fn rows(&self) -> usize {
+        self.elements.isqrt()
+    }
+
     /// How often [`Work::Hits`] and [`Work::Sum`] go through all elements.
     pub fn passes(&self) -> usize {
         self.ops.div_ceil(self.elements)
@@ -130,7 +137,7 @@ impl Job {
                 };
                 chunks.flat_map(of_chunk).collect()
             }
-            Work::Hits | Work::Sum | Work::Pass | Work::Dense | Work::Ranks | Work::Labels => Vec::new(),
+            Work::Hits | Work::Sum | Work::Pass | Work::Dense | Work::Ranks | Work::Labels | Work::Heat => Vec::new(),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::machine::pin;
 use crate::prelude::*;
 use exchange::array::{CHUNK, Job, Outcome, Work, sum_of, value};
 use exchange::now_ns;
+use gossamer_examples::heat::by_threads;
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -31,6 +32,9 @@ pub enum Means {
 }
 
 pub fn measure(contender: Means, job: &Job) -> Result<Outcome> {
+    if (contender, job.work) == (Means::Vec, Work::Heat) {
+        return heat(job);
+    }
     pin(0);
     match (contender, job.work) {
         (Means::Vec, Work::Hits) => passes(job, &values(job.elements), |values| {
@@ -62,6 +66,14 @@ pub fn passes<E: ?Sized>(job: &Job, elements: &E, pass: impl Fn(&E) -> u64) -> R
     let end = now_ns();
     ensure!(good == job.passes(), "{} of {} sums are wrong", job.passes() - good, job.passes());
     Ok(Outcome::new((job.passes() * job.elements) as u64, start, end))
+}
+
+/// Two threads, each with half of the rows.
+fn heat(job: &Job) -> Result<Outcome> {
+    let (rows, steps) = (job.rows(), job.ops as u64);
+    let (plate, time) = by_threads(rows, steps, 0, 2);
+    ensure!(plate == by_threads(rows, steps, 0, 1).0, "it is not as on one thread");
+    Ok(Outcome { ops: (rows * rows) as u64 * steps, seconds: time.as_secs_f64() })
 }
 
 fn copy(job: &Job) -> Result<Outcome> {

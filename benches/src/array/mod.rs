@@ -18,7 +18,7 @@ use crate::prelude::*;
 use crate::programs::{build, compile, in_path};
 use exchange::array::{Job, Outcome, Work};
 
-pub use self::run::{ArrayRun, command as run_command, labels_command, ranks_command};
+pub use self::run::{ArrayRun, command as run_command, heat_command, labels_command, ranks_command};
 
 /// Processes, or workers, of the works that have several.
 const PROCESSES: usize = 2;
@@ -27,7 +27,7 @@ const PROCESSES: usize = 2;
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(mut_arg("rounds", |rounds| rounds.default_value("5")))]
 pub struct ArrayBench {
-    /// Works: hits, sum, pass, zipf, uniform, dense, ranks, labels, gets, puts [default: all].
+    /// Works: hits, sum, pass, zipf, uniform, dense, ranks, labels, heat, gets, puts [default: all].
     #[arg(long, value_enum, value_delimiter = ',')]
     pub works: Vec<Work>,
     /// Only these contenders, by name.
@@ -95,6 +95,7 @@ fn program(contender: &str, job: &Job) -> Result<Found<Program>> {
         "shmem" => of_shmem()?,
         "lamellar" => build("lamellar", "array-lamellar", "")?.map(Program::at),
         "graph" => build("graphs", "array-graphs", "")?.map(Program::at),
+        _ if job.work == Work::Heat && contender != "vec" => return Ok(Ok(of_heat(contender, job)?)),
         _ if matches!(job.work, Work::Ranks | Work::Labels) => return Ok(Ok(of_graphs(contender, job)?)),
         _ => {
             let count = if matches!(job.work, Work::Hits | Work::Sum) { 1 } else { PROCESSES };
@@ -110,6 +111,13 @@ fn of_shmem() -> Result<Found<Program>> {
     let options = format!("--allow-run-as-root --oversubscribe -x UCX_TLS=posix,self -n {PROCESSES}");
     let built = compile(&oshcc, "shmem/array.c", "array-shmem", &[])?;
     Ok(built.map(|built| Program::at(oshrun).say(&options).with([built])))
+}
+
+/// The example `heat`, compared with plain threads.
+fn of_heat(contender: &str, job: &Job) -> Result<Program> {
+    let machines = if contender == "array" { format!("--local {PROCESSES}") } else { String::new() };
+    let (rows, steps) = (job.rows(), job.ops);
+    Program::own(&format!("array-heat --verify --size {rows} --steps {steps} --threads {PROCESSES} {machines}"))
 }
 
 /// The examples on graphs, each compared with one thread.

@@ -1,5 +1,5 @@
 //! One run of one of the project's own contenders: `gossamer-bench array-run`, alone or as the machines of a rack, and
-//! the examples `pagerank` and `components`, each compared with one thread after the clock.
+//! the examples `pagerank`, `components` and `heat`, each compared with plain threads, or one, after the clock.
 //!
 //! Not here: the work of the contenders (rack.rs, alone.rs).
 
@@ -9,6 +9,8 @@ use crate::machines::{WORKERS_MAX, over_rack};
 use crate::prelude::*;
 use exchange::array::{Job, Outcome, Work};
 use gossamer::bootstrap::FabricChoice;
+use gossamer_examples::heaps::options::machine_args;
+use gossamer_examples::heat;
 use gossamer_examples::machines::{self, RackOptions};
 use gossamer_examples::program;
 use gossamer_examples::vertices::options::{Components, PageRank};
@@ -59,27 +61,43 @@ fn tell(outcome: Option<Outcome>) -> Result<()> {
 }
 
 pub fn ranks_command(options: PageRank) -> Result<()> {
-    let (rack, args) = (options.common.rack.clone(), options.machine_args());
-    example("array-ranks", &rack, args, move || rank(&options))
+    let (rack, args) = (options.common.rack.clone(), named("array-ranks", options.machine_args()));
+    example("array-ranks", &rack, args, move || outcome(&rank(&options)?))
 }
 
 pub fn labels_command(options: Components) -> Result<()> {
-    let (rack, args) = (options.common.rack.clone(), options.machine_args());
-    example("array-labels", &rack, args, move || label(&options.common))
+    let (rack, args) = (options.common.rack.clone(), named("array-labels", options.machine_args()));
+    example("array-labels", &rack, args, move || outcome(&label(&options.common)?))
+}
+
+/// The arguments of a machine, behind the name of the command.
+fn named(command: &str, args: Vec<OsString>) -> Vec<OsString> {
+    [OsString::from(command)].into_iter().chain(args).collect()
+}
+
+fn outcome(report: &Report) -> Result<Outcome> {
+    ensure!(report.verdict.is_some() && report.is_good(), "it is not as on one thread: {report}");
+    let uses = if matches!(report.found, Found::Ranks(_)) { u64::from(report.rounds) } else { 1 };
+    Ok(Outcome { ops: report.edges * uses, seconds: report.time.as_secs_f64() })
+}
+
+pub fn heat_command(options: heat::Options) -> Result<()> {
+    let rack = options.common.rack.clone();
+    example("array-heat", &rack, machine_args(), move || {
+        let report = heat::spread(&options)?;
+        ensure!(report.twin.is_some() && report.is_good(), "it is not as with plain threads: {}", report.text);
+        Ok(Outcome { ops: report.count, seconds: report.time.as_secs_f64() })
+    })
 }
 
 fn example(
     name: &'static str,
     rack: &RackOptions,
     args: Vec<OsString>,
-    find: impl FnOnce() -> Result<Report> + Send + 'static,
+    find: impl FnOnce() -> Result<Outcome> + Send + 'static,
 ) -> Result<()> {
-    let args = [OsString::from(name)].into_iter().chain(args).collect();
     let status = machines::run(program::Program(name), rack, args, move || {
-        let report = find()?;
-        ensure!(report.verdict.is_some() && report.is_good(), "it is not as on one thread: {report}");
-        let uses = if matches!(report.found, Found::Ranks(_)) { u64::from(report.rounds) } else { 1 };
-        tell(Some(Outcome { ops: report.edges * uses, seconds: report.time.as_secs_f64() }))?;
+        tell(Some(find()?))?;
         Ok(true)
     })?;
     ensure!(status == ExitCode::SUCCESS, "{name} failed");

@@ -30,7 +30,7 @@ const fn row(work: Work, what: &'static str, elements: usize, contenders: &'stat
     Row { work, what, elements, contenders }
 }
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 11] = [
     row(
         Work::Hits,
         "one worker reads its own elements in order, 1 MiB; `vec` one at a time",
@@ -49,6 +49,13 @@ const ROWS: [Row; 10] = [
         &GRAPHS,
     ),
     row(Work::Labels, "components of the same graph: edges", 1 << 20, &GRAPHS),
+    row(
+        Work::Heat,
+        "heat over a plate of 1,024 x 1,024 cells: cells times steps; two processes, one of two workers; `vec`: two \
+         threads, each with half of the rows",
+        1 << 20,
+        &[("array", 400), ("array-threads", 400), ("vec", 400)],
+    ),
     row(
         Work::Gets,
         "two processes get values of 100 bytes by a Zipf distribution, 131,072 keys; `apply_then`: maps",
@@ -97,7 +104,7 @@ pub fn table_of(work: Work) -> &'static str {
     match work {
         Work::Hits | Work::Sum => "one process",
         Work::Pass | Work::Zipf | Work::Uniform => "two processes",
-        Work::Ranks | Work::Labels | Work::Gets | Work::Puts => "programs",
+        Work::Ranks | Work::Labels | Work::Heat | Work::Gets | Work::Puts => "programs",
         Work::Dense => "densities",
     }
 }
@@ -168,6 +175,7 @@ pub fn verdicts(series: &[Series]) -> Vec<Verdict> {
         over("ranks", "array", "array-single", 1.3),
         over("labels", "array", "graph", 1.0),
         over("labels", "array", "array-single", 1.3),
+        over("heat", "array-threads", "vec", 0.8),
         over("gets", "array", "apply_then", 2.0),
         over("puts", "array", "apply_then", 1.0),
     ];
