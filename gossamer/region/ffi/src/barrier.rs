@@ -12,6 +12,7 @@ use libc::{pthread_barrier_t, pthread_barrierattr_t};
 
 use crate::PAGE_BYTES;
 use crate::real::real;
+use crate::side::KeptErrno;
 use crate::waits::{self, Kind};
 use crate::{gather, side, table, told};
 
@@ -178,6 +179,7 @@ pub unsafe extern "C" fn pthread_barrier_wait(barrier: Pointer) -> c_int {
         }
         return real!(pthread_barrier_wait: fn(Pointer) -> c_int, barrier);
     };
+    let _errno = KeptErrno::new();
     let common = ours.in_common_memory();
     let count = common.unwrap_or(ours).count.load(Ordering::SeqCst);
     let is_serial = match common {

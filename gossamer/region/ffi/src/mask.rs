@@ -49,14 +49,19 @@ pub(crate) fn blockable(mask: Mask) -> sigset_t {
     set_of(mask & !bit(libc::SIGSYS))
 }
 
-/// Sets the signals that the calling thread blocks; returns those before.
-pub(crate) fn set_mask(mask: Mask) -> Mask {
+/// Changes the signals that the calling thread blocks; returns those before.
+fn change(how: c_int, mask: Mask) -> Mask {
     let (set, mut before) = (blockable(mask), MaybeUninit::uninit());
     // SAFETY: sets of this function, the second filled before it is read; the mask is the calling thread's.
     unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, before.as_mut_ptr());
+        libc::pthread_sigmask(how, &raw const set, before.as_mut_ptr());
         mask_of(before.as_ptr())
     }
+}
+
+/// Sets the signals that the calling thread blocks; returns those before.
+pub(crate) fn set_mask(mask: Mask) -> Mask {
+    change(libc::SIG_SETMASK, mask)
 }
 
 /// Returns the signals that the calling thread blocks.
@@ -69,10 +74,19 @@ pub(crate) fn mask() -> Mask {
     }
 }
 
-/// Blocks all signals but those of faults in the calling thread, and in threads that it starts; returns those blocked
-/// before.
+fn all_but_faults() -> Mask {
+    OF_FAULTS.iter().fold(!0, |mask, signal| mask & !bit(*signal))
+}
+
+/// Blocks all signals but those of faults, too, in the calling thread, and in threads that it starts; returns those
+/// blocked before.
 pub(crate) fn block() -> Mask {
-    set_mask(OF_FAULTS.iter().fold(!0, |mask, signal| mask & !bit(*signal)))
+    change(libc::SIG_BLOCK, all_but_faults())
+}
+
+/// Same as [`block`], but signals of faults are not blocked, even if they were before.
+pub(crate) fn block_all_but_faults() -> Mask {
+    set_mask(all_but_faults())
 }
 
 /// On the worker of a machine other than 0: lets it be ended by a signal, as it may have no thread of the program.

@@ -7,6 +7,7 @@
 //! lock.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -86,6 +87,23 @@ pub(crate) fn the_programs() -> Side {
 impl Drop for Side {
     fn drop(&mut self) {
         words().is_in_program.set(self.0);
+    }
+}
+
+/// Guard: the calling thread's `errno` is what it was when it is dropped, as of a function that has not failed.
+pub(crate) struct KeptErrno(c_int);
+
+impl KeptErrno {
+    pub(crate) fn new() -> KeptErrno {
+        // SAFETY: the calling thread's own.
+        KeptErrno(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for KeptErrno {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 }
     }
 }
 
@@ -240,6 +258,7 @@ fn wait<R: 'static>(pending: Box<Pending<R>>, piece: Duration) -> Result<Option<
 /// Handlers of the program may send, too, but a thread waits once at a time (`trust`). So they run between two pieces
 /// of the wait, in the program's code.
 pub(crate) fn wait_for<R: 'static>(send: impl FnOnce(Promise<R>)) -> Option<R> {
+    let _errno = KeptErrno::new();
     // In the program's code still: a handler that ran on our side would be taken for our code.
     let before = mask::block();
     let open = OPEN.get().unwrap_or(before);
@@ -308,6 +327,7 @@ where
     A: Serialize + DeserializeOwned + Send + 'static,
     R: Serialize + DeserializeOwned + Send + 'static,
 {
+    let _errno = KeptErrno::new();
     let mut fiber = None;
     let is_done = wait_for(|promise| {
         let ask = move |argument| {

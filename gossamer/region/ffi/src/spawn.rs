@@ -30,15 +30,16 @@ pub(crate) fn without_filter<R>(f: impl FnOnce() -> R) -> Option<R> {
     let (mask, id) = (mask::mask(), ids::own());
     let as_caller = move || {
         ids::act_as(id);
-        mask::set_mask(mask);
+        // Handlers are the program's: no signal comes on our side.
         let side = side::the_programs();
+        mask::set_mask(mask);
         // SAFETY: the function above, for the caller of `without_filter`, which waits there and does not touch it.
         unsafe {
             let run = std::mem::transmute::<usize, unsafe fn(*mut ())>(run);
             run(std::ptr::with_exposed_provenance_mut(at));
         }
-        drop(side);
         mask::block();
+        drop(side);
     };
     // All processes that the program starts are machine 0's children, with its descriptors.
     let machine = if table::is_explicit() { side::own_machine() } else { 0 };

@@ -162,7 +162,7 @@ extern "C" fn start(argc: c_int, argv: *mut *mut c_char, _: *mut *mut c_char) ->
     // As `bind` has the C library's own calls: a program's allocator does not know its blocks.
     gossamer::link::call_c_library();
     // The runtime's threads inherit it.
-    let mask = mask::block();
+    let mask = mask::block_all_but_faults();
     if let Err(error) =
         std::thread::Builder::new().name("gossamer-end".to_owned()).spawn(end_of_program::end_when_asked)
     {

@@ -195,8 +195,10 @@ fn run(start: Start, stack: Stack, end: Option<fn() -> !>) {
     magazine::end();
     stack.keep();
     if let Some(end) = end {
+        let program = side::the_programs(); // main's thread still takes the program's signals
         mask::set_mask(own_mask);
-        wait_for_all(start.id); // main's thread still takes the program's signals
+        wait_for_all(start.id);
+        drop(program);
         end();
     }
     waits::end(start.id);
@@ -371,11 +373,10 @@ pub extern "C" fn pthread_self() -> pthread_t {
     }
 }
 
-/// Waits for all other threads when the main function has ended by `pthread_exit`.
+/// Waits for all other threads when the main function has ended by `pthread_exit`. In the program's code.
 fn wait_for_all(own: u64) {
     waits::during(Kind::Others, 0, None, || {
         while (0..side::machines()).any(|machine| side::at(machine, move || joins::running_without(own)) > 0) {
-            let _program = side::the_programs(); // for handlers of signals
             std::thread::sleep(LOOK);
         }
     });

@@ -8,7 +8,9 @@ static pthread_barrier_t all, pairs, even;
 static atomic_int come[ROUNDS], serials, taken, pair_serials;
 
 static int meet(pthread_barrier_t *barrier) {
+    errno = 77;
     int answer = pthread_barrier_wait(barrier);
+    CHECK(errno == 77);
     CHECK(answer == 0 || answer == PTHREAD_BARRIER_SERIAL_THREAD);
     return answer == PTHREAD_BARRIER_SERIAL_THREAD;
 }
