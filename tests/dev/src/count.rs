@@ -85,6 +85,8 @@ pub fn failed_names(output: &str) -> Vec<String> {
         let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) else {
             continue;
         };
+        // `libtest-mimic` aligns the results.
+        let name = name.trim_end();
         if !names.iter().any(|known| known == name) {
             names.push(name.to_owned());
         }
@@ -95,12 +97,13 @@ pub fn failed_names(output: &str) -> Vec<String> {
 /// The last lines that each failed test has printed, under its name.
 pub fn failed_outputs(output: &str) -> Vec<String> {
     // The next test's output, or the list of names; a test may print such a word itself.
-    let is_end = |line: &str| line.starts_with("---- ") && line.ends_with(" stdout ----") || line == "failures:";
+    let is_end = |line: &str| line.starts_with("---- ") && line.ends_with(" ----") || line == "failures:";
     let print = |name: &String| {
         let title = name.strip_suffix(" - should panic").or(name.strip_suffix(" - compile fail")).unwrap_or(name);
-        let head = format!("\n---- {title} stdout ----\n");
-        // The last one: a program of tests with one of the same name may have printed it before.
-        let text = output.rsplit_once(&head).map_or("", |(_, text)| text);
+        // Rust's test harness, and `libtest-mimic`. The last one: a program of tests with one of the same name may have
+        // printed it before.
+        let heads = [format!("\n---- {title} stdout ----\n"), format!("\n---- {title} ----\n")];
+        let text = heads.iter().find_map(|head| output.rsplit_once(head)).map_or("", |(_, text)| text);
         let lines: Vec<&str> = text.lines().take_while(|line| !is_end(line)).collect();
         let last = lines.len().saturating_sub(FAILURE_LINES_MAX);
         let cut = |line: &&str| line.chars().take(FAILURE_COLUMNS_MAX).collect::<String>();
@@ -143,6 +146,8 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; fin
         assert!(long.lines().count() <= FAILURE_LINES_MAX + 1 && long.ends_with("line 199\n"), "{long}");
         let panics = "test a::b - should panic ... FAILED\n\n---- a::b stdout ----\nno panic\n";
         assert_eq!(failed_outputs(panics), ["a::b - should panic\nno panic"]);
+        let aligned = "test a::b    ... FAILED\n\nfailures:\n\n---- a::b ----\nline 9 is wrong\n\nfailures:\n    a::b\n";
+        assert_eq!(failed_outputs(aligned), ["a::b\nline 9 is wrong\n"]);
         // Its process died before it said what it printed.
         assert_eq!(failed_outputs(TWO_BINARIES), ["slot::tests::c\n"]);
     }
