@@ -214,14 +214,14 @@ fn array() {
     let own = "vec,memcpy,counted,array,array-views,array-bulk,array-lock,array-threads,array-single,apply_then";
     let ran = measure(&format!("array --only {own}"));
     let series = ran.series(&["median_mops"], 2);
-    let in_works = [("hits", 3), ("sum", 2), ("pass", 3), ("zipf", 4), ("uniform", 3), ("dense", 3 * 2)];
+    let in_works = [("hits", 3), ("sum", 2), ("pass", 3), ("zipf", 4), ("uniform", 3), ("sets", 2), ("dense", 3 * 2)];
     for (work, contenders) in
         in_works.into_iter().chain([("ranks", 3), ("labels", 3), ("heat", 3), ("gets", 2), ("puts", 2)])
     {
         assert_eq!(count(series, "work", work), contenders, "{work}: {}", ran.stdout);
     }
     assert_eq!(ran.drawn, 1, "combining and delegating over the density");
-    for target in ran.has_targets(19) {
+    for target in ran.has_targets(20) {
         let of_others = ["mpi", "shmem", "lamellar", "graph", "the others"];
         let is_measured = !of_others.iter().any(|name| target["target"].as_str().unwrap().ends_with(name));
         assert_eq!(target["reached"].as_f64() > Some(0.0), is_measured, "{target}");

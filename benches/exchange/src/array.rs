@@ -27,6 +27,8 @@ pub enum Work {
     Zipf,
     /// All workers increment elements picked at random.
     Uniform,
+    /// All workers set elements picked at random, each to its value.
+    Sets,
     /// One worker increments so many elements of each chunk of the other one.
     Dense,
     /// The ranks of a graph's vertices, which are the elements, in `ops` rounds.
@@ -123,7 +125,7 @@ impl Job {
         let mut random = Random(self.seed ^ (own as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mask = self.elements - 1;
         match self.work {
-            Work::Uniform => (0..self.ops).map(|_| random.next() as u32 & mask as u32).collect(),
+            Work::Uniform | Work::Sets => (0..self.ops).map(|_| random.next() as u32 & mask as u32).collect(),
             Work::Zipf | Work::Gets | Work::Puts => {
                 let zipf = Zipf::new(self.elements);
                 // Neighbours in popularity are no neighbours in memory.
@@ -141,12 +143,13 @@ impl Job {
         }
     }
 
-    /// The values of the elements of `range`, all 0 at first, after so many workers: how often each was picked.
+    /// The values of the elements of `range`, all 0 at first, after so many workers: how often each was picked, or, in
+    /// [`Work::Sets`], its value if it was.
     pub fn expected(&self, workers: usize, range: Range<usize>) -> Vec<u64> {
         let mut expected = vec![0; range.len()];
         for pick in (0..workers).flat_map(|own| self.picks(own)).map(|pick| pick as usize) {
             if let Some(element) = expected.get_mut(pick.wrapping_sub(range.start)) {
-                *element += 1;
+                *element = if self.work == Work::Sets { value(pick) } else { *element + 1 };
             }
         }
         expected

@@ -3,7 +3,7 @@
 
 use crate::machine::pin;
 use crate::prelude::*;
-use exchange::array::{CHUNK, Job, Outcome, Work, sum_of, value};
+use exchange::array::{CHUNK, Job, Outcome, Work, sum_of, value, wrong};
 use exchange::now_ns;
 use gossamer_examples::heat::by_threads;
 use std::hint::{black_box, spin_loop};
@@ -32,8 +32,10 @@ pub enum Means {
 }
 
 pub fn measure(contender: Means, job: &Job) -> Result<Outcome> {
-    if (contender, job.work) == (Means::Vec, Work::Heat) {
-        return heat(job);
+    match (contender, job.work) {
+        (Means::Vec, Work::Heat) => return heat(job),
+        (Means::Counted, Work::Sets) => return sets(job),
+        _ => {}
     }
     pin(0);
     match (contender, job.work) {
@@ -74,6 +76,22 @@ fn heat(job: &Job) -> Result<Outcome> {
     let (plate, time) = by_threads(rows, steps, 0, 2);
     ensure!(plate == by_threads(rows, steps, 0, 1).0, "it is not as on one thread");
     Ok(Outcome { ops: (rows * rows) as u64 * steps, seconds: time.as_secs_f64() })
+}
+
+/// Two threads set elements of the same chunks.
+fn sets(job: &Job) -> Result<Outcome> {
+    let (all, picks) = (Counted::new(job.elements, |_| 0), [0, 1].map(|own| job.picks(own)));
+    let start = now_ns();
+    std::thread::scope(|scope| {
+        for picks in &picks {
+            scope.spawn(|| picks.iter().for_each(|&pick| all.set(pick as usize, value(pick as usize))));
+        }
+    });
+    let end = now_ns();
+    let found: Vec<u64> = (0..all.len).map(|index| all.get(index)).collect();
+    let wrong = wrong(&job.expected(picks.len(), 0..all.len), &found);
+    ensure!(wrong == 0, "{wrong} elements are wrong");
+    Ok(Outcome::new(picks.iter().map(Vec::len).sum::<usize>() as u64, start, end))
 }
 
 fn copy(job: &Job) -> Result<Outcome> {
@@ -135,5 +153,10 @@ impl Counted {
     #[inline(always)]
     fn get(&self, index: usize) -> u64 {
         self.access(index, |element| element.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn set(&self, index: usize, value: u64) {
+        self.access(index, |element| element.store(value, Ordering::Relaxed));
     }
 }

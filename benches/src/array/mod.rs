@@ -27,7 +27,7 @@ const PROCESSES: usize = 2;
 #[derive(Clone, Debug, Args, Serialize)]
 #[command(mut_arg("rounds", |rounds| rounds.default_value("5")))]
 pub struct ArrayBench {
-    /// Works: hits, sum, pass, zipf, uniform, dense, ranks, labels, heat, gets, puts [default: all].
+    /// Works: hits, sum, pass, zipf, uniform, sets, dense, ranks, labels, heat, gets, puts [default: all].
     #[arg(long, value_enum, value_delimiter = ',')]
     pub works: Vec<Work>,
     /// Only these contenders, by name.
@@ -98,8 +98,12 @@ fn program(contender: &str, job: &Job) -> Result<Found<Program>> {
         _ if job.work == Work::Heat && contender != "vec" => return Ok(Ok(of_heat(contender, job)?)),
         _ if matches!(job.work, Work::Ranks | Work::Labels) => return Ok(Ok(of_graphs(contender, job)?)),
         _ => {
-            let count = if matches!(job.work, Work::Hits | Work::Sum) { 1 } else { PROCESSES };
-            Ok(Program::own(&format!("array-run --contender {contender} --processes {count} --workers {count}"))?)
+            let (processes, workers) = match job.work {
+                Work::Hits | Work::Sum => (1, 1),
+                Work::Sets => (1, PROCESSES),
+                _ => (PROCESSES, PROCESSES),
+            };
+            Ok(Program::own(&format!("array-run --contender {contender} --processes {processes} --workers {workers}"))?)
         }
     };
     Ok(program.map(|program| program.with(job.arguments())))

@@ -45,6 +45,9 @@ pub fn measure(contender: Means, job: Job) -> Result<Outcome> {
         (Means::Array, Work::Zipf | Work::Uniform | Work::Dense) => on_array(job, array, |array, picks| {
             picks.iter().for_each(|&pick| array.apply(pick as usize, Add, 1));
         }),
+        (Means::Array, Work::Sets) => on_array(job, array, |array, picks| {
+            picks.iter().for_each(|&pick| array.set(pick as usize, value(pick as usize)));
+        }),
         (Means::ArrayBulk, Work::Zipf | Work::Uniform | Work::Dense) => on_array(job, array, |array, picks| {
             array.apply_all(Add, picks.iter().map(|&pick| (pick as usize, 1)));
         }),

@@ -30,7 +30,7 @@ const fn row(work: Work, what: &'static str, elements: usize, contenders: &'stat
     Row { work, what, elements, contenders }
 }
 
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 12] = [
     row(
         Work::Hits,
         "one worker reads its own elements in order, 1 MiB; `vec` one at a time",
@@ -41,6 +41,12 @@ const ROWS: [Row; 11] = [
     row(Work::Pass, "one process reads the other one's elements in order, once, 32 MiB at most", LARGE, &PASS),
     row(Work::Zipf, "two processes increment elements by a Zipf distribution, 8 MiB", 1 << 20, &ZIPF),
     row(Work::Uniform, "two processes increment elements at random, 64 MiB", LARGE, &UNIFORM),
+    row(
+        Work::Sets,
+        "two workers of one process set elements at random, 8 MiB",
+        1 << 20,
+        &[("array", 1 << 22), ("counted", 1 << 23)],
+    ),
     row(
         Work::Ranks,
         "PageRank of a Kronecker graph, scale 20: edges times rounds; two processes, one of two workers, of one; \
@@ -102,7 +108,7 @@ const DENSITIES: [usize; 6] = [1, 8, 64, 256, 1024, 4096];
 /// In which table of the document a work stands.
 pub fn table_of(work: Work) -> &'static str {
     match work {
-        Work::Hits | Work::Sum => "one process",
+        Work::Hits | Work::Sum | Work::Sets => "one process",
         Work::Pass | Work::Zipf | Work::Uniform => "two processes",
         Work::Ranks | Work::Labels | Work::Heat | Work::Gets | Work::Puts => "programs",
         Work::Dense => "densities",
@@ -171,6 +177,7 @@ pub fn verdicts(series: &[Series]) -> Vec<Verdict> {
         over("zipf", "array", "lamellar", 5.0),
         over("zipf", "array", "mpi", 10.0),
         over("zipf", "array", "array-lock", 20.0),
+        over("sets", "array", "counted", 0.3),
         over("ranks", "array", "graph", 1.0),
         over("ranks", "array", "array-single", 1.3),
         over("labels", "array", "graph", 1.0),
