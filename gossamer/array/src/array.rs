@@ -204,7 +204,7 @@ impl<T: Element> Array<T> {
                 return value;
             }
             if !self.look() {
-                return self.read_piece("get", i..i + 1, |elements| elements[0]);
+                return self.get_once_here(i);
             }
         }
     }
@@ -246,7 +246,8 @@ impl<T: Element> Array<T> {
         if let Some(value) = self.get_here(i) {
             return Some(value);
         }
-        self.part().fetch((i >> self.shift) as u32);
+        let (part, chunk) = (self.part(), (i >> self.shift) as u32);
+        part.fetch(chunk, part.right_to_get(chunk));
         self.get_here(i)
     }
 
@@ -282,7 +283,7 @@ impl<T: Element> Array<T> {
     fn set_at_place(&self, i: usize, value: T) {
         while !self.set_here(i, value) {
             if !self.look() {
-                return self.write_piece("set", i..i + 1, |elements| elements[0] = value);
+                return self.set_once_here(i, value);
             }
         }
     }
@@ -319,13 +320,6 @@ impl<T: Element> Array<T> {
         if !(self.look() && self.apply_here::<O>(i, x)) {
             self.apply_slowly::<O>(i, x);
         }
-    }
-
-    /// Reads a piece of one chunk.
-    #[track_caller]
-    pub(crate) fn read_piece<R>(&self, call: &str, piece: Range<usize>, f: impl FnOnce(&[T]) -> R) -> R {
-        let chunk = (piece.start >> self.shift) as u32;
-        self.access(call, chunk, Right::Read, |_, frame| f(self.slice(frame, &piece)))
     }
 
     /// Writes a piece of one chunk.

@@ -6,6 +6,7 @@
 //! Shared(places)    home and these read
 //! Dirty(place)      this place reads, writes and combines, nobody else does anything
 //! Operated(op, ..)  home and these combine with one operator; nobody reads
+//! InPlace(places)   home and these, workers of its process, read and write single elements in the home's memory
 //! ```
 //!
 //! A request that does not fit the state starts a *round*: conflicting rights are recalled, all requests queue
@@ -16,11 +17,14 @@
 //!   granted.
 //! - Each recall is answered once, with its number, also by a place that has dropped the chunk meanwhile. (It had
 //!   announced that earlier, with number 0.)
-//! - A grant says whether data comes with it: none does if the place still reads, or for combining.
-//! - [combiner-stops-reading] A place that reads and wants to combine stops reading when it sends the request: others
-//!   may combine before it receives its grant. One that wants to write continues to read.
+//! - A grant says whether data comes with it: none does if the place still reads, for combining, or for access in
+//!   place.
+//! - [stops-first] A place that reads and wants to combine, or access in place, stops reading when it sends the
+//!   request: others may change the chunk before it receives its grant. One that wants to write continues to read. A
+//!   place with access in place stops that before it sends any request.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 
 /// Right to a chunk. `Write` includes all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,12 +32,44 @@ pub(crate) enum Right<O> {
     Read,
     Write,
     Combine(O),
+    /// Read and write single elements in the home's memory, while others of its process do. For workers of this
+    /// process.
+    InPlace,
+    /// Read single elements. Wanted only: granted is `InPlace` where others have it, else `Read`.
+    Glance,
 }
 
 impl<O: Copy + Eq> Right<O> {
     /// Does a holder of this right need no other one for `wanted`?
     pub(crate) fn covers(self, wanted: Right<O>) -> bool {
-        self == Right::Write || self == wanted
+        self == Right::Write
+            || self == wanted
+            || wanted == Right::Glance && matches!(self, Right::Read | Right::InPlace)
+    }
+}
+
+impl<O> Right<O> {
+    /// Returns it as a value that can be sent, or its operator, which cannot.
+    pub(crate) fn plain(self) -> Result<Right<Infallible>, O> {
+        match self {
+            Right::Read => Ok(Right::Read),
+            Right::Write => Ok(Right::Write),
+            Right::InPlace => Ok(Right::InPlace),
+            Right::Glance => Ok(Right::Glance),
+            Right::Combine(op) => Err(op),
+        }
+    }
+}
+
+impl Right<Infallible> {
+    /// Returns it as a right among those to combine.
+    pub(crate) fn of<O>(self) -> Right<O> {
+        match self {
+            Right::Read => Right::Read,
+            Right::Write => Right::Write,
+            Right::InPlace => Right::InPlace,
+            Right::Glance => Right::Glance,
+        }
     }
 }
 
@@ -66,6 +102,7 @@ enum State<O> {
     Shared(Vec<PlaceNumber>),
     Dirty(PlaceNumber),
     Operated(O, Vec<PlaceNumber>),
+    InPlace(Vec<PlaceNumber>),
 }
 
 /// Directory entry of a chunk.
@@ -91,6 +128,7 @@ impl<O: Copy + Eq> Entry<O> {
             State::Shared(_) => Some(Right::Read),
             State::Dirty(_) => None,
             State::Operated(op, _) => Some(Right::Combine(op)),
+            State::InPlace(_) => Some(Right::InPlace),
         }
     }
 
@@ -141,7 +179,7 @@ impl<O: Copy + Eq> Entry<O> {
                 self.state = if reads { State::Shared(vec![place]) } else { State::Unshared };
                 Ok(())
             }
-            State::Shared(places) | State::Operated(_, places) => {
+            State::Shared(places) | State::Operated(_, places) | State::InPlace(places) => {
                 let at = places.iter().position(|other| *other == place).ok_or(Nonsense)?;
                 places.swap_remove(at);
                 if places.is_empty() {
@@ -167,12 +205,17 @@ impl<O: Copy + Eq> Entry<O> {
     }
 
     /// Grants a right if there is no conflict.
-    fn grant(&mut self, to: Who, right: Right<O>, steps: &mut Vec<Step<O>>) -> bool {
+    fn grant(&mut self, to: Who, wanted: Right<O>, steps: &mut Vec<Step<O>>) -> bool {
+        let right = match (wanted, &self.state) {
+            (Right::Glance, State::InPlace(_)) => Right::InPlace,
+            (Right::Glance, _) => Right::Read,
+            _ => wanted,
+        };
         let with_data = match (&mut self.state, to) {
             (State::Unshared, Who::Home) => false,
             (State::Unshared, Who::Place(place)) => {
                 self.state = Self::held_by(place, right);
-                !matches!(right, Right::Combine(_))
+                matches!(right, Right::Read | Right::Write)
             }
             (State::Shared(_), Who::Home) if right == Right::Read => false,
             (State::Shared(places), Who::Place(place)) if right == Right::Read => {
@@ -190,6 +233,17 @@ impl<O: Copy + Eq> Entry<O> {
                 }
                 false
             }
+            (State::InPlace(places), to) if right == Right::InPlace => {
+                if let Who::Place(place) = to {
+                    join(places, place);
+                }
+                false
+            }
+            // The only one, which has stopped [stops-first].
+            (State::InPlace(places), Who::Place(place)) if places[..] == [place] => {
+                self.state = Self::held_by(place, right);
+                matches!(right, Right::Read | Right::Write)
+            }
             _ => return false,
         };
         steps.push(Step::Grant { to, right, with_data });
@@ -198,9 +252,10 @@ impl<O: Copy + Eq> Entry<O> {
 
     fn held_by(place: PlaceNumber, right: Right<O>) -> State<O> {
         match right {
-            Right::Read => State::Shared(vec![place]),
+            Right::Read | Right::Glance => State::Shared(vec![place]),
             Right::Write => State::Dirty(place),
             Right::Combine(op) => State::Operated(op, vec![place]),
+            Right::InPlace => State::InPlace(vec![place]),
         }
     }
 
@@ -209,10 +264,10 @@ impl<O: Copy + Eq> Entry<O> {
         self.number += 1;
         let (from, keeps_reading) = match &self.state {
             State::Unshared => unreachable!("nobody is in the way"),
-            State::Dirty(place) => (vec![*place], right == Right::Read),
+            State::Dirty(place) => (vec![*place], matches!(right, Right::Read | Right::Glance)),
             State::Operated(_, places) => (places.clone(), false),
-            // A reader that wants more keeps its right to read.
-            State::Shared(places) => {
+            // A reader that wants more keeps its right to read; one in place has stopped [stops-first].
+            State::Shared(places) | State::InPlace(places) => {
                 (places.iter().copied().filter(|place| Who::Place(*place) != who).collect(), false)
             }
         };

@@ -1,8 +1,9 @@
 //! Frames: the memory of a chunk at one place, with that place's right to it.
 //!
 //! A frame is a header of 64 bytes and the elements behind it. It belongs to one [`Part`](crate::part::Part), thus to
-//! one thread: no other thread ever touches it, so its fields are plain cells and its elements plain memory. (Another
-//! process may read the elements at home meanwhile, while nothing changes them: `room.rs`.)
+//! one thread: no other thread touches it, so its fields are plain cells and its elements plain memory. Two exceptions
+//! concern elements at home alone: another process may read them while nothing changes them (`room.rs`), and other
+//! workers of this process may use them in place, by atomic loads and stores (`word.rs`).
 //!
 //! Invariants:
 //! - [frame-one-thread] A [`Frame`] lies in an arena of its part and is used only on that part's thread, while the part
@@ -16,6 +17,7 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use memmap2::{Advice, MmapMut};
 
@@ -144,8 +146,15 @@ pub(crate) fn frame_bytes(chunk_bytes: usize) -> usize {
 
 /// The frames of the chunks that a place owns, in order, with their initial values written.
 pub(crate) struct Home {
-    memory: Memory,
+    memory: Arc<Memory>,
     frame_bytes: usize,
+}
+
+/// Keeps the memory of all frames of a part, for other workers that use its chunks in place.
+#[derive(Clone)]
+pub(crate) struct Kept {
+    _home: Arc<Memory>,
+    _slabs: Arc<Mutex<Vec<Slab>>>,
 }
 
 /// Memory of these frames.
@@ -201,7 +210,7 @@ impl Home {
             let elements = &mut frame[HEADER_BYTES..HEADER_BYTES + chunk_bytes];
             elements.chunks_exact_mut(value.len()).for_each(|element| element.copy_from_slice(value));
         }
-        let home = Home { memory, frame_bytes };
+        let home = Home { memory: Arc::new(memory), frame_bytes };
         for index in 0..frames {
             home.frame(index).begin(chunks.chunk(index), true);
             home.frame(index).set_right(Some(Right::Write));
@@ -211,9 +220,13 @@ impl Home {
 
     /// Returns the offset of a frame's elements in the share, if they are there.
     pub(crate) fn in_share(&self, frame: Frame) -> Option<usize> {
-        let Memory::Share(mapping, room) = &self.memory else { return None };
+        let Memory::Share(mapping, room) = &*self.memory else { return None };
         let within = frame.elements().addr().checked_sub(mapping.start().addr())?;
         (within < mapping.len()).then_some(room.start() + within)
+    }
+
+    pub(crate) fn kept_with(&self, cache: &Cache) -> Kept {
+        Kept { _home: Arc::clone(&self.memory), _slabs: Arc::clone(&cache.slabs) }
     }
 
     pub(crate) fn frame(&self, index: usize) -> Frame {
@@ -255,7 +268,8 @@ impl Slab {
 /// Frames for chunks of other places, and for copies of pinned ones.
 pub(crate) struct Cache {
     frame_bytes: usize,
-    slabs: RefCell<Vec<Slab>>,
+    /// Locked where the cache grows.
+    slabs: Arc<Mutex<Vec<Slab>>>,
     free: RefCell<Vec<Frame>>,
     used: Cell<usize>,
     /// Number of frames at which chunks are evicted.
@@ -268,7 +282,7 @@ impl Cache {
         let frames_max = Cache::frames_max(chunk_bytes, cache_bytes);
         let frame_bytes = frame_bytes(chunk_bytes);
         let cache =
-            Cache { frame_bytes, slabs: RefCell::default(), free: RefCell::default(), used: Cell::new(0), frames_max };
+            Cache { frame_bytes, slabs: Arc::default(), free: RefCell::default(), used: Cell::new(0), frames_max };
         cache.add(first);
         cache
     }
@@ -299,7 +313,7 @@ impl Cache {
 
     #[cold]
     fn grow(&self) {
-        let has_none = self.slabs.borrow().iter().all(|slab| slab.frames == 0);
+        let has_none = self.with_slabs(|slabs| slabs.iter().all(|slab| slab.frames == 0));
         let bytes = if has_none { FIRST_SLAB_BYTES } else { SLAB_BYTES };
         let frames = (bytes / self.frame_bytes).clamp(1, self.frames_max);
         let slab = Slab::new(frames, self.frame_bytes);
@@ -313,7 +327,11 @@ impl Cache {
             // SAFETY: within the mapping, aligned as in `Home::frame`.
             Frame(unsafe { NonNull::new_unchecked(header) })
         }));
-        self.slabs.borrow_mut().push(slab);
+        self.with_slabs(|slabs| slabs.push(slab));
+    }
+
+    fn with_slabs<R>(&self, f: impl FnOnce(&mut Vec<Slab>) -> R) -> R {
+        f(&mut self.slabs.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes a frame back, also one of the home's memory, as all have the same size.
@@ -354,10 +372,10 @@ mod tests {
         let slab = Slab::touched(frames as usize, CHUNK_BYTES).unwrap();
         let cache = Cache::new(CHUNK_BYTES, 64 << 20, slab);
         let of_first = fill(&cache, frames);
-        assert_eq!((cache.used(), cache.slabs.borrow().len()), (200, 1));
+        assert_eq!((cache.used(), cache.with_slabs(|slabs| slabs.len())), (200, 1));
         assert!(of_first < 50, "{of_first} faults: memory was taken in a turn");
         let beyond = fill(&cache, 1);
-        assert_eq!((cache.used(), cache.slabs.borrow().len()), (201, 2), "there is more where it is needed");
+        assert_eq!((cache.used(), cache.with_slabs(|slabs| slabs.len())), (201, 2), "there is more where it is needed");
         assert!(beyond > 0, "the count of faults tells nothing");
     }
 

@@ -30,7 +30,8 @@
 //! 1. `directory.rs`: the directory entry of a chunk, with the rights of places to it; pure, and searched exhaustively
 //!    by its tests
 //! 2. `part/`: the part of an array at one place, which belongs to that place's worker; `frame.rs`: the memory of a
-//!    chunk; `room.rs`: chunk memory that other machines of the host map
+//!    chunk; `room.rs`: chunk memory that other machines of the host map; `word.rs`: elements that several workers use
+//!    in place
 //! 3. `post.rs`: the messages between parts, by `trust::link::post`
 //! 4. `local.rs`: hits, and how a call waits; `array.rs`, `view.rs`, `update.rs`, `bulk/`, `whole.rs`, `lock.rs`: the
 //!    calls
@@ -39,10 +40,11 @@
 //! 7. `make.rs`: how an array is made and dropped; `shape.rs`: the owners of elements; `memory.rs`: the check for
 //!    enough memory; `held.rs`: waiting for memory that is being freed
 //!
-//! Threads share no part of it, so calls on elements have no atomics, locks and fences: a worker's frames are its own,
-//! and a chunk that another worker of the same machine wants is sent as to one of another machine. Between machines of
-//! one host a granted chunk is copied once, by the place that it was granted to (`room.rs`). Workers of a machine share
-//! snapshots, which do not change.
+//! Threads share no part of it, so calls on elements have no locks, fences and atomic read-modify-writes: a worker's
+//! frames are its own, and a chunk that another worker of the same machine wants is sent as to one of another machine.
+//! The exception are single elements of 1, 2, 4 or 8 bytes that workers of one machine set: they use these in place, at
+//! their home, by relaxed loads and stores (`part/near.rs`). Between machines of one host a granted chunk is copied
+//! once, by the place that it was granted to (`room.rs`). Workers of a machine share snapshots, which do not change.
 //!
 //! The design is that of DArray (B. Ding, M. Han, R. Chen, ICPP 2023), with delegation instead of its runtime threads
 //! and reference counts.
@@ -80,6 +82,7 @@ mod update;
 mod view;
 mod waits;
 mod whole;
+mod word;
 
 pub use array::Array;
 pub use builder::Builder;

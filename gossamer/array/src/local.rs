@@ -20,9 +20,10 @@ use crate::directory::Right;
 use crate::element::Element;
 use crate::frame::Frame;
 use crate::operator::{Op, Operator, checked_combine};
-use crate::part::{Part, READS, WRITES};
+use crate::part::{IN_PLACE, Lent, Part, READS, WRITES};
 use crate::post;
 use crate::waits;
+use crate::word;
 
 impl<T: Element> Array<T> {
     #[inline(always)]
@@ -54,17 +55,17 @@ impl<T: Element> Array<T> {
     #[inline(always)]
     #[track_caller]
     pub(crate) fn get_here(&self, i: usize) -> Option<T> {
-        // SAFETY: the element lies there and may be read; any bytes are a `T`.
-        self.hit(i, READS).map(|at| unsafe { at.read() })
+        // SAFETY: the element lies there and may be read.
+        self.hit(i, READS | IN_PLACE).map(|at| unsafe { word::load(at) })
     }
 
     #[inline(always)]
     #[track_caller]
     pub(crate) fn set_here(&self, i: usize, value: T) -> bool {
-        let hit = self.hit(i, WRITES);
+        let hit = self.hit(i, WRITES | IN_PLACE);
         if let Some(at) = hit {
             // SAFETY: the element lies there, may be written, and has no views.
-            unsafe { at.write(value) };
+            unsafe { word::store(at, value) };
         }
         hit.is_some()
     }
@@ -113,15 +114,22 @@ impl<T: Element> Array<T> {
     #[track_caller]
     pub(crate) fn access<R>(&self, call: &str, chunk: u32, right: Right<Op>, f: impl FnOnce(&Part, Frame) -> R) -> R {
         self.look();
+        self.borrow(call, chunk, right, |part, lent| f(part, lent.frame()))
+    }
+
+    /// Same as [`access`](Self::access), also for access in place, in which `f` loads or stores one element
+    /// (`word.rs`).
+    #[track_caller]
+    pub(crate) fn borrow<R>(&self, call: &str, chunk: u32, right: Right<Op>, f: impl FnOnce(&Part, Lent) -> R) -> R {
         let part = self.part();
         let mut outcome = None;
         let mut f = Some(f);
-        let mut run = |part: &Part, frame: Frame| {
+        let mut run = |part: &Part, lent: Lent| {
             let f = f.take().unwrap_or_else(|| unreachable!("it runs once"));
-            outcome = Some(catch_unwind(AssertUnwindSafe(|| f(part, frame))));
+            outcome = Some(catch_unwind(AssertUnwindSafe(|| f(part, lent))));
         };
         if let Some(frame) = part.ready(call, chunk, right) {
-            without_waiting(|| part.work(frame, run));
+            without_waiting(|| part.work(frame, |part, frame| run(part, Lent::Frame(frame))));
         } else {
             if !trust::may_wait() {
                 waits::may_not_fetch(call);
@@ -133,6 +141,28 @@ impl<T: Element> Array<T> {
             Some(outcome) => outcome.unwrap_or_else(|panic| resume_unwind(panic)),
             None => self.gone(),
         }
+    }
+
+    /// Returns element `i` as soon as its chunk is here.
+    #[track_caller]
+    pub(crate) fn get_once_here(&self, i: usize) -> T {
+        let chunk = (i >> self.shift()) as u32;
+        let right = self.part().right_to_get(chunk);
+        // SAFETY: the element lies there and may be read.
+        self.borrow("get", chunk, right, |_, lent| unsafe { word::load(self.element(lent, i)) })
+    }
+
+    /// Sets element `i` as soon as its chunk is here.
+    #[track_caller]
+    pub(crate) fn set_once_here(&self, i: usize, value: T) {
+        let chunk = (i >> self.shift()) as u32;
+        let right = self.part().right_to_set(chunk);
+        // SAFETY: the element lies there, may be written, and has no views.
+        self.borrow("set", chunk, right, |_, lent| unsafe { word::store(self.element(lent, i), value) });
+    }
+
+    fn element(&self, lent: Lent, i: usize) -> *mut T {
+        lent.elements().cast::<T>().wrapping_add(self.within(i))
     }
 
     /// Panics for a call in flight that will not be executed.
@@ -177,7 +207,7 @@ impl<T: Element> Array<T> {
 
 /// A call that waits for its chunk: the closure to run on it, on the stack of the waiting fiber.
 struct Call(Cell<Option<NonNull<Run<'static>>>>);
-type Run<'a> = dyn FnMut(&Part, Frame) + 'a;
+type Run<'a> = dyn FnMut(&Part, Lent) + 'a;
 
 /// Queues for a chunk, and waits until `run` was called, or never will be.
 fn wait_for(part: &Part, chunk: u32, right: Right<Op>, run: &mut Run<'_>) {
@@ -196,16 +226,16 @@ fn wait_for(part: &Part, chunk: u32, right: Right<Op>, run: &mut Run<'_>) {
     part.access(
         chunk,
         right,
-        Box::new(move |part, frame| {
+        Box::new(move |part, lent| {
             if let Some(mut run) = call.0.take() {
                 // SAFETY: not cleared, so the fiber is still in `wait_for`, and everything it borrows is there; it does
                 // not run now.
-                unsafe { run.as_mut()(part, frame) };
+                unsafe { run.as_mut()(part, lent) };
             }
             promise.keep(());
         }),
     );
-    if right == Right::Read {
+    if matches!(right, Right::Read | Right::Glance) {
         part.read_ahead(chunk);
     }
     // An error means that it will never be called.

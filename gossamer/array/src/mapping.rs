@@ -19,6 +19,8 @@ pub(crate) struct Mapping {
 
 // SAFETY: memory that belongs to the owner of this; it is tied to no thread.
 unsafe impl Send for Mapping {}
+// SAFETY: a shared reference gives the address and the length; who uses the memory has to see to that it may.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps `bytes` bytes of a file from `offset` on, both whole pages, at a multiple of `align`, a power of two.

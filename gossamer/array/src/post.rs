@@ -17,6 +17,7 @@
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::rc::Rc;
@@ -137,16 +138,11 @@ where
     link::post(part.place(place), move |bytes| at(name, |part| f(part, bytes)), bytes);
 }
 
-pub(crate) fn want_to_read(part: &Part, chunk: u32) {
+/// Requests a right other than to combine.
+pub(crate) fn want(part: &Part, chunk: u32, right: Right<Infallible>) {
     let (by, home) = (part.own, part.shape.home(chunk));
     let copies = part.sees(home);
-    send(part, home, move |part, _| part.wanted(chunk, by, Right::Read, copies), &[]);
-}
-
-pub(crate) fn want_to_write(part: &Part, chunk: u32) {
-    let (by, home) = (part.own, part.shape.home(chunk));
-    let copies = part.sees(home);
-    send(part, home, move |part, _| part.wanted(chunk, by, Right::Write, copies), &[]);
+    send(part, home, move |part, _| part.wanted(chunk, by, right.of(), copies), &[]);
 }
 
 pub(crate) fn want_to_combine<T: Element, O: Operator<T>>(part: &Part, chunk: u32) {
@@ -158,19 +154,24 @@ pub(crate) fn want_to_combine<T: Element, O: Operator<T>>(part: &Part, chunk: u3
 /// Grants a right, with the elements if they are needed.
 pub(crate) fn grant(part: &Part, to: usize, chunk: u32, right: Right<Op>, elements: Elements<'_>) {
     // The type of an operator cannot be sent as data, so its table has the function that sends.
-    let writes = match right {
-        Right::Combine(op) => return (op.0.send_grant)(part, to, chunk),
-        Right::Read => false,
-        Right::Write => true,
+    let right = match right.plain() {
+        Ok(right) => right,
+        Err(op) => return (op.0.send_grant)(part, to, chunk),
     };
-    let right = move || if writes { Right::Write } else { Right::Read };
     match elements {
-        Elements::None => send(part, to, move |part, _| part.granted(chunk, right(), Elements::None), &[]),
-        Elements::At(offset) => send(part, to, move |part, _| part.granted(chunk, right(), Elements::At(offset)), &[]),
+        Elements::None => send(part, to, move |part, _| part.granted(chunk, right.of(), Elements::None), &[]),
+        Elements::At(offset) => {
+            send(part, to, move |part, _| part.granted(chunk, right.of(), Elements::At(offset)), &[]);
+        }
         Elements::Bytes(data) => {
-            send(part, to, move |part, data| part.granted(chunk, right(), Elements::Bytes(data)), data);
+            send(part, to, move |part, data| part.granted(chunk, right.of(), Elements::Bytes(data)), data);
         }
     }
+}
+
+/// Grants another worker of this process access to single elements in place: at this address.
+pub(crate) fn grant_near(part: &Part, to: usize, chunk: u32, elements: usize) {
+    send(part, to, move |part, _| part.granted_near(chunk, elements), &[]);
 }
 
 pub(crate) fn grant_to_combine<T: Element, O: Operator<T>>(part: &Part, to: usize, chunk: u32) {

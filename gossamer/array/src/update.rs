@@ -13,7 +13,7 @@ use crate::directory::Right;
 use crate::element::Element;
 use crate::frame::Frame;
 use crate::name::Name;
-use crate::part::Part;
+use crate::part::{Lent, Part};
 use crate::post;
 use crate::waits;
 
@@ -170,8 +170,8 @@ impl<T: Element> Array<T> {
         };
         if home == part.own {
             let within = i & (self.chunk() - 1);
-            let job = move |part: &Part, frame: Frame| {
-                let outcome = Outcome::of(run(element::<T>(frame, within), f));
+            let job = move |part: &Part, lent: Lent| {
+                let outcome = Outcome::of(run(element::<T>(lent.frame(), within), f));
                 // Once no closure has the chunk any more.
                 let shared = part.shared();
                 part.call_back(Box::new(move || told(&shared, outcome)));
@@ -206,7 +206,7 @@ fn send_job<T: Element>(part: &Part, home: usize, i: usize, job: impl FnOnce(*mu
         move |_| {
             post::at(name, |part| {
                 assert!(part.holds(chunk, within, 1), "an update of element {i}, which is not here");
-                part.access(chunk, Right::Write, Box::new(move |_, frame| job(element::<T>(frame, within))));
+                part.access(chunk, Right::Write, Box::new(move |_, lent| job(element::<T>(lent.frame(), within))));
             });
         },
         &[],

@@ -31,6 +31,32 @@ pub(crate) mod lock {
     }
 }
 
+/// Elements that several workers use in place.
+pub(crate) mod word {
+    #![allow(unsafe_code)]
+
+    use crate::element::Element;
+    use crate::rack::PlaceState;
+
+    pub(crate) const fn is_word(bytes: usize) -> bool {
+        matches!(bytes, 1 | 2 | 4 | 8)
+    }
+
+    pub(crate) unsafe fn load<T: Element>(at: *mut T) -> T {
+        PlaceState::here().uses_in_place(at.addr());
+        // SAFETY: the caller's promise; all of a model runs on one thread of the system.
+        unsafe { at.read() }
+    }
+
+    pub(crate) unsafe fn store<T: Element>(at: *mut T, value: T) {
+        let state = PlaceState::here();
+        state.uses_in_place(at.addr());
+        // SAFETY: as in `load`.
+        unsafe { at.write(value) }
+        state.has_stored();
+    }
+}
+
 /// Start and end of arrays, here with their models.
 pub(crate) mod make {
     pub(crate) struct Root;
@@ -71,7 +97,9 @@ pub(crate) mod room {
             }
             let memory = MmapMut::map_anon(bytes.max(1)).unwrap();
             let start = memory.as_ptr().expose_provenance();
-            state.home.set((start, bytes));
+            if state.place == 0 {
+                state.world.home.set((start, bytes));
+            }
             Some((Room(start), Mapping(memory)))
         }
 
@@ -82,6 +110,6 @@ pub(crate) mod room {
 
     pub(crate) fn of_machine(machine: u16) -> Option<Arc<Share>> {
         let state = PlaceState::here();
-        (state.world.copies && usize::from(machine) != state.place).then(|| Arc::new(Share))
+        (state.world.copies && !state.world.are_near && usize::from(machine) != state.place).then(|| Arc::new(Share))
     }
 }

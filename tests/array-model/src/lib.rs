@@ -15,7 +15,7 @@ mod absent;
 mod model;
 mod rack;
 
-pub(crate) use absent::{held, lock, make, memory, room};
+pub(crate) use absent::{held, lock, make, memory, room, word};
 pub(crate) use code::{
     array, directory, element, frame, name, operator, part, post, replies, settings, shape, stats, waits,
 };

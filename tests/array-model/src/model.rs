@@ -4,7 +4,7 @@
 //! The real calls run here, hits, misses, messages and homes, in fibers that look into their inboxes wherever a model
 //! says so, where a fiber of a program would wait or have made 1,024 calls. All chunks have place 0 as their home.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use loom::thread;
 
@@ -13,7 +13,7 @@ use crate::element::Element;
 use crate::frame::{Cache, Home, Slab};
 use crate::name::Name;
 use crate::operator::{Add, bytes_of};
-use crate::part::{Part, READS, WRITES};
+use crate::part::{IN_PLACE, Part, READS, WRITES};
 use crate::rack::{Fault, PlaceState, TrusteeReference, World};
 use crate::settings::Settings;
 use crate::shape::{Shape, Split};
@@ -30,22 +30,28 @@ type Script<T> = fn(&Site<T>);
 struct Model {
     /// Do places copy granted chunks?
     copies: bool,
+    /// Are they workers of one machine, which use chunks in place?
+    are_near: bool,
     fault: Fault,
 }
 
-const SENT: Model = Model { copies: false, fault: Fault::None };
-const COPIED: Model = Model { copies: true, fault: Fault::None };
+const SENT: Model = Model { copies: false, are_near: false, fault: Fault::None };
+const COPIED: Model = Model { copies: true, ..SENT };
+const NEAR: Model = Model { are_near: true, ..COPIED };
 
 impl Model {
     /// Explores the work of places, the first being the home, and its work at the end, while the others only answer.
     /// The array has as many chunks as places, and its elements are this.
     fn explore<T: Element + Sync>(self, first: T, scripts: &'static [Script<T>], end: Script<T>) {
+        // Parts find each other's memory in a list of the process, which its tests share.
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = builder.preemption_bound.or(Some(3));
         builder.max_branches = 10_000;
         builder.check(move || {
             let (places, bytes) = (scripts.len(), CHUNK * size_of::<T>());
-            let world = World::new(places, places, bytes, self.copies, self.fault);
+            let world = World::new(places, places, bytes, self.copies, self.are_near, self.fault);
             let threads: Vec<_> = (0..places)
                 .map(|place| {
                     let world = Arc::clone(&world);
@@ -230,6 +236,44 @@ fn has_stores(home: &Site<u64>) {
 fn loom_array_set_against_recall() {
     SENT.explore(0, &[stores::<0>, stores::<1>], has_stores);
     COPIED.explore(0, &[stores::<0>, stores::<1>], has_stores);
+    NEAR.explore(0, &[stores::<0>, stores::<1>], has_stores);
+}
+
+/// Access in place by one worker, while the home sets the other element in place, and combines, for which it has the
+/// chunk to itself.
+#[test]
+fn loom_array_access_in_place_against_recall() {
+    fn stores_and_applies(home: &Site<u64>) {
+        home.set(0, 1);
+        home.array.apply(0, Add, 5);
+        PlaceState::here().note_writes();
+        home.set(0, home.get(0) + 1);
+    }
+    fn ends(home: &Site<u64>) {
+        assert_eq!(home.get(0), 7);
+        assert!([2, 4].contains(&home.get(1)), "a store is lost");
+    }
+    NEAR.explore(0, &[stores_and_applies, stores::<1>], ends);
+}
+
+/// The same where a store by an address that was kept comes after the answer to the recall.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn loom_array_a_store_in_place_after_the_answer_is_found() {
+    fn applies(home: &Site<u64>) {
+        home.pause();
+        home.array.apply(0, Add, 5);
+        PlaceState::here().note_writes();
+    }
+    fn keeps(site: &Site<u64>) {
+        site.set(1, 1);
+        let kept = site.address(1, IN_PLACE);
+        site.pause();
+        // SAFETY: it lies in the home's memory, which lasts as long as the model.
+        #[allow(unsafe_code)]
+        kept.inspect(|kept| unsafe { crate::word::store(*kept, 4) });
+    }
+    NEAR.explore(0, &[applies, keeps], |_| ());
 }
 
 /// The same with a `set` by the same worker after its answer that does not look again.

@@ -5,7 +5,7 @@
 //! Elements are plain memory, which loom does not see. So each chunk has a cell that loom does see ([`World::chunks`]):
 //! a place that copies a chunk from its home reads the cell, and a home that finds its elements changed
 //! ([`PlaceState::note_writes`]) has written it. Loom then says whether one happened before the other, in any order in
-//! which it ran them.
+//! which it ran them. Access in place, which several places may have at a time, reads the cell as copying does.
 
 #![allow(unsafe_code)]
 
@@ -49,23 +49,59 @@ pub(crate) struct World {
     chunk_bytes: usize,
     /// Do places copy granted chunks? Else the elements come in messages.
     pub(crate) copies: bool,
+    /// Are the places workers of one machine?
+    pub(crate) are_near: bool,
     fault: Fault,
+    /// Chunks at home: where they are, and the known values.
+    pub(crate) home: Cell<(usize, usize)>,
+    known: RefCell<Vec<Vec<u8>>>,
 }
 
-// SAFETY: the cells hold nothing; loom sees to them.
+// SAFETY: all of a model runs on one thread of the system; loom sees to the cells of chunks.
 unsafe impl Sync for World {}
 // SAFETY: as before.
 unsafe impl Send for World {}
 
 impl World {
-    pub(crate) fn new(places: usize, chunks: usize, chunk_bytes: usize, copies: bool, fault: Fault) -> Arc<World> {
+    pub(crate) fn new(
+        places: usize,
+        chunks: usize,
+        chunk_bytes: usize,
+        copies: bool,
+        are_near: bool,
+        fault: Fault,
+    ) -> Arc<World> {
         let inboxes = (0..places).map(|_| Inbox::default()).collect();
         let chunks = (0..chunks).map(|_| UnsafeCell::new(())).collect();
-        Arc::new(World { inboxes, chunks, chunk_bytes, copies, fault })
+        let (home, known) = (Cell::default(), RefCell::default());
+        Arc::new(World { inboxes, chunks, chunk_bytes, copies, are_near, fault, home, known })
     }
 
     pub(crate) fn places(&self) -> usize {
         self.inboxes.len()
+    }
+
+    /// Returns the elements of the frame at this address, at home, and the number of their chunk.
+    fn elements(&self, at: usize) -> (&[u8], usize) {
+        let elements = std::ptr::with_exposed_provenance_mut::<u8>(at + HEADER_BYTES);
+        // SAFETY: a frame, which nobody changes meanwhile: all of a model runs on one thread of the system.
+        unsafe { (slice::from_raw_parts(elements, self.chunk_bytes), Frame::of_elements(elements).chunk() as usize) }
+    }
+
+    /// Iterates over the chunks whose elements at home have changed since the last look.
+    fn changed_chunks(&self) -> impl Iterator<Item = usize> {
+        let (start, bytes) = self.home.get();
+        let each = frame_bytes(self.chunk_bytes);
+        (start..start + bytes).step_by(each).enumerate().filter_map(move |(index, at)| {
+            let (now, chunk) = self.elements(at);
+            let mut all = self.known.borrow_mut();
+            match all.get_mut(index) {
+                Some(known) if known == now => return None,
+                Some(known) => known.copy_from_slice(now),
+                None => all.push(now.to_vec()),
+            }
+            Some(chunk)
+        })
     }
 }
 
@@ -77,9 +113,6 @@ loom::thread_local! {
 pub(crate) struct PlaceState {
     pub(crate) world: Arc<World>,
     pub(crate) place: usize,
-    /// Its elements, and their known values.
-    pub(crate) home: Cell<(usize, usize)>,
-    known: RefCell<Vec<Vec<u8>>>,
     /// Delegated closures that run.
     delegated: Cell<u32>,
     /// Chunks that are copied late.
@@ -94,8 +127,6 @@ impl PlaceState {
         let state = Rc::new(PlaceState {
             world,
             place,
-            home: Cell::default(),
-            known: RefCell::default(),
             delegated: Cell::default(),
             late: RefCell::default(),
             told: Cell::default(),
@@ -158,21 +189,25 @@ impl PlaceState {
     /// Tells loom of the elements that this place has changed since it looked last, as their home. Before anybody else
     /// can hear of it.
     pub(crate) fn note_writes(&self) {
-        let (start, bytes) = self.home.get();
-        let each = frame_bytes(self.world.chunk_bytes);
-        let mut known = self.known.borrow_mut();
-        for (index, at) in (start..start + bytes).step_by(each).enumerate() {
-            let elements = std::ptr::with_exposed_provenance_mut::<u8>(at + HEADER_BYTES);
-            // SAFETY: a frame of this place's, which nobody changes meanwhile.
-            let now = unsafe { slice::from_raw_parts(elements, self.world.chunk_bytes) };
-            match known.get_mut(index) {
-                Some(known) if known == now => continue,
-                Some(known) => known.copy_from_slice(now),
-                None => known.push(now.to_vec()),
-            }
-            // SAFETY: it is the header's frame.
-            let chunk = unsafe { Frame::of_elements(elements) }.chunk();
-            self.world.chunks[chunk as usize].with_mut(|_| ());
+        if self.place == 0 {
+            self.world.changed_chunks().for_each(|chunk| self.world.chunks[chunk].with_mut(|_| ()));
+        }
+    }
+
+    /// Tells loom of access in place, if this is one.
+    pub(crate) fn uses_in_place(&self, address: usize) {
+        let world = &self.world;
+        let (start, bytes) = world.home.get();
+        if world.are_near && (start..start + bytes).contains(&address) {
+            let at = start + (address - start) / frame_bytes(world.chunk_bytes) * frame_bytes(world.chunk_bytes);
+            world.chunks[world.elements(at).1].with(|_| ());
+        }
+    }
+
+    /// Notes the elements that were stored in place.
+    pub(crate) fn has_stored(&self) {
+        if self.world.are_near {
+            self.world.changed_chunks().for_each(drop);
         }
     }
 }
@@ -197,7 +232,7 @@ impl Share {
     }
 }
 
-/// A place, which is a machine of its own.
+/// A place, which is a machine of its own, or a worker of the only one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TrusteeReference(pub(crate) usize);
 
@@ -207,7 +242,7 @@ impl TrusteeReference {
     }
 
     pub(crate) fn machine(self) -> u16 {
-        self.0 as u16
+        if PlaceState::here().world.are_near { 0 } else { self.0 as u16 }
     }
 }
 
@@ -331,7 +366,7 @@ pub(crate) fn rack() -> Rack {
 
 impl Rack {
     pub(crate) fn machine(&self) -> u16 {
-        self.0.place as u16
+        TrusteeReference(self.0.place).machine()
     }
 
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> + use<> {

@@ -146,7 +146,8 @@ test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out; fin
         assert!(long.lines().count() <= FAILURE_LINES_MAX + 1 && long.ends_with("line 199\n"), "{long}");
         let panics = "test a::b - should panic ... FAILED\n\n---- a::b stdout ----\nno panic\n";
         assert_eq!(failed_outputs(panics), ["a::b - should panic\nno panic"]);
-        let aligned = "test a::b    ... FAILED\n\nfailures:\n\n---- a::b ----\nline 9 is wrong\n\nfailures:\n    a::b\n";
+        let aligned =
+            "test a::b    ... FAILED\n\nfailures:\n\n---- a::b ----\nline 9 is wrong\n\nfailures:\n    a::b\n";
         assert_eq!(failed_outputs(aligned), ["a::b\nline 9 is wrong\n"]);
         // Its process died before it said what it printed.
         assert_eq!(failed_outputs(TWO_BINARIES), ["slot::tests::c\n"]);

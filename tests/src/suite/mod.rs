@@ -230,6 +230,8 @@ pub const ALL: &[Behaviour] = behaviours! {
         array_granted_chunks_are_copied_within_a_host,
         array_long_arrays_are_copied_as_a_whole,
         array_who_combines_reads_no_more,
+        array_elements_are_written_in_place,
+        array_writes_in_place_leave_views_alone,
         array_locks_exclude,
         array_locks_are_fair,
         array_locks_are_tried,

@@ -22,10 +22,9 @@ use self::flight::Flight;
 use crate::array::{Array, at_place, on_worker};
 use crate::directory::Right;
 use crate::element::Element;
-use crate::frame::Frame;
 use crate::name::Name;
 use crate::operator::{Operator, bytes_of, bytes_of_all, copy_bytes};
-use crate::part::Part;
+use crate::part::{Lent, Part};
 use crate::post;
 use crate::waits;
 
@@ -300,8 +299,8 @@ impl<T: Element> Array<T> {
                 assert!(fits, "a packet for {count} elements of chunk {chunk}, which are not here");
                 let right = if is_written { Right::Write } else { Right::Read };
                 let bytes: Box<[u8]> = bytes.into();
-                let job = move |part: &Part, frame: Frame| {
-                    let at = frame.elements().wrapping_add(first * size_of::<T>());
+                let job = move |part: &Part, lent: Lent| {
+                    let at = lent.frame().elements().wrapping_add(first * size_of::<T>());
                     let mut answer = packet.answer.borrow_mut();
                     // SAFETY: the chunk has those elements, any bytes are elements, and the frame is busy; the lengths
                     // were compared.
@@ -352,8 +351,8 @@ fn serve<T: Element, D: Deed<T>>(part: &Part, from: usize, number: u64, bytes: &
         let chunk = (run[0].1.index >> shift) as u32;
         assert!(part.holds(chunk, 0, 0), "a packet for elements of chunk {chunk}, which are not here");
         packet.left.set(packet.left.get() + 1);
-        let job = move |part: &Part, frame: Frame| {
-            let elements = frame.elements().cast::<T>();
+        let job = move |part: &Part, lent: Lent| {
+            let elements = lent.frame().elements().cast::<T>();
             let mut answer = packet.answer.borrow_mut();
             let each = || {
                 for (at, item) in run {

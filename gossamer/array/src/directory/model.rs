@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 /// Index of one of two operators, which do not commute with each other.
 pub(super) type Op = usize;
 
-pub(super) const RIGHTS: [Right<Op>; 4] = [Right::Read, Right::Write, Right::Combine(0), Right::Combine(1)];
+pub(super) const RIGHTS: [Right<Op>; 6] =
+    [Right::Glance, Right::InPlace, Right::Read, Right::Write, Right::Combine(0), Right::Combine(1)];
 
 /// Contents of a chunk: the number of the last write, and how many operands of each operator were merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -129,7 +130,11 @@ impl Model {
             Action::Wants(Who::Place(number), right) => {
                 let place = self.place(number);
                 place.wants = Some(right);
-                if place.right == Some(Right::Read) && right != Right::Write {
+                let stops = match place.right {
+                    Some(Right::Read) => right != Right::Write,
+                    has => has == Some(Right::InPlace),
+                };
+                if stops {
                     (place.right, place.copy) = (None, None);
                 }
                 place.to_home.push_back(ToHome::Want(right));
@@ -182,14 +187,19 @@ impl Model {
         }
         must!(!is_in_round || round == self.entry.number || !granted.is_empty(), "a round for nothing");
         let after: Vec<_> = granted.into_iter().chain(self.entry.line.iter().copied()).collect();
-        must!(after == line, "{line:?} was in line, but served is {after:?}");
+        let is_in_order = after.len() == line.len()
+            && after.iter().zip(&line).all(|((to, right), (who, wanted))| {
+                to == who && (right == wanted || *wanted == Right::Glance && right.covers(*wanted))
+            });
+        must!(is_in_order, "{line:?} was in line, but served is {after:?}");
         Ok(())
     }
 
     fn grant(&mut self, to: Who, right: Right<Op>, with_data: bool) -> Result<(), String> {
         match to {
             Who::Home => {
-                must!(self.home_wants.take() == Some(right), "home is granted what it does not want");
+                let wanted = self.home_wants.take();
+                must!(wanted.is_some_and(|wanted| right.covers(wanted)), "home is granted what it does not want");
                 must!(!with_data, "home has the data");
                 must!(self.fits(Who::Home, right), "home is granted {right:?} beside others");
                 self.home = self.operate(right, self.home)?;
@@ -211,12 +221,18 @@ impl Model {
         // A place of the same host copies the elements only now.
         must!(data.is_none_or(|data| data == self.home), "the elements at home changed while a grant was on its way");
         let place = self.place(number);
-        must!(place.wants.take() == Some(right), "{number} is granted what it does not want");
-        let needs_data = !matches!(right, Right::Combine(_)) && place.right != Some(Right::Read);
+        let wanted = place.wants.take();
+        must!(wanted.is_some_and(|wanted| right.covers(wanted)), "{number} is granted what it does not want");
+        let needs_data = matches!(right, Right::Read | Right::Write) && place.right != Some(Right::Read);
         must!(data.is_some() == needs_data, "{number} needs data: {needs_data}, gets: {}", data.is_some());
         must!(place.operands == [0; 2], "{number} has not given back its operands");
         place.right = Some(right);
         place.copy = data.or(place.copy);
+        if right == Right::InPlace {
+            place.copy = None;
+            self.home = self.operate(right, self.home)?;
+            return Ok(());
+        }
         if let Right::Combine(op) = right {
             place.copy = None;
             place.operands[op] += 1;
@@ -232,7 +248,8 @@ impl Model {
     fn operate(&mut self, right: Right<Op>, value: Value) -> Result<Value, String> {
         match right {
             Right::Read => must!(value == self.truth, "{value:?} is read in place of {:?}", self.truth),
-            Right::Write => {
+            Right::Glance => return Err("nobody is granted that".to_owned()),
+            Right::Write | Right::InPlace => {
                 must!(value == self.truth, "{value:?} is written over in place of {:?}", self.truth);
                 self.truth.version += 1;
                 return Ok(self.truth);
@@ -264,7 +281,7 @@ impl Model {
         if let Some(right) = self.entry.right_of_home() {
             let fits = self.fits(Who::Home, right) || right == Right::Write && self.others(Who::Home).next().is_none();
             must!(fits, "home may {right:?} beside others");
-            must!(!right.covers(Right::Read) || self.home == self.truth, "home reads what is not true");
+            must!(!right.covers(Right::Glance) || self.home == self.truth, "home reads what is not true");
         }
         for (number, place) in self.numbers().zip(&self.places) {
             let Some(right) = place.right else {
@@ -272,7 +289,8 @@ impl Model {
                 continue;
             };
             must!(self.fits(Who::Place(number), right), "{number} may {right:?} beside others");
-            must!(!right.covers(Right::Read) || place.copy == Some(self.truth), "{number} reads what is not true");
+            let seen = if right == Right::InPlace { Some(self.home) } else { place.copy };
+            must!(!right.covers(Right::Glance) || seen == Some(self.truth), "{number} reads what is not true");
         }
         // No operand was lost or merged twice, wherever it is now.
         let (mut pending, mut written) = ([0; 2], false);

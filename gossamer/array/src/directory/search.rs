@@ -56,7 +56,7 @@ fn in_order(mut model: Model) -> Model {
     let held = |number| match &entry.state {
         State::Unshared => false,
         State::Dirty(place) => *place == number,
-        State::Shared(places) | State::Operated(_, places) => places.contains(&number),
+        State::Shared(places) | State::Operated(_, places) | State::InPlace(places) => places.contains(&number),
     };
     let mut order: Vec<_> = (0..).zip(std::mem::take(&mut model.places)).collect();
     order.sort_by_cached_key(|(number, place)| {
@@ -67,7 +67,7 @@ fn in_order(mut model: Model) -> Model {
     match &mut entry.state {
         State::Unshared => {}
         State::Dirty(place) => renumber(place),
-        State::Shared(places) | State::Operated(_, places) => {
+        State::Shared(places) | State::Operated(_, places) | State::InPlace(places) => {
             places.iter_mut().for_each(renumber);
             places.sort_unstable();
         }
@@ -176,8 +176,14 @@ fn search_of_two_places_finds_nothing_wrong() {
 
 #[test]
 fn search_of_three_places_and_one_operator_finds_nothing_wrong() {
-    let states = search(3, &RIGHTS[..3]);
+    let states = search(3, &[Right::Read, Right::Write, Right::Combine(0)]);
     assert!(states > 150_000, "{states} states are not all");
+}
+
+#[test]
+fn search_of_three_places_with_access_in_place_finds_nothing_wrong() {
+    let states = search(3, &[Right::Glance, Right::InPlace, Right::Write]);
+    assert!(states > 100_000, "{states} states are not all");
 }
 
 #[test]

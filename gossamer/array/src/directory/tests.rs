@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 type K = Entry<char>;
 type Steps = Vec<Step<char>>;
-use Right::{Combine, Read, Write};
+use Right::{Combine, Glance, InPlace, Read, Write};
 use Who::{Home, Place};
 
 const ADD: Right<char> = Combine('+');
@@ -76,6 +76,33 @@ fn unshared_to_dirty_when_a_place_writes() {
     let mut entry = K::new();
     assert_eq!(want(&mut entry, Place(1), Write), [grant_with_data(Place(1), Write)]);
     assert_eq!(entry.right_of_home(), None);
+}
+
+#[test]
+fn unshared_to_in_place_when_a_worker_of_the_process_sets() {
+    let mut entry = K::new();
+    assert_eq!(want(&mut entry, Place(1), InPlace), [grant(Place(1), InPlace)]);
+    assert_eq!(entry.right_of_home(), Some(InPlace));
+    assert_eq!(want(&mut entry, Place(2), InPlace), [grant(Place(2), InPlace)]);
+    assert_eq!(want(&mut entry, Home, InPlace), [grant(Home, InPlace)]);
+    // A look at one element takes part; one at the chunk takes it back.
+    assert_eq!(want(&mut entry, Place(3), Glance), [grant(Place(3), InPlace)]);
+    assert_eq!(want(&mut entry, Place(1), Read), [recall(2, 1), recall(3, 1)]);
+    assert_eq!(back(&mut entry, 2, 1, false), Ok(vec![]));
+    assert_eq!(back(&mut entry, 3, 1, false), Ok(vec![grant_with_data(Place(1), Read)]));
+    assert_eq!(want(&mut entry, Place(2), Glance), [grant_with_data(Place(2), Read)]);
+}
+
+#[test]
+fn in_place_to_what_the_only_worker_wants_or_to_unshared() {
+    for (right, granted) in [(Read, grant_with_data as fn(_, _) -> _), (Write, grant_with_data), (ADD, grant)] {
+        let mut entry = after(&[(Place(1), InPlace)]);
+        assert_eq!(want(&mut entry, Place(1), right), [granted(Place(1), right)]);
+    }
+    let mut entry = after(&[(Place(1), InPlace)]);
+    assert_eq!(want(&mut entry, Home, ADD), [recall(1, 1)]);
+    assert_eq!(back(&mut entry, 1, 1, false), Ok(vec![grant(Home, ADD)]));
+    assert!(entry.is_at_rest());
 }
 
 #[test]
@@ -306,7 +333,7 @@ proptest! {
     /// After any messages from places the protocol terminates, without a panic.
     #[test]
     fn nonsense_does_no_harm(
-        calls in prop::collection::vec((any::<bool>(), 0..4_u32, 0..4_usize, 0..6_u64, any::<bool>()), 0..100),
+        calls in prop::collection::vec((any::<bool>(), 0..4_u32, 0..RIGHTS.len(), 0..6_u64, any::<bool>()), 0..100),
     ) {
         let mut entry = Entry::new();
         let mut steps = Vec::new();

@@ -63,9 +63,10 @@ impl Part {
 
     /// Handles a recall from the home.
     pub(crate) fn recalled(&self, chunk: u32, number: u64, keeps_reading: bool) {
+        self.leave_near(chunk);
         let frame = self.frame(chunk).filter(|frame| !frame.is_home());
         let Some(frame) = frame else {
-            // It was dropped; the notification reaches the home before this answer.
+            // It was used in place; or dropped, and the notification reaches the home before this answer.
             return post::back(self, chunk, number, false, None);
         };
         let keeps_reading = keeps_reading && frame.right() == Some(Right::Write);
@@ -85,12 +86,18 @@ impl Part {
         match frame.right() {
             Some(Right::Write) => post::back(self, chunk, number, reads, Some(elements)),
             Some(Right::Combine(op)) => (op.0.send_back)(self, chunk, number, elements),
-            Some(Right::Read) | None => post::back(self, chunk, number, false, None),
+            Some(Right::Read | Right::Glance | Right::InPlace) | None => post::back(self, chunk, number, false, None),
         }
     }
 
     /// Drops a chunk of another place and notifies its home.
     fn drop_chunk(&self, frame: Frame, number: u64) {
+        self.send_back(frame, number, false);
+        self.forget(frame);
+    }
+
+    /// Takes a frame out of use.
+    pub(super) fn forget(&self, frame: Frame) {
         self.word(frame.chunk() as usize).set(0);
         {
             let mut cached = self.cached.borrow_mut();
@@ -99,7 +106,6 @@ impl Part {
                 moved.set_position(frame.position());
             }
         }
-        self.send_back(frame, number, false);
         if frame.is_pinned() {
             frame.make_orphan();
         } else {

@@ -43,6 +43,7 @@ impl Part {
         self.steps.borrow_mut().extend(steps.drain(..).map(|step| (chunk, step)));
         self.fresh.set(steps);
         if let Some(frame) = self.frame(chunk) {
+            let frame = if right == Some(Right::InPlace) { self.without_views(frame) } else { frame };
             frame.set_right(right);
             self.enter(frame);
         }
@@ -65,6 +66,10 @@ impl Part {
     fn take(&self, chunk: u32, step: Step<Op>) {
         match step {
             Step::Grant { to: Who::Home, right, .. } => self.serve_line(chunk, right),
+            Step::Grant { to: Who::Place(place), right: Right::InPlace, .. } => {
+                let frame = self.frame(chunk).unwrap_or_else(|| unreachable!("an own chunk has a frame"));
+                post::grant_near(self, place as usize, chunk, frame.elements().expose_provenance());
+            }
             Step::Grant { to: Who::Place(place), right, with_data } => {
                 let frame = self.frame(chunk).unwrap_or_else(|| unreachable!("an own chunk has a frame"));
                 let place = place as usize;
@@ -90,6 +95,11 @@ impl Part {
     /// machine.
     pub(crate) fn wanted(&self, chunk: u32, by: usize, right: Right<Op>, copies: bool) {
         self.check_own(chunk, by);
+        let is_in_place = matches!(right, Right::InPlace | Right::Glance);
+        assert!(
+            !is_in_place || self.is_of_process(by),
+            "place {by} wants chunk {chunk} in place, and has no such memory"
+        );
         if copies {
             self.copies[by].set(true);
         }

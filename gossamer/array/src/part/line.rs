@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use trust::link::without_waiting;
 
-use super::{Job, Part};
+use super::{Job, Lent, Part};
 use crate::directory::{Right, Who};
 use crate::frame::Frame;
 use crate::operator::Op;
@@ -24,18 +24,18 @@ impl Part {
     pub(crate) fn access(&self, chunk: u32, right: Right<Op>, job: Job) {
         let is_busy = self.frame(chunk).is_some_and(Frame::is_busy);
         without_waiting(|| match if is_busy { None } else { self.ready("access", chunk, right) } {
-            Some(frame) => self.work(frame, job),
+            Some(frame) => self.work(frame, |part, frame| job(part, Lent::Frame(frame))),
             None => self.stand_in_line(chunk, right, Some(job)),
         });
     }
 
-    /// Requests a chunk that will be read soon.
-    pub(crate) fn fetch(&self, chunk: u32) {
+    /// Requests a chunk that will be read soon, by this right.
+    pub(crate) fn fetch(&self, chunk: u32, wanted: Right<Op>) {
         let is_here = self
             .frame(chunk)
-            .is_some_and(|frame| frame.is_busy() || frame.right().is_some_and(|right| right.covers(Right::Read)));
+            .is_some_and(|frame| frame.is_busy() || frame.right().is_some_and(|right| right.covers(wanted)));
         if !is_here && !self.lines.borrow().contains_key(&chunk) {
-            without_waiting(|| self.stand_in_line(chunk, Right::Read, None));
+            without_waiting(|| self.stand_in_line(chunk, wanted, None));
         }
     }
 
@@ -43,7 +43,7 @@ impl Part {
     pub(crate) fn fetch_all(&self, range: Range<usize>) {
         let under_way = self.lines.borrow().len();
         let room = self.cache.frames_max.saturating_sub(self.cache.used() + under_way);
-        self.shape.pieces(range).take(room).for_each(|(chunk, _)| self.fetch(chunk));
+        self.shape.pieces(range).take(room).for_each(|(chunk, _)| self.fetch(chunk, Right::Read));
     }
 
     fn stand_in_line(&self, chunk: u32, right: Right<Op>, job: Option<Job>) {
@@ -71,20 +71,18 @@ impl Part {
             return self.keep(chunk, |entry, steps| entry.want(Who::Home, right, steps));
         }
         self.make_room();
-        match right {
-            Right::Read => post::want_to_read(self, chunk),
-            Right::Write => post::want_to_write(self, chunk),
-            Right::Combine(op) => {
-                // Others may combine before the grant comes, so a place that combines stops reading
-                // [combiner-stops-reading].
-                if let Some(frame) = self.frame(chunk)
-                    && frame.right() == Some(Right::Read)
-                {
-                    frame.set_right(None);
-                    self.enter(frame);
-                }
-                (op.0.send_want)(self, chunk);
-            }
+        // Others may change the chunk before the grant comes [stops-first].
+        self.leave_near(chunk);
+        if right != Right::Write
+            && let Some(frame) = self.frame(chunk)
+            && frame.right() == Some(Right::Read)
+        {
+            frame.set_right(None);
+            self.enter(frame);
+        }
+        match right.plain() {
+            Ok(right) => post::want(self, chunk, right),
+            Err(op) => (op.0.send_want)(self, chunk),
         }
     }
 
@@ -116,9 +114,12 @@ impl Part {
                 at.and_then(|at| line.waiting.remove(at))
             };
             let Some((wanted, job)) = next else { break };
+            if let Some(near) = self.near(chunk) {
+                job(self, near);
+                continue;
+            }
             let frame = self.frame(chunk).unwrap_or_else(|| unreachable!("a right to it is here"));
-            let frame = if wanted == Right::Read { frame } else { self.without_views(frame) };
-            self.work(frame, job);
+            self.work(self.frame_for(wanted, frame), |part, frame| job(part, Lent::Frame(frame)));
         }
         let next = {
             let mut lines = self.lines.borrow_mut();

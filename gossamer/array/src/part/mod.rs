@@ -19,6 +19,7 @@ mod away;
 mod chunks;
 mod home;
 mod line;
+mod near;
 
 pub(crate) use home::{Content, Elements};
 
@@ -35,7 +36,7 @@ use trust::TrusteeReference;
 use self::chunks::Chunks;
 use self::line::Line;
 use crate::directory::{Entry, Right, Step};
-use crate::frame::{Cache, Frame, Home, Slab};
+use crate::frame::{Cache, Frame, Home, Kept, Slab};
 use crate::held::Held;
 use crate::lock::Locks;
 use crate::make::Root;
@@ -54,6 +55,10 @@ use crate::waits;
 /// multiple of 64, and its upper byte is 0.
 pub(crate) const READS: u64 = 1;
 pub(crate) const WRITES: u64 = 2;
+/// Single elements are read and written, by atomic loads and stores.
+pub(crate) const IN_PLACE: u64 = 4;
+/// The elements are in a frame of another part (`near.rs`).
+const NEAR: u64 = 8;
 const BITS: u64 = 63 | 0xff << 56;
 
 /// Hits between two turns for the requests of others to this worker.
@@ -74,6 +79,8 @@ pub(crate) struct Part {
     shares: Vec<OnceCell<Option<Arc<Share>>>>,
     /// Whether each place maps the share of this machine.
     copies: Vec<Cell<bool>>,
+    /// Memory of the other workers' parts that this one has used in place.
+    near: Vec<OnceCell<Kept>>,
     settings: Settings,
     home: Home,
     cache: Cache,
@@ -115,14 +122,40 @@ pub(crate) struct Part {
 }
 
 /// Job for a chunk once its right is here. Dropped without running if the array is poisoned.
-pub(crate) type Job = Box<dyn FnOnce(&Part, Frame)>;
+pub(crate) type Job = Box<dyn FnOnce(&Part, Lent)>;
+
+/// The elements of a chunk, for a job.
+#[derive(Clone, Copy)]
+pub(crate) enum Lent {
+    Frame(Frame),
+    /// At another worker's part, for access in place.
+    Near(*mut u8),
+}
+
+impl Lent {
+    pub(crate) fn elements(self) -> *mut u8 {
+        match self {
+            Lent::Frame(frame) => frame.elements(),
+            Lent::Near(elements) => elements,
+        }
+    }
+
+    /// Returns the frame, to a job for a right other than [`Right::InPlace`] and [`Right::Glance`].
+    pub(crate) fn frame(self) -> Frame {
+        match self {
+            Lent::Frame(frame) => frame,
+            Lent::Near(_) => unreachable!("only access in place has no frame"),
+        }
+    }
+}
 
 /// Returns the access bits of a frame's word in the table.
 fn bits(frame: Frame) -> u64 {
     match frame.right() {
         _ if frame.is_busy() => 0,
         None => 0,
-        Some(Right::Read) => READS,
+        Some(Right::Read | Right::Glance) => READS,
+        Some(Right::InPlace) => IN_PLACE,
         Some(Right::Write) if frame.is_pinned() => READS,
         Some(Right::Write) => READS | WRITES | OPERATORS,
         Some(Right::Combine(_)) if frame.is_pinned() => 0,
@@ -153,6 +186,7 @@ impl Part {
             own,
             shares: places.iter().map(|_| OnceCell::new()).collect(),
             copies: places.iter().map(|_| Cell::new(false)).collect(),
+            near: places.iter().map(|_| OnceCell::new()).collect(),
             places,
             settings,
             cache,
@@ -178,6 +212,7 @@ impl Part {
             poison: RefCell::default(),
             shape,
         });
+        near::keep(&part, part.home.kept_with(&part.cache));
         let owned = part.shape.owned_chunks(own);
         (0..owned.count).for_each(|index| part.enter(part.home.frame(index)));
         Ok(part)
@@ -217,9 +252,10 @@ impl Part {
 
     #[inline]
     fn frame(&self, chunk: u32) -> Option<Frame> {
-        let elements = (self.word(chunk as usize).get() & !BITS) as *mut u8;
-        // SAFETY: the table has addresses of frames' elements only [frame-one-thread].
-        (!elements.is_null()).then(|| unsafe { Frame::of_elements(elements) })
+        let word = self.word(chunk as usize).get();
+        let elements = (word & !BITS) as *mut u8;
+        // SAFETY: without the bit the table has addresses of elements of own frames only [frame-one-thread].
+        (!elements.is_null() && word & NEAR == 0).then(|| unsafe { Frame::of_elements(elements) })
     }
 
     /// Makes a frame that of its chunk, or updates the table word after a change of its right.
@@ -258,7 +294,12 @@ impl Part {
         if !frame.right()?.covers(wanted) {
             return None;
         }
-        Some(if wanted == Right::Read { frame } else { self.without_views(frame) })
+        Some(self.frame_for(wanted, frame))
+    }
+
+    /// Returns a frame of the same chunk in which an access by this right disturbs no view.
+    fn frame_for(&self, wanted: Right<Op>, frame: Frame) -> Frame {
+        if matches!(wanted, Right::Read | Right::Glance) { frame } else { self.without_views(frame) }
     }
 
     /// Same as [`ready`](Self::ready) to read, for the plain case: `None` also if the slow path has to decide.

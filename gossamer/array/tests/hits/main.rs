@@ -115,6 +115,8 @@ mod on_x86 {
             (words.set(i, 5), longs.set(i, [5; 3]));
             element!($whose, set(&words, i));
             element!($whose, set_long(&longs, i));
+            // A word is set in place; the whole chunk is another right.
+            words.modify(i..i + 1, |_, _| ());
             chunk!($whose, modify(&words, i));
             assert_eq!((words.get(i), longs.get(i)), (14, [7; 3]));
             let (sums, least) = (Array::new(n, 1u64).unwrap(), Array::new(n, 9.0).unwrap());

@@ -295,3 +295,78 @@ pub fn array_who_combines_reads_no_more() {
         assert_eq!(array.get(i), 6);
     }
 }
+
+/// All places set and read elements at random, each the writer of some, while one reads whole chunks. Workers of one
+/// machine do so in place; chunks go from machine to machine, and from use in place to views.
+pub fn array_elements_are_written_in_place() {
+    let n = 4096;
+    let each = effort(3000);
+    let array = Array::new(n, 0u64).unwrap();
+    let places = places();
+    let count = places.len();
+    let start = array.clone();
+    let writers: Vec<_> = (0..)
+        .zip(places)
+        .map(|(number, place)| {
+            let own = array.clone();
+            gossamer::spawn_on(place, move || {
+                let mut random = fastrand::Rng::with_seed(number);
+                let mut seen = vec![0; n];
+                for turn in 1..=each {
+                    let mine = random.usize(..n / count) * count + number as usize;
+                    // An element has the writer's turn, and in its lowest bits how often it was changed by others.
+                    let before = own.get(mine);
+                    assert!(before >= seen[mine], "a write is lost: {before} after {}", seen[mine]);
+                    own.set(mine, turn << 20 | before & 0xf_ffff);
+                    seen[mine] = turn << 20;
+                    let other = random.usize(..n);
+                    let read = own.get(other) >> 20 << 20;
+                    assert!(read >= seen[other], "an old value: {read} after {}", seen[other]);
+                    seen[other] = read;
+                    if turn.is_multiple_of(64) {
+                        trust::yield_now();
+                    }
+                }
+                own.view(0..n).iter().zip(&seen).for_each(|(now, seen)| assert!(*now >= *seen));
+            })
+        })
+        .collect();
+    // Reads whole chunks meanwhile: an element never goes back.
+    let mut last = vec![0; n];
+    for _ in 0..effort(50) {
+        let now = start.views(0..n).flat_map(|view| view.to_vec()).collect::<Vec<_>>();
+        assert!(now.iter().zip(&last).all(|(now, last)| now >= last), "an element went back");
+        last = now;
+        trust::yield_now();
+    }
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    start.apply(7, Add, 1);
+    start.modify(0..n, |_, elements| elements.iter_mut().for_each(|element| *element += 1));
+    assert_eq!(start.get(7) & 0xf_ffff, 2);
+    assert_eq!((0..n).filter(|i| start.get(*i) & 0xf_ffff == 1).count(), n - 1);
+}
+
+/// A write in place is seen after a message, and by views made later, but not by one made before.
+pub fn array_writes_in_place_leave_views_alone() {
+    let n = 1000;
+    let array = Array::new(n, 1u32).unwrap();
+    for place in spots() {
+        for i in [0, n / 2, n - 1] {
+            let view = array.view(i..i + 1);
+            let before = view[0];
+            let at = array.clone();
+            let written = gossamer::spawn_on(place, move || {
+                let views: Vec<_> = at.views(0..n).collect();
+                let old: Vec<u32> = views.iter().flat_map(|view| view.to_vec()).collect();
+                at.set(i, before + 1);
+                assert_eq!(at.get(i), before + 1);
+                let unchanged = views.iter().flat_map(|view| view.iter()).eq(&old);
+                assert!(unchanged, "a view changed");
+            });
+            written.join().unwrap();
+            assert_eq!((view[0], array.get(i), array.view(i..i + 1)[0]), (before, before + 1, before + 1));
+            array.set(i, before + 2);
+            assert_eq!((view[0], array.get(i)), (before, before + 2));
+        }
+    }
+}
