@@ -15,6 +15,10 @@ pub(crate) const ADDRESS_BITS: u32 = 48;
 pub(crate) const INLINE_BYTES: usize = 256;
 /// A capture or result aligned more strictly than this gets an allocation of its own.
 pub(crate) const INLINE_ALIGN: usize = 64;
+/// Bytes of each allocation for requests that found no slot: as many requests as a slot has marks, of about a line.
+pub(crate) const QUEUE_CHUNK_BYTES: usize = 16 << 10;
+/// Such allocations that a client keeps for each trustee when they are empty.
+pub(crate) const QUEUE_CHUNKS_KEPT: usize = 4;
 /// Bytes of each allocation for responses that do not fit the response half of a slot.
 pub(crate) const CHUNK_BYTES: usize = 4096;
 /// Largest serialised argument or result of a request to another machine.

@@ -3,17 +3,18 @@
 //! for room or answers; the worker resumes them.
 //!
 //! Requests of this client to this trustee run in the order they were pushed: batches are a ring in order, and while
-//! anything is queued for lack of a slot, later requests queue behind it.
+//! anything is queued for lack of a slot, later requests queue behind it. The queue (`queue.rs`) holds them in chunks
+//! of memory as a trustee reads them: a free slot takes over a whole chunk in place of its own body.
 
 #![allow(unsafe_code)]
 
 mod gone;
+mod queue;
 #[cfg(all(test, not(loom), not(miri)))]
 mod tests;
 mod walk;
 
 use std::cell::{Cell, RefCell, UnsafeCell};
-use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Arc;
 
@@ -27,12 +28,13 @@ use crate::property::Header;
 use crate::property::slab::PropertySlab;
 use crate::registry::{Message, Shared};
 use crate::request::{
-    CONTINUATION_HEAD, ClientSide, Continuation, ContinuationOf, Operation, OperationOf, Pair, Request, RequestHead,
-    Response, Resuming, capture_bytes, travels_inline, write_captures,
+    CONTINUATION_HEAD, ClientSide, Continuation, ContinuationOf, OperationOf, Pair, Request, RequestHead, Response,
+    Resuming, capture_bytes, travels_inline, write_captures,
 };
-use crate::slot::{Body, Reader};
+use crate::slot::{Body, REQUESTS_MAX, Reader};
 use crate::stats;
-pub(crate) use walk::{for_each_request, resume_batch};
+use queue::{Chunk, Queue};
+pub(crate) use walk::{Requests, for_each_request, resume_batch};
 
 /// Result of [`Outgoing::make_room`].
 #[must_use]
@@ -43,15 +45,6 @@ pub(crate) enum Room {
     Full,
     /// The trustee is gone.
     Gone,
-}
-
-/// A request that found no slot: each part in an allocation of its own, as the boxed operation expects.
-struct Queued {
-    operation: &'static Operation,
-    property: *mut Header,
-    captures: *mut u8,
-    continuation: &'static Continuation,
-    then: *mut u8,
 }
 
 /// Blocks that a slot's continuations have at first.
@@ -75,9 +68,11 @@ pub(crate) struct Outgoing {
     continuation_end: Cell<*mut u8>,
     continuations: [UnsafeCell<Vec<Block>>; SLOTS],
     counts: [Cell<u32>; SLOTS],
+    /// Chunks in place of the request bodies of slots that are open or in flight.
+    chunks: [RefCell<Option<Chunk>>; SLOTS],
     /// Requests published so far.
     published: Cell<u64>,
-    queue: RefCell<VecDeque<Queued>>,
+    queue: RefCell<Queue>,
     gone: Cell<bool>,
     /// `collect` is on the stack (callbacks may come back here).
     collecting: Cell<bool>,
@@ -103,6 +98,7 @@ impl Outgoing {
             continuation_end: Cell::new(ptr::null_mut()),
             continuations: std::array::from_fn(|_| UnsafeCell::new(vec![Block::EMPTY; CONTINUATION_BLOCKS])),
             counts: std::array::from_fn(|_| Cell::new(0)),
+            chunks: std::array::from_fn(|_| RefCell::default()),
             published: Cell::new(0),
             queue: RefCell::default(),
             gone: Cell::new(false),
@@ -125,7 +121,7 @@ impl Outgoing {
 
     /// Requests made so far, including those not sent yet.
     pub(crate) fn written_in_all(&self) -> u64 {
-        self.published.get() + u64::from(self.written.get()) + self.queue.borrow().len() as u64
+        self.published.get() + u64::from(self.written.get()) + self.queue.borrow().len()
     }
 
     /// Have this many requests, in the order they were made, been answered, and their continuations run?
@@ -139,13 +135,16 @@ impl Outgoing {
 
     /// Sends the open batch of a client that ends; returns whether there is still a request that this thread must
     /// complete. Requests that are sent and not awaited (counts) are not: the trustee will serve them, whether or not
-    /// its client is there.
+    /// its client is there. Those in a chunk are, because that is this client's memory.
     pub(crate) fn must_be_seen_through(&self) -> bool {
         self.send_open();
         let in_flight = self.side.in_flight();
         let newest = self.side.next_slot();
         let awaited = |back: usize| {
             let slot = (newest + SLOTS - back) % SLOTS;
+            if self.chunks[slot].borrow().is_some() {
+                return true;
+            }
             let continuations = self.continuations(slot).cast::<&'static Continuation>();
             // SAFETY: continuations of a slot in flight. One that is not awaited captures nothing, so it is the 8 bytes
             // of its pointer, and the walk is right up to the first that is awaited.
@@ -161,8 +160,12 @@ impl Outgoing {
 
     /// Is there no slot to fill, or a queue to join?
     pub(crate) fn is_full(&self) -> bool {
-        !self.gone.get()
-            && (!self.queue.borrow().is_empty() || (self.body.get().is_null() && self.side.filling().is_none()))
+        self.has_queue() || (!self.gone.get() && self.body.get().is_null() && self.side.filling().is_none())
+    }
+
+    /// Are requests queued, so that the next one is, too?
+    pub(crate) fn has_queue(&self) -> bool {
+        !self.gone.get() && !self.queue.borrow().is_empty()
     }
 
     /// Ends all outstanding requests as gone if the trustee is closed.
@@ -298,11 +301,13 @@ impl Outgoing {
         self.continuation_end.set(continuations.end.cast());
     }
 
-    /// Moves from the primary part of the open slot to the overflow part. False if it is there already.
+    /// Moves from the primary part of the open slot to the overflow part. False if it is there already, or the batch is
+    /// in a chunk.
     fn move_to_overflow(&self) -> bool {
         // SAFETY: the open body is this client's.
         let overflow = unsafe { &raw mut (*self.body.get()).overflow };
-        if self.end.get() == overflow.wrapping_add(1).cast() {
+        let has_chunk = self.chunks[self.slot.get()].borrow().is_some();
+        if has_chunk || self.end.get() == overflow.wrapping_add(1).cast() {
             return false;
         }
         self.written_in_primary.set(self.written.get());
@@ -366,9 +371,13 @@ impl Outgoing {
         let body = self.body.replace(ptr::null_mut());
         // SAFETY: the open body is this client's.
         unsafe {
-            let in_overflow = self.end.get() == (&raw mut (*body).overflow).wrapping_add(1).cast();
-            let in_primary = if in_overflow { self.written_in_primary.get() } else { written };
-            (*body).head = u64::from(in_primary) | (u64::from(written) << 32);
+            if let Some(chunk) = &mut *self.chunks[self.slot.get()].borrow_mut() {
+                Requests::write_chunk(body, chunk.start(), written);
+            } else {
+                let in_overflow = self.end.get() == (&raw mut (*body).overflow).wrapping_add(1).cast();
+                let in_primary = if in_overflow { self.written_in_primary.get() } else { written };
+                Requests::write(body, in_primary, written);
+            }
         }
         self.counts[self.slot.get()].set(written);
         self.at.set(ptr::null_mut());
@@ -378,14 +387,17 @@ impl Outgoing {
 
     /// Queues a request for which there is no slot, for callers that must not wait.
     pub(crate) fn enqueue<C: Request, R: Response>(&self, property: *mut Header, request: C, response: R) {
-        self.queue.borrow_mut().push_back(Queued {
-            operation: OperationOf::<C>::BOXED,
-            property,
-            captures: Box::into_raw(Box::new(request)).cast(),
-            continuation: ContinuationOf::<R>::BOXED,
-            then: Box::into_raw(Box::new(response)).cast(),
-        });
-        self.side.note_queued(property.addr());
+        let queue = &mut *self.queue.borrow_mut();
+        let is_noted = if const { travels_inline::<C>() && travels_inline::<R>() } {
+            let head = self.side.head(OperationOf::<C>::INLINE);
+            queue.push(head, property, request, ContinuationOf::<R>::INLINE, response)
+        } else {
+            let head = self.side.head(OperationOf::<C>::BOXED);
+            queue.push(head, property, Box::new(request), ContinuationOf::<R>::BOXED, Box::new(response))
+        };
+        if !is_noted {
+            self.side.note_queued(property.addr());
+        }
         stats::count(|counters| {
             counters.requests_queued.add(1);
         });
@@ -402,7 +414,7 @@ impl Outgoing {
             while let Some((slot, body)) = self.side.response() {
                 any = true;
                 self.resume(slot, body);
-                self.side.release();
+                self.release(slot);
                 self.drain_queue();
             }
             if !self.is_outstanding() || self.peer.parker.presence() != Presence::Closed {
@@ -418,21 +430,54 @@ impl Outgoing {
         any
     }
 
-    fn drain_queue(&self) {
-        loop {
-            let Some(queued) = self.queue.borrow_mut().pop_front() else {
-                return;
-            };
-            let head = self.side.head(queued.operation);
-            if !self.has_room(head.bytes() + 8, 8) && !matches!(self.make_room_for(8, 8), Room::Available) {
-                return self.queue.borrow_mut().push_front(queued);
-            }
-            // SAFETY: there is room; the boxed forms read pointers to boxes.
-            unsafe {
-                self.place(head, queued.property, queued.captures, queued.continuation, queued.then);
-            }
-            self.side.note_drained();
+    /// Releases the oldest slot, which is this one, and keeps its chunk for requests to come.
+    fn release(&self, slot: usize) {
+        self.side.release();
+        if let Some(chunk) = self.chunks[slot].take() {
+            self.queue.borrow_mut().keep(chunk);
         }
+    }
+
+    /// Gives queued requests to slots that are free, a chunk each: the last chunk stays open, for more requests.
+    fn drain_queue(&self) {
+        while !self.queue.borrow().is_empty() {
+            // Its requests were made before.
+            self.send_open();
+            let Some((slot, body)) = self.side.filling() else { return };
+            let Some(chunk) = self.queue.borrow_mut().pop() else { return };
+            self.open_chunk(slot, body, chunk);
+            if !self.queue.borrow().is_empty() {
+                self.publish();
+            }
+        }
+    }
+
+    /// Opens a batch in this free slot with the requests of a chunk.
+    fn open_chunk(&self, slot: usize, body: *mut Body, mut chunk: Chunk) {
+        // SAFETY: the buffer of a free slot: its continuations were handled before the slot was released.
+        let continuations = unsafe { &mut *self.continuations[slot].get() };
+        let written = chunk.count();
+        chunk.swap_continuations(continuations);
+        let continuations = continuations.as_mut_ptr_range();
+        self.continuation_at.set(continuations.start.cast::<u8>().wrapping_add(chunk.continuation_bytes()));
+        self.continuation_end.set(continuations.end.cast());
+        self.body.set(body);
+        self.slot.set(slot);
+        self.written.set(written);
+        let (at, end) = chunk.room();
+        self.at.set(at);
+        // Each further request takes 8 bytes at least, so that it has a mark.
+        let marks = (REQUESTS_MAX - written as usize) * 8;
+        self.end.set(at.wrapping_add(marks.min(end.addr() - at.addr())));
+        let mut last = 0;
+        for (place, property) in (0..written).zip(chunk.properties().map(Some).chain(std::iter::repeat(None))) {
+            last = property.unwrap_or(last);
+            // SAFETY: [mark-in-range]: a chunk has as many requests at most.
+            unsafe { self.side.mark(place, last) };
+        }
+        // Only now, as they are all marked.
+        chunk.properties().for_each(|_| self.side.note_drained());
+        *self.chunks[slot].borrow_mut() = Some(chunk);
     }
 
     fn resume(&self, slot: usize, body: *mut Body) {

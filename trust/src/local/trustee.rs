@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::config::OVERFLOW_BYTES;
 use crate::ids::TrusteeId;
-use crate::local::client::for_each_request;
+use crate::local::client::{Requests, for_each_request};
 use crate::prefetch;
 use crate::registry::Shared;
 use crate::request::{Fault, Host, Pair, Serving, TrusteeSide};
@@ -85,7 +85,7 @@ impl Incoming {
         unsafe {
             let mut writer = Writer::new(responses);
             let mut index = 0;
-            for_each_request(self.side.pair(), requests, |operation, at| {
+            for_each_request(self.side.pair(), &Requests::of(requests), |operation, at| {
                 writer.put_fault(index, Fault::Gone);
                 index += 1;
                 (operation.refuse)(at)
@@ -110,17 +110,14 @@ unsafe fn serve_batch(
     client: TrusteeId,
 ) -> (u32, bool) {
     // SAFETY: the caller owns both bodies.
-    let (head, primary, overflow) =
-        unsafe { ((*requests).head, &raw mut (*requests).primary, &raw mut (*requests).overflow) };
-    let (in_primary, written) = (head as u32, (head >> 32) as u32);
+    let Requests { written, in_primary, primary, overflow } = unsafe { Requests::of(requests) };
     if written > in_primary {
         let lines = ((written - in_primary) as usize * 8).min(OVERFLOW_BYTES).div_ceil(prefetch::LINE_BYTES);
-        prefetch::will_read(overflow.cast(), lines);
+        prefetch::will_read(overflow.start, lines);
         // SAFETY: as above. The client's core has read these lines last.
         prefetch::will_write(unsafe { (&raw const (*responses).overflow).cast() }, lines);
     }
     let spread = host.has_many_properties();
-    let (primary, overflow) = (Part::of(primary), Part::of(overflow));
     let mut serving = Serving {
         // SAFETY: the caller owns the response body.
         out: unsafe { Writer::new(responses) },
@@ -155,19 +152,6 @@ unsafe fn serve_batch(
     });
     running.end();
     (written, serving.out.finish())
-}
-
-/// One part of a body.
-#[derive(Clone, Copy)]
-struct Part {
-    start: *mut u8,
-    end: *mut u8,
-}
-
-impl Part {
-    fn of<const BYTES: usize>(part: *mut [MaybeUninit<u8>; BYTES]) -> Self {
-        Part { start: part.cast(), end: part.wrapping_add(1).cast() }
-    }
 }
 
 /// Requests between the running one and the one whose property is fetched.

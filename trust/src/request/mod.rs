@@ -6,7 +6,7 @@
 //! order.
 //!
 //! Captures implement [`Request`] or [`Response`]; each such type has two forms, itself inline or a pointer to its own
-//! allocation (too large, too aligned, or no slot was free).
+//! allocation (too large or too aligned).
 //!
 //! Invariants:
 //! - [request-read-once] Bytes written for an operation are read once, by `run` or by `refuse` of that operation.

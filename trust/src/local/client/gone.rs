@@ -2,9 +2,9 @@
 //! refused, and its continuation is notified.
 
 use super::Outgoing;
-use super::walk::{for_each_request, resume_next};
+use super::walk::{Requests, for_each_request, resume_next};
 use crate::request::{Fault, Resuming};
-use crate::slot::{Body, Reader};
+use crate::slot::Reader;
 use crate::unwind::quietly;
 
 impl Outgoing {
@@ -14,13 +14,17 @@ impl Outgoing {
         self.gone.set(true);
         // SAFETY: closed (Acquire, in `collect`), and the oldest slot has no answer.
         while let Some((slot, body)) = unsafe { self.side.reclaim() } {
-            self.refuse(slot, body);
-            self.side.release();
+            // SAFETY: this client's again, as nothing reads it any more.
+            self.refuse(&unsafe { Requests::of(body) }, self.continuations(slot));
+            self.release(slot);
         }
         let open = self.body.get();
         if !open.is_null() {
             self.seal();
-            self.refuse(self.slot.get(), open);
+            let slot = self.slot.get();
+            // SAFETY: the open body is this client's.
+            self.refuse(&unsafe { Requests::of(open) }, self.continuations(slot));
+            self.chunks[slot].take();
         }
         self.refuse_queue();
     }
@@ -34,24 +38,19 @@ impl Outgoing {
     }
 
     fn refuse_queue(&self) {
-        while let Some(mut queued) = { self.queue.borrow_mut().pop_front() } {
-            let (captures, then) = ((&raw mut queued.captures).cast(), (&raw mut queued.then).cast());
-            // SAFETY: [request-read-once], [continuation-read-once]: pointers to boxes, each given to its boxed form
-            // once.
-            quietly(|| unsafe {
-                (queued.operation.refuse)(captures);
-                let mut resuming = Resuming { responses: Reader::empty(), next: then };
-                (queued.continuation.resume)(then, &mut resuming, Some(Fault::Gone));
-            });
-            self.side.note_drained();
+        while let Some(mut chunk) = { self.queue.borrow_mut().pop() } {
+            let (requests, continuations) = chunk.contents();
+            self.refuse(&requests, continuations);
+            chunk.properties().for_each(|_| self.side.note_drained());
         }
     }
 
-    fn refuse(&self, slot: usize, body: *mut Body) {
-        let mut resuming = Resuming { responses: Reader::empty(), next: self.continuations(slot) };
-        // SAFETY: [request-read-once]: no thread will run these requests; the body is this client's again.
+    /// Refuses requests of this client, whose continuations lie from `continuations` on.
+    fn refuse(&self, requests: &Requests, continuations: *mut u8) {
+        let mut resuming = Resuming { responses: Reader::empty(), next: continuations };
+        // SAFETY: [request-read-once]: no thread will run these requests.
         unsafe {
-            for_each_request(self.side.pair(), body, |operation, at| {
+            for_each_request(self.side.pair(), requests, |operation, at| {
                 let next = (operation.refuse)(at);
                 // [continuation-read-once]: the continuations of a batch lie in the order of its requests.
                 quietly(|| resume_next(&mut resuming, Some(Fault::Gone)));

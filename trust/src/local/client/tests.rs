@@ -233,7 +233,67 @@ fn a_long_queue_is_drained_batch_by_batch() {
     assert!(!both.client.is_outstanding());
     assert_eq!(both.seen(), (0..503).map(Some).collect::<Vec<_>>());
     let batches = both.trustee.batches();
-    assert!(batches < 20, "{batches} batches of boxed requests, which are 16 bytes each");
+    assert!(batches < 20, "{batches} batches of many requests each");
+}
+
+/// Properties as a trustee finds them in the queue, and in marks of batches it has not served.
+fn noted(both: &Both) -> (Vec<usize>, Vec<usize>) {
+    let mut queued = Vec::new();
+    both.trustee.pair().queued(|address| queued.push(address));
+    let marks = both.trustee.pair().marks(both.trustee.batches()).map(|(_, address)| address);
+    (queued, marks.take_while(|address| *address != 0).collect())
+}
+
+/// Each property of a queued request is in the queue or marked, and no batch has more requests than marks: also where
+/// requests join the last chunk.
+#[test]
+fn queued_requests_are_noted_until_they_are_served() {
+    const OTHER: usize = 8192;
+    let both = Both::new();
+    both.fill();
+    let told = Rc::new(Cell::new(0));
+    let tell = || Told(Rc::clone(&told), [5; 0]);
+    for number in 1..2 * REQUESTS_MAX {
+        let address = OTHER + number / 10 * 8;
+        both.client.enqueue(std::ptr::without_provenance_mut(address), Tell, tell());
+    }
+    let (queued, marks) = noted(&both);
+    assert_eq!(marks, [4096], "that of the second slot");
+    // A chunk begins with a run of its own.
+    assert_eq!((queued[0], queued[1], queued.len()), (4096, OTHER, 1 + 2 * REQUESTS_MAX / 10 + 2));
+    assert!(both.serve() && both.client.collect());
+    let (rest, marks) = noted(&both);
+    assert_eq!((marks.len(), marks[0], marks[1]), (REQUESTS_MAX, 4096, OTHER));
+    assert!(queued.iter().all(|address| rest.contains(address) || marks.contains(address)));
+    assert!(rest.len() < queued.len() && rest.contains(&(OTHER + (2 * REQUESTS_MAX - 1) / 10 * 8)));
+    // The rest is an open batch with room for what it was short of marks.
+    assert!(both.serve() && both.client.collect() && both.serve() && both.client.collect());
+    assert!(noted(&both).0.is_empty() && !both.client.is_full() && !both.trustee.has_batch());
+    let _ = both.make(Tell, tell());
+    both.client.send_open();
+    both.serve_all();
+    assert!(!both.client.is_outstanding());
+    assert_eq!((told.get(), both.seen().len()), (2 * REQUESTS_MAX, 3));
+    assert_eq!(both.trustee.pair().published(), both.trustee.served());
+}
+
+/// A chunk that is open takes requests up to the number of marks.
+#[test]
+fn an_open_chunk_is_filled_up_to_its_last_mark() {
+    let both = Both::new();
+    both.fill();
+    let told = Rc::new(Cell::new(0));
+    let tell = || both.make(Tell, Told(Rc::clone(&told), [5; 0]));
+    assert!(matches!(tell(), Room::Full));
+    assert!(both.serve() && both.client.collect());
+    for _ in 2..REQUESTS_MAX {
+        assert!(matches!(tell(), Room::Available) && !both.client.is_full());
+    }
+    assert!(matches!(tell(), Room::Full), "with the second batch in flight, this is the third");
+    both.serve_all();
+    both.client.flush();
+    both.serve_all();
+    assert_eq!((told.get(), both.trustee.batches()), (REQUESTS_MAX, 4));
 }
 
 /// A batch holds as many requests as a slot has bytes for, however large their continuations are. The first one begins
@@ -391,6 +451,8 @@ fn a_client_that_ends_sees_through_what_somebody_waits_for() {
     (0..SLOTS)
         .for_each(|_| assert!(matches!(both.make(Tell, Ignore), Room::Available) && !client.must_be_seen_through()));
     assert!(matches!(both.make(Tell, Ignore), Room::Full) && client.must_be_seen_through(), "it is not sent yet");
+    assert!(both.serve() && client.collect() && !client.has_queue());
+    assert!(client.must_be_seen_through(), "it is sent, and lies in the client's memory");
     assert_eq!(both.seen().len(), 3);
     client.leave();
     assert!(!both.trustee.has_left(), "there is something to serve");

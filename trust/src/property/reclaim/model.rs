@@ -178,18 +178,22 @@ impl Member {
         trust.tally.unserved.fetch_add(1, SeqCst);
         self.place(trust.property, digit);
     }
-    /// Makes a request for which there is no slot: `Outgoing::enqueue` in small.
+    /// Makes a request for which there is no slot: `Outgoing::enqueue` in small. A run of requests for one property is
+    /// noted once.
     fn enqueue(&self, trust: &Held, digit: Digit) {
         trust.tally.unserved.fetch_add(1, SeqCst);
-        self.queue.borrow_mut().push((trust.property, digit));
-        self.side.note_queued(trust.property.addr());
-    }
-    /// Moves queued requests on: there is a slot now.
-    fn drain(&self) {
-        for (property, digit) in self.queue.borrow_mut().drain(..) {
-            self.place(property, digit);
-            self.side.note_drained();
+        let mut queue = self.queue.borrow_mut();
+        let is_noted = queue.last().is_some_and(|(last, _)| *last == trust.property);
+        queue.push((trust.property, digit));
+        if !is_noted {
+            self.side.note_queued(trust.property.addr());
         }
+    }
+    /// Moves queued requests on, as one chunk: there is a slot now.
+    fn drain(&self) {
+        let queue = self.queue.take();
+        queue.iter().for_each(|(property, digit)| self.place(*property, *digit));
+        queue.chunk_by(|(one, _), (other, _)| one == other).for_each(|_| self.side.note_drained());
     }
     /// Sends the requests made; each client of a model does so at most as often as it has slots.
     fn flush(&self) {

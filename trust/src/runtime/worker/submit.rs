@@ -46,6 +46,10 @@ impl Worker {
                     }
                     return;
                 }
+                if !may_wait && outgoing.has_queue() {
+                    let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
+                    return self.submit_late(trustee, property, request, response);
+                }
             }
             if trustee.machine() != self.id.machine() {
                 // In places of their own: those above can be registers if their addresses stay here.
