@@ -14,6 +14,7 @@ use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::mem::ManuallyDrop;
+use std::ptr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -106,9 +107,14 @@ impl Record {
                 self.entries.insert(0, (kind, new));
             }
         }
-        let Ok(alike) = Rc::clone(&self.entries[0].1).downcast::<Alike<F>>() else { unreachable!("by its type") };
+        let queue = &self.entries[0].1;
+        let Some(alike) = queue.downcast_ref::<Alike<F>>() else { unreachable!("by its type") };
         alike.0.borrow_mut().push_back(entry);
-        self.held.push(mark, alike);
+        let is_equal = |last: &Entry| ptr::addr_eq(Rc::as_ptr(last), Rc::as_ptr(queue));
+        self.held.push(mark, is_equal, || match Rc::clone(queue).downcast::<Alike<F>>() {
+            Ok(alike) => alike,
+            Err(_) => unreachable!("by its type"),
+        });
     }
 }
 
@@ -251,7 +257,7 @@ fn let_go(record: &Shared) {
 
 /// Drops held entries, each by itself: a panic of one while another one unwinds would abort the process.
 fn abandon(record: &Shared) {
-    while let Some(entry) = { record.borrow_mut().held.abandon() } {
+    while let Some(entry) = { record.borrow_mut().held.take_first() } {
         quietly(|| entry.drop_first());
     }
     let (kept, room) = {

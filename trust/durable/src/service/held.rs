@@ -39,11 +39,20 @@ impl From<Why> for Error {
     }
 }
 
+/// Successive results of one group with equal entries.
+struct Run<W> {
+    mark: u64,
+    entry: W,
+    count: usize,
+}
+
 /// Queue of held results. The caller that takes an entry `W` from here calls it with its verdict.
 pub(super) struct Held<W> {
     durable: u64,
     end: Option<Why>,
-    queue: VecDeque<(u64, W)>,
+    queue: VecDeque<Run<W>>,
+    /// Results in the queue.
+    len: usize,
     /// Calls in flight.
     calls: usize,
 }
@@ -56,9 +65,9 @@ fn verdict(mark: u64, durable: u64, end: Option<&Why>) -> Verdict {
     }
 }
 
-impl<W> Held<W> {
+impl<W: Clone> Held<W> {
     pub(super) fn new() -> Self {
-        Held { durable: 0, end: None, queue: VecDeque::new(), calls: 0 }
+        Held { durable: 0, end: None, queue: VecDeque::new(), len: 0, calls: 0 }
     }
 
     /// Counts a new call.
@@ -85,7 +94,7 @@ impl<W> Held<W> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.queue.len()
+        self.len
     }
 
     /// Returns the verdict of a result of this group, if it is known and nothing waits before it.
@@ -96,11 +105,17 @@ impl<W> Held<W> {
         is_known.then(|| verdict(mark, self.durable, self.end.as_ref()))
     }
 
-    /// Queues an entry that has no verdict yet.
+    /// Queues a result that has no verdict yet. Its entry is made if it is not equal to the one before.
     #[inline]
-    pub(super) fn push(&mut self, mark: u64, entry: W) {
-        let mark = self.queue.back().map_or(mark, |&(last, _)| last.max(mark));
-        self.queue.push_back((mark, entry));
+    pub(super) fn push(&mut self, mark: u64, is_equal: impl FnOnce(&W) -> bool, entry: impl FnOnce() -> W) {
+        self.len += 1;
+        match self.queue.back_mut() {
+            Some(last) if mark <= last.mark && is_equal(&last.entry) => last.count += 1,
+            last => {
+                let mark = last.map_or(mark, |last| last.mark.max(mark));
+                self.queue.push_back(Run { mark, entry: entry(), count: 1 });
+            }
+        }
     }
 
     /// Applies a notification of the pool.
@@ -117,9 +132,15 @@ impl<W> Held<W> {
         self.end = Some(Why::Lost(cause));
     }
 
-    /// Removes the first entry, which will not be called.
-    pub(super) fn abandon(&mut self) -> Option<W> {
-        self.queue.pop_front().map(|(_, entry)| entry)
+    /// Removes the first result, and returns its entry.
+    pub(super) fn take_first(&mut self) -> Option<W> {
+        let first = self.queue.front_mut()?;
+        self.len -= 1;
+        if first.count > 1 {
+            first.count -= 1;
+            return Some(first.entry.clone());
+        }
+        self.queue.pop_front().map(|last| last.entry)
     }
 
     #[inline]
@@ -129,16 +150,16 @@ impl<W> Held<W> {
 
     /// Does the first entry have a verdict?
     pub(super) fn is_ready(&self) -> bool {
-        self.queue.front().is_some_and(|&(mark, _)| self.is_decided(mark))
+        self.queue.front().is_some_and(|first| self.is_decided(first.mark))
     }
 
     /// Removes the first entry with its verdict, if it has one.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<(W, Verdict)> {
-        if !self.is_ready() {
+        let mark = self.queue.front()?.mark;
+        if !self.is_decided(mark) {
             return None;
         }
-        let (mark, entry) = self.queue.pop_front()?;
-        Some((entry, verdict(mark, self.durable, self.end.as_ref())))
+        self.take_first().map(|entry| (entry, verdict(mark, self.durable, self.end.as_ref())))
     }
 }

@@ -115,7 +115,7 @@ impl Pool {
                 self.is_right(client);
             }
             None => {
-                held.push(mark, (number, mark));
+                held.push(mark, |_| false, || (number, mark));
                 held.finish();
             }
         }
