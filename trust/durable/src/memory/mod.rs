@@ -309,18 +309,23 @@ impl Memory {
         }
         state.saved_lines.clear();
         state.saved.clear();
-        for (start, count) in state.fresh.drain(..) {
-            for line in start as usize..(start + count) as usize {
-                self.bits.clear(line, Bit::Touched);
-                state.counts.changed += 1;
-                if self.bits.set(line, Bit::Changed) {
-                    state.changed.push(line as u32);
+        // A loop over nothing is a call or two, in each transaction.
+        if !state.fresh.is_empty() {
+            for (start, count) in state.fresh.drain(..) {
+                for line in start as usize..(start + count) as usize {
+                    self.bits.clear(line, Bit::Touched);
+                    state.counts.changed += 1;
+                    if self.bits.set(line, Bit::Changed) {
+                        state.changed.push(line as u32);
+                    }
                 }
             }
         }
         state.taken.clear();
-        for (at, bytes) in state.given.drain(..) {
-            state.alloc.give(at, bytes);
+        if !state.given.is_empty() {
+            for (at, bytes) in state.given.drain(..) {
+                state.alloc.give(at, bytes);
+            }
         }
         state.weak_ids.commit();
         state.shrink();
@@ -380,13 +385,21 @@ impl Memory {
 
 impl State {
     /// Shrinks the buffers, so that one large transaction does not keep its memory for ever.
+    #[inline(always)]
     fn shrink(&mut self) {
-        const KEPT: usize = 1 << 16;
-        self.saved.shrink_to(KEPT);
-        self.saved_lines.shrink_to(KEPT);
-        self.fresh.shrink_to(KEPT);
-        self.taken.shrink_to(KEPT);
-        self.given.shrink_to(KEPT);
-        self.queue.shrink_to(KEPT);
+        shrink(&mut self.saved);
+        shrink(&mut self.saved_lines);
+        shrink(&mut self.fresh);
+        shrink(&mut self.taken);
+        shrink(&mut self.given);
+        shrink(&mut self.queue);
+    }
+}
+
+#[inline(always)]
+fn shrink<T>(buffer: &mut Vec<T>) {
+    const KEPT: usize = 1 << 16;
+    if buffer.capacity() > KEPT {
+        buffer.shrink_to(KEPT);
     }
 }

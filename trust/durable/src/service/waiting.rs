@@ -21,6 +21,8 @@ pub(super) struct Waiting<E> {
     clients: HashMap<u64, Client<E>, ByNumber>,
     /// Groups and clients, in the order of groups.
     queue: VecDeque<(u64, u64)>,
+    /// The last one of the queue, as long as its client is noted for this group: most answers are like the one before.
+    last: (u64, u64),
     /// Number of clients at which clients with ended threads are searched for.
     sweep_at: usize,
 }
@@ -30,24 +32,30 @@ const SWEEP_MIN: usize = 64;
 
 impl<E: Clone> Waiting<E> {
     pub(super) fn new() -> Self {
-        Waiting { clients: HashMap::default(), queue: VecDeque::new(), sweep_at: SWEEP_MIN }
+        Waiting { clients: HashMap::default(), queue: VecDeque::new(), last: (0, 0), sweep_at: SWEEP_MIN }
     }
 
     pub(super) fn register(&mut self, client: u64, subscriber: E) {
+        self.last = (0, 0);
         self.clients.insert(client, Client { subscriber, noted: 0 });
     }
 
     /// Notes that the client waits for the group; group 0 is always durable.
     #[inline]
     pub(super) fn note(&mut self, mark: u64, client: u64) {
+        if self.last == (mark, client) {
+            return;
+        }
         if let Some(found) = self.clients.get_mut(&client).filter(|found| found.noted < mark) {
             found.noted = mark;
+            self.last = (mark, client);
             self.queue.push_back((mark, client));
         }
     }
 
     /// Returns the clients to notify, each once, as all groups up to `limit` are decided.
     pub(super) fn take(&mut self, limit: u64) -> Vec<(u64, E)> {
+        self.last = (0, 0);
         let mut due: Vec<(u64, E)> = Vec::new();
         let mut seen = HashSet::<u64, ByNumber>::default();
         while let Some(&(mark, client)) = self.queue.front().filter(|(mark, _)| *mark <= limit) {
@@ -67,6 +75,7 @@ impl<E: Clone> Waiting<E> {
 
     /// Removes a client with an ended thread.
     pub(super) fn remove(&mut self, client: u64) {
+        self.last = (0, 0);
         self.clients.remove(&client);
         self.sweep_at = SWEEP_MIN.max(2 * self.clients.len());
     }
