@@ -63,6 +63,8 @@ mod fate;
 pub mod file;
 #[doc(hidden)]
 pub mod link;
+#[cfg(test)]
+mod membership;
 mod names;
 mod over_verbs;
 mod page_server;
