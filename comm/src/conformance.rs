@@ -125,8 +125,9 @@ pub fn notices_death(fabric: &dyn Fabric, victim: MachineId, timeout: Duration, 
         let woke = fabric.park(MAIN, PARK_WAKE, timeout, &mut || true);
         panic!("the tester has not killed {victim}: {woke:?}");
     }
-    assert_eq!(fabric.watch(timeout).unwrap(), Some(victim), "who died");
+    assert_eq!(fabric.watch(&[], timeout).unwrap(), Some(victim), "who died");
     assert_eq!(fabric.lost(victim).unwrap(), Some(Loss::Died));
+    assert_eq!(fabric.watch(&[victim], Duration::ZERO).unwrap(), None, "nobody else has");
     assert!(fabric.cause(victim).is_none_or(|cause| !cause.is_empty()), "a cause is words");
     for other in peers(fabric).filter(|peer| *peer != victim) {
         assert_ne!(fabric.lost(other).unwrap(), Some(Loss::Died), "{other} lives, or left in order");
@@ -227,7 +228,7 @@ impl<'a> Machine<'a> {
         for peer in peers(self.fabric) {
             assert_eq!(self.fabric.lost(peer).unwrap(), None, "{peer} is there");
         }
-        assert_eq!(self.fabric.watch(Duration::ZERO).unwrap(), None);
+        assert_eq!(self.fabric.watch(&[], Duration::ZERO).unwrap(), None);
     }
 
     /// `end_watch` ends the watch of a thread, and every later watch.
@@ -235,11 +236,11 @@ impl<'a> Machine<'a> {
         let (fabric, timeout) = (self.fabric, self.effort.timeout);
         let start = Instant::now();
         std::thread::scope(|scope| {
-            let watcher = scope.spawn(move || fabric.watch(timeout).unwrap());
+            let watcher = scope.spawn(move || fabric.watch(&[], timeout).unwrap());
             fabric.end_watch();
             assert_eq!(watcher.join().unwrap(), None);
         });
-        assert_eq!(fabric.watch(timeout).unwrap(), None);
+        assert_eq!(fabric.watch(&[], timeout).unwrap(), None);
         assert!(start.elapsed() < timeout, "the end of watching was not noticed");
     }
 

@@ -131,13 +131,13 @@ pub trait Fabric: Send + Sync {
     /// [`Error::NoSuchPeer`], [`Error::System`].
     fn lost(&self, peer: MachineId) -> Result<Option<Loss>, Error>;
 
-    /// Waits until a peer has died, and returns it (any one of them, if several), or `None` when the timeout
-    /// has passed, or [`end_watch`](Fabric::end_watch) was called. One thread in this call is all a machine
-    /// needs for sharing the fate of its peers. Peers that left do not count.
+    /// Waits until a peer that is not among the `known` ones has died, and returns it (any one of them, if several), or
+    /// `None` when the timeout has passed, or [`end_watch`](Fabric::end_watch) was called. One thread in this call is
+    /// all a machine needs for sharing the fate of its peers. Peers that left do not count.
     ///
     /// # Errors
     /// [`Error::System`].
-    fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error>;
+    fn watch(&self, known: &[MachineId], timeout: Duration) -> Result<Option<MachineId>, Error>;
 
     /// Opens a share of the own machine: `bytes` bytes of address space, with nothing committed yet. Peers
     /// may name it from now on. Several fabrics that share a region also share its shares.

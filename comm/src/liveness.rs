@@ -65,7 +65,7 @@ impl Liveness {
     ) -> Option<(MachineId, Option<Loss>)> {
         self.wait(deadline, |record| {
             let is_absent = |peer: &MachineId| !record.arrived.contains(peer) && !record.lost.contains_key(peer);
-            match (record.dead(), peers.iter().copied().find(is_absent)) {
+            match (record.dead(&[]), peers.iter().copied().find(is_absent)) {
                 (Some(dead), _) => Break(Some((dead, Some(Loss::Died)))),
                 (None, Some(absent)) => Continue(Some((absent, None))),
                 (None, None) => Break(None),
@@ -74,7 +74,7 @@ impl Liveness {
     }
 
     /// See `Fabric::watch`.
-    pub(crate) fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
+    pub(crate) fn watch(&self, known: &[MachineId], timeout: Duration) -> Result<Option<MachineId>, Error> {
         self.wait(Deadline::after(timeout), |record| {
             if record.is_watch_over {
                 return Break(Ok(None));
@@ -82,7 +82,7 @@ impl Liveness {
             if let Some(error) = record.failure.take() {
                 return Break(Err(error));
             }
-            record.dead().map_or(Continue(Ok(None)), |dead| Break(Ok(Some(dead))))
+            record.dead(known).map_or(Continue(Ok(None)), |dead| Break(Ok(Some(dead))))
         })
     }
 
@@ -113,9 +113,11 @@ impl Liveness {
 }
 
 impl Record {
-    /// Returns a peer that has died.
-    fn dead(&self) -> Option<MachineId> {
-        self.lost.iter().find(|(_, (loss, _))| *loss == Loss::Died).map(|(machine, _)| *machine)
+    /// Returns a peer that has died and is not among the `known` ones.
+    fn dead(&self, known: &[MachineId]) -> Option<MachineId> {
+        let is_new =
+            |(machine, (loss, _)): &(&MachineId, &(Loss, String))| *loss == Loss::Died && !known.contains(machine);
+        self.lost.iter().find(is_new).map(|(machine, _)| *machine)
     }
 }
 
@@ -130,9 +132,9 @@ mod tests {
     #[test]
     fn the_first_cause_counts_and_a_watcher_is_told() {
         let liveness = Liveness::default();
-        assert_eq!((liveness.lost(A), liveness.watch(Duration::ZERO).unwrap()), (None, None));
+        assert_eq!((liveness.lost(A), liveness.watch(&[], Duration::ZERO).unwrap()), (None, None));
         std::thread::scope(|scope| {
-            let watcher = scope.spawn(|| liveness.watch(LONG).unwrap());
+            let watcher = scope.spawn(|| liveness.watch(&[], LONG).unwrap());
             liveness.mark_lost(A, Loss::Died, "first");
             liveness.mark_lost(A, Loss::Left, "second");
             assert_eq!(watcher.join().unwrap(), Some(A));
@@ -147,18 +149,31 @@ mod tests {
         liveness.mark_lost(B, Loss::Left, "");
         liveness.mark_lost(B, Loss::Died, "its connection closed");
         assert_eq!((liveness.lost(B), liveness.cause(B)), (Some(Loss::Left), None));
-        assert_eq!(liveness.watch(Duration::ZERO).unwrap(), None);
+        assert_eq!(liveness.watch(&[], Duration::ZERO).unwrap(), None);
         liveness.end_watch();
         liveness.mark_lost(A, Loss::Died, "too late to be told");
-        assert_eq!(liveness.watch(Duration::MAX).unwrap(), None);
+        assert_eq!(liveness.watch(&[], Duration::MAX).unwrap(), None);
+    }
+
+    #[test]
+    fn a_watch_goes_on_after_a_death_that_is_known() {
+        let liveness = Liveness::default();
+        liveness.mark_lost(A, Loss::Died, "first");
+        assert_eq!(liveness.watch(&[A], Duration::ZERO).unwrap(), None);
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| liveness.watch(&[A], LONG).unwrap());
+            liveness.mark_lost(B, Loss::Died, "second");
+            assert_eq!(watcher.join().unwrap(), Some(B));
+        });
+        assert_eq!(liveness.watch(&[A, B], Duration::ZERO).unwrap(), None);
     }
 
     #[test]
     fn one_watcher_is_told_of_a_failure() {
         let liveness = Liveness::default();
         liveness.fail(Error::bootstrap("no more threads"));
-        assert!(liveness.watch(LONG).is_err());
-        assert_eq!(liveness.watch(Duration::ZERO).unwrap(), None);
+        assert!(liveness.watch(&[], LONG).is_err());
+        assert_eq!(liveness.watch(&[], Duration::ZERO).unwrap(), None);
     }
 
     #[test]

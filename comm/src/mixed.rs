@@ -111,13 +111,20 @@ fn routes(parts: &[Part]) -> Result<Vec<Option<usize>>, Error> {
     unreached.map_or(Ok(routes), |peer| Err(Error::bootstrap(format!("no fabric reaches {peer}"))))
 }
 
-/// Body of a watcher: waits until a peer of this part dies, or the watch ends. A reported death ends the
-/// program, so the watcher looks for no second one.
+/// Body of a watcher: notes each peer of this part that dies, until the watch ends.
 fn watch(part: &dyn Fabric, deaths: &Liveness) {
-    let watch = || match part.watch(Duration::MAX) {
-        Ok(Some(peer)) => deaths.mark_lost(peer, Loss::Died, part.cause(peer).unwrap_or_default()),
-        Ok(None) => {}
-        Err(error) => deaths.fail(error),
+    let mut known = Vec::new();
+    let watch = || {
+        loop {
+            match part.watch(&known, Duration::MAX) {
+                Ok(Some(peer)) => {
+                    deaths.mark_lost(peer, Loss::Died, part.cause(peer).unwrap_or_default());
+                    known.push(peer);
+                }
+                Ok(None) => return,
+                Err(error) => return deaths.fail(error),
+            }
+        }
     };
     or_report(watch, |panic| deaths.fail(Error::system("watching the peers")(std::io::Error::other(panic))));
 }
@@ -193,8 +200,8 @@ impl Fabric for MixedFabric {
         self.part(peer)?.lost(peer)
     }
 
-    fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
-        self.deaths.watch(timeout)
+    fn watch(&self, known: &[MachineId], timeout: Duration) -> Result<Option<MachineId>, Error> {
+        self.deaths.watch(known, timeout)
     }
 
     fn end_watch(&self) {

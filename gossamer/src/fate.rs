@@ -139,7 +139,7 @@ pub(crate) fn watch(fabric: &Arc<dyn Fabric>) -> std::io::Result<Watch> {
         let _ = sharing.fabric.set(Arc::downgrade(fabric)); // a process opens one fabric
     }
     let fabric = Arc::clone(fabric);
-    let keep_watch = move || match fabric.watch(Duration::MAX) {
+    let keep_watch = move || match fabric.watch(&[], Duration::MAX) {
         Ok(None) => {} // the watch was ended
         Ok(Some(peer)) => {
             let reason = fabric.cause(peer).unwrap_or_else(|| "it has ended".to_owned());

@@ -389,7 +389,7 @@ pub fn shares_outlive_a_machine(fabric: &dyn Fabric, victim: MachineId, timeout:
     let connection = machine.to(victim);
     connection.write(&2u64.to_ne_bytes(), BARRIER + LINE_BYTES * usize::from(own.0)).unwrap();
     connection.flush().unwrap();
-    assert_eq!(fabric.watch(timeout).unwrap(), Some(victim), "who died");
+    assert_eq!(fabric.watch(&[], timeout).unwrap(), Some(victim), "who died");
     let connection = machine.to(victim);
     for read_id in pending {
         match take(fabric, connection, read_id, SMALL_BYTES, timeout) {

@@ -94,7 +94,17 @@ fn a_death_in_any_part_is_noticed() {
         assert_eq!(fabric.cause(MachineId(3)).as_deref(), Some("it was killed"));
     }
     // Also by the network, though the part of this peer is the memory that both map.
-    assert_eq!(fabrics[1].watch(TIMEOUT).unwrap(), Some(MachineId(3)));
+    assert_eq!(fabrics[1].watch(&[], TIMEOUT).unwrap(), Some(MachineId(3)));
+}
+
+#[test]
+fn a_second_death_is_noticed_too() {
+    let network = Network::new(4, Conditions::default()).unwrap();
+    let fabrics = open_all_on(&network);
+    for (victim, known) in [(MachineId(3), &[][..]), (MachineId(2), &[MachineId(3)])] {
+        network.kill(victim);
+        assert_eq!(fabrics[0].watch(known, TIMEOUT).unwrap(), Some(victim));
+    }
 }
 
 #[test]
@@ -106,7 +116,7 @@ fn leaving_in_order_is_no_death_and_at_once() {
     assert!(start.elapsed() < TIMEOUT, "the watchers were not let go");
     for fabric in &fabrics {
         assert_eq!(fabric.lost(MachineId(3)).unwrap(), Some(Loss::Left));
-        assert_eq!(fabric.watch(Duration::ZERO).unwrap(), None);
+        assert_eq!(fabric.watch(&[], Duration::ZERO).unwrap(), None);
     }
 }
 

@@ -199,8 +199,8 @@ impl Fabric for ShmFabric {
         self.peers.lost(peer, &self.seat.control)
     }
 
-    fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
-        self.peers.watch(timeout, &self.seat.control)
+    fn watch(&self, known: &[MachineId], timeout: Duration) -> Result<Option<MachineId>, Error> {
+        self.peers.watch(known, timeout, &self.seat.control)
     }
 
     fn end_watch(&self) {

@@ -101,14 +101,19 @@ impl Peers {
         })
     }
 
-    /// Waits for a peer that ends without having left.
-    pub(super) fn watch(&self, timeout: Duration, control: &Control) -> Result<Option<MachineId>, Error> {
+    /// Waits for a peer, not among the `known` ones, that ends without having left.
+    pub(super) fn watch(
+        &self,
+        known: &[MachineId],
+        timeout: Duration,
+        control: &Control,
+    ) -> Result<Option<MachineId>, Error> {
         let deadline = Deadline::after(timeout);
-        let mut have_left = vec![];
+        let mut ignored = known.to_vec();
         loop {
             let left = deadline.left();
-            match self.look(left, Some(&self.end), |machine| !have_left.contains(&machine))? {
-                Found::Ended(machine) if control.step(machine)? == Step::Left => have_left.push(machine),
+            match self.look(left, Some(&self.end), |machine| !ignored.contains(&machine))? {
+                Found::Ended(machine) if control.step(machine)? == Step::Left => ignored.push(machine),
                 Found::Ended(machine) => return Ok(Some(machine)),
                 Found::End => return Ok(None),
                 Found::Nothing if left.is_zero() => return Ok(None),

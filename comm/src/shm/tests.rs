@@ -140,7 +140,7 @@ fn leaving_in_order_is_no_death() {
     let mut fabrics = open_all(2, 4096);
     drop(fabrics.pop());
     assert_eq!(fabrics[0].lost(MachineId(1)).unwrap(), Some(Loss::Left));
-    assert_eq!(fabrics[0].watch(Duration::ZERO).unwrap(), None);
+    assert_eq!(fabrics[0].watch(&[], Duration::ZERO).unwrap(), None);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn connections_outlive_their_fabric() {
 fn a_lone_machine_needs_no_peers() {
     let fabrics = open_all(1, 8);
     assert_eq!((fabrics[0].machines(), fabrics[0].region().bytes()), (1, 8));
-    assert_eq!(fabrics[0].watch(Duration::from_millis(1)).unwrap(), None);
+    assert_eq!(fabrics[0].watch(&[], Duration::from_millis(1)).unwrap(), None);
 }
 
 #[test]

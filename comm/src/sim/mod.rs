@@ -26,7 +26,7 @@
 //!     let first = open(0)?;
 //!     let second = second.join().expect("it does not panic")?;
 //!     network.kill(MachineId(1));
-//!     assert_eq!(first.watch(TIMEOUT)?, Some(MachineId(1)));
+//!     assert_eq!(first.watch(&[], TIMEOUT)?, Some(MachineId(1)));
 //!     assert_eq!(first.lost(MachineId(1))?, Some(Loss::Died));
 //!     drop(second);
 //!     Ok(())
@@ -199,8 +199,8 @@ impl Fabric for SimFabric {
         Ok(self.liveness.lost(peer))
     }
 
-    fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
-        self.liveness.watch(timeout)
+    fn watch(&self, known: &[MachineId], timeout: Duration) -> Result<Option<MachineId>, Error> {
+        self.liveness.watch(known, timeout)
     }
 
     fn end_watch(&self) {

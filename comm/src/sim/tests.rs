@@ -112,11 +112,11 @@ fn a_machine_that_is_cut_off_and_the_others_take_one_another_for_dead() {
     let fabrics = open_all(&network, 3, 4096);
     network.cut(MachineId(2));
     for fabric in &fabrics[..2] {
-        assert_eq!(fabric.watch(TIMEOUT).unwrap(), Some(MachineId(2)));
+        assert_eq!(fabric.watch(&[], TIMEOUT).unwrap(), Some(MachineId(2)));
         assert_eq!(fabric.cause(MachineId(2)).unwrap(), "it was silent for 50ms");
         assert_eq!(fabric.lost(MachineId(1 - fabric.machine().0)).unwrap(), None, "those two hear one another");
     }
-    assert!(fabrics[2].watch(TIMEOUT).unwrap().is_some());
+    assert!(fabrics[2].watch(&[], TIMEOUT).unwrap().is_some());
     // The one it misses first is random.
     let start = std::time::Instant::now();
     for peer in [0, 1].map(MachineId) {
@@ -195,7 +195,7 @@ fn leaving_in_order_is_no_death() {
     let mut fabrics = open_all(&network, 2, 4096);
     drop(fabrics.pop());
     assert_eq!(fabrics[0].lost(MachineId(1)).unwrap(), Some(Loss::Left));
-    assert_eq!(fabrics[0].watch(Duration::ZERO).unwrap(), None);
+    assert_eq!(fabrics[0].watch(&[], Duration::ZERO).unwrap(), None);
     assert_eq!(fabrics[0].cause(MachineId(1)), None);
 }
 

@@ -315,8 +315,8 @@ impl Fabric for TcpFabric {
         self.shared.lost(peer)
     }
 
-    fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
-        self.shared.liveness.watch(timeout)
+    fn watch(&self, known: &[MachineId], timeout: Duration) -> Result<Option<MachineId>, Error> {
+        self.shared.liveness.watch(known, timeout)
     }
 
     fn end_watch(&self) {

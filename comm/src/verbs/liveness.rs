@@ -90,7 +90,7 @@ mod tests {
         liveness.mark_lost(B, "third");
         assert_eq!(liveness.record.cause(A).unwrap(), "first; port 1 of x is down");
         assert_eq!(liveness.record.cause(B).unwrap(), "third");
-        assert_eq!(liveness.record.watch(Duration::MAX).unwrap(), Some(A));
+        assert_eq!(liveness.record.watch(&[], Duration::MAX).unwrap(), Some(A));
     }
 
     #[test]
@@ -101,6 +101,6 @@ mod tests {
         assert_eq!(liveness.lost(B), Some(Loss::Left));
         liveness.mark_lost(B, "its queue pairs are gone");
         assert_eq!((liveness.lost(B), liveness.record.cause(B)), (Some(Loss::Left), None));
-        assert_eq!(liveness.record.watch(Duration::ZERO).unwrap(), None);
+        assert_eq!(liveness.record.watch(&[], Duration::ZERO).unwrap(), None);
     }
 }

@@ -188,8 +188,8 @@ impl Fabric for VerbsFabric {
         Ok(self.core.liveness.lost(peer))
     }
 
-    fn watch(&self, timeout: Duration) -> Result<Option<MachineId>, Error> {
-        self.core.liveness.record.watch(timeout)
+    fn watch(&self, known: &[MachineId], timeout: Duration) -> Result<Option<MachineId>, Error> {
+        self.core.liveness.record.watch(known, timeout)
     }
 
     fn end_watch(&self) {

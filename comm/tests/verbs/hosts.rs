@@ -74,7 +74,7 @@ fn the_death_of_a_host_is_noticed() {
     }
     stream.write_all(&[1]).unwrap();
     let start = Instant::now();
-    assert_eq!(fabric.watch(2 * TIMEOUT).unwrap(), Some(MachineId(1)));
+    assert_eq!(fabric.watch(&[], 2 * TIMEOUT).unwrap(), Some(MachineId(1)));
     let noticed = start.elapsed();
     println!("noticed after {} ms: {}", noticed.as_millis(), fabric.cause(MachineId(1)).unwrap());
     assert_eq!(fabric.lost(MachineId(1)).unwrap(), Some(Loss::Died));

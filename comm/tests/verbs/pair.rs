@@ -358,7 +358,7 @@ fn what_leaves_in_order_has_not_died() {
     wait_for(&fabrics[0], 5);
     for fabric in &fabrics {
         assert_eq!(fabric.lost(MachineId(2)).unwrap(), Some(Loss::Left));
-        assert_eq!((fabric.watch(std::time::Duration::ZERO).unwrap(), fabric.cause(MachineId(2))), (None, None));
+        assert_eq!((fabric.watch(&[], std::time::Duration::ZERO).unwrap(), fabric.cause(MachineId(2))), (None, None));
     }
     // Writes to a gone peer do no harm, and the others continue.
     let mut gone = fabrics[0].connect(MachineId(2), MAIN).unwrap();
@@ -389,7 +389,7 @@ fn a_wrong_key_ends_with_its_cause() {
         assert!(Instant::now() < deadline, "the refusal was not noticed");
         std::thread::yield_now();
     }
-    assert_eq!(fabrics[0].watch(TIMEOUT).unwrap(), Some(B));
+    assert_eq!(fabrics[0].watch(&[], TIMEOUT).unwrap(), Some(B));
     let cause = fabrics[0].cause(B).unwrap();
     assert!(cause.contains("wrong key"), "{cause}");
 }
@@ -399,7 +399,7 @@ fn a_port_that_goes_down_is_told() {
     let fabrics = open(&[1, 1], &lenient());
     let start = Instant::now();
     let down = Down::new();
-    assert_eq!(fabrics[0].watch(TIMEOUT).unwrap(), Some(B));
+    assert_eq!(fabrics[0].watch(&[], TIMEOUT).unwrap(), Some(B));
     println!("noticed after {} ms", start.elapsed().as_millis());
     let cause = fabrics[0].cause(B).unwrap();
     // Silence on a real port; soft-RoCE no longer finds a route.

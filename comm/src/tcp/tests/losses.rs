@@ -28,7 +28,7 @@ fn leaving_in_order_is_no_death() {
     drop(fabrics.pop());
     for fabric in &fabrics {
         assert_eq!(wait_for_loss(fabric, MachineId(2)), Loss::Left);
-        assert_eq!(fabric.watch(Duration::ZERO).unwrap(), None);
+        assert_eq!(fabric.watch(&[], Duration::ZERO).unwrap(), None);
         assert_eq!(fabric.cause(MachineId(2)), None);
         assert_eq!(fabric.lost(MachineId(1 - fabric.machine().0)).unwrap(), None);
         let mut connection = fabric.connect(MachineId(2), WorkerId(0)).unwrap();
@@ -252,7 +252,7 @@ fn a_peer_that_takes_nothing_is_given_up() {
         writes += 1;
     }
     assert_eq!(wait_for_loss(&fabric, VICTIM), Loss::Died);
-    assert_eq!(fabric.watch(TIMEOUT).unwrap(), Some(VICTIM));
+    assert_eq!(fabric.watch(&[], TIMEOUT).unwrap(), Some(VICTIM));
     let cause = fabric.cause(VICTIM).unwrap();
     assert!(cause.contains("nothing was heard") || cause.contains("broke"), "{cause}");
     connection.write(&source, 0).unwrap();

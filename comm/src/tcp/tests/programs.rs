@@ -114,7 +114,7 @@ fn nothing_goes_out_before_a_flush_but_what_does_not_fit() {
 fn a_lone_machine_needs_no_peers() {
     let fabrics = open_all(1, 8, Limits::default());
     assert_eq!((fabrics[0].machines(), fabrics[0].region().bytes()), (1, 8));
-    assert_eq!(fabrics[0].watch(Duration::from_millis(1)).unwrap(), None);
+    assert_eq!(fabrics[0].watch(&[], Duration::from_millis(1)).unwrap(), None);
     fabrics[0].poll(WorkerId(0)).unwrap();
 }
 

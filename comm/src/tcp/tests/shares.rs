@@ -140,7 +140,7 @@ fn reads_that_nobody_takes_are_no_death() {
     let read_id = other.read_share(SHARE, 8, 8).unwrap();
     assert_eq!(take(&mut *other, read_id, 8).unwrap(), 1u64.to_ne_bytes());
     // A connection that had ended by a reset would be a death by now.
-    assert_eq!(fabrics[1].watch(Duration::from_millis(700)).unwrap(), None);
+    assert_eq!(fabrics[1].watch(&[], Duration::from_millis(700)).unwrap(), None);
     assert_eq!(fabrics[1].lost(MachineId(0)).unwrap(), None);
 }
 
