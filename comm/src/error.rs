@@ -286,6 +286,14 @@ pub enum Error {
         /// The machine.
         machine: MachineId,
     },
+    /// A machine that is declared dead could not be shut out.
+    #[error("{machine} cannot be shut out: {reason}")]
+    Unfenced {
+        /// The machine.
+        machine: MachineId,
+        /// The obstacle, and the cure where there is one.
+        reason: String,
+    },
     /// The operating system refused.
     #[error("{doing}: {source}{}", cure(.source))]
     System {

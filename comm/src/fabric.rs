@@ -139,6 +139,18 @@ pub trait Fabric: Send + Sync {
     /// [`Error::System`].
     fn watch(&self, known: &[MachineId], timeout: Duration) -> Result<Option<MachineId>, Error>;
 
+    /// Shuts out `peer`, which the others have declared dead though it may run: once this has returned, no byte that
+    /// `peer` writes is stored in the own region or shares any more, and it counts as dead here. It waits for that, at
+    /// most for `timeout`. A fabric that shares memory ends the process of `peer`, for only that stops its stores; a
+    /// child that this process forked keeps its mappings until it executes another program.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPeer`]; [`Error::Unfenced`], also where this fabric cannot do it; [`Error::System`].
+    fn fence(&self, peer: MachineId, timeout: Duration) -> Result<(), Error> {
+        let _ = timeout;
+        Err(Error::Unfenced { machine: peer, reason: "its fabric cannot do that".to_owned() })
+    }
+
     /// Opens a share of the own machine: `bytes` bytes of address space, with nothing committed yet. Peers
     /// may name it from now on. Several fabrics that share a region also share its shares.
     ///

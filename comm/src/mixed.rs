@@ -204,6 +204,10 @@ impl Fabric for MixedFabric {
         self.deaths.watch(known, timeout)
     }
 
+    fn fence(&self, peer: MachineId, timeout: Duration) -> Result<(), Error> {
+        self.part(peer)?.fence(peer, timeout)
+    }
+
     fn end_watch(&self) {
         self.deaths.end_watch();
         self.parts.iter().for_each(|part| part.end_watch());

@@ -203,6 +203,11 @@ impl Fabric for ShmFabric {
         self.peers.watch(known, timeout, &self.seat.control)
     }
 
+    fn fence(&self, peer: MachineId, timeout: Duration) -> Result<(), Error> {
+        self.peer_region(peer)?;
+        self.peers.end(peer, timeout)
+    }
+
     fn end_watch(&self) {
         self.peers.end_watch();
     }

@@ -12,7 +12,7 @@ use crate::process_stat::ProcessStat;
 use crate::waker::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -122,6 +122,30 @@ impl Peers {
         }
     }
 
+    /// Ends the process of a machine, and waits until it has ended, at most for `timeout`.
+    pub(super) fn end(&self, machine: MachineId, timeout: Duration) -> Result<(), Error> {
+        let unfenced = |reason: String| Error::Unfenced { machine, reason };
+        let Some((_, pidfd)) = self.pidfds.iter().find(|(candidate, _)| *candidate == machine) else {
+            let cure = "this system refuses pidfd_open: allow it in the container's seccomp profile";
+            return Err(unfenced(cure.to_owned()));
+        };
+        match pidfd_send_signal(pidfd, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => return Err(unfenced(format!("killing its process: {}", std::io::Error::from(error)))),
+        }
+        let deadline = Deadline::after(timeout);
+        loop {
+            let left = deadline.left();
+            match self.look(left, None, |candidate| candidate == machine)? {
+                Found::Ended(_) => return Ok(()),
+                _ if left.is_zero() => {
+                    return Err(unfenced(format!("its process has not ended {timeout:?} after it was killed")));
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Waits for at most `timeout` for the end of a process of the `wanted` machines, or for `end`.
     fn look(&self, timeout: Duration, end: Option<&Waker>, wanted: impl Fn(MachineId) -> bool) -> Result<Found, Error> {
         let watched: Vec<_> = self.pidfds.iter().filter(|(machine, _)| wanted(*machine)).collect();
@@ -165,5 +189,19 @@ mod tests {
         assert!(numbered.has_ended() && Numbered::find(pid).is_none());
         child.wait().unwrap();
         assert!(numbered.has_ended());
+    }
+
+    #[test]
+    fn a_machine_is_shut_out_when_its_process_has_ended() {
+        let machine = MachineId(3);
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut peers = Peers::new().unwrap();
+        peers.add(machine, u64::from(child.id())).unwrap();
+        peers.end(machine, limits::HANG).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(Signal::KILL.as_raw()));
+        peers.end(machine, limits::HANG).unwrap(); // it has ended already
+        let stranger = peers.end(MachineId(4), limits::HANG).unwrap_err().to_string();
+        assert!(stranger.contains("machine 4 cannot be shut out: this system refuses pidfd_open"), "{stranger}");
     }
 }

@@ -319,6 +319,11 @@ impl Fabric for TcpFabric {
         self.shared.liveness.watch(known, timeout)
     }
 
+    fn fence(&self, peer: MachineId, _timeout: Duration) -> Result<(), Error> {
+        self.shared.lost(peer)?;
+        self.poller.shut_out(peer)
+    }
+
     fn end_watch(&self) {
         self.shared.liveness.end_watch();
     }

@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send, sockopt};
 use rustix::thread::{MembarrierCommand, membarrier};
 use std::collections::HashMap;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, compiler_fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -186,6 +186,15 @@ impl OutgoingConnections {
         let token = MARK | u64::from(peer.0) << 16 | u64::from(worker);
         self.watched().insert(token, Watched { line: Arc::downgrade(line), turn: Turn::default() });
         incoming::watch_for(epoll, &line.stream, token, EventFlags::empty())
+    }
+
+    /// Shuts the connections to a peer: writes to it vanish, and no answer of it comes.
+    pub(super) fn shut(&self, peer: MachineId) {
+        let watched = self.watched();
+        let lines = watched.iter().filter(|(token, _)| peer_of(**token) == Some(peer));
+        for line in lines.filter_map(|(_, watched)| watched.line.upgrade()) {
+            let _ = line.stream.shutdown(Shutdown::Both); // fails if the peer has closed it
+        }
     }
 
     /// Returns the number of connections.

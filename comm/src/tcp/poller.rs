@@ -460,6 +460,12 @@ impl Poller {
         self.forget(peer);
     }
 
+    /// Shuts out a peer that was declared dead. It makes no new connection either: it counts as lost.
+    pub(super) fn shut_out(&mut self, peer: MachineId) {
+        self.mark_dead(peer, "it was declared dead".to_owned());
+        self.shared.outgoing.shut(peer);
+    }
+
     /// Drops all connections of a peer.
     fn forget(&mut self, peer: MachineId) {
         self.control.remove(peer);

@@ -14,7 +14,7 @@ use super::poller::Poller;
 use super::shared::TcpShared;
 use crate::deadline::deadline_after;
 use crate::error::Error;
-use crate::ids::Wake;
+use crate::ids::{MachineId, Wake};
 use crate::panics::or_report;
 use crate::park;
 use rustix::event::{Timespec, epoll};
@@ -149,6 +149,12 @@ impl PollerLock {
             self.call();
         }
         looked.has_received
+    }
+
+    /// Shuts out a peer: while this holds the lock no thread stores its bytes, and later there is none to read.
+    pub(super) fn shut_out(&self, peer: MachineId) -> Result<(), Error> {
+        self.poller.lock().map_err(|_| panicked())?.shut_out(peer);
+        Ok(())
     }
 
     /// Notes that a worker goes to sleep, and will not look any more.

@@ -43,6 +43,54 @@ fn leaving_in_order_is_no_death() {
     });
 }
 
+/// A machine that was declared dead and runs on: it writes as fast as it can while another one shuts it out.
+#[test]
+fn nothing_of_a_machine_that_is_shut_out_arrives() {
+    let fabrics = open_all(3, 1 << 16, Limits::default());
+    let (fabric, zombie) = (&fabrics[0], &fabrics[1]);
+    let word = || fabric.region().word(0).unwrap().load(Ordering::Acquire); // pairs as in `wait_for_word`
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut connection = zombie.connect(fabric.machine(), WorkerId(0)).unwrap();
+            let mut number: u64 = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                number += 1;
+                connection.write(&number.to_ne_bytes(), 0).unwrap();
+                connection.flush().unwrap();
+            }
+            number
+        });
+        let start = Instant::now();
+        while word() < 100 {
+            assert!(start.elapsed() < TIMEOUT, "nothing came");
+            std::thread::yield_now();
+        }
+        fabric.fence(zombie.machine(), TIMEOUT).unwrap();
+        let last = word();
+        assert_eq!(fabric.lost(zombie.machine()).unwrap(), Some(Loss::Died));
+        assert_eq!(fabric.cause(zombie.machine()).unwrap(), "it was declared dead");
+        assert_eq!(fabric.watch(&[zombie.machine()], Duration::ZERO).unwrap(), None);
+        // The third machine's writes come as before, on a connection that is made now.
+        let mut third = fabrics[2].connect(fabric.machine(), WorkerId(0)).unwrap();
+        for number in 1..=1000 {
+            third.write(&u64::to_ne_bytes(number), 8).unwrap();
+            third.flush().unwrap();
+            wait_for_word(fabric.region(), 8, number);
+            assert_eq!(word(), last, "a write of a machine that is shut out has arrived");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(writer.join().unwrap() > last, "it has written since");
+        assert_eq!(word(), last);
+    });
+    // No new connection of it is let in, and this side's writes to it vanish.
+    let mut again = zombie.connect(fabric.machine(), WorkerId(1)).unwrap();
+    let _ = again.write(&[7; 8], 0).and_then(|()| again.flush());
+    let mut there = fabric.connect(zombie.machine(), WorkerId(0)).unwrap();
+    there.write(&[7; 8], 0).and_then(|()| there.flush()).unwrap();
+    assert!(matches!(fabric.fence(MachineId(7), TIMEOUT), Err(Error::NoSuchPeer { .. })));
+}
+
 /// A worker writes while its peer leaves: that never counts as a death.
 #[test]
 fn writing_to_who_leaves_is_no_death() {
