@@ -29,7 +29,7 @@ use crate::orphans;
 use crate::outcome::{Cause, Ended};
 use crate::output::{self, Forwarding, Source};
 use crate::signals::Signals;
-use crate::supervisor::{Order, Supervisor};
+use crate::supervisor::{Order, Policy, Supervisor};
 
 /// Time limit for the leftover processes of machines to go once they are killed.
 pub(crate) const ORPHANS_LIMIT: Duration = Duration::from_secs(10);
@@ -82,7 +82,8 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     let signals = Signals::catch().map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let plan = plan(config);
     let key = Key::generate()?;
-    let mut supervisor = Supervisor::new(config.machines, config.options.policy());
+    let policy = Policy { outlives: Some(config.options.silence), ..config.options.policy() };
+    let mut supervisor = Supervisor::new(config.machines, policy);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let mut groups = Vec::new();
     let environment = (!config.environment.is_inherited()).then(|| config.environment.variables(|_| true));
@@ -222,7 +223,13 @@ fn watch(
                 Order::Signal(signal) => group.signal(*signal),
                 Order::End(reason) => group.tell_to_end(reason),
                 Order::Kill => group.signal(Signal::KILL),
+                Order::Tell { machine, message } => group.send(*machine, message.clone()),
+                Order::KillOne(machine) => group.kill(*machine),
+                Order::Report(_) => {}
             });
+            if let Order::Report(loss) = order {
+                eprintln!("gossamer-launch: {loss}");
+            }
         }
     }
     Ok(())

@@ -186,6 +186,11 @@ impl Group {
         let (exited, talking) = self.ready().map_err(LaunchError::system("wait for the machines"))?;
         let mut events = Vec::new();
         let mut exits = Vec::new();
+        // Before the exits: what the others have sent by then, as that they are ready, may decide what an exit means.
+        for index in talking.into_iter().filter(|index| !exited.contains(index)) {
+            self.send_unsent(index);
+            self.receive(index, MESSAGES_AT_ONCE, &mut events);
+        }
         for index in exited {
             self.receive(index, usize::MAX, &mut events); // its last messages
             let member = &mut self.machines[index];
@@ -203,10 +208,6 @@ impl Group {
         }
         exits.sort_by_key(|(_, status)| (status.signal().is_none(), status.success()));
         events.extend(exits.into_iter().map(|(machine, status)| Event::Exited { machine, status }));
-        for index in talking {
-            self.send_unsent(index);
-            self.receive(index, MESSAGES_AT_ONCE, &mut events);
-        }
         let now = Instant::now();
         if now >= self.look_at {
             self.look_at = later(now, LOOK_INTERVAL);
@@ -306,6 +307,12 @@ impl Group {
     /// Sends a signal to all live machines, and to all processes in their groups.
     pub fn signal(&self, signal: Signal) {
         self.machines.iter().filter(|member| member.is_alive()).for_each(|member| member.signal(signal));
+    }
+
+    /// Kills a machine, and all processes in its group.
+    pub fn kill(&self, machine: u16) {
+        let is_wanted = |member: &&Member| member.number == machine && member.is_alive();
+        self.machines.iter().filter(is_wanted).for_each(|member| member.signal(Signal::KILL));
     }
 }
 

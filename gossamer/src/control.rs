@@ -22,6 +22,17 @@
 //! machine -> launcher   Lost(machine, reason)     it has lost another machine, which the launcher may know already
 //! ```
 //!
+//! and in one that outlives some of its machines (`membership`), once all are ready:
+//!
+//! ```text
+//! machine -> launcher   Lost(machine, reason)     as above, but the machine goes on
+//! launcher -> machine   Fence(epoch, dead)        these machines are lost: shut them out
+//! machine -> launcher   Fenced(epoch)             they are shut out here
+//! launcher -> machine   Settled(epoch)            they are everywhere: answer the calls to them
+//! machine -> launcher   Beat(number)              it lives
+//! launcher -> machine   Answer(beat)              its lease counts from the sending of that beat
+//! ```
+//!
 //! and while the program is watched (`view`), once it runs:
 //!
 //! ```text
@@ -46,7 +57,7 @@ pub use channel::Control;
 pub use look::Look;
 
 /// Version of the messages and of the bootstrap variables. Both sides must have the same.
-pub const PROTOCOL_VERSION: u8 = 5;
+pub const PROTOCOL_VERSION: u8 = 6;
 
 /// Longest packet, in bytes; a longer one is an error.
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024;
@@ -87,6 +98,8 @@ pub enum Message {
         pid: u32,
         /// Bytes of the slots in its memory, by the layout of the program (thesis 3.2.8); fewer are in use.
         slots_bytes: u64,
+        /// Number of machines that the program is to outlive, the same for all.
+        survives: u16,
     },
     /// Machine 0 to launcher: `gsm_main` has returned; the program ends with this exit status.
     Finished {
@@ -107,6 +120,33 @@ pub enum Message {
         /// The fabric's reason.
         #[serde(serialize_with = "cut")]
         reason: String,
+    },
+    /// Launcher to machine: these machines, in ascending order, are lost.
+    Fence {
+        /// Number of the verdict; each has the machines of all before it.
+        epoch: u32,
+        /// The machines.
+        dead: Vec<u16>,
+    },
+    /// Machine to launcher: nothing that the machines of this epoch send can arrive any more.
+    Fenced {
+        /// Number of the verdict.
+        epoch: u32,
+    },
+    /// Launcher to machine: the calls to the machines of this epoch may be answered.
+    Settled {
+        /// Number of the verdict.
+        epoch: u32,
+    },
+    /// Machine to launcher: it lives.
+    Beat {
+        /// Counts up from 1.
+        number: u64,
+    },
+    /// Launcher to machine: a beat has come.
+    Answer {
+        /// Its number.
+        beat: u64,
     },
     /// Launcher to machine: a viewer asks about the program.
     Look {

@@ -63,7 +63,6 @@ mod fate;
 pub mod file;
 #[doc(hidden)]
 pub mod link;
-#[cfg(test)]
 mod membership;
 mod names;
 mod over_verbs;

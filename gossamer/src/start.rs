@@ -182,7 +182,7 @@ where
     begin(Rack { machine: own, machines: machines.collect(), starter }, &threads.workers);
     let wiring = Wiring { fabric: fabric.clone(), layout, image };
     // First: from the next step on other machines may call this one, and a closure of theirs may end it.
-    control.send(&Message::Ready { pid: std::process::id(), slots_bytes })?;
+    control.send(&Message::Ready { pid: std::process::id(), slots_bytes, survives: 0 })?;
     // By a thread that ends: the main thread of a serving machine never waits in the library again, so it could not
     // report.
     let attach = || threads.attach(own, &wiring);

@@ -267,6 +267,8 @@ impl Program {
                     Order::Signal(signal) => ToPart::Signal(signal.as_raw()),
                     Order::End(reason) => ToPart::End(reason),
                     Order::Kill => ToPart::Kill,
+                    // The policy has no `outlives`.
+                    Order::Tell { .. } | Order::KillOne(_) | Order::Report(_) => continue,
                 });
             }
             if self.supervisor.has_given_up() {

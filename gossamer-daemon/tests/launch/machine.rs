@@ -63,7 +63,11 @@ pub fn play(args: &[String]) {
         ["stubborn" | "polite"] => count_sigints(),
         _ => Arc::default(),
     };
-    control.send(&Message::Ready { pid: std::process::id(), slots_bytes: 0 }).unwrap();
+    let survives = match words[..] {
+        ["survives", machines] => machines.parse().unwrap(),
+        _ => 0,
+    };
+    control.send(&Message::Ready { pid: std::process::id(), slots_bytes: 0, survives }).unwrap();
     println!("pid {}", std::process::id());
     match words[..] {
         ["end" | "descriptors" | "threads" | "intrudes"] | ["fills", _] => finish(me, &control, 0, 0),
@@ -75,7 +79,9 @@ pub fn play(args: &[String]) {
             control.send(&Message::Failed { reason: "the fabric broke".into() }).unwrap();
             wait_for_end(&control)
         }
-        ["ready-twice", machine] if is(machine) => control.send(&Message::Ready { pid: 4711, slots_bytes: 0 }).unwrap(),
+        ["ready-twice", machine] if is(machine) => {
+            control.send(&Message::Ready { pid: 4711, slots_bytes: 0, survives: 0 }).unwrap()
+        }
         ["finish-as", machine] if is(machine) => control.send(&Message::Finished { status: 0 }).unwrap(),
         ["endpoint-twice", machine] if is(machine) => {
             control.send(&Message::Endpoint { bytes: vec![1] }).unwrap();
@@ -94,6 +100,7 @@ pub fn play(args: &[String]) {
                 std::process::abort();
             }
         }
+        ["survives", _] => survive(me, &control),
         ["lost-late"] if me == 0 => finish(me, &control, 0, 0),
         ["lost-late"] => {
             let end = control.receive().unwrap();
@@ -191,6 +198,28 @@ fn until_dead(control: &Control, machine: u16) {
                 return wait_until("a machine to die", || is_gone(pid));
             }
             _ => {}
+        }
+    }
+}
+
+/// Does its part in the agreement on lost machines. Machine 0 finishes with status 3 after the first.
+fn survive(me: u16, control: &Control) -> ! {
+    control.send(&Message::Beat { number: 1 }).unwrap();
+    loop {
+        match control.receive() {
+            Ok(Some(Message::Answer { beat: 1 })) => println!("answered"),
+            Ok(Some(Message::Fence { epoch, dead })) => {
+                println!("fence {epoch}: {dead:?}");
+                control.send(&Message::Fenced { epoch }).unwrap();
+            }
+            Ok(Some(Message::Settled { epoch })) => {
+                println!("settled {epoch}");
+                if me == 0 {
+                    finish(me, control, 3, 3)
+                }
+            }
+            Ok(Some(Message::End { .. })) => exit(0),
+            other => panic!("{other:?}"),
         }
     }
 }

@@ -17,6 +17,7 @@ mod hosts;
 mod kept;
 mod keys;
 mod links;
+mod losses;
 mod machine;
 mod memory;
 mod normal;
@@ -42,8 +43,16 @@ fn main() {
         machine::play(&args[1..]);
         return;
     }
-    let local =
-        [normal::TESTS, endpoints::TESTS, death::TESTS, streams::TESTS, stdin::TESTS, terminal::TESTS, help::TESTS];
+    let local = [
+        normal::TESTS,
+        endpoints::TESTS,
+        death::TESTS,
+        losses::TESTS,
+        streams::TESTS,
+        stdin::TESTS,
+        terminal::TESTS,
+        help::TESTS,
+    ];
     let both = [
         unwritten::TESTS,
         any_program::TESTS,

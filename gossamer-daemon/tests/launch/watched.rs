@@ -26,7 +26,7 @@ crate::tests![
 
 /// A machine that answers watchers, unless it is told to be `silent`. It prints the questions.
 pub fn play(me: u16, words: &[&str], control: &Control) -> ! {
-    control.send(&Message::Ready { pid: std::process::id(), slots_bytes: 0 }).unwrap();
+    control.send(&Message::Ready { pid: std::process::id(), slots_bytes: 0, survives: 0 }).unwrap();
     println!("pid {}", std::process::id());
     loop {
         match control.receive() {

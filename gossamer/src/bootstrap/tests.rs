@@ -35,8 +35,11 @@ fn what_the_launcher_hands_out_arrives() {
     assert_eq!((variables.machine, variables.plan.clone()), (1, Plan::local(3, FabricChoice::Shm, Some(6))));
     let control = variables.take_control(rustix::process::getppid()).unwrap().unwrap();
     assert_eq!(rustix::io::fcntl_getfd(&control).unwrap(), FdFlags::CLOEXEC);
-    control.send(&crate::control::Message::Ready { pid: 7, slots_bytes: 9 }).unwrap();
-    assert_eq!(launcher.receive().unwrap(), Some(crate::control::Message::Ready { pid: 7, slots_bytes: 9 }));
+    control.send(&crate::control::Message::Ready { pid: 7, slots_bytes: 9, survives: 0 }).unwrap();
+    assert_eq!(
+        launcher.receive().unwrap(),
+        Some(crate::control::Message::Ready { pid: 7, slots_bytes: 9, survives: 0 })
+    );
 
     let again = variables.take_control(None);
     assert!(matches!(again, Err(BootstrapError::Taken)), "{again:?}");

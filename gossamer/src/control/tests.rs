@@ -4,12 +4,12 @@ use super::*;
 use comm::secure::KEY_BYTES;
 use std::time::Duration;
 
-fn all() -> [Message; 12] {
+fn all() -> [Message; 17] {
     [
         Message::Endpoint { bytes: (0..=255).cycle().take(MAX_ENDPOINT_BYTES).collect() },
         Message::Secret { key: Key::from_bytes([7; KEY_BYTES]) },
         Message::Peer { machine: 0x1234, endpoint: vec![] },
-        Message::Ready { pid: 0x1234_5678, slots_bytes: 1 << 40 },
+        Message::Ready { pid: 0x1234_5678, slots_bytes: 1 << 40, survives: 2 },
         Message::Finished { status: 255 },
         Message::Failed { reason: "the fabric broke: größer".into() },
         Message::Lost { machine: 3, reason: "reset".into() },
@@ -17,6 +17,11 @@ fn all() -> [Message; 12] {
         Message::Look { ask: 0, look: Look::Trace(Look::TRACE_MAX) },
         Message::Seen { ask: 1, is_last: false, bytes: vec![7; MAX_SEEN_BYTES] },
         Message::Seen { ask: u32::MAX, is_last: true, bytes: Vec::new() },
+        Message::Fence { epoch: 3, dead: vec![1, 0x1234] },
+        Message::Fenced { epoch: 3 },
+        Message::Settled { epoch: u32::MAX },
+        Message::Beat { number: 1 << 60 },
+        Message::Answer { beat: 1 },
         Message::End { reason: String::new() },
     ]
 }

@@ -67,7 +67,8 @@ impl Coordinator {
     }
 
     /// Returns the number of the last beat of this machine that was answered: its lease counts from there.
-    pub(crate) fn lease(&self, machine: u16) -> u64 {
+    #[cfg(test)]
+    pub(super) fn lease(&self, machine: u16) -> u64 {
         self.seats.get(usize::from(machine)).map_or(0, |seat| seat.answered)
     }
 
@@ -189,7 +190,7 @@ impl Coordinator {
         steps.push(CoordinatorStep::Start(Timer::Fence(self.epoch)));
     }
 
-    /// Settles the newest epoch as soon as it may be: [settled-after-fences], [settled-after-end].
+    /// Settles the newest epoch as soon as it may be (settled after fences, and after the end).
     fn settle(&mut self, steps: &mut Steps) {
         let has_fenced = |machine: u16| self.seat(machine).fenced == self.epoch;
         if self.is_over

@@ -58,7 +58,7 @@ impl Member {
         ToCoordinator::Beat { number: self.beats }
     }
 
-    /// Returns the number of the beat since whose sending the lease counts: [lease-from-sending].
+    /// Returns the number of the beat since whose sending the lease counts (lease from sending).
     pub(crate) fn lease(&self) -> u64 {
         self.answered
     }

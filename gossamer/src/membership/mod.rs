@@ -13,11 +13,11 @@
 //! Messages between the coordinator and one member arrive in order. A machine that is declared dead gets no message any
 //! more; it may run on for a while (*zombie*), and everything that it sends is ignored.
 //!
-//! - [settled-after-fences] `Settled` is sent when every machine that is alive by the newest epoch has fenced that
+//! - *Settled after fences:* `Settled` is sent when every machine that is alive by the newest epoch has fenced that
 //!   epoch. An older epoch is never settled on its own: one of its living machines may be a zombie by now that has not
 //!   fenced, and could pass on data of a lost machine.
-//! - [settled-after-end] And when each lost machine has ended, or its lease is over.
-//! - [lease-from-sending] A member's lease lasts for a fixed time from the *sending* of the last beat that was
+//! - *Settled after the end:* and when each lost machine has ended, or its lease is over.
+//! - *Lease from sending:* a member's lease lasts for a fixed time from the *sending* of the last beat that was
 //!   answered, and it ends itself then. The coordinator, which counts from its answer, always ends later; so a member
 //!   that was stopped and finds old answers in its socket gains nothing by them.
 //!
@@ -25,6 +25,7 @@
 //! - [`member`]: one machine's part
 
 mod coordinator;
+#[cfg(test)]
 mod member;
 #[cfg(test)]
 mod model;
@@ -32,6 +33,7 @@ mod model;
 mod search;
 
 pub(crate) use coordinator::{Coordinator, CoordinatorStep, Timer};
+#[cfg(test)]
 pub(crate) use member::{Member, MemberStep};
 
 /// Message of the coordinator to a member.

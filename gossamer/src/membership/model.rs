@@ -290,7 +290,7 @@ impl Model {
         self
     }
 
-    /// Ends a process. What it has sent is still received.
+    /// Ends a process. The messages that it has sent are still received.
     fn end(&mut self, machine: u16) {
         self.of(machine).has_ended = true;
     }

@@ -17,6 +17,8 @@
 //! - `unwritten`: the streams of the launcher that could not be written. If that is a failure the program is ended
 //! - `suspicion`: a machine has reported the loss of another one. The other one's own death, should it come in time, is
 //!   the better cause; otherwise the loss is
+//! - `agreement`: all machines are ready, and the program is to outlive some. A death is a *loss* then: the others are
+//!   told of it, until too many are lost, machine 0 is, or the program ends
 //! - `kill_at`: when all machines that are left get SIGKILL; `killed`: it was ordered
 
 use std::process::ExitStatus;
@@ -25,6 +27,7 @@ use trust::link::{deadline_after, later};
 
 use rustix::process::Signal;
 
+use super::agreement::Agreement;
 pub use super::event::Event;
 use super::outcome::{Cause, Death, Ended, Outcome, Stage, Unwritten};
 use super::signals::describe;
@@ -65,6 +68,9 @@ pub struct Policy {
     pub must_join: bool,
     /// Time limit of the program, from the start of its machines.
     pub time_limit: Option<Duration>,
+    /// Whether the launcher carries out [`Order::Tell`] and [`Order::KillOne`], so that programs may outlive machines,
+    /// and the silence after which a machine ends itself.
+    pub outlives: Option<Duration>,
 }
 
 /// Time in which a killed process must go before the launcher gives up on it.
@@ -79,6 +85,17 @@ pub enum Order {
     End(String),
     /// Kill them.
     Kill,
+    /// Send a message to one machine.
+    Tell {
+        /// Number of the machine.
+        machine: u16,
+        /// The message.
+        message: Message,
+    },
+    /// Kill one machine, which is lost.
+    KillOne(u16),
+    /// Tell the user of a loss, in these words.
+    Report(String),
 }
 
 /// State of one machine.
@@ -91,6 +108,8 @@ struct Supervised {
     exit_status: Option<ExitStatus>,
     has_joined: bool,
     is_ready: bool,
+    /// Number of machines that the program is to outlive, as this one says.
+    survives: u16,
     failed: Option<String>,
     has_reported_loss: bool,
     /// Cause of the end of its process, as its host knows it.
@@ -117,6 +136,10 @@ pub struct Supervisor {
     death: Option<Death>,
     unwritten: Vec<Unwritten>,
     suspicion: Option<(Instant, u16, Cause)>,
+    outlives: Option<Duration>,
+    agreement: Option<Agreement>,
+    /// Reports of broken pairs while there is an agreement: reporter, peer, reason.
+    reports: Vec<(u16, u16, String)>,
     kill_at: Option<Instant>,
     killed: bool,
     gave_up: bool,
@@ -133,6 +156,7 @@ impl Supervisor {
             exit_status: None,
             has_joined: false,
             is_ready: false,
+            survives: 0,
             failed: None,
             has_reported_loss: false,
             explanation: None,
@@ -153,6 +177,9 @@ impl Supervisor {
             death: None,
             unwritten: Vec::new(),
             suspicion: None,
+            outlives: policy.outlives,
+            agreement: None,
+            reports: Vec::new(),
             kill_at: None,
             killed: false,
             gave_up: false,
@@ -234,13 +261,18 @@ impl Supervisor {
     pub fn deadline(&self) -> Option<Instant> {
         let suspicion = self.suspicion.as_ref().map(|(at, ..)| *at);
         let limit = self.limit.map(|(_, at)| at);
-        [self.kill_at, self.finish_by, suspicion, limit].into_iter().flatten().min()
+        let agreement = self.agreement.as_ref().and_then(Agreement::deadline).filter(|_| !self.is_ending());
+        [self.kill_at, self.finish_by, suspicion, limit, agreement].into_iter().flatten().min()
     }
 
     /// Returns whether nothing is left to wait for: all machines have exited, or cannot even be killed.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.gave_up || self.machines.iter().all(|machine| machine.has_ended)
+        let is_left = |(number, machine): (u16, &Supervised)| {
+            // A lost machine that cannot be killed holds up nobody.
+            !(machine.has_ended || self.is_ending() && self.is_lost(number))
+        };
+        self.gave_up || !(0u16..).zip(&self.machines).any(is_left)
     }
 
     /// Returns whether machines are left that cannot even be killed.
@@ -256,9 +288,13 @@ impl Supervisor {
     }
 
     fn on_exit(&mut self, number: u16, status: ExitStatus, now: Instant) {
+        let is_lost = self.is_lost(number);
         let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
         machine.has_ended = true;
         machine.exit_status = Some(status);
+        if is_lost {
+            return self.on_gone(number, now);
+        }
         if let Some(death) = self.death.as_mut().filter(|death| death.machine == number) {
             death.exit = Some(status);
             return;
@@ -281,6 +317,7 @@ impl Supervisor {
                     None => Cause::Exited { status, stage },
                 };
                 self.on_death(number, cause, now);
+                self.on_gone(number, now);
             }
         }
     }
@@ -300,6 +337,7 @@ impl Supervisor {
         // A machine that was told to end may go without a message.
         if !std::mem::replace(&mut machine.has_ended, true) && !could_not_wait && !self.is_ending() {
             self.on_death(number, cause, now);
+            self.on_gone(number, now);
         }
     }
 
@@ -325,7 +363,21 @@ impl Supervisor {
         self.on_join(number, now);
         let Some(machine) = self.machines.get_mut(usize::from(number)) else { return };
         match message {
-            Message::Ready { .. } if !machine.is_ready => machine.is_ready = true,
+            Message::Ready { survives, .. } if !machine.is_ready => {
+                (machine.is_ready, machine.survives) = (true, survives);
+                self.on_ready(number, survives, now);
+            }
+            // Its lease begins before the agreement does.
+            Message::Beat { number: beat } if machine.survives > 0 && self.agreement.is_none() => {
+                self.orders.push(Order::Tell { machine: number, message: Message::Answer { beat } });
+            }
+            Message::Fenced { .. } | Message::Beat { .. } if self.agreement.is_some() => {
+                self.on_agreement(number, &message, now);
+            }
+            Message::Lost { machine: peer, ref reason } if self.agreement.is_some() => {
+                self.reports.push((number, peer, reason.clone()));
+                self.on_agreement(number, &message, now);
+            }
             Message::Ready { pid, .. } => {
                 let second = format!("process {pid} started gossamer as this machine, but another had done so before");
                 self.on_death(number, Cause::Protocol(second), now);
@@ -352,7 +404,12 @@ impl Supervisor {
                 self.on_death(number, Cause::Protocol("only machine 0 can finish the program, and once".into()), now);
             }
             Message::Seen { .. } => {} // the asker has its answer, or has gone
-            Message::Look { .. }
+            Message::Fenced { .. }
+            | Message::Beat { .. }
+            | Message::Fence { .. }
+            | Message::Settled { .. }
+            | Message::Answer { .. }
+            | Message::Look { .. }
             | Message::Endpoint { .. }
             | Message::End { .. }
             | Message::Secret { .. }
@@ -362,9 +419,30 @@ impl Supervisor {
         }
     }
 
-    /// Records that the program cannot go on because of this machine (the first cause counts), and ends all.
+    fn death_of(&self, number: u16, cause: Cause) -> Option<Death> {
+        let machine = self.machines.get(usize::from(number))?;
+        let (pid, host, explanation) = (machine.pid, machine.host.clone(), machine.explanation.clone());
+        Some(Death { machine: number, pid, host, cause, exit: machine.exit_status, explanation })
+    }
+
+    /// Handles the death of a machine: a loss that the program outlives, or the end of all.
     pub fn on_death(&mut self, number: u16, cause: Cause, now: Instant) {
-        let Some(machine) = self.machines.get(usize::from(number)) else { return };
+        if self.is_ending() || usize::from(number) >= self.machines.len() {
+            return self.end_by(number, cause, now);
+        }
+        match &mut self.agreement {
+            Some(agreement) => {
+                let acts = agreement.on_death(number, now);
+                let mut cause = Some(cause);
+                self.carry_out(acts, now, |_, machine| (machine, cause.take().unwrap_or(Cause::Closed)));
+            }
+            None => self.end_by(number, cause, now),
+        }
+    }
+
+    /// Records that the program cannot go on because of this machine (the first cause counts), and ends all.
+    fn end_by(&mut self, number: u16, cause: Cause, now: Instant) {
+        let Some(death) = self.death_of(number, cause) else { return };
         let soon = later(now, self.bounds.after_death);
         if !self.killed {
             self.kill_at = Some(self.kill_at.map_or(soon, |at| at.min(soon)));
@@ -373,9 +451,6 @@ impl Supervisor {
         if std::mem::replace(&mut self.broken, true) {
             return;
         }
-        let (pid, host) = (machine.pid, machine.host.clone());
-        let explanation = machine.explanation.clone();
-        let death = Death { machine: number, pid, host, cause, exit: machine.exit_status, explanation };
         match self.interrupted {
             Some(signal) => self.orders.push(Order::End(match self.timed_out {
                 Some(limit) => format!("the time limit of {limit:?} is over"),
@@ -395,9 +470,11 @@ impl Supervisor {
         if let Some((_, machine, cause)) = self.suspicion.take_if(|(at, ..)| *at <= now) {
             self.on_death(machine, cause, now);
         }
+        self.on_agreement_time(now);
         if self.finish_by.is_some_and(|at| at <= now) {
             self.finish_by = None; // machine 0 itself may take as long as it likes
-            let lingering = (0u16..).zip(&self.machines).skip(1).find(|(_, machine)| !machine.has_ended);
+            let mut others = (0u16..).zip(&self.machines).skip(1);
+            let lingering = others.find(|(number, machine)| !machine.has_ended && !self.is_lost(*number));
             if let Some((number, _)) = lingering {
                 self.on_death(number, Cause::Lingered(self.bounds.after_finish), now);
                 self.kill(now);
@@ -461,5 +538,6 @@ impl Supervisor {
     }
 }
 
+mod losses;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! Interleavings: every one of them in a small model (loom), very many of them in the real thing (stress).
 //!
 //! Here: how the two are built and bounded. Not here: the models (`loom_…` in trust, comm, trust/durable,
-//! tests/array-model and tests/heap-model) and the stress tests (those of `trust`, the rack and the array that are named
-//! `stress_…`; some read the variables that are set here).
+//! tests/array-model and tests/heap-model) and the stress tests (those of `trust`, the rack and the array that are
+//! named `stress_…`; some read the variables that are set here).
 //!
 //! Invariant: loom builds have a target folder of their own, because `--cfg loom` changes every crate.
 

@@ -161,6 +161,8 @@ impl Supervision {
             Order::End(reason) => self.tell_to_end(&reason),
             Order::Signal(signal) => self.tell_to_end(&format!("{} has come", describe(signal.as_raw()))),
             Order::Kill => self.is_killed = true,
+            // The policy has no `outlives`.
+            Order::Tell { .. } | Order::KillOne(_) | Order::Report(_) => {}
         }
     }
 

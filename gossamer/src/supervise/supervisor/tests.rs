@@ -4,6 +4,8 @@ use std::os::unix::process::ExitStatusExt;
 
 use super::*;
 
+mod losses;
+
 struct Story {
     supervisor: Supervisor,
     now: Instant,
@@ -15,7 +17,8 @@ fn story() -> Story {
     let now = Instant::now();
     for machine in 0..3 {
         supervisor.introduce(machine, 100 + u32::from(machine), None);
-        supervisor.on_event(Event::Said { machine, message: Message::Ready { pid: 1, slots_bytes: 0 } }, now);
+        supervisor
+            .on_event(Event::Said { machine, message: Message::Ready { pid: 1, slots_bytes: 0, survives: 0 } }, now);
     }
     Story { supervisor, now }
 }
