@@ -36,6 +36,13 @@ pub enum Error {
         /// Type of the property.
         property: &'static str,
     },
+    /// The trustee's machine was lost after the request had been sent, before its answer came: the closure may have
+    /// run.
+    #[error("machine {machine} was lost before the answer to a request came, so its closure may have run")]
+    Lost {
+        /// Number of the machine.
+        machine: u16,
+    },
     /// An argument or a result could not be serialised or read back.
     #[error("an argument or result of a request to a property of type `{property}` did not serialise: {cause}")]
     Codec {

@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Panicked(Box<dyn Any + Send>),
     Poisoned(String),
     Gone,
+    /// The machine was lost after the request had been sent.
+    Lost(u16),
     Codec(String),
     Refused(String),
     /// Description of the cycle.
@@ -55,6 +57,7 @@ impl Fault {
             }
             Fault::Poisoned(panic) => Error::Poisoned { property, panic },
             Fault::Gone => Error::Gone { property },
+            Fault::Lost(machine) => Error::Lost { machine },
             Fault::Codec(cause) => Error::Codec { property, cause },
             Fault::Refused(cause) => Error::Refused { property, cause },
             Fault::Deadlock(cycle) => Error::Deadlock { cycle },

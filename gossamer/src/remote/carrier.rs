@@ -265,6 +265,21 @@ unsafe impl Carrier for RackCarrier {
             || self.stalled.iter().any(goes_on)
     }
 
+    fn lose(&mut self, machine: u16) {
+        let region = self.fabric.region();
+        let words = region.words(0, region.bytes()).unwrap_or_default();
+        for (place, _) in self.peers.iter().enumerate().filter(|(_, peer)| peer.place.machine == machine) {
+            // The machine is shut out, so these flags stay as they are: none will be seen to change.
+            for watch in [&mut self.requests[place], &mut self.answers[place]] {
+                // Relaxed: nothing behind the flag is read.
+                watch.before = words.get(watch.word).map_or(watch.before, |word| word.load(Ordering::Relaxed));
+            }
+        }
+        let peers = &self.peers;
+        self.stalled.retain(|(_, place)| peers[*place].place.machine != machine);
+        self.owing.retain(|(_, place)| peers[*place].place.machine != machine);
+    }
+
     fn end(&self, place: usize, what: &str) -> ! {
         self.fail(place, "a message of", &Violation::new(what))
     }

@@ -59,6 +59,30 @@ pub fn attach(carrier: Option<Box<dyn Carrier>>, waker: Option<Box<dyn Waker>>) 
     });
 }
 
+/// This machine is lost, and nothing that it sends can arrive any more: the calling worker serves nothing of it, fails
+/// its own requests to it ([`Error::Lost`](crate::Error::Lost) if they were sent, [`Error::Gone`](crate::Error::Gone)
+/// if not, and all later ones), and drops no property any more before it ends. To be called on each worker of the
+/// calling machine.
+///
+/// ```
+/// trust::link::lose(3); // of no effect on a worker without links
+/// assert_eq!(trust::local_trustee().entrust(4).apply(|n| *n), 4);
+/// ```
+///
+/// # Panics
+/// In delegated context and in callbacks: it runs callbacks itself.
+pub fn lose(machine: u16) {
+    worker::with(|worker| {
+        worker.assert_may_wait("lose");
+        if !worker.remote.is_attached() {
+            return;
+        }
+        worker.property_table().keep_all();
+        worker.remote.lose(worker, machine);
+        worker.launches.lose(worker, machine);
+    });
+}
+
 /// Starts the detection of wait cycles across machines, as among the fibers of one machine. `services` are the service
 /// threads of all machines, in order; the calling process is machine `own`. Call it once, when its service thread is
 /// attached.

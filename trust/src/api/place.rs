@@ -116,7 +116,8 @@ where
         let slot = Rc::new(OneShot::new(WaitingFiber::default()));
         let given = Rc::clone(&slot);
         // Expected in delegated context: a fiber that waits for all of its own requests does not wait for this one.
-        let token = worker.delegated(|| worker.launches.expect(Box::new(move |outcome| given.set(outcome))));
+        let token =
+            worker.delegated(|| worker.launches.expect(trustee.id(), Box::new(move |outcome| given.set(outcome))));
         // SAFETY: it borrows nothing.
         unsafe { submit(worker, trustee.id(), Call { f, token }, false) };
         Box::new(move || {
@@ -171,7 +172,7 @@ where
     F: FnOnce() -> R + Send,
 {
     worker.launches.wait_for_place(worker);
-    let token = worker.launches.expect(then);
+    let token = worker.launches.expect(trustee, then);
     // SAFETY: the caller's promise.
     unsafe { submit(worker, trustee, Call { f, token }, worker.context() == Context::Free) };
     token

@@ -55,6 +55,9 @@ pub unsafe trait Carrier {
     fn flush(&mut self);
     /// Has something come, or can a transfer go on? Asked before the worker sleeps.
     fn has_work(&self) -> bool;
+    /// This machine is lost: from now on nothing is received from its workers, neither requests nor answers, and what
+    /// waits to be sent to them is dropped. Nothing is sent to them any more.
+    fn lose(&mut self, machine: u16);
     /// Ends the program: bytes from this peer make no sense.
     fn end(&self, place: usize, what: &str) -> !;
 }

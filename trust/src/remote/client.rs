@@ -22,7 +22,7 @@ use crate::ids::TrusteeId;
 use crate::local::client::resume_batch;
 use crate::property::Header;
 use crate::request::{
-    CONTINUATION_HEAD, Continuation, ContinuationOf, Operation, OperationOf, Request, Response, Resuming,
+    CONTINUATION_HEAD, Continuation, ContinuationOf, Fault, Operation, OperationOf, Request, Response, Resuming,
     capture_bytes, travels_inline, write_captures,
 };
 use crate::slot::Reader;
@@ -48,6 +48,8 @@ pub(super) struct PeerTrustee {
     waiters: FiberQueue,
     /// Is it full, or are there fibers in line?
     crowded: Cell<bool>,
+    /// Its machine is lost.
+    is_lost: Cell<bool>,
 }
 
 struct Batch {
@@ -87,6 +89,14 @@ impl Continuations {
         self.count += 1;
     }
 
+    /// Runs all of them with this fault.
+    fn fail(mut self, worker: &impl Local, fault: impl Fn() -> Fault) {
+        let mut resuming = Resuming { responses: Reader::empty(), next: self.buffer.start() };
+        let faults = (0..self.count).map(|index| (index, fault())).collect();
+        // SAFETY: the continuations of one batch, which are run nowhere else; each is given a fault.
+        worker.call_back(|| unsafe { resume_batch(&mut resuming, faults, self.count) });
+    }
+
     fn clear(&mut self) {
         self.bytes = 0;
         self.count = 0;
@@ -107,6 +117,7 @@ impl PeerTrustee {
             line: FiberQueue::new(),
             waiters: FiberQueue::new(),
             crowded: Cell::new(false),
+            is_lost: Cell::new(false),
         }
     }
 
@@ -137,16 +148,15 @@ impl PeerTrustee {
         self.crowded.set(self.is_full() || !self.line.is_empty());
     }
 
-    /// Returns when it is the caller's turn to make one request.
+    /// Returns when it is the caller's turn to make one request. True if the machine was lost meanwhile, so that no
+    /// request can be made.
     #[inline(always)]
-    pub(super) fn wait_for_place(&self, worker: &impl Local) {
-        if self.crowded.get() {
-            self.stand_in_line(worker);
-        }
+    pub(super) fn wait_for_place(&self, worker: &impl Local) -> bool {
+        self.crowded.get() && self.stand_in_line(worker)
     }
 
     #[cold]
-    fn stand_in_line(&self, worker: &impl Local) {
+    fn stand_in_line(&self, worker: &impl Local) -> bool {
         match worker.scheduler().current() {
             Some(fiber) => {
                 self.line.push(fiber);
@@ -159,6 +169,29 @@ impl PeerTrustee {
                 worker.wait_until(|| !self.is_full() || self.answered.get() != answered);
             }
         }
+        self.is_lost.get()
+    }
+
+    /// Its machine is lost: fails the requests that were sent as lost, and the others as never sent. The captures of
+    /// these are bytes by now and are not dropped: the trusts among them count on.
+    #[cold]
+    pub(super) fn lose(&self, worker: &impl Local, machine: u16) {
+        self.is_lost.set(true);
+        self.listed.set(false);
+        self.answered.set(self.written_in_all());
+        let sent = std::mem::take(&mut *self.in_flight.borrow_mut());
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        let nothing = Batch { writer: Writer::new(), continuations: Continuations::default() };
+        let open = self.open.replace(nothing);
+        for batch in sent {
+            batch.fail(worker, || Fault::Lost(machine));
+        }
+        for batch in waiting.into_iter().chain([open]) {
+            batch.continuations.fail(worker, || Fault::Gone);
+        }
+        worker.scheduler().resume_all(&self.waiters);
+        worker.scheduler().resume_all(&self.line);
+        self.note_crowd();
     }
 
     /// Resumes the first fiber of the line.

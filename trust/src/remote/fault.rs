@@ -37,6 +37,7 @@ impl RemoteFault {
             Fault::Deadlock(text) => (6, text),
             Fault::TooLarge(bytes, _) => (5, bytes.to_string()),
             Fault::Apart => (7, String::new()),
+            Fault::Lost(machine) => (8, machine.to_string()),
         };
         text.truncate(text.floor_char_boundary(text_bytes_max));
         RemoteFault { kind, text }
@@ -51,6 +52,7 @@ impl RemoteFault {
             5 => Fault::TooLarge(self.text.parse().unwrap_or(0), REMOTE_MESSAGE_BYTES_MAX),
             6 => Fault::Deadlock(self.text),
             7 => Fault::Apart,
+            8 => Fault::Lost(self.text.parse().unwrap_or(u16::MAX)),
             _ => Fault::Refused(self.text),
         }
     }
@@ -127,6 +129,7 @@ mod tests {
         assert!(matches!(back(Fault::Refused("no".into())), Fault::Refused(text) if text == "no"));
         assert!(matches!(back(Fault::Deadlock("a, b".into())), Fault::Deadlock(text) if text == "a, b"));
         assert!(matches!(back(Fault::Apart), Fault::Apart));
+        assert!(matches!(back(Fault::Lost(0x1234)), Fault::Lost(0x1234)));
         let too_large = back(Fault::TooLarge(1 << 40, 7));
         assert!(matches!(too_large, Fault::TooLarge(bytes, REMOTE_MESSAGE_BYTES_MAX) if bytes == 1 << 40));
     }

@@ -57,8 +57,9 @@ struct Peers {
     services: Box<[TrusteeId]>,
     /// Number of requests made to each trustee.
     numbers: Arc<Numbers>,
-    /// Places by machine and worker.
-    places: Vec<Vec<usize>>,
+    /// Places by machine and worker; those of lost machines are in no list.
+    places: Vec<Vec<Cell<usize>>>,
+    lost: RefCell<Vec<u16>>,
     /// Places of trustees with outstanding requests.
     active: RefCell<Vec<usize>>,
     /// Memory to be used again.
@@ -72,13 +73,13 @@ struct Peers {
 impl Peers {
     fn new(worker: TrusteeId, carrier: Box<dyn Carrier>) -> Peers {
         let ids = carrier.peers();
-        let mut places: Vec<Vec<usize>> = Vec::new();
+        let mut places: Vec<Vec<Cell<usize>>> = Vec::new();
         for (place, id) in ids.iter().enumerate() {
             let machine = usize::from(id.machine());
             places.resize_with(places.len().max(machine + 1), Vec::new);
             let row = &mut places[machine];
-            row.resize(row.len().max(id.index() + 1), usize::MAX);
-            row[id.index()] = place;
+            row.resize(row.len().max(id.index() + 1), Cell::new(usize::MAX));
+            row[id.index()].set(place);
         }
         Peers {
             room_bytes: carrier.room_bytes(),
@@ -87,6 +88,7 @@ impl Peers {
             services: carrier.services().into(),
             numbers: Numbers::new(worker, ids),
             places,
+            lost: RefCell::default(),
             active: RefCell::default(),
             writers: RefCell::default(),
             continuations: RefCell::default(),
@@ -99,7 +101,7 @@ impl Peers {
 
     #[inline(always)]
     fn trustee(&self, id: TrusteeId) -> Option<&PeerTrustee> {
-        let place = *self.places.get(usize::from(id.machine()))?.get(id.index())?;
+        let place = self.places.get(usize::from(id.machine()))?.get(id.index())?.get();
         self.trustees.get(place).filter(|peer| peer.trustee == id)
     }
 
@@ -109,6 +111,11 @@ impl Peers {
         if !peer.listed.replace(true) {
             self.active.borrow_mut().push(peer.place);
         }
+    }
+
+    /// The trustees of a machine.
+    fn of(&self, machine: u16) -> impl Iterator<Item = &PeerTrustee> {
+        self.trustees.iter().filter(move |peer| peer.trustee.machine() == machine)
     }
 
     /// Ends the program: bytes from this peer make no sense.
@@ -215,6 +222,20 @@ impl Remote {
         }
     }
 
+    /// This machine is lost: nothing of it is served or collected any more. Its trustees are found no more; the
+    /// requests to them that were sent fail as lost, all others as never sent.
+    pub(crate) fn lose(&self, worker: &impl Local, machine: u16) {
+        let Some(peers) = self.peers.get() else { return };
+        if peers.lost.borrow().contains(&machine) {
+            return;
+        }
+        peers.lost.borrow_mut().push(machine);
+        peers.places.get(usize::from(machine)).into_iter().flatten().for_each(|place| place.set(usize::MAX));
+        peers.carrier.borrow_mut().lose(machine);
+        peers.active.borrow_mut().retain(|place| peers.trustees[*place].trustee.machine() != machine);
+        peers.of(machine).for_each(|peer| peer.lose(worker, machine));
+    }
+
     /// Adds a request for a trustee of another machine, or returns the reason why it cannot be sent.
     ///
     /// # Safety
@@ -234,10 +255,10 @@ impl Remote {
             return Err(Fault::Apart);
         }
         let Some((peers, peer)) = self.peers.get().and_then(|peers| Some((peers, peers.trustee(trustee)?))) else {
-            return Err(Fault::Refused(self.why_not(trustee)));
+            return Err(self.why_not(trustee));
         };
-        if may_wait {
-            peer.wait_for_place(worker);
+        if may_wait && peer.wait_for_place(worker) {
+            return Err(Fault::Gone);
         }
         if const { C::IS_FLAT } {
             // SAFETY: the caller's promise; nothing is moved as long as it does not fit.
@@ -268,15 +289,13 @@ impl Remote {
         may_wait: bool,
     ) -> Result<(), (R, Fault)> {
         let Some((peers, peer)) = self.peers.get().and_then(|peers| Some((peers, peers.trustee(trustee)?))) else {
-            return Err((response, Fault::Refused(self.why_not(trustee))));
+            return Err((response, self.why_not(trustee)));
         };
         let mut packed = peers.scratch.take();
         packed.clear();
         let outcome = match pack(&mut packed) {
+            Ok(()) if may_wait && peer.wait_for_place(worker) => Err((response, Fault::Gone)),
             Ok(()) => {
-                if may_wait {
-                    peer.wait_for_place(worker);
-                }
                 peer.push_packed(worker, peers, property, OperationOf::<C>::INLINE, &packed, response);
                 peer.note_submitted(worker, peers);
                 Ok(())
@@ -288,14 +307,14 @@ impl Remote {
     }
 
     #[cold]
-    fn why_not(&self, trustee: TrusteeId) -> String {
-        if self.is_attached() {
-            format!("{trustee:?} is not a worker of this rack program")
-        } else {
-            format!(
+    fn why_not(&self, trustee: TrusteeId) -> Fault {
+        match self.peers.get() {
+            Some(peers) if peers.lost.borrow().contains(&trustee.machine()) => Fault::Gone,
+            Some(_) => Fault::Refused(format!("{trustee:?} is not a worker of this rack program")),
+            None => Fault::Refused(format!(
                 "{trustee:?} is on another machine, which only the workers of a rack program can reach: \
                  do this in a fiber (`gossamer::spawn`) rather than in a thread of your own"
-            )
+            )),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A worker with a peer that these tests play: the batches sent, the order of answers, the order in which waiters go
 //! on, and the requests of the peer that are run.
 
+mod losses;
 mod machines;
 mod sending;
 
@@ -28,6 +29,7 @@ struct Peer {
     /// The batches that it has been sent.
     frames: Vec<Vec<u8>>,
     takes_nothing: bool,
+    is_lost: bool,
     answers: VecDeque<(Vec<u8>, u32)>,
     flushes: usize,
     requests: VecDeque<(Vec<u8>, u32)>,
@@ -74,6 +76,7 @@ unsafe impl Carrier for Played {
     fn send(&mut self, _: usize, batch: &mut Buffer, requests: u32) {
         assert!(self.can_send(0) && !batch.is_empty());
         let mut peer = self.peer.borrow_mut();
+        assert!(!peer.is_lost, "a batch for a lost machine");
         peer.sent.push_back(requests);
         peer.frames.push(batch.bytes().to_vec());
     }
@@ -101,6 +104,11 @@ unsafe impl Carrier for Played {
     }
     fn has_work(&self) -> bool {
         !self.peer.borrow().answers.is_empty()
+    }
+    fn lose(&mut self, machine: u16) {
+        assert_eq!(machine, self.peers[0].machine());
+        let mut peer = self.peer.borrow_mut();
+        (peer.answers, peer.requests, peer.is_lost) = (VecDeque::new(), VecDeque::new(), true);
     }
     fn end(&self, _: usize, what: &str) -> ! {
         panic!("{what}")

@@ -34,7 +34,7 @@ pub(crate) fn launch<T: 'static, J: Job<T>>(
     then: Callback<J::Output>,
 ) -> u64 {
     worker.launches.wait_for_place(worker);
-    let token = worker.launches.expect(then);
+    let token = worker.launches.expect(trustee, then);
     let request = Launch { job, token, property: std::marker::PhantomData };
     if trustee == worker.home.get() {
         // SAFETY: the caller holds a trust of this property, whose trustee this is.

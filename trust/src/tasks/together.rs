@@ -318,7 +318,7 @@ pub(crate) unsafe fn together_and_call_back<P: Parts, J: Job>(
         wait_for_earlier(worker, route.parts.as_ref());
     }
     route.parts.as_ref().iter().for_each(|part| count(part.trustee, part.property, 1));
-    route.client = Client::Token(worker.id, worker.launches.expect(then));
+    route.client = Client::Token(worker.id, worker.launches.expect(worker.id, then));
     let is_here = route.is_all_here(worker);
     let is_first_elsewhere = route.next().is_some_and(|part| part.trustee != worker.home.get());
     let at = At(NonNull::from(Box::leak(Box::new(Call { route, job: Some(job), outcome: None }))));

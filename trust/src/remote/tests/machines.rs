@@ -77,6 +77,11 @@ unsafe impl Carrier for Played {
     fn has_work(&self) -> bool {
         self.peers.borrow().iter().any(|peer| !peer.answers.is_empty())
     }
+    fn lose(&mut self, machine: u16) {
+        let mut peers = self.peers.borrow_mut();
+        let lost = self.ids.iter().zip(&mut *peers).filter(|(id, _)| id.machine() == machine);
+        lost.for_each(|(_, peer)| *peer = Peer::default());
+    }
     fn end(&self, _: usize, what: &str) -> ! {
         panic!("{what}")
     }

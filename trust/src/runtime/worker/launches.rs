@@ -15,7 +15,7 @@ use crate::fiber::record;
 use crate::fiber::timer::Waiter;
 use crate::fiber::{FiberQueue, Waits};
 use crate::ids::TrusteeId;
-use crate::request::Fault;
+use crate::request::{Fault, Host};
 use crate::runtime::watch;
 use crate::unwind::quietly;
 
@@ -38,6 +38,8 @@ pub(crate) struct Launches {
 
 struct Awaited {
     by: Asker,
+    /// Trustee at which the result is made, if one machine alone can give it.
+    from: Option<TrusteeId>,
     then: Box<dyn Any>,
     fail: fn(Box<dyn Any>, Fault),
 }
@@ -114,13 +116,13 @@ impl Launches {
         has_place()
     }
 
-    pub(crate) fn expect<U: 'static>(&self, then: Callback<U>) -> u64 {
-        self.await_in(&self.awaited, then)
+    pub(crate) fn expect<U: 'static>(&self, from: TrusteeId, then: Callback<U>) -> u64 {
+        self.await_in(&self.awaited, Some(from), then)
     }
 
     /// Same as `expect`, of a value that was promised.
     pub(crate) fn expect_promised<U: 'static>(&self, then: Callback<U>) -> u64 {
-        self.await_in(&self.promised, then)
+        self.await_in(&self.promised, None, then)
     }
 
     /// Drops the callback of a promised value that is no longer awaited.
@@ -129,7 +131,12 @@ impl Launches {
         drop(forgotten);
     }
 
-    fn await_in<U: 'static>(&self, awaited: &RefCell<HashMap<u64, Awaited>>, then: Callback<U>) -> u64 {
+    fn await_in<U: 'static>(
+        &self,
+        awaited: &RefCell<HashMap<u64, Awaited>>,
+        from: Option<TrusteeId>,
+        then: Callback<U>,
+    ) -> u64 {
         let token = self.next_token.replace(self.next_token.get() + 1);
         let fail = |then: Box<dyn Any>, fault| {
             if let Ok(then) = then.downcast::<Callback<U>>() {
@@ -137,7 +144,7 @@ impl Launches {
             }
         };
         let by = super::with(Asker::here);
-        awaited.borrow_mut().insert(token, Awaited { by, then: Box::new(then), fail });
+        awaited.borrow_mut().insert(token, Awaited { by, from, then: Box::new(then), fail });
         token
     }
 
@@ -169,6 +176,20 @@ impl Launches {
     pub(crate) fn fail(&self, token: u64, fault: Fault) {
         if let Some(awaited) = self.take(token) {
             (awaited.fail)(awaited.then, fault);
+        }
+    }
+
+    /// This machine is lost: fails the results that were to come from there, and all promised values, for any machine
+    /// may have had the promise.
+    pub(crate) fn lose(&self, worker: &Worker, machine: u16) {
+        let is_from = |awaited: &Awaited| awaited.from.is_some_and(|from| from.machine() == machine);
+        let awaited = self.awaited.borrow();
+        let mut tokens: Vec<u64> =
+            awaited.iter().filter(|(_, awaited)| is_from(awaited)).map(|(&token, _)| token).collect();
+        drop(awaited);
+        tokens.extend(self.promised.borrow().keys());
+        for token in tokens {
+            worker.call_back(|| quietly(|| self.fail(token, Fault::Lost(machine))));
         }
     }
 

@@ -1,0 +1,120 @@
+//! A machine that is lost: the outcome of each request to it, and the properties whose trusts it may have had.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::{SENDS_MAX, play};
+use crate::api::link::{call_then, lose};
+use crate::config::REMOTE_WAITING_MAX;
+use crate::{Error, Trust, TrusteeReference, spawn, yield_now};
+
+/// The machine that `play` has.
+const PEER: u16 = 7;
+
+/// Makes a request without waiting, and notes its outcome.
+fn ask(there: &Trust<u64>, outcomes: &Rc<RefCell<Vec<Result<u64, Error>>>>) {
+    let outcomes = Rc::clone(outcomes);
+    there.call().apply(|v| *v).then(move |outcome| outcomes.borrow_mut().push(outcome));
+}
+
+fn is_lost<R>(outcome: &Result<R, Error>) -> bool {
+    matches!(outcome, Err(Error::Lost { machine: PEER }))
+}
+
+fn is_gone<R>(outcome: &Result<R, Error>) -> bool {
+    matches!(outcome, Err(Error::Gone { .. }))
+}
+
+#[test]
+fn requests_that_were_sent_may_have_run_and_all_others_have_not() {
+    play(|peer, there| {
+        let outcomes = Rc::new(RefCell::new(Vec::new()));
+        ask(there, &outcomes);
+        yield_now();
+        assert_eq!(peer.borrow().sent, [1]);
+        ask(there, &outcomes); // in the open batch
+        lose(PEER);
+        assert!(matches!(&outcomes.borrow()[..], [sent, open] if is_lost(sent) && is_gone(open)));
+        ask(there, &outcomes);
+        let waited = there.call().apply(|v| *v).wait();
+        yield_now();
+        assert!(is_gone(&waited) && is_gone(&outcomes.borrow()[2]) && outcomes.borrow().len() == 3);
+        lose(PEER); // no second time
+        let text = outcomes.borrow()[0].as_ref().unwrap_err().to_string();
+        assert_eq!(text, "machine 7 was lost before the answer to a request came, so its closure may have run");
+    });
+}
+
+#[test]
+fn fibers_that_wait_for_answers_and_those_in_line_go_on() {
+    play(|peer, there| {
+        peer.borrow_mut().takes_nothing = true;
+        let fibers: Vec<_> = (0..40 * REMOTE_WAITING_MAX)
+            .map(|_| {
+                let there = there.clone();
+                spawn(move || there.call().apply(|v| *v).wait())
+            })
+            .collect();
+        (0..3).for_each(|_| yield_now());
+        peer.borrow_mut().takes_nothing = false;
+        yield_now();
+        let sent: u32 = peer.borrow().sent.iter().sum();
+        assert!(peer.borrow().sent.len() <= SENDS_MAX && sent > 0);
+        assert!((sent as usize) < fibers.len(), "some are in line");
+        lose(PEER);
+        let outcomes: Vec<_> = fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect();
+        let lost = outcomes.iter().filter(|outcome| is_lost(outcome)).count();
+        let gone = outcomes.iter().filter(|outcome| is_gone(outcome)).count();
+        assert!(gone > 0 && lost + gone == outcomes.len(), "each has an outcome");
+        // The clones of the trust are requests too.
+        assert!(lost <= sent as usize, "{lost} of {sent}");
+    });
+}
+
+#[test]
+fn results_of_closures_that_run_there_are_lost() {
+    play(|peer, there| {
+        let (_, id) = there.parts();
+        let outcomes = Rc::new(RefCell::new(Vec::new()));
+        for _ in 0..2 {
+            let outcomes = Rc::clone(&outcomes);
+            call_then(TrusteeReference::from_id(id), || 4u64, move |outcome| outcomes.borrow_mut().push(outcome));
+        }
+        // Both are sent; the first has begun, and its result is to come.
+        assert_eq!(peer.borrow().sent, [1, 1]);
+        assert!(peer.borrow_mut().answer());
+        yield_now();
+        assert!(outcomes.borrow().is_empty());
+        lose(PEER);
+        assert!(matches!(&outcomes.borrow()[..], [one, other] if is_lost(one) && is_lost(other)));
+        let outcomes_of_later = Rc::clone(&outcomes);
+        call_then(TrusteeReference::from_id(id), || 4u64, move |outcome| outcomes_of_later.borrow_mut().push(outcome));
+        yield_now();
+        assert!(is_gone(&outcomes.borrow()[2]));
+    });
+}
+
+#[test]
+fn properties_stay_where_a_lost_machine_may_have_had_trusts() {
+    let value = Arc::new(());
+    let there = Arc::clone(&value);
+    play(move |peer, _| {
+        drop(crate::local_trustee().entrust(Arc::clone(&there)));
+        yield_now();
+        assert_eq!(peer.borrow().sent, [1], "the machine is asked for its numbers");
+        lose(PEER);
+        let kept = crate::local_trustee().entrust(Arc::clone(&there));
+        drop(kept);
+        (0..10).for_each(|_| yield_now());
+        assert_eq!(Arc::strong_count(&there), 4);
+    });
+    assert_eq!(Arc::strong_count(&value), 1, "up to the end of their trustee");
+}
+
+#[test]
+fn a_loss_in_the_middle_of_a_closure_is_refused() {
+    let local = crate::local_trustee().entrust(0u64);
+    let refused = local.call().apply(|_| lose(PEER)).wait();
+    assert!(matches!(refused, Err(Error::Panicked { panic, .. }) if panic.contains("lose")));
+}
