@@ -22,6 +22,8 @@ pub struct Builder {
     pub(crate) spin: Option<Duration>,
     /// Whether each machine has a page server's worker (`page_server.rs`).
     pub(crate) has_page_servers: bool,
+    /// Number of machines that may be lost.
+    pub(crate) survives: u16,
 }
 
 /// Returns a start with the default settings; [`Builder::main`] starts the program.
@@ -38,10 +40,18 @@ pub struct Builder {
 /// gossamer::builder().stack_bytes(8 << 20).main(gsm_main, 2);
 /// ```
 pub fn builder() -> Builder {
-    Builder { stack_bytes: STACK_BYTES, pin: None, spin: None, has_page_servers: false }
+    Builder { stack_bytes: STACK_BYTES, pin: None, spin: None, has_page_servers: false, survives: 0 }
 }
 
 impl Builder {
+    /// Lets the program go on without up to so many machines. For tests: under `run --local` alone, for requests and
+    /// fibers; barriers, channels, arrays and heaps wait for the dead.
+    #[doc(hidden)]
+    pub fn survives(mut self, machines: u16) -> Self {
+        self.survives = machines;
+        self
+    }
+
     /// Sets the bytes of each fiber's stack, `gsm_main`'s included, rounded up to pages; 1 MiB unless set. Only touched
     /// pages cost memory. A fiber that overflows its stack ends the process with a message that names it.
     ///

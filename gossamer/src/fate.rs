@@ -21,6 +21,7 @@ use comm::{Fabric, Loss, MachineId};
 use crate::complain::complain;
 use crate::control::{Control, Message};
 use crate::error::StartError;
+use crate::membership::ToMember;
 use crate::rendezvous::bridge;
 use crate::view::answer::Answers;
 
@@ -46,6 +47,26 @@ struct FateSharing {
     is_over: AtomicBool,
     /// Set once the fabric is open.
     fabric: OnceLock<Weak<dyn Fabric>>,
+    losses: OnceLock<Box<dyn Outlive>>,
+}
+
+/// A program that outlives the loss of machines: this one's part in that.
+pub(crate) trait Outlive: Send + Sync {
+    /// Handles a message of the launcher.
+    fn on_message(&self, message: &ToMember);
+    /// Handles a broken pair: this peer cannot be reached, or has closed the connection.
+    fn on_broken(&self, peer: u16, reason: &str);
+}
+
+/// Lets the program go on where a peer is lost: from here on `part` is told.
+pub(crate) fn outlive(part: Box<dyn Outlive>) {
+    if let Some(sharing) = FATE_SHARING.get() {
+        let _ = sharing.losses.set(part); // a process runs one program
+    }
+}
+
+fn losses() -> Option<&'static dyn Outlive> {
+    FATE_SHARING.get()?.losses.get().map(|part| &**part)
 }
 
 static FATE_SHARING: OnceLock<FateSharing> = OnceLock::new();
@@ -116,8 +137,12 @@ pub(crate) fn fail_to_start(error: &StartError) -> ! {
 /// Makes the process end when the launcher says so, or has gone. Returns the launcher's other messages.
 pub(crate) fn share(control: Control) -> std::io::Result<(Arc<Control>, Receiver<StartMessage>)> {
     let control = Arc::new(control);
-    let sharing =
-        FateSharing { control: Arc::clone(&control), is_over: AtomicBool::new(false), fabric: OnceLock::new() };
+    let sharing = FateSharing {
+        control: Arc::clone(&control),
+        is_over: AtomicBool::new(false),
+        fabric: OnceLock::new(),
+        losses: OnceLock::new(),
+    };
     if FATE_SHARING.set(sharing).is_err() {
         return Err(std::io::Error::other("the machine has a control channel already"));
     }
@@ -139,13 +164,22 @@ pub(crate) fn watch(fabric: &Arc<dyn Fabric>) -> std::io::Result<Watch> {
         let _ = sharing.fabric.set(Arc::downgrade(fabric)); // a process opens one fabric
     }
     let fabric = Arc::clone(fabric);
-    let keep_watch = move || match fabric.watch(&[], Duration::MAX) {
-        Ok(None) => {} // the watch was ended
-        Ok(Some(peer)) => {
-            let reason = fabric.cause(peer).unwrap_or_else(|| "it has ended".to_owned());
-            report_loss(peer.0, &reason);
+    let keep_watch = move || {
+        let mut known = Vec::new();
+        loop {
+            match fabric.watch(&known, Duration::MAX) {
+                Ok(None) => return, // the watch was ended
+                Ok(Some(peer)) => {
+                    let reason = fabric.cause(peer).unwrap_or_else(|| "it has ended".to_owned());
+                    match losses() {
+                        Some(losses) => losses.on_broken(peer.0, &reason),
+                        None => return report_loss(peer.0, &reason),
+                    }
+                    known.push(peer);
+                }
+                Err(error) => end(&format!("the other machines cannot be watched: {error}")),
+            }
         }
-        Err(error) => end(&format!("the other machines cannot be watched: {error}")),
     };
     Ok(Watch { thread: spawn("gossamer-watch", keep_watch)? })
 }
@@ -166,7 +200,7 @@ pub(crate) fn finish(fabric: Arc<dyn Fabric>, watch: Watch, control: &Control, s
     bridge::wait_for_the_others();
 }
 
-fn is_over() -> bool {
+pub(crate) fn is_over() -> bool {
     FATE_SHARING.get().is_some_and(|sharing| sharing.is_over.load(Ordering::Relaxed))
 }
 
@@ -201,6 +235,18 @@ fn report_loss(peer: u16, reason: &str) {
     std::process::exit(FAILURE_STATUS)
 }
 
+fn to_losses(message: &ToMember) {
+    if let Some(losses) = losses() {
+        losses.on_message(message);
+    }
+}
+
+/// Ends the process: its launcher has not answered for so long that the others may have declared it dead.
+pub(crate) fn end_lease() -> ! {
+    complain(format_args!("the launcher has not answered in time: this machine may be declared dead"));
+    std::process::exit(FAILURE_STATUS)
+}
+
 fn listen(control: &Arc<Control>, start: &Sender<StartMessage>) {
     let answers = Answers::default();
     let end = loop {
@@ -210,6 +256,9 @@ fn listen(control: &Arc<Control>, start: &Sender<StartMessage>) {
             Ok(Some(Message::Secret { key })) => drop(start.send(StartMessage::Secret(key))),
             Ok(Some(Message::Peer { machine, endpoint })) => drop(start.send(StartMessage::Peer(machine, endpoint))),
             Ok(Some(Message::Look { ask, look })) => answers.look(control, ask, look),
+            Ok(Some(Message::Fence { epoch, dead })) => to_losses(&ToMember::Fence { epoch, dead }),
+            Ok(Some(Message::Settled { epoch })) => to_losses(&ToMember::Settled { epoch }),
+            Ok(Some(Message::Answer { beat })) => to_losses(&ToMember::Answer { beat }),
             Ok(Some(_)) => {}
             Ok(None) => break Err("the launcher has gone".to_owned()),
             Err(error) => break Err(error.to_string()),

@@ -63,6 +63,7 @@ mod fate;
 pub mod file;
 #[doc(hidden)]
 pub mod link;
+mod losses;
 mod membership;
 mod names;
 mod over_verbs;

@@ -11,6 +11,7 @@
 //!    is over; the others serve until the launcher ends them
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use trust::link::panic_text;
 use trust::{Threadpool, TrusteeReference};
@@ -22,6 +23,8 @@ use crate::control::Message;
 use crate::controller::become_launcher;
 use crate::error::StartError;
 use crate::fate;
+use crate::losses;
+use crate::membership::Member;
 use crate::rack::{Machine, Program, Rack, Transport};
 use crate::remote::{Image, Layout, Slots, Wiring};
 use crate::rendezvous::{self, Start};
@@ -182,12 +185,19 @@ where
     begin(Rack { machine: own, machines: machines.collect(), starter }, &threads.workers);
     let wiring = Wiring { fabric: fabric.clone(), layout, image };
     // First: from the next step on other machines may call this one, and a closure of theirs may end it.
-    control.send(&Message::Ready { pid: std::process::id(), slots_bytes, survives: 0 })?;
+    control.send(&Message::Ready { pid: std::process::id(), slots_bytes, survives: settings.survives })?;
     // By a thread that ends: the main thread of a serving machine never waits in the library again, so it could not
     // report.
     let attach = || threads.attach(own, &wiring);
     std::thread::scope(|scope| scope.spawn(attach).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     drop(wiring);
+    if settings.survives > 0 {
+        let mut trustees = threads.workers.trustees().to_vec();
+        trustees.extend(threads.service.iter().map(|service| service.trustees()[0]));
+        let member = Member::new(own, plan.machines.len() as u16);
+        let lease = Duration::from_millis(plan.silence_ms);
+        losses::begin(member, &control, &fabric, trustees, lease).map_err(StartError::Thread)?;
+    }
     stuck::watch().map_err(StartError::Thread)?;
     if own != 0 {
         serve_until_the_end();

@@ -13,8 +13,10 @@ use processes::is_gone;
 /// Plays a role and ends the process. Each machine that a test waits for prints `pid N` when it is ready.
 pub fn play(args: &[String]) {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    if words == ["gossamer"] {
-        return gossamer::main(|| (), 2);
+    match words[..] {
+        ["gossamer"] => return gossamer::main(|| (), 2),
+        ["outlives", victim] => return crate::losses::outlive(victim.parse().unwrap()),
+        _ => {}
     }
     let inherited = crate::rig::inheritable(); // before the bootstrap takes them
     let bootstrap = match Bootstrap::from_env() {

@@ -25,7 +25,6 @@
 //! - [`member`]: one machine's part
 
 mod coordinator;
-#[cfg(test)]
 mod member;
 #[cfg(test)]
 mod model;
@@ -33,7 +32,6 @@ mod model;
 mod search;
 
 pub(crate) use coordinator::{Coordinator, CoordinatorStep, Timer};
-#[cfg(test)]
 pub(crate) use member::{Member, MemberStep};
 
 /// Message of the coordinator to a member.
