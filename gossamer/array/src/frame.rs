@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! - [frame-one-thread] A [`Frame`] lies in an arena of its part and is used only on that part's thread, while the part
-//!   exists, which each view keeps alive.
+//!   exists, which each view keeps alive. Where the directory has granted access in place, other workers load and store
+//!   its elements, not the header, and this part does no more.
 //! - [pinned-unchanged] While `pins` is above 0 the elements do not change and the frame is not reused: a writer makes
 //!   a copy first.
 //! - [busy-exclusive] While a user's closure has the elements (`busy`), nothing else touches them.

@@ -1,5 +1,6 @@
 //! Part of an array at one place: the chunks that the place owns, cached chunks of other places, and the calls of its
-//! fibers that wait. All of it belongs to the place's worker; other places reach it only by messages (`post.rs`).
+//! fibers that wait. All of it belongs to the place's worker; other places reach it only by messages (`post.rs`), or
+//! use single elements in place (`near.rs`).
 //!
 //! The path of a call: `local.rs` looks into the table; if the chunk's word allows the access it is a hit. Otherwise
 //! [`Part::access`] queues the call for its chunk and requests the right from the home, by a message, or directly if
