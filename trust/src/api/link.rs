@@ -61,7 +61,7 @@ pub fn attach(carrier: Option<Box<dyn Carrier>>, waker: Option<Box<dyn Waker>>) 
 
 /// This machine is lost, and nothing that it sends can arrive any more: the calling worker serves nothing of it, fails
 /// its own requests to it ([`Error::Lost`](crate::Error::Lost) if they were sent, [`Error::Gone`](crate::Error::Gone)
-/// if not, and all later ones), and drops no property any more before it ends. To be called on each worker of the
+/// if not, and all later ones), and keeps the properties that it has until it ends. To be called on each worker of the
 /// calling machine.
 ///
 /// ```
@@ -77,7 +77,7 @@ pub fn lose(machine: u16) {
         if !worker.remote.is_attached() {
             return;
         }
-        worker.property_table().keep_all();
+        worker.property_table().keep_all(&worker.shared.slab);
         worker.remote.lose(worker, machine);
         worker.launches.lose(worker, machine);
     });

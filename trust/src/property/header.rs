@@ -59,12 +59,17 @@ impl Header {
     pub(crate) fn set_poisoned(&self, poisoned: bool) {
         self.set_mark(POISONED, poisoned);
     }
-    /// Is the property waiting to be reclaimed?
+    /// Is the property waiting to be reclaimed, or never to be ([`keep`](Self::keep))?
     pub(crate) fn is_unreferenced(&self) -> bool {
         self.marks.get() & UNREFERENCED != 0
     }
     pub(crate) fn set_unreferenced(&self, unreferenced: bool) {
         self.set_mark(UNREFERENCED, unreferenced);
+    }
+    /// Keeps the property up to the end of its trustee. To be taken out of the lists of those that wait to be
+    /// reclaimed: with this mark it comes into none any more.
+    pub(crate) fn keep(&self) {
+        self.set_mark(UNREFERENCED, true);
     }
     /// Has its count changed since the mark was cleared?
     pub(crate) fn is_counted(&self) -> bool {

@@ -63,8 +63,10 @@
 //! machine of a rack the slab knows of the property from the start (`announced`). Where a count reaches 0 before that
 //! message has come, (2) waits for it, for it is a request that was made before (1).
 //!
-//! Once a machine was lost this trustee reclaims nothing any more (`keep_all`): the lost machine may have cloned a
-//! trust, sent the clone to another machine and not sent its +1, so a count may be 0 while a trust lives.
+//! When a machine was lost this trustee keeps all properties that there are (`keep_all`): the lost machine may have
+//! cloned a trust, sent the clone to another machine and not sent its +1, so their counts may be 0 while a trust lives.
+//! No trust of a later property was ever there, for nothing that the machine sent arrives any more. So all clients that
+//! had trusts of it report their numbers, and the proof holds for it; the lost machine is not asked.
 //!
 //! Invariant [property-live]: a request that runs finds its property live.
 
@@ -79,6 +81,7 @@ use std::cell::{Cell, Ref, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
+use super::slab::PropertySlab;
 use super::{Header, PLACE_MAX};
 use crate::config::SPREAD_FROM;
 use crate::ids::TrusteeId;
@@ -134,8 +137,6 @@ pub(crate) struct PropertyTable<C, F> {
     reclamation: RefCell<Option<Reclamation<C, F>>>,
     /// Times that step (1) was taken.
     rounds: Cell<u64>,
-    /// A machine was lost: nothing is reclaimed any more.
-    keeps_all: Cell<bool>,
     /// The addresses of all properties, where requests of other machines name them.
     known: RefCell<Option<HashSet<*mut Header>>>,
 }
@@ -167,7 +168,6 @@ impl<C, F> Default for PropertyTable<C, F> {
             aside: RefCell::default(),
             reclamation: RefCell::default(),
             rounds: Cell::new(0),
-            keeps_all: Cell::new(false),
             known: RefCell::default(),
         }
     }
@@ -218,20 +218,21 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
         !self.unreferenced.borrow().is_empty() || self.reclamation.borrow().is_some() || !self.aside.borrow().is_empty()
     }
 
-    /// A machine that may have had trusts of these properties is lost, and with it counts that it has not sent: a count
-    /// of 0 proves nothing from now on. Nothing is reclaimed any more, up to the end of the trustee.
-    pub(crate) fn keep_all(&self) {
-        self.keeps_all.set(true);
+    /// A machine is lost that may have had trusts of these properties, and with it counts that it has not sent: a count
+    /// of 0 proves nothing any more. Keeps them all, and those that `slab` has announced, up to the end of the trustee.
+    pub(crate) fn keep_all(&self, slab: &PropertySlab) {
         *self.reclamation.borrow_mut() = None;
         self.aside.borrow_mut().clear();
+        self.unreferenced.borrow_mut().clear();
+        let (owned, beyond) = (self.owned.borrow(), self.beyond.borrow());
+        // SAFETY: live: nothing reclaims them [property-live].
+        let keep = |property: *mut Header| unsafe { (*property).keep() };
+        owned.iter().chain(&*beyond).copied().for_each(keep);
+        slab.announced(keep);
     }
 
     /// Carries out steps (1) to (3) as far as possible now. True if a property was reclaimed.
     pub(crate) fn reclaim(&self, trustee: &impl Trustee<C, F>) -> bool {
-        if self.keeps_all.get() {
-            self.unreferenced.borrow_mut().clear();
-            return false;
-        }
         self.take_back();
         let mut any = false;
         loop {

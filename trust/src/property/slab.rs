@@ -132,6 +132,11 @@ impl PropertySlab {
         self.lock().announced.insert(property);
     }
 
+    /// Shows the properties that the trustee does not know yet.
+    pub(crate) fn announced(&self, show: impl FnMut(*mut Header)) {
+        self.lock().announced.iter().copied().for_each(show);
+    }
+
     /// Removes the announcement: the trustee has heard of the property.
     pub(crate) fn arrived(&self, property: *mut Header) {
         self.lock().announced.remove(&property);

@@ -141,9 +141,11 @@ impl Remote {
         self.peers.get().map_or_else(Vec::new, |peers| peers.clients.to_vec())
     }
 
-    /// The service threads of the other machines.
+    /// The service threads of the other machines that are not lost.
     pub(crate) fn services(&self) -> Vec<TrusteeId> {
-        self.peers.get().map_or_else(Vec::new, |peers| peers.services.to_vec())
+        let Some(peers) = self.peers.get() else { return Vec::new() };
+        let lost = peers.lost.borrow();
+        peers.services.iter().copied().filter(|service| !lost.contains(&service.machine())).collect()
     }
 
     pub(crate) fn is_outstanding(&self) -> bool {

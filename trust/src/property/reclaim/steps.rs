@@ -182,6 +182,37 @@ fn a_property_whose_count_changed_meanwhile_lives_or_begins_anew() {
     assert_eq!(owner.reclaim(&[alive, anew]), [true, false]);
 }
 
+/// One property in each state, when a machine is lost.
+#[test]
+fn a_loss_keeps_the_properties_that_there_are_and_no_later_one() {
+    let owner = Owner::new(1);
+    let client = owner.client(0);
+    let slab = Arc::default();
+    let announced = Property::allocate(&slab, 7u64);
+    slab.announce(announced);
+    let (live, listed, begun) = (owner.entrust(), owner.entrust(), owner.entrust());
+    client.side.note_published(1);
+    owner.count(begun, -1);
+    assert_eq!(owner.reclaim(&[begun]), [false]);
+    owner.count(listed, -1);
+    owner.property_table.keep_all(&slab);
+    assert!(!owner.property_table.has_unreferenced());
+    client.served.set(1);
+    let later = owner.entrust();
+    owner.property_table.adopt(announced);
+    // The trust that the lost machine sent on has been counted at last, and is dropped.
+    owner.count(listed, 1);
+    for property in [live, listed, announced, later] {
+        owner.count(property, -1);
+    }
+    assert_eq!(owner.reclaim(&[live, listed, begun, announced, later]), [false, false, false, false, true]);
+    owner.count(begun, 1);
+    owner.count(begun, -1);
+    assert!(!owner.property_table.has_unreferenced());
+    owner.property_table.close(|property| owner.destroy(property));
+    assert_eq!(owner.destroyed.take().len(), 4);
+}
+
 #[test]
 fn a_reclamation_begins_with_what_has_come_by_the_inbox() {
     let owner = Owner::new(0);

@@ -96,20 +96,24 @@ fn results_of_closures_that_run_there_are_lost() {
 }
 
 #[test]
-fn properties_stay_where_a_lost_machine_may_have_had_trusts() {
+fn properties_stay_if_a_lost_machine_may_have_had_trusts_of_them() {
     let value = Arc::new(());
     let there = Arc::clone(&value);
     play(move |peer, _| {
+        let held = crate::local_trustee().entrust(Arc::clone(&there));
         drop(crate::local_trustee().entrust(Arc::clone(&there)));
         yield_now();
         assert_eq!(peer.borrow().sent, [1], "the machine is asked for its numbers");
         lose(PEER);
-        let kept = crate::local_trustee().entrust(Arc::clone(&there));
-        drop(kept);
+        drop(held);
         (0..10).for_each(|_| yield_now());
         assert_eq!(Arc::strong_count(&there), 4);
+        // No trust of a later one was ever there.
+        drop(crate::local_trustee().entrust(Arc::clone(&there)));
+        (0..10).for_each(|_| yield_now());
+        assert_eq!(Arc::strong_count(&there), 4, "it is reclaimed, and nobody is asked");
     });
-    assert_eq!(Arc::strong_count(&value), 1, "up to the end of their trustee");
+    assert_eq!(Arc::strong_count(&value), 1, "the others up to the end of their trustee");
 }
 
 #[test]

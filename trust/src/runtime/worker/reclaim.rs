@@ -148,7 +148,7 @@ impl Response for CensusAnswer {
         let numbers = match fault {
             // SAFETY: `Census` puts bytes.
             None => unsafe { resuming.responses.take_bytes(numbers_in) },
-            // Its machine is gone, and the whole program follows in a moment.
+            // Its machine is lost: `keep_all` has ended that reclamation, so the number is an old one.
             Some(_) => Vec::new(),
         };
         super::with(|worker| worker.property_table().note_numbers(worker, self.service, self.reclamation, &numbers));
