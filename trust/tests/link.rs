@@ -42,7 +42,7 @@ const NOT_CALLED: [&str; 18] = [
 type Call = fn(TrusteeReference);
 
 /// All others, each called with a trustee of a pool.
-const CALLED: [(&str, Call); 27] = [
+const CALLED: [(&str, Call); 28] = [
     ("begin", |there| WAIT.with_borrow_mut(|wait| *wait = Some(link::begin(there, || 5)))),
     ("wait", |_| ignore(WAIT.take().expect("it was begun")())),
     ("call", |there| ignore(link::call(there, || 5))),
@@ -55,6 +55,7 @@ const CALLED: [(&str, Call); 27] = [
     ("deadline_after", |_| ignore(link::deadline_after(Duration::MAX))),
     ("later", |_| ignore(link::later(Instant::now(), Duration::MAX))),
     ("lose", |_| link::lose(3)),
+    ("promise_at", |there| link::promise_at(there.id()).0.keep(5)),
     ("memory", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::memory(of)))),
     ("probe", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::probe(of)))),
     ("running_fiber", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::running_fiber(of)))),

@@ -53,10 +53,26 @@ use crate::unwind::quietly;
 ///
 /// Cost: making it sends nothing; keeping it is one request to this thread's worker, and so is dropping it unkept.
 pub fn promise<T: 'static>() -> (Promise<T>, Pending<T>) {
+    make(None)
+}
+
+/// Makes a promise as [`promise`] does, that nobody but this trustee will keep: where a program outlives the loss of
+/// machines, the loss of another one does not end the wait.
+///
+/// ```
+/// let (promise, number) = trust::link::promise_at(trust::local_trustee().id());
+/// promise.keep(7);
+/// assert_eq!(number.wait(), Ok(7));
+/// ```
+pub fn promise_at<T: 'static>(keeper: TrusteeId) -> (Promise<T>, Pending<T>) {
+    make(Some(keeper))
+}
+
+fn make<T: 'static>(keeper: Option<TrusteeId>) -> (Promise<T>, Pending<T>) {
     let slot = Rc::new(OneShot::new(Waiters::default()));
     worker::with(|worker| {
         let settles = Settles(Rc::clone(&slot));
-        let token = worker.launches.expect_promised(Box::new(move |outcome| settles.0.set(outcome)));
+        let token = worker.launches.expect_promised(keeper, Box::new(move |outcome| settles.0.set(outcome)));
         let id = PromiseId { client: worker.id, token };
         (Promise { id, value: PhantomData }, Pending { id, slot })
     })
@@ -78,6 +94,18 @@ impl<T> Drop for Settles<T> {
 pub struct PromiseId {
     client: TrusteeId,
     token: u64,
+}
+
+impl PromiseId {
+    /// Returns the machine of the thread that waits for the value.
+    ///
+    /// ```
+    /// assert_eq!(trust::promise::<u32>().1.id().machine(), 0); // a process that is no machine of a rack
+    /// ```
+    #[must_use]
+    pub fn machine(self) -> u16 {
+        self.client.machine()
+    }
 }
 
 /// Obligation to give a value to the holder of the [`Pending`]. See [`promise`].

@@ -38,7 +38,7 @@ pub(crate) struct Launches {
 
 struct Awaited {
     by: Asker,
-    /// Trustee at which the result is made, if one machine alone can give it.
+    /// Trustee that gives the result, if no other can.
     from: Option<TrusteeId>,
     then: Box<dyn Any>,
     fail: fn(Box<dyn Any>, Fault),
@@ -120,9 +120,9 @@ impl Launches {
         self.await_in(&self.awaited, Some(from), then)
     }
 
-    /// Same as `expect`, of a value that was promised.
-    pub(crate) fn expect_promised<U: 'static>(&self, then: Callback<U>) -> u64 {
-        self.await_in(&self.promised, None, then)
+    /// Same as `expect`, of a value that was promised: `from` is its keeper, if that is known.
+    pub(crate) fn expect_promised<U: 'static>(&self, from: Option<TrusteeId>, then: Callback<U>) -> u64 {
+        self.await_in(&self.promised, from, then)
     }
 
     /// Drops the callback of a promised value that is no longer awaited.
@@ -179,15 +179,16 @@ impl Launches {
         }
     }
 
-    /// This machine is lost: fails the results that were to come from there, and all promised values, for any machine
-    /// may have had the promise.
+    /// This machine is lost: fails the results that were to come from there, and all promised values whose keeper is
+    /// not known, for any machine may have had the promise.
     pub(crate) fn lose(&self, worker: &Worker, machine: u16) {
-        let is_from = |awaited: &Awaited| awaited.from.is_some_and(|from| from.machine() == machine);
-        let awaited = self.awaited.borrow();
-        let mut tokens: Vec<u64> =
-            awaited.iter().filter(|(_, awaited)| is_from(awaited)).map(|(&token, _)| token).collect();
-        drop(awaited);
-        tokens.extend(self.promised.borrow().keys());
+        let is_from = |awaited: &Awaited| awaited.from.map(|from| from.machine() == machine);
+        let mut tokens = Vec::new();
+        for (awaited, unknown) in [(&self.awaited, false), (&self.promised, true)] {
+            let awaited = awaited.borrow();
+            let lost = awaited.iter().filter(|(_, awaited)| is_from(awaited).unwrap_or(unknown));
+            tokens.extend(lost.map(|(&token, _)| token));
+        }
         for token in tokens {
             worker.call_back(|| quietly(|| self.fail(token, Fault::Lost(machine))));
         }
