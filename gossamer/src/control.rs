@@ -26,6 +26,7 @@
 //!
 //! ```text
 //! machine -> launcher   Lost(machine, reason)     as above, but the machine goes on
+//! launcher -> machine   Lost(machine, reason)     that machine is lost
 //! launcher -> machine   Fence(epoch, dead)        these machines are lost: shut them out
 //! machine -> launcher   Fenced(epoch)             they are shut out here
 //! launcher -> machine   Settled(epoch)            they are everywhere: answer the calls to them
@@ -114,10 +115,12 @@ pub enum Message {
     },
     /// Machine to launcher: this machine cannot reach another one any more. The launcher may know a better cause, or
     /// hear of it soon (that machine's death); the machine waits for `End`.
+    ///
+    /// Launcher to machine, before `Fence`: this machine is lost, for this reason.
     Lost {
         /// Number of the lost machine.
         machine: u16,
-        /// The fabric's reason.
+        /// The fabric's reason, or the launcher's.
         #[serde(serialize_with = "cut")]
         reason: String,
     },

@@ -55,6 +55,10 @@ pub(crate) enum StartError {
     Threads { threads: usize, machines: usize },
     #[error("the workers cannot be started: {0}")]
     Pool(#[from] trust::BuildError),
+    #[error(
+        "the program is to outlive machines (`survives`), which it cannot with {what}: run it without `survives`{cure}"
+    )]
+    Survives { what: &'static str, cure: &'static str },
     #[error("a worker ended while it was connected to the others: {0}")]
     Worker(String),
     #[error("{0} threads used trusts before `gossamer::main`: call it first")]

@@ -54,6 +54,8 @@ struct FateSharing {
 pub(crate) trait Outlive: Send + Sync {
     /// Handles a message of the launcher.
     fn on_message(&self, message: &ToMember);
+    /// Notes the cause of a loss.
+    fn on_cause(&self, machine: u16, cause: String);
     /// Handles a broken pair: this peer cannot be reached, or has closed the connection.
     fn on_broken(&self, peer: u16, reason: &str);
 }
@@ -256,6 +258,11 @@ fn listen(control: &Arc<Control>, start: &Sender<StartMessage>) {
             Ok(Some(Message::Secret { key })) => drop(start.send(StartMessage::Secret(key))),
             Ok(Some(Message::Peer { machine, endpoint })) => drop(start.send(StartMessage::Peer(machine, endpoint))),
             Ok(Some(Message::Look { ask, look })) => answers.look(control, ask, look),
+            Ok(Some(Message::Lost { machine, reason })) => {
+                if let Some(losses) = losses() {
+                    losses.on_cause(machine, reason);
+                }
+            }
             Ok(Some(Message::Fence { epoch, dead })) => to_losses(&ToMember::Fence { epoch, dead }),
             Ok(Some(Message::Settled { epoch })) => to_losses(&ToMember::Settled { epoch }),
             Ok(Some(Message::Answer { beat })) => to_losses(&ToMember::Answer { beat }),

@@ -32,6 +32,7 @@
 //! the very same file; they check that at the start.
 //!
 //! Every machine is a process, and all share one fate: if one dies, the launcher ends the others and reports the cause.
+//! [`Builder::survives`] lets a program outlive some.
 //!
 //! The design is that of Gossamer (N. Ahmad, *Gossamer*, University of Illinois Chicago 2025, chapter 3), cited as
 //! "thesis".
@@ -87,6 +88,7 @@ mod workers;
 pub use builder::{Builder, builder};
 pub use entrust::{entrust, entrust_on, entrust_with};
 pub use exchange::{Exchange, Inbox, InboxGone, Outbox, Received, exchange};
+pub use losses::{Loss, on_loss};
 pub use names::{NameError, Published, find, publish};
 pub use rack::{Machine, Place, Rack, Transport, here, rack};
 pub use rendezvous::is_one_of_several;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use trust::{TrusteeId, TrusteeReference};
 
+use crate::losses::record;
 use crate::{page_server, service};
 
 /// Worker of the rack. A place may travel in arguments and results ([`spawn_with`](crate::spawn_with)).
@@ -190,6 +191,38 @@ impl Rack {
     pub fn places(&self) -> impl Iterator<Item = Place> + use<> {
         let workers: Vec<u16> = self.machines.iter().map(|machine| machine.workers).collect();
         (0u16..).zip(workers).flat_map(|(machine, workers)| (0..workers).map(move |worker| Place { machine, worker }))
+    }
+
+    /// Iterates over the places of the machines that are not lost, in the same order. Requests to the others fail
+    /// ([`Builder::survives`](crate::Builder::survives)).
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let rack = gossamer::rack();
+    ///         let fibers: Vec<_> = rack
+    ///             .living()
+    ///             .cycle()
+    ///             .zip(0..10)
+    ///             .map(|(place, number)| gossamer::spawn_on(place, move || number * number))
+    ///             .collect();
+    ///         assert_eq!(fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum::<u32>(), 285);
+    ///     },
+    ///     2,
+    /// );
+    /// ```
+    pub fn living(&self) -> impl Iterator<Item = Place> + Clone + use<> {
+        let places: Vec<Place> = self.places().filter(|place| !self.is_lost(place.machine)).collect();
+        places.into_iter()
+    }
+
+    /// Returns whether this machine is lost. It never comes back.
+    ///
+    /// ```
+    /// gossamer::main(|| assert!(!gossamer::rack().is_lost(0)), 1);
+    /// ```
+    pub fn is_lost(&self, machine: u16) -> bool {
+        record::is_lost(machine)
     }
 
     /// Returns the service thread of another machine (`service.rs`).

@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trust::{Error, JoinHandle, Latch, NoRef};
 
+use crate::losses::record;
 use crate::rack::{Place, program};
 
 /// Starts a fiber on the next worker of this machine in turn. Does not wait.
@@ -37,7 +38,8 @@ where
 
 /// Starts a fiber at a place of the rack. Its captures and its result travel as raw memory, so they may hold no
 /// references or pointers ([`NoRef`]); trusts may pass. Does not wait; [`JoinHandle::join`] does, and gives the fiber's
-/// panic message if it panicked.
+/// panic message if it panicked. Where the program outlives the place's machine, the payload is the [`Error`]:
+/// [`Gone`](Error::Gone) if the fiber did not run, [`Lost`](Error::Lost) if it may have.
 ///
 /// The caller's machine has a small fiber that waits for the one on the other machine. It starts that one when the
 /// caller waits for something.
@@ -125,6 +127,9 @@ fn value_of<R>(outcome: Result<R, Error>, place: Place) -> R {
         Ok(value) => value,
         // The panic was reported where it happened; it goes on here as it would from a fiber of this machine.
         Err(Error::Panicked { panic, .. }) => std::panic::resume_unwind(Box::new(panic)),
+        Err(error @ (Error::Lost { .. } | Error::Gone { .. })) if record::is_lost(place.machine) => {
+            std::panic::resume_unwind(Box::new(error))
+        }
         // The fiber may have run; its result is lost.
         Err(error @ (Error::Codec { .. } | Error::TooLarge { .. })) => {
             std::panic::resume_unwind(Box::new(format!("no result came from {place}: {error}")))

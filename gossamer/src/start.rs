@@ -164,6 +164,9 @@ where
     let connected = connect(own, &plan, memory, &control, &messages, Asked { threads, hidden }, image)?;
     drop(messages);
     let Connected { fabric, layout, hellos, transports } = connected;
+    if settings.survives > 0 {
+        may_survive(settings, &transports)?;
+    }
     let slots_bytes = layout.slots_bytes(own) as u64;
     fabric::note(&fabric, plan.host_of(own).heap);
     let watch = fate::watch(&fabric).map_err(StartError::Thread)?;
@@ -184,20 +187,20 @@ where
     });
     begin(Rack { machine: own, machines: machines.collect(), starter }, &threads.workers);
     let wiring = Wiring { fabric: fabric.clone(), layout, image };
+    let losses = (settings.survives > 0).then(|| {
+        let mut trustees = threads.workers.trustees().to_vec();
+        trustees.extend(threads.service.iter().map(|service| service.trustees()[0]));
+        let member = Member::new(own, plan.machines.len() as u16);
+        losses::part::begin(member, &control, &fabric, trustees, Duration::from_millis(plan.silence_ms))
+    });
     // First: from the next step on other machines may call this one, and a closure of theirs may end it.
     control.send(&Message::Ready { pid: std::process::id(), slots_bytes, survives: settings.survives })?;
+    losses.map_or(Ok(()), losses::part::Part::beat).map_err(StartError::Thread)?;
     // By a thread that ends: the main thread of a serving machine never waits in the library again, so it could not
     // report.
     let attach = || threads.attach(own, &wiring);
     std::thread::scope(|scope| scope.spawn(attach).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     drop(wiring);
-    if settings.survives > 0 {
-        let mut trustees = threads.workers.trustees().to_vec();
-        trustees.extend(threads.service.iter().map(|service| service.trustees()[0]));
-        let member = Member::new(own, plan.machines.len() as u16);
-        let lease = Duration::from_millis(plan.silence_ms);
-        losses::begin(member, &control, &fabric, trustees, lease).map_err(StartError::Thread)?;
-    }
     stuck::watch().map_err(StartError::Thread)?;
     if own != 0 {
         serve_until_the_end();
@@ -205,6 +208,17 @@ where
     let status = run_first_fiber(threads, gsm_main);
     fate::finish(fabric, watch, &control, status);
     Ok(status)
+}
+
+/// Refuses to outlive machines where that is not built.
+fn may_survive(settings: &Builder, transports: &[Transport]) -> Result<(), StartError> {
+    if settings.has_page_servers {
+        return Err(StartError::Survives { what: "regions", cure: "" });
+    }
+    if transports.contains(&Transport::Verbs) {
+        return Err(StartError::Survives { what: "the transport `verbs`", cure: ", or over shm or tcp" });
+    }
+    Ok(())
 }
 
 fn begin(rack: Rack, pool: &Threadpool) {

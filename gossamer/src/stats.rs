@@ -48,8 +48,8 @@ pub fn stats() -> Stats {
     program().trustees.iter().map(of_worker).fold(Stats::default(), std::ops::Add::add)
 }
 
-/// Returns the delegations of all machines together: asks each one, and waits. All answer, also while all workers
-/// compute.
+/// Returns the delegations of all machines together but the lost ones: asks each one, and waits. All answer, also while
+/// all workers compute.
 ///
 /// ```
 /// gossamer::main(
@@ -71,6 +71,7 @@ pub fn rack_stats() -> Stats {
     let others = (0u16..).take(rack.machines.len()).filter(|&machine| machine != rack.machine);
     others.fold(stats(), |sum, machine| match trust::link::call(rack.service(machine), stats) {
         Ok(stats) => sum + stats,
+        Err(_) if rack.is_lost(machine) => sum,
         Err(error) => panic!("machine {machine} does not say what it has delegated: {error}"),
     })
 }

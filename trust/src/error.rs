@@ -27,10 +27,10 @@ pub enum Error {
         /// Message of the panic.
         panic: String,
     },
-    /// The trustee's thread has ended, and its properties with it.
+    /// The trustee's thread has ended, and its properties with it, or its machine was lost. The closure has not run.
     #[error(
-        "the trustee of this property of type `{property}` is gone: its thread has ended; keep the pool (or thread) \
-         alive for as long as its trusts are used"
+        "the trustee of this property of type `{property}` is gone: its thread has ended, or its machine was lost; \
+         keep the pool (or thread) alive for as long as its trusts are used"
     )]
     Gone {
         /// Type of the property.

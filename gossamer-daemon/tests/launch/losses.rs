@@ -25,7 +25,7 @@ fn the_others_go_on_without_a_machine_that_is_killed() {
         format!("machine 2 (pid {}) was killed by signal 9 (SIGKILL); the others go on without machine 2", pids[&2]);
     assert_eq!(ended.complaints(), [loss], "{ended}");
     for machine in [0, 1, 3] {
-        for words in ["answered", "fence 1: [2]", "settled 1"] {
+        for words in ["answered", "lost 2", "fence 1: [2]", "settled 1"] {
             let line = format!("m{machine} | {words}");
             assert!(ended.stdout.lines().any(|told| told == line), "{line}: {ended}");
         }

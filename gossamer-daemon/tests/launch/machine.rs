@@ -210,6 +210,7 @@ fn survive(me: u16, control: &Control) -> ! {
     loop {
         match control.receive() {
             Ok(Some(Message::Answer { beat: 1 })) => println!("answered"),
+            Ok(Some(Message::Lost { machine, .. })) => println!("lost {machine}"),
             Ok(Some(Message::Fence { epoch, dead })) => {
                 println!("fence {epoch}: {dead:?}");
                 control.send(&Message::Fenced { epoch }).unwrap();

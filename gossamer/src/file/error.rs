@@ -77,14 +77,27 @@ impl FileError {
                 kind: os_error.map_or(io::ErrorKind::Other, |code| io::Error::from_raw_os_error(code).kind()),
                 cause,
             }),
-            Err(error) => Err(FileError {
-                place,
-                path: PathBuf::new(),
-                doing,
-                kind: io::ErrorKind::Other,
-                cause: error.to_string(),
-            }),
+            Err(error) => Err(FileError::unreached(place, Path::new(""), doing, &error)),
         }
+    }
+
+    /// Makes the caller's error of a request to the place.
+    pub(super) fn of_place<T>(
+        place: Place,
+        path: &Path,
+        doing: Doing,
+        outcome: Result<T, trust::Error>,
+    ) -> Result<T, FileError> {
+        outcome.map_err(|error| FileError::unreached(place, path, doing, &error))
+    }
+
+    fn unreached(place: Place, path: &Path, doing: Doing, error: &trust::Error) -> FileError {
+        let kind = if crate::losses::record::is_lost(place.machine) {
+            io::ErrorKind::ConnectionAborted
+        } else {
+            io::ErrorKind::Other
+        };
+        FileError { place, path: path.to_owned(), doing, kind, cause: error.to_string() }
     }
 
     /// Returns the file's place.
@@ -99,7 +112,7 @@ impl FileError {
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// Returns the kind of the error.
+    /// Returns the kind of the error: `ConnectionAborted` if the machine was lost.
     ///
     /// ```
     /// gossamer::main(

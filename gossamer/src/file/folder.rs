@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
-use trust::promise;
+use trust::link::{entrust_remote, promise_at};
 
 use super::error::{Doing, FileError, Trouble};
 use super::{bytes_of, helpers};
@@ -66,15 +66,15 @@ pub enum EntryKind {
 /// ```
 pub fn read_dir(place: Place, path: impl AsRef<Path>) -> Result<Vec<Entry>, FileError> {
     let folder = path.as_ref();
-    let there = crate::entrust_with(place, || ());
-    let (promise, listed) = promise();
+    let there = FileError::of_place(place, folder, Doing::List, entrust_remote(place.trustee(), || ()))?;
+    let (promise, listed) = promise_at(place.trustee().id());
     let list = move |(): &mut (), path: ByteBuf| {
         let path = PathBuf::from(OsString::from_vec(path.into_vec()));
         helpers::run(move || {
             promise.keep_with(list_here(&path).map_err(|error| Trouble::new(Doing::List, &error, &path)));
         });
     };
-    there.apply_with(list, bytes_of(folder));
+    FileError::of_place(place, folder, Doing::List, there.call().with(bytes_of(folder)).apply(list).wait())?;
     let listed: Vec<Listed> = FileError::from_outcome(place, Doing::List, listed.wait())?;
     let entry = |(name, kind, len, is_link): Listed| {
         let path = folder.join(OsString::from_vec(name.into_vec()));

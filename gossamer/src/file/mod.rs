@@ -25,7 +25,8 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
-use trust::{Pending, Promise, Trust, promise};
+use trust::link::{entrust_remote, promise_at};
+use trust::{Pending, Promise, Trust};
 
 use crate::rack::Place;
 use error::{Doing, Outcome, Trouble};
@@ -130,9 +131,11 @@ pub struct RemoteFile {
 
 impl RemoteFile {
     fn open(place: Place, path: &Path, mode: Mode) -> Result<RemoteFile, FileError> {
-        let file = RemoteFile { place, open: crate::entrust_with(place, Open::default) };
-        let (promise, opened) = promise();
-        file.open.apply_with(move |open, path: ByteBuf| open.open(path.into_vec(), mode, promise), bytes_of(path));
+        let open = FileError::of_place(place, path, Doing::Open, entrust_remote(place.trustee(), Open::default))?;
+        let file = RemoteFile { place, open };
+        let (promise, opened) = promise_at(place.trustee().id());
+        let open = move |open: &mut Open, path: ByteBuf| open.open(path.into_vec(), mode, promise);
+        FileError::of_place(place, path, Doing::Open, file.open.call().with(bytes_of(path)).apply(open).wait())?;
         file.wait(opened, Doing::Open)?;
         Ok(file)
     }
@@ -172,11 +175,11 @@ impl RemoteFile {
     /// );
     /// ```
     pub fn len(&self) -> Result<u64, FileError> {
-        let (promise, len) = promise::<Outcome<u64>>();
-        self.open.apply_then(
-            move |open| open.help(Doing::Measure, promise, |file| file.metadata().map(|metadata| metadata.len())),
-            |()| {},
-        );
+        let (promise, len) = promise_at::<Outcome<u64>>(self.place.trustee().id());
+        // Should the request fail, the promise is broken, which its waiter is told.
+        let measure =
+            move |open: &mut Open| open.help(Doing::Measure, promise, |file| file.metadata().map(|found| found.len()));
+        self.open.call().apply(measure).then(|_| ());
         self.wait(len, Doing::Measure)
     }
 
@@ -246,11 +249,10 @@ impl RemoteFile {
 
     /// Requests a piece, without waiting.
     fn ask(&self, offset: u64, len: usize) -> Pending<Outcome<ByteBuf>> {
-        let (promise, piece) = promise();
-        self.open.apply_then(
-            move |open| open.help(Doing::Read, promise, move |file| read_piece(file, offset, len)),
-            |()| {},
-        );
+        let (promise, piece) = promise_at(self.place.trustee().id());
+        let read = move |open: &mut Open| open.help(Doing::Read, promise, move |file| read_piece(file, offset, len));
+        // As in `len`.
+        self.open.call().apply(read).then(|_| ());
         piece
     }
 

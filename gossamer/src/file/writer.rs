@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use serde_bytes::ByteBuf;
-use trust::{Pending, promise};
+use trust::Pending;
+use trust::link::promise_at;
 
 use super::error::{Doing, FileError, Outcome};
 use super::{Mode, PIECE_BYTES, READ_AHEAD, RemoteFile};
@@ -120,7 +121,7 @@ impl Writer {
         if piece.is_empty() {
             return;
         }
-        let (promise, written) = promise();
+        let (promise, written) = promise_at(self.file.place.trustee().id());
         let argument = (self.offset, ByteBuf::from(piece));
         self.offset += argument.1.len() as u64;
         let write = move |open: &mut super::Open, (offset, bytes): (u64, ByteBuf)| {

@@ -14,6 +14,7 @@ use super::connections::{self, Connection};
 use super::image::Image;
 use super::layout::Layout;
 use super::stream::{FrameStream, Offsets};
+use crate::losses::record;
 use crate::{Place, fate};
 
 /// Objects that all threads of this machine share.
@@ -30,6 +31,8 @@ impl Wiring {
         let offset = self.layout.park_word(worker);
         let waker = FabricWaker { fabric: Arc::clone(&self.fabric), worker: WorkerId(worker), offset };
         trust::link::attach(Some(Box::new(self.carrier(worker)?)), Some(Box::new(waker)));
+        // Those that were noted before the workers were told: this one had no peers to lose then.
+        record::after(0).into_iter().for_each(trust::link::lose);
         Ok(())
     }
 

@@ -14,6 +14,12 @@ impl Supervisor {
         self.agreement.as_ref().is_some_and(|agreement| agreement.is_lost(number))
     }
 
+    /// Returns whether the program goes on without machines that die.
+    #[must_use]
+    pub fn outlives(&self) -> bool {
+        self.agreement.is_some() && !self.is_ending()
+    }
+
     /// Handles the end of a lost machine's process; of no effect for others.
     pub(super) fn on_gone(&mut self, number: u16, now: Instant) {
         if self.is_ending() || !self.is_lost(number) {
@@ -28,8 +34,7 @@ impl Supervisor {
     /// Handles a machine that is ready. When all are, and the program is to outlive some, the agreement begins.
     pub(super) fn on_ready(&mut self, number: u16, survives: u16, now: Instant) {
         if survives > 0 && self.outlives.is_none() {
-            let reason = "the program is to outlive machines (`survives`), which it can only as processes of one host, \
-                          under `gossamer-launch run --local`";
+            let reason = "the program is to outlive machines (`survives`), which its launcher does not do";
             return self.on_death(number, Cause::Failed(reason.to_owned()), now);
         }
         let is_other = |machine: &Supervised| machine.is_ready && machine.survives != survives;
@@ -70,8 +75,13 @@ impl Supervisor {
                 Act::Tell(machine, message) => self.orders.push(Order::Tell { machine, message }),
                 Act::Lost(machine) => {
                     let (number, cause) = blame(self, machine);
-                    let text = self.death_of(number, cause).map_or_else(String::new, |death| death.to_string());
-                    self.orders.push(Order::Report(format!("{text}; the others go on without machine {machine}")));
+                    let reason = self.death_of(number, cause).map_or_else(String::new, |death| death.to_string());
+                    self.orders.push(Order::Report(format!("{reason}; the others go on without machine {machine}")));
+                    let living = (0..self.machines.len() as u16).filter(|living| !self.is_lost(*living));
+                    let tell =
+                        |to| Order::Tell { machine: to, message: Message::Lost { machine, reason: reason.clone() } };
+                    let told: Vec<Order> = living.map(tell).collect();
+                    self.orders.extend(told);
                     if !self.machines[usize::from(machine)].has_ended {
                         self.orders.push(Order::KillOne(machine));
                     }

@@ -20,13 +20,15 @@ fn ready(survives: u16) -> Message {
     Message::Ready { pid: 1, slots_bytes: 0, survives }
 }
 
-/// Splits orders into the losses that are reported, the machines that are killed, and those that are told something.
+/// Splits orders into the losses that are reported, the machines that are killed, and those that are told something
+/// else than the cause of a loss.
 fn parts(orders: Vec<Order>) -> (Vec<String>, Vec<u16>, Vec<(u16, Message)>) {
     let (mut losses, mut killed, mut told) = (Vec::new(), Vec::new(), Vec::new());
     for order in orders {
         match order {
             Order::Report(loss) => losses.push(loss),
             Order::KillOne(machine) => killed.push(machine),
+            Order::Tell { message: Message::Lost { .. }, .. } => {}
             Order::Tell { machine, message } => told.push((machine, message)),
             other => panic!("{other:?} ends the program"),
         }
@@ -42,8 +44,14 @@ fn to(machines: &[u16], message: &Message) -> Vec<(u16, Message)> {
 fn the_others_go_on_without_a_machine_that_was_killed() {
     let mut story = story(1);
     story.exits(2, 9);
-    let (losses, killed, told) = parts(story.supervisor.orders());
-    assert_eq!(losses, ["machine 2 (pid 102) was killed by signal 9 (SIGKILL); the others go on without machine 2"]);
+    let orders = story.supervisor.orders();
+    let reason = "machine 2 (pid 102) was killed by signal 9 (SIGKILL)".to_owned();
+    for machine in [0, 1, 3] {
+        let message = Message::Lost { machine: 2, reason: reason.clone() };
+        assert!(orders.contains(&Order::Tell { machine, message }), "{machine}: {orders:?}");
+    }
+    let (losses, killed, told) = parts(orders);
+    assert_eq!(losses, [format!("{reason}; the others go on without machine 2")]);
     assert_eq!((killed, told), (vec![], to(&[0, 1, 3], &Message::Fence { epoch: 1, dead: vec![2] })));
     [0, 1].into_iter().for_each(|machine| story.says(machine, Message::Fenced { epoch: 1 }));
     assert_eq!(story.supervisor.orders(), []);
@@ -164,7 +172,9 @@ fn a_beat_is_answered_before_all_are_ready_too() {
 fn what_the_launcher_cannot_do_and_what_machines_disagree_on_is_refused() {
     let mut cannot = strangers(Policy::default());
     cannot.says(1, ready(1));
-    assert!(matches!(&cannot.supervisor.orders()[..], [Order::End(why)] if why.contains("run --local")));
+    assert!(
+        matches!(&cannot.supervisor.orders()[..], [Order::End(why)] if why.contains("which its launcher does not do"))
+    );
 
     let mut differ = strangers(Policy { outlives: Some(Duration::from_secs(5)), ..Policy::default() });
     differ.says(0, ready(1));

@@ -1,7 +1,7 @@
 //! This machine's part in the agreement on lost machines ([`membership`](crate::membership)), where a program outlives
 //! some: its beats and its lease; fences; and its workers, which learn of a loss when it is settled.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use comm::{Fabric, MachineId};
 use trust::TrusteeReference;
 
+use super::record::{self, Loss};
 use crate::control::{Control, Message};
 use crate::fate::{self, Outlive};
 use crate::membership::{Member, MemberStep, ToCoordinator, ToMember};
@@ -31,28 +32,43 @@ struct Losses {
 
 struct State {
     member: Member,
+    /// Causes of losses, as the launcher has told them.
+    causes: HashMap<u16, String>,
     /// Beats without an answer, with the time of their sending.
     unanswered: VecDeque<(u64, Instant)>,
     /// The sending of the last beat that was answered.
     answered: Instant,
 }
 
-/// Begins, once all machines of the plan run.
-///
-/// # Errors
-/// If no thread can be started.
+/// Takes part from now on: to be called before this machine tells the launcher that it is ready. `trustees` are its
+/// delegating threads.
 pub(crate) fn begin(
     member: Member,
     control: &Arc<Control>,
     fabric: &Arc<dyn Fabric>,
     trustees: Vec<TrusteeReference>,
     lease: Duration,
-) -> std::io::Result<()> {
-    let state = Mutex::new(State { member, unanswered: VecDeque::new(), answered: Instant::now() });
+) -> Part {
+    record::expect_some();
+    let (causes, unanswered) = (HashMap::new(), VecDeque::new());
+    let state = Mutex::new(State { member, causes, unanswered, answered: Instant::now() });
     let (control, fabric) = (Arc::clone(control), Arc::downgrade(fabric));
     let losses = Arc::new(Losses { state, control, fabric, trustees, lease });
     fate::outlive(Box::new(Arc::clone(&losses)));
-    fate::spawn("gossamer-lease", move || losses.beat()).map(drop)
+    Part(losses)
+}
+
+/// This machine's part, whose beats are to begin.
+pub(crate) struct Part(Arc<Losses>);
+
+impl Part {
+    /// Begins to beat, when this machine has said that it is ready. The lease counts from before that.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(crate) fn beat(self) -> std::io::Result<()> {
+        fate::spawn("gossamer-lease", move || self.0.beat()).map(drop)
+    }
 }
 
 impl Outlive for Arc<Losses> {
@@ -69,6 +85,10 @@ impl Outlive for Arc<Losses> {
             }
         }
         self.carry_out(steps, "");
+    }
+
+    fn on_cause(&self, machine: u16, cause: String) {
+        self.state().causes.insert(machine, cause);
     }
 
     fn on_broken(&self, peer: u16, reason: &str) {
@@ -112,32 +132,57 @@ impl Losses {
         let _ = self.control.send(&message);
     }
 
-    fn carry_out(&self, steps: Vec<MemberStep>, reason: &str) {
-        let mut steps = VecDeque::from(steps);
-        let mut settled = Vec::new();
-        while let Some(step) = steps.pop_front() {
+    fn carry_out(self: &Arc<Self>, steps: Vec<MemberStep>, reason: &str) {
+        let (mut lost, mut settled) = (Vec::new(), Vec::new());
+        for step in steps {
             match step {
                 MemberStep::Send(message) => self.send(message, reason),
-                MemberStep::Fence(machine) => {
-                    let Some(fabric) = self.fabric.upgrade() else { return };
-                    if let Err(error) = fabric.fence(MachineId(machine), FENCE_TIMEOUT) {
-                        fate::end(&error.to_string());
-                    }
-                    let mut more = Vec::new();
-                    self.state().member.on_fenced(machine, &mut more);
-                    steps.extend(more);
-                }
+                MemberStep::Fence(machine) => lost.push(machine),
                 MemberStep::Settle(machine) => settled.push(machine),
             }
+        }
+        if !lost.is_empty() {
+            self.fence(lost);
         }
         if !settled.is_empty() {
             self.settle(settled);
         }
     }
 
-    /// Tells all workers that these machines are lost: by a thread that ends, since a worker may be long in one
-    /// closure, and the launcher's messages must not wait for it.
+    /// Shuts these machines out: by a thread that ends, since the end of a process may take longer than the lease, and
+    /// the launcher's answers must be heard meanwhile.
+    fn fence(self: &Arc<Self>, machines: Vec<u16>) {
+        let losses = Arc::clone(self);
+        let fence = move || {
+            for machine in machines {
+                let Some(fabric) = losses.fabric.upgrade() else { return };
+                if let Err(error) = fabric.fence(MachineId(machine), FENCE_TIMEOUT) {
+                    fate::end(&error.to_string());
+                }
+                drop(fabric);
+                let mut steps = Vec::new();
+                // Sent under the lock, so that an older epoch is never told after a newer one.
+                let mut state = losses.state();
+                state.member.on_fenced(machine, &mut steps);
+                for step in steps {
+                    if let MemberStep::Send(message) = step {
+                        losses.send(message, "");
+                    }
+                }
+            }
+        };
+        spawn("gossamer-fence", fence);
+    }
+
+    /// Tells the process and all workers that these machines are lost: by a thread that ends, since a worker may be
+    /// long in one closure, and the launcher's messages must not wait for it.
     fn settle(&self, machines: Vec<u16>) {
+        let losses: Vec<Loss> = {
+            let causes = &mut self.state().causes;
+            let mut loss = |&machine: &u16| Loss { machine, cause: causes.remove(&machine).unwrap_or_default() };
+            machines.iter().map(&mut loss).collect()
+        };
+        let callbacks = record::note(&losses);
         let trustees = self.trustees.clone();
         let tell = move || {
             let told: Vec<_> = trustees
@@ -148,9 +193,14 @@ impl Losses {
                 })
                 .collect();
             told.into_iter().for_each(|told| drop(told.join()));
+            super::call_back(callbacks, losses);
         };
-        if let Err(error) = fate::spawn("gossamer-losses", tell) {
-            fate::end(&format!("no thread to tell the workers of a loss: {error}"));
-        }
+        spawn("gossamer-losses", tell);
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
+    if let Err(error) = fate::spawn(name, work) {
+        fate::end(&format!("no thread to handle the loss of a machine: {error}"));
     }
 }

@@ -1,0 +1,82 @@
+//! The machines that were lost while the program went on, for the whole process, and the callbacks that the program has
+//! for them. Called by all that answers to losses; calls nothing of them.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Machine that was lost while the program went on. Its `Display` is the cause.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Loss {
+    /// Number of the machine.
+    pub machine: u16,
+    /// The cause in words, as the launcher tells it: `machine 3 (pid 4711) was killed by signal 9 (SIGKILL)`.
+    pub cause: String,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)
+    }
+}
+
+pub(super) type Callback = Arc<dyn Fn(&Loss) + Send + Sync>;
+
+struct Told {
+    /// In the order that all machines see.
+    losses: Vec<Loss>,
+    callbacks: Vec<Callback>,
+}
+
+static TOLD: Mutex<Told> = Mutex::new(Told { losses: Vec::new(), callbacks: Vec::new() });
+/// Number of the losses, so that most callers take no lock.
+static COUNT: AtomicU32 = AtomicU32::new(0);
+/// The program outlives losses.
+static MAY_COME: AtomicBool = AtomicBool::new(false);
+
+fn told() -> MutexGuard<'static, Told> {
+    TOLD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The program outlives losses from now on.
+pub(super) fn expect_some() {
+    // Relaxed: set before `gsm_main`, and before any request comes from machines that have begun.
+    MAY_COME.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether machines may be lost while the program goes on.
+pub(crate) fn may_come() -> bool {
+    MAY_COME.load(Ordering::Relaxed)
+}
+
+/// Returns the number of losses so far. A machine that has not been told of one yet counts fewer than others.
+pub(crate) fn count() -> u32 {
+    // Acquire: pairs with the Release in `note`, whose lock the reader may not take.
+    COUNT.load(Ordering::Acquire)
+}
+
+/// Returns the lost machines after the first so many losses.
+pub(crate) fn after(count: u32) -> Vec<u16> {
+    told().losses.iter().skip(count as usize).map(|loss| loss.machine).collect()
+}
+
+pub(crate) fn is_lost(machine: u16) -> bool {
+    count() > 0 && told().losses.iter().any(|loss| loss.machine == machine)
+}
+
+/// Notes losses, before any request that they make fail is answered. Returns the callbacks that are to be called.
+pub(super) fn note(losses: &[Loss]) -> Vec<Callback> {
+    let mut told = told();
+    told.losses.extend_from_slice(losses);
+    // Release: pairs with the Acquire in `count`.
+    COUNT.store(told.losses.len() as u32, Ordering::Release);
+    told.callbacks.clone()
+}
+
+/// Adds a callback. Returns the losses before.
+pub(super) fn add(callback: Callback) -> Vec<Loss> {
+    let mut told = told();
+    told.callbacks.push(callback);
+    told.losses.clone()
+}
