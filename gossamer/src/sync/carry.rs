@@ -2,7 +2,9 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use trust::{NoRef, Promise, Trust};
+use trust::{Error, NoRef, Promise, Trust};
+
+use super::loss::Verdict;
 
 /// Result of sending a value.
 #[derive(Serialize, Deserialize)]
@@ -13,6 +15,10 @@ pub enum Sent<T> {
     Full(T),
     /// There is no receiver any more.
     Refused(T),
+    /// The channel has not been told of all losses yet that the sender knows.
+    Behind(T),
+    /// It would wait, and this machine is lost.
+    Lost(u16, T),
 }
 
 /// Result of receiving.
@@ -24,6 +30,10 @@ pub enum Answer<T> {
     Empty,
     /// There is no value, and no sender any more.
     Closed,
+    /// There is no value, and the channel has not been told of all losses yet that the receiver knows.
+    Behind,
+    /// There is no value, and this machine is lost.
+    Lost(u16),
 }
 
 /// Values travel serialised (serde): strings, vectors, maps, and all other serde types. A channel's default.
@@ -41,7 +51,7 @@ impl<T, C: Sealed<T>> Carry<T> for C {}
 
 /// Operations that a channel needs. Each of these is one request.
 pub trait Sealed<T>: 'static {
-    fn put<P, F>(to: &Trust<P>, value: T, f: F) -> Sent<T>
+    fn put<P, F>(to: &Trust<P>, value: T, f: F) -> Result<Sent<T>, Error>
     where
         P: 'static,
         F: FnOnce(&mut P, T) -> Sent<T> + NoRef + Send + 'static;
@@ -50,20 +60,25 @@ pub trait Sealed<T>: 'static {
     where
         P: 'static,
         F: FnOnce(&mut P, T) + NoRef + Send + 'static;
-    fn get<P, F>(from: &Trust<P>, f: F) -> Answer<T>
+    fn get<P, F>(from: &Trust<P>, f: F) -> Result<Answer<T>, Error>
     where
         P: 'static,
         F: FnOnce(&mut P) -> Answer<T> + NoRef + Send + 'static;
+    /// Takes a waiting sender's value back.
+    fn take_back<P, F>(from: &Trust<P>, f: F) -> Result<Verdict<(u16, T)>, Error>
+    where
+        P: 'static,
+        F: FnOnce(&mut P) -> Verdict<(u16, T)> + NoRef + Send + 'static;
     fn keep(promise: Promise<Option<T>>, value: Option<T>);
 }
 
 impl<T: Serialize + DeserializeOwned + 'static> Sealed<T> for Serialised {
-    fn put<P, F>(to: &Trust<P>, value: T, f: F) -> Sent<T>
+    fn put<P, F>(to: &Trust<P>, value: T, f: F) -> Result<Sent<T>, Error>
     where
         P: 'static,
         F: FnOnce(&mut P, T) -> Sent<T> + NoRef + Send + 'static,
     {
-        to.apply_with(f, value)
+        to.call().with(value).apply(f).wait()
     }
 
     fn post<P, F>(to: &Trust<P>, value: T, f: F)
@@ -74,12 +89,20 @@ impl<T: Serialize + DeserializeOwned + 'static> Sealed<T> for Serialised {
         to.call().with(value).apply(f).then(|result| result.unwrap_or_else(|error| panic!("{error}")));
     }
 
-    fn get<P, F>(from: &Trust<P>, f: F) -> Answer<T>
+    fn get<P, F>(from: &Trust<P>, f: F) -> Result<Answer<T>, Error>
     where
         P: 'static,
         F: FnOnce(&mut P) -> Answer<T> + NoRef + Send + 'static,
     {
-        from.apply_with(|end, ()| f(end), ())
+        from.call().with(()).apply(|end, ()| f(end)).wait()
+    }
+
+    fn take_back<P, F>(from: &Trust<P>, f: F) -> Result<Verdict<(u16, T)>, Error>
+    where
+        P: 'static,
+        F: FnOnce(&mut P) -> Verdict<(u16, T)> + NoRef + Send + 'static,
+    {
+        from.call().with(()).apply(|end, ()| f(end)).wait()
     }
 
     fn keep(promise: Promise<Option<T>>, value: Option<T>) {
@@ -88,12 +111,12 @@ impl<T: Serialize + DeserializeOwned + 'static> Sealed<T> for Serialised {
 }
 
 impl<T: NoRef + Send + 'static> Sealed<T> for Plain {
-    fn put<P, F>(to: &Trust<P>, value: T, f: F) -> Sent<T>
+    fn put<P, F>(to: &Trust<P>, value: T, f: F) -> Result<Sent<T>, Error>
     where
         P: 'static,
         F: FnOnce(&mut P, T) -> Sent<T> + NoRef + Send + 'static,
     {
-        to.apply(move |end| f(end, value))
+        to.call().apply(move |end| f(end, value)).wait()
     }
 
     fn post<P, F>(to: &Trust<P>, value: T, f: F)
@@ -104,12 +127,20 @@ impl<T: NoRef + Send + 'static> Sealed<T> for Plain {
         to.apply_then(move |end| f(end, value), |()| {});
     }
 
-    fn get<P, F>(from: &Trust<P>, f: F) -> Answer<T>
+    fn get<P, F>(from: &Trust<P>, f: F) -> Result<Answer<T>, Error>
     where
         P: 'static,
         F: FnOnce(&mut P) -> Answer<T> + NoRef + Send + 'static,
     {
-        from.apply(f)
+        from.call().apply(f).wait()
+    }
+
+    fn take_back<P, F>(from: &Trust<P>, f: F) -> Result<Verdict<(u16, T)>, Error>
+    where
+        P: 'static,
+        F: FnOnce(&mut P) -> Verdict<(u16, T)> + NoRef + Send + 'static,
+    {
+        from.call().apply(f).wait()
     }
 
     fn keep(promise: Promise<Option<T>>, value: Option<T>) {

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use trust::{Error, NoRef, Pending, Trust, link, promise};
+use trust::{NoRef, Trust, link};
 
 use super::carry::{Answer, Carry, Plain, Sent, Serialised};
+use super::loss::{self, LostError, RecvOrLostError, SendOrLostError, Verdict, Waited, at_home};
 use super::queue::{Queue, ReceiveEnd, SendEnd};
+use crate::losses::record;
 use crate::rack::{Place, program};
 
 /// Makes an unbounded channel, at the next worker of this machine in turn.
@@ -163,7 +165,8 @@ impl Channel {
             None => program().next_entrust(),
         };
         let capacity = self.capacity.unwrap_or(usize::MAX);
-        let receiver = link::entrust_remote(trustee, move || ReceiveEnd(Queue::<T, C>::shared(capacity)));
+        let known = record::count();
+        let receiver = link::entrust_remote(trustee, move || ReceiveEnd(Queue::<T, C>::shared(capacity, known)));
         let receiver = receiver.unwrap_or_else(|error| panic!("no channel was made at {:?}: {error}", trustee.id()));
         let sender = receiver.apply(|receiver| link::entrust_here(SendEnd(Rc::clone(&receiver.0))));
         (Sender(sender), Receiver(receiver))
@@ -205,14 +208,66 @@ impl<T: 'static, C: Carry<T>> Sender<T, C> {
     /// );
     /// ```
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        let (promise, taken) = promise();
-        match C::put(&self.0, value, move |end, value| end.0.borrow_mut().send(value, Some(promise))) {
-            Sent::Waits => match finish(taken) {
-                None => Ok(()),
-                Some(value) => Err(SendError(value)),
-            },
-            Sent::Done => Ok(()),
-            Sent::Full(value) | Sent::Refused(value) => Err(SendError(value)),
+        match self.send_or_lost(value) {
+            Ok(()) => Ok(()),
+            Err(SendOrLostError::Disconnected(value)) => Err(SendError(value)),
+            Err(SendOrLostError::Lost { machine, .. }) => {
+                panic!("a value was not sent: machine {machine} was lost (`send_or_lost` returns this)")
+            }
+        }
+    }
+
+    /// Sends a value as [`send`](Self::send) does, where the program outlives losses
+    /// ([`Builder::survives`](crate::Builder::survives)): a wait for room ends when a machine is lost, for the
+    /// receivers may have been there. So does each later one until [`go_on`](Self::go_on).
+    ///
+    /// # Errors
+    /// The value, if all receivers are gone, or by a loss.
+    ///
+    /// # Panics
+    /// Same as [`send`](Self::send), but for losses.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         use gossamer::sync::{SendOrLostError, channel};
+    ///         let (sender, receiver) = channel();
+    ///         sender.send_or_lost(7).unwrap();
+    ///         drop(receiver);
+    ///         assert_eq!(sender.send_or_lost(8), Err(SendOrLostError::Disconnected(8)));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
+    pub fn send_or_lost(&self, mut value: T) -> Result<(), SendOrLostError<T>> {
+        let is_lost = |LostError { machine }, value| SendOrLostError::Lost { machine, value };
+        loop {
+            let known = record::count();
+            let (promise, taken) = link::promise_at(self.0.trustee().id());
+            let sent = C::put(&self.0, value, move |end, value| end.0.borrow_mut().send(value, promise, known));
+            match at_home(&self.0, sent).map_err(|lost| is_lost(lost, None))? {
+                Sent::Done => return Ok(()),
+                Sent::Full(value) | Sent::Refused(value) => return Err(SendOrLostError::Disconnected(value)),
+                Sent::Lost(machine, value) => return Err(SendOrLostError::Lost { machine, value: Some(value) }),
+                Sent::Behind(back) => value = back,
+                Sent::Waits => {
+                    let ask = |id, known| {
+                        let asked = C::take_back(&self.0, move |end| end.0.borrow_mut().take_back(id, known));
+                        // Where the home is lost, the promise tells it.
+                        at_home(&self.0, asked).unwrap_or(Verdict::Behind)
+                    };
+                    return match loss::wait(taken, None, known, ask) {
+                        Waited::Kept(kept) => match at_home(&self.0, kept) {
+                            Ok(None) => Ok(()),
+                            Ok(Some(value)) => Err(SendOrLostError::Disconnected(value)),
+                            Err(lost) => Err(is_lost(lost, None)),
+                        },
+                        Waited::Lost((machine, value)) => Err(SendOrLostError::Lost { machine, value: Some(value) }),
+                        Waited::TimedOut(_) => unreachable!("it waits without a limit"),
+                    };
+                }
+            }
+            loss::wait_for_home();
         }
     }
 
@@ -238,9 +293,10 @@ impl<T: 'static, C: Carry<T>> Sender<T, C> {
     /// );
     /// ```
     pub fn try_send(&self, value: T) -> Result<(), TrySendError<T>> {
-        match C::put(&self.0, value, |end, value| end.0.borrow_mut().try_send(value)) {
+        let sent = C::put(&self.0, value, |end, value| end.0.borrow_mut().try_send(value));
+        match sent.unwrap_or_else(|error| panic!("{error}")) {
             Sent::Done | Sent::Waits => Ok(()),
-            Sent::Full(value) => Err(TrySendError::Full(value)),
+            Sent::Full(value) | Sent::Behind(value) | Sent::Lost(_, value) => Err(TrySendError::Full(value)),
             Sent::Refused(value) => Err(TrySendError::Disconnected(value)),
         }
     }
@@ -264,10 +320,51 @@ impl<T: 'static, C: Carry<T>> Sender<T, C> {
     /// ```
     pub fn post(&self, value: T) {
         C::post(&self.0, value, |end, value| {
-            let unsent = end.0.borrow_mut().send(value, None);
+            let unsent = end.0.borrow_mut().post(value);
             // Dropped outside of the borrow.
             drop(unsent);
         });
+    }
+
+    /// Accepts the losses of machines that this machine knows of: senders and receivers wait again, until the next one.
+    /// A channel that a lost machine may have had ends of is not closed any more when the last living one is dropped.
+    ///
+    /// # Panics
+    /// In delegated closures and callbacks, where nothing may wait. If the machine of the channel itself is lost.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let (sender, receiver) = gossamer::sync::bounded(1);
+    ///         sender.go_on(); // nothing was lost
+    ///         sender.send_or_lost(7).unwrap();
+    ///         assert_eq!(receiver.recv(), Ok(7));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
+    pub fn go_on(&self) {
+        loss::go_on(&self.0, |end, known| end.0.borrow_mut().accepted.go_on(known));
+    }
+
+    /// Promises that the ends of this channel stay on these machines: losses of others end no wait.
+    ///
+    /// # Panics
+    /// In delegated closures and callbacks, where nothing may wait.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         let (sender, receiver) = gossamer::sync::channel();
+    ///         sender.among(&[0]);
+    ///         sender.send(7).unwrap();
+    ///         assert_eq!(receiver.recv_or_lost(), Ok(7));
+    ///     },
+    ///     2,
+    /// );
+    /// ```
+    pub fn among(&self, machines: &[u16]) {
+        self.0.apply_with(|end, machines| end.0.borrow_mut().accepted.among(machines), machines.to_vec());
     }
 }
 
@@ -293,11 +390,78 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     /// );
     /// ```
     pub fn recv(&self) -> Result<T, RecvError> {
-        let (promise, value) = promise();
-        match C::get(&self.0, move |end| end.0.borrow_mut().recv(promise)) {
-            Answer::Value(value) => Ok(value),
-            Answer::Waits => finish(value).ok_or(RecvError),
-            Answer::Empty | Answer::Closed => Err(RecvError),
+        self.receive(None).map_err(|unreceived| match unreceived {
+            Unreceived::Disconnected | Unreceived::TimedOut => RecvError,
+            Unreceived::Lost(lost) => panic!("{lost} (`recv_or_lost` returns this)"),
+        })
+    }
+
+    /// Waits for a value as [`recv`](Self::recv) does, where the program outlives losses
+    /// ([`Builder::survives`](crate::Builder::survives)): a wait ends when a machine is lost, for the last sender may
+    /// have been there. So does each later one until [`go_on`](Self::go_on). Values that have come are received first.
+    ///
+    /// # Errors
+    /// If all senders are gone and all values received, or by a loss.
+    ///
+    /// # Panics
+    /// Same as [`recv`](Self::recv), but for losses.
+    ///
+    /// ```
+    /// gossamer::main(
+    ///     || {
+    ///         use gossamer::sync::{RecvOrLostError, channel};
+    ///         let (sender, receiver) = channel();
+    ///         gossamer::spawn(move || (0..3).for_each(|number| sender.send(number).unwrap()));
+    ///         let mut sum = 0;
+    ///         loop {
+    ///             match receiver.recv_or_lost() {
+    ///                 Ok(number) => sum += number,
+    ///                 Err(RecvOrLostError::Lost(_)) => receiver.go_on(), // the other senders go on
+    ///                 Err(_) => break,
+    ///             }
+    ///         }
+    ///         assert_eq!(sum, 3);
+    ///     },
+    ///     2,
+    /// );
+    /// ```
+    pub fn recv_or_lost(&self) -> Result<T, RecvOrLostError> {
+        self.receive(None).map_err(|unreceived| match unreceived {
+            Unreceived::Disconnected | Unreceived::TimedOut => RecvOrLostError::Disconnected,
+            Unreceived::Lost(lost) => RecvOrLostError::Lost(lost),
+        })
+    }
+
+    fn receive(&self, time: Option<Duration>) -> Result<T, Unreceived> {
+        loop {
+            let known = record::count();
+            let (promise, value) = link::promise_at(self.0.trustee().id());
+            let answer = C::get(&self.0, move |end| end.0.borrow_mut().recv(promise, known));
+            match at_home(&self.0, answer)? {
+                Answer::Value(value) => return Ok(value),
+                Answer::Empty | Answer::Closed => return Err(Unreceived::Disconnected),
+                Answer::Lost(machine) => return Err(Unreceived::Lost(LostError { machine })),
+                Answer::Behind => loss::wait_for_home(),
+                Answer::Waits => {
+                    let ask = |id, known| {
+                        let asked = self.0.call().apply(move |end| end.0.borrow_mut().give_up(id, known)).wait();
+                        // Where the home is lost, the promise tells it.
+                        at_home(&self.0, asked).unwrap_or(Verdict::Behind)
+                    };
+                    let kept = match loss::wait(value, time, known, ask) {
+                        Waited::Kept(kept) => kept,
+                        Waited::Lost(machine) => return Err(Unreceived::Lost(LostError { machine })),
+                        Waited::TimedOut(value) => {
+                            let id = value.id();
+                            if self.0.apply(move |end| end.0.borrow_mut().withdraw(id)) {
+                                return Err(Unreceived::TimedOut);
+                            }
+                            value.wait()
+                        }
+                    };
+                    return at_home(&self.0, kept)?.ok_or(Unreceived::Disconnected);
+                }
+            }
         }
     }
 
@@ -322,9 +486,10 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     /// );
     /// ```
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
-        match C::get(&self.0, |end| end.0.borrow_mut().try_recv()) {
+        let answer = C::get(&self.0, |end| end.0.borrow_mut().try_recv());
+        match answer.unwrap_or_else(|error| panic!("{error}")) {
             Answer::Value(value) => Ok(value),
-            Answer::Waits | Answer::Empty => Err(TryRecvError::Empty),
+            Answer::Waits | Answer::Empty | Answer::Behind | Answer::Lost(_) => Err(TryRecvError::Empty),
             Answer::Closed => Err(TryRecvError::Disconnected),
         }
     }
@@ -350,15 +515,11 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     /// );
     /// ```
     pub fn recv_timeout(&self, time: Duration) -> Result<T, RecvTimeoutError> {
-        let (promise, value) = promise();
-        match C::get(&self.0, move |end| end.0.borrow_mut().recv(promise)) {
-            Answer::Value(value) => return Ok(value),
-            Answer::Waits => {}
-            Answer::Empty | Answer::Closed => return Err(RecvTimeoutError::Disconnected),
-        }
-        let give_up = |id| self.0.apply(move |end| end.0.borrow_mut().withdraw(id));
-        let outcome = link::wait_in_line(value, time, give_up).ok_or(RecvTimeoutError::Timeout)?;
-        kept(outcome).ok_or(RecvTimeoutError::Disconnected)
+        self.receive(Some(time)).map_err(|unreceived| match unreceived {
+            Unreceived::Disconnected => RecvTimeoutError::Disconnected,
+            Unreceived::TimedOut => RecvTimeoutError::Timeout,
+            Unreceived::Lost(lost) => panic!("{lost} (`recv_or_lost` returns this)"),
+        })
     }
 
     /// Returns how many values wait to be received, without those of waiting senders. Waits for the channel's answer.
@@ -403,16 +564,32 @@ impl<T: 'static, C: Carry<T>> Receiver<T, C> {
     pub fn iter(&self) -> Iter<'_, T, C> {
         Iter(self)
     }
+
+    /// Accepts the losses of machines that this machine knows of, as [`Sender::go_on`] does.
+    ///
+    /// Example: at [`recv_or_lost`](Self::recv_or_lost).
+    pub fn go_on(&self) {
+        loss::go_on(&self.0, |end, known| end.0.borrow_mut().accepted.go_on(known));
+    }
+
+    /// Promises that the ends of this channel stay on these machines, as [`Sender::among`] does.
+    ///
+    /// Example: at [`Sender::among`].
+    pub fn among(&self, machines: &[u16]) {
+        self.0.apply_with(|end, machines| end.0.borrow_mut().accepted.among(machines), machines.to_vec());
+    }
 }
 
-/// Waits for the promised value.
-fn finish<T: 'static>(pending: Pending<Option<T>>) -> Option<T> {
-    kept(pending.wait())
+enum Unreceived {
+    Disconnected,
+    TimedOut,
+    Lost(LostError),
 }
 
-fn kept<T>(outcome: Result<Option<T>, Error>) -> Option<T> {
-    // The channel outlives its waiters; only the way here can fail.
-    outcome.unwrap_or_else(|error| panic!("a value of a channel did not arrive: {error}"))
+impl From<LostError> for Unreceived {
+    fn from(lost: LostError) -> Unreceived {
+        Unreceived::Lost(lost)
+    }
 }
 
 /// Iterator over the values of a channel. See [`Receiver::iter`].

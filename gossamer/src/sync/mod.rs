@@ -18,12 +18,18 @@
 //!
 //! If caller and property share a worker a request is a function call. A waiter uses no processor time.
 //!
+//! Where a program outlives machines ([`Builder::survives`](crate::Builder::survives)) a loss ends all waits here, and
+//! later ones until `go_on`, for who was waited for may have been there: `recv_or_lost`, `send_or_lost`, `try_wait`,
+//! `try_wait_while` return it, all others panic. `among` names the machines that have handles; losses of others are no
+//! matter then.
+//!
 //! Source: thesis 3 (reading and writing channels, waiting for and notifying condition variables on any machine).
 
 mod barrier;
 mod carry;
 mod channel;
 mod condvar;
+mod loss;
 mod queue;
 mod select;
 
@@ -31,5 +37,6 @@ pub use barrier::{Barrier, BarrierWaitResult};
 pub use carry::{Carry, Plain, Serialised};
 pub use channel::{Channel, IntoIter, Iter, Receiver, Sender, bounded, channel};
 pub use condvar::Condvar;
+pub use loss::{LostError, RecvOrLostError, SendOrLostError};
 pub use select::{Source, select};
 pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};

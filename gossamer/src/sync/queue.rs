@@ -19,6 +19,7 @@ use trust::link::withdraw;
 use trust::{Promise, PromiseId};
 
 use super::carry::{Answer, Sealed, Sent};
+use super::loss::{Accepted, Verdict, next_living};
 
 struct Waiting<T> {
     value: T,
@@ -34,12 +35,14 @@ pub struct Queue<T, C> {
     watchers: Vec<Promise<()>>,
     senders_gone: bool,
     receivers_gone: bool,
+    pub accepted: Accepted,
     carrier: PhantomData<fn() -> C>,
 }
 
 impl<T: 'static, C: Sealed<T>> Queue<T, C> {
     /// Makes a queue that is shared by two ends.
-    pub fn shared(capacity: usize) -> Rc<RefCell<Self>> {
+    /// Their maker knows of so many losses.
+    pub fn shared(capacity: usize, losses: u32) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Queue {
             capacity,
             values: VecDeque::new(),
@@ -48,6 +51,7 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
             watchers: Vec::new(),
             senders_gone: false,
             receivers_gone: false,
+            accepted: Accepted::new(losses),
             carrier: PhantomData,
         }))
     }
@@ -61,7 +65,7 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
         if self.receivers_gone {
             return Sent::Refused(value);
         }
-        if let Some(receiver) = self.receivers.pop_front() {
+        if let Some(receiver) = next_living(&mut self.receivers) {
             C::keep(receiver, Some(value));
         } else if self.senders.is_empty() && self.values.len() < self.capacity {
             self.values.push_back(value);
@@ -72,20 +76,54 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
         Sent::Done
     }
 
-    /// Sends as `try_send` does; without room the value stands in line.
-    pub fn send(&mut self, value: T, taken: Option<Promise<Option<T>>>) -> Sent<T> {
+    /// Sends as `try_send` does; without room the value stands in line, if a sender that knows of so many losses may
+    /// wait.
+    pub fn send(&mut self, value: T, taken: Promise<Option<T>>, losses: u32) -> Sent<T> {
+        let settled = match self.try_send(value) {
+            Sent::Full(value) => match self.accepted.verdict(losses) {
+                Verdict::Wait => {
+                    self.stand_in_line(value, Some(taken));
+                    return Sent::Waits;
+                }
+                Verdict::Behind => Sent::Behind(value),
+                Verdict::Lost(machine) => Sent::Lost(machine, value),
+            },
+            settled => settled,
+        };
+        taken.discard();
+        settled
+    }
+
+    /// Sends as `try_send` does; without room the value stands in line, and nobody waits for it.
+    pub fn post(&mut self, value: T) -> Sent<T> {
         match self.try_send(value) {
             Sent::Full(value) => {
-                self.senders.push_back(Waiting { value, taken });
-                self.tell_watchers();
+                self.stand_in_line(value, None);
                 Sent::Waits
             }
-            settled => {
-                if let Some(taken) = taken {
+            settled => settled,
+        }
+    }
+
+    fn stand_in_line(&mut self, value: T, taken: Option<Promise<Option<T>>>) {
+        self.senders.push_back(Waiting { value, taken });
+        self.tell_watchers();
+    }
+
+    /// Ends a sender's wait where a loss does, and gives its value back. It waits on if it was served before.
+    pub fn take_back(&mut self, id: PromiseId, losses: u32) -> Verdict<(u16, T)> {
+        let is_its = |waiting: &Waiting<T>| waiting.taken.as_ref().is_some_and(|taken| taken.id() == id);
+        let Some(place) = self.senders.iter().position(is_its) else { return Verdict::Wait };
+        match self.accepted.verdict(losses) {
+            Verdict::Wait => Verdict::Wait,
+            Verdict::Behind => Verdict::Behind,
+            Verdict::Lost(machine) => match self.senders.remove(place) {
+                Some(Waiting { value, taken: Some(taken) }) => {
                     taken.discard();
+                    Verdict::Lost((machine, value))
                 }
-                settled
-            }
+                _ => unreachable!("it was found there"),
+            },
         }
     }
 
@@ -111,17 +149,29 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
         }
     }
 
-    /// Receives as `try_recv` does; without a value the promise stands in line.
-    pub fn recv(&mut self, promise: Promise<Option<T>>) -> Answer<T> {
-        match self.try_recv() {
-            Answer::Empty => {
-                self.receivers.push_back(promise);
-                Answer::Waits
-            }
-            settled => {
-                promise.discard();
-                settled
-            }
+    /// Receives as `try_recv` does; without a value the promise stands in line, if a receiver that knows of so many
+    /// losses may wait.
+    pub fn recv(&mut self, promise: Promise<Option<T>>, losses: u32) -> Answer<T> {
+        let settled = match self.try_recv() {
+            Answer::Empty => match self.accepted.verdict(losses) {
+                Verdict::Wait => {
+                    self.receivers.push_back(promise);
+                    return Answer::Waits;
+                }
+                Verdict::Behind => Answer::Behind,
+                Verdict::Lost(machine) => Answer::Lost(machine),
+            },
+            settled => settled,
+        };
+        promise.discard();
+        settled
+    }
+
+    /// Ends a receiver's wait where a loss does. It waits on if it was served before.
+    pub fn give_up(&mut self, id: PromiseId, losses: u32) -> Verdict {
+        match self.accepted.verdict(losses) {
+            Verdict::Lost(_) if !self.withdraw(id) => Verdict::Wait,
+            verdict => verdict,
         }
     }
 
@@ -131,13 +181,21 @@ impl<T: 'static, C: Sealed<T>> Queue<T, C> {
     }
 
     /// Returns whether there is anything to receive, or never will be. If not, the promise is kept when there may be.
-    pub fn watch(&mut self, promise: Promise<()>) -> bool {
-        if self.values.is_empty() && self.senders.is_empty() && !self.senders_gone {
-            self.watchers.push(promise);
-            return false;
-        }
+    pub fn watch(&mut self, promise: Promise<()>, losses: u32) -> Answer<()> {
+        let verdict = if self.values.is_empty() && self.senders.is_empty() && !self.senders_gone {
+            match self.accepted.verdict(losses) {
+                Verdict::Wait => {
+                    self.watchers.push(promise);
+                    return Answer::Waits;
+                }
+                Verdict::Behind => Answer::Behind,
+                Verdict::Lost(machine) => Answer::Lost(machine),
+            }
+        } else {
+            Answer::Value(())
+        };
         promise.discard();
-        true
+        verdict
     }
 
     /// Removes the watcher that waits for this promise.
@@ -259,12 +317,12 @@ mod tests {
                 }
                 Step::Send => {
                     let (value, (promise, pending)) = (self.next(), promise());
-                    let sent = self.queue.send(value, Some(promise));
+                    let sent = self.queue.send(value, promise, 0);
                     self.check_sent(sent, value, Some(pending), true);
                 }
                 Step::Post => {
                     let value = self.next();
-                    let sent = self.queue.send(value, None);
+                    let sent = self.queue.post(value);
                     self.check_sent(sent, value, None, true);
                 }
                 Step::TryReceive => {
@@ -273,7 +331,7 @@ mod tests {
                 }
                 Step::Receive => {
                     let (promise, pending) = promise();
-                    let answer = self.queue.recv(promise);
+                    let answer = self.queue.recv(promise, 0);
                     self.check_answer(answer, Some(pending));
                 }
                 Step::GiveUp(which) if !self.receivers.is_empty() => {
@@ -325,6 +383,7 @@ mod tests {
                     }
                 },
                 Sent::Full(back) => assert!(!waits && is_full && self.receivers.is_empty() && back == value),
+                Sent::Behind(_) | Sent::Lost(..) => unreachable!("no machine was lost"),
                 Sent::Waits => {
                     assert!(waits && is_full && self.receivers.is_empty());
                     self.on_their_way.push_back((value, taken));
@@ -348,6 +407,7 @@ mod tests {
                 }
                 Answer::Closed => assert!(self.senders_gone && self.on_their_way.is_empty()),
                 Answer::Empty => assert!(!self.senders_gone && self.on_their_way.is_empty() && waits.is_none()),
+                Answer::Behind | Answer::Lost(_) => unreachable!("no machine was lost"),
                 Answer::Waits => {
                     assert!(!self.senders_gone && self.on_their_way.is_empty());
                     self.receivers.extend(waits);
@@ -361,7 +421,7 @@ mod tests {
 
         #[test]
         fn a_channel_does_what_the_model_does(steps in steps(), capacity in 0usize..4) {
-            let Ok(queue) = Rc::try_unwrap(Queue::shared(capacity)) else { unreachable!("it has one owner") };
+            let Ok(queue) = Rc::try_unwrap(Queue::shared(capacity, 0)) else { unreachable!("it has one owner") };
             let mut run = Run {
                 queue: queue.into_inner(),
                 capacity,

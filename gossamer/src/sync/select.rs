@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use trust::link::without_waiting;
 use trust::{Pending, promise};
 
-use super::carry::Carry;
+use super::carry::{Answer, Carry};
 use super::channel::Receiver;
+use super::loss::{self, LostError};
+use crate::losses::record;
 
 /// Source that [`select`] can wait for: a [`Receiver`], a [`Pending`].
 ///
@@ -52,10 +54,16 @@ impl<T: 'static> sealed::Source for Pending<T> {
 impl<T: 'static, C: Carry<T>> sealed::Source for Receiver<T, C> {
     #[expect(private_interfaces, reason = "as in the trait")]
     fn watch(&self) -> Watch<'_> {
-        let (promise, pending) = promise();
-        if self.0.apply(move |end| end.0.borrow_mut().watch(promise)) {
-            return Watch::Ready;
-        }
+        let pending = loop {
+            let (promise, pending) = promise();
+            let known = record::count();
+            match self.0.apply(move |end| end.0.borrow_mut().watch(promise, known)) {
+                Answer::Waits => break pending,
+                Answer::Behind => loss::wait_for_home(),
+                Answer::Lost(machine) => panic!("{}", LostError { machine }),
+                Answer::Value(()) | Answer::Empty | Answer::Closed => return Watch::Ready,
+            }
+        };
         let id = pending.id();
         // This may run while a panic unwinds, an abort for one, which must not wait until there is room for the
         // request.
@@ -94,8 +102,9 @@ impl<T: 'static, C: Carry<T>> sealed::Source for Receiver<T, C> {
 /// ```
 ///
 /// # Panics
-/// In delegated closures and callbacks, where nothing may wait; if the trustee of a channel is gone; for an empty list
-/// without a time, which would wait for ever.
+/// In delegated closures and callbacks, where nothing may wait; if the trustee of a channel is gone; where it would
+/// wait for a channel after the loss of a machine ([`Receiver::recv_or_lost`]); for an empty list without a time, which
+/// would wait for ever.
 pub fn select(sources: &[&dyn Source], time: Option<Duration>) -> Option<usize> {
     // Without a deadline if the clock cannot express it.
     let end = time.and_then(|time| Instant::now().checked_add(time));
