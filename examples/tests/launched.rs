@@ -29,4 +29,11 @@ fn programs_over_arrays_and_on_the_heap_run_under_the_launcher() {
             assert_eq!(ended.status(), 0, "{program} as {machines}, {fabric:?}: {:?}", ended.messages());
         }
     }
+    // Arrays and the heap cannot outlive a machine: refused, before there are any.
+    for program in [env!("CARGO_BIN_EXE_heat"), env!("CARGO_BIN_EXE_heap-kv")] {
+        let options = RunOptions { survives: Some(1), ..RunOptions::default() };
+        let environment = options.environment().unwrap();
+        let config = LaunchConfig { options, environment, ..LaunchConfig::new(program.into(), Vec::new(), 2) };
+        assert_eq!(launch::run(&config).unwrap().status(), 101, "{program}");
+    }
 }

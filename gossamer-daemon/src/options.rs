@@ -82,6 +82,11 @@ pub struct RunOptions {
     #[arg(long, value_name = "US")]
     pub spin: Option<u64>,
 
+    /// Go on without up to N machines that are lost [default: the program decides, mostly 0: a loss ends all]. See
+    /// docs/surviving.md
+    #[arg(long, value_name = "N")]
+    pub survives: Option<u16>,
+
     /// Transport between machines: `auto` (shared memory between the machines of a host, else the best that both hosts
     /// have), `shm`, `tcp` or `verbs` [default: auto, or the value in rack.yaml]
     #[arg(long, value_name = "FABRIC")]
@@ -193,6 +198,7 @@ impl Default for RunOptions {
             threads: None,
             pin: None,
             spin: None,
+            survives: None,
             fabric: None,
             pretend_hosts: 1,
             start_timeout: Duration::from_millis(START_TIMEOUT_MS),
@@ -300,6 +306,7 @@ impl RunOptions {
             ("LD_BIND_NOW", self.region.map(|_| "1".to_owned())),
             ("GOSSAMER_PIN", self.pin.map(|pin| if pin { "on" } else { "off" }.to_owned())),
             ("GOSSAMER_SPIN_US", self.spin.map(|spin| spin.to_string())),
+            ("GOSSAMER_SURVIVES", self.survives.map(|machines| machines.to_string())),
             ("GOSSAMER_REGION", self.region.map(|sharing| sharing.name().to_owned())),
             ("GOSSAMER_REGION_STATS", self.region_stats.map(|pages| pages.to_string())),
             ("GOSSAMER_REGION_THREADS_AT", Some(threads_at).filter(|counts| !counts.is_empty())),

@@ -8,10 +8,11 @@ use crate::rendezvous::variables::{Get, number, text};
 /// Default stack size of a fiber. Only touched pages cost memory.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Variables that take precedence over the program's own settings, as `gossamer-launch run --pin` and `--spin` set
-/// them.
+/// Variables that take precedence over the program's own settings, as `gossamer-launch run --pin`, `--spin` and
+/// `--survives` set them.
 const PIN: &str = "GOSSAMER_PIN";
 const SPIN: &str = "GOSSAMER_SPIN_US";
+const SURVIVES: &str = "GOSSAMER_SURVIVES";
 
 /// Start of a program with other settings than those of [`main`](crate::main). All machines run the same program, so
 /// all have the same settings.
@@ -44,9 +45,30 @@ pub fn builder() -> Builder {
 }
 
 impl Builder {
-    /// Lets the program go on without up to so many machines. For tests: under `run --local` alone, for requests and
-    /// fibers; barriers, channels, arrays and heaps wait for the dead.
-    #[doc(hidden)]
+    /// Lets the program go on without up to so many machines, one by one or at once; none unless set, and then each
+    /// loss ends all. The loss of one more ends the program, and so do those of machine 0 and of the launcher, and
+    /// every loss before all machines are ready. `gossamer-launch run --survives` takes precedence.
+    ///
+    /// Requests to a lost machine fail: with [`Error::Gone`](crate::Error::Gone) if they have not run, with
+    /// [`Error::Lost`](crate::Error::Lost) if they may have. docs/surviving.md has the outcome of each call.
+    ///
+    /// Under `gossamer-launch run`, over `shm` and `tcp`. Arrays, the heap and regions are refused.
+    ///
+    /// ```
+    /// fn gsm_main() {
+    ///     let votes: Vec<_> = gossamer::rack().places().map(|place| gossamer::entrust_on(place, 0u64)).collect();
+    ///     for votes in &votes {
+    ///         match votes.call().apply(|votes| *votes += 1).wait() {
+    ///             Ok(()) => {}
+    ///             Err(gossamer::Error::Gone { .. }) => println!("has not run"),
+    ///             Err(gossamer::Error::Lost { machine }) => println!("may have run: machine {machine} was lost"),
+    ///             Err(other) => panic!("{other}"),
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// gossamer::builder().survives(1).main(gsm_main, 2);
+    /// ```
     pub fn survives(mut self, machines: u16) -> Self {
         self.survives = machines;
         self
@@ -98,7 +120,8 @@ impl Builder {
             Some(value) => return Err(RendezvousError::Variable { name: PIN, value, expected: "`on` or `off`" }),
         };
         let spin = number(get, SPIN, "a whole number of microseconds")?.map(Duration::from_micros);
-        Ok(Builder { pin: pin.or(self.pin), spin: spin.or(self.spin), ..self.clone() })
+        let survives = number(get, SURVIVES, "a number of machines")?.unwrap_or(self.survives);
+        Ok(Builder { pin: pin.or(self.pin), spin: spin.or(self.spin), survives, ..self.clone() })
     }
 }
 
@@ -118,6 +141,13 @@ mod tests {
         assert_eq!(with(Some("off"), Some("0")).unwrap(), (Some(false), Some(0)));
         let refused = |pin, spin| with(pin, spin).unwrap_err().to_string();
         assert!(refused(Some("yes"), None).contains("GOSSAMER_PIN has the value \"yes\", but should be `on` or `off`"));
+        let survives = |value: &str| {
+            let settings = own.clone().survives(2);
+            let settings = settings.with_environment(&|name| (name == SURVIVES).then(|| OsString::from(value)))?;
+            Ok::<_, RendezvousError>(settings.survives)
+        };
+        assert_eq!((survives("").unwrap(), survives("0").unwrap(), survives("3").unwrap()), (2, 0, 3));
+        assert!(survives("65536").unwrap_err().to_string().contains("GOSSAMER_SURVIVES has the value"));
         for wrong in ["-1", "1.5", "2ms"] {
             assert!(refused(None, Some(wrong)).contains("GOSSAMER_SPIN_US has the value"), "{wrong}");
         }

@@ -12,7 +12,7 @@ use crate::rig::{Complaints, Machines, command, launch, run};
 crate::tests![
     the_others_go_on_without_a_machine_that_is_killed,
     the_loss_of_machine_0_ends_the_program,
-    requests_and_fibers_are_accounted_for_when_a_machine_is_killed,
+    requests_and_fibers_are_accounted_for_when_machines_are_killed,
 ];
 
 fn the_others_go_on_without_a_machine_that_is_killed() {
@@ -40,21 +40,31 @@ fn the_loss_of_machine_0_ends_the_program() {
     launch.end().assert(137, Some(&words));
 }
 
-/// Kills one machine amid requests and fibers, over each fabric.
-fn requests_and_fibers_are_accounted_for_when_a_machine_is_killed() {
-    for fabric in ["shm", "tcp"] {
-        let victim = fastrand::u16(1..4);
-        let ended = run(command(4, &["--fabric", fabric], &["outlives", &victim.to_string()]));
-        assert_eq!(ended.code(), Some(0), "{fabric}: {ended}");
-        let [loss] = ended.complaints()[..] else { panic!("{fabric}: one loss is told: {ended}") };
-        assert!(loss.ends_with(&format!("the others go on without machine {victim}")), "{fabric}: {ended}");
-        assert!(ended.stdout.contains("all are accounted for"), "{fabric}: {ended}");
+/// Kills machines amid requests and fibers, over each fabric.
+fn requests_and_fibers_are_accounted_for_when_machines_are_killed() {
+    let racks: [(u16, usize, &[&str]); 3] =
+        [(4, 1, &["--fabric", "shm"]), (5, 2, &["--fabric", "tcp"]), (3, 1, &["--pretend-hosts", "2"])];
+    for (machines, losses, options) in racks {
+        let mut victims: Vec<u16> = (1..machines).collect();
+        fastrand::shuffle(&mut victims);
+        let mut role = vec!["outlives".to_owned()];
+        role.extend(victims[..losses].iter().map(u16::to_string));
+        let role: Vec<&str> = role.iter().map(String::as_str).collect();
+        let ended = run(command(machines, options, &role));
+        assert_eq!(ended.code(), Some(0), "{role:?} {options:?}: {ended}");
+        assert_eq!(ended.complaints().len(), losses, "each loss is told: {ended}");
+        for victim in &victims[..losses] {
+            let words = format!("the others go on without machine {victim}");
+            assert!(ended.complaints().iter().any(|loss| loss.ends_with(&words)), "{options:?}: {ended}");
+        }
+        assert!(ended.stdout.contains("all are accounted for"), "{role:?} {options:?}: {ended}");
     }
 }
 
 /// The program of that test.
-pub fn outlive(victim: u16) {
-    gossamer::builder().survives(1).main(move || load(victim), 4);
+pub fn outlive(victims: &[&str]) {
+    let victims: Vec<u16> = victims.iter().map(|victim| victim.parse().unwrap()).collect();
+    gossamer::builder().survives(victims.len() as u16).main(move || load(&victims), 4);
 }
 
 /// Requests to one machine, with their outcomes.
@@ -66,17 +76,19 @@ struct Counted {
     not_run: u64,
 }
 
-/// Makes requests and fibers everywhere, up to some time after the loss of a machine.
-fn load(victim: u16) {
+/// Makes requests and fibers everywhere, up to some time after the loss of these machines.
+fn load(victims: &[u16]) {
     let rack = gossamer::rack();
     let mut all: Vec<Counted> = rack
         .places()
         .map(|place| Counted { place, counter: gossamer::entrust_on(place, 0), done: 0, maybe: 0, not_run: 0 })
         .collect();
-    let process = rack.machines()[usize::from(victim)].process;
+    let processes: Vec<u32> = victims.iter().map(|victim| rack.machines()[usize::from(*victim)].process).collect();
     let kill = move || {
-        std::thread::sleep(Duration::from_millis(fastrand::u64(..100)));
-        send_signal(process, Signal::KILL);
+        for process in processes {
+            std::thread::sleep(Duration::from_millis(fastrand::u64(..100)));
+            send_signal(process, Signal::KILL);
+        }
     };
     let killer = std::thread::spawn(kill);
     let start = Instant::now();
@@ -96,20 +108,25 @@ fn load(victim: u16) {
             match request.join().unwrap() {
                 Ok(()) => of.done += 1,
                 Err(Error::Gone { .. }) => of.not_run += 1,
-                Err(Error::Lost { machine }) if machine == victim => of.maybe += 1,
+                Err(Error::Lost { machine }) if machine == of.place.machine => of.maybe += 1,
                 Err(other) => panic!("{other}"),
             }
         }
         for (of, fiber) in all.iter().zip(fibers) {
-            let is_well = fiber.join().map_or(of.place.machine == victim, |four| four == 4);
-            assert!(is_well, "a fiber of {} is lost", of.place);
+            match fiber.join() {
+                Ok(four) => assert_eq!(four, 4),
+                Err(payload) => {
+                    let is_lost = matches!(payload.downcast_ref(), Some(Error::Lost { .. } | Error::Gone { .. }));
+                    assert!(is_lost && rack.is_lost(of.place.machine), "a fiber of {} is lost", of.place);
+                }
+            }
         }
-        rounds_after += usize::from(all[usize::from(victim)].not_run > 0);
+        rounds_after += usize::from(all.iter().filter(|of| of.not_run > 0).count() >= victims.len());
     }
     killer.join().unwrap();
     for of in &all {
         let outcomes = (of.place.machine, of.done, of.maybe, of.not_run);
-        if of.place.machine == victim {
+        if victims.contains(&of.place.machine) {
             assert!(matches!(of.counter.call().apply(|count| *count).wait(), Err(Error::Gone { .. })), "{outcomes:?}");
         } else {
             assert_eq!((of.counter.apply(|count| *count), of.maybe, of.not_run), (of.done, 0, 0), "{outcomes:?}");

@@ -15,7 +15,9 @@ pub fn play(args: &[String]) {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
         ["gossamer"] => return gossamer::main(|| (), 2),
-        ["outlives", victim] => return crate::losses::outlive(victim.parse().unwrap()),
+        ["regions"] => return gossamer::link::with_page_servers(gossamer::builder()).main(|| (), 2),
+        ["waits", victim] => return crate::lost_waits::wait(victim.parse().unwrap()),
+        ["outlives", ref victims @ ..] => return crate::losses::outlive(victims),
         _ => {}
     }
     let inherited = crate::rig::inheritable(); // before the bootstrap takes them

@@ -18,6 +18,7 @@ mod kept;
 mod keys;
 mod links;
 mod losses;
+mod lost_waits;
 mod machine;
 mod memory;
 mod normal;
@@ -48,6 +49,7 @@ fn main() {
         endpoints::TESTS,
         death::TESTS,
         losses::TESTS,
+        lost_waits::TESTS,
         streams::TESTS,
         stdin::TESTS,
         terminal::TESTS,

@@ -99,6 +99,7 @@ pub(crate) fn array<T: Element>(
     split: &Split,
     settings: Settings,
 ) -> Result<(Trust<Root>, Name, u32), Error> {
+    gossamer::link::refuse_losses("arrays");
     let workers = workers();
     let shape = Shape::new(n, size_of::<T>(), split, &workers)?;
     memory::check(&shape, &settings, &workers)?;

@@ -15,6 +15,7 @@ static PLACES: OnceLock<Vec<Place>> = OnceLock::new();
 /// All places of the rack, by number.
 pub(crate) fn places() -> &'static [Place] {
     PLACES.get_or_init(|| {
+        gossamer::link::refuse_losses("objects of the heap");
         let places: Vec<Place> = gossamer::rack().places().collect();
         assert!(places.len() < PLACES_MAX, "a heap can be over {} workers at most", PLACES_MAX - 1);
         places
