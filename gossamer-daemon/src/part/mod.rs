@@ -395,6 +395,13 @@ impl Part {
             ToPart::Look { ask, look } => self.tell_all(|_| Some(Message::Look { ask, look })),
             ToPart::End(reason) => self.group.tell_to_end(&reason),
             ToPart::Kill => self.group.signal(Signal::KILL),
+            ToPart::Tell { machine, packet } => {
+                // The launcher makes no others.
+                if let Ok(message) = Message::decode(&packet) {
+                    self.group.send(machine, message);
+                }
+            }
+            ToPart::KillOne(machine) => self.group.kill(machine),
         }
     }
 

@@ -213,6 +213,13 @@ impl Hosts {
         }
     }
 
+    /// Sends a message to a host that is not done.
+    pub fn tell(&self, host: usize, message: ToPart) {
+        if let Some(queue) = self.queues.get(host).filter(|_| !self.are_done[host]) {
+            let _ = queue.send(Down::Say(message)); // cut off: an event reports it
+        }
+    }
+
     /// Marks a host as having nothing more to send.
     pub fn set_done(&mut self, host: usize) {
         self.are_done[host] = true;

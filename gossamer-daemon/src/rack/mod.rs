@@ -42,7 +42,7 @@ use crate::outcome::{Cause, Ended, NOT_STARTED_STATUS, Outcome, USAGE_STATUS};
 use crate::output::Unwritten;
 use crate::panics;
 use crate::signals::Signals;
-use crate::supervisor::{Order, Supervisor};
+use crate::supervisor::{Order, Policy, Supervisor};
 use crate::wire::{FromPart, ProgramId, SecretBytes, Start, ToPart};
 use dialer::Dialer;
 use hosts::Hosts;
@@ -205,6 +205,7 @@ struct Program {
     not_started: Option<RackError>,
     silence: Duration,
     stillness: Stillness,
+    notice: fn(&str),
 }
 
 impl Program {
@@ -234,7 +235,7 @@ impl Program {
             hosts,
             outputs,
             input,
-            supervisor: Supervisor::new(machines, run.options.policy()),
+            supervisor: Supervisor::new(machines, Policy { outlives: Some(silence), ..run.options.policy() }),
             gather: Gather::new(machines, key.clone()),
             key,
             has_started: vec![false; plan.machines.len()],
@@ -244,6 +245,7 @@ impl Program {
             not_started: None,
             silence,
             stillness: Stillness::default(),
+            notice: run.notice,
         })
     }
 
@@ -263,13 +265,7 @@ impl Program {
             }
             self.supervisor.on_time(Instant::now());
             for order in self.supervisor.orders() {
-                self.hosts.tell_all(&match order {
-                    Order::Signal(signal) => ToPart::Signal(signal.as_raw()),
-                    Order::End(reason) => ToPart::End(reason),
-                    Order::Kill => ToPart::Kill,
-                    // The policy has no `outlives`.
-                    Order::Tell { .. } | Order::KillOne(_) | Order::Report(_) => continue,
-                });
+                self.carry_out(order);
             }
             if self.supervisor.has_given_up() {
                 break;
@@ -282,6 +278,20 @@ impl Program {
         match self.not_started {
             Some(error) => Err(error),
             None => Ok(self.supervisor.ended()),
+        }
+    }
+
+    fn carry_out(&self, order: Order) {
+        let host = |machine: u16| usize::from(self.plan.machines[usize::from(machine)].host);
+        match order {
+            Order::Signal(signal) => self.hosts.tell_all(&ToPart::Signal(signal.as_raw())),
+            Order::End(reason) => self.hosts.tell_all(&ToPart::End(reason)),
+            Order::Kill => self.hosts.tell_all(&ToPart::Kill),
+            Order::Tell { machine, message } => {
+                self.hosts.tell(host(machine), ToPart::Tell { machine, packet: message.encode() });
+            }
+            Order::KillOne(machine) => self.hosts.tell(host(machine), ToPart::KillOne(machine)),
+            Order::Report(loss) => (self.notice)(&loss),
         }
     }
 
@@ -326,7 +336,7 @@ impl Program {
                 let host_name = self.names[host].clone();
                 let error = RackError::NotStarted { host: host_name, reason: reason.clone(), is_program };
                 self.not_started.get_or_insert(error);
-                self.on_cut(host, |_| Cause::Failed(reason), now);
+                self.on_cut(host, |_| Cause::Failed(reason.clone()), now);
             }
             FromPart::Done => self.hosts.set_done(host),
             FromPart::Gone(reason) => self.on_cut(host, |name| Cause::Ended(format!("host {name}: {reason}")), now),
@@ -369,13 +379,15 @@ impl Program {
     }
 
     /// Handles the loss of a host: its machines have gone, or are as good as gone.
-    fn on_cut(&mut self, host: usize, cause: impl FnOnce(&str) -> Cause, now: Instant) {
+    fn on_cut(&mut self, host: usize, cause: impl Fn(&str) -> Cause, now: Instant) {
         if !self.hosts.is_done(host) {
             self.hosts.set_done(host);
             let number = u16::try_from(host).unwrap_or(u16::MAX);
             let left: Vec<u16> =
                 self.plan.machines_of(number).filter(|machine| !self.has_exited[usize::from(*machine)]).collect();
-            if let Some(first) = left.first() {
+            // Where the program goes on, each is lost, and nobody has seen it end: its lease tells.
+            let lost = if self.supervisor.outlives() { left.len() } else { left.len().min(1) };
+            for machine in &left[..lost] {
                 let cause = match self.stillness.was_still(self.silence) {
                     Some(time) => Cause::Ended(format!(
                         "gossamer-launch itself stood still for {:.1} s (stopped by a signal, or its host was \
@@ -385,7 +397,10 @@ impl Program {
                     )),
                     None => cause(&self.names[host]),
                 };
-                self.supervisor.on_death(*first, cause, now);
+                self.supervisor.on_death(*machine, cause, now);
+            }
+            if self.supervisor.outlives() {
+                return;
             }
             // The part kills them as soon as it sees the same: that is how they end.
             left.into_iter().for_each(|machine| self.on_exit(machine, Signal::KILL.as_raw(), now));

@@ -22,7 +22,7 @@ pub use crate::outcome::Stream;
 use super::status::{HostStatus, Path};
 
 /// Version of everything in this file. Both sides must have the same.
-pub const VERSION: u16 = 10;
+pub const VERSION: u16 = 11;
 /// Longest message, in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 /// Longest piece of a program that is being sent, in bytes.
@@ -448,6 +448,16 @@ pub enum ToPart {
     End(String),
     /// The machines are to be killed.
     Kill,
+    /// A message for one machine, where a program outlives some.
+    Tell {
+        /// The machine.
+        machine: u16,
+        /// A packet of `gossamer::control`.
+        #[serde(with = "serde_bytes")]
+        packet: Vec<u8>,
+    },
+    /// One machine, which is lost, is to be killed.
+    KillOne(u16),
 }
 
 /// Part to launcher.

@@ -17,6 +17,7 @@ pub fn play(args: &[String]) {
         ["gossamer"] => return gossamer::main(|| (), 2),
         ["regions"] => return gossamer::link::with_page_servers(gossamer::builder()).main(|| (), 2),
         ["waits", victim] => return crate::lost_waits::wait(victim.parse().unwrap()),
+        ["goes-on"] => return crate::rack_losses::go_on(),
         ["outlives", ref victims @ ..] => return crate::losses::outlive(victims),
         _ => {}
     }

@@ -26,6 +26,7 @@ mod orphans;
 mod queue;
 mod rack;
 mod rack_ends;
+mod rack_losses;
 mod rig;
 mod root;
 mod stdin;
@@ -66,6 +67,7 @@ fn main() {
     let racks = [
         rack::TESTS,
         rack_ends::TESTS,
+        rack_losses::TESTS,
         troubles::TESTS,
         queue::TESTS,
         kept::TESTS,

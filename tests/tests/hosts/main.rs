@@ -6,6 +6,7 @@
 mod ends;
 mod faults;
 mod flows;
+mod losses;
 mod meetings;
 mod network;
 mod newcomer;

@@ -9,6 +9,7 @@ mod dumps;
 mod ends;
 mod heaps;
 mod lives;
+mod losses;
 mod traced;
 mod work;
 
@@ -49,6 +50,7 @@ fn main() {
         ["heap-busy-asker"] => heaps::busy_asker,
         ["heap-small-behind-large"] => heaps::small_behind_large,
         ["heap-load"] => heaps::load,
+        ["goes-on"] => losses::go_on,
         ["panic"] => ends::panic,
         ["abort"] => ends::abort,
         ["killed"] => ends::killed,

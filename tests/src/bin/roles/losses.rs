@@ -1,0 +1,48 @@
+//! Programs that outlive a machine.
+
+use std::time::Duration;
+
+use gossamer::sync::Channel;
+use gossamer::{Place, Trust, rack};
+
+/// Time in which a machine that is lost might still do something.
+const AFTERWARDS: Duration = Duration::from_secs(2);
+/// Count at which a machine ends.
+const LAST: u64 = u64::MAX;
+
+/// Each other machine counts at machine 0. When one is lost it counts no more, also if it still runs and
+/// its host is reached again, while the others count on.
+pub fn go_on() {
+    let (tell, told) = Channel::new().at(gossamer::here()).open();
+    tell.among(&[0]);
+    gossamer::on_loss(move |loss| tell.post(loss.machine));
+    let machines = 1..rack().machines().len() as u16;
+    let counters: Vec<Trust<u64>> = machines
+        .map(|machine| {
+            let counter = gossamer::entrust(0u64);
+            let counted = counter.clone();
+            let once = |count: &mut u64| {
+                *count = count.saturating_add(1);
+                *count != LAST
+            };
+            let count = move || while counted.call().apply(once).wait() == Ok(true) {};
+            drop(gossamer::spawn_on(Place::of(machine, 0), count));
+            counter
+        })
+        .collect();
+    let counts = || counters.iter().map(|counter| counter.apply(|count| *count)).collect::<Vec<u64>>();
+    while counts().contains(&0) {
+        gossamer::yield_now();
+    }
+    println!("works");
+    let lost = told.recv().unwrap();
+    let before = counts();
+    println!("went on without {lost}");
+    gossamer::sleep(AFTERWARDS);
+    for (machine, (before, after)) in (1..).zip(before.into_iter().zip(counts())) {
+        assert_eq!(before == after, machine == lost, "machine {machine}: {before}, then {after}");
+    }
+    counters.iter().for_each(|counter| counter.apply(|count| *count = LAST));
+    let there = gossamer::entrust_on(rack().living().last().unwrap(), 4);
+    assert_eq!(there.apply(|four| *four), 4);
+}
