@@ -22,6 +22,7 @@ use crate::bootstrap::{Bootstrap, HostAddress, Plan};
 use crate::codec::encode;
 use crate::complain::complain;
 use crate::control::{Control, Message};
+use crate::losses::record;
 use crate::supervise::signals::describe;
 
 /// Time in which one address must answer. No test depends on it.
@@ -276,14 +277,19 @@ fn pass_down(mut reader: SecureReader, writer: &Writer, ours: &Control, hub: Opt
                 break "has gone before the program had finished: killed, crashed, or its host is off".to_owned();
             }
             Err(comm::Error::TimedOut { .. }) => {
-                hub.into_iter().for_each(Process::kill);
+                // Where the program outlives machines this one may be lost, and machine 0 well.
+                hub.into_iter().filter(|_| !record::may_come()).for_each(Process::kill);
                 break format!("cannot be reached: nothing was heard of it for {SILENCE:?}");
             }
             Err(error) => break format!("cannot be reached: {error}"),
         }
     };
-    complain(format_args!("machine 0 {why}; the program was ended"));
-    starter.abort(FAILURE_STATUS, "gossamer has lost machine 0");
+    if record::may_come() {
+        complain(format_args!("machine 0 {why}; this machine was ended"));
+    } else {
+        complain(format_args!("machine 0 {why}; the program was ended"));
+        starter.abort(FAILURE_STATUS, "gossamer has lost machine 0");
+    }
     std::process::exit(FAILURE_STATUS.into());
 }
 

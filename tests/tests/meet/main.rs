@@ -123,6 +123,22 @@ fn timed_o8_who_stands_still_is_ended_with_all_others() {
     }
 }
 
+/// Killed, or stopped: then machine 0 kills it.
+#[test]
+fn a_program_goes_on_without_a_machine_that_dies() {
+    for (fabric, signal) in [("shm", Signal::KILL), ("tcp", Signal::KILL), ("tcp", Signal::STOP)] {
+        let meeting = Meeting::new();
+        let variables = [("GOSSAMER_FABRIC", fabric), ("GOSSAMER_SURVIVES", "1")];
+        let all = meeting.start_with(3, &["goes-on"], &variables);
+        all[0].stdout.wait_for("works\n");
+        all[2].signal(signal);
+        let all = end(all);
+        let codes: Vec<_> = all.iter().map(|ended| ended.status.code()).collect();
+        assert_eq!(codes, [Some(0), Some(0), None], "{fabric}, {signal:?}: {all:#?}");
+        assert!(all[0].stderr.contains("the others go on without machine 2"), "{fabric}, {signal:?}: {all:#?}");
+    }
+}
+
 #[test]
 fn a_signal_to_any_machine_ends_all_in_order() {
     for machine in [0, 1] {

@@ -39,7 +39,7 @@ pub(super) fn begin(hub: Hub, plan: &Plan, key: Key, starter: Arc<Starter>) -> R
     let (theirs, control) = control_pair()?;
     ControlBridge::begin(Arc::clone(&control));
     let count = hub.own.count;
-    let mut supervisor = Supervisor::new(count, Policy::default());
+    let mut supervisor = Supervisor::new(count, Policy { outlives: Some(SILENCE), ..Policy::default() });
     let many = plan.hosts.len() > 1;
     let all = std::iter::once(&hub.own).chain(hub.members.iter().flatten().map(|member| &member.joined.join));
     all.for_each(|join| supervisor.introduce(join.index, join.process.pid, many.then(|| join.host.name.clone())));
@@ -161,8 +161,19 @@ impl Supervision {
             Order::End(reason) => self.tell_to_end(&reason),
             Order::Signal(signal) => self.tell_to_end(&format!("{} has come", describe(signal.as_raw()))),
             Order::Kill => self.is_killed = true,
-            // The policy has no `outlives`.
-            Order::Tell { .. } | Order::KillOne(_) | Order::Report(_) => {}
+            Order::Tell { machine, message } => self.pass_on(machine, &message),
+            Order::KillOne(machine) => self.dismiss(machine),
+            Order::Report(loss) => complain(format_args!("{loss}")),
+        }
+    }
+
+    /// Ends a lost machine: one of another host by telling it, if that still reaches it.
+    fn dismiss(&mut self, machine: u16) {
+        let reason = "the others go on without this machine".to_owned();
+        self.hub.tell_one(machine, &Down::Packet(Message::End { reason }.encode()));
+        if let Some(member) = self.member(machine) {
+            member.process.iter().for_each(Process::kill);
+            member.writer = None;
         }
     }
 
