@@ -1,14 +1,15 @@
 //! The twelve services over the rack.
 //!
-//! A service is called by a fiber at its place, which has the owners of the request, and may wait: for its reads, and
-//! for other services. The state of services is in trusts at their places; closures on these wait for nothing, so they
-//! take and give owners and read none.
+//! A service of the caller's machine is a function; that of another one is called by a fiber at its place. Either has
+//! the owners of the request, and may wait: for its reads, and for other services. The state of services is in trusts
+//! at their places, one request for each use of it; closures on these wait for nothing, so they take and give owners
+//! and read none.
 
-use gossamer::{NoRef, Place, Trust};
+use gossamer::{JoinHandle, NoRef, Place, Trust};
 use gossamer_heap::{Global, Shared, slice};
 
 use super::state::{Addresses, Graph, Names, Posts, Timelines, Users};
-use super::world::{Answer, Request, View, World, parse, readers, shorten, shortened};
+use super::world::{Answer, Request, SHOWN, View, World, parse, readers, shorten, shortened};
 
 /// A post. All of it is in the heap, in pieces that different services have made.
 pub struct Post {
@@ -55,9 +56,33 @@ struct Places {
     home_timeline: Place,
 }
 
-/// A fiber there.
+/// A call of a service that is under way, or done.
+enum Call<R: 'static> {
+    Done(R),
+    There(JoinHandle<R>),
+}
+
+impl<R> Call<R> {
+    /// Its result.
+    fn join(self) -> R {
+        match self {
+            Call::Done(result) => result,
+            Call::There(fiber) => fiber.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        }
+    }
+}
+
+/// Begins a call of a service at this place: done at once if that is of this machine, else a fiber there.
+fn begin<R: NoRef + Send + 'static>(place: Place, f: impl FnOnce() -> R + NoRef + Send + 'static) -> Call<R> {
+    match place.machine == gossamer::here().machine {
+        true => Call::Done(f()),
+        false => Call::There(gossamer::spawn_on(place, f)),
+    }
+}
+
+/// The result of a service at this place.
 fn call<R: NoRef + Send + 'static>(place: Place, f: impl FnOnce() -> R + NoRef + Send + 'static) -> R {
-    gossamer::spawn_on(place, f).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    begin(place, f).join()
 }
 
 impl Services {
@@ -124,9 +149,9 @@ impl Services {
         }
         let (services, world) = (self.clone(), self.world);
         // Both at once.
-        let media = gossamer::spawn_on(self.places.media, move || Global::from(world.media(number)));
+        let media = begin(self.places.media, move || Global::from(world.media(number)));
         let found = call(self.places.text, move || services.text(text));
-        let media = media.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let media = media.join();
         let id = self.unique_id.apply(|last| {
             *last += 1;
             *last
@@ -139,9 +164,10 @@ impl Services {
         if let Some(followers) = self.social_graph.apply(move |graph| graph.followers(author)) {
             let home_timeline = self.home_timeline.clone();
             call(self.places.home_timeline, move || {
-                for user in readers(&followers.read(), &mentioned.read()) {
-                    home_timeline.apply(move |all| all.add(user, number, id, round)); // it is here
-                }
+                let add = move |all: &mut Timelines, users: Vec<u32>| {
+                    users.into_iter().for_each(|user| all.add(user, number, id, round));
+                };
+                home_timeline.apply_with(add, readers(&followers.read(), &mentioned.read()));
             });
         }
         true
@@ -153,33 +179,39 @@ impl Services {
         let list = |words: &[&str]| slice(words.len(), |i| Global::<str>::from(words[i]));
         let (names, addresses) = (list(&names), list(&addresses));
         let (known, kept) = (self.user_mention.clone(), self.url_shorten.clone());
-        let mentions = gossamer::spawn_on(self.places.user_mention, move || user_mention(&known, &names));
+        let mentions = begin(self.places.user_mention, move || user_mention(&known, &names));
         let addresses = call(self.places.url_shorten, move || url_shorten(&kept, &addresses));
-        let mentions = mentions.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let mentions = mentions.join();
         let text = Global::from(shortened(&read, &addresses.read()).as_str());
         Text { text, mentions, addresses }
     }
 
     /// post-storage: the posts with these numbers.
     fn stored(&self, ids: Global<[u64]>) -> Global<[Shared<Post>]> {
-        let found = |&id| self.post_storage.apply(move |posts| posts.find(id)); // it is here
-        Global::from(ids.read().iter().filter_map(found).collect::<Vec<_>>())
+        let (mut shown, ids) = ([0; SHOWN], ids.read());
+        let count = ids.len().min(SHOWN);
+        shown[..count].copy_from_slice(&ids[..count]);
+        let find = move |posts: &mut Posts<Shared<Post>>| {
+            Global::from(shown[..count].iter().filter_map(|id| posts.find(*id)).collect::<Vec<_>>())
+        };
+        self.post_storage.apply(find)
     }
 }
 
 fn user_mention(known: &Trust<Names>, names: &Global<[Global<str>]>) -> Global<[u32]> {
     let texts = names.read().iter().map(|name| name.read().to_owned()).collect::<Vec<String>>();
     let find = |names: &mut Names, texts: Vec<String>| texts.iter().filter_map(|name| names.find(name)).collect();
-    let users: Vec<u32> = known.apply_with(find, texts);
+    let users: Vec<u32> = if texts.is_empty() { Vec::new() } else { known.apply_with(find, texts) };
     Global::from(users)
 }
 
 fn url_shorten(kept: &Trust<Addresses>, addresses: &Global<[Global<str>]>) -> Global<[u64]> {
-    let one = |address: &Global<str>| {
-        let text = address.read().to_owned();
-        let short = shorten(&text);
-        kept.apply_with(move |all, text: String| all.store(short, &text), text);
-        short
-    };
-    Global::from(addresses.read().iter().map(one).collect::<Vec<_>>())
+    let texts = addresses.read().iter().map(|address| address.read().to_owned()).collect::<Vec<String>>();
+    let short = texts.iter().map(|text| shorten(text)).collect::<Vec<_>>();
+    if !texts.is_empty() {
+        let store =
+            |all: &mut Addresses, texts: Vec<String>| texts.iter().for_each(|text| all.store(shorten(text), text));
+        kept.apply_with(store, texts);
+    }
+    Global::from(short)
 }
