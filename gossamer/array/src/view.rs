@@ -13,6 +13,7 @@ use crate::element::Element;
 use crate::frame::Frame;
 use crate::operator::{Op, Operator, checked_combine};
 use crate::part::Part;
+use crate::post;
 use crate::shape::Owned;
 
 /// Number of chunks that an iteration over views requests ahead.
@@ -194,20 +195,50 @@ impl<T: Element> Array<T> {
     #[track_caller]
     pub fn view(&self, range: Range<usize>) -> View<'_, T> {
         self.check_range(&range);
+        match self.view_here(&range) {
+            Some(view) => view,
+            None => self.view_slowly(range),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[track_caller]
+    fn view_slowly(&self, range: Range<usize>) -> View<'_, T> {
         let start = range.start;
-        let is_of_one = range.is_empty() || start >> self.shift() == (range.end - 1) >> self.shift();
-        if range.is_empty() || !is_of_one || !self.is_here() {
+        if !self.is_of_one(&range) || !self.is_here() {
             let elements = Elements::Copied(at_place!(self, copied(range)));
             return View { start, elements, array: PhantomData };
         }
-        self.look();
-        let (part, chunk) = (self.part(), (start >> self.shift()) as u32);
-        if let Some(frame) = part.ready("view", chunk, Right::Read) {
-            return self.pinned(part, frame, range);
+        if self.look()
+            && let Some(view) = self.view_here(&range)
+        {
+            return view;
         }
-        drop(part);
         // With the grant, because later the chunk may be gone again.
-        self.access("view", chunk, Right::Read, |part, frame| self.pinned(part.shared(), frame, range))
+        let chunk = (start >> self.shift()) as u32;
+        self.borrow("view", chunk, Right::Read, |part, lent| self.pinned(part.shared(), lent.frame(), range))
+    }
+
+    /// Is the range within one chunk, and not empty?
+    #[inline]
+    fn is_of_one(&self, range: &Range<usize>) -> bool {
+        !range.is_empty() && range.start >> self.shift() == (range.end - 1) >> self.shift()
+    }
+
+    /// Returns a view if the range lies in one chunk, which may be read here.
+    #[inline]
+    fn view_here(&self, range: &Range<usize>) -> Option<View<'_, T>> {
+        if !self.is_of_one(range) {
+            return None;
+        }
+        // SAFETY: nothing else runs before the view has a reference of its own; callers have checked the range, so the
+        // part has its chunk.
+        let (part, frame) = unsafe {
+            let part = post::for_hits(self.name())?;
+            (part, part.hit_to_view(range.start >> self.shift())?)
+        };
+        Some(self.pinned(part.shared(), frame, range.clone()))
     }
 
     #[inline]

@@ -164,6 +164,12 @@ fn bits(frame: Frame) -> u64 {
     }
 }
 
+/// Do [`bits`] depend on the frame's views?
+#[inline]
+fn pins_change(frame: Frame) -> bool {
+    matches!(frame.right(), Some(Right::Write | Right::Combine(_)))
+}
+
 impl Part {
     pub(crate) fn new(
         name: Name,
@@ -241,6 +247,17 @@ impl Part {
         }
         self.left.set(self.left.get().checked_sub(1)?);
         Some((word & !BITS) as *mut u8)
+    }
+
+    /// Returns the frame of a chunk, if the table allows to read it; counts as a [`hit`](Self::hit).
+    ///
+    /// # Safety
+    /// The array has this chunk.
+    #[inline(always)]
+    pub(crate) unsafe fn hit_to_view(&self, chunk: usize) -> Option<Frame> {
+        // SAFETY: the caller's promise; a word with this bit has the address of elements of an own frame
+        // [frame-one-thread].
+        unsafe { Some(Frame::of_elements(self.hit(chunk, READS)?)) }
     }
 
     /// Counts a call that bypasses the table like a hit. True if it is time for the requests of others; a hit that
@@ -386,17 +403,19 @@ impl Part {
 
     // Views, ends.
 
+    #[inline]
     pub(crate) fn pin(&self, frame: Frame) {
         frame.pin();
-        if !frame.is_busy() {
+        if !frame.is_busy() && pins_change(frame) {
             self.enter(frame);
         }
     }
 
+    #[inline]
     pub(crate) fn unpin(&self, frame: Frame) {
         if frame.unpin() {
             self.cache.give_back(frame);
-        } else if !frame.is_orphan() && !frame.is_busy() {
+        } else if pins_change(frame) && !frame.is_orphan() && !frame.is_busy() {
             self.enter(frame);
         }
     }
