@@ -19,7 +19,8 @@
 use std::ops::Range;
 
 use gossamer::Trust;
-use gossamer_array::{Array, Error};
+use gossamer_array::{Array, Error, View};
+use zerocopy::IntoBytes;
 
 use super::slabs::Slabs;
 
@@ -116,18 +117,37 @@ enum Slot<T> {
 }
 
 /// Contents of a block.
-enum Content {
-    Value(Vec<u8>),
+enum Content<'a> {
+    Value(Value<'a>),
     OtherKey,
     /// It was written meanwhile.
     Torn,
 }
 
+/// A value, in the block that was read.
+struct Value<'a> {
+    block: View<'a, u64>,
+    /// The words of the block in front of it.
+    start: usize,
+    bytes: usize,
+}
+
+impl Value<'_> {
+    fn bytes(&self) -> &[u8] {
+        &self.block[self.start..].as_bytes()[..self.bytes]
+    }
+}
+
 impl Client {
     /// The value of a key.
     pub fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.get_with(key, <[u8]>::to_vec)
+    }
+
+    /// Calls `f` with the value of a key, if it has one: where it lies, without a copy.
+    pub fn get_with<R>(&self, key: &[u8], f: impl FnOnce(&[u8]) -> R) -> Option<R> {
         match self.find(key) {
-            Slot::Found(.., value) => Some(value),
+            Slot::Found(.., value) => Some(f(value.bytes())),
             Slot::Empty(_) | Slot::Overflow(_) => None,
         }
     }
@@ -161,7 +181,7 @@ impl Client {
     }
 
     /// Looks for a key until nothing changes meanwhile.
-    fn find(&self, key: &[u8]) -> Slot<Vec<u8>> {
+    fn find(&self, key: &[u8]) -> Slot<Value<'_>> {
         loop {
             if let Some(slot) = self.look(key) {
                 return slot;
@@ -170,7 +190,7 @@ impl Client {
     }
 
     /// Looks for a key; `None` if an entry has changed meanwhile.
-    fn look(&self, key: &[u8]) -> Option<Slot<Vec<u8>>> {
+    fn look(&self, key: &[u8]) -> Option<Slot<Value<'_>>> {
         let Hashed { mut bucket, tag } = self.hash(key);
         loop {
             let start = bucket * BUCKET;
@@ -201,39 +221,31 @@ impl Client {
 
     fn hash(&self, key: &[u8]) -> Hashed {
         let mut hash = 0;
-        key.chunks(WORD).for_each(|piece| hash = graph::random::mix(hash ^ word(piece)).wrapping_add(key.len() as u64));
+        words(key).for_each(|word| hash = graph::random::mix(hash ^ word).wrapping_add(key.len() as u64));
         let bucket = ((u128::from(hash) * self.store.buckets as u128) >> 64) as usize;
         Hashed { bucket, tag: hash & 0xff }
     }
 
-    fn read(&self, words: Range<usize>, key: &[u8]) -> Content {
-        let block = self.store.blocks.view(words);
+    fn read(&self, at: Range<usize>, key: &[u8]) -> Content<'_> {
+        let block = self.store.blocks.view(at);
         let (Some(first), Some(last)) = (block.first(), block.last()) else { return Content::Torn };
         if first != last {
             return Content::Torn;
         }
-        let (key_bytes, value_bytes) = ((block[1] >> 32) as usize, block[1] as u32 as usize);
-        let key_words = key_bytes.div_ceil(WORD);
-        if FRAME_WORDS + key_words + value_bytes.div_ceil(WORD) != block.len() {
+        let (key_bytes, bytes) = ((block[1] >> 32) as usize, block[1] as u32 as usize);
+        let start = HEAD_WORDS + key_bytes.div_ceil(WORD);
+        if start + bytes.div_ceil(WORD) + 1 != block.len() {
             return Content::Torn; // it is another block's by now
         }
-        let (in_block, value) = block[HEAD_WORDS..].split_at(key_words);
-        let is_key = key_bytes == key.len() && key.chunks(WORD).map(word).eq(in_block.iter().copied());
-        if !is_key {
-            return Content::OtherKey;
-        }
-        let mut bytes = Vec::with_capacity(value.len() * WORD);
-        value.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
-        bytes.truncate(value_bytes);
-        Content::Value(bytes)
+        let is_key = key_bytes == key.len() && words(key).eq(block[HEAD_WORDS..start].iter().copied());
+        if is_key { Content::Value(Value { block, start, bytes }) } else { Content::OtherKey }
     }
 
-    fn write(&self, words: Range<usize>, key: &[u8], value: &[u8]) {
-        self.store.blocks.modify(words, |_, block| {
+    fn write(&self, at: Range<usize>, key: &[u8], value: &[u8]) {
+        self.store.blocks.modify(at, |_, block| {
             let sequence = block[0].wrapping_add(1);
-            let pieces = key.chunks(WORD).chain(value.chunks(WORD)).map(word);
             let lengths = (key.len() as u64) << 32 | value.len() as u64;
-            let words = [sequence, lengths].into_iter().chain(pieces).chain([sequence]);
+            let words = [sequence, lengths].into_iter().chain(words(key)).chain(words(value)).chain([sequence]);
             block.iter_mut().zip(words).for_each(|(at, word)| *at = word);
         });
     }
@@ -284,9 +296,13 @@ fn words_of(entry: u64) -> Range<usize> {
     start as usize..(start + words) as usize
 }
 
-/// Up to eight bytes.
-fn word(piece: &[u8]) -> u64 {
-    let mut bytes = [0; WORD];
-    bytes[..piece.len()].copy_from_slice(piece);
-    u64::from_le_bytes(bytes)
+/// Returns these bytes as words in memory, the last one filled up with zeros.
+fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    let (words, rest) = bytes.as_chunks();
+    let last = (!rest.is_empty()).then(|| {
+        let mut last = [0; WORD];
+        last[..rest.len()].copy_from_slice(rest);
+        last
+    });
+    words.iter().copied().chain(last).map(u64::from_ne_bytes)
 }
