@@ -35,7 +35,7 @@ pub trait Several: sealed::Several {}
 
 /// Mapping from a set of trusts to the arguments of the closure.
 pub(crate) mod sealed {
-    use super::{FreeHere, LatchKind, NonNull, Parts, Worker};
+    use super::{LatchKind, NonNull, Parts, Worker};
 
     pub trait Several {
         /// Types of the values.
@@ -48,7 +48,7 @@ pub(crate) mod sealed {
         /// Returns the values, in the order of the arguments, if there are few, all free, and of different properties
         /// of this thread's own trustee.
         #[expect(private_interfaces, reason = "nobody outside can name it, nor has to")]
-        fn free_here(&self, worker: &Worker) -> Option<FreeHere>;
+        fn free_here(&self, worker: &Worker) -> Option<impl AsRef<[NonNull<()>]>>;
     }
 
     pub trait Values: 'static {
@@ -77,9 +77,10 @@ macro_rules! tuples {
             }
             #[expect(private_interfaces, reason = "as in the trait")]
             #[inline(always)]
-            fn free_here(&self, worker: &Worker) -> Option<FreeHere> {
-                let mut found = FreeHere::new();
-                ($(found.add(worker, self.$at))&&+).then_some(found)
+            fn free_here(&self, worker: &Worker) -> Option<impl AsRef<[NonNull<()>]>> {
+                let properties = [$(self.$at.parts().0),+];
+                let values = [$(free_here(worker, self.$at)?),+];
+                are_different(&properties).then_some(values)
             }
         }
         impl<$($name: 'static),+> sealed::Values for ($($name,)+) {
@@ -88,6 +89,7 @@ macro_rules! tuples {
             fn kind(argument: usize) -> &'static LatchKind {
                 [$(kind_of::<$name>()),+][argument]
             }
+            #[inline(always)]
             unsafe fn refs<'a>(values: &[NonNull<()>]) -> Self::Refs<'a> {
                 // SAFETY: the caller's promise.
                 unsafe { ($(values[$at].cast::<$name>().as_mut(),)+) }
@@ -144,9 +146,8 @@ macro_rules! lists {
             }
             #[expect(private_interfaces, reason = "as in the trait")]
             #[inline(always)]
-            fn free_here(&self, worker: &Worker) -> Option<FreeHere> {
-                let mut found = FreeHere::new();
-                self.iter().all(|trust| found.add(worker, trust.borrow())).then_some(found)
+            fn free_here(&self, worker: &Worker) -> Option<impl AsRef<[NonNull<()>]>> {
+                FreeHere::of(worker, self.iter().map(|trust| trust.borrow()))
             }
         }
     )+};
@@ -160,43 +161,57 @@ lists! {
         |all| all.iter().enumerate().map(|(at, one)| part_of::<T>(at, one)).collect();
 }
 
-/// Most values that are looked up before the trusts are sorted.
+/// Returns the value of a latch of this thread's own trustee. `None` if it needs more than a look-up: it is another
+/// trustee's, in use, or poisoned.
+#[inline(always)]
+fn free_here<T: 'static>(worker: &Worker, trust: &Trust<Latch<T>>) -> Option<NonNull<()>> {
+    if !trust.is_at(worker) {
+        return None;
+    }
+    let (property, _) = trust.parts();
+    // SAFETY: live, for this is a trust of it; of this trustee and type; the context is free, so nothing borrows it.
+    unsafe {
+        if (*property).is_poisoned_or_in_line() {
+            return None;
+        }
+        Property::<Latch<T>>::value(property).get().map(|value| NonNull::from(value).cast())
+    }
+}
+
+#[inline(always)]
+fn are_different(properties: &[*mut Header]) -> bool {
+    // Not by `contains`, which is not inlined.
+    (1..properties.len()).all(|at| (0..at).all(|before| properties[before] != properties[at]))
+}
+
+/// Most values of a list that are looked up before the trusts are sorted.
 const FEW: usize = 8;
 
-/// Free values of different properties of this thread's own trustee.
-pub(crate) struct FreeHere {
+/// Free values of a list of different properties of this thread's own trustee.
+struct FreeHere {
     values: [NonNull<()>; FEW],
-    properties: [*mut Header; FEW],
     count: usize,
 }
 
 impl FreeHere {
-    #[inline(always)]
-    fn new() -> Self {
-        FreeHere { values: [NonNull::dangling(); FEW], properties: [ptr::null_mut(); FEW], count: 0 }
-    }
-
-    /// Adds a value. False if this trust needs more than a look-up: another trustee's, in use, poisoned, named before,
-    /// or one too many.
-    #[inline(always)]
-    fn add<T: 'static>(&mut self, worker: &Worker, trust: &Trust<Latch<T>>) -> bool {
-        let (property, _) = trust.parts();
-        if !trust.is_at(worker) || self.count == FEW || self.properties[..self.count].contains(&property) {
-            return false;
+    fn of<'a, T: 'static>(worker: &Worker, trusts: impl ExactSizeIterator<Item = &'a Trust<Latch<T>>>) -> Option<Self> {
+        let count = trusts.len();
+        let mut found = FreeHere { values: [NonNull::dangling(); FEW], count };
+        let mut properties = [ptr::null_mut(); FEW];
+        if count > FEW {
+            return None;
         }
-        // SAFETY: live, for this is a trust of it; of this trustee and type; the context is free, so nothing borrows
-        // it.
-        let value = unsafe {
-            if (*property).is_poisoned() || worker.launches.lines.has(property) {
-                return false;
-            }
-            Property::<Latch<T>>::value(property).get()
-        };
-        let Some(value) = value else { return false };
-        self.values[self.count] = NonNull::from(value).cast();
-        self.properties[self.count] = property;
-        self.count += 1;
-        true
+        for (at, trust) in trusts.enumerate() {
+            properties[at] = trust.parts().0;
+            found.values[at] = free_here(worker, trust)?;
+        }
+        are_different(&properties[..count]).then_some(found)
+    }
+}
+
+impl AsRef<[NonNull<()>]> for FreeHere {
+    fn as_ref(&self) -> &[NonNull<()>] {
+        &self.values[..self.count]
     }
 }
 
@@ -222,6 +237,7 @@ where
     fn kind(argument: usize) -> &'static LatchKind {
         V::kind(argument)
     }
+    #[inline(always)]
     unsafe fn run(self, values: &[NonNull<()>]) -> U {
         // SAFETY: the caller's promise; the references end with the call, for the result is `'static`.
         (self.f)(unsafe { V::refs(values) })
@@ -418,7 +434,7 @@ where
         let job = OnValues::<S::Values, F, U>::new(f);
         if let Some(found) = trusts.free_here(worker) {
             // SAFETY: the values that the job is for, in order, which nothing else accesses.
-            let outcome = match unsafe { run_on(worker, job, &found.values[..found.count]) } {
+            let outcome = match unsafe { run_on(worker, job, found.as_ref()) } {
                 Ok(value) => Ok(value),
                 Err(payload) => Err(Route::new(worker, trusts.parts())?.after_panic(worker, payload)),
             };
@@ -433,10 +449,17 @@ where
 
 /// Panics if this fiber holds a value: it could wait for a fiber that has another value and waits for this one, a cycle
 /// that no order prevents.
+#[inline(always)]
 pub(super) fn refuse_holder(worker: &Worker, call: &str) {
-    assert!(
-        worker.context() != Context::Free || !worker.scheduler.is_holding(),
+    if worker.context() == Context::Free && worker.scheduler.is_holding() {
+        holds_already(call);
+    }
+}
+
+#[cold]
+fn holds_already(call: &str) -> ! {
+    panic!(
         "`{call}` in a closure that was launched, which holds the value of a latch already: name all of them in one \
          call, without `launch`, or give the value up for the call (`Held::released`)"
-    );
+    )
 }

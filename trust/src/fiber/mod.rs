@@ -190,6 +190,7 @@ impl Scheduler {
     }
 
     /// Does the running fiber hold the value of a latch?
+    #[inline(always)]
     pub(crate) fn is_holding(&self) -> bool {
         // SAFETY: as above.
         unsafe { self.current.get().as_ref() }.is_some_and(|fiber| !fiber.holds.get().is_null())

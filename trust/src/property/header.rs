@@ -83,6 +83,11 @@ impl Header {
     pub(crate) fn has_line(&self) -> bool {
         self.marks.get() & HAS_LINE != 0
     }
+    /// Is it poisoned, or has its latched value waiters, or is the value lent?
+    #[inline(always)]
+    pub(crate) fn is_poisoned_or_in_line(&self) -> bool {
+        self.marks.get() & (POISONED | HAS_LINE) != 0
+    }
     pub(crate) fn set_line(&self, has_line: bool) {
         self.set_mark(HAS_LINE, has_line);
     }
