@@ -1,4 +1,4 @@
-//! The cells in which the items of a shard lie, and the order in which they were used. Which key is in which cell is
+//! The cells in which the items of a shard lie, and the order in which they were stored. Which key is in which cell is
 //! the shard's business.
 //!
 //! Invariants: a cell is in use, and then in the list from the newest to the oldest, or free, and then in the list of
@@ -193,19 +193,19 @@ pub struct Cell {
     pub newer: u32,
     /// The next one on the way to the oldest; of a free cell, the next free one.
     pub older: u32,
-    /// The shard's clock when it last became the newest.
-    pub moved: u32,
     /// Time at which it expires; 0 for never.
     pub expires: u32,
     /// Flags, opaque to the server.
     pub flags: u32,
+    /// It was used since it became the newest.
+    pub is_used: bool,
 }
 
 const _: () = assert!(size_of::<Cell>() == 64);
 
 impl Cell {
     const FREE: Cell =
-        Cell { body: EMPTY, unique: 0, hash: 0, newer: NONE, older: NONE, moved: 0, expires: 0, flags: 0 };
+        Cell { body: EMPTY, unique: 0, hash: 0, newer: NONE, older: NONE, expires: 0, flags: 0, is_used: false };
 
     /// The item.
     pub fn item(&self) -> Found<'_> {
@@ -244,7 +244,7 @@ impl IndexMut<u32> for Cells {
 }
 
 impl Cells {
-    /// The item that was not used for longest; [`NONE`] if there is none.
+    /// The item that became the newest longest ago; [`NONE`] if there is none.
     pub fn oldest(&self) -> u32 {
         self.oldest
     }
@@ -255,14 +255,14 @@ impl Cells {
     }
 
     /// Takes a free cell into use, as the newest. `unique` is not 0.
-    pub fn insert(&mut self, hash: u32, unique: u64, clock: u32) -> u32 {
+    pub fn insert(&mut self, hash: u32, unique: u64) -> u32 {
         if self.free == NONE {
             self.grow();
         }
         let cell = self.free;
         self.unlink_free(cell);
         (self[cell].hash, self[cell].unique) = (hash, unique);
-        self.link(cell, clock);
+        self.link(cell);
         cell
     }
 
@@ -301,10 +301,10 @@ impl Cells {
         true
     }
 
-    /// Makes a cell the newest.
-    pub fn move_to_newest(&mut self, cell: u32, clock: u32) {
+    /// Makes a cell the newest, and unused.
+    pub fn move_to_newest(&mut self, cell: u32) {
         self.unlink(cell);
-        self.link(cell, clock);
+        self.link(cell);
     }
 
     /// Frees a cell.
@@ -335,10 +335,10 @@ impl Cells {
         self.free_count -= 1;
     }
 
-    fn link(&mut self, cell: u32, clock: u32) {
+    fn link(&mut self, cell: u32) {
         let second = mem::replace(&mut self.newest, cell);
         let linked = &mut self[cell];
-        (linked.newer, linked.older, linked.moved) = (NONE, second, clock);
+        (linked.newer, linked.older, linked.is_used) = (NONE, second, false);
         match second {
             NONE => self.oldest = cell,
             second => self[second].newer = cell,
@@ -375,25 +375,25 @@ mod tests {
     #[test]
     fn cells_are_listed_by_use_and_used_again() {
         let mut cells = Cells::default();
-        let made: Vec<u32> = (0..3).map(|hash| cells.insert(hash, 1, hash)).collect();
+        let made: Vec<u32> = (0..3).map(|hash| cells.insert(hash, 1)).collect();
         assert_eq!(from_oldest(&cells), made);
-        cells.move_to_newest(made[0], 3);
+        cells.move_to_newest(made[0]);
         assert_eq!(from_oldest(&cells), [made[1], made[2], made[0]]);
         cells.remove(made[2]);
         assert_eq!(from_oldest(&cells), [made[1], made[0]]);
-        assert_eq!(cells.insert(9, 1, 4), made[2], "the one that was freed");
+        assert_eq!(cells.insert(9, 1), made[2], "the one that was freed");
         for cell in from_oldest(&cells) {
             cells.remove(cell);
         }
         assert_eq!((cells.oldest(), cells.newest), (NONE, NONE));
-        let many: Vec<u32> = (0..3000).map(|hash| cells.insert(hash, 1, hash)).collect();
+        let many: Vec<u32> = (0..3000).map(|hash| cells.insert(hash, 1)).collect();
         assert_eq!(from_oldest(&cells), many);
     }
 
     #[test]
     fn cells_are_given_back() {
         let mut cells = Cells::default();
-        let mut at: Vec<u32> = (0..10_000).map(|hash| cells.insert(hash, 1, hash)).collect();
+        let mut at: Vec<u32> = (0..10_000).map(|hash| cells.insert(hash, 1)).collect();
         assert!(!cells.shrink(|_, _, _| ()), "few are free");
         let stays = |hash: &u32| hash % 7 == 3;
         (0..10_000).filter(|hash| !stays(hash)).for_each(|hash| cells.remove(at[hash as usize]));
@@ -404,7 +404,7 @@ mod tests {
         assert!(expected.iter().all(|hash| cells[at[*hash as usize]].hash == *hash));
         assert!(before > 6000 * size_of::<Cell>(), "{before}");
         assert_eq!((cells.chunks.len(), cells.unused_bytes()), (3, 0), "1,428 in use, and at least 1,024 free");
-        let more: Vec<u32> = (0..5000).map(|hash| cells.insert(hash, 1, hash)).collect();
+        let more: Vec<u32> = (0..5000).map(|hash| cells.insert(hash, 1)).collect();
         assert!(from_oldest(&cells).ends_with(&more));
     }
 

@@ -22,8 +22,8 @@ pub struct Options {
     #[arg(short, long, value_name = "ADDRESS")]
     pub listen: Option<IpAddr>,
 
-    /// Memory for items on each machine, in MiB, at least 2 for each worker; when it is full, the least recently used
-    /// item is evicted
+    /// Memory for items on each machine, in MiB, at least 2 for each worker; when it is full, an item that was not
+    /// used for long is evicted
     #[arg(short, long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub memory: u32,
 

@@ -1,11 +1,11 @@
-//! One part of the table, used by one thread alone: items by key, the order in which they were used, and the memory
-//! they take. Knows nothing of delegation.
+//! One part of the table, used by one thread alone: items by key, the order in which they go, and the memory they take.
+//! Knows nothing of delegation.
 //!
 //! An item lies in a `Cell` of 64 bytes (`cells.rs`), with key and value in place if they are short. The index has 8
-//! bytes for each item: its hash and the number of its cell. The cells of items are linked in the order of their last
-//! use; where the memory does not suffice, the item that was not used for longest goes. An item that is used again
-//! moves to the front only if the part of the list before it has grown beyond an eighth of all, so a much-used item
-//! costs no writes to links.
+//! bytes for each item: its hash and the number of its cell. The cells of items are linked in the order in which they
+//! were stored; where the memory does not suffice, the oldest goes. One that was used since has a second chance: it
+//! becomes the newest instead, and unused (the clock algorithm). So a use costs a mark in the item's own cell, and no
+//! change of links, whose cells would have to be fetched.
 //!
 //! Against the limit count: the items; values without an item that are still to be fetched; and free cells, but for
 //! some. Free cells are given back before an item goes.
@@ -27,8 +27,8 @@ use super::table::{Answer, Command, Counts, Op};
 
 /// Memory for an item beside the part in its cell: the cell, and its place in the index.
 const ITEM_BYTES: usize = 64 + 16;
-/// An item moves to the front again when this part of all items was stored since.
-const RECENT_PART: u32 = 8;
+/// Second chances that are given before an item goes all the same: so that no store waits for a walk over all items.
+const CHANCES: usize = 64;
 /// The least memory that a shard may take: two of the largest values.
 pub const SHARD_BYTES_MIN: usize = 2 * VALUE_BYTES_MAX;
 /// Memory for putting items together that is kept.
@@ -67,8 +67,6 @@ struct Tally {
 pub struct Shard {
     index: HashTable<Place>,
     cells: Cells,
-    /// Grows with each store.
-    clock: u32,
     unique: u64,
     /// Bytes of the items.
     bytes: usize,
@@ -103,7 +101,6 @@ impl Shard {
         Shard {
             index: HashTable::new(),
             cells: Cells::default(),
-            clock: 0,
             unique: 0,
             bytes: 0,
             orphaned_bytes: 0,
@@ -230,7 +227,6 @@ impl Shard {
             return false;
         }
         self.scratch.shrink_to(SCRATCH_KEPT_BYTES);
-        self.clock = self.clock.wrapping_add(1);
         self.unique += 1;
         let cell = match cell {
             Some(cell) => {
@@ -240,7 +236,7 @@ impl Shard {
                 cell
             }
             None => {
-                let cell = self.cells.insert(hash, self.unique, self.clock);
+                let cell = self.cells.insert(hash, self.unique);
                 self.index.insert_unique(spread(hash), Place { hash, cell }, |place| spread(place.hash));
                 self.tally.total_items += 1;
                 cell
@@ -288,8 +284,15 @@ impl Shard {
         self.make_room(NONE);
     }
 
-    /// Gives up the item that was not used for longest, but not the one in this cell. False if there is none.
+    /// Gives up an item that was not used for long, but not the one in this cell. False if there is none.
     fn evict(&mut self, spare: u32) -> bool {
+        for _ in 0..CHANCES {
+            let oldest = self.cells.oldest();
+            if oldest == NONE || (!self.cells[oldest].is_used && oldest != spare) {
+                break;
+            }
+            self.cells.move_to_newest(oldest);
+        }
         let mut oldest = self.cells.oldest();
         if oldest == spare && oldest != NONE {
             oldest = self.cells[oldest].newer;
@@ -318,10 +321,12 @@ impl Shard {
         Some(cell)
     }
 
+    #[inline]
     fn use_again(&mut self, cell: u32) {
-        let age = self.clock.wrapping_sub(self.cells[cell].moved);
-        if age > self.index.len() as u32 / RECENT_PART {
-            self.cells.move_to_newest(cell, self.clock);
+        let cell = &mut self.cells[cell];
+        // Not written without need: its line stays as it is.
+        if !cell.is_used {
+            cell.is_used = true;
         }
     }
 
