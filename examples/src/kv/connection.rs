@@ -17,7 +17,7 @@ use serde_bytes::ByteBuf;
 
 use super::budget::Part;
 use super::meta::{self, Meta};
-use super::replies::{Form, Replies};
+use super::replies::{Awaited, Form, Replies};
 use super::request::{self, Line, Request};
 use super::server::{Client, Server, VERSION};
 use super::size::fits;
@@ -167,6 +167,7 @@ impl<T: Table> Connection<T> {
 
     /// Waits for the answers and sends them.
     fn send(&self) -> io::Result<()> {
+        self.table.send();
         loop {
             self.replies.wait();
             let value = self.replies.to_fetch();
@@ -305,12 +306,7 @@ impl<T: Table> Connection<T> {
     }
 
     fn run(&self, command: &Command<'_>, quiet: bool) {
-        if quiet {
-            self.table.run(command, |_| {});
-        } else {
-            let awaited = self.replies.expect(Form::Line, b"");
-            self.table.run(command, |answer| awaited.answer(answer));
-        }
+        self.table.run(command, if quiet { Awaited::nobody() } else { self.replies.expect(Form::Line, b"") });
     }
 
     /// There is no memory for the value of the command at the start of the input.
@@ -335,7 +331,7 @@ impl<T: Table> Connection<T> {
     fn refuse_value(&self, command: &Command<'_>, why: &str, quiet: bool) {
         self.say(why, quiet);
         if command.op == Op::Set {
-            self.table.run(&Command::on(Op::Delete, command.key), |_| {});
+            self.table.run(&Command::on(Op::Delete, command.key), Awaited::nobody());
         }
     }
 
@@ -350,7 +346,7 @@ impl<T: Table> Connection<T> {
                         self.send()?;
                     }
                     let awaited = self.replies.expect(form, key);
-                    self.table.run(&Command { expires, ..Command::on(op, key) }, |answer| awaited.answer(answer));
+                    self.table.run(&Command { expires, ..Command::on(op, key) }, awaited);
                 }
                 self.replies.say(&[b"END\r\n"]);
             }

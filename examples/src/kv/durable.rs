@@ -15,8 +15,8 @@ use serde_bytes::ByteBuf;
 use trust_durable::{Durable, Error, PMap, PVec, Persist, Tx};
 
 use super::clock;
-use super::delegated::Verdict;
 use super::item::{Change, Found, decide};
+use super::replies::Awaited;
 use super::server::PROGRAM;
 use super::table::{Answer, Command, Counts, Op, Table};
 
@@ -160,6 +160,52 @@ enum Reply {
     Verdict((Verdict, u64)),
 }
 
+/// An answer without a value.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+enum Verdict {
+    NotFound,
+    Stored,
+    NotStored,
+    Exists,
+    Deleted,
+    Touched,
+    Number,
+    NotANumber,
+    NoMemory,
+}
+
+impl Verdict {
+    fn of(answer: &Answer<'_>) -> (Verdict, u64) {
+        let verdict = match answer {
+            Answer::NotFound | Answer::Value { .. } => Verdict::NotFound,
+            Answer::Stored => Verdict::Stored,
+            Answer::NotStored => Verdict::NotStored,
+            Answer::Exists => Verdict::Exists,
+            Answer::Deleted => Verdict::Deleted,
+            Answer::Touched => Verdict::Touched,
+            Answer::Number(number) => return (Verdict::Number, *number),
+            Answer::NotANumber => Verdict::NotANumber,
+            Answer::NoMemory => Verdict::NoMemory,
+            Answer::Large { value, .. } => match *value {},
+        };
+        (verdict, 0)
+    }
+
+    fn answer(self, number: u64) -> Answer<'static> {
+        match self {
+            Verdict::NotFound => Answer::NotFound,
+            Verdict::Stored => Answer::Stored,
+            Verdict::NotStored => Answer::NotStored,
+            Verdict::Exists => Answer::Exists,
+            Verdict::Deleted => Answer::Deleted,
+            Verdict::Touched => Answer::Touched,
+            Verdict::Number => Answer::Number(number),
+            Verdict::NotANumber => Answer::NotANumber,
+            Verdict::NoMemory => Answer::NoMemory,
+        }
+    }
+}
+
 /// The items, as the connections of one worker see them.
 pub struct Surviving {
     items: Handle,
@@ -175,7 +221,7 @@ impl Surviving {
 impl Table for Surviving {
     type Large = Infallible;
 
-    fn run<H: FnOnce(Answer<'_>) + 'static>(&self, command: &Command<'_>, then: H) {
+    fn run(&self, command: &Command<'_>, awaited: Awaited<Infallible>) {
         let Command { op, key, value, flags, expires, number } = *command;
         let sent = Sent { op, key: ByteBuf::from(key), value: ByteBuf::from(value), flags, expires, number };
         self.items
@@ -186,9 +232,11 @@ impl Table for Surviving {
                 items.run(&Command { op, key: &key, value: &value, flags, expires, number }, tx)
             })
             .then(|reply| match reply {
-                Ok(Reply::Item { flags, unique, value }) => then(Answer::Value { flags, unique, value: &value }),
-                Ok(Reply::Verdict((verdict, number))) => then(verdict.answer(number)),
-                // Dropped, `then` tells the client that there is no answer.
+                Ok(Reply::Item { flags, unique, value }) => {
+                    awaited.answer(Answer::Value { flags, unique, value: &value })
+                }
+                Ok(Reply::Verdict((verdict, number))) => awaited.answer(verdict.answer(number)),
+                // Dropped, `awaited` tells the client that there is no answer.
                 Err(error) => PROGRAM.complain(format_args!("a command has no answer: {error}")),
             });
     }

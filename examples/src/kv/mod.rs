@@ -5,8 +5,8 @@
 //! 3. [`connection`]: reads bursts of requests, sends bursts of replies
 //! 4. [`request`]: from bytes to commands; [`meta`]: meta commands and their replies; [`words`]: words and numbers of a
 //!    line; [`size`]: the largest keys and items
-//! 5. [`table`]: the interface of a table to the server; [`delegated`]: each command to the worker that has its key:
-//!    this is where trusts are used
+//! 5. [`table`]: the interface of a table to the server, [`answer`]: its answers; [`delegated`]: each command to the
+//!    worker that has its key: this is where trusts are used; [`packed`]: commands and answers as they travel
 //! 6. [`shard`]: one worker's part of the table, and its memory; [`cells`]: the places of items; [`item`]: the effect
 //!    of a command on one; [`clock`]: when items expire
 //! 7. [`replies`]: answers in the order of the requests, and as bytes; [`budget`]: the memory that connections may have
@@ -20,6 +20,7 @@
 //!
 //! After the server of thesis 2.6.3; its clients take replies in any order, memcached's clients do not.
 
+pub mod answer;
 pub mod budget;
 pub mod cells;
 pub mod clock;
@@ -29,6 +30,7 @@ pub mod durable;
 pub mod item;
 pub mod meta;
 pub mod options;
+pub mod packed;
 pub mod replies;
 pub mod request;
 pub mod server;

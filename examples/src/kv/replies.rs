@@ -13,8 +13,8 @@ use std::rc::Rc;
 
 use trust::{Promise, promise};
 
+use super::answer::{Answer, Answered, Carried, Large};
 use super::meta::Echo;
-use super::table::{Answer, Answered, Carried, Large};
 
 /// Form of the reply that a request wants, beside the answer itself.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +66,11 @@ pub struct Awaited<L: Large> {
 }
 
 impl<L: Large> Awaited<L> {
+    /// No obligation: nobody wants to hear of the outcome.
+    pub fn nobody() -> Self {
+        Awaited { replies: None, place: 0 }
+    }
+
     /// Writes the reply.
     #[inline]
     pub fn answer(mut self, answer: Answer<'_, L>) {

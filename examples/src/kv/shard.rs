@@ -13,6 +13,7 @@
 mod meta;
 
 use std::collections::{HashMap, HashSet};
+use std::hint::black_box;
 use std::rc::Rc;
 
 use hashbrown::HashTable;
@@ -29,6 +30,8 @@ use super::table::{Answer, Command, Counts, Op};
 const ITEM_BYTES: usize = 64 + 16;
 /// Second chances that are given before an item goes all the same: so that no store waits for a walk over all items.
 const CHANCES: usize = 64;
+/// So many items take a megabyte.
+const LARGE_ITEMS: usize = 1 << 14;
 /// The least memory that a shard may take: two of the largest values.
 pub const SHARD_BYTES_MIN: usize = 2 * VALUE_BYTES_MAX;
 /// Memory for putting items together that is kept.
@@ -132,6 +135,19 @@ impl Shard {
         body.set_used(body.used().again());
         self.use_again(cell);
         Some(cell)
+    }
+
+    /// Are there more items than the caches of a core hold?
+    pub fn is_large(&self) -> bool {
+        self.index.len() >= LARGE_ITEMS
+    }
+
+    /// Fetches the items with these hashes into the cache. Nothing depends on one of them before all are on their way,
+    /// so their misses overlap.
+    pub fn fetch(&self, hashes: impl Iterator<Item = u32>) {
+        let place = |hash| self.index.find(spread(hash), |place| place.hash == hash);
+        let keys = hashes.filter_map(place).map(|place| self.cells[place.cell].expires);
+        black_box(keys.fold(0, |sum, expires| sum | expires));
     }
 
     /// The item in a cell.

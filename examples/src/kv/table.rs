@@ -2,16 +2,16 @@
 //! table that is entrusted to workers (`delegated.rs`), the one that survives (`durable.rs`), and the effect of a
 //! command on an item (`item.rs`).
 //!
-//! A connection gives commands to the table one after the other, without waiting, and the table calls back with each
-//! answer: at once where it knows it, later where another worker or another machine has it. The connection puts the
-//! answers back into the order of the commands.
+//! A connection gives commands to the table one after the other, without waiting, each with the place of its reply, and
+//! the table answers there: at once where it knows the answer, later where another worker or another machine has it.
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::answer::{Answer, Answered, Carried, Large};
 use super::meta::{self, Seen, Status};
+use super::replies::Awaited;
 
 /// The operation on one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -67,100 +67,22 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Outcome of a command.
-#[derive(PartialEq, Eq, Debug)]
-pub enum Answer<'a, L = Infallible> {
-    /// The item is there.
-    Value {
-        /// As stored.
-        flags: u32,
-        /// Another one after each change of the item.
-        unique: u64,
-        /// The value.
-        value: &'a [u8],
-    },
-    /// The item is there; its value is too large to come with an answer.
-    Large {
-        /// As stored.
-        flags: u32,
-        /// Another one after each change of the item.
-        unique: u64,
-        /// The value, for the connection that fetches it.
-        value: L,
-    },
-    /// There is no such item.
-    NotFound,
-    /// It is stored.
-    Stored,
-    /// It is not stored: the item is there, or is not there, or would become too large.
-    NotStored,
-    /// It is not stored: the item has changed.
-    Exists,
-    /// It is gone.
-    Deleted,
-    /// It expires at another time.
-    Touched,
-    /// The new number.
-    Number(u64),
-    /// The value is no number.
-    NotANumber,
-    /// There is no room for it.
-    NoMemory,
-}
-
-/// A value that was found, as it was then, and is kept where it is until it is fetched or this is dropped.
-pub trait Large: 'static {
-    /// Returns its length.
-    fn bytes(&self) -> usize;
-
-    /// The value. Waits.
-    fn fetch(self) -> Vec<u8>;
-}
-
-/// No value is too large for an answer.
-impl Large for Infallible {
-    fn bytes(&self) -> usize {
-        match *self {}
-    }
-    fn fetch(self) -> Vec<u8> {
-        match self {}
-    }
-}
-
-/// Result of a meta command.
-#[derive(Debug)]
-pub struct Answered<L> {
-    /// Whether it was done.
-    pub status: Status,
-    /// The item, where there is one.
-    pub seen: Seen,
-    /// Its value, if it is wanted.
-    pub value: Option<Carried<L>>,
-}
-
-/// A value that comes with an answer, or is to be fetched.
-#[derive(Debug)]
-pub enum Carried<L> {
-    /// As it is.
-    Here(Vec<u8>),
-    /// Value that is still to be fetched.
-    Large(L),
-}
-
 /// A table's counters, as `stats` prints them: name and number, summed over all parts.
 pub type Counts = Vec<(Cow<'static, str>, u64)>;
 
 /// A table behind the server, as the connections of one worker see it: each worker has one of its own, all stand for
 /// the same table.
 pub trait Table: 'static {
-    /// Transfer of values that are too large for an answer; [`Infallible`] if none is.
+    /// Transfer of values that are too large for an answer; [`Infallible`](std::convert::Infallible) if none is.
     type Large: Large;
 
-    /// Runs the command; `then` is called with the answer, on this thread, at once or later. Commands on one key run in
-    /// the order in which one thread made them. Waits only where too much is under way.
-    fn run<H>(&self, command: &Command<'_>, then: H)
-    where
-        H: FnOnce(Answer<'_, Self::Large>) + 'static;
+    /// Runs the command and gives the answer to `awaited`, on this thread: at once, later, or only after
+    /// [`send`](Self::send). Commands on one key run in the order in which one connection made them. Waits only where
+    /// too much is under way.
+    fn run(&self, command: &Command<'_>, awaited: Awaited<Self::Large>);
+
+    /// Sends commands that were gathered; the caller is about to wait for their answers.
+    fn send(&self) {}
 
     /// Runs a meta command, as [`run`](Self::run) does others. Unknown where a table has none.
     fn meta<H>(&self, _command: meta::Command, then: H)

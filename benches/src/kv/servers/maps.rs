@@ -10,6 +10,7 @@ use crate::kv::tables::kinds::{Lock, SHARDS, Sharded};
 use dashmap::{DashMap, Entry};
 use gossamer_examples::kv::clock;
 use gossamer_examples::kv::item::{self, Change, Found};
+use gossamer_examples::kv::replies::Awaited;
 use gossamer_examples::kv::table::{self, Answer, Command, Counts, Op};
 use papaya::Operation;
 use smallvec::SmallVec;
@@ -188,10 +189,7 @@ impl<M> Shared<M> {
 impl<M: Map> table::Table for Shared<M> {
     type Large = Infallible;
 
-    fn run<H>(&self, command: &Command<'_>, then: H)
-    where
-        H: FnOnce(Answer<'_>) + 'static,
-    {
+    fn run(&self, command: &Command<'_>, awaited: Awaited<Infallible>) {
         let mut answer = Answer::Touched;
         if command.op != Op::Get {
             answer = self.map.change(command.key, |item| {
@@ -208,11 +206,11 @@ impl<M: Map> table::Table for Shared<M> {
             });
         }
         if !matches!(command.op, Op::Get | Op::GetAndTouch) || answer != Answer::Touched {
-            return then(answer);
+            return awaited.answer(answer);
         }
         match self.map.get(command.key).as_ref().and_then(Item::found) {
-            Some(Found { flags, unique, value, .. }) => then(Answer::Value { flags, unique, value }),
-            None => then(Answer::NotFound),
+            Some(Found { flags, unique, value, .. }) => awaited.answer(Answer::Value { flags, unique, value }),
+            None => awaited.answer(Answer::NotFound),
         }
     }
 
