@@ -90,6 +90,7 @@ pub use api::reference::{TrusteeReference, local_trustee, spawn_on};
 pub use api::settings::PoolSettings;
 pub use api::shared::Shared;
 pub use api::signal::dump_on_signal;
+pub use api::slice::{Element, TrustSlice};
 pub use api::stats::stats;
 pub use api::together::{Several, together, together_then, try_together, try_together_then};
 pub use api::together_future::{TogetherFuture, TryTogetherFuture, together_async, try_together_async};

@@ -20,6 +20,7 @@ pub(crate) mod reference;
 pub(crate) mod settings;
 pub(crate) mod shared;
 pub(crate) mod signal;
+pub(crate) mod slice;
 pub(crate) mod stats;
 pub(crate) mod together;
 pub(crate) mod together_future;

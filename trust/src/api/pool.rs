@@ -21,7 +21,7 @@ use crate::park::learn_wake_up;
 use crate::registry::Shared;
 use crate::runtime::worker::current;
 use crate::runtime::worker::{self, Settings, Worker};
-use crate::{JoinHandle, Trust, TrusteeReference, spawn_on};
+use crate::{JoinHandle, Trust, TrustSlice, TrusteeReference, spawn_on};
 
 /// Pool of worker threads, each client and trustee at once unless it is dedicated to serving.
 ///
@@ -294,9 +294,28 @@ impl Threadpool {
     /// assert_ne!(one.trustee(), other.trustee());
     /// ```
     pub fn entrust<T: Send + 'static>(&self, value: T) -> Trust<T> {
+        let trustees = self.entrusted_trustees();
+        let turn = self.next_entrust.fetch_add(1, Ordering::Relaxed) % trustees.len();
+        trustees[turn].entrust(value)
+    }
+
+    /// Entrusts each of the values to the trustees in turn, as many properties of which one handle finds any: for
+    /// thousands of properties and more.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::new(2);
+    /// let squares = pool.entrust_each((0..100).map(|n| n * n));
+    /// assert_ne!(squares.at(8).trustee(), squares.at(9).trustee());
+    /// assert_eq!(squares.at(9).apply(|n| *n), 81);
+    /// ```
+    pub fn entrust_each<T: Send + 'static>(&self, values: impl IntoIterator<Item = T>) -> TrustSlice<T> {
+        TrustSlice::new(self.entrusted_trustees(), values)
+    }
+
+    /// Returns the trustees that values are entrusted to.
+    fn entrusted_trustees(&self) -> &[TrusteeReference] {
         let trustees = if self.dedicated > 0 { self.dedicated } else { self.trustees.len() };
-        let turn = self.next_entrust.fetch_add(1, Ordering::Relaxed) % trustees;
-        self.trustees[self.trustees.len() - trustees + turn].entrust(value)
+        &self.trustees[self.trustees.len() - trustees..]
     }
 
     /// Starts a fiber on the next worker in turn. Callable from anywhere.

@@ -59,12 +59,38 @@ impl TrusteeReference {
                 return Err(value);
             };
             let property = Property::allocate(&slab, value);
-            if ids::is_in_rack() {
-                slab.announce(property);
-            }
-            worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
+            self.hand_over(worker, &slab, property);
             Ok(Trust::of(property, self.id))
         })
+    }
+
+    /// Entrusts values to this trustee, beside each other. Returns the trustee and the places of the properties, for
+    /// [`Property::nth`]. If it is gone the values are dropped here, as by [`entrust`](Self::entrust).
+    pub(super) fn entrust_run<T: Send + 'static>(&self, values: Vec<T>) -> (TrusteeId, Box<[*mut u8]>) {
+        worker::with(|worker| {
+            let is_here = worker.home.get() == self.id;
+            let slab = if is_here { Some(Arc::clone(&worker.shared.slab)) } else { self.slab(worker) };
+            let Some(slab) = slab else {
+                return (TrusteeId::vacant(), Property::<T>::no_run(values.len()));
+            };
+            let count = values.len();
+            let run = Property::allocate_run(&slab, values);
+            for property in (0..count).map(|number| Property::<T>::nth(&run, number)) {
+                self.hand_over(worker, &slab, property);
+            }
+            (self.id, run)
+        })
+    }
+
+    /// Lets the trustee know of a new property in its slab.
+    fn hand_over(&self, worker: &Worker, slab: &PropertySlab, property: *mut Header) {
+        if worker.home.get() == self.id {
+            return worker.adopt(property);
+        }
+        if ids::is_in_rack() {
+            slab.announce(property);
+        }
+        worker.submit(self.id, property, Adopt, AdoptRefused(property), false);
     }
 
     /// Returns the slab of this trustee, if the trustee is or was on this machine. None otherwise: a trust that named a

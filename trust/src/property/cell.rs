@@ -37,8 +37,39 @@ impl<T: 'static> Property<T> {
     /// Makes a new property with one trust, in this slab.
     pub(crate) fn allocate(slab: &Arc<PropertySlab>, value: T) -> *mut Header {
         let property = slab.allocate(Self::KIND);
-        let header = Header::new();
         // SAFETY: the room is for this type (`SLOT`), and ours.
+        unsafe { Self::write(property, value) };
+        property
+    }
+
+    /// Makes properties with one trust each, beside each other in this slab. Returns their places, for
+    /// [`nth`](Self::nth).
+    pub(crate) fn allocate_run(slab: &Arc<PropertySlab>, values: Vec<T>) -> Box<[*mut u8]> {
+        let run = slab.allocate_run(Self::KIND, values.len());
+        for (number, value) in values.into_iter().enumerate() {
+            // SAFETY: as in `allocate`.
+            unsafe { Self::write(Self::nth(&run, number), value) };
+        }
+        run
+    }
+
+    /// Returns the places of as many properties that are not there.
+    pub(crate) fn no_run(count: usize) -> Box<[*mut u8]> {
+        (0..count).step_by(slab::slots_of_page(Self::SLOT)).map(|_| ptr::null_mut()).collect()
+    }
+
+    /// Returns the address of the property with this number.
+    #[inline(always)]
+    pub(crate) fn nth(run: &[*mut u8], number: usize) -> *mut Header {
+        let slots = const { slab::slots_of_page(Self::SLOT) };
+        run[number / slots].wrapping_add(number % slots * Self::SLOT.size()).cast()
+    }
+
+    /// # Safety
+    /// A slot for this type, which is the caller's.
+    unsafe fn write(property: *mut Header, value: T) {
+        let header = Header::new();
+        // SAFETY: the caller's promise.
         unsafe {
             if const { Self::IS_BOXED } {
                 property.cast::<Property<Box<T>>>().write(Property { header, value: UnsafeCell::new(Box::new(value)) });
@@ -46,7 +77,6 @@ impl<T: 'static> Property<T> {
                 property.cast::<Property<T>>().write(Property { header, value: UnsafeCell::new(value) });
             }
         }
-        property
     }
 
     unsafe fn drop(header: *mut Header) {

@@ -19,9 +19,6 @@ impl PropertyType {
     pub(crate) fn slot_bytes(&self) -> usize {
         self.slot.size()
     }
-    pub(crate) fn slot_align(&self) -> usize {
-        self.slot.align()
-    }
     /// The type of the value.
     pub(crate) fn value(&self) -> TypeId {
         self.value

@@ -65,18 +65,19 @@ impl Page {
         Err(_) => panic!("page layout"),
     };
 
-    fn new(slab: &Arc<PropertySlab>, kind: &'static PropertyType, place: u32) -> *mut Page {
+    fn new(slab: &Arc<PropertySlab>, kind: &'static PropertyType) -> *mut Page {
         // SAFETY: the layout has a size.
         let page = unsafe { alloc(Self::LAYOUT) };
         if page.is_null() {
             handle_alloc_error(Self::LAYOUT);
         }
         assert!(page.addr() >> ADDRESS_BITS == 0, "this platform's addresses are longer than 48 bits");
-        let first = page.wrapping_add(size_of::<Page>().next_multiple_of(kind.slot_align().max(64)));
+        let first = page.wrapping_add(first_slot(kind.slot));
         let slab = Arc::clone(slab);
-        let (free, fresh, used) = (Cell::new(ptr::null_mut()), Cell::new(first), Cell::new(0));
+        let (free, fresh) = (Cell::new(ptr::null_mut()), Cell::new(first));
+        let (used, place) = (Cell::new(0), Cell::new(0));
         // SAFETY: the memory is that of a page, which is larger than its beginning, and aligned to more.
-        unsafe { page.cast::<Page>().write(Page { kind, slab, free, fresh, used, place: Cell::new(place) }) };
+        unsafe { page.cast::<Page>().write(Page { kind, slab, free, fresh, used, place }) };
         page.cast()
     }
 
@@ -91,6 +92,16 @@ impl Page {
     }
 }
 
+/// Offset of the first slot of a page.
+const fn first_slot(slot: Layout) -> usize {
+    size_of::<Page>().next_multiple_of(if slot.align() > 64 { slot.align() } else { 64 })
+}
+
+/// Slots of a page.
+pub(super) const fn slots_of_page(slot: Layout) -> usize {
+    (PAGE_BYTES - first_slot(slot)) / slot.size()
+}
+
 impl PropertySlab {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -99,13 +110,12 @@ impl PropertySlab {
     /// Takes room for a property of this type.
     pub(crate) fn allocate(self: &Arc<Self>, kind: &'static PropertyType) -> *mut Header {
         let mut state = self.lock();
-        let State { open, pages, .. } = &mut *state;
-        let open = open.entry(kind).or_default();
-        if open.is_empty() {
-            open.push(Page::new(self, kind, 0));
-            *pages += 1;
-        }
-        let at = open[open.len() - 1];
+        let open = state.open.get(&ptr::from_ref(kind)).and_then(|open| open.last().copied());
+        let at = open.unwrap_or_else(|| {
+            let page = state.new_page(self, kind);
+            state.list(page);
+            page
+        });
         // SAFETY: pages in the list live, and the lock is held [page-lock]. A slot that was given back holds the link.
         unsafe {
             let page = &*at;
@@ -116,10 +126,31 @@ impl PropertySlab {
             };
             page.used.set(page.used.get() + 1);
             if page.is_full() {
-                open.pop();
+                // The last of its list.
+                state.open.get_mut(&ptr::from_ref(kind)).and_then(Vec::pop);
             }
             slot.cast()
         }
+    }
+
+    /// Takes room for this many properties of this type, in new pages. Returns the first slot of each page; the others
+    /// follow it, [`slots_of_page`] in each page.
+    pub(crate) fn allocate_run(self: &Arc<Self>, kind: &'static PropertyType, count: usize) -> Box<[*mut u8]> {
+        let mut state = self.lock();
+        let slots_max = slots_of_page(kind.slot);
+        let starts = (0..count).step_by(slots_max).map(|start| {
+            let at = state.new_page(self, kind);
+            // SAFETY: new, and the lock is held [page-lock].
+            let page = unsafe { &*at };
+            let (first, used) = (page.fresh.get(), slots_max.min(count - start));
+            page.fresh.set(first.wrapping_add(used * kind.slot_bytes()));
+            page.used.set(used as u32);
+            if !page.is_full() {
+                state.list(at);
+            }
+            first
+        });
+        starts.collect()
     }
 
     /// Memory of its pages.
@@ -160,6 +191,21 @@ impl PropertySlab {
 }
 
 impl State {
+    /// Makes a page, which is in no list yet.
+    fn new_page(&mut self, slab: &Arc<PropertySlab>, kind: &'static PropertyType) -> *mut Page {
+        self.pages += 1;
+        Page::new(slab, kind)
+    }
+
+    /// Puts a page with room into the list of its type.
+    fn list(&mut self, page: *mut Page) {
+        // SAFETY: it lives, and the lock is held [page-lock].
+        let (kind, place) = unsafe { ((*page).kind, &(*page).place) };
+        let open = self.open.entry(kind).or_default();
+        place.set(open.len() as u32);
+        open.push(page);
+    }
+
     /// Frees an empty page. The result is to be dropped after the lock has been released.
     ///
     /// # Safety
@@ -207,14 +253,14 @@ pub(crate) unsafe fn free(property: *mut Header) {
             state.announced.remove(&property);
         }
         let page = &*at;
-        let open = state.open.entry(page.kind).or_default();
         if page.is_full() {
-            page.place.set(open.len() as u32);
-            open.push(at);
+            state.list(at);
         }
         property.cast::<*mut u8>().write(page.free.replace(property.cast()));
         page.used.set(page.used.get() - 1);
-        let last = (page.used.get() == 0 && (closed || open.len() > 1)).then(|| state.remove(at));
+        let has_others = || state.open.get(&ptr::from_ref(page.kind)).is_some_and(|open| open.len() > 1);
+        let is_spare = page.used.get() == 0 && (closed || has_others());
+        let last = is_spare.then(|| state.remove(at));
         drop(state);
         drop(last);
     }
