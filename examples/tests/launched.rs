@@ -34,6 +34,8 @@ fn programs_over_arrays_and_on_the_heap_run_under_the_launcher() {
         let options = RunOptions { survives: Some(1), ..RunOptions::default() };
         let environment = options.environment().unwrap();
         let config = LaunchConfig { options, environment, ..LaunchConfig::new(program.into(), Vec::new(), 2) };
-        assert_eq!(launch::run(&config).unwrap().status(), 101, "{program}");
+        // A panic of `gsm_main`, or the program's own error.
+        let status = launch::run(&config).unwrap().status();
+        assert!([101, 1].contains(&status), "{program}: {status}");
     }
 }
