@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(unpacked.command(), None);
         run_all(&mut shard, &commands, &mut answers);
         let mut answers = Answers::new(&answers);
-        let mut next = || answers.next(|ticket, bytes| Ticket(ticket, bytes));
+        let mut next = || answers.next(Ticket);
         assert_eq!(next(), Some(Answer::NotFound));
         assert_eq!(next(), Some(Answer::Stored));
         assert_eq!(next(), Some(Answer::Number(17)));
