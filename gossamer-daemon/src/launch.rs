@@ -82,7 +82,7 @@ pub fn run(config: &LaunchConfig) -> Result<Ended, LaunchError> {
     let signals = Signals::catch().map_err(LaunchError::system("catch signals"))?; // first: none may be missed
     let plan = plan(config);
     let key = Key::generate()?;
-    let policy = Policy { outlives: Some(config.options.silence), ..config.options.policy() };
+    let policy = Policy { silence: config.options.silence, ..config.options.policy() };
     let mut supervisor = Supervisor::new(config.machines, policy);
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let mut groups = Vec::new();

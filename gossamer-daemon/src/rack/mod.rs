@@ -235,7 +235,7 @@ impl Program {
             hosts,
             outputs,
             input,
-            supervisor: Supervisor::new(machines, Policy { outlives: Some(silence), ..run.options.policy() }),
+            supervisor: Supervisor::new(machines, Policy { silence, ..run.options.policy() }),
             gather: Gather::new(machines, key.clone()),
             key,
             has_started: vec![false; plan.machines.len()],

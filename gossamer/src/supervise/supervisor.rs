@@ -68,9 +68,8 @@ pub struct Policy {
     pub must_join: bool,
     /// Time limit of the program, from the start of its machines.
     pub time_limit: Option<Duration>,
-    /// Whether the launcher carries out [`Order::Tell`] and [`Order::KillOne`], so that programs may outlive machines,
-    /// and the silence after which a machine ends itself.
-    pub outlives: Option<Duration>,
+    /// Silence of the launcher after which a machine ends itself, where the program outlives machines.
+    pub silence: Duration,
 }
 
 /// Time in which a killed process must go before the launcher gives up on it.
@@ -112,6 +111,8 @@ struct Supervised {
     survives: u16,
     failed: Option<String>,
     has_reported_loss: bool,
+    /// It died while the program ended, which outlives that.
+    is_left_out: bool,
     /// Cause of the end of its process, as its host knows it.
     explanation: Option<String>,
 }
@@ -136,7 +137,7 @@ pub struct Supervisor {
     death: Option<Death>,
     unwritten: Vec<Unwritten>,
     suspicion: Option<(Instant, u16, Cause)>,
-    outlives: Option<Duration>,
+    silence: Duration,
     agreement: Option<Agreement>,
     /// Reports of broken pairs while there is an agreement: reporter, peer, reason.
     reports: Vec<(u16, u16, String)>,
@@ -159,6 +160,7 @@ impl Supervisor {
             survives: 0,
             failed: None,
             has_reported_loss: false,
+            is_left_out: false,
             explanation: None,
         };
         Supervisor {
@@ -177,7 +179,7 @@ impl Supervisor {
             death: None,
             unwritten: Vec::new(),
             suspicion: None,
-            outlives: policy.outlives,
+            silence: policy.silence,
             agreement: None,
             reports: Vec::new(),
             kill_at: None,
@@ -270,7 +272,7 @@ impl Supervisor {
     pub fn is_over(&self) -> bool {
         let is_left = |(number, machine): (u16, &Supervised)| {
             // A lost machine that cannot be killed holds up nobody.
-            !(machine.has_ended || self.is_ending() && self.is_lost(number))
+            !(machine.has_ended || machine.is_left_out || self.is_ending() && self.is_lost(number))
         };
         self.gave_up || !(0u16..).zip(&self.machines).any(is_left)
     }
@@ -323,9 +325,10 @@ impl Supervisor {
     }
 
     /// Handles a machine that has left, as it was told to; its launcher sees how its process ends.
-    pub fn on_leave(&mut self, number: u16) {
+    pub fn on_leave(&mut self, number: u16, now: Instant) {
         if let Some(machine) = self.machines.get_mut(usize::from(number)) {
             machine.has_ended = true;
+            self.on_gone(number, now);
         }
     }
 
@@ -427,8 +430,14 @@ impl Supervisor {
 
     /// Handles the death of a machine: a loss that the program outlives, or the end of all.
     pub fn on_death(&mut self, number: u16, cause: Cause, now: Instant) {
-        if self.is_ending() || usize::from(number) >= self.machines.len() {
-            return self.end_by(number, cause, now);
+        if usize::from(number) >= self.machines.len() {
+            return;
+        }
+        if self.is_ending() {
+            if let Err(cause) = self.leave_out(number, cause) {
+                self.end_by(number, cause, now);
+            }
+            return;
         }
         match &mut self.agreement {
             Some(agreement) => {
@@ -473,11 +482,15 @@ impl Supervisor {
         self.on_agreement_time(now);
         if self.finish_by.is_some_and(|at| at <= now) {
             self.finish_by = None; // machine 0 itself may take as long as it likes
-            let mut others = (0u16..).zip(&self.machines).skip(1);
-            let lingering = others.find(|(number, machine)| !machine.has_ended && !self.is_lost(*number));
-            if let Some((number, _)) = lingering {
+            let others = (0u16..).zip(&self.machines).skip(1);
+            let lingers = |(number, machine): &(u16, &Supervised)| !machine.has_ended && !self.is_lost(*number);
+            let lingering: Vec<u16> = others.filter(lingers).map(|(number, _)| number).collect();
+            for number in lingering {
                 self.on_death(number, Cause::Lingered(self.bounds.after_finish), now);
-                self.kill(now);
+                if self.broken {
+                    self.kill(now);
+                    break;
+                }
             }
         }
         if let Some((limit, _)) = self.limit.take_if(|(_, at)| *at <= now)

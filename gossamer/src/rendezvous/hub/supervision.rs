@@ -39,7 +39,7 @@ pub(super) fn begin(hub: Hub, plan: &Plan, key: Key, starter: Arc<Starter>) -> R
     let (theirs, control) = control_pair()?;
     ControlBridge::begin(Arc::clone(&control));
     let count = hub.own.count;
-    let mut supervisor = Supervisor::new(count, Policy { outlives: Some(SILENCE), ..Policy::default() });
+    let mut supervisor = Supervisor::new(count, Policy { silence: SILENCE, ..Policy::default() });
     let many = plan.hosts.len() > 1;
     let all = std::iter::once(&hub.own).chain(hub.members.iter().flatten().map(|member| &member.joined.join));
     all.for_each(|join| supervisor.introduce(join.index, join.process.pid, many.then(|| join.host.name.clone())));
@@ -99,7 +99,7 @@ impl Supervision {
                 if let Some(member) = self.member(machine) {
                     (member.has_left, member.writer) = (true, None);
                 }
-                self.supervisor.on_leave(machine);
+                self.supervisor.on_leave(machine, now);
             }
             HubEvent::Said(_, Up::Signal(signal)) => {
                 if let Some(signal) = Signal::from_named_raw(signal) {
@@ -181,7 +181,7 @@ impl Supervision {
     fn tell_to_end(&mut self, reason: &str) {
         let packet = Message::End { reason: reason.to_owned() }.encode();
         self.hub.tell_all(|_| Down::Packet(packet.clone()));
-        self.supervisor.on_leave(0);
+        self.supervisor.on_leave(0, Instant::now());
     }
 
     fn end(self) {

@@ -20,6 +20,33 @@ impl Supervisor {
         self.agreement.is_some() && !self.is_ending()
     }
 
+    /// Leaves out a machine that died after the program had finished, if it is lost already or one more may be. The
+    /// agreement is over by then: nobody waits for its verdicts.
+    ///
+    /// # Errors
+    /// The cause, if the program fails by it.
+    pub(super) fn leave_out(&mut self, number: u16, cause: Cause) -> Result<(), Cause> {
+        let index = usize::from(number);
+        if self.agreement.is_none() || self.finished.is_none() || self.broken || number == 0 {
+            return Err(cause);
+        }
+        let is_out = |number: u16| self.machines[usize::from(number)].is_left_out || self.is_lost(number);
+        if is_out(number) {
+            return Ok(());
+        }
+        let out = (0..self.machines.len() as u16).filter(|other| is_out(*other)).count();
+        if out >= usize::from(self.machines[index].survives) {
+            return Err(cause);
+        }
+        let text = self.death_of(number, cause).map_or_else(String::new, |death| death.to_string());
+        self.orders.push(Order::Report(format!("{text}; the others have finished without it")));
+        if !self.machines[index].has_ended {
+            self.orders.push(Order::KillOne(number));
+        }
+        self.machines[index].is_left_out = true;
+        Ok(())
+    }
+
     /// Handles the end of a lost machine's process; of no effect for others.
     pub(super) fn on_gone(&mut self, number: u16, now: Instant) {
         if self.is_ending() || !self.is_lost(number) {
@@ -33,18 +60,14 @@ impl Supervisor {
 
     /// Handles a machine that is ready. When all are, and the program is to outlive some, the agreement begins.
     pub(super) fn on_ready(&mut self, number: u16, survives: u16, now: Instant) {
-        if survives > 0 && self.outlives.is_none() {
-            let reason = "the program is to outlive machines (`survives`), which its launcher does not do";
-            return self.on_death(number, Cause::Failed(reason.to_owned()), now);
-        }
         let is_other = |machine: &Supervised| machine.is_ready && machine.survives != survives;
         if self.machines.iter().any(is_other) {
             let reason = "it is to outlive another number of machines than the others".to_owned();
             return self.on_death(number, Cause::Protocol(reason), now);
         }
         let are_ready = self.machines.iter().all(|machine| machine.is_ready);
-        if let Some(silence) = self.outlives.filter(|_| survives > 0 && are_ready && !self.is_ending()) {
-            self.agreement = Some(Agreement::new(self.machines.len() as u16, survives, silence, now));
+        if survives > 0 && are_ready && !self.is_ending() {
+            self.agreement = Some(Agreement::new(self.machines.len() as u16, survives, self.silence, now));
         }
     }
 

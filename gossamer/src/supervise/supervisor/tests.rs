@@ -324,8 +324,8 @@ fn who_goes_without_leaving_has_died_and_who_was_told_to_end_may_go() {
     let mut lost = story();
     lost.supervisor.on_closed(2, lost.now);
     assert!(matches!(&lost.supervisor.orders()[..], [Order::End(why)] if why.contains("machine 2 (pid 102) has gone")));
-    lost.supervisor.on_leave(1);
-    lost.supervisor.on_leave(0);
+    lost.supervisor.on_leave(1, lost.now);
+    lost.supervisor.on_leave(0, lost.now);
     assert!(lost.supervisor.is_over());
     let ended = lost.supervisor.ended();
     assert!(matches!(&ended.outcome, Outcome::Died(Death { machine: 2, cause: Cause::Closed, .. })), "{ended:?}");
@@ -333,8 +333,8 @@ fn who_goes_without_leaving_has_died_and_who_was_told_to_end_may_go() {
 
     let mut done = story();
     done.says(0, Message::Finished { status: 3 });
-    done.supervisor.on_leave(1);
-    done.supervisor.on_leave(0);
+    done.supervisor.on_leave(1, done.now);
+    done.supervisor.on_leave(0, done.now);
     assert!(!done.supervisor.is_over());
     done.supervisor.on_closed(2, done.now); // told to end, and gone
     assert!(done.supervisor.is_over());

@@ -5,7 +5,7 @@ use super::*;
 
 /// Four machines at work, of which so many may be lost.
 fn story(survives: u16) -> Story {
-    let policy = Policy { outlives: Some(Duration::from_secs(5)), ..Policy::default() };
+    let policy = Policy { silence: Duration::from_secs(5), ..Policy::default() };
     let mut supervisor = Supervisor::new(4, policy);
     let now = Instant::now();
     for machine in 0..4 {
@@ -143,7 +143,7 @@ fn nonsense_is_a_loss_of_its_sender() {
 
 #[test]
 fn losses_before_all_are_ready_and_under_the_end_are_deaths() {
-    let policy = Policy { outlives: Some(Duration::from_secs(5)), ..Policy::default() };
+    let policy = Policy { silence: Duration::from_secs(5), ..Policy::default() };
     let mut early = strangers(policy);
     (0..2).for_each(|machine| early.says(machine, ready(1)));
     early.exits(1, 9);
@@ -157,7 +157,7 @@ fn losses_before_all_are_ready_and_under_the_end_are_deaths() {
 
 #[test]
 fn a_beat_is_answered_before_all_are_ready_too() {
-    let mut early = strangers(Policy { outlives: Some(Duration::from_secs(5)), ..Policy::default() });
+    let mut early = strangers(Policy { silence: Duration::from_secs(5), ..Policy::default() });
     early.says(1, ready(1));
     early.says(1, Message::Beat { number: 1 });
     assert_eq!(parts(early.supervisor.orders()).2, to(&[1], &Message::Answer { beat: 1 }));
@@ -169,15 +169,43 @@ fn a_beat_is_answered_before_all_are_ready_too() {
 }
 
 #[test]
-fn what_the_launcher_cannot_do_and_what_machines_disagree_on_is_refused() {
-    let mut cannot = strangers(Policy::default());
-    cannot.says(1, ready(1));
-    assert!(
-        matches!(&cannot.supervisor.orders()[..], [Order::End(why)] if why.contains("which its launcher does not do"))
-    );
-
-    let mut differ = strangers(Policy { outlives: Some(Duration::from_secs(5)), ..Policy::default() });
+fn machines_that_disagree_on_the_number_are_refused() {
+    let mut differ = strangers(Policy { silence: Duration::from_secs(5), ..Policy::default() });
     differ.says(0, ready(1));
     differ.says(2, ready(2));
     assert!(matches!(&differ.supervisor.orders()[..], [Order::End(why)] if why.contains("another number of machines")));
+}
+
+#[test]
+fn a_machine_that_dies_when_the_program_has_finished_is_a_loss_too() {
+    let finished = || {
+        let mut story = story(1);
+        story.says(0, Message::Finished { status: 3 });
+        assert_eq!(story.supervisor.orders(), [Order::End("the program has finished".into())]);
+        story.exits(2, 9);
+        let losses = parts(story.supervisor.orders()).0;
+        assert!(losses[0].contains("machine 2 (pid 102) was killed by signal 9"), "{losses:?}");
+        story
+    };
+    let mut one = finished();
+    [(0, 3 << 8), (1, 0), (3, 0)].into_iter().for_each(|(machine, status)| one.exits(machine, status));
+    one.ends(3, "");
+
+    let mut two = finished();
+    two.exits(3, 9);
+    [(0, 3 << 8), (1, 0)].into_iter().for_each(|(machine, status)| two.exits(machine, status));
+    two.ends(137, "machine 3 (pid 103) was killed by signal 9 (SIGKILL); the program was ended");
+}
+
+/// Its host is cut off, so that it never hears that it should end.
+#[test]
+fn a_machine_that_does_not_hear_of_the_end_is_a_loss_too() {
+    let mut story = story(1);
+    story.says(0, Message::Finished { status: 0 });
+    [0, 1, 3].into_iter().for_each(|machine| story.exits(machine, 0));
+    let _ = story.supervisor.orders();
+    let wait = story.supervisor.deadline().unwrap() - story.now;
+    story.later(wait);
+    assert_eq!(parts(story.supervisor.orders()).1, [2]);
+    story.ends(0, "");
 }
