@@ -10,10 +10,11 @@ use crate::rack::program;
 use record::Callback;
 pub use record::Loss;
 
-/// Calls these callbacks for these losses, in a fiber.
+/// Calls these callbacks for these losses, each in a fiber of its own: the panic of one stops no other.
 fn call_back(callbacks: Vec<Callback>, losses: Vec<Loss>) {
-    if !callbacks.is_empty() {
-        drop(crate::spawn(move || losses.iter().for_each(|loss| callbacks.iter().for_each(|callback| callback(loss)))));
+    for callback in callbacks {
+        let losses = losses.clone();
+        drop(crate::spawn(move || losses.iter().for_each(|loss| callback(loss))));
     }
 }
 
