@@ -31,12 +31,16 @@ mod channel;
 mod condvar;
 mod loss;
 mod queue;
+mod receiver;
 mod select;
+mod sender;
 
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use carry::{Carry, Plain, Serialised};
-pub use channel::{Channel, IntoIter, Iter, Receiver, Sender, bounded, channel};
+pub use channel::{Channel, bounded, channel};
 pub use condvar::Condvar;
 pub use loss::{LostError, RecvOrLostError, SendOrLostError};
+pub use receiver::{IntoIter, Iter, Receiver};
 pub use select::{Source, select};
+pub use sender::Sender;
 pub use std::sync::mpsc::{RecvError, RecvTimeoutError, SendError, TryRecvError, TrySendError};

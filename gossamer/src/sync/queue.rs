@@ -40,8 +40,7 @@ pub struct Queue<T, C> {
 }
 
 impl<T: 'static, C: Sealed<T>> Queue<T, C> {
-    /// Makes a queue that is shared by two ends.
-    /// Their maker knows of so many losses.
+    /// Makes a queue that is shared by two ends, whose maker knows of so many losses.
     pub fn shared(capacity: usize, losses: u32) -> Rc<RefCell<Self>> {
         Rc::new(RefCell::new(Queue {
             capacity,

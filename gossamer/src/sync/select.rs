@@ -6,8 +6,8 @@ use trust::link::without_waiting;
 use trust::{Pending, promise};
 
 use super::carry::{Answer, Carry};
-use super::channel::Receiver;
 use super::loss::{self, LostError};
+use super::receiver::Receiver;
 use crate::losses::record;
 
 /// Source that [`select`] can wait for: a [`Receiver`], a [`Pending`].
