@@ -88,6 +88,10 @@ fn verdicts(series: &[Series], machine: &Machine, all_objects: &[usize]) -> Vec<
         let few = objects <= 16;
         let target = format!("apply_then over the best lock ({name}), {objects} objects");
         verdicts.push(at_least(target, if few { 2.5 } else { 1.0 }, over_lock("apply_then")));
+        if !few {
+            let target = format!("the same by a TrustSlice, {objects} objects");
+            verdicts.push(at_least(target, 0.6, over_lock("apply_then-slice")));
+        }
         if objects == 1 {
             let over_atomic = ratio(mops(field.get("apply_then")), mops(field.get("atomic")));
             verdicts.push(at_least("apply_then over the contended atomic, 1 object", 1.5, over_atomic));

@@ -173,7 +173,7 @@ fn latency() {
 #[test]
 fn targets() {
     let ran = measure("targets");
-    assert!(ran.has_targets(11).iter().all(|target| target["reached"].as_f64() > Some(0.0)), "{}", ran.stdout);
+    assert!(ran.has_targets(12).iter().all(|target| target["reached"].as_f64() > Some(0.0)), "{}", ran.stdout);
     assert!(ran.stdout.contains("ping-pong"));
     ran.list("series").iter().for_each(|series| assert_samples(series, 2));
     assert_eq!(ran.drawn, 3 + 3, "three numbers of objects, three kinds of single requests");

@@ -2,7 +2,7 @@
 //! from one fiber a worker: delegation that does not wait ("Async").
 
 use super::counter::increment;
-use super::pool::{Mode, Returned, Stage, client_run};
+use super::pool::{Mode, Returned, Stage, client_run, tally};
 use crate::prelude::*;
 use crate::watch::{Latencies, Timer, Unwatched, Watch};
 use std::panic;
@@ -84,20 +84,49 @@ pub fn apply_then(mode: Mode) -> Contender {
 
 fn run_then<const PAUSE: bool>(workload: &Workload, mode: Mode) -> Run {
     let stage = Stage::new(workload, mode);
+    let trusts = stage.trusts();
+    let increment = move |pick: usize| trusts[pick].apply_then(increment::<PAUSE>, Returned::add);
+    let clients = clients_then(&stage, workload, mode, increment);
+    stage.fold(&clients)
+}
+
+/// `apply_then` on the elements of one [`trust::TrustSlice`], every worker client and trustee.
+pub fn apply_then_slice() -> Contender {
+    Contender::new("apply_then-slice", Kind::Trust, 1, |workload| {
+        Ok(if workload.pause { run_slice::<true>(workload) } else { run_slice::<false>(workload) })
+    })
+}
+
+fn run_slice<const PAUSE: bool>(workload: &Workload) -> Run {
+    let mut stage = Stage::<u64>::of(workload, Mode::Shared, Some(0), || 0);
+    let counters = stage.entrust_each(workload.objects);
+    let elements = counters.clone();
+    let increment = move |pick: usize| elements.at(pick).apply_then(increment::<PAUSE>, Returned::add);
+    let clients = clients_then(&stage, workload, Mode::Shared, increment);
+    let tally = stage.look(move |_| tally(counters.iter()));
+    Run { stats: stage.stats(), ..fold(&clients, tally) }
+}
+
+/// Runs the clients: each calls `increment` for its picks, and then waits for all values.
+fn clients_then(
+    stage: &Stage<u64>,
+    workload: &Workload,
+    mode: Mode,
+    increment: impl Fn(usize) + Clone + Send + 'static,
+) -> Vec<ClientRun> {
     let budget = Arc::new(Budget::new(workload, mode.clients(workload), 1, trust::sleep));
-    let (picks, trusts) = (workload.picks.clone(), stage.trusts());
-    let clients = stage.run(move |client| {
+    let picks = workload.picks.clone();
+    stage.run(move |client| {
         let returned = Returned::watch();
         let start = Instant::now();
         let mut ops = 0;
         for claim in budget.claims(client) {
             ops += claim.end - claim.start;
             for &pick in picks.slice(client, &claim) {
-                trusts[pick as usize].apply_then(increment::<PAUSE>, Returned::add);
+                increment(pick as usize);
             }
         }
         let fetched = returned.wait(ops);
         client_run(start, ops, fetched)
-    });
-    stage.fold(&clients)
+    })
 }

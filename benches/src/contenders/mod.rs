@@ -11,7 +11,7 @@ pub mod threads;
 
 use crate::prelude::*;
 
-pub use self::apply::{apply, apply_then};
+pub use self::apply::{apply, apply_then, apply_then_slice};
 pub use self::bare_slots::bare_slots;
 pub use self::channel::channel;
 pub use self::counter::shared;
@@ -36,6 +36,7 @@ pub fn named(only: &[String]) -> Result<Vec<Contender>> {
         apply(Mode::Dedicated),
         apply_then(Mode::Shared),
         apply_then(Mode::Dedicated),
+        apply_then_slice(),
         bare_slots(false),
         bare_slots(true),
     ];

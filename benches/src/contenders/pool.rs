@@ -3,9 +3,10 @@
 
 use crate::contender::Stats;
 use crate::prelude::*;
+use std::ops::Deref;
 use std::panic;
 use std::sync::Barrier;
-use trust::{Threadpool, Trust};
+use trust::{Threadpool, Trust, TrustSlice};
 
 /// The workers that serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,17 +157,29 @@ impl Stage<u64> {
         Run { stats, ..fold(clients, self.tally()) }
     }
 
+    /// Entrusts so many counters at zero to all workers by one handle, and counts from then on.
+    pub fn entrust_each(&mut self, count: usize) -> TrustSlice<u64> {
+        let counters = self.pool.entrust_each((0..count).map(|_| 0));
+        let trustees = self.pool.trustees().len();
+        counters.iter().take(trustees).for_each(|counter| counter.apply(|_| ()));
+        self.restart();
+        counters
+    }
+
     /// Reads all counters.
     pub fn tally(&self) -> Tally {
-        self.look(|trusts| {
-            let tally = Answered::<Tally>::default();
-            for trust in trusts {
-                let tally = tally.clone();
-                trust.apply_then(|counter| *counter, move |value| tally.borrow_mut().add(value));
-            }
-            tally
-        })
+        self.look(|trusts| tally(trusts.iter()))
     }
+}
+
+/// Asks for all these counters.
+pub fn tally(trusts: impl Iterator<Item: Deref<Target = Trust<u64>>>) -> Answered<Tally> {
+    let tally = Answered::<Tally>::default();
+    for trust in trusts {
+        let tally = tally.clone();
+        trust.apply_then(|counter| *counter, move |value| tally.borrow_mut().add(value));
+    }
+    tally
 }
 
 thread_local! {
