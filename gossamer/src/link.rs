@@ -62,6 +62,28 @@ pub fn refuse_losses(what: &str) {
     );
 }
 
+/// Returns whether machines may be lost while the program goes on.
+pub fn outlives_losses() -> bool {
+    crate::losses::record::may_come()
+}
+
+/// Returns the number of losses that this machine knows of. Another machine may not know of all of them yet.
+pub fn losses() -> u32 {
+    crate::losses::record::count()
+}
+
+/// Returns whether this machine is lost, on any thread, before and after the program too.
+pub fn is_lost(machine: u16) -> bool {
+    crate::losses::record::is_lost(machine)
+}
+
+/// Calls `hook` once for each machine that is lost while the program goes on, and for those that were lost before: on
+/// any thread, after the machine was shut out, before [`is_lost`] says so and any request fails by that loss. The hook
+/// is short, and calls none of these functions.
+pub fn on_loss(hook: fn(u16)) {
+    crate::losses::record::hook(hook);
+}
+
 /// Returns whether this machine has a page server's worker.
 pub fn has_page_servers() -> bool {
     crate::page_server::is_started()
@@ -180,11 +202,15 @@ fn connection(machine: u16) -> Result<Rc<Connection>, Error> {
 #[cfg(test)]
 mod tests {
     /// Functions that safe code may call at any time: they change no memory in which a crate above has its values.
-    const SAFE: [&str; 15] = [
+    const SAFE: [&str; 19] = [
         "heap_bytes",
         "with_page_servers",
         "main_with_status",
         "refuse_losses",
+        "outlives_losses",
+        "losses",
+        "is_lost",
+        "on_loss",
         "has_page_servers",
         "page_server",
         "end",

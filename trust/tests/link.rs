@@ -42,7 +42,7 @@ const NOT_CALLED: [&str; 18] = [
 type Call = fn(TrusteeReference);
 
 /// All others, each called with a trustee of a pool.
-const CALLED: [(&str, Call); 28] = [
+const CALLED: [(&str, Call); 29] = [
     ("begin", |there| WAIT.with_borrow_mut(|wait| *wait = Some(link::begin(there, || 5)))),
     ("wait", |_| ignore(WAIT.take().expect("it was begun")())),
     ("call", |there| ignore(link::call(there, || 5))),
@@ -59,6 +59,7 @@ const CALLED: [(&str, Call); 28] = [
     ("memory", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::memory(of)))),
     ("probe", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::probe(of)))),
     ("running_fiber", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::running_fiber(of)))),
+    ("fiber_id", |_| ignore(link::fiber_id())),
     ("thread_id", |there| ignore(link::thread_id(there))),
     ("unanswered", |_| ignore(link::unanswered(&trust::dump()))),
     ("thread_state", |there| ignore(link::thread_state(there))),

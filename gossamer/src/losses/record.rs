@@ -1,8 +1,8 @@
 //! The machines that were lost while the program went on, for the whole process, and the callbacks that the program has
-//! for them. Called by all that answers to losses; calls nothing of them.
+//! for them, as have the crates above (hooks). Called by all that answers to losses; calls nothing of them.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Machine that was lost while the program went on. Its `Display` is the cause.
@@ -27,11 +27,14 @@ struct Told {
     /// In the order that all machines see.
     losses: Vec<Loss>,
     callbacks: Vec<Callback>,
+    hooks: Vec<fn(u16)>,
 }
 
-static TOLD: Mutex<Told> = Mutex::new(Told { losses: Vec::new(), callbacks: Vec::new() });
+static TOLD: Mutex<Told> = Mutex::new(Told { losses: Vec::new(), callbacks: Vec::new(), hooks: Vec::new() });
 /// Number of the losses, so that most callers take no lock.
 static COUNT: AtomicU32 = AtomicU32::new(0);
+/// A bit for each machine that is lost.
+static LOST: [AtomicU64; 1 << 10] = [const { AtomicU64::new(0) }; 1 << 10];
 /// The program outlives losses.
 static MAY_COME: AtomicBool = AtomicBool::new(false);
 
@@ -62,13 +65,19 @@ pub(crate) fn after(count: u32) -> Vec<u16> {
 }
 
 pub(crate) fn is_lost(machine: u16) -> bool {
-    count() > 0 && told().losses.iter().any(|loss| loss.machine == machine)
+    // Acquire: pairs with the Release in `note`, which comes after the hooks.
+    LOST[usize::from(machine / 64)].load(Ordering::Acquire) >> (machine % 64) & 1 != 0
 }
 
 /// Notes losses, before any request that they make fail is answered. Returns the callbacks that are to be called.
 pub(super) fn note(losses: &[Loss]) -> Vec<Callback> {
     let mut told = told();
+    losses.iter().for_each(|loss| told.hooks.iter().for_each(|hook| hook(loss.machine)));
     told.losses.extend_from_slice(losses);
+    for Loss { machine, .. } in losses {
+        // Release: pairs with the Acquire in `is_lost`.
+        LOST[usize::from(machine / 64)].fetch_or(1 << (machine % 64), Ordering::Release);
+    }
     // Release: pairs with the Acquire in `count`.
     COUNT.store(told.losses.len() as u32, Ordering::Release);
     told.callbacks.clone()
@@ -79,4 +88,12 @@ pub(super) fn add(callback: Callback) -> Vec<Loss> {
     let mut told = told();
     told.callbacks.push(callback);
     told.losses.clone()
+}
+
+/// Adds a hook, and calls it for the losses before. It is called under the lock of this file, by each later `note`
+/// before the loss is known.
+pub(crate) fn hook(hook: fn(u16)) {
+    let mut told = told();
+    told.losses.iter().for_each(|loss| hook(loss.machine));
+    told.hooks.push(hook);
 }

@@ -21,7 +21,9 @@ pub use crate::api::place::{
     Wait, begin, call, call_scoped, call_then, entrust_remote, is_ending, post, without_waiting,
 };
 pub use crate::api::reference::entrust_here;
-pub use crate::api::watching::{Memory, memory, probe, running_fiber, thread_id, thread_state, trace, unanswered};
+pub use crate::api::watching::{
+    Memory, fiber_id, memory, probe, running_fiber, thread_id, thread_state, trace, unanswered,
+};
 pub use crate::buffer::Buffer;
 pub use crate::config::REMOTE_MESSAGE_BYTES_MAX;
 pub use crate::cores::quota as cpu_quota;

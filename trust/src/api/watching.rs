@@ -8,6 +8,7 @@ use crate::api::reference::TrusteeReference;
 use crate::fiber::footprint::Footprint;
 use crate::registry;
 use crate::registry::probe::Probe;
+use crate::runtime::worker;
 use crate::trace::{self, Trace};
 
 /// Sends an empty request to this worker; `None` if it has ended.
@@ -69,6 +70,17 @@ pub fn unanswered(dump: &Dump) -> Vec<TrusteeReference> {
 #[must_use]
 pub fn running_fiber(worker: TrusteeReference) -> Option<String> {
     registry::find(worker.id())?.fibers.name()
+}
+
+/// Returns the number of the calling fiber, unique on its thread for ever; `None` outside of fibers.
+///
+/// ```
+/// assert_eq!(trust::link::fiber_id(), None);
+/// assert!(trust::spawn(trust::link::fiber_id).join().unwrap().is_some());
+/// ```
+#[must_use]
+pub fn fiber_id() -> Option<u64> {
+    worker::existing(|worker| worker.scheduler.current_id()).flatten()
 }
 
 /// Memory in use by one worker.
