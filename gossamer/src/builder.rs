@@ -52,7 +52,7 @@ impl Builder {
     /// Requests to a lost machine fail: with [`Error::Gone`](crate::Error::Gone) if they have not run, with
     /// [`Error::Lost`](crate::Error::Lost) if they may have. docs/surviving.md has the outcome of each call.
     ///
-    /// Under `gossamer-launch run`, over `shm` and `tcp`. Arrays, the heap and regions are refused.
+    /// Under `gossamer-launch run`, over `shm` and `tcp`. Arrays and regions are refused.
     ///
     /// ```
     /// fn gsm_main() {

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gossamer::{NoRef, Trust};
 
-use crate::bases;
+use crate::error::Lost;
 use crate::global::Global;
 use crate::name::At;
 use crate::shared::Root;
+use crate::{bases, places};
 
 /// A `u64` of the heap that several own and all may change: with the processor's instruction where it is mapped (on its
 /// machine, and others of that host by `shm`), else by a request to its place, which does the same. All is in one order
@@ -39,7 +40,9 @@ use crate::shared::Root;
 /// ```
 ///
 /// # Panics
-/// Its calls, where it is not mapped and nothing may wait (delegated closures, callbacks, destructors).
+/// Its calls, where it is not mapped and nothing may wait (delegated closures, callbacks, destructors); if it is
+/// [lost](Self::lost) with its machine, where the program outlives that
+/// ([`Builder::survives`](gossamer::Builder::survives)).
 pub struct Atomic {
     root: Trust<Root<u64>>,
     at: At,
@@ -64,19 +67,60 @@ impl Atomic {
         R: NoRef + Send + 'static,
         F: FnOnce(&AtomicU64) -> R + NoRef + Send + 'static,
     {
-        match bases::find(self.at) {
+        self.apply_or_lost(f).unwrap_or_else(|lost| panic!("{lost}"))
+    }
+
+    /// Does something with the number as the processor's atomic, at its place or where it is mapped. A number that is
+    /// lost is an error; if it was lost meanwhile `f` may have run.
+    ///
+    /// ```
+    /// use gossamer_heap::{Atomic, Lost};
+    /// use std::sync::atomic::Ordering;
+    /// gossamer::main(
+    ///     || match Atomic::new(6).apply_or_lost(|number| number.fetch_add(1, Ordering::SeqCst)) {
+    ///         Ok(before) => assert_eq!(before, 6),
+    ///         Err(Lost { machine, .. }) => println!("it went with machine {machine}"),
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`].
+    ///
+    /// # Panics
+    /// Where it is not mapped and nothing may wait.
+    pub fn apply_or_lost<R, F>(&self, f: F) -> Result<R, Lost>
+    where
+        R: NoRef + Send + 'static,
+        F: FnOnce(&AtomicU64) -> R + NoRef + Send + 'static,
+    {
+        if let Some(number) = bases::find(self.at) {
             // SAFETY: the number stays there while `root` has an owner; it is aligned, and nobody touches it but as an
             // atomic.
-            Some(number) => f(unsafe { AtomicU64::from_ptr(number.cast()) }),
-            None => {
-                let at = self.at;
-                self.root.apply(move |_| {
-                    let number = bases::find(at).unwrap_or_else(|| unreachable!("it is mapped at its place"));
-                    // SAFETY: as above.
-                    f(unsafe { AtomicU64::from_ptr(number.cast()) })
-                })
-            }
+            return Ok(f(unsafe { AtomicU64::from_ptr(number.cast()) }));
         }
+        places::check(self.at)?;
+        let at = self.at;
+        let there = move |_: &mut Root<u64>| {
+            let number = bases::find(at).unwrap_or_else(|| unreachable!("it is mapped at its place"));
+            // SAFETY: as above.
+            f(unsafe { AtomicU64::from_ptr(number.cast()) })
+        };
+        self.root.call().apply(there).wait().or_else(|error| {
+            places::check(at)?;
+            panic!("{error}")
+        })
+    }
+
+    /// Returns whether the number is lost with its machine, where the program outlives that: all other calls but
+    /// [`apply_or_lost`](Self::apply_or_lost) panic then. Legal everywhere.
+    ///
+    /// ```
+    /// gossamer::main(|| assert_eq!(gossamer_heap::Atomic::new(7).lost(), None), 1);
+    /// ```
+    pub fn lost(&self) -> Option<Lost> {
+        places::check(self.at).err()
     }
 
     /// The number.

@@ -1,4 +1,4 @@
-//! Why there is no room.
+//! Errors: there is no room, or an object is lost.
 
 /// Why an object could not be made, moved or copied here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +30,22 @@ pub enum Error {
         /// The system's error.
         why: String,
     },
+    /// The object that is wanted is lost.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+}
+
+/// An object is gone with a machine that was lost, where the program outlives that
+/// ([`Builder::survives`](gossamer::Builder::survives)). It stays so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "machine {machine} was lost, and with it this object of the heap, which lay there, or was locked or lent for \
+     writing there: keep what must stay on two machines"
+)]
+#[non_exhaustive]
+pub struct Lost {
+    /// Number of the machine.
+    pub machine: u16,
 }
 
 /// An object was not made: here is its value again.

@@ -2,6 +2,8 @@
 //!
 //! Destructors that drop owners in turn do not recurse: the dropped owners wait in a list until the destructor has
 //! returned, however long the chain. Nothing may wait in a destructor, wherever the owner was dropped.
+//!
+//! The destructor of an object on a machine that is lost never runs: owners inside of it, which lie elsewhere, stay.
 
 #![allow(unsafe_code)]
 
@@ -57,8 +59,8 @@ pub(crate) unsafe fn room<T: ?Sized + Object>(name: Name, meta: T::Meta) {
 /// Runs `f` at the object's place, from any thread. Nothing runs while the program ends; the memory goes with the
 /// process.
 fn send<F: FnOnce(Name, usize) + gossamer::NoRef + Send + 'static>(name: Name, meta: usize, f: F) {
-    if name.at == At::NOWHERE {
-        return; // the owner of nothing
+    if name.at == At::NOWHERE || places::check(name.at).is_err() {
+        return; // the owner of nothing, or of memory that is gone
     }
     let home = places::places()[name.at.place() as usize];
     link::post(home.trustee(), move |_| f(name, meta), &[]);

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 
 use gossamer::Place;
 
-use crate::error::{Error, NoRoom};
+use crate::error::{Error, Lost, NoRoom};
 use crate::name::{At, Name, Version};
 use crate::object::Object;
 use crate::partition;
@@ -148,8 +148,14 @@ impl<T: ?Sized + Object> Global<T> {
     }
 
     /// An owner of nothing: of an object that was lent and has not come back.
-    pub(crate) fn lost(meta: T::Meta) -> Self {
+    pub(crate) fn nothing(meta: T::Meta) -> Self {
         Global { name: Name { at: At::NOWHERE, version: Version::MIN }, meta, object: PhantomData }
+    }
+
+    /// The owner of nothing says from now on that its object was lent for writing to a machine that was lost.
+    pub(crate) fn lost_by(&mut self, machine: u16) {
+        debug_assert_eq!(self.name.at, At::NOWHERE);
+        self.name.version = Version::MIN.saturating_add(1).saturating_add(machine.into());
     }
 
     pub(crate) fn name(&self) -> Name {
@@ -170,11 +176,44 @@ impl<T: ?Sized + Object> Global<T> {
     /// # Panics
     /// Same as [`read`](Self::read), where it was lent and has not come back.
     pub fn place(&self) -> Place {
-        self.check_is_not_lost();
+        self.check_has_come_back();
         places::places()[self.name.at.place() as usize]
     }
 
-    fn check_is_not_lost(&self) {
+    /// Returns whether the object is lost with its machine, where the program outlives that
+    /// ([`Builder::survives`](gossamer::Builder::survives)). To read or write it panics then, and to drop the owner
+    /// does nothing. Legal everywhere. An object that is not lost may be a moment later: see
+    /// [`read_or_lost`](Self::read_or_lost).
+    ///
+    /// ```
+    /// use gossamer_heap::Global;
+    /// gossamer::main(|| assert_eq!(Global::new(7u64).lost(), None), 1);
+    /// ```
+    pub fn lost(&self) -> Option<Lost> {
+        self.check().err()
+    }
+
+    /// Checks that it is not lost.
+    pub(crate) fn check(&self) -> Result<(), Lost> {
+        match self.lent_to() {
+            Some(machine) => Err(Lost { machine }),
+            None if T::layout(self.meta).size() == 0 => Ok(()), // everywhere
+            None => places::check(self.name.at),
+        }
+    }
+
+    /// Returns the lost machine from which the object, lent for writing, has not come back.
+    fn lent_to(&self) -> Option<u16> {
+        let is_nowhere = self.name.at == At::NOWHERE;
+        // Of an owner of nothing the version is 1, or 2 more than the machine's number ([`Global::lost_by`]).
+        let machine = self.name.version.get().checked_sub(2).filter(|_| is_nowhere)?;
+        u16::try_from(machine).ok()
+    }
+
+    fn check_has_come_back(&self) {
+        if let Some(machine) = self.lent_to() {
+            panic!("{}", Lost { machine })
+        }
         if self.name.at == At::NOWHERE {
             panic!(
                 "this owner was lent for writing in a `scope`, and has not come back: its handle was forgotten \
@@ -193,10 +232,13 @@ impl<T: ?Sized + Object> Global<T> {
     /// Same as `mapped`, looking again whether it can be.
     ///
     /// # Panics
-    /// If it was lent and has not come back.
+    /// If it was lent and has not come back, and no machine is lost for that.
     #[cold]
     fn find(&self) -> Option<*mut T> {
-        self.check_is_not_lost();
+        if self.lent_to().is_some() {
+            return None;
+        }
+        self.check_has_come_back();
         if T::layout(self.meta).size() == 0 {
             return Some(T::at(nowhere(T::layout(self.meta).align()), self.meta));
         }

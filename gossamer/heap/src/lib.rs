@@ -70,7 +70,7 @@ mod stats;
 
 pub use atomic::Atomic;
 pub use bunch::{Bunch, ElementId, View, ViewMut};
-pub use error::{Error, NoRoom};
+pub use error::{Error, Lost, NoRoom};
 pub use global::Global;
 pub use guard::{Ref, RefMut};
 pub use mutex::{Mutex, MutexGuard, Poisoned};

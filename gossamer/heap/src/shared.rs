@@ -8,6 +8,7 @@ use std::ops::Deref;
 
 use gossamer::Trust;
 
+use crate::error::Lost;
 use crate::global::Global;
 use crate::guard::Ref;
 use crate::object::Object;
@@ -94,6 +95,33 @@ impl<T: ?Sized + Object + Portable> Shared<T> {
     #[inline]
     pub fn read(&self) -> Ref<'_, T> {
         self.object.read()
+    }
+
+    /// Reads the object, as [`Global::read_or_lost`].
+    ///
+    /// ```
+    /// use gossamer_heap::Shared;
+    /// gossamer::main(|| assert_eq!(*Shared::new(7u64).read_or_lost().unwrap(), 7), 1);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`].
+    ///
+    /// # Panics
+    /// Same as [`Global::read_or_lost`].
+    pub fn read_or_lost(&self) -> Result<Ref<'_, T>, Lost> {
+        self.object.read_or_lost()
+    }
+
+    /// Returns whether the object is lost, as [`Global::lost`]. The loss of another machine harms no object: readers of
+    /// one that lies on a living machine go on, whoever made it shared.
+    ///
+    /// ```
+    /// use gossamer_heap::Shared;
+    /// gossamer::main(|| assert_eq!(Shared::new(7u64).lost(), None), 1);
+    /// ```
+    pub fn lost(&self) -> Option<Lost> {
+        self.object.lost()
     }
 
     /// Reads the object if that takes no waiting, as [`Global::try_read`].

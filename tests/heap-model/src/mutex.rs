@@ -5,13 +5,19 @@
 //! message is a call by its sender. Nothing takes time, so a locker says itself whether it has stood for long enough.
 
 use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
 use crate::model::{Told, Waiter, explore, promise};
 use crate::name::{At, Name, Version};
-use crate::queue::{Ask, Pass, Queue};
+use crate::queue::{Ask, Asked, Pass, Queue};
 use crate::record::{Given, Mark, Record};
+
+/// Machine of all lockers that live.
+const HERE: u16 = 0;
+/// Machine that is lost.
+const LOST: u16 = 1;
 
 /// How a locker goes about it.
 #[derive(Clone, Copy, PartialEq)]
@@ -30,6 +36,8 @@ struct Shared {
     record: Record,
     queue: Mutex<Queue<Promised>>,
     object: UnsafeCell<u64>,
+    /// The loss of a machine is known to the keeper: set before it looks again.
+    is_settled: AtomicBool,
 }
 
 type Promised = (Waiter, Arc<Mutex<Option<Pass>>>);
@@ -37,36 +45,73 @@ type Promised = (Waiter, Arc<Mutex<Option<Pass>>>);
 impl Shared {
     fn new() -> Arc<Shared> {
         let record = Record::new(Name { at: At::new(1, 16), version: Version::MIN });
-        Arc::new(Shared { record, queue: Mutex::default(), object: UnsafeCell::new(0) })
+        let (object, is_settled) = (UnsafeCell::new(0), AtomicBool::new(false));
+        Arc::new(Shared { record, queue: Mutex::default(), object, is_settled })
     }
 
-    /// Same as `Mutex::lock`.
+    /// Same as `Mutex::lock_or_lost`.
     fn lock(&self, way: Way) -> Option<Name> {
         let is_mapped = way != Way::Far;
-        if is_mapped && let Some((name, _)) = self.record.take().or_else(|| self.record.take_soon(Mark::Held)) {
+        if is_mapped && let Some((name, _)) = self.record.take(HERE).or_else(|| self.record.take_soon(Mark::Held, HERE))
+        {
             return Some(name);
         }
-        let mut ask = Ask { is_again: false, is_due: !is_mapped };
+        let mut ask = Ask { is_again: false, is_due: !is_mapped, machine: HERE };
         loop {
             let (waiter, told) = promise();
             let pass = Arc::new(Mutex::new(None));
             let promised = (waiter, Arc::clone(&pass));
-            let asked = self.queue.lock().unwrap().ask(&self.record, ask, promised);
+            let asked = {
+                let mut queue = self.queue.lock().unwrap();
+                queue.ask(&self.record, ask, promised, |machine| self.is_lost(machine))
+            };
             let pass = match asked {
-                Some(taken) => Pass::Lock(taken),
-                None => Shared::wait(told, &pass),
+                Asked::Taken(taken) => Pass::Lock(taken),
+                Asked::Waits => Shared::wait(told, &pass),
+                Asked::Lost(_) => return None,
+                Asked::Behind => unreachable!("all know the same"),
             };
             let taken = match pass {
                 Pass::Lock((name, _)) if way == Way::Gone => return self.give_back(name),
                 Pass::Again(_) if way == Way::Gone => return self.tell_freed(),
                 Pass::Lock(taken) => Some(taken),
                 Pass::Again(_) if !is_mapped => unreachable!("it could only ask again"),
-                Pass::Again(mark) => self.record.take_soon(mark),
+                Pass::Again(mark) => self.record.take_soon(mark, HERE),
+                Pass::Lost(_) => return None,
             };
             if let Some((name, _)) = taken {
                 return Some(name);
             }
-            ask = Ask { is_again: true, is_due: way == Way::Due };
+            ask = Ask { is_again: true, is_due: way == Way::Due, machine: HERE };
+        }
+    }
+
+    fn is_lost(&self, machine: u16) -> bool {
+        machine == LOST && self.is_settled.load(Ordering::Relaxed)
+    }
+
+    /// A locker up to the loss of its machine.
+    fn die(&self, dies: Dies) {
+        match dies {
+            Dies::Waiting { is_due } => {
+                let ask = Ask { is_again: false, is_due, machine: LOST };
+                let promised = (promise().0, Arc::new(Mutex::new(None)));
+                let _ = self.queue.lock().unwrap().ask(&self.record, ask, promised, |_| false);
+            }
+            Dies::Holding | Dies::Freed => {
+                if let (Some((name, _)), Dies::Freed) = (self.record.take(LOST), dies) {
+                    let _ = self.record.give(name, false);
+                }
+            }
+        }
+    }
+
+    /// The loss is known, and each locker that waits has the keeper look again (`Mutex::turn`).
+    fn settle(&self, lockers: usize) {
+        self.is_settled.store(true, Ordering::Relaxed);
+        for _ in 0..lockers {
+            let next = self.queue.lock().unwrap().heed(&self.record, |machine| machine == LOST);
+            next.into_iter().for_each(|next| _ = Shared::pass_on(Some(next)));
         }
     }
 
@@ -133,7 +178,7 @@ fn take_turns(lockers: &'static [Way]) {
             .collect();
         shared.turn(*first);
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        let (name, _) = shared.record.take().expect("nobody holds it");
+        let (name, _) = shared.record.take(HERE).expect("nobody holds it");
         // SAFETY: all threads have ended.
         #[allow(unsafe_code)]
         let turns = shared.object.with(|object| unsafe { *object });
@@ -142,6 +187,64 @@ fn take_turns(lockers: &'static [Way]) {
         assert!(turns == lockers.len() as u64 || some_gone, "{turns}");
         assert!(shared.queue.lock().unwrap().freed(&shared.record).is_none(), "nobody waits");
     });
+}
+
+/// How far a locker is when its machine is lost.
+#[derive(Clone, Copy)]
+enum Dies {
+    /// It has the lock.
+    Holding,
+    /// It has freed the lock, and has not told the keeper.
+    Freed,
+    /// It stands in the queue, was woken, or was handed the lock.
+    Waiting { is_due: bool },
+}
+
+/// A locker dies amid the turns of these. They exclude each other, and each has its turn or learns that the lock is
+/// lost.
+fn outlive(dies: Dies, lockers: &'static [Way]) {
+    explore(move || {
+        let shared = Shared::new();
+        let threads: Vec<_> = lockers
+            .iter()
+            .map(|way| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.turn(*way))
+            })
+            .collect();
+        shared.die(dies);
+        shared.settle(lockers.len());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        // SAFETY: all threads have ended.
+        #[allow(unsafe_code)]
+        let turns = shared.object.with(|object| unsafe { *object });
+        match shared.record.lost(|machine| machine == LOST) {
+            Some(machine) => assert!(machine == LOST && !matches!(dies, Dies::Freed)),
+            None => {
+                let (name, _) = shared.record.take(HERE).expect("nobody holds it");
+                assert_eq!((name.version.get(), turns), (turns + 1, lockers.len() as u64));
+            }
+        }
+        assert!(shared.queue.lock().unwrap().heed(&shared.record, |_| false).is_empty(), "nobody waits");
+    });
+}
+
+#[test]
+fn loom_a_holder_that_is_lost_takes_the_lock_along() {
+    outlive(Dies::Holding, &[Way::Again, Way::Due]);
+    outlive(Dies::Holding, &[Way::Again, Way::Far]);
+}
+
+#[test]
+fn loom_a_lost_message_of_a_free_lock_holds_up_nobody() {
+    outlive(Dies::Freed, &[Way::Again, Way::Due]);
+    outlive(Dies::Freed, &[Way::Again, Way::Far]);
+}
+
+#[test]
+fn loom_a_waiter_that_is_lost_holds_up_nobody() {
+    outlive(Dies::Waiting { is_due: false }, &[Way::Again, Way::Due]);
+    outlive(Dies::Waiting { is_due: true }, &[Way::Again, Way::Far]);
 }
 
 #[test]

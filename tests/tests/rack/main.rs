@@ -1,5 +1,6 @@
 //! Programs on a rack of local processes, from their command line to their exit status.
 
+mod heap_losses;
 mod rig;
 
 use std::fs;

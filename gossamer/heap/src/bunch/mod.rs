@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 
 use gossamer::Place;
 
-use crate::error::{Error, NoRoom};
+use crate::error::{Error, Lost, NoRoom};
 use crate::global::{Global, no_room};
 use crate::partition;
 use crate::portable::Portable;
@@ -136,6 +136,32 @@ impl<R: Portable> Bunch<R> {
     /// Example: at the [type](Self).
     pub fn read(&self) -> View<'_, R> {
         View::of(self.block.read())
+    }
+
+    /// Same as [`Global::read_or_lost`].
+    ///
+    /// ```
+    /// use gossamer_heap::Bunch;
+    /// gossamer::main(|| assert_eq!(*Bunch::new(7u64).read_or_lost().unwrap(), 7), 1);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`].
+    ///
+    /// # Panics
+    /// As there.
+    pub fn read_or_lost(&self) -> Result<View<'_, R>, Lost> {
+        Ok(View::of(self.block.read_or_lost()?))
+    }
+
+    /// Same as [`Global::lost`].
+    ///
+    /// ```
+    /// use gossamer_heap::Bunch;
+    /// gossamer::main(|| assert_eq!(Bunch::new(7u64).lost(), None), 1);
+    /// ```
+    pub fn lost(&self) -> Option<Lost> {
+        self.block.lost()
     }
 
     /// Same as [`Global::try_read`].

@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use comm::ReadId;
+use comm::{Error, ReadId};
 use gossamer::link;
 
+use super::Fault;
 use crate::name::At;
 use crate::{places, stats};
 
@@ -14,6 +15,8 @@ const PIECE_BYTES: usize = 64 << 20;
 /// Number of turns in which a waiting fiber looks each time; afterwards it looks from time to time.
 const EAGER: Duration = Duration::from_micros(100);
 const NAP: Duration = Duration::from_micros(50);
+/// Wait between looks whether a loss is settled.
+const UNSETTLED: Duration = Duration::from_millis(1);
 
 thread_local! {
     /// Reads of this worker whose fibers were unwound: the next read takes and drops their bytes.
@@ -29,11 +32,11 @@ struct Asked {
 }
 
 impl Asked {
-    fn take(&mut self, into: &mut [u8]) -> Result<bool, String> {
+    fn take(&mut self, into: &mut [u8]) -> Result<bool, Error> {
         let taken = link::take(self.machine, self.read_id, into);
         // An error has used the read id up.
         self.is_taken = !matches!(taken, Ok(false));
-        taken.map_err(|error| error.to_string())
+        taken
     }
 }
 
@@ -60,14 +63,34 @@ fn drop_left() {
 /// do.
 ///
 /// # Errors
-/// In words: its machine is lost, or nothing is there.
-pub(crate) fn fetch(at: At, into: &mut [u8], mut look: impl FnMut()) -> Result<(), String> {
+/// [`Fault::Lost`], once all machines have agreed on that; [`Fault::Unreadable`]: nothing is there, or the program
+/// ends.
+pub(crate) fn fetch(at: At, into: &mut [u8], look: impl FnMut()) -> Result<(), Fault> {
     drop_left();
+    places::check(at).map_err(Fault::Lost)?;
+    match read(at, into, look) {
+        Ok(()) => Ok(()),
+        Err(error) => Err(fault(at, &error)),
+    }
+}
+
+/// Returns the reason for a read that failed. A peer that is gone may be lost: waits until that is settled, for till
+/// then the program goes by the fate of the others.
+fn fault(at: At, error: &Error) -> Fault {
+    while matches!(error, Error::Gone { .. }) && link::outlives_losses() && !trust::link::is_ending() {
+        if let Err(lost) = places::check(at) {
+            return Fault::Lost(lost);
+        }
+        gossamer::sleep(UNSETTLED);
+    }
+    Fault::Unreadable(error.to_string())
+}
+
+fn read(at: At, into: &mut [u8], mut look: impl FnMut()) -> Result<(), Error> {
     let machine = places::places()[at.place() as usize].machine;
     let (since, start, bytes) = (Instant::now(), places::offset_in_share(at), into.len());
     for (index, piece) in into.chunks_mut(PIECE_BYTES).enumerate() {
-        let read_id = link::read(machine, link::HEAP, start + index * PIECE_BYTES, piece.len());
-        let read_id = read_id.map_err(|error| error.to_string())?;
+        let read_id = link::read(machine, link::HEAP, start + index * PIECE_BYTES, piece.len())?;
         let mut read = Asked { machine, read_id, bytes: piece.len(), is_taken: false };
         let asked = Instant::now();
         while !read.take(piece)? {

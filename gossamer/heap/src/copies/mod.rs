@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::FixedState;
 use trust::Promise;
 
-use crate::error::Error;
+use crate::error::{Error, Lost};
 use crate::name::{At, Name, Version};
 use block::{Block, block_bytes};
 use shelf::{Shelf, Turn};
@@ -67,14 +67,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Why there is no copy.
 pub(crate) enum Fault {
     Room(Error),
-    Lost(String),
+    Unreadable(String),
+    Lost(Lost),
 }
 
 impl std::fmt::Display for Fault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Fault::Room(error) => error.fmt(f),
-            Fault::Lost(why) => write!(f, "it cannot be read from its machine: {why}"),
+            Fault::Unreadable(why) => write!(f, "it cannot be read from its machine: {why}"),
+            Fault::Lost(lost) => lost.fmt(f),
         }
     }
 }
@@ -132,7 +134,7 @@ fn read(name: Name, layout: Layout, number: u64) -> Result<Pin, Fault> {
             shard(name.at).goes_on(name, number, told);
         }
     };
-    fetch(name.at, block.bytes(), goes_on).map_err(Fault::Lost)?;
+    fetch(name.at, block.bytes(), goes_on)?;
     let block = Arc::new(block);
     let waiting = shard(name.at).come(name, Arc::clone(&block));
     waiting.into_iter().for_each(|promise| promise.keep(()));

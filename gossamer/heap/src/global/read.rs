@@ -3,7 +3,8 @@
 #![allow(unsafe_code)]
 
 use super::{Global, check_may_wait};
-use crate::copies::{self, Pin};
+use crate::copies::{self, Fault, Pin};
+use crate::error::Lost;
 use crate::guard::Ref;
 use crate::object::Object;
 use crate::portable::Portable;
@@ -16,7 +17,8 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     /// # Panics
     /// Where the object has to be fetched, and nothing may wait (delegated closures, callbacks, destructors), or the
     /// caller is no fiber of the program; if there is no room for a copy; if the owner was lent for writing, and
-    /// forgotten ([`Scope::lend_mut`](crate::Scope::lend_mut)).
+    /// forgotten ([`Scope::lend_mut`](crate::Scope::lend_mut)); if the object is [lost](Self::lost), also if there is a
+    /// copy.
     ///
     /// Example: at the [type](Self). Source: DRust, algorithm 2.
     #[inline]
@@ -52,17 +54,54 @@ impl<T: ?Sized + Object + Portable> Global<T> {
 
     /// This machine's copy, fetched if need be.
     pub(super) fn fetched(&self, call: &str) -> Pin {
+        self.fetched_or_lost(call).unwrap_or_else(|lost| panic!("{lost} ({:?})", self.name.at))
+    }
+
+    /// Same as `fetched`. Nothing of a lost machine is read, its copies neither: all answer alike then.
+    fn fetched_or_lost(&self, call: &str) -> Result<Pin, Lost> {
+        self.check()?;
         if let Some(pin) = copies::find(self.name) {
-            return pin;
+            return Ok(pin);
         }
         check_may_wait(call);
         match copies::get(self.name, T::layout(self.meta)) {
-            Ok(pin) => pin,
+            Ok(pin) => Ok(pin),
+            Err(Fault::Lost(lost)) => Err(lost),
             Err(fault) => panic!("no copy of an object of {} ({:?}): {fault}", self.place(), self.name.at),
         }
     }
 
-    /// Reads the object if that takes no waiting: where it is mapped, or this machine has a copy. Legal everywhere.
+    /// Same as [`read`](Self::read); an object that is lost with its machine is an error.
+    ///
+    /// ```
+    /// use gossamer_heap::{Global, Lost};
+    /// gossamer::main(
+    ///     || {
+    ///         let number = Global::new(7u64);
+    ///         match number.read_or_lost() {
+    ///             Ok(number) => assert_eq!(*number, 7),
+    ///             Err(Lost { machine, .. }) => println!("it went with machine {machine}"),
+    ///         }
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`].
+    ///
+    /// # Panics
+    /// Same as [`read`](Self::read), but for that.
+    pub fn read_or_lost(&self) -> Result<Ref<'_, T>, Lost> {
+        match self.mapped().or_else(|| self.find()) {
+            // SAFETY: as in `read`.
+            Some(object) => Ok(unsafe { Ref::new(object, None) }),
+            None => self.fetched_or_lost("read_or_lost").map(|pin| self.of_copy(pin)),
+        }
+    }
+
+    /// Reads the object if that takes no waiting: where it is mapped, or this machine has a copy. Nothing of an object
+    /// that is [lost](Self::lost). Legal everywhere.
     ///
     /// ```
     /// use gossamer_heap::Global;
@@ -78,6 +117,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         match self.mapped().or_else(|| self.find()) {
             // SAFETY: as in `read`.
             Some(object) => Some(unsafe { Ref::new(object, None) }),
+            None if self.check().is_err() => None,
             None => copies::find(self.name).map(|pin| self.of_copy(pin)),
         }
     }
@@ -101,7 +141,8 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     /// On a thread that is no worker of the program.
     pub fn prefetch(&self) {
         let (name, layout) = (self.name, T::layout(self.meta));
-        if self.mapped().or_else(|| self.find()).is_some() || copies::find(name).is_some() {
+        let is_here = self.mapped().or_else(|| self.find()).is_some();
+        if is_here || self.check().is_err() || copies::find(name).is_some() {
             return;
         }
         assert!(here::is_worker(), "`Global::prefetch` outside of fibers of the program: there is nobody to fetch for");

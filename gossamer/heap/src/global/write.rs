@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::{Global, check_may_wait, no_room};
-use crate::copies;
+use crate::copies::{self, Fault};
 use crate::error::Error;
 use crate::guard::RefMut;
 use crate::name::Name;
@@ -16,8 +16,8 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     /// way it has a new name from now on, so that copies of the earlier version are not found any more.
     ///
     /// # Panics
-    /// Where the object has to move: as [`read`](Self::read); if the heap of this machine is full, which
-    /// [`try_write`](Self::try_write) tells.
+    /// Where the object has to move: as [`read`](Self::read); if the heap of this machine is full, or the object is
+    /// [lost](Self::lost), which [`try_write`](Self::try_write) tells.
     ///
     /// Example: at the [type](Self). Source: DRust, algorithm 1.
     #[inline]
@@ -42,6 +42,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         let object = match self.find() {
             Some(object) => object,
             None => {
+                self.check()?;
                 check_may_wait(call);
                 self.relocate()?
             }
@@ -49,7 +50,8 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         Ok(self.renamed(object))
     }
 
-    /// Same as [`write`](Self::write). A full heap is an error, and the object is as before.
+    /// Same as [`write`](Self::write). A full heap is an error, and the object is as before; so is an object that is
+    /// lost.
     ///
     /// ```
     /// use gossamer_heap::Global;
@@ -66,7 +68,7 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     /// ```
     ///
     /// # Errors
-    /// The heap of this machine is full, or the system gives no more memory.
+    /// The heap of this machine is full, or the system gives no more memory; [`Error::Lost`].
     ///
     /// # Panics
     /// Where the object has to move: as [`read`](Self::read).
@@ -77,7 +79,8 @@ impl<T: ?Sized + Object + Portable> Global<T> {
         }
     }
 
-    /// Writes the object if that takes no waiting: where it is mapped. Legal everywhere.
+    /// Writes the object if that takes no waiting: where it is mapped. Nothing of an object that is [lost](Self::lost).
+    /// Legal everywhere.
     ///
     /// ```
     /// use gossamer_heap::Global;
@@ -111,12 +114,13 @@ impl<T: ?Sized + Object + Portable> Global<T> {
     ///
     /// # Panics
     /// On a thread that is no worker of the program; where the object has to be fetched: as [`read`](Self::read); if
-    /// the heap of this machine is full.
+    /// the heap of this machine is full, or the object is [lost](Self::lost).
     pub fn move_here(&mut self) {
         if partition::own().is_at(self.name.at) {
             return;
         }
         if self.mapped().or_else(|| self.find()).is_none() {
+            self.check().unwrap_or_else(|lost| panic!("{lost}"));
             check_may_wait("move_here");
         }
         if let Err(error) = self.relocate() {
@@ -138,8 +142,10 @@ impl<T: ?Sized + Object + Portable> Global<T> {
             // SAFETY: rooms are whole grains, so the words fit; the memory is this worker's, and initialised as all
             // that comes from the system.
             let into = unsafe { std::slice::from_raw_parts_mut(room, bytes) };
-            if let Err(why) = copies::fetch(self.name.at, into, || {}) {
-                panic!("an object of {} cannot be moved here: {why}", self.place());
+            match copies::fetch(self.name.at, into, || {}) {
+                Ok(()) => {}
+                Err(Fault::Lost(lost)) => return Err(lost.into()),
+                Err(fault) => panic!("an object of {} cannot be moved here: {fault}", self.place()),
             }
         }
         std::mem::forget(new);

@@ -13,18 +13,22 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use gossamer::{Promise, Trust};
+use gossamer::{NoRef, Pending, Promise, Trust, link};
+use trust::link::promise_at;
 
-use crate::bases;
-use crate::global::{Global, check_may_wait};
+use crate::error::{Error, Lost};
+use crate::global::{Global, check_may_wait, no_room};
 use crate::name::{At, Name};
 use crate::object::Object;
 use crate::portable::Portable;
-use queue::{Ask, Pass, Queue};
+use crate::{bases, places};
+use queue::{Ask, Asked, Pass, Queue};
 use record::{Given, Mark, Record, Taken};
 
 /// Wait after which a waiter that was woken and found the lock held again is handed it.
 const DUE_AFTER: Duration = Duration::from_millis(1);
+/// Wait before a keeper is asked again that has not been told of a loss yet.
+const BEHIND: Duration = Duration::from_millis(1);
 
 /// An object with several owners, which one at a time reads or writes. A lock gives the object in place where it is
 /// mapped, else the object moves there: so it is for data of which each turn uses much; an object with requests of a
@@ -50,6 +54,12 @@ const DUE_AFTER: Duration = Duration::from_millis(1);
 ///     2,
 /// );
 /// ```
+///
+/// Where a program outlives the loss of machines ([`Builder::survives`](gossamer::Builder::survives)), the mutex is
+/// lost with the machine on which it was made, or on which its object lies, and with one that holds the lock: that may
+/// have ended amid a change, half of which is no value at all, so there is nothing to hand on. Waiters are told at
+/// once.
+/// [`renew`](Self::renew) gives a mutex that was made on a living machine another object.
 pub struct Mutex<T: ?Sized + Object + Portable> {
     keeper: Trust<Keeper<T>>,
     /// Place of the record.
@@ -74,10 +84,14 @@ struct Turn<T: ?Sized + Object + Portable> {
 
 impl<T: ?Sized + Object + Portable> Turn<T> {
     /// The lock; where it is none, but may be free, by another try.
-    fn taken(mut self) -> Option<Taken> {
-        match self.pass.take()? {
-            Pass::Lock(taken) => Some(taken),
-            Pass::Again(mark) => at(self.mutex.record)?.take_soon(mark),
+    fn taken(mut self) -> Result<Option<Taken>, Lost> {
+        match self.pass.take() {
+            Some(Pass::Lock(taken)) => Ok(Some(taken)),
+            Some(Pass::Again(mark)) => {
+                Ok(at(self.mutex.record).and_then(|record| record.take_soon(mark, places::own_machine())))
+            }
+            Some(Pass::Lost(machine)) => Err(Lost { machine }),
+            None => Ok(None),
         }
     }
 }
@@ -87,14 +101,54 @@ impl<T: ?Sized + Object + Portable> Drop for Turn<T> {
         match self.pass.take() {
             Some(Pass::Lock((name, _))) => self.mutex.give_back(name, false),
             Some(Pass::Again(_)) => self.mutex.tell_freed(),
-            None => {}
+            Some(Pass::Lost(_)) | None => {}
         }
     }
 }
 
 impl<T: ?Sized + Object + Portable> Keeper<T> {
-    fn take_or_wait(&mut self, ask: Ask, promise: Promise<Turn<T>>, mutex: Mutex<T>) -> Option<Taken> {
-        self.queue.ask(own(&self.record), ask, (promise, mutex))
+    /// `known` losses are known to the caller.
+    fn take_or_wait(&mut self, ask: Ask, promise: Promise<Turn<T>>, mutex: Mutex<T>, known: u32) -> Asked {
+        if link::losses() < known {
+            return Asked::Behind;
+        }
+        self.queue.ask(own(&self.record), ask, (promise, mutex), link::is_lost)
+    }
+
+    /// Looks again who waits and who holds the lock, after so many losses. False if this machine has not been told of
+    /// all of them.
+    fn heed(&mut self, known: u32) -> bool {
+        if link::losses() < known {
+            return false;
+        }
+        self.queue.heed(own(&self.record), link::is_lost).into_iter().for_each(|next| pass_on(Some(next)));
+        true
+    }
+
+    /// Takes the lock if it is free, for that machine.
+    fn take(&mut self, machine: u16) -> Result<Option<Taken>, Lost> {
+        let record = own(&self.record);
+        take(record, machine)
+    }
+
+    /// Gives a mutex that is lost another object. False if it is not lost.
+    fn renew(&mut self, name: Name) -> bool {
+        let record = own(&self.record);
+        let waiting = self.queue.heed(record, link::is_lost); // none is left, if the lock is lost
+        waiting.into_iter().for_each(|next| pass_on(Some(next)));
+        record.renew(name) || self.renew_free(name)
+    }
+
+    /// Same as `renew`, of one that is free, with an object that lies on a lost machine.
+    fn renew_free(&mut self, name: Name) -> bool {
+        let record = own(&self.record);
+        let Some((old, _)) = record.take(places::own_machine()) else { return false };
+        let is_lost = places::check(old.at).is_err();
+        record.free(if is_lost { name } else { old }, false); // as it was, without a mark
+        if is_lost {
+            record.clear_poison();
+        }
+        is_lost
     }
 
     fn came_back(&mut self, name: Name, poisons: bool) {
@@ -120,7 +174,7 @@ fn pass_on<T: ?Sized + Object + Portable>(next: Option<(Waiter<T>, Pass)>) {
 impl<T: ?Sized + Object + Portable> Drop for Keeper<T> {
     /// Destroys the object, unless a guard of it was forgotten.
     fn drop(&mut self) {
-        if let Some((name, _)) = own(&self.record).take() {
+        if let Some((name, _)) = own(&self.record).take(places::own_machine()) {
             // SAFETY: whoever takes the lock is the object's owner; it has the mutex's type.
             drop(unsafe { Global::<T>::of(name, self.meta) });
         }
@@ -138,6 +192,20 @@ fn at<'a>(record: At) -> Option<&'a Record> {
     let address = bases::mapped(record).or_else(|| bases::find(record))?;
     // SAFETY: three aligned words, which all use as atomics; the caller has a handle of the mutex, which keeps them.
     Some(unsafe { &*address.cast::<Record>() })
+}
+
+/// Takes the lock if it is free.
+fn take(record: &Record, machine: u16) -> Result<Option<Taken>, Lost> {
+    match record.take(machine) {
+        None if link::losses() > 0 => record.lost(link::is_lost).map_or(Ok(None), |machine| Err(Lost { machine })),
+        taken => Ok(taken),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn is_lost(lost: Lost) -> ! {
+    panic!("{lost}")
 }
 
 /// The lock, before the object is here; given back when it is dropped.
@@ -204,66 +272,151 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
     ///
     /// # Panics
     /// Where nothing may wait, and in plain threads; if the object has to move here and there is no room, which leaves
-    /// the mutex as it was.
+    /// the mutex as it was; if it is lost with a machine, which [`lock_or_lost`](Self::lock_or_lost) tells.
     ///
     /// Example: at the [type](Self).
     #[inline]
     pub fn lock(&self) -> Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>> {
-        check_may_wait("lock");
-        match at(self.record).and_then(Record::take) {
+        self.lock_as("lock").unwrap_or_else(|lost| is_lost(lost))
+    }
+
+    /// Same as [`lock`](Self::lock); a mutex that is lost with a machine, where the program outlives that, is an error.
+    ///
+    /// ```
+    /// use gossamer_heap::{Lost, Mutex};
+    /// gossamer::main(
+    ///     || {
+    ///         let number = Mutex::new(7u64);
+    ///         match number.lock_or_lost() {
+    ///             Ok(number) => assert_eq!(*number.unwrap(), 7),
+    ///             Err(Lost { machine, .. }) => println!("it went with machine {machine}"),
+    ///         }
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`]; inside, [`Poisoned`] with the lock.
+    ///
+    /// # Panics
+    /// Same as [`lock`](Self::lock), but for that.
+    pub fn lock_or_lost(&self) -> Result<Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>>, Lost> {
+        self.lock_as("lock_or_lost")
+    }
+
+    #[inline]
+    fn lock_as(&self, call: &str) -> Result<Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>>, Lost> {
+        check_may_wait(call);
+        match at(self.record).and_then(|record| record.take(places::own_machine())) {
             Some(taken) => self.guard(taken),
-            None => self.guard(self.wait()),
+            None => self.guard(self.wait()?),
         }
     }
 
     /// The guard of a lock that was taken.
     #[inline]
-    fn guard(&self, (name, is_poisoned): Taken) -> Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>> {
+    fn guard(
+        &self,
+        (name, is_poisoned): Taken,
+    ) -> Result<Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>>, Lost> {
         let (name, object) = match bases::mapped(name.at) {
             Some(address) => (name.renamed(), address),
-            None => self.fetch(name),
+            None => self.fetch(name)?,
         };
         // SAFETY: objects are not at null.
         let object = unsafe { NonNull::new_unchecked(T::at(object, self.meta)) };
         let was_panicking = std::thread::panicking();
         let guard = MutexGuard { mutex: self, object, name, was_panicking, here: PhantomData };
-        if is_poisoned { Err(Poisoned { guard }) } else { Ok(guard) }
+        Ok(if is_poisoned { Err(Poisoned { guard }) } else { Ok(guard) })
     }
 
     /// Moves the object here, unless it can be mapped. Where that fails the lock goes back as it came.
     #[cold]
     #[inline(never)]
-    fn fetch(&self, name: Name) -> (Name, *mut u8) {
+    fn fetch(&self, name: Name) -> Result<(Name, *mut u8), Lost> {
         // SAFETY: whoever takes the lock is the object's owner; it has the mutex's type.
         let object = ManuallyDrop::new(unsafe { Global::<T>::of(name, self.meta) });
         let mut held = Held { mutex: self, object };
-        let address = std::ptr::from_mut(&mut *held.object.write()).cast();
+        let address = match held.object.try_write() {
+            Ok(mut object) => std::ptr::from_mut(&mut *object).cast(),
+            Err(Error::Lost(lost)) => return Err(lost),
+            Err(error) => no_room(&error),
+        };
         let name = held.object.name();
         std::mem::forget(held);
-        (name, address)
+        Ok((name, address))
     }
 
     /// Looks for the lock for a while, then asks the keeper.
     #[cold]
     #[inline(never)]
-    fn wait(&self) -> Taken {
-        let record = at(self.record);
-        if let Some(taken) = record.and_then(|record| record.take_soon(Mark::Held)) {
-            return taken;
+    fn wait(&self) -> Result<Taken, Lost> {
+        let (record, machine) = (at(self.record), places::own_machine());
+        if let Some(taken) = record.and_then(|record| record.take_soon(Mark::Held, machine)) {
+            return Ok(taken);
         }
         let start = Instant::now();
         // A waiter that has it not mapped would only ask again.
-        let mut ask = Ask { is_again: false, is_due: record.is_none() };
+        let mut ask = Ask { is_again: false, is_due: record.is_none(), machine };
         loop {
-            let (promise, pending) = trust::promise();
+            let known = link::losses();
+            let (promise, pending) = promise_at(self.keeper.trustee().id());
             let mutex = self.clone();
-            let taken = self.keeper.apply(move |keeper| keeper.take_or_wait(ask, promise, mutex));
-            let turn = || pending.wait().unwrap_or_else(|error| panic!("the mutex is gone: {error}"));
-            if let Some(taken) = taken.or_else(|| turn().taken()) {
-                return taken;
+            match self.ask(move |keeper| keeper.take_or_wait(ask, promise, mutex, known))? {
+                Asked::Taken(taken) => return Ok(taken),
+                Asked::Lost(machine) => return Err(Lost { machine }),
+                Asked::Behind => gossamer::sleep(BEHIND),
+                Asked::Waits => {
+                    if let Some(taken) = self.turn(pending, known)?.taken()? {
+                        return Ok(taken);
+                    }
+                    let is_due = record.is_none() || start.elapsed() >= DUE_AFTER;
+                    ask = Ask { is_again: true, is_due, machine };
+                }
             }
-            ask = Ask { is_again: true, is_due: record.is_none() || start.elapsed() >= DUE_AFTER };
         }
+    }
+
+    /// Waits for the keeper's turn, which was asked for when so many losses were known. At each later one the keeper
+    /// looks again: the lost machine may have had the lock, or the message that it is free.
+    fn turn(&self, pending: Pending<Turn<T>>, mut known: u32) -> Result<Turn<T>, Lost> {
+        let outcome = if link::outlives_losses() {
+            loop {
+                // Each loss settles it.
+                let (unkept, loss) = trust::promise::<()>();
+                let now = link::losses();
+                if now == known {
+                    gossamer::sync::select(&[&pending, &loss], None);
+                } else if self.ask(move |keeper| keeper.heed(now))? {
+                    known = now;
+                } else {
+                    gossamer::sleep(BEHIND);
+                }
+                unkept.discard();
+                if let Some(outcome) = pending.try_take() {
+                    break outcome;
+                }
+            }
+        } else {
+            pending.wait()
+        };
+        outcome.or_else(|error| {
+            places::check(self.record)?;
+            panic!("the mutex is gone: {error}")
+        })
+    }
+
+    /// Asks the keeper, and waits for the answer.
+    fn ask<R, F>(&self, f: F) -> Result<R, Lost>
+    where
+        R: NoRef + Send + 'static,
+        F: FnOnce(&mut Keeper<T>) -> R + NoRef + Send + 'static,
+    {
+        self.keeper.call().apply(f).wait().or_else(|error| {
+            places::check(self.record)?;
+            panic!("{error}")
+        })
     }
 
     /// Ends a lock.
@@ -280,14 +433,14 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
     #[cold]
     #[inline(never)]
     fn tell_freed(&self) {
-        self.keeper.apply_then(Keeper::freed, |()| {});
+        self.keeper.call().apply(Keeper::freed).then(drop); // a keeper that is lost needs no news
     }
 
     /// Gives the object back to the keeper, which hands it on.
     #[cold]
     #[inline(never)]
     fn give_back(&self, name: Name, poisons: bool) {
-        self.keeper.apply_then(move |keeper| keeper.came_back(name, poisons), |()| {});
+        self.keeper.call().apply(move |keeper| keeper.came_back(name, poisons)).then(drop); // as above
     }
 
     /// The lock, if the mutex is free; waits for the answer of its place at most.
@@ -310,11 +463,13 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
     /// Same as [`lock`](Self::lock).
     pub fn try_lock(&self) -> Option<Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>>> {
         check_may_wait("try_lock");
-        let taken = match at(self.record) {
-            Some(record) => record.take(),
-            None => self.keeper.apply(|keeper| own(&keeper.record).take()),
+        let (record, machine) = (at(self.record), places::own_machine());
+        let taken = match record {
+            Some(record) => take(record, machine),
+            None => self.ask(move |keeper| keeper.take(machine)).flatten(),
         };
-        taken.map(|taken| self.guard(taken))
+        let guard = taken.and_then(|taken| taken.map(|taken| self.guard(taken)).transpose());
+        guard.unwrap_or_else(|lost| is_lost(lost))
     }
 
     /// The object is whole again: later locks are no errors.
@@ -339,9 +494,52 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
     /// ```
     ///
     /// # Panics
-    /// Where nothing may wait.
+    /// Where nothing may wait; if the machine on which the mutex was made is lost.
     pub fn clear_poison(&self) {
-        self.keeper.apply(|keeper| own(&keeper.record).clear_poison());
+        self.ask(|keeper| own(&keeper.record).clear_poison()).unwrap_or_else(|lost| is_lost(lost));
+    }
+}
+
+impl<T: Portable> Mutex<T> {
+    /// Gives a mutex that is lost, but was made on a machine that lives, a new object: the machine that held the lock
+    /// or had the object was lost. A mutex that is not lost gives the value back; of several that renew it one does.
+    /// The value goes along if the mutex's own machine is lost meanwhile.
+    ///
+    /// ```
+    /// use gossamer_heap::Mutex;
+    /// gossamer::main(
+    ///     || {
+    ///         let number = Mutex::new(7u64);
+    ///         let renewed = || number.renew(0).is_ok() || number.lock_or_lost().is_ok();
+    ///         if number.lock_or_lost().is_err() && !renewed() {
+    ///             println!("it is lost for ever");
+    ///         }
+    ///     },
+    ///     1,
+    /// );
+    /// ```
+    ///
+    /// # Errors
+    /// The value: the mutex is not lost, or its own machine is.
+    ///
+    /// # Panics
+    /// Where nothing may wait; same as [`Global::new`].
+    pub fn renew(&self, value: T) -> Result<(), T> {
+        check_may_wait("renew");
+        if places::check(self.record).is_err() {
+            return Err(value);
+        }
+        // Not dropped where the wait is unwound: the mutex may have it by then.
+        let object = ManuallyDrop::new(Global::new(value));
+        let (name, known) = (object.name(), link::losses());
+        loop {
+            match self.ask(move |keeper| (link::losses() >= known).then(|| keeper.renew(name))) {
+                Ok(None) => gossamer::sleep(BEHIND),
+                Ok(Some(false)) => return Err(ManuallyDrop::into_inner(object).into_inner()),
+                // The mutex has it. That may be if it is lost now, too: others that have it mapped may hold its lock.
+                Ok(Some(true)) | Err(_) => return Ok(()),
+            }
+        }
     }
 }
 

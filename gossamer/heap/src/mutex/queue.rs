@@ -6,6 +6,9 @@
 //! A waiter that found it held again, and has stood for long, is due: it is handed over. So is a waiter that has the
 //! record not mapped, which could only ask again.
 //!
+//! A machine that is lost takes along messages, and waiters that were woken. So each waiter that is told of the loss
+//! has the keeper look again (`heed`); those that come later name the losses that they know of.
+//!
 //! Invariant
 //! - [next-is-coming] While there are waiters, one of these will bring the keeper here again: a held word with the
 //!   mark of the first waiter or a higher one, or a message of its end (record.rs, [mark-tells]); or a waiter that was
@@ -24,6 +27,7 @@ pub(super) struct Queue<W> {
 struct Waiting<W> {
     waiter: W,
     is_due: bool,
+    machine: u16,
 }
 
 /// A waiter's result.
@@ -33,6 +37,20 @@ pub(super) enum Pass {
     Lock(Taken),
     /// It may be free: try again, and take it with this mark.
     Again(Mark),
+    /// The lock is lost with this machine.
+    Lost(u16),
+}
+
+/// The keeper's answer to a request.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Taken(Taken),
+    /// The waiter stands in the queue.
+    Waits,
+    /// The lock is lost with this machine.
+    Lost(u16),
+    /// This machine does not know of a loss yet that the waiter knows of.
+    Behind,
 }
 
 /// A request for the lock.
@@ -42,6 +60,8 @@ pub(super) struct Ask {
     pub(super) is_again: bool,
     /// The lock is to be handed over.
     pub(super) is_due: bool,
+    /// Machine of the waiter.
+    pub(super) machine: u16,
 }
 
 impl<W> Default for Queue<W> {
@@ -56,8 +76,8 @@ impl<W> Queue<W> {
         self.waiting.front().map_or(Mark::Held, |first| if first.is_due { Mark::Due } else { Mark::Waited })
     }
 
-    /// Takes the lock if it is free, else the waiter waits, and nothing is returned.
-    pub(super) fn ask(&mut self, record: &Record, ask: Ask, waiter: W) -> Option<Taken> {
+    /// Takes the lock if it is free, else the waiter waits.
+    pub(super) fn ask(&mut self, record: &Record, ask: Ask, waiter: W, is_lost: impl Fn(u16) -> bool) -> Asked {
         let before = self.mark();
         let own = if ask.is_due { Mark::Due } else { Mark::Waited };
         let at = match ask {
@@ -65,11 +85,24 @@ impl<W> Queue<W> {
             Ask { is_due: true, .. } => 0,
             _ => self.waiting.iter().take_while(|waiting| waiting.is_due).count(),
         };
-        let taken = record.take_or_mark(before, if at == 0 { own } else { before });
-        if taken.is_none() {
-            self.waiting.insert(at, Waiting { waiter, is_due: ask.is_due }); // [next-is-coming]
+        if let Some(taken) = record.take_or_mark(before, if at == 0 { own } else { before }, ask.machine) {
+            return Asked::Taken(taken);
         }
-        taken
+        if let Some(machine) = record.lost(is_lost) {
+            return Asked::Lost(machine);
+        }
+        self.waiting.insert(at, Waiting { waiter, is_due: ask.is_due, machine: ask.machine }); // [next-is-coming]
+        Asked::Waits
+    }
+
+    /// Machines were lost: leaves their waiters out. Returns those that get something: all, if the lock is lost; else
+    /// the next one, since one that would have brought it back may be lost [next-is-coming].
+    pub(super) fn heed(&mut self, record: &Record, is_lost: impl Fn(u16) -> bool) -> Vec<(W, Pass)> {
+        self.waiting.retain(|waiting| !is_lost(waiting.machine));
+        match record.lost(is_lost) {
+            Some(machine) => self.waiting.drain(..).map(|waiting| (waiting.waiter, Pass::Lost(machine))).collect(),
+            None => self.freed(record).into_iter().collect(),
+        }
     }
 
     /// The lock was freed, or a waiter that was woken has gone. Returns the next waiter, with what it gets.
@@ -80,7 +113,7 @@ impl<W> Queue<W> {
             // Freed, with no mark: this one brings it back. [next-is-coming]
             return Some((first.waiter, Pass::Again(others.min(Mark::Waited))));
         }
-        match record.take_or_mark(others, Mark::Due) {
+        match record.take_or_mark(others, Mark::Due, first.machine) {
             Some(taken) => Some((first.waiter, Pass::Lock(taken))),
             None => {
                 self.waiting.push_front(first);
@@ -91,12 +124,15 @@ impl<W> Queue<W> {
 
     /// The lock came back from its holder, with the object. Returns the next waiter, with what it gets.
     pub(super) fn came_back(&mut self, record: &Record, name: Name, poisons: bool) -> Option<(W, Pass)> {
+        if record.lost(|_| false).is_some() {
+            return None; // it was on its way to the lost machine, and those that waited know it [lost-stays]
+        }
         if self.mark() != Mark::Due {
             record.free(name, poisons);
             return self.freed(record);
         }
         let first = self.waiting.pop_front()?;
-        let is_poisoned = record.hand_on(self.mark(), poisons);
+        let is_poisoned = record.hand_on(self.mark(), first.machine, poisons);
         Some((first.waiter, Pass::Lock((name, is_poisoned))))
     }
 }
@@ -107,10 +143,11 @@ mod tests {
     use super::*;
     use crate::name::{At, Version};
 
-    const FIRST: Ask = Ask { is_again: false, is_due: false };
-    const FAR: Ask = Ask { is_again: false, is_due: true };
-    const AGAIN: Ask = Ask { is_again: true, is_due: false };
-    const DUE: Ask = Ask { is_again: true, is_due: true };
+    const HERE: u16 = 0;
+    const FIRST: Ask = Ask { is_again: false, is_due: false, machine: HERE };
+    const FAR: Ask = Ask { is_again: false, is_due: true, machine: HERE };
+    const AGAIN: Ask = Ask { is_again: true, is_due: false, machine: HERE };
+    const DUE: Ask = Ask { is_again: true, is_due: true, machine: HERE };
 
     fn name() -> Name {
         Name { at: At::new(1, 16), version: Version::MIN }
@@ -119,21 +156,34 @@ mod tests {
     /// A record that is held, and its queue.
     fn held() -> (Record, Queue<u32>) {
         let record = Record::new(name());
-        assert!(record.take().is_some());
+        assert!(record.take(HERE).is_some());
         (record, Queue::default())
+    }
+
+    fn waits(record: &Record, queue: &mut Queue<u32>, ask: Ask, waiter: u32) -> bool {
+        match queue.ask(record, ask, waiter, is_lost) {
+            Asked::Waits => true,
+            Asked::Taken(_) => false,
+            other => panic!("{waiter}: {other:?}"),
+        }
+    }
+
+    /// Machine 7 is.
+    fn is_lost(machine: u16) -> bool {
+        machine == 7
     }
 
     fn woken(next: Option<(u32, Pass)>) -> Option<(u32, Mark)> {
         next.map(|(waiter, pass)| match pass {
             Pass::Again(mark) => (waiter, mark),
-            Pass::Lock(_) => panic!("{waiter} has the lock"),
+            other => panic!("{waiter} has {other:?}"),
         })
     }
 
     fn handed(next: Option<(u32, Pass)>) -> Option<u32> {
         next.map(|(waiter, pass)| match pass {
             Pass::Lock(_) => waiter,
-            Pass::Again(_) => panic!("{waiter} is to try again"),
+            other => panic!("{waiter} has {other:?}"),
         })
     }
 
@@ -141,35 +191,35 @@ mod tests {
     fn waiters_are_waked_one_by_one_in_the_order_of_asking() {
         let (record, mut queue) = held();
         for waiter in 1..=3 {
-            assert!(queue.ask(&record, FIRST, waiter).is_none());
+            assert!(waits(&record, &mut queue, FIRST, waiter));
         }
         assert_eq!(record.give(name(), false), Given::Told);
         assert_eq!(woken(queue.freed(&record)), Some((1, Mark::Waited)));
-        assert!(record.take().is_some(), "another one comes before it");
-        assert!(queue.ask(&record, AGAIN, 1).is_none());
+        assert!(record.take(HERE).is_some(), "another one comes before it");
+        assert!(waits(&record, &mut queue, AGAIN, 1));
         assert_eq!(record.give(name(), false), Given::Told);
         assert_eq!(woken(queue.freed(&record)), Some((1, Mark::Waited)));
-        assert!(record.take_as(Mark::Waited).is_some());
+        assert!(record.take_as(Mark::Waited, HERE).is_some());
         assert_eq!(record.give(name(), false), Given::Told);
         assert_eq!(woken(queue.freed(&record)), Some((2, Mark::Waited)));
         assert_eq!(woken(queue.freed(&record)), Some((3, Mark::Held)), "the second one has gone");
         assert_eq!(woken(queue.freed(&record)), None);
-        assert!(queue.ask(&record, FIRST, 4).is_some(), "it is free");
+        assert!(!waits(&record, &mut queue, FIRST, 4), "it is free");
     }
 
     #[test]
     fn waiters_that_are_due_have_the_lock_next() {
         let (record, mut queue) = held();
-        assert!(queue.ask(&record, FIRST, 1).is_none());
-        assert!(queue.ask(&record, FIRST, 2).is_none());
+        assert!(waits(&record, &mut queue, FIRST, 1));
+        assert!(waits(&record, &mut queue, FIRST, 2));
         assert_eq!(record.give(name(), false), Given::Told);
-        assert!(record.take().is_some());
+        assert!(record.take(HERE).is_some());
         assert_eq!(woken(queue.freed(&record)), Some((1, Mark::Waited)));
-        assert!(queue.ask(&record, DUE, 1).is_none());
-        assert!(queue.ask(&record, AGAIN, 3).is_none(), "no other one comes before it");
+        assert!(waits(&record, &mut queue, DUE, 1));
+        assert!(waits(&record, &mut queue, AGAIN, 3), "no other one comes before it");
         assert_eq!(record.give(name(), false), Given::Kept);
         assert_eq!(handed(queue.came_back(&record, name(), false)), Some(1));
-        assert_eq!(record.take(), None);
+        assert_eq!(record.take(HERE), None);
         assert_eq!(record.give(name(), false), Given::Told);
         assert_eq!(woken(queue.freed(&record)), Some((3, Mark::Waited)));
         assert_eq!(woken(queue.freed(&record)), Some((2, Mark::Held)));
@@ -178,16 +228,50 @@ mod tests {
     #[test]
     fn waiters_elsewhere_are_handed_the_lock() {
         let (record, mut queue) = held();
-        assert!(queue.ask(&record, FIRST, 1).is_none());
-        assert!(queue.ask(&record, FAR, 2).is_none());
+        assert!(waits(&record, &mut queue, FIRST, 1));
+        assert!(waits(&record, &mut queue, FAR, 2));
         assert_eq!(record.give(name(), false), Given::Told);
         assert_eq!(woken(queue.freed(&record)), Some((1, Mark::Waited)));
         assert_eq!(handed(queue.freed(&record)), Some(2), "the first one has gone");
-        assert!(queue.ask(&record, FAR, 3).is_none());
-        assert!(queue.ask(&record, FIRST, 4).is_none());
+        assert!(waits(&record, &mut queue, FAR, 3));
+        assert!(waits(&record, &mut queue, FIRST, 4));
         assert_eq!(handed(queue.came_back(&record, name(), true)), Some(3));
         assert_eq!(woken(queue.came_back(&record, name(), false)), Some((4, Mark::Held)));
-        assert_eq!(record.take(), Some((name(), true)), "it is free, and poisoned as before");
+        assert_eq!(record.take(HERE), Some((name(), true)), "it is free, and poisoned as before");
         assert!(queue.waiting.is_empty());
+    }
+    #[test]
+    fn a_loss_leaves_its_waiters_out_and_wakes_the_next() {
+        let (record, mut queue) = held();
+        let of_the_lost = |ask| Ask { machine: 7, ..ask };
+        assert!(waits(&record, &mut queue, of_the_lost(FAR), 1));
+        assert!(waits(&record, &mut queue, FIRST, 2));
+        assert!(waits(&record, &mut queue, of_the_lost(FIRST), 3));
+        assert!(waits(&record, &mut queue, FAR, 4));
+        let mut heeded = queue.heed(&record, is_lost).into_iter();
+        assert_eq!((woken(heeded.next()), heeded.len()), (Some((2, Mark::Waited)), 0));
+        assert!(queue.heed(&record, is_lost).is_empty(), "the next one is due when the lock ends");
+        assert_eq!(record.give(name(), false), Given::Kept);
+        assert_eq!(handed(queue.came_back(&record, name(), false)), Some(4));
+        assert!(queue.waiting.is_empty());
+    }
+
+    #[test]
+    fn a_lock_that_is_lost_is_told_to_all_waiters_and_is_not_handed_on() {
+        let record = Record::new(name());
+        let mut queue = Queue::default();
+        assert!(record.take(7).is_some());
+        let known = |machine| machine == 8;
+        for waiter in [1, 2] {
+            assert!(matches!(queue.ask(&record, FIRST, waiter, known), Asked::Waits), "nobody has told the keeper");
+        }
+        let told: Vec<_> =
+            queue.heed(&record, is_lost).into_iter().map(|(waiter, pass)| (waiter, format!("{pass:?}"))).collect();
+        assert_eq!(told, [(1, "Lost(7)".to_owned()), (2, "Lost(7)".to_owned())]);
+        assert!(matches!(queue.ask(&record, FAR, 3, known), Asked::Lost(7)));
+        assert!(queue.came_back(&record, name(), false).is_none() && record.take(HERE).is_none());
+        let (record, mut queue) = (Record::new(name()), Queue::default());
+        assert!(record.take(7).is_some());
+        assert!(matches!(queue.ask(&record, FIRST, 1, is_lost), Asked::Lost(7)), "it is seen by those that come later");
     }
 }

@@ -8,6 +8,10 @@
 //!   has woken sets `WAITED` with its own lock.
 //! - [due-is-kept] A word that is `DUE` is freed, or left to a waiter, by the keeper only.
 //! - The name is written by the holder of the lock, and read by the next one.
+//! - [holder-is-known] The word of a lock that is held has the machine of the holder, from the step on that takes it. A
+//!   living holder's machine never counts as lost; one that is lost stores nothing any more, so its word stays held.
+//! - [lost-stays] A lock whose holder is lost becomes `LOST` and is never taken again: the holder may have ended amid a
+//!   store to the object, and the name in the record is of a room that is free if it had moved the object.
 
 #[cfg(not(loom))]
 use std::hint::spin_loop;
@@ -22,9 +26,13 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use crate::name::{At, Name, Version};
 
 const FREE: u64 = 0;
-const STATES: u64 = 3;
+/// Beside those of `Mark`: the holder's machine was lost [lost-stays].
+const LOST: u64 = 4;
+const STATES: u64 = 7;
 /// Beside the state: a panic unwound through a lock.
-const POISONED: u64 = 4;
+const POISONED: u64 = 8;
+/// Beside the state, unless it is free: the holder's machine [holder-is-known].
+const HOLDER_SHIFT: u32 = 16;
 
 /// Times a waiter looks whether the lock is free before it asks the keeper: some turns that do not wait for anything.
 const LOOKS: usize = if cfg!(loom) { 1 } else { 64 };
@@ -39,6 +47,14 @@ pub(super) enum Mark {
     Waited = 2,
     /// It is one waiter's turn: the holder gives it to the keeper, which hands it on.
     Due = 3,
+}
+
+impl Mark {
+    /// The word of a lock that this machine holds.
+    #[inline(always)]
+    fn held_by(self, machine: u16) -> u64 {
+        self as u64 | u64::from(machine) << HOLDER_SHIFT
+    }
 }
 
 /// How a lock has ended.
@@ -70,24 +86,26 @@ pub(super) fn words(name: Name) -> [u64; 3] {
 pub(super) type Taken = (Name, bool);
 
 impl Record {
-    /// Takes the lock, if it is free.
+    /// Takes the lock for this machine, if it is free.
     #[inline]
-    pub(super) fn take(&self) -> Option<Taken> {
+    pub(super) fn take(&self, machine: u16) -> Option<Taken> {
         // It is free and whole, most often: a load before would fetch the line twice where others have written it.
         // Acquire, with the Release in `give` and `free`: the name, and the contents of the object.
-        match self.state.compare_exchange(FREE, Mark::Held as u64, Ordering::Acquire, Ordering::Relaxed) {
+        let held = Mark::Held.held_by(machine);
+        match self.state.compare_exchange(FREE, held, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Some((self.name(), false)),
-            Err(state) if state & STATES == FREE => self.take_as(Mark::Held),
+            Err(state) if state & STATES == FREE => self.take_as(Mark::Held, machine),
             Err(_) => None,
         }
     }
 
     /// Same as `take`, with a mark.
-    pub(super) fn take_as(&self, mark: Mark) -> Option<Taken> {
+    pub(super) fn take_as(&self, mark: Mark, machine: u16) -> Option<Taken> {
         let mut state = self.state.load(Ordering::Relaxed);
         while state & STATES == FREE {
+            let held = state | mark.held_by(machine);
             // Acquire, with the Release in `give` and `free`: as in `take`.
-            match self.state.compare_exchange_weak(state, state | mark as u64, Ordering::Acquire, Ordering::Relaxed) {
+            match self.state.compare_exchange_weak(state, held, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some((self.name(), state & POISONED != 0)),
                 Err(now) => state = now,
             }
@@ -96,15 +114,15 @@ impl Record {
     }
 
     /// Same as `take_as`; looks again for a while, unless it is another one's turn.
-    pub(super) fn take_soon(&self, mark: Mark) -> Option<Taken> {
+    pub(super) fn take_soon(&self, mark: Mark, machine: u16) -> Option<Taken> {
         for _ in 0..LOOKS {
             match self.state.load(Ordering::Relaxed) & STATES {
                 FREE => {
-                    if let Some(taken) = self.take_as(mark) {
+                    if let Some(taken) = self.take_as(mark, machine) {
                         return Some(taken);
                     }
                 }
-                state if state == Mark::Due as u64 => return None,
+                state if state >= Mark::Due as u64 => return None,
                 _ => {}
             }
             spin_loop();
@@ -117,8 +135,8 @@ impl Record {
     pub(super) fn give(&self, name: Name, poisons: bool) -> Given {
         self.set_name(name);
         let mut state = self.state.load(Ordering::Relaxed);
-        while state & STATES != Mark::Due as u64 {
-            let free = state & !STATES | if poisons { POISONED } else { 0 };
+        while state & STATES < Mark::Due as u64 {
+            let free = state & POISONED | if poisons { POISONED } else { 0 };
             // Release, with the Acquire in `take`.
             match self.state.compare_exchange_weak(state, free, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) if state & STATES == Mark::Held as u64 => return Given::Free,
@@ -129,17 +147,17 @@ impl Record {
         Given::Kept // [due-is-kept]
     }
 
-    /// By the keeper: takes the lock with this mark if it is free, else marks it as `held`.
-    pub(super) fn take_or_mark(&self, free: Mark, held: Mark) -> Option<Taken> {
+    /// By the keeper: takes the lock with this mark for this machine if it is free, else marks it as `held`.
+    pub(super) fn take_or_mark(&self, free: Mark, held: Mark, machine: u16) -> Option<Taken> {
         loop {
-            if let Some(taken) = self.take_as(free) {
+            if let Some(taken) = self.take_as(free, machine) {
                 return Some(taken);
             }
             let state = self.state.load(Ordering::Relaxed);
             if state & STATES == FREE {
                 continue;
             }
-            let marked = state & !STATES | (state & STATES).max(held as u64);
+            let marked = state & !STATES | (state & STATES).max(held as u64); // [lost-stays]
             // Relaxed: nothing is handed over by it.
             if self.state.compare_exchange(state, marked, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return None;
@@ -147,10 +165,10 @@ impl Record {
         }
     }
 
-    /// By the keeper, which has the lock back from its holder: keeps it held for a waiter, with this mark. Returns
-    /// whether it is poisoned.
-    pub(super) fn hand_on(&self, mark: Mark, poisons: bool) -> bool {
-        self.change(mark as u64, poisons, Ordering::Relaxed) // the waiter gets the object by a message
+    /// By the keeper, which has the lock back from its holder: keeps it held for a waiter of this machine, with this
+    /// mark. Returns whether it is poisoned.
+    pub(super) fn hand_on(&self, mark: Mark, machine: u16, poisons: bool) -> bool {
+        self.change(mark.held_by(machine), poisons, Ordering::Relaxed) // the waiter gets the object by a message
     }
 
     /// By the keeper, which has the lock back from its holder: frees it.
@@ -163,12 +181,42 @@ impl Record {
     fn change(&self, to: u64, poisons: bool, order: Ordering) -> bool {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
-            let new = state & !STATES | to | if poisons { POISONED } else { 0 };
+            let new = state & POISONED | to | if poisons { POISONED } else { 0 };
             match self.state.compare_exchange(state, new, order, Ordering::Relaxed) {
                 Ok(_) => return new & POISONED != 0,
                 Err(now) => state = now,
             }
         }
+    }
+
+    /// Returns the lost machine that held the lock, or still does [lost-stays].
+    pub(super) fn lost(&self, is_lost: impl Fn(u16) -> bool) -> Option<u16> {
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let machine = (state >> HOLDER_SHIFT) as u16;
+            match state & STATES {
+                LOST => return Some(machine),
+                FREE => return None,
+                _ if !is_lost(machine) => return None,
+                _ => {}
+            }
+            // Relaxed: nothing is handed over by it.
+            let lost = state & !STATES | LOST;
+            match self.state.compare_exchange(state, lost, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(machine),
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Frees a lock that is lost, for this new object.
+    pub(super) fn renew(&self, name: Name) -> bool {
+        if self.state.load(Ordering::Relaxed) & STATES != LOST {
+            return false;
+        }
+        self.set_name(name);
+        self.state.store(FREE, Ordering::Release); // with the Acquire in `take`; nobody else changes it [lost-stays]
+        true
     }
 
     pub(super) fn clear_poison(&self) {
@@ -198,6 +246,8 @@ impl Record {
 mod tests {
     use super::*;
 
+    const HERE: u16 = 0;
+
     fn name(version: u64) -> Name {
         Name { at: At::new(1, 16), version: Version::new(version).unwrap() }
     }
@@ -205,38 +255,60 @@ mod tests {
     #[test]
     fn the_end_of_a_lock_frees_it_unless_it_is_one_waiters_turn() {
         let record = Record::new(name(1));
-        assert_eq!(record.take(), Some((name(1), false)));
-        assert_eq!((record.take(), record.take_soon(Mark::Held)), (None, None));
+        assert_eq!(record.take(HERE), Some((name(1), false)));
+        assert_eq!((record.take(HERE), record.take_soon(Mark::Held, HERE)), (None, None));
         assert_eq!(record.give(name(2), false), Given::Free);
-        assert_eq!(record.take_or_mark(Mark::Held, Mark::Waited), Some((name(2), false)));
-        assert_eq!(record.take_or_mark(Mark::Held, Mark::Waited), None);
+        assert_eq!(record.take_or_mark(Mark::Held, Mark::Waited, HERE), Some((name(2), false)));
+        assert_eq!(record.take_or_mark(Mark::Held, Mark::Waited, HERE), None);
         assert_eq!(record.give(name(3), false), Given::Told);
-        assert_eq!(record.take(), Some((name(3), false)), "it is free for all");
+        assert_eq!(record.take(HERE), Some((name(3), false)), "it is free for all");
         assert_eq!(record.give(name(3), false), Given::Free, "the mark has gone with the lock before");
-        assert_eq!(record.take_soon(Mark::Waited), Some((name(3), false)));
-        assert_eq!(record.take_or_mark(Mark::Held, Mark::Due), None);
-        assert_eq!(record.take_or_mark(Mark::Held, Mark::Waited), None, "a turn stays one");
+        assert_eq!(record.take_soon(Mark::Waited, HERE), Some((name(3), false)));
+        assert_eq!(record.take_or_mark(Mark::Held, Mark::Due, HERE), None);
+        assert_eq!(record.take_or_mark(Mark::Held, Mark::Waited, HERE), None, "a turn stays one");
         assert_eq!(record.give(name(4), false), Given::Kept);
-        assert_eq!(record.take(), None);
-        assert!(!record.hand_on(Mark::Waited, false));
+        assert_eq!(record.take(HERE), None);
+        assert!(!record.hand_on(Mark::Waited, HERE, false));
         assert_eq!(record.give(name(5), false), Given::Told);
-        assert_eq!(record.take(), Some((name(5), false)));
+        assert_eq!(record.take(HERE), Some((name(5), false)));
     }
 
     #[test]
     fn poison_stays_until_it_is_cleared() {
         let record = Record::new(name(1));
-        record.take();
+        record.take(HERE);
         assert_eq!(record.give(name(1), true), Given::Free);
-        assert_eq!(record.take(), Some((name(1), true)));
-        assert_eq!(record.take_or_mark(Mark::Held, Mark::Waited), None);
+        assert_eq!(record.take(HERE), Some((name(1), true)));
+        assert_eq!(record.take_or_mark(Mark::Held, Mark::Waited, HERE), None);
         assert_eq!(record.give(name(1), false), Given::Told);
-        assert_eq!(record.take_soon(Mark::Held), Some((name(1), true)));
-        assert_eq!(record.take_or_mark(Mark::Held, Mark::Due), None);
-        assert!(record.hand_on(Mark::Held, false), "it was poisoned before");
+        assert_eq!(record.take_soon(Mark::Held, HERE), Some((name(1), true)));
+        assert_eq!(record.take_or_mark(Mark::Held, Mark::Due, HERE), None);
+        assert!(record.hand_on(Mark::Held, HERE, false), "it was poisoned before");
         record.clear_poison();
-        assert!(!record.hand_on(Mark::Held, false));
+        assert!(!record.hand_on(Mark::Held, HERE, false));
         record.free(name(2), true);
-        assert_eq!(record.take(), Some((name(2), true)));
+        assert_eq!(record.take(HERE), Some((name(2), true)));
+    }
+    #[test]
+    fn a_lock_is_lost_with_its_holder_and_stays_so_until_it_is_renewed() {
+        let record = Record::new(name(1));
+        let is_lost = |machine| machine == 7;
+        assert_eq!(record.lost(is_lost), None);
+        assert!(record.take(6).is_some());
+        assert_eq!(record.lost(is_lost), None, "another one holds it");
+        assert_eq!(record.give(name(2), true), Given::Free);
+        assert!(record.take(7).is_some());
+        assert!(!record.renew(name(3)));
+        assert_eq!(record.take_or_mark(Mark::Held, Mark::Due, 6), None);
+        assert_eq!((record.lost(|_| false), record.lost(is_lost)), (None, Some(7)));
+        record.clear_poison();
+        assert_eq!((record.take(6), record.take_soon(Mark::Held, 6)), (None, None));
+        assert_eq!(record.take_or_mark(Mark::Held, Mark::Due, 6), None);
+        assert_eq!(record.lost(|_| false), Some(7), "for those that do not know of the loss too");
+        assert_eq!(record.give(name(4), false), Given::Kept);
+        assert!(record.renew(name(9)));
+        assert_eq!(record.take(6), Some((name(9), false)));
+        assert!(!record.hand_on(Mark::Waited, 7, false));
+        assert_eq!(record.lost(is_lost), Some(7), "one that was handed to it");
     }
 }

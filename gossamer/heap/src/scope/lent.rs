@@ -10,6 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
 use gossamer::{NoRef, Pending, Promise};
+use trust::link::promise_at;
 
 use crate::global::Global;
 use crate::object::Object;
@@ -99,8 +100,8 @@ impl<T: ?Sized + Object + Portable> fmt::Debug for LentMut<'_, T> {
 
 /// An owner that is to come back.
 pub(super) trait Loan {
-    /// Puts it where it was, if it is there until then.
-    fn end(self: Box<Self>, until: Instant, aborted: &mut Option<Box<dyn Any + Send>>);
+    /// Puts it where it was, if it is there until then. `lost` is a machine that was lost with closures of the scope.
+    fn end(self: Box<Self>, until: Instant, lost: Option<u16>, aborted: &mut Option<Box<dyn Any + Send>>);
 }
 
 struct Lending<T: ?Sized + Object> {
@@ -110,11 +111,15 @@ struct Lending<T: ?Sized + Object> {
 }
 
 impl<T: ?Sized + Object> Loan for Lending<T> {
-    fn end(self: Box<Self>, until: Instant, aborted: &mut Option<Box<dyn Any + Send>>) {
-        if let Some(Ok(object)) = super::wait(&self.back, Some(until), aborted) {
-            // SAFETY: the scope has not ended, for which the owner is lent exclusively; no closure has it any more
-            // [scope-waits].
-            unsafe { *self.owner = object };
+    fn end(self: Box<Self>, until: Instant, lost: Option<u16>, aborted: &mut Option<Box<dyn Any + Send>>) {
+        let back = super::wait(&self.back, Some(until), aborted);
+        // SAFETY: the scope has not ended, for which the owner is lent exclusively; no closure has it any more
+        // [scope-waits].
+        let owner = unsafe { &mut *self.owner };
+        match (back, lost) {
+            (Some(Ok(object)), _) => *owner = object,
+            (_, Some(machine)) => owner.lost_by(machine),
+            _ => {}
         }
     }
 }
@@ -123,9 +128,10 @@ impl<T: ?Sized + Object> Loan for Lending<T> {
 pub(super) fn lend<'scope, T: ?Sized + Object + Portable>(
     owner: &'scope mut Global<T>,
 ) -> (LentMut<'scope, T>, Box<dyn Loan>) {
-    let nothing = Global::lost(owner.meta());
+    let nothing = Global::nothing(owner.meta());
     let object = ManuallyDrop::new(std::mem::replace(owner, nothing));
-    let (promise, back) = trust::promise();
+    // Any machine may keep it: the loss of one does not end the wait, for another may have it.
+    let (promise, back) = promise_at(trust::local_trustee().id());
     let lent = LentMut { object, back: ManuallyDrop::new(promise), _during: During(PhantomData) };
     (lent, Box::new(Lending { owner, back }))
 }

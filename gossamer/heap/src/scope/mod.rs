@@ -6,9 +6,14 @@
 //! Invariants
 //! - [scope-waits] `scope` does not end, by return or by panic, before each closure that was given to it has run or was
 //!   dropped: each carries a promise that is dropped after all that the closure captured, and `scope` waits for all of
-//!   these, through aborts too.
+//!   these, through aborts too. A closure at a machine that is lost has ended when the loss is settled: nothing that it
+//!   does reaches a living machine, and [none-lends-on] nobody else borrows by it.
+//! - [none-lends-on] Where the program outlives machines, a fiber that borrows from another machine starts no fiber at
+//!   a third: if its own machine is lost, the first lender would not know of that one. So each closure says whether it
+//!   borrows from another machine, itself or by an outer scope.
 //! - [lent-owner-null] While an owner is lent for writing, its place on the lender's stack holds the null name. An
-//!   owner that has not come back when all closures have ended never does: the owner stays so, and says it.
+//!   owner that has not come back when all closures have ended never does: the owner stays so, and says it. It names
+//!   the machine, if one was lost with a closure.
 
 #![allow(unsafe_code)]
 
@@ -16,6 +21,7 @@ mod lent;
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
@@ -23,7 +29,8 @@ use std::time::{Duration, Instant};
 use trust::link::deadline_after;
 
 use gossamer::{NoRef, Pending, Place, Promise};
-use trust::{Aborted, Error, link, promise};
+use trust::link::promise_at;
+use trust::{Aborted, Error, link, local_trustee};
 
 use crate::global::{Global, check_may_wait};
 use crate::object::Object;
@@ -34,6 +41,33 @@ pub use lent::{Lent, LentMut};
 /// Time for which an owner lent for writing may be under way after all fibers have ended: one that was dropped on
 /// another thread than theirs.
 const UNDER_WAY: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// The fibers of this thread that borrow from another machine, by their numbers [none-lends-on].
+    static FAR: RefCell<HashSet<u64>> = RefCell::default();
+}
+
+/// Does the calling fiber borrow from another machine?
+fn is_far() -> bool {
+    link::fiber_id().is_some_and(|fiber| FAR.with_borrow(|far| far.contains(&fiber)))
+}
+
+/// While it lasts, the calling fiber borrows from another machine.
+struct Far(Option<u64>);
+
+impl Far {
+    fn begin() -> Far {
+        let fiber = link::fiber_id();
+        fiber.inspect(|fiber| _ = FAR.with_borrow_mut(|far| far.insert(*fiber)));
+        Far(fiber)
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        self.0.inspect(|fiber| _ = FAR.with_borrow_mut(|far| far.remove(fiber)));
+    }
+}
 
 /// Lends owners to fibers of any machine, and waits for these fibers: as `std::thread::scope`, with objects of the heap
 /// as the shared data.
@@ -68,9 +102,14 @@ const UNDER_WAY: Duration = Duration::from_secs(1);
 /// );
 /// ```
 ///
+/// Where a program outlives the loss of machines ([`Builder::survives`](gossamer::Builder::survives)), the fibers on a
+/// lost machine have ended; owners lent for writing that have not come back from there are lost, and all others are
+/// here again. A fiber that borrows from another machine starts none at a third one there:
+/// start that from the outer scope.
+///
 /// # Panics
 /// Where nothing may wait (delegated closures, callbacks, destructors), and in plain threads. With the panic of `f`; if
-/// a fiber panicked that nobody [joined](ScopedHandle::join). All after the fibers have ended.
+/// a fiber panicked, or was lost, that nobody [joined](ScopedHandle::join). All after the fibers have ended.
 ///
 /// Source: DRust, section 4.1.2.
 pub fn scope<'env, F, R>(f: F) -> R
@@ -83,6 +122,7 @@ where
         told: RefCell::default(),
         loans: RefCell::default(),
         failed: Rc::default(),
+        is_far: is_far(),
         scope: PhantomData,
         env: PhantomData,
     };
@@ -91,21 +131,40 @@ where
     let aborted = scope.finish();
     match (outcome, aborted) {
         (Err(panic), _) | (Ok(_), Some(panic)) => resume_unwind(panic),
-        (Ok(_), None) if scope.failed.get() > 0 => panic!("a fiber of a scope panicked"),
+        (Ok(_), None) if scope.failed.panicked.get() > 0 => panic!("a fiber of a scope panicked"),
+        (Ok(_), None) if scope.failed.lost.get() > 0 => {
+            let machine = scope.failed.machine.get();
+            panic!("a fiber of a scope was lost with machine {machine}: `join` tells that as an error")
+        }
         (Ok(value), None) => value,
     }
 }
 
+/// Number of the fibers that have no result, and that nobody joined.
+#[derive(Default)]
+struct Failed {
+    panicked: Cell<usize>,
+    lost: Cell<usize>,
+    /// Machine of the last of these.
+    machine: Cell<u16>,
+}
+
+/// Has a fiber of that machine this error because the machine was lost?
+fn is_loss(error: &Error, machine: u16) -> bool {
+    matches!(error, Error::Lost { .. } | Error::Gone { .. }) && gossamer::link::is_lost(machine)
+}
+
 /// Lends owners, and starts fibers. Made by [`scope`].
 pub struct Scope<'scope, 'env: 'scope> {
-    /// Each is settled when a closure has run and is gone [scope-waits].
-    ends: RefCell<Vec<Pending<()>>>,
+    /// Each is settled when a closure has run and is gone, or its machine, whose number is beside it [scope-waits].
+    ends: RefCell<Vec<(Pending<()>, u16)>>,
     /// Each is settled when the outcome of a fiber has come.
     told: RefCell<Vec<Rc<Pending<()>>>>,
     /// Owners that are to come back.
     loans: RefCell<Vec<Box<dyn Loan>>>,
-    /// Fibers that panicked, and that nobody joined.
-    failed: Rc<Cell<usize>>,
+    failed: Rc<Failed>,
+    /// The fiber of this scope borrows from another machine [none-lends-on].
+    is_far: bool,
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -114,14 +173,17 @@ pub struct Scope<'scope, 'env: 'scope> {
 struct Scoped<F> {
     f: F,
     end: Promise<()>,
+    is_far: bool,
 }
 
 impl<R, F: FnOnce() -> R> Scoped<F> {
     fn run(self) -> R {
-        let Scoped { f, end } = self;
+        let Scoped { f, end, is_far } = self;
         // Of two variables the later is dropped first, where it unwinds too.
         let end = end;
+        let far = is_far.then(Far::begin);
         let value = f();
+        drop(far);
         drop(end);
         value
     }
@@ -153,27 +215,42 @@ impl<'scope> Scope<'scope, '_> {
     /// Example: at [`scope`].
     ///
     /// # Panics
-    /// If there is no such place.
+    /// If there is no such place; where the program outlives machines, if the calling fiber borrows from another
+    /// machine and the place is on a third, or back on that one.
+    #[track_caller]
     pub fn spawn_on<F, R>(&'scope self, place: Place, f: F) -> ScopedHandle<'scope, R>
     where
         F: FnOnce() -> R + NoRef + Send + 'scope,
         R: NoRef + Send + 'static,
     {
         let trustee = place.trustee();
-        let (end, ended) = promise();
-        let (tell, told) = promise();
+        let leaves = place.machine != gossamer::rack().machine();
+        // [none-lends-on]
+        assert!(
+            !(self.is_far && leaves && gossamer::link::outlives_losses()),
+            "this fiber borrows from another machine by a `scope`, and the program is to outlive machines \
+             (`survives`): if this one is lost, nobody would wait for a fiber at {place}; start that from the outer \
+             scope"
+        );
+        // Each settled by its machine alone: the loss of another one is nothing to it.
+        let (end, ended) = promise_at(trustee.id());
+        let (tell, told) = promise_at(local_trustee().id());
         let (told, outcome, failed) = (Rc::new(told), Rc::new(Cell::new(None)), Rc::clone(&self.failed));
-        self.ends.borrow_mut().push(ended);
+        self.ends.borrow_mut().push((ended, place.machine));
         self.told.borrow_mut().push(Rc::clone(&told));
         let slot = Rc::clone(&outcome);
         let then = move |outcome: Result<R, Error>| {
-            if outcome.is_err() {
-                failed.set(failed.get() + 1);
-            }
+            let outcome = outcome.map_err(|error| {
+                let is_lost = is_loss(&error, place.machine);
+                let count = if is_lost { &failed.lost } else { &failed.panicked };
+                count.set(count.get() + 1);
+                failed.machine.set(place.machine);
+                (error, is_lost)
+            });
             slot.set(Some(outcome));
             tell.keep(());
         };
-        let scoped = Scoped { f, end };
+        let scoped = Scoped { f, end, is_far: self.is_far || leaves };
         // SAFETY: [scope-waits]: the borrows of `f` are for `'scope`, which lasts until `scope` has waited for `end`;
         // that is dropped after `f`, run or unrun.
         unsafe { link::call_scoped(trustee, move || scoped.run(), then) };
@@ -209,11 +286,13 @@ impl<'scope> Scope<'scope, '_> {
         let mut aborted = None;
         // Closures start no others here: they have no reference to this.
         let ends = self.ends.take();
-        for end in &ends {
+        for (end, _) in &ends {
             while wait(end, None, &mut aborted).is_none() {}
         }
+        let lost = ends.iter().map(|(_, machine)| *machine).find(|machine| gossamer::link::is_lost(*machine));
+        let until = deadline_after(UNDER_WAY);
         for loan in self.loans.take() {
-            loan.end(deadline_after(UNDER_WAY), &mut aborted);
+            loan.end(until, lost, &mut aborted);
         }
         for told in self.told.take() {
             wait(&told, None, &mut aborted);
@@ -244,11 +323,14 @@ fn wait<T: 'static>(
     }
 }
 
+/// Result of a fiber. An error says beside it whether it is the loss of the machine.
+type Outcome<R> = Result<R, (Error, bool)>;
+
 /// A fiber of a scope. Dropped, the fiber runs on, and the scope waits for it.
 pub struct ScopedHandle<'scope, R> {
     told: Rc<Pending<()>>,
-    outcome: Rc<Cell<Option<Result<R, Error>>>>,
-    failed: Rc<Cell<usize>>,
+    outcome: Rc<Cell<Option<Outcome<R>>>>,
+    failed: Rc<Failed>,
     scope: PhantomData<&'scope ()>,
 }
 
@@ -258,15 +340,17 @@ impl<R: 'static> ScopedHandle<'_, R> {
     /// Example: at [`Scope::spawn_to`].
     ///
     /// # Errors
-    /// The panic of the fiber, as text.
+    /// The panic of the fiber, as text; where the program outlives the fiber's machine, [`gossamer::Error`].
     pub fn join(self) -> Result<R, Box<dyn Any + Send>> {
         self.told.wait_timeout(Duration::MAX);
         match self.outcome.take() {
             Some(Ok(value)) => Ok(value),
-            Some(Err(error)) => {
-                self.failed.set(self.failed.get() - 1);
+            Some(Err((error, is_lost))) => {
+                let count = if is_lost { &self.failed.lost } else { &self.failed.panicked };
+                count.set(count.get() - 1);
                 Err(match error {
                     Error::Panicked { panic, .. } => Box::new(panic),
+                    error if is_lost => Box::new(error),
                     error => Box::new(error.to_string()),
                 })
             }

@@ -7,6 +7,7 @@ mod calls;
 mod drops;
 mod dumps;
 mod ends;
+mod heap_losses;
 mod heaps;
 mod lives;
 mod losses;
@@ -50,6 +51,9 @@ fn main() {
         ["heap-busy-asker"] => heaps::busy_asker,
         ["heap-small-behind-large"] => heaps::small_behind_large,
         ["heap-load"] => heaps::load,
+        ["heap-jobs"] => heap_losses::jobs,
+        ["heap-outcomes"] => heap_losses::outcomes,
+        ["heap-storm"] => heap_losses::storm,
         ["goes-on"] => losses::go_on,
         ["panic"] => ends::panic,
         ["abort"] => ends::abort,
