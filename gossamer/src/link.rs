@@ -84,6 +84,16 @@ pub fn on_loss(hook: fn(u16)) {
     crate::losses::record::hook(hook);
 }
 
+/// Calls `hook` for each machine that is lost from now on, on each worker of this machine, in a fiber that runs nothing
+/// else in between. When it is called the whole process knows of the loss ([`is_lost`]),
+/// nothing of the lost machine arrives at this worker any more, and this worker's requests to it have failed; the
+/// program's callbacks ([`on_loss`](crate::on_loss)) follow when all workers have been told. A hook must not wait.
+///
+/// A loss that is noted while this is called may come without the call: ask `is_lost` after this one.
+pub fn on_worker_loss(hook: fn(u16)) {
+    crate::losses::record::add_worker_hook(hook);
+}
+
 /// Returns whether this machine has a page server's worker.
 pub fn has_page_servers() -> bool {
     crate::page_server::is_started()
@@ -202,7 +212,7 @@ fn connection(machine: u16) -> Result<Rc<Connection>, Error> {
 #[cfg(test)]
 mod tests {
     /// Functions that safe code may call at any time: they change no memory in which a crate above has its values.
-    const SAFE: [&str; 19] = [
+    const SAFE: [&str; 20] = [
         "heap_bytes",
         "with_page_servers",
         "main_with_status",
@@ -211,6 +221,7 @@ mod tests {
         "losses",
         "is_lost",
         "on_loss",
+        "on_worker_loss",
         "has_page_servers",
         "page_server",
         "end",

@@ -183,13 +183,16 @@ impl Losses {
             machines.iter().map(&mut loss).collect()
         };
         let callbacks = record::note(&losses);
-        let trustees = self.trustees.clone();
+        let (hooks, trustees) = (record::worker_hooks(), self.trustees.clone());
         let tell = move || {
             let told: Vec<_> = trustees
                 .iter()
                 .map(|trustee| {
-                    let machines = machines.clone();
-                    trust::spawn_on(trustee, move || machines.into_iter().for_each(trust::link::lose))
+                    let (machines, hooks) = (machines.clone(), hooks.clone());
+                    trust::spawn_on(trustee, move || {
+                        machines.iter().copied().for_each(trust::link::lose);
+                        hooks.iter().for_each(|hook| machines.iter().copied().for_each(hook));
+                    })
                 })
                 .collect();
             told.into_iter().for_each(|told| drop(told.join()));

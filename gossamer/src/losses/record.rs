@@ -23,14 +23,24 @@ impl fmt::Display for Loss {
 
 pub(super) type Callback = Arc<dyn Fn(&Loss) + Send + Sync>;
 
+/// Call of a crate above, with the number of a lost machine.
+type Hook = fn(u16);
+
 struct Told {
     /// In the order that all machines see.
     losses: Vec<Loss>,
     callbacks: Vec<Callback>,
-    hooks: Vec<fn(u16)>,
+    hooks: Vec<Hook>,
+    /// Called on each worker.
+    worker_hooks: Vec<Hook>,
 }
 
-static TOLD: Mutex<Told> = Mutex::new(Told { losses: Vec::new(), callbacks: Vec::new(), hooks: Vec::new() });
+static TOLD: Mutex<Told> = Mutex::new(Told {
+    losses: Vec::new(),
+    callbacks: Vec::new(),
+    hooks: Vec::new(),
+    worker_hooks: Vec::new(),
+});
 /// Number of the losses, so that most callers take no lock.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 /// A bit for each machine that is lost.
@@ -83,6 +93,17 @@ pub(super) fn note(losses: &[Loss]) -> Vec<Callback> {
     told.callbacks.clone()
 }
 
+/// Adds a hook for each worker, for the losses that are noted from now on.
+pub(crate) fn add_worker_hook(hook: Hook) {
+    told().worker_hooks.push(hook);
+}
+
+/// Returns the hooks for each worker so far. Asked for after a loss was noted, it has each one that was added before
+/// that.
+pub(super) fn worker_hooks() -> Vec<Hook> {
+    told().worker_hooks.clone()
+}
+
 /// Adds a callback. Returns the losses before.
 pub(super) fn add(callback: Callback) -> Vec<Loss> {
     let mut told = told();
@@ -92,7 +113,7 @@ pub(super) fn add(callback: Callback) -> Vec<Loss> {
 
 /// Adds a hook, and calls it for the losses before. It is called under the lock of this file, by each later `note`
 /// before the loss is known.
-pub(crate) fn hook(hook: fn(u16)) {
+pub(crate) fn hook(hook: Hook) {
     let mut told = told();
     told.losses.iter().for_each(|loss| hook(loss.machine));
     told.hooks.push(hook);
