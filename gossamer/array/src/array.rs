@@ -27,6 +27,10 @@ use crate::waits;
 /// [`apply`](Self::apply) are. A call that has to fetch a chunk waits, so inside delegated closures it panics unless
 /// the chunk is already at this place.
 ///
+/// Where the program goes on without a lost machine (`survives` of its builder), an array that had a part there is
+/// poisoned: each waiting and later call panics and names the machine, and the memory is freed. New arrays are made on
+/// the machines that are left.
+///
 /// A handle may be cloned, captured by closures that are sent, and dropped anywhere; the array's memory is freed after
 /// the last handle is dropped. Threads that are not places of the program (`std::thread::spawn`) may use it too: a
 /// worker of the machine makes their calls.
@@ -148,16 +152,18 @@ impl<T: Element> Array<T> {
     #[track_caller]
     pub fn owner(&self, i: usize) -> Place {
         assert!(i < self.elements, "index {i} is out of range of an array of {} elements", self.elements);
-        let number = at_place!(self, home_of(i));
-        gossamer::rack().places().nth(number).unwrap_or_else(|| unreachable!("owners are places"))
+        at_place!(self, owner_here(i))
     }
 
     #[track_caller]
-    fn home_of(&self, i: usize) -> usize {
-        self.part().shape.home((i >> self.shift) as u32)
+    fn owner_here(&self, i: usize) -> Place {
+        let part = self.part();
+        let owner = part.members.places().nth(part.shape.home((i >> self.shift) as u32));
+        owner.unwrap_or_else(|| unreachable!("owners are places"))
     }
 
-    /// Returns the elements that a place owns. Sends no message.
+    /// Returns the elements that a place owns: none where its machine was lost before the array was made. Sends no
+    /// message.
     ///
     /// # Panics
     /// If the rack has no such place.
@@ -165,14 +171,15 @@ impl<T: Element> Array<T> {
     /// Example: at [`owner`](Self::owner).
     #[track_caller]
     pub fn owned(&self, place: Place) -> Owned {
-        let number = gossamer::rack().places().position(|other| other == place);
-        let Some(number) = number else { panic!("there is no place {place}: {}", gossamer::rack()) };
-        at_place!(self, owned_by(number))
+        assert!(gossamer::rack().has(place), "there is no place {place}: {}", gossamer::rack());
+        at_place!(self, owned_by(place))
     }
 
     #[track_caller]
-    fn owned_by(&self, number: usize) -> Owned {
-        self.part().shape.owned(number)
+    fn owned_by(&self, place: Place) -> Owned {
+        let part = self.part();
+        let number = part.members.places().position(|other| other == place);
+        number.map_or(Owned::from(0..0), |number| part.shape.owned(number))
     }
 
     /// Returns element `i`.
@@ -329,9 +336,9 @@ impl<T: Element> Array<T> {
         self.access(call, chunk, Right::Write, |_, frame| f(self.slice_mut(frame, &piece)));
     }
 
-    /// Has this thread a part of the array?
+    /// Has this thread a part of the array? So it has of one that is lost, of which each call panics.
     pub(crate) fn is_here(&self) -> bool {
-        crate::post::part(self.name).is_some()
+        crate::post::part(self.name).is_some() || crate::lost::by(self.name).is_some()
     }
 
     #[track_caller]

@@ -3,13 +3,15 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::promised::own_promise;
+
 /// Runs `f` on a thread of its own and waits for its result.
 ///
 /// # Errors
 /// If the system gives no thread; if `f` panics.
 pub(crate) fn run<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> io::Result<R> {
     let result = Arc::new(Mutex::new(None));
-    let (promise, done) = trust::promise::<()>();
+    let (promise, done) = own_promise::<()>();
     let keeps = Arc::clone(&result);
     std::thread::Builder::new().name("gossamer-array".to_owned()).spawn(move || {
         let made = f();

@@ -11,11 +11,12 @@ use crate::shape::Split;
 use crate::{Error, make, waits};
 
 impl<T: Element> Array<T> {
-    /// Makes an array of `n` elements with this value, split evenly over all places of the rack. Waits until each place
-    /// has made its part.
+    /// Makes an array of `n` elements with this value, split evenly over all places of the rack that are not lost.
+    /// Waits until each of them has made its part.
     ///
     /// # Errors
-    /// [`Error::Memory`] if a machine has too little memory for its part, [`Error::Elements`], [`Error::Arrays`].
+    /// [`Error::Memory`] if a machine has too little memory for its part, [`Error::Elements`], [`Error::Arrays`];
+    /// [`Error::Lost`] if a machine is lost meanwhile.
     ///
     /// # Panics
     /// Those of [`Builder::build`].
@@ -55,7 +56,8 @@ pub struct Builder<T> {
 
 impl<T: Element> Builder<T> {
     /// Sets the first element of each machine's part, instead of an even split: one index for each machine, the first
-    /// 0, each a multiple of the chunk. A machine's part is split evenly over its workers.
+    /// 0, each a multiple of the chunk. A machine's part is split evenly over its workers. A lost machine can have
+    /// none: it starts where the next one does.
     ///
     /// Example: at [`Error`].
     #[must_use]

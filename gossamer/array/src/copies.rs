@@ -27,6 +27,13 @@ impl Id {
     }
 }
 
+impl Id {
+    /// Returns the machine where it was made, if that is lost.
+    pub(crate) fn lost(self) -> Option<u16> {
+        gossamer::rack().is_lost(self.machine).then_some(self.machine)
+    }
+}
+
 /// Memory of all elements of one array.
 pub(crate) struct Memory(MmapMut);
 
@@ -73,9 +80,24 @@ pub(crate) fn memory_of(id: Id) -> Option<Arc<Memory>> {
     copies().of.iter().find(|(other, _)| *other == id).map(|(_, memory)| Arc::clone(memory))
 }
 
+impl Copies {
+    /// Adds the memory of a new snapshot, unless its maker is lost.
+    fn add(&mut self, id: Id, memory: Memory) {
+        // If it is lost later, `lose` is called after this.
+        if id.lost().is_none() {
+            self.of.push((id, Arc::new(memory)));
+        }
+    }
+}
+
 /// Notes the memory of a new snapshot.
 pub(crate) fn keep(id: Id, memory: Memory) {
-    copies().of.push((id, Arc::new(memory)));
+    copies().add(id, memory);
+}
+
+/// Ends the snapshots that were made on this machine, which is lost: nobody else would end them.
+pub(crate) fn lose(machine: u16) {
+    copies().of.retain(|(id, _)| id.machine != machine);
 }
 
 /// Takes the memory that an earlier snapshot of the array has left, if there is some.
@@ -83,7 +105,7 @@ pub(crate) fn reuse(id: Id, name: Name) -> bool {
     let mut copies = copies();
     let Some(at) = copies.spare.iter().position(|(other, _)| *other == name) else { return false };
     let (_, memory) = copies.spare.swap_remove(at);
-    copies.of.push((id, Arc::new(memory)));
+    copies.add(id, memory);
     true
 }
 

@@ -59,6 +59,12 @@ pub enum Error {
         /// The system's error.
         what: String,
     },
+    /// A machine was lost while the array was made or restored.
+    #[error("machine {machine} was lost meanwhile: make the array again, on the machines that are left")]
+    Lost {
+        /// The machine.
+        machine: u16,
+    },
     /// The folder has no checkpoint: none was completed.
     #[error(
         "{} at {place} has no checkpoint (a file `manifest.json`): check the path, or begin without one",

@@ -37,8 +37,9 @@
 //!    calls
 //! 5. `snapshot.rs`, `copies.rs`: all elements as one slice at each machine
 //! 6. `checkpoint/`: elements in files, and how they are read back; `aside.rs`: threads for calls that block
-//! 7. `make.rs`: how an array is made and dropped; `shape.rs`: the owners of elements; `memory.rs`: the check for
-//!    enough memory; `held.rs`: waiting for memory that is being freed
+//! 7. `make.rs`: how an array is made and dropped; `slots.rs`, `members.rs` and `lost.rs`: the same where machines are
+//!    lost; `shape.rs`: the owners of elements; `memory.rs`: the check for enough memory; `held.rs`: waiting for memory
+//!    that is being freed
 //!
 //! Threads share no part of it, so calls on elements have no locks, fences and atomic read-modify-writes: a worker's
 //! frames are its own, and a chunk that another worker of the same machine wants is sent as to one of another machine.
@@ -65,17 +66,21 @@ mod frame;
 mod held;
 mod local;
 mod lock;
+mod lost;
 mod make;
 mod mapping;
+mod members;
 mod memory;
 mod name;
 mod operator;
 mod part;
 mod post;
+mod promised;
 mod replies;
 mod room;
 mod settings;
 mod shape;
+mod slots;
 mod snapshot;
 mod stats;
 mod update;

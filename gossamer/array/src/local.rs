@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use trust::link::without_waiting;
 
@@ -19,11 +20,17 @@ use crate::array::Array;
 use crate::directory::Right;
 use crate::element::Element;
 use crate::frame::Frame;
+use crate::lost;
 use crate::operator::{Op, Operator, checked_combine};
 use crate::part::{IN_PLACE, Lent, Part, READS, WRITES};
 use crate::post;
+use crate::promised::own_promise;
 use crate::waits;
 use crate::word;
+
+/// The longest that a place is told later of a poisoned array than another one.
+const NOTICE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(1);
 
 impl<T: Element> Array<T> {
     #[inline(always)]
@@ -100,9 +107,19 @@ impl<T: Element> Array<T> {
     /// If the array is poisoned, or the program is ending.
     #[track_caller]
     pub(crate) fn part(&self) -> Rc<Part> {
-        let Some(part) = post::part(self.name()) else { panic!("the array is gone: its program ends") };
+        let Some(part) = post::part(self.name()) else { self.ended() };
         part.check_poison();
         part
+    }
+
+    /// Panics for a call of an array that has no part here any more.
+    #[cold]
+    #[track_caller]
+    fn ended(&self) -> ! {
+        match lost::by(self.name()) {
+            Some(machine) => panic!("the array is poisoned: {}", lost::cause(machine)),
+            None => panic!("the array is gone: its program ends"),
+        }
     }
 
     /// Runs `f` on the frame of a chunk with this right: at once, or as soon as it is granted, while other fibers run.
@@ -168,9 +185,22 @@ impl<T: Element> Array<T> {
     /// Panics for a call in flight that will not be executed.
     #[track_caller]
     pub(crate) fn gone(&self) -> ! {
-        self.part();
-        // A poisoned home may reject a call before the notification of the poisoning arrives.
+        self.wait_for_poison();
         panic!("the array is poisoned, or its program ends")
+    }
+
+    /// A call has failed: panics if the array is poisoned, also if this place is told of it after another one.
+    #[track_caller]
+    pub(crate) fn wait_for_poison(&self) {
+        wait_for_notice(|| post::part(self.name()).is_none_or(|part| part.is_poisoned.get()));
+        self.part();
+    }
+
+    /// A call has failed: returns the machine by whose loss the array has ended, also if this place is told of it after
+    /// another one.
+    pub(crate) fn wait_for_loss(&self) -> Option<u16> {
+        wait_for_notice(|| lost::by(self.name()).is_some());
+        lost::by(self.name())
     }
 
     /// Returns the elements of a piece of a chunk, in its frame.
@@ -205,6 +235,14 @@ impl<T: Element> Array<T> {
     }
 }
 
+/// Waits, where machines may be lost, until this place is told what another one has been told.
+fn wait_for_notice(is_told: impl Fn() -> bool) {
+    let start = Instant::now();
+    while gossamer::link::outlives_losses() && !is_told() && trust::may_wait() && start.elapsed() < NOTICE {
+        trust::sleep(PAUSE);
+    }
+}
+
 /// A call that waits for its chunk: the closure to run on it, on the stack of the waiting fiber.
 struct Call(Cell<Option<NonNull<Run<'static>>>>);
 type Run<'a> = dyn FnMut(&Part, Lent) + 'a;
@@ -222,7 +260,7 @@ fn wait_for(part: &Part, chunk: u32, right: Right<Op>, run: &mut Run<'_>) {
     let run = unsafe { std::mem::transmute::<NonNull<Run<'_>>, NonNull<Run<'static>>>(NonNull::from(run)) };
     let call = Rc::new(Call(Cell::new(Some(run))));
     let _take_back = TakeBack(Rc::clone(&call));
-    let (promise, done) = trust::promise::<()>();
+    let (promise, done) = own_promise::<()>();
     part.access(
         chunk,
         right,

@@ -278,7 +278,7 @@ impl<T: Element> Array<T> {
         let number = part.locks.last.get() + 1;
         part.locks.last.set(number);
         let ticket = Ticket { place: part.own, number };
-        let (promise, answer) = trust::promise::<bool>();
+        let (promise, answer) = trust::link::promise_at::<bool>(part.place(part.home_of(i)).id());
         match part.home_of(i) {
             home if home == part.own => part.lock(i, ticket, kind, is_try, promise),
             home => post::send(&part, home, move |part, _| part.lock(i, ticket, kind, is_try, promise), &[]),

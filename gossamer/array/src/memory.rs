@@ -10,14 +10,17 @@ use crate::shape::Shape;
 /// Checks that each machine, with these numbers of workers, has the memory for its part.
 ///
 /// # Errors
-/// [`Error::Memory`] for the first machine with too little.
+/// [`Error::Memory`] for the first machine with too little; [`Error::Lost`].
 pub(crate) fn check(shape: &Shape, settings: &Settings, workers: &[usize]) -> Result<(), Error> {
     let mut first = 0;
     for (machine, &count) in workers.iter().enumerate() {
+        if count == 0 {
+            continue; // it has no part
+        }
         let places = first..first + count;
         first += count;
         let bytes = places.fold(0u64, |sum, place| sum.saturating_add(needed(shape, settings, place)));
-        let left = held::left_for(bytes, machine as u16, left);
+        let left = held::left_for(bytes, machine as u16, left)?;
         if bytes > left {
             return Err(Error::Memory { machine: machine as u16, bytes, left });
         }

@@ -8,7 +8,7 @@
 //! from home    grant       a right, with the elements where they are needed
 //!              recall      of a right
 //! both ways    packets of bulk calls and their answers (`bulk/`), updates (`update.rs`), locks (`lock.rs`)
-//! to all       poisoned
+//! to all       poisoned, ended (`make.rs`)
 //! ```
 //!
 //! The parts of this thread are listed here: all of them for messages, and those that hits may use.
@@ -27,12 +27,11 @@ use trust::link;
 
 use crate::directory::Right;
 use crate::element::Element;
+use crate::lost;
 use crate::name::Name;
 use crate::operator::{Op, Operator};
 use crate::part::{Content, Elements, Part};
-
-/// The most arrays at a time.
-pub(crate) const ARRAYS_MAX: usize = 4096;
+use crate::slots::ARRAYS_MAX;
 
 type Hits = [Cell<*const Part>; ARRAYS_MAX];
 
@@ -88,7 +87,14 @@ pub(crate) fn parts() -> Vec<Rc<Part>> {
 }
 
 /// Adds a part to this thread's list.
-pub(crate) fn install(part: Rc<Part>) {
+///
+/// # Errors
+/// The number of a machine of the array that is lost.
+pub(crate) fn install(part: Rc<Part>) -> Result<(), u16> {
+    // Of those that are lost later the part will be told.
+    if let Some(machine) = part.members.lost().or_else(|| lost::by(part.name)) {
+        return Err(machine);
+    }
     let slot = part.name.slot as usize;
     let hits = OWN_HITS.get().unwrap_or_else(|| Box::leak(Box::new([const { Cell::new(ptr::null()) }; ARRAYS_MAX])));
     hits[slot].set(Rc::as_ptr(&part));
@@ -101,6 +107,7 @@ pub(crate) fn install(part: Rc<Part>) {
         assert!(parts[slot].is_none(), "a slot has one part");
         parts[slot] = Some(part);
     });
+    Ok(())
 }
 
 /// Ends hits on a part, unless its slot already belongs to another array.
@@ -232,6 +239,14 @@ pub(crate) fn quietly(f: impl FnOnce()) {
 pub(crate) fn discard(panic: Box<dyn Any + Send>) {
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(second);
+    }
+}
+
+/// Poisons the array at this place, by the loss of a machine that had a part of it.
+pub(crate) fn lose(name: Name, machine: u16) {
+    lost::note(name, machine);
+    if let Some(part) = part(name) {
+        link::without_waiting(|| poison(&part, &lost::cause(machine)));
     }
 }
 

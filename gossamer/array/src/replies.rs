@@ -6,6 +6,8 @@ use std::collections::{HashMap, VecDeque};
 
 use trust::Promise;
 
+use crate::promised::own_promise;
+
 /// The most pending calls before a new caller waits.
 const CALLS_MAX: usize = 1024;
 
@@ -52,7 +54,7 @@ impl Replies {
     /// Waits until few enough calls are pending.
     pub(crate) fn wait_for_room(&self) {
         while self.calls.borrow().len() >= CALLS_MAX {
-            let (go_on, may_go_on) = trust::promise();
+            let (go_on, may_go_on) = own_promise();
             self.crowd.borrow_mut().push_back(go_on);
             // An error means that no answers will come.
             if may_go_on.wait().is_err() {

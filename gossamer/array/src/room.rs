@@ -10,8 +10,8 @@
 //! the message was sent.
 //!
 //! A range of the share belongs to one array's part. When that part ends, a grant without a waiter may still be in
-//! flight, because all handles are gone. Its receiver finds that the range no longer exists, or copies bytes that are
-//! never read.
+//! flight, because all handles are gone, or all places have stopped using the array (`slots.rs`). Its receiver finds
+//! that the range no longer exists, or copies bytes that are never read.
 
 #![allow(unsafe_code)]
 
@@ -71,7 +71,8 @@ fn own() -> Option<&'static Arc<Share>> {
 
 fn open() -> Option<Arc<Share>> {
     let rack = gossamer::rack();
-    let mut others = (0..rack.machines().len() as u16).filter(|machine| *machine != rack.machine()).peekable();
+    let is_other = |machine: &u16| *machine != rack.machine() && !rack.is_lost(*machine);
+    let mut others = (0..rack.machines().len() as u16).filter(is_other).peekable();
     others.peek()?;
     // A share takes much address space: where that is limited it is left to the program.
     if !others.all(|machine| link::maps(machine, link::ARRAY)) || getrlimit(Resource::As).current.is_some() {

@@ -41,7 +41,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Computes the shape for the places of machines with these numbers of workers.
+    /// Computes the shape for the places of machines with these numbers of workers; a lost one has none.
     ///
     /// # Errors
     /// [`Error::Partition`] if a machine's start is within a chunk, out of order or beyond the end;
@@ -89,6 +89,11 @@ impl Shape {
             }
             let (first, last) = (start.div_ceil(chunk), end.div_ceil(chunk));
             let of = workers[machine];
+            if of == 0 && first < last {
+                return refuse(format!(
+                    "machine {machine} is lost, and would own the elements from {start} to {end}: let it start at {end}"
+                ));
+            }
             firsts.extend((0..of).map(|worker| first + share(last - first, worker, of)));
         }
         firsts.push(self.chunks());
@@ -347,6 +352,11 @@ mod tests {
         assert_eq!((by_machine.owned(0).next(), by_machine.owned(0).count()), (Some(0..1024), 1));
         assert_eq!(by_machine.owned(1).chain(by_machine.owned(2)).flatten().count(), 10_000 - 1024);
         assert_eq!(shape(&[0, 10_000]).unwrap().owned(2).len(), 0);
+        let without_1 = |start| Shape::new(10_000, 8, &Split::Starts(vec![0, start, 4096]), &[1, 0, 2]);
+        let shape_of_2 = without_1(4096).unwrap();
+        assert_eq!((shape_of_2.owned(0).next(), shape_of_2.owned(1).next()), (Some(0..4096), Some(4096..7168)));
+        let refused = without_1(512).unwrap_err().to_string();
+        assert!(refused.contains("machine 1 is lost, and would own the elements from 512 to 4096"), "{refused}");
         for (starts, says) in [
             (&[0, 1000][..], "512 and 1024 are legal"),
             (&[0, 9999], "9728 and 10000 are legal"),

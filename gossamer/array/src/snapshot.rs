@@ -15,6 +15,7 @@
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
+use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use crate::array::{Array, at_place};
 use crate::copies::{self, Id, Memory};
 use crate::element::Element;
 use crate::name::Name;
+use crate::whole::outcomes;
 use crate::{Error, held, memory, post, waits};
 
 /// All elements of an array as they were when [`Array::snapshot`] was called; later writes do not change it.
@@ -80,7 +82,7 @@ impl<T: Element + Sync> Snapshot<T> {
     /// for another machine.
     ///
     /// # Panics
-    /// If the program is ending.
+    /// If the program is ending; if the machine that has made the snapshot is lost.
     ///
     /// Example: at the [type](Self).
     #[track_caller]
@@ -90,7 +92,10 @@ impl<T: Element + Sync> Snapshot<T> {
 
     #[track_caller]
     fn memory(&self) -> Arc<Memory> {
-        copies::memory_of(self.id).unwrap_or_else(|| panic!("the snapshot is gone: its program ends"))
+        copies::memory_of(self.id).unwrap_or_else(|| match self.id.lost() {
+            Some(machine) => panic!("the snapshot is gone: machine {machine}, which had made it, was lost"),
+            None => panic!("the snapshot is gone: its program ends"),
+        })
     }
 }
 
@@ -134,15 +139,30 @@ struct Root(Id, Name);
 impl Drop for Root {
     fn drop(&mut self) {
         let (id, name) = (self.0, self.1);
-        for place in first_places() {
-            link::post(place.trustee(), move |_| copies::end(id, name, post::part(name).is_some()), &[]);
-        }
+        end(id, name);
     }
 }
 
-/// Returns the first place of each machine.
+/// Frees the copies of a snapshot.
+fn end(id: Id, name: Name) {
+    for place in first_places() {
+        link::post(place.trustee(), move |_| copies::end(id, name, post::part(name).is_some()), &[]);
+    }
+}
+
+/// Frees the copies of a snapshot that was not completed. Its root does so, too, unless a machine was lost, after which
+/// roots stay.
+struct Incomplete(Id, Name);
+
+impl Drop for Incomplete {
+    fn drop(&mut self) {
+        end(self.0, self.1);
+    }
+}
+
+/// Returns the first place of each machine that is not lost.
 fn first_places() -> impl Iterator<Item = Place> {
-    (0..gossamer::rack().machines().len() as u16).map(|machine| Place::of(machine, 0))
+    gossamer::rack().living().filter(|place| place.worker == 0)
 }
 
 impl<T: Element + Sync> Array<T> {
@@ -173,9 +193,13 @@ impl<T: Element + Sync> Array<T> {
     fn snapshot_at_place(&self) -> Result<Snapshot<T>, Error> {
         waits::may_wait("snapshot");
         let (id, name, bytes) = (Id::new(), self.name(), self.len().saturating_mul(size_of::<T>()));
+        let members = self.part().members.clone();
+        members.wait_for_losses();
         // From here on its drop frees the memory; each fiber has a handle, so no copy is made after that.
         let root = trust::local_trustee().entrust(Root(id, name));
         let snapshot = Snapshot { root, id, elements: self.len(), value: PhantomData };
+        let incomplete = Incomplete(id, name);
+        let first_places = || members.places().filter(|place| place.worker == 0);
         let ask = |place| {
             let kept = snapshot.root.clone();
             gossamer::spawn_on(place, move || {
@@ -183,14 +207,16 @@ impl<T: Element + Sync> Array<T> {
                 copies::reuse(id, name)
             })
         };
-        let asked: Vec<_> = first_places().map(ask).collect();
-        for (place, asked) in first_places().zip(asked) {
-            if !held::joined(asked) {
-                take(place, &snapshot.root, id, bytes)?;
+        let have = self.values(outcomes(first_places().map(ask).collect()));
+        for (place, has) in first_places().zip(have) {
+            match if has { Ok(()) } else { take(place, &snapshot.root, id, bytes) } {
+                Err(Error::Lost { .. }) => self.gone(),
+                taken => taken?,
             }
         }
         let (array, copy) = (self.clone(), snapshot.clone());
         self.at_owners("snapshot", move |_| array.copy_part(&copy));
+        mem::forget(incomplete);
         Ok(snapshot)
     }
 
@@ -198,9 +224,9 @@ impl<T: Element + Sync> Array<T> {
     fn copy_part(&self, snapshot: &Snapshot<T>) {
         let memory = snapshot.memory();
         let part = self.part();
-        let (shape, rack, here) = (&part.shape, gossamer::rack(), gossamer::here());
-        let workers = usize::from(rack.machines()[usize::from(here.machine)].workers);
-        for (number, place) in rack.places().enumerate() {
+        let (shape, here) = (&part.shape, gossamer::here());
+        let workers = usize::from(gossamer::rack().machines()[usize::from(here.machine)].workers);
+        for (number, place) in part.members.places().enumerate() {
             let count = shape.owned_chunks(number).count;
             let share = |worker: usize| (count as u128 * worker as u128 / workers as u128) as usize;
             let worker = usize::from(here.worker);
@@ -224,7 +250,7 @@ impl<T: Element + Sync> Array<T> {
 
 /// Takes memory for a snapshot at a machine.
 fn take(place: Place, root: &Trust<Root>, id: Id, bytes: usize) -> Result<(), Error> {
-    let left = held::left_for(bytes as u64, place.machine, memory::left);
+    let left = held::left_for(bytes as u64, place.machine, memory::left)?;
     if left < bytes as u64 {
         return Err(Error::Memory { machine: place.machine, bytes: bytes as u64, left });
     }
@@ -234,5 +260,5 @@ fn take(place: Place, root: &Trust<Root>, id: Id, bytes: usize) -> Result<(), Er
         Memory::take(bytes).map(|memory| copies::keep(id, memory)).map_err(|error| error.to_string())
     };
     let taken = gossamer::spawn_with(place, take, ());
-    held::joined(taken).map_err(|what| Error::Part { place, what })
+    held::joined(place, taken)?.map_err(|what| Error::Part { place, what })
 }

@@ -114,7 +114,7 @@ impl<T: Element> Array<T> {
         if !trust::may_wait() {
             waits::may_not_fetch("update");
         }
-        let (promise, value) = trust::promise::<Outcome<U>>();
+        let (promise, value) = trust::link::promise_at::<Outcome<U>>(part.place(home).id());
         let job = move |at: *mut T| promise.keep(Outcome::of(run(at, f)));
         send_job(&part, home, i, job);
         drop(part);

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::panic::resume_unwind;
+use std::thread;
 
 use gossamer::{JoinHandle, NoRef};
 use serde::Serialize;
@@ -9,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::array::{Array, at_place};
 use crate::element::Element;
+use crate::held::is_loss;
 use crate::operator::Operator;
 use crate::shape::Owned;
 use crate::stats::Stats;
@@ -165,11 +167,14 @@ impl<T: Element> Array<T> {
         R: NoRef + Send + 'static,
     {
         waits::may_wait(call);
-        let run_at = |place| {
-            let (f, owned) = (f.clone(), self.owned(place));
+        let part = self.part();
+        let run_at = |(place, number)| {
+            let (f, owned) = (f.clone(), part.shape.owned(number));
             gossamer::spawn_on(place, move || f(owned))
         };
-        all_of(gossamer::rack().places().map(run_at).collect())
+        let fibers: Vec<_> = part.members.places().zip(0..).map(run_at).collect();
+        drop(part);
+        self.values(outcomes(fibers))
     }
 
     /// Runs `f` at each place as [`on_owners_with`](Self::on_owners_with) does; `call` is the name of the call for
@@ -181,17 +186,40 @@ impl<T: Element> Array<T> {
         F: Fn(Owned, A) -> R + Clone + NoRef + Send + 'static,
         R: Serialize + DeserializeOwned + Send + 'static,
     {
+        self.values(self.try_at_owners_with(call, f, argument))
+    }
+
+    /// Same as [`at_owners_with`](Self::at_owners_with), but returns the panics.
+    #[track_caller]
+    pub(crate) fn try_at_owners_with<A, R, F>(&self, call: &'static str, f: F, argument: A) -> Vec<thread::Result<R>>
+    where
+        A: Serialize + DeserializeOwned + Clone + Send + 'static,
+        F: Fn(Owned, A) -> R + Clone + NoRef + Send + 'static,
+        R: Serialize + DeserializeOwned + Send + 'static,
+    {
         waits::may_wait(call);
-        let run_at = |place| {
-            let (f, owned) = (f.clone(), self.owned(place));
+        let part = self.part();
+        let run_at = |(place, number)| {
+            let (f, owned) = (f.clone(), part.shape.owned(number));
             gossamer::spawn_with(place, move |argument| f(owned, argument), argument.clone())
         };
-        all_of(gossamer::rack().places().map(run_at).collect())
+        let fibers: Vec<_> = part.members.places().zip(0..).map(run_at).collect();
+        drop(part);
+        outcomes(fibers)
+    }
+
+    /// Returns the results of fibers at the places of the array. A panic continues; for that of a fiber on a lost
+    /// machine it is that of the array.
+    #[track_caller]
+    pub(crate) fn values<R>(&self, outcomes: Vec<thread::Result<R>>) -> Vec<R> {
+        if outcomes.iter().any(|outcome| outcome.as_ref().is_err_and(|panic| is_loss(&**panic))) {
+            self.wait_for_poison();
+        }
+        outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     }
 }
 
-/// Returns the results of fibers; all have ended before a panic continues.
-fn all_of<R>(fibers: Vec<JoinHandle<R>>) -> Vec<R> {
-    let outcomes: Vec<_> = fibers.into_iter().map(JoinHandle::join).collect();
-    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+/// Returns the outcomes of fibers, when all have ended.
+pub(crate) fn outcomes<R>(fibers: Vec<JoinHandle<R>>) -> Vec<thread::Result<R>> {
+    fibers.into_iter().map(JoinHandle::join).collect()
 }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use trust::Promise;
 
 use crate::part::Part;
+use crate::promised::own_promise;
 
 /// The most packets that one call has in flight.
 const PACKETS_MAX: usize = 32;
@@ -85,7 +86,7 @@ impl<'a> Flight<'a> {
     #[track_caller]
     pub(super) fn wait(&self, few: usize) {
         while self.state.under_way.get() > few {
-            let (wake, woken) = trust::promise();
+            let (wake, woken) = own_promise();
             self.state.few.set(few);
             *self.state.wake.borrow_mut() = Some(wake);
             // It never fails: the promise is kept, or this fiber aborted.

@@ -36,7 +36,7 @@ use crate::builder::{Builder, on_place};
 use crate::element::Element;
 use crate::operator::bytes_of_all;
 use crate::shape::Shape;
-use crate::{Error, aside, waits};
+use crate::{Error, aside, held, lost, waits};
 
 impl<T: Element> Array<T> {
     /// Writes all elements to files in a folder, so that [`restore`](Self::restore) makes an array of them, in this run
@@ -81,11 +81,12 @@ impl<T: Element> Array<T> {
     #[track_caller]
     fn checkpoint_at_place(&self, folder: Folder) -> Result<(), Error> {
         waits::may_wait("checkpoint");
+        let places: Vec<Place> = self.part().members.places().collect();
         let attempt = at(first_place(), &folder, |folder, ()| folder.begin(), ())?;
         let array = self.clone();
         let write = move |_, folder: Vec<u8>| array.write_part(&Folder::of_bytes(folder), attempt);
         let written = self.at_owners_with("checkpoint", write, folder.to_bytes());
-        if let Err(error) = all_done(written, &folder) {
+        if let Err(error) = all_done(&places, written, &folder) {
             on_machines(&folder, move |folder| folder.remove(attempt));
             return Err(error);
         }
@@ -232,9 +233,18 @@ fn restored<T: Element>(builder: Builder<T>, folder: &Folder) -> Result<Array<T>
         });
     }
     let array = builder.build(manifest.length, T::new_zeroed())?;
-    let own = array.clone();
+    if let Some(machine) = lost::by(array.name()) {
+        return Err(held::lost(machine));
+    }
+    let (own, places) = (array.clone(), array.part().members.places().collect::<Vec<_>>());
     let read = move |_, (folder, text): (Vec<u8>, String)| own.read_blocks(&Folder::of_bytes(folder), &text);
-    all_done(array.at_owners_with("restore", read, (folder.to_bytes(), text)), folder)?;
+    let outcomes = array.try_at_owners_with("restore", read, (folder.to_bytes(), text));
+    if outcomes.iter().any(Result::is_err)
+        && let Some(machine) = array.wait_for_loss()
+    {
+        return Err(held::lost(machine));
+    }
+    all_done(&places, array.values(outcomes), folder)?;
     Ok(array)
 }
 
@@ -270,7 +280,7 @@ where
 
 /// Runs `f` on the folder of each machine, and waits for all; failures do not matter.
 fn on_machines(folder: &Folder, f: impl Fn(Folder) + Clone + NoRef + Send + 'static) {
-    let firsts = gossamer::rack().places().filter(|place| place.worker == 0);
+    let firsts = gossamer::rack().living().filter(|place| place.worker == 0);
     let run_at = |place| {
         let f = f.clone();
         let run = move |folder| drop(aside::run(move || f(Folder::of_bytes(folder))));
@@ -280,12 +290,10 @@ fn on_machines(folder: &Folder, f: impl Fn(Folder) + Clone + NoRef + Send + 'sta
     fibers.into_iter().for_each(|fiber| drop(fiber.join()));
 }
 
-/// Returns the error of the first place that has failed.
-fn all_done(outcomes: Vec<Result<(), Fault>>, folder: &Folder) -> Result<(), Error> {
-    gossamer::rack()
-        .places()
-        .zip(outcomes)
-        .try_for_each(|(place, outcome)| outcome.map_err(|fault| error(fault, place, folder)))
+/// Returns the error of the first of these places that has failed.
+fn all_done(places: &[Place], outcomes: Vec<Result<(), Fault>>, folder: &Folder) -> Result<(), Error> {
+    let mut outcomes = places.iter().zip(outcomes);
+    outcomes.try_for_each(|(place, outcome)| outcome.map_err(|fault| error(fault, *place, folder)))
 }
 
 fn error(fault: Fault, place: Place, folder: &Folder) -> Error {

@@ -9,6 +9,9 @@ use crate::post;
 impl Part {
     /// Handles a grant from the home.
     pub(crate) fn granted(&self, chunk: u32, right: Right<Op>, elements: Elements<'_>) {
+        if self.is_poisoned.get() {
+            return; // nobody waits for it, and its home may be gone
+        }
         assert!((chunk as usize) < self.shape.chunks(), "a grant of chunk {chunk}, which there is not");
         self.counters.count(|stats| stats.grants += 1);
         let here = self.frame(chunk);

@@ -30,7 +30,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use comm::Share;
-use gossamer::Trust;
+use gossamer::{Place, Trust};
 use memmap2::MmapMut;
 use trust::TrusteeReference;
 
@@ -41,6 +41,7 @@ use crate::frame::{Cache, Frame, Home, Kept, Slab};
 use crate::held::Held;
 use crate::lock::Locks;
 use crate::make::Root;
+use crate::members::Members;
 use crate::memory;
 use crate::name::Name;
 use crate::operator::{OPERATORS, Op};
@@ -75,6 +76,8 @@ pub(crate) struct Part {
     pub(crate) shape: Shape,
     /// The number of this place.
     pub(crate) own: usize,
+    /// The machines with parts.
+    pub(crate) members: Members,
     places: Vec<TrusteeReference>,
     /// Share of each place's machine, if it is mapped here; looked up when first needed.
     shares: Vec<OnceCell<Option<Arc<Share>>>>,
@@ -175,12 +178,13 @@ impl Part {
         name: Name,
         shape: Shape,
         own: usize,
-        places: Vec<TrusteeReference>,
+        members: Members,
         settings: Settings,
         home: Home,
         slab: Slab,
     ) -> std::io::Result<Rc<Part>> {
         let chunks = shape.chunks();
+        let places: Vec<_> = members.places().map(Place::trustee).collect();
         let table = MmapMut::map_anon((chunks * size_of::<u64>()).max(1))?;
         let cache = Cache::new(shape.chunk_bytes(), settings.cache_bytes, slab);
         let part = Rc::new_cyclic(|this| Part {
@@ -194,6 +198,7 @@ impl Part {
             shares: places.iter().map(|_| OnceCell::new()).collect(),
             copies: places.iter().map(|_| Cell::new(false)).collect(),
             near: places.iter().map(|_| OnceCell::new()).collect(),
+            members,
             places,
             settings,
             cache,

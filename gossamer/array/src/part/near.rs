@@ -1,8 +1,8 @@
 //! A part as a user of other workers' chunks in place: the frame of such a chunk stays at its home, a part of the same
 //! process, and the table has the address of its elements there.
 //!
-//! [near-is-kept] A part keeps the memory of each part whose elements it may use in place: where a program ends, that
-//! part may be dropped first.
+//! [near-is-kept] A part keeps the memory of each part whose elements it may use in place: where a program ends, or the
+//! array loses a machine, that part may be dropped first.
 
 use std::collections::HashMap;
 use std::ptr;
