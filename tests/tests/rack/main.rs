@@ -153,6 +153,20 @@ fn a_worker_that_is_long_in_one_closure_is_told_with_its_type() {
 }
 
 #[test]
+fn arrays_end_with_a_machine_that_had_parts_and_the_living_make_new_ones() {
+    for (machines, options) in
+        [(3, &["--fabric", "shm"][..]), (3, &["--fabric", "tcp"]), (4, &["--fabric", "auto", "--pretend-hosts", "2"])]
+    {
+        let (folder, seed) = (tempfile::tempdir().unwrap(), fastrand::u64(..).to_string());
+        let options = [options, &["--survives", "1", "--threads", "8", "--silence", "100"]].concat();
+        let args = ["arrays-lost", &seed, folder.path().to_str().unwrap()];
+        let ended = run(launcher(machines, &options, ROLES, &args));
+        let is_well = ended.status.success() && ended.stdout.contains("the living have arrays");
+        assert!(is_well, "{options:?} {args:?}: {ended:#?}");
+    }
+}
+
+#[test]
 fn a_panic_in_gsm_main_is_status_101() {
     for machines in [0, 1, 2] {
         let ended = run(role(machines, "panic"));

@@ -3,6 +3,7 @@
 //!
 //! Every role is written for any number of machines, one included: that is the promise that is tested.
 
+mod arrays;
 mod calls;
 mod drops;
 mod dumps;
@@ -43,6 +44,7 @@ fn main() {
         ["grandchild"] => lives::grandchild,
         ["starts-others", _] => lives::starts_others,
         ["array-misses"] => ends::array_misses,
+        ["arrays-lost", ..] => arrays::lost,
         ["region-faults"] => ends::region_faults,
         ["region-stuck", _] => ends::region_stuck,
         ["region-after", _] => ends::region_after,
