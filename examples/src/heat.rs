@@ -7,17 +7,23 @@
 //!
 //! The result does not depend on the places: each cell is computed by the same operations in the same order, so it is
 //! that of one thread, bit for bit.
+//!
+//! With `--survives N` it goes on when up to N of its processes are lost. The arrays had parts there and are lost with
+//! them, so it makes them anew on the processes that are left, from the last checkpoint ([`spread`]).
 
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use clap::{Parser, value_parser};
-use gossamer_array::Array;
+use gossamer::sync::Channel;
+use gossamer_array::{Array, Error};
 use graph::random::mix;
 use serde_json::json;
 
@@ -53,6 +59,10 @@ pub struct Options {
     #[arg(long, requires = "checkpoint")]
     pub restore: bool,
 
+    /// Number of processes, other than the first, that may be lost: the others go on from the last checkpoint
+    #[arg(long, value_name = "N", requires = "checkpoint", default_value_t = 0)]
+    pub survives: u16,
+
     /// Options that other programs have, too.
     #[command(flatten)]
     pub common: Common,
@@ -66,6 +76,8 @@ Examples:
       over four processes, with a checkpoint after each hundred steps
   heat --local 2 --size 4096 --checkpoint /shared/heat --restore --steps 400
       goes on from the last of these, over two processes
+  heat --local 4 --size 4096 --checkpoint /shared/heat --survives 1
+      goes on over three processes when one is killed
   gossamer-launch run --rack rack.yaml heat --size 20000
       on the hosts of a rack
 
@@ -79,6 +91,8 @@ Exit status:
 const HOT: f64 = 100.0;
 /// Share of the difference to each neighbour that a cell takes on in a step.
 const RATE: f64 = 0.2;
+/// Longest time from the failure of a call to the news of the loss that was its cause: milliseconds, mostly.
+const NEWS: Duration = Duration::from_secs(10);
 /// Cells that a place copies at a time, at least a row: they stay in a core's cache until they have been used.
 const BAND_CELLS: usize = 16 << 10;
 
@@ -87,7 +101,9 @@ pub fn main() -> ExitCode {
     note_cores();
     let options = Options::parse(); // exits with status 2 and the usage where they are wrong
     let (program, rack) = (Program("heat"), options.common.rack.clone());
-    program.end(machines::run(program, &rack, machine_args(), move || spread(&options)?.print(options.common.json)))
+    let builder = gossamer::builder().survives(options.survives);
+    let body = move || spread(&options)?.print(options.common.json);
+    program.end(machines::run_with(&builder, program, &rack, machine_args(), body))
 }
 
 /// Returns the temperature of a cell after a step.
@@ -158,19 +174,52 @@ fn step(old: &Array<f64>, new: &Array<f64>, size: usize) {
     }); // all places have done so: the next step sees their cells
 }
 
-/// Runs on a fiber of the first machine.
+/// Runs on a fiber of the first machine. An attempt that loses a machine is followed by another one, on the machines
+/// that are left.
 ///
 /// # Errors
 /// There is no memory, or a checkpoint cannot be written or restored.
 pub fn spread(options: &Options) -> anyhow::Result<Report> {
+    // 1. Each loss comes here. Only this machine sends, so the loss of another one does not end the wait for it.
+    let (tell, losses) = Channel::new().at(gossamer::here()).open();
+    tell.among(&[gossamer::here().machine]);
+    gossamer::on_loss(move |loss| tell.post(loss.machine));
+    // Set once the folder has a checkpoint of this plate.
+    let is_saved = Arc::new(AtomicBool::new(options.restore));
+    loop {
+        // 2. In a fiber of its own, since each call of an array that has lost a machine panics.
+        let (own, saved) = (options.clone(), Arc::clone(&is_saved));
+        let ended = gossamer::spawn(move || attempt(&own, &saved)).join();
+        let may_be_loss = match &ended {
+            Err(_) => true,
+            Ok(Err(error)) => matches!(error.downcast_ref(), Some(Error::Lost { .. })),
+            Ok(Ok(_)) => false,
+        };
+        // 3. Was it a loss? The news of it may be on the way.
+        let is_loss = may_be_loss && options.survives > 0 && losses.recv_timeout(NEWS).is_ok();
+        if !is_loss {
+            return ended.unwrap_or_else(|panic| resume_unwind(panic));
+        }
+        // 4. Again, from the last checkpoint.
+    }
+}
+
+/// Does all steps on the machines that are not lost: from the last checkpoint of this plate on, or from the cold plate.
+fn attempt(options: &Options, is_saved: &AtomicBool) -> anyhow::Result<Report> {
     let (size, steps) = (options.size as usize, options.steps);
     let cells = size * size;
+    let lost =
+        (0..gossamer::rack().machines().len() as u16).filter(|machine| gossamer::rack().is_lost(*machine)).count();
     // One element more counts the steps, so that a checkpoint has both.
     let mut plate = match &options.checkpoint {
-        Some(folder) if options.restore => Array::restore(folder)?,
-        _ => {
+        Some(folder) if is_saved.load(Ordering::Relaxed) => Array::restore(folder)?,
+        folder => {
             let plate = Array::new(cells + 1, 0.0)?;
             plate.copy_from(0, &vec![HOT; size]);
+            if let Some(folder) = folder.as_ref().filter(|_| options.survives > 0) {
+                plate.checkpoint(folder)?; // the next attempt begins with it, or a later one
+                is_saved.store(true, Ordering::Relaxed);
+            }
             plate
         }
     };
@@ -207,11 +256,14 @@ pub fn spread(options: &Options) -> anyhow::Result<Report> {
     if options.restore {
         text += &format!("restored from step {first}\n");
     }
+    if lost > 0 {
+        text += &format!("went on without {} from step {first}\n", many(lost, "process", "processes"));
+    }
     if checkpoints > 0 {
         text += &format!("{}, {:.4} s\n", many(checkpoints, "checkpoint", "checkpoints"), writing.as_secs_f64());
     }
     let found = json!({
-        "size": size, "steps": steps, "restored": first, "checkpoints": checkpoints, "mean": mean,
+        "size": size, "steps": steps, "restored": first, "checkpoints": checkpoints, "lost": lost, "mean": mean,
         "checkpoint_s": writing.as_secs_f64(), "checksum": format!("{checksum:016x}"),
     });
     Ok(Report {
@@ -344,7 +396,7 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Options::command().debug_assert();
-        for line in ["--size 2", "--every 5", "--restore", "--checkpoint x --every 0", "--steps x"] {
+        for line in ["--size 2", "--every 5", "--restore", "--checkpoint x --every 0", "--steps x", "--survives 1"] {
             let line = format!("heat {line}");
             assert_eq!(Options::try_parse_from(line.split(' ')).unwrap_err().exit_code(), 2, "{line}");
         }

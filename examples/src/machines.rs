@@ -93,6 +93,20 @@ pub fn launch(start: &Machines) -> anyhow::Result<ExitCode> {
 pub fn run(
     program: Program,
     options: &RackOptions,
+    args: Vec<OsString>,
+    body: impl FnOnce() -> anyhow::Result<bool> + Send + 'static,
+) -> anyhow::Result<ExitCode> {
+    run_with(&gossamer::builder(), program, options, args, body)
+}
+
+/// Same as [`run`], with other settings of the rack.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_with(
+    builder: &gossamer::Builder,
+    program: Program,
+    options: &RackOptions,
     mut args: Vec<OsString>,
     body: impl FnOnce() -> anyhow::Result<bool> + Send + 'static,
 ) -> anyhow::Result<ExitCode> {
@@ -105,5 +119,5 @@ pub fn run(
         }
         return launch(&Machines { machines, threads, fabric: options.fabric, args, ..Machines::of(program) });
     }
-    Ok(program.on_rack(threads.unwrap_or(0), body))
+    Ok(program.on_rack_with(builder, threads.unwrap_or(0), body))
 }

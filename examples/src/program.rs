@@ -32,10 +32,20 @@ impl Program {
     /// Runs `body`, which says whether all is well, as the first fiber of the rack: on machine 0, the only one where
     /// this returns.
     pub fn on_rack(self, threads: usize, body: impl FnOnce() -> anyhow::Result<bool> + Send + 'static) -> ExitCode {
+        self.on_rack_with(&gossamer::builder(), threads, body)
+    }
+
+    /// Same as [`on_rack`](Self::on_rack), with other settings of the rack.
+    pub fn on_rack_with(
+        self,
+        builder: &gossamer::Builder,
+        threads: usize,
+        body: impl FnOnce() -> anyhow::Result<bool> + Send + 'static,
+    ) -> ExitCode {
         let is_good = Arc::new(AtomicBool::new(false));
         let tell = Arc::clone(&is_good);
         let gsm_main = move || tell.store(self.is_well(body()), Ordering::Relaxed); // read after the fiber has ended
-        gossamer::main(gsm_main, threads);
+        builder.clone().main(gsm_main, threads);
         status(is_good.load(Ordering::Relaxed))
     }
 

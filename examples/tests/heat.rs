@@ -1,9 +1,15 @@
 //! `heat` as a user runs it: over one process and several it has the temperatures of one thread, also from a checkpoint
-//! that another number of processes has written.
+//! that another number of processes has written, and when a process is killed.
 
-use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
+use limits::HANG;
+use processes::{ChildProcess, send_signal};
 use programs::{RACKS, report, run};
+use rustix::process::Signal;
 use serde_json::Value;
 
 mod programs;
@@ -78,4 +84,54 @@ fn wrong_checkpoints_are_told_once() {
     bytes[77] ^= 4;
     fs::write(&part, bytes).unwrap();
     told(&["--size", "40"], "(checksum): restore another checkpoint");
+}
+
+/// A process is killed at a random moment, between checkpoints or in one.
+#[test]
+fn the_others_go_on_from_the_last_checkpoint() {
+    let plate = ["--size", "120", "--steps", "300"];
+    let expected = report(HEAT, &[&plate[..], &["--threads", "1"]].concat());
+    for fabric in ["shm", "tcp", "shm", "tcp", "shm"] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("heat");
+        let (victim, checkpoint, wait) = (fastrand::u16(1..3), fastrand::u64(1..20), fastrand::u64(..30));
+        let moment = format!("{fabric}: machine {victim}, {wait} ms after checkpoint {checkpoint}");
+        println!("{moment}");
+
+        let mut heat = Command::new(HEAT);
+        heat.args(plate).args(["--local", "3", "--threads", "3", "--fabric", fabric, "--json", "--verify"]);
+        heat.args(["--survives", "1", "--every", "10", "--checkpoint"]).arg(&folder);
+        let heat = ChildProcess::start(heat);
+        until_checkpoint(&folder, checkpoint);
+        thread::sleep(Duration::from_millis(wait));
+        let is_victim = |process: &u32| {
+            let variables = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+            let own = format!("GOSSAMER_MACHINE={victim}");
+            variables.split(|byte| *byte == 0).any(|variable| variable == own.as_bytes())
+        };
+        send_signal(heat.children().into_iter().find(is_victim).expect(&moment), Signal::KILL);
+
+        let ended = heat.end();
+        assert_eq!(ended.code(), Some(0), "{moment}: {ended:#?}");
+        assert!(ended.stderr.contains(&format!("the others go on without machine {victim}")), "{moment}: {ended:#?}");
+        let found: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert_eq!((&found["verified"], &found["lost"]), (&true.into(), &1.into()), "{moment}: {found}");
+        assert_eq!((&found["checksum"], &found["mean"]), (&expected["checksum"], &expected["mean"]), "{moment}");
+        let restored = found["restored"].as_u64().unwrap();
+        assert!(restored.is_multiple_of(10) && restored + 10 >= 10 * checkpoint, "{moment}: {found}");
+    }
+}
+
+/// Waits until the folder has a checkpoint of this number, or a later one.
+fn until_checkpoint(folder: &Path, number: u64) {
+    let start = Instant::now();
+    let last = || {
+        let manifest = fs::read_to_string(folder.join("manifest.json")).ok()?;
+        let manifest: Value = serde_json::from_str(&manifest).ok()?;
+        manifest["files"].as_str()?.split_once('-')?.0.parse::<u64>().ok()
+    };
+    while last() < Some(number) {
+        assert!(start.elapsed() < HANG, "no checkpoint {number}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }

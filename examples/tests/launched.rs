@@ -29,12 +29,4 @@ fn programs_over_arrays_and_on_the_heap_run_under_the_launcher() {
             assert_eq!(ended.status(), 0, "{program} as {machines}, {fabric:?}: {:?}", ended.messages());
         }
     }
-    // Arrays cannot outlive a machine: refused, before there are any.
-    let program = env!("CARGO_BIN_EXE_heat");
-    let options = RunOptions { survives: Some(1), ..RunOptions::default() };
-    let environment = options.environment().unwrap();
-    let config = LaunchConfig { options, environment, ..LaunchConfig::new(program.into(), Vec::new(), 2) };
-    // A panic of `gsm_main`, or the program's own error.
-    let status = launch::run(&config).unwrap().status();
-    assert!([101, 1].contains(&status), "{program}: {status}");
 }
