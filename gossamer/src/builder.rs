@@ -52,7 +52,8 @@ impl Builder {
     /// Requests to a lost machine fail: with [`Error::Gone`](crate::Error::Gone) if they have not run, with
     /// [`Error::Lost`](crate::Error::Lost) if they may have. docs/surviving.md has the outcome of each call.
     ///
-    /// Under `gossamer-launch run`, over `shm` and `tcp`. Arrays and regions are refused.
+    /// Under `gossamer-launch run`, over `shm` and `tcp`. Arrays with a part on a lost machine are poisoned, and new
+    /// ones are made on the machines that are left; objects of the heap there are lost; regions are refused.
     ///
     /// ```
     /// fn gsm_main() {
