@@ -49,19 +49,6 @@ pub fn main_with_status<F: FnOnce() -> u8 + Send + 'static>(builder: Builder, gs
     crate::start::start_with_status(&builder, move || Some(gsm_main()), threads)
 }
 
-/// Refuses to go on where the program outlives machines ([`Builder::survives`]), which `what` cannot.
-///
-/// # Panics
-/// If it does.
-#[track_caller]
-pub fn refuse_losses(what: &str) {
-    assert!(
-        !crate::losses::record::may_come(),
-        "the program is to outlive machines (`survives`), which {what} cannot: run it without `survives`, or keep what \
-         is to outlive them in trusts"
-    );
-}
-
 /// Returns whether machines may be lost while the program goes on.
 pub fn outlives_losses() -> bool {
     crate::losses::record::may_come()
@@ -212,11 +199,10 @@ fn connection(machine: u16) -> Result<Rc<Connection>, Error> {
 #[cfg(test)]
 mod tests {
     /// Functions that safe code may call at any time: they change no memory in which a crate above has its values.
-    const SAFE: [&str; 20] = [
+    const SAFE: [&str; 19] = [
         "heap_bytes",
         "with_page_servers",
         "main_with_status",
-        "refuse_losses",
         "outlives_losses",
         "losses",
         "is_lost",
