@@ -156,6 +156,7 @@ impl Losses {
         let fence = move || {
             for machine in machines {
                 let Some(fabric) = losses.fabric.upgrade() else { return };
+                record::shut_out(machine);
                 if let Err(error) = fabric.fence(MachineId(machine), FENCE_TIMEOUT) {
                     fate::end(&error.to_string());
                 }

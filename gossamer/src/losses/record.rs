@@ -35,18 +35,34 @@ struct Told {
     worker_hooks: Vec<Hook>,
 }
 
-static TOLD: Mutex<Told> = Mutex::new(Told {
-    losses: Vec::new(),
-    callbacks: Vec::new(),
-    hooks: Vec::new(),
-    worker_hooks: Vec::new(),
-});
+static TOLD: Mutex<Told> =
+    Mutex::new(Told { losses: Vec::new(), callbacks: Vec::new(), hooks: Vec::new(), worker_hooks: Vec::new() });
 /// Number of the losses, so that most callers take no lock.
 static COUNT: AtomicU32 = AtomicU32::new(0);
-/// A bit for each machine that is lost.
-static LOST: [AtomicU64; 1 << 10] = [const { AtomicU64::new(0) }; 1 << 10];
+static LOST: Machines = Machines::none();
+/// Machines that this one has shut out: those that it does not know to be lost yet, too.
+static SHUT_OUT: Machines = Machines::none();
 /// The program outlives losses.
 static MAY_COME: AtomicBool = AtomicBool::new(false);
+
+/// Set of machines: a bit for each.
+struct Machines([AtomicU64; 1 << 10]);
+
+impl Machines {
+    const fn none() -> Machines {
+        Machines([const { AtomicU64::new(0) }; 1 << 10])
+    }
+
+    fn has(&self, machine: u16) -> bool {
+        // Acquire: pairs with the Release in `add`.
+        self.0[usize::from(machine / 64)].load(Ordering::Acquire) >> (machine % 64) & 1 != 0
+    }
+
+    fn add(&self, machine: u16) {
+        // Release: pairs with the Acquire in `has`.
+        self.0[usize::from(machine / 64)].fetch_or(1 << (machine % 64), Ordering::Release);
+    }
+}
 
 fn told() -> MutexGuard<'static, Told> {
     TOLD.lock().unwrap_or_else(PoisonError::into_inner)
@@ -75,8 +91,18 @@ pub(crate) fn after(count: u32) -> Vec<u16> {
 }
 
 pub(crate) fn is_lost(machine: u16) -> bool {
-    // Acquire: pairs with the Release in `note`, which comes after the hooks.
-    LOST[usize::from(machine / 64)].load(Ordering::Acquire) >> (machine % 64) & 1 != 0
+    LOST.has(machine)
+}
+
+/// No request of this machine begins from now on. Called before this machine says that it has shut it out, so before
+/// any machine is told of the loss.
+pub(super) fn shut_out(machine: u16) {
+    SHUT_OUT.add(machine);
+}
+
+/// Returns whether no request of this machine begins any more.
+pub(crate) fn is_shut_out(machine: u16) -> bool {
+    SHUT_OUT.has(machine)
 }
 
 /// Notes losses, before any request that they make fail is answered. Returns the callbacks that are to be called.
@@ -84,10 +110,7 @@ pub(super) fn note(losses: &[Loss]) -> Vec<Callback> {
     let mut told = told();
     losses.iter().for_each(|loss| told.hooks.iter().for_each(|hook| hook(loss.machine)));
     told.losses.extend_from_slice(losses);
-    for Loss { machine, .. } in losses {
-        // Release: pairs with the Acquire in `is_lost`.
-        LOST[usize::from(machine / 64)].fetch_or(1 << (machine % 64), Ordering::Release);
-    }
+    losses.iter().for_each(|loss| LOST.add(loss.machine)); // after the hooks
     // Release: pairs with the Acquire in `count`.
     COUNT.store(told.losses.len() as u32, Ordering::Release);
     told.callbacks.clone()

@@ -22,6 +22,7 @@ use super::connections::Connection;
 use super::image::Image;
 use super::slot::Violation;
 use super::stream::FrameStream;
+use crate::losses::record;
 use crate::view::traffic::Sent;
 use crate::{Place, fate};
 
@@ -210,7 +211,11 @@ unsafe impl Carrier for RackCarrier {
     }
 
     fn find_requests(&self, from: usize) -> Option<usize> {
-        self.find(&self.requests, from, |place| self.peers[place].as_trustee.is_sending())
+        let may_not_begin = |place: usize| {
+            let Peer { place, as_trustee, .. } = &self.peers[place];
+            as_trustee.is_sending() || record::is_shut_out(place.machine)
+        };
+        self.find(&self.requests, from, may_not_begin)
     }
 
     fn receive_requests(&mut self, place: usize, into: &mut Buffer) -> Option<u32> {
