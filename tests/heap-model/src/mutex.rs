@@ -101,18 +101,20 @@ impl Shared {
             }
             Dies::Holding => self.record.take(LOST).is_some(),
             // The keeper would have had the object where it is somebody's turn.
-            Dies::Freed => {
-                self.record.take(LOST).is_some_and(|(name, _)| self.record.give(name, false) == Given::Kept)
-            }
+            Dies::Freed => self.record.take(LOST).is_some_and(|(name, _)| self.record.give(name, false) == Given::Kept),
         }
     }
 
     /// The loss is known, and each locker that waits has the keeper look again (`Mutex::turn`).
     fn settle(&self, lockers: usize) {
         self.is_settled.store(true, Ordering::Relaxed);
+        let is_lost = |machine| machine == LOST;
         for _ in 0..lockers {
-            let next = self.queue.lock().unwrap().heed(&self.record, |machine| machine == LOST);
-            next.into_iter().for_each(|next| _ = Shared::pass_on(Some(next)));
+            let mut queue = self.queue.lock().unwrap();
+            // A waiter asks for it when it is told of the loss; nobody else does.
+            let next = if queue.has_living(is_lost) { queue.heed(&self.record, is_lost) } else { Vec::new() };
+            drop(queue);
+            Shared::pass_on(next);
         }
     }
 
@@ -132,18 +134,19 @@ impl Shared {
     }
 
     fn tell_freed(&self) -> Option<Name> {
-        let next = self.queue.lock().unwrap().freed(&self.record);
+        let next = self.queue.lock().unwrap().freed(&self.record, |machine| self.is_lost(machine));
         Shared::pass_on(next)
     }
 
     fn give_back(&self, name: Name) -> Option<Name> {
-        let next = self.queue.lock().unwrap().came_back(&self.record, name, false);
+        let is_lost = |machine| self.is_lost(machine);
+        let next = self.queue.lock().unwrap().came_back(&self.record, (name, false), HERE, is_lost);
         Shared::pass_on(next)
     }
 
     /// Nothing for the caller.
-    fn pass_on(next: Option<(Promised, Pass)>) -> Option<Name> {
-        if let Some(((waiter, turn), pass)) = next {
+    fn pass_on(next: impl IntoIterator<Item = (Promised, Pass)>) -> Option<Name> {
+        for ((waiter, turn), pass) in next {
             *turn.lock().unwrap() = Some(pass);
             drop(waiter);
         }
@@ -186,7 +189,7 @@ fn take_turns(lockers: &'static [Way]) {
         assert_eq!(name.version.get(), turns + 1);
         let some_gone = lockers.contains(&Way::Gone);
         assert!(turns == lockers.len() as u64 || some_gone, "{turns}");
-        assert!(shared.queue.lock().unwrap().freed(&shared.record).is_none(), "nobody waits");
+        assert!(shared.queue.lock().unwrap().freed(&shared.record, |_| false).is_none(), "nobody waits");
     });
 }
 

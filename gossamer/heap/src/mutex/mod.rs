@@ -74,12 +74,15 @@ struct Keeper<T: ?Sized + Object + Portable> {
     queue: Queue<Waiter<T>>,
 }
 
-type Waiter<T> = (Promise<Turn<T>>, Mutex<T>);
+/// With its machine.
+type Waiter<T> = (Promise<Turn<T>>, Mutex<T>, u16);
 
 /// A waiter's result, on its way. Dropped, the next waiter gets it.
 struct Turn<T: ?Sized + Object + Portable> {
     pass: Option<Pass>,
     mutex: Mutex<T>,
+    /// The waiter's machine.
+    machine: u16,
 }
 
 impl<T: ?Sized + Object + Portable> Turn<T> {
@@ -99,7 +102,7 @@ impl<T: ?Sized + Object + Portable> Turn<T> {
 impl<T: ?Sized + Object + Portable> Drop for Turn<T> {
     fn drop(&mut self) {
         match self.pass.take() {
-            Some(Pass::Lock((name, _))) => self.mutex.give_back(name, false),
+            Some(Pass::Lock((name, _))) => self.mutex.give_back(name, false, self.machine),
             Some(Pass::Again(_)) => self.mutex.tell_freed(),
             Some(Pass::Lost(_)) | None => {}
         }
@@ -112,7 +115,7 @@ impl<T: ?Sized + Object + Portable> Keeper<T> {
         if link::losses() < known {
             return Asked::Behind;
         }
-        self.queue.ask(own(&self.record), ask, (promise, mutex), link::is_lost)
+        self.queue.ask(own(&self.record), ask, (promise, mutex, ask.machine), link::is_lost)
     }
 
     /// Looks again who waits and who holds the lock, after so many losses. False if this machine has not been told of
@@ -121,21 +124,23 @@ impl<T: ?Sized + Object + Portable> Keeper<T> {
         if link::losses() < known {
             return false;
         }
-        self.queue.heed(own(&self.record), link::is_lost).into_iter().for_each(|next| pass_on(Some(next)));
+        self.queue.heed(own(&self.record), link::is_lost).into_iter().for_each(pass_on);
         true
     }
 
     /// Takes the lock if it is free, for that machine.
     fn take(&mut self, machine: u16) -> Result<Option<Taken>, Lost> {
-        let record = own(&self.record);
-        take(record, machine)
+        if link::is_lost(machine) {
+            return Err(Lost { machine }); // sent before the loss
+        }
+        take(own(&self.record), machine)
     }
 
     /// Gives a mutex that is lost another object. False if it is not lost.
     fn renew(&mut self, name: Name) -> bool {
         let record = own(&self.record);
         let waiting = self.queue.heed(record, link::is_lost); // none is left, if the lock is lost
-        waiting.into_iter().for_each(|next| pass_on(Some(next)));
+        waiting.into_iter().for_each(pass_on);
         record.renew(name) || self.renew_free(name)
     }
 
@@ -151,12 +156,13 @@ impl<T: ?Sized + Object + Portable> Keeper<T> {
         is_lost
     }
 
-    fn came_back(&mut self, name: Name, poisons: bool) {
-        pass_on(self.queue.came_back(own(&self.record), name, poisons));
+    fn came_back(&mut self, name: Name, poisons: bool, holder: u16) {
+        let next = self.queue.came_back(own(&self.record), (name, poisons), holder, link::is_lost);
+        next.into_iter().for_each(pass_on);
     }
 
     fn freed(&mut self) {
-        pass_on(self.queue.freed(own(&self.record)));
+        self.queue.freed(own(&self.record), link::is_lost).into_iter().for_each(pass_on);
     }
 }
 
@@ -165,10 +171,8 @@ fn own(record: &Global<[u64; 3]>) -> &Record {
     at(record.name().at).unwrap_or_else(|| unreachable!("the record is mapped at its place"))
 }
 
-fn pass_on<T: ?Sized + Object + Portable>(next: Option<(Waiter<T>, Pass)>) {
-    if let Some(((promise, mutex), pass)) = next {
-        promise.keep(Turn { pass: Some(pass), mutex });
-    }
+fn pass_on<T: ?Sized + Object + Portable>(((promise, mutex, machine), pass): (Waiter<T>, Pass)) {
+    promise.keep(Turn { pass: Some(pass), mutex, machine });
 }
 
 impl<T: ?Sized + Object + Portable> Drop for Keeper<T> {
@@ -425,7 +429,7 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
         match at(self.record).map(|record| record.give(name, poisons)) {
             Some(Given::Free) => {}
             Some(Given::Told) => self.tell_freed(),
-            Some(Given::Kept) | None => self.give_back(name, poisons),
+            Some(Given::Kept) | None => self.give_back(name, poisons, places::own_machine()),
         }
     }
 
@@ -436,11 +440,11 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
         self.keeper.call().apply(Keeper::freed).then(drop); // a keeper that is lost needs no news
     }
 
-    /// Gives the object back to the keeper, which hands it on.
+    /// Gives the object back to the keeper, which hands it on, for a holder on this machine.
     #[cold]
     #[inline(never)]
-    fn give_back(&self, name: Name, poisons: bool) {
-        self.keeper.call().apply(move |keeper| keeper.came_back(name, poisons)).then(drop); // as above
+    fn give_back(&self, name: Name, poisons: bool, holder: u16) {
+        self.keeper.call().apply(move |keeper| keeper.came_back(name, poisons, holder)).then(drop); // as above
     }
 
     /// The lock, if the mutex is free; waits for the answer of its place at most.

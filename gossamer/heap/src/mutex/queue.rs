@@ -7,7 +7,8 @@
 //! record not mapped, which could only ask again.
 //!
 //! A machine that is lost takes along messages, and waiters that were woken. So each waiter that is told of the loss
-//! has the keeper look again (`heed`); those that come later name the losses that they know of.
+//! has the keeper look again (`heed`); those that come later name the losses that they know of. Messages of the lost
+//! machine may come after that, and change nothing; its waiters are never chosen.
 //!
 //! Invariant
 //! - [next-is-coming] While there are waiters, one of these will bring the keeper here again: a held word with the
@@ -78,6 +79,9 @@ impl<W> Queue<W> {
 
     /// Takes the lock if it is free, else the waiter waits.
     pub(super) fn ask(&mut self, record: &Record, ask: Ask, waiter: W, is_lost: impl Fn(u16) -> bool) -> Asked {
+        if is_lost(ask.machine) {
+            return Asked::Lost(ask.machine);
+        }
         let before = self.mark();
         let own = if ask.is_due { Mark::Due } else { Mark::Waited };
         let at = match ask {
@@ -99,15 +103,26 @@ impl<W> Queue<W> {
     /// the next one, since one that would have brought it back may be lost [next-is-coming].
     pub(super) fn heed(&mut self, record: &Record, is_lost: impl Fn(u16) -> bool) -> Vec<(W, Pass)> {
         self.waiting.retain(|waiting| !is_lost(waiting.machine));
-        match record.lost(is_lost) {
-            Some(machine) => self.waiting.drain(..).map(|waiting| (waiting.waiter, Pass::Lost(machine))).collect(),
-            None => self.freed(record).into_iter().collect(),
+        match record.lost(&is_lost) {
+            Some(machine) => self.all_lost(machine),
+            None => self.freed(record, is_lost).into_iter().collect(),
         }
     }
 
+    /// Takes all waiters out, of a lock that is lost with this machine.
+    fn all_lost(&mut self, machine: u16) -> Vec<(W, Pass)> {
+        self.waiting.drain(..).map(|waiting| (waiting.waiter, Pass::Lost(machine))).collect()
+    }
+
+    /// Takes the first waiter out that is not lost.
+    fn pop(&mut self, is_lost: impl Fn(u16) -> bool) -> Option<Waiting<W>> {
+        while self.waiting.pop_front_if(|first| is_lost(first.machine)).is_some() {}
+        self.waiting.pop_front()
+    }
+
     /// The lock was freed, or a waiter that was woken has gone. Returns the next waiter, with what it gets.
-    pub(super) fn freed(&mut self, record: &Record) -> Option<(W, Pass)> {
-        let first = self.waiting.pop_front()?;
+    pub(super) fn freed(&mut self, record: &Record, is_lost: impl Fn(u16) -> bool) -> Option<(W, Pass)> {
+        let first = self.pop(is_lost)?;
         let others = self.mark();
         if !first.is_due {
             // Freed, with no mark: this one brings it back. [next-is-coming]
@@ -122,18 +137,38 @@ impl<W> Queue<W> {
         }
     }
 
-    /// The lock came back from its holder, with the object. Returns the next waiter, with what it gets.
-    pub(super) fn came_back(&mut self, record: &Record, name: Name, poisons: bool) -> Option<(W, Pass)> {
-        if record.lost(|_| false).is_some() {
-            return None; // it was on its way to the lost machine, and those that waited know it [lost-stays]
+    /// The lock came back from a holder on this machine, with the object. Returns the next waiter, with what it gets;
+    /// all, if the lock is lost.
+    pub(super) fn came_back(
+        &mut self,
+        record: &Record,
+        (name, poisons): (Name, bool),
+        holder: u16,
+        is_lost: impl Fn(u16) -> bool,
+    ) -> Vec<(W, Pass)> {
+        if let Some(machine) = record.lost(&is_lost) {
+            return self.all_lost(machine); // [lost-stays]
         }
-        if self.mark() != Mark::Due {
-            record.free(name, poisons);
-            return self.freed(record);
+        if is_lost(holder) {
+            return Vec::new(); // the mutex has another object since
         }
-        let first = self.waiting.pop_front()?;
-        let is_poisoned = record.hand_on(self.mark(), first.machine, poisons);
-        Some((first.waiter, Pass::Lock((name, is_poisoned))))
+        match self.pop(&is_lost) {
+            Some(first) if first.is_due => {
+                let is_poisoned = record.hand_on(self.mark(), first.machine, poisons);
+                vec![(first.waiter, Pass::Lock((name, is_poisoned)))]
+            }
+            first => {
+                record.free(name, poisons);
+                first.into_iter().for_each(|first| self.waiting.push_front(first));
+                self.freed(record, is_lost).into_iter().collect()
+            }
+        }
+    }
+
+    /// For models: does a waiter of a living machine stand here?
+    #[cfg(loom)]
+    pub(super) fn has_living(&self, is_lost: impl Fn(u16) -> bool) -> bool {
+        self.waiting.iter().any(|waiting| !is_lost(waiting.machine))
     }
 }
 
@@ -173,6 +208,12 @@ mod tests {
         machine == 7
     }
 
+    fn back(queue: &mut Queue<u32>, record: &Record, poisons: bool) -> Option<(u32, Pass)> {
+        let mut next = queue.came_back(record, (name(), poisons), HERE, is_lost);
+        assert!(next.len() < 2);
+        next.pop()
+    }
+
     fn woken(next: Option<(u32, Pass)>) -> Option<(u32, Mark)> {
         next.map(|(waiter, pass)| match pass {
             Pass::Again(mark) => (waiter, mark),
@@ -194,16 +235,16 @@ mod tests {
             assert!(waits(&record, &mut queue, FIRST, waiter));
         }
         assert_eq!(record.give(name(), false), Given::Told);
-        assert_eq!(woken(queue.freed(&record)), Some((1, Mark::Waited)));
+        assert_eq!(woken(queue.freed(&record, is_lost)), Some((1, Mark::Waited)));
         assert!(record.take(HERE).is_some(), "another one comes before it");
         assert!(waits(&record, &mut queue, AGAIN, 1));
         assert_eq!(record.give(name(), false), Given::Told);
-        assert_eq!(woken(queue.freed(&record)), Some((1, Mark::Waited)));
+        assert_eq!(woken(queue.freed(&record, is_lost)), Some((1, Mark::Waited)));
         assert!(record.take_as(Mark::Waited, HERE).is_some());
         assert_eq!(record.give(name(), false), Given::Told);
-        assert_eq!(woken(queue.freed(&record)), Some((2, Mark::Waited)));
-        assert_eq!(woken(queue.freed(&record)), Some((3, Mark::Held)), "the second one has gone");
-        assert_eq!(woken(queue.freed(&record)), None);
+        assert_eq!(woken(queue.freed(&record, is_lost)), Some((2, Mark::Waited)));
+        assert_eq!(woken(queue.freed(&record, is_lost)), Some((3, Mark::Held)), "the second one has gone");
+        assert_eq!(woken(queue.freed(&record, is_lost)), None);
         assert!(!waits(&record, &mut queue, FIRST, 4), "it is free");
     }
 
@@ -214,15 +255,15 @@ mod tests {
         assert!(waits(&record, &mut queue, FIRST, 2));
         assert_eq!(record.give(name(), false), Given::Told);
         assert!(record.take(HERE).is_some());
-        assert_eq!(woken(queue.freed(&record)), Some((1, Mark::Waited)));
+        assert_eq!(woken(queue.freed(&record, is_lost)), Some((1, Mark::Waited)));
         assert!(waits(&record, &mut queue, DUE, 1));
         assert!(waits(&record, &mut queue, AGAIN, 3), "no other one comes before it");
         assert_eq!(record.give(name(), false), Given::Kept);
-        assert_eq!(handed(queue.came_back(&record, name(), false)), Some(1));
+        assert_eq!(handed(back(&mut queue, &record, false)), Some(1));
         assert_eq!(record.take(HERE), None);
         assert_eq!(record.give(name(), false), Given::Told);
-        assert_eq!(woken(queue.freed(&record)), Some((3, Mark::Waited)));
-        assert_eq!(woken(queue.freed(&record)), Some((2, Mark::Held)));
+        assert_eq!(woken(queue.freed(&record, is_lost)), Some((3, Mark::Waited)));
+        assert_eq!(woken(queue.freed(&record, is_lost)), Some((2, Mark::Held)));
     }
 
     #[test]
@@ -231,12 +272,12 @@ mod tests {
         assert!(waits(&record, &mut queue, FIRST, 1));
         assert!(waits(&record, &mut queue, FAR, 2));
         assert_eq!(record.give(name(), false), Given::Told);
-        assert_eq!(woken(queue.freed(&record)), Some((1, Mark::Waited)));
-        assert_eq!(handed(queue.freed(&record)), Some(2), "the first one has gone");
+        assert_eq!(woken(queue.freed(&record, is_lost)), Some((1, Mark::Waited)));
+        assert_eq!(handed(queue.freed(&record, is_lost)), Some(2), "the first one has gone");
         assert!(waits(&record, &mut queue, FAR, 3));
         assert!(waits(&record, &mut queue, FIRST, 4));
-        assert_eq!(handed(queue.came_back(&record, name(), true)), Some(3));
-        assert_eq!(woken(queue.came_back(&record, name(), false)), Some((4, Mark::Held)));
+        assert_eq!(handed(back(&mut queue, &record, true)), Some(3));
+        assert_eq!(woken(back(&mut queue, &record, false)), Some((4, Mark::Held)));
         assert_eq!(record.take(HERE), Some((name(), true)), "it is free, and poisoned as before");
         assert!(queue.waiting.is_empty());
     }
@@ -244,16 +285,44 @@ mod tests {
     fn a_loss_leaves_its_waiters_out_and_wakes_the_next() {
         let (record, mut queue) = held();
         let of_the_lost = |ask| Ask { machine: 7, ..ask };
-        assert!(waits(&record, &mut queue, of_the_lost(FAR), 1));
+        assert!(matches!(queue.ask(&record, of_the_lost(FAR), 1, |_| false), Asked::Waits));
         assert!(waits(&record, &mut queue, FIRST, 2));
-        assert!(waits(&record, &mut queue, of_the_lost(FIRST), 3));
+        assert!(matches!(queue.ask(&record, of_the_lost(FIRST), 3, |_| false), Asked::Waits));
         assert!(waits(&record, &mut queue, FAR, 4));
         let mut heeded = queue.heed(&record, is_lost).into_iter();
         assert_eq!((woken(heeded.next()), heeded.len()), (Some((2, Mark::Waited)), 0));
         assert!(queue.heed(&record, is_lost).is_empty(), "the next one is due when the lock ends");
         assert_eq!(record.give(name(), false), Given::Kept);
-        assert_eq!(handed(queue.came_back(&record, name(), false)), Some(4));
+        assert_eq!(handed(back(&mut queue, &record, false)), Some(4));
         assert!(queue.waiting.is_empty());
+    }
+
+    /// The lost machine's waiters are never chosen, and what it has sent changes nothing.
+    #[test]
+    fn nothing_is_done_for_a_machine_that_is_lost() {
+        let of_the_lost = |ask| Ask { machine: 7, ..ask };
+        for ask in [FAR, FIRST] {
+            let (record, mut queue) = held();
+            let nobody = |_| false;
+            assert!(matches!(queue.ask(&record, of_the_lost(ask), 1, nobody), Asked::Waits));
+            assert!(waits(&record, &mut queue, ask, 2));
+            assert!(matches!(queue.ask(&record, of_the_lost(DUE), 3, is_lost), Asked::Lost(7)), "sent before the loss");
+            let next = match record.give(name(), false) {
+                Given::Kept => back(&mut queue, &record, false),
+                given => {
+                    assert_eq!(given, Given::Told);
+                    queue.freed(&record, is_lost)
+                }
+            };
+            assert_eq!(next.map(|(waiter, _)| waiter), Some(2));
+            assert!(queue.waiting.is_empty());
+        }
+        // Its end of a lock comes after the mutex was given another object.
+        let (record, mut queue) = (Record::new(name()), Queue::<u32>::default());
+        assert!(record.take(7).is_some() && record.lost(is_lost) == Some(7) && record.renew(name()));
+        assert!(record.take(HERE).is_some());
+        assert!(queue.came_back(&record, (name(), false), 7, is_lost).is_empty());
+        assert!(record.take(HERE).is_none(), "its holder has it");
     }
 
     #[test]
@@ -269,7 +338,7 @@ mod tests {
             queue.heed(&record, is_lost).into_iter().map(|(waiter, pass)| (waiter, format!("{pass:?}"))).collect();
         assert_eq!(told, [(1, "Lost(7)".to_owned()), (2, "Lost(7)".to_owned())]);
         assert!(matches!(queue.ask(&record, FAR, 3, known), Asked::Lost(7)));
-        assert!(queue.came_back(&record, name(), false).is_none() && record.take(HERE).is_none());
+        assert!(back(&mut queue, &record, false).is_none() && record.take(HERE).is_none());
         let (record, mut queue) = (Record::new(name()), Queue::default());
         assert!(record.take(7).is_some());
         assert!(matches!(queue.ask(&record, FIRST, 1, is_lost), Asked::Lost(7)), "it is seen by those that come later");

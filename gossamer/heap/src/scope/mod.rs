@@ -244,7 +244,9 @@ impl<'scope> Scope<'scope, '_> {
                 let is_lost = is_loss(&error, place.machine);
                 let count = if is_lost { &failed.lost } else { &failed.panicked };
                 count.set(count.get() + 1);
-                failed.machine.set(place.machine);
+                if is_lost {
+                    failed.machine.set(place.machine);
+                }
                 (error, is_lost)
             });
             slot.set(Some(outcome));
