@@ -265,7 +265,11 @@ impl<T: Element> Array<T> {
             Held::OfPlace { _lock: self.lock_here(i, kind, is_try)? }
         } else {
             let array = self.clone();
-            let lock = move || Some(trust::local_trustee().entrust(array.lock_here(i, kind, is_try)?));
+            let lock = move || {
+                let members = array.part().members.clone();
+                members.wait_for_losses();
+                Some(trust::local_trustee().entrust(array.lock_here(i, kind, is_try)?))
+            };
             Held::OfWorker { _lock: on_worker(lock)? }
         };
         Some(Guard { array: self, i, _held: held, thread: PhantomData })

@@ -104,8 +104,12 @@ fn lose(machine: u16) {
 /// Takes a slot, and decides the machines that are to have parts: those that neither the caller nor place 0 know to be
 /// lost.
 fn take_slot() -> Result<Option<(Name, Members)>, Error> {
-    let take = |lost: Vec<u16>| {
+    let own = gossamer::here().machine;
+    let take = move |lost: Vec<u16>| {
         expect_losses();
+        if gossamer::rack().is_lost(own) {
+            return None; // nobody would give the slot back
+        }
         let members = Members::living(&lost);
         let name = SLOTS.with_borrow_mut(|slots| slots.take(members.clone(), members.places()));
         name.map(|name| (name, members))
@@ -122,16 +126,21 @@ pub(crate) fn array<T: Element>(
     split: &Split,
     settings: Settings,
 ) -> Result<(Trust<Root>, Name, u32), Error> {
-    // A split that cannot be is refused before anything is taken.
-    Shape::new(n, size_of::<T>(), split, &Members::living(&[]).workers())?;
+    // Refused before anything is taken, if that is possible.
+    let known = Members::living(&[]);
+    let mut shape = Shape::new(n, size_of::<T>(), split, &known.workers())?;
+    memory::check(&shape, &settings, &known.workers())?;
     let taken = held::retry(|| take_slot().transpose()).ok_or(Error::Arrays { most: ARRAYS_MAX })?;
     let (name, members) = taken?;
     members.wait_for_losses();
     // From here on its drop reverts the work.
     let root = trust::local_trustee().entrust(Root { name, members: members.clone() });
-    let workers = members.workers();
-    let shape = Shape::new(n, size_of::<T>(), split, &workers)?;
-    memory::check(&shape, &settings, &workers)?;
+    if let Some(machine) = members.others().iter().find(|machine| known.has(**machine)) {
+        let workers = members.workers();
+        // The split may name the lost machine.
+        shape = Shape::new(n, size_of::<T>(), split, &workers).map_err(|_| held::lost(*machine))?;
+        memory::check(&shape, &settings, &workers)?;
+    }
     let starts = match split {
         Split::Even => (0, Vec::new()),
         Split::Starts(starts) => (1, starts.clone()),
