@@ -59,7 +59,8 @@ pub struct Options {
     #[arg(long, requires = "checkpoint")]
     pub restore: bool,
 
-    /// Number of processes, other than the first, that may be lost: the others go on from the last checkpoint
+    /// Number of processes, other than the first, that may be lost: the others go on from the last checkpoint. To be
+    /// set here: `--survives` of gossamer-launch alone makes none
     #[arg(long, value_name = "N", requires = "checkpoint", default_value_t = 0)]
     pub survives: u16,
 
