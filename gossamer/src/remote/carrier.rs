@@ -157,6 +157,12 @@ impl RackCarrier {
         received
     }
 
+    /// May a batch of this peer begin? Not before the last answer to it is sent; never if its machine was shut out.
+    fn may_serve(&self, place: usize) -> bool {
+        let Peer { place, as_trustee, .. } = &self.peers[place];
+        !as_trustee.is_sending() && !record::is_shut_out(place.machine)
+    }
+
     /// Returns the first of these flags, from that place on, that has changed.
     #[inline]
     fn find(&self, watched: &[Watch], from: usize, but: impl Fn(usize) -> bool) -> Option<usize> {
@@ -211,15 +217,11 @@ unsafe impl Carrier for RackCarrier {
     }
 
     fn find_requests(&self, from: usize) -> Option<usize> {
-        let may_not_begin = |place: usize| {
-            let Peer { place, as_trustee, .. } = &self.peers[place];
-            as_trustee.is_sending() || record::is_shut_out(place.machine)
-        };
-        self.find(&self.requests, from, may_not_begin)
+        self.find(&self.requests, from, |place| !self.may_serve(place))
     }
 
     fn receive_requests(&mut self, place: usize, into: &mut Buffer) -> Option<u32> {
-        if self.peers[place].as_trustee.is_sending() {
+        if !self.may_serve(place) {
             return None;
         }
         self.receive_on(Role::Trustee, place, "a request of", into)
