@@ -148,7 +148,9 @@ impl<T: ?Sized + Object + Portable> Keeper<T> {
     fn renew_free(&mut self, name: Name) -> bool {
         let record = own(&self.record);
         let Some((old, _)) = record.take(places::own_machine()) else { return false };
-        let is_lost = places::check(old.at).is_err();
+        // SAFETY: whoever takes the lock is the object's owner; it has the mutex's type, and is not dropped here.
+        let object = ManuallyDrop::new(unsafe { Global::<T>::of(old, self.meta) });
+        let is_lost = object.lost().is_some();
         record.free(if is_lost { name } else { old }, false); // as it was, without a mark
         if is_lost {
             record.clear_poison();

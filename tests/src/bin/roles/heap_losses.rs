@@ -182,6 +182,9 @@ pub fn outcomes() {
         panics_with_loss(victim, || drop(lent_there.read()));
         panics_with_loss(victim, || lent_there.write()[0]);
         assert!(matches!(lent_there.try_write(), Err(heap::Error::Lost(_))) && lent_there.try_read().is_none());
+        let shared = Mutex::from(lent_there);
+        assert!(shared.lock_or_lost().is_err() && shared.renew([5; NUMBERS]).is_ok());
+        assert_eq!(shared.lock().unwrap()[0], 5);
     });
     let unjoined = gossamer::spawn_on(other, move || {
         heap::scope(|s| drop(s.spawn_on(there, || gossamer::sleep(Duration::MAX))));
