@@ -135,7 +135,7 @@ const ALWAYS: [&str; 9] = [
     "bare-slots",
     "bare-slots-dedicated",
 ];
-const OF_TRUST: [&str; 4] = ["apply", "apply-dedicated", "apply_then", "apply_then-dedicated"];
+const OF_TRUST: [&str; 5] = ["apply", "apply-dedicated", "apply_then", "apply_then-dedicated", "apply_then-slice"];
 
 #[test]
 fn fetch_add() {
@@ -160,7 +160,7 @@ fn latency() {
     let ran = measure("latency");
     let points = ran.file["results"].as_array().unwrap();
     // Two loads, two series; four locks, and four contenders of trust.
-    assert_eq!(points.len(), 2 * 2 * (4 + OF_TRUST.len()));
+    assert_eq!(points.len(), 2 * 2 * (4 + 4));
     assert_eq!(ran.drawn, 2, "the means of two series");
     for point in points {
         assert_quantiles(&point["latency"]);
@@ -329,7 +329,7 @@ fn kv_tables() {
     let ran = measure("kv --tables --dist zipf --mix 50");
     let tables = ran.list("tables");
     tables.iter().for_each(|series| assert_samples(series, 2));
-    for contender in ["mutex-std", "dashmap"].iter().chain(&OF_TRUST[2..]) {
+    for contender in ["mutex-std", "dashmap"].iter().chain(&OF_TRUST[2..4]) {
         assert!(ran.stdout.contains(contender), "{contender} is not in the table");
         assert_eq!(count(tables, "contender", contender), 2, "{contender}");
     }
