@@ -62,6 +62,33 @@ pub(crate) mod make {
     pub(crate) struct Root;
 }
 
+/// All places of a model have parts, and none is lost.
+pub(crate) mod members {
+    use crate::rack::{Place, rack};
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Members;
+
+    impl Members {
+        pub(crate) fn has(&self, _machine: u16) -> bool {
+            true
+        }
+
+        pub(crate) fn lost(&self) -> Option<u16> {
+            None
+        }
+
+        pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+            rack().places()
+        }
+    }
+}
+
+/// Promises of a place to itself, as all of a model are.
+pub(crate) mod promised {
+    pub(crate) use crate::rack::promise as own_promise;
+}
+
 /// Memory that others see, at the same addresses everywhere.
 pub(crate) mod room {
     use std::sync::Arc;

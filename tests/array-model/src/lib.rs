@@ -15,13 +15,13 @@ mod absent;
 mod model;
 mod rack;
 
-pub(crate) use absent::{held, lock, make, memory, room, word};
+pub(crate) use absent::{held, lock, make, members, memory, promised, room, word};
 pub(crate) use code::{
-    array, directory, element, frame, name, operator, part, post, replies, settings, shape, stats, waits,
+    array, directory, element, frame, lost, name, operator, part, post, replies, settings, shape, slots, stats, waits,
 };
 pub(crate) use error::Error;
 pub(crate) use rack::{
-    NoRef, Place, Promise, Share, Trust, TrusteeReference, link, may_wait, promise, rack, spawn_on, yield_now,
+    NoRef, Place, Promise, Share, Trust, TrusteeReference, link, may_wait, rack, sleep, spawn_on, yield_now,
 };
 
 /// Gives each place of a model its own thread-locals.
@@ -41,6 +41,7 @@ mod code {
     pub(crate) mod error;
     pub(crate) mod frame;
     mod local;
+    pub(crate) mod lost;
     pub(crate) mod name;
     pub(crate) mod operator;
     pub(crate) mod part;
@@ -48,6 +49,7 @@ mod code {
     pub(crate) mod replies;
     pub(crate) mod settings;
     pub(crate) mod shape;
+    pub(crate) mod slots;
     pub(crate) mod stats;
     pub(crate) mod waits;
 }

@@ -11,10 +11,11 @@ use loom::thread;
 use crate::array::Array;
 use crate::element::Element;
 use crate::frame::{Cache, Home, Slab};
+use crate::members::Members;
 use crate::name::Name;
 use crate::operator::{Add, bytes_of};
 use crate::part::{IN_PLACE, Part, READS, WRITES};
-use crate::rack::{Fault, PlaceState, TrusteeReference, World};
+use crate::rack::{Fault, PlaceState, World};
 use crate::settings::Settings;
 use crate::shape::{Shape, Split};
 use crate::{Trust, post};
@@ -81,9 +82,8 @@ impl<T: Element> Site<T> {
         let home = Home::new(owned, bytes, bytes_of(&first)).unwrap();
         let settings = Settings { cache_bytes: 0, prefetch: 0, ..Settings::default() };
         let slab = Slab::touched(Cache::frames_max(bytes, 0), bytes).unwrap();
-        let all = (0..places).map(TrusteeReference).collect();
         let shift = shape.shift;
-        post::install(Part::new(NAME, shape, place, all, settings, home, slab).unwrap());
+        post::install(Part::new(NAME, shape, place, Members, settings, home, slab).unwrap()).unwrap();
         state.note_writes();
         let site = Site { array: Array::of(Trust::new(), elements, NAME, shift) };
 

@@ -265,11 +265,20 @@ pub mod link {
         result
     }
 
+    pub(crate) fn outlives_losses() -> bool {
+        false
+    }
+
     /// Called where a panic would poison the array: the model has found it.
     pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         panic!("{}", text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic"))
     }
+}
+
+/// Called in models of losses alone, of which there are none.
+pub(crate) fn sleep(_: std::time::Duration) {
+    panic!("no machine of a model is lost")
 }
 
 pub(crate) fn may_wait() -> bool {
@@ -335,14 +344,14 @@ impl<T> Clone for Trust<T> {
 pub trait NoRef {}
 impl<T> NoRef for T {}
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     pub(crate) machine: u16,
     pub(crate) worker: u16,
 }
 
 impl Place {
-    pub(crate) fn of(machine: u16, worker: u16) -> Place {
+    pub(crate) const fn of(machine: u16, worker: u16) -> Place {
         Place { machine, worker }
     }
 
@@ -367,6 +376,10 @@ pub(crate) fn rack() -> Rack {
 impl Rack {
     pub(crate) fn machine(&self) -> u16 {
         TrusteeReference(self.0.place).machine()
+    }
+
+    pub(crate) fn has(&self, place: Place) -> bool {
+        self.places().any(|other| other == place)
     }
 
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> + use<> {
