@@ -47,6 +47,7 @@ trust::require_strict_noref!(
 );
 
 #[doc(hidden)]
+mod board;
 pub mod bootstrap;
 mod builder;
 #[doc(hidden)]

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use comm::{Error, MachineId, ReadId, Share, ShareId};
 
 pub use comm::verbs::call_c_library;
-use trust::TrusteeReference;
 pub use trust::link::panic_text;
+use trust::{JoinHandle, NoRef, TrusteeReference};
 
 use crate::Builder;
 use crate::fabric::{self, with};
@@ -79,6 +79,22 @@ pub fn on_loss(hook: fn(u16)) {
 /// A loss that is noted while this is called may come without the call: ask `is_lost` after this one.
 pub fn on_worker_loss(hook: fn(u16)) {
     crate::losses::record::add_worker_hook(hook);
+}
+
+/// Starts a fiber on the less loaded of two living machines that are picked at random, on one of its workers in turn;
+/// the first caller's `fill` returns how full a machine's memory for objects is, in thousandths. The first call of a
+/// program begins the reports of all machines; calls wait for the first ones, up to 250 ms, where they may wait.
+///
+/// # Panics
+/// Outside of the program.
+#[track_caller]
+pub fn spawn_by_load<F, R, M>(f: F, fill: M) -> JoinHandle<R>
+where
+    F: FnOnce() -> R + NoRef + Send + 'static,
+    R: NoRef + Send + 'static,
+    M: Fn() -> u16 + NoRef + Copy + Send + 'static,
+{
+    crate::board::spawn(f, fill)
 }
 
 /// Returns whether this machine has a page server's worker.
@@ -199,7 +215,7 @@ fn connection(machine: u16) -> Result<Rc<Connection>, Error> {
 #[cfg(test)]
 mod tests {
     /// Functions that safe code may call at any time: they change no memory in which a crate above has its values.
-    const SAFE: [&str; 19] = [
+    const SAFE: [&str; 20] = [
         "heap_bytes",
         "with_page_servers",
         "main_with_status",
@@ -208,6 +224,7 @@ mod tests {
         "is_lost",
         "on_loss",
         "on_worker_loss",
+        "spawn_by_load",
         "has_page_servers",
         "page_server",
         "end",

@@ -3,7 +3,7 @@
 //!
 //! It serves the machine rather than one of its workers. As yet: counts of requests that the workers have made, for a
 //! trustee of another machine that would drop a property (`trust/src/property/reclaim.rs`); requests of threads without
-//! links to other machines; statistics; reports of waits that lead to other machines
+//! links to other machines; statistics; reports of loads (`board/`); reports of waits that lead to other machines
 //! (`trust/src/runtime/watch/rack.rs`).
 //!
 //! To the fabric it is one more worker, behind the others (`remote/layout.rs`). To the program it is none: `rack()`

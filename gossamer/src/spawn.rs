@@ -67,13 +67,29 @@ where
     F: FnOnce() -> R + NoRef + Send + 'static,
     R: NoRef + Send + 'static,
 {
+    spawn_on_holding(place, f, ())
+}
+
+/// Starts a fiber as [`spawn_on`] does, and drops `held` on this machine when the fiber has ended.
+#[track_caller]
+pub(crate) fn spawn_on_holding<F, R>(place: Place, f: F, held: impl Send + 'static) -> JoinHandle<R>
+where
+    F: FnOnce() -> R + NoRef + Send + 'static,
+    R: NoRef + Send + 'static,
+{
     let trustee = place.trustee();
     if place.machine == program().rack.machine {
-        return trust::spawn_on(&trustee, f);
+        return trust::spawn_on(&trustee, move || {
+            let _held = held;
+            f()
+        });
     }
     // Sent before fibers of this worker that compute have their turn, and before the caller goes on.
     let wait = trust::link::begin(trustee, f);
-    trust::spawn(move || value_of(wait(), place))
+    trust::spawn(move || {
+        let _held = held;
+        value_of(wait(), place)
+    })
 }
 
 /// Starts a fiber as [`spawn_on`] does, with an argument that travels serialised, as does the result: strings, vectors,

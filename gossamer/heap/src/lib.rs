@@ -79,5 +79,5 @@ pub use portable::Portable;
 pub use scope::{Lent, LentMut, Scope, ScopedHandle, scope};
 pub use shared::Shared;
 pub use slice::{slice, try_slice};
-pub use spawn::spawn_to;
+pub use spawn::{spawn, spawn_to};
 pub use stats::{Stats, stats};

@@ -33,6 +33,11 @@ pub(crate) fn limit() -> u64 {
     })
 }
 
+/// Bytes in use, in thousandths of the limit.
+pub(crate) fn fill() -> u16 {
+    (u128::from(used()) * 1000 / u128::from(limit().max(1))).min(1000) as u16
+}
+
 /// Bytes beyond which copies that nobody reads have to go.
 pub(crate) fn high() -> u64 {
     limit() / 10 * 9

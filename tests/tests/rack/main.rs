@@ -393,6 +393,15 @@ fn small_objects_come_before_large_ones() {
     assert!(ended.status.success(), "{ended:#?}");
 }
 
+#[test]
+fn fibers_go_where_there_is_least_to_do() {
+    for options in [["--fabric", "shm"], ["--fabric", "tcp"], ["--pretend-hosts", "2"]] {
+        let options = [&["--threads", "6", "--survives", "1"], &options[..]].concat();
+        let ended = run(launcher(3, &options, ROLES, &["heap-placed"]));
+        assert!(ended.status.success() && ended.stdout.contains("placed"), "{options:?}: {ended:#?}");
+    }
+}
+
 /// Waits until a machine works and all three are listed: the list is machine 0's, and another's output may come before
 /// it. Returns the output.
 #[track_caller]

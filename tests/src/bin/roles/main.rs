@@ -12,6 +12,7 @@ mod heap_losses;
 mod heaps;
 mod lives;
 mod losses;
+mod placed;
 mod traced;
 mod work;
 
@@ -55,6 +56,7 @@ fn main() {
         ["heap-load"] => heaps::load,
         ["heap-jobs"] => heap_losses::jobs,
         ["heap-outcomes"] => heap_losses::outcomes,
+        ["heap-placed"] => placed::placed_by_load,
         ["heap-storm"] => heap_losses::storm,
         ["goes-on"] => losses::go_on,
         ["panic"] => ends::panic,
