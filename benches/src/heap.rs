@@ -1,11 +1,13 @@
 //! `heap`: objects of the heap over a rack (`gossamer-heap`). In one process beside `Box`: reads in random order, few
 //! and many, and objects made and dropped. Over two processes (rack.rs): reads of the other one beside an own slice,
-//! MPI, a socket, a bunch beside single objects, and objects handed over beside iceoryx2. Whole programs (apps.rs)
+//! MPI, a socket, a bunch beside single objects, and objects handed over beside iceoryx2. Jobs placed by load beside
+//! fixed shares (placed.rs). Whole programs (apps.rs)
 //! beside their twins, gRPC and polars, one by OpenBLAS (blas.rs) beside ScaLAPACK. A run is verified by the sum of the
 //! values it read.
 
 mod apps;
 mod blas;
+mod placed;
 mod rack;
 mod targets;
 
@@ -18,6 +20,7 @@ use gossamer_heap::Global;
 use std::hint::black_box;
 
 pub use self::apps::{HeapApp, app_command};
+pub use self::placed::{HeapPlaced, command as placed_command};
 pub use self::rack::{HeapRun, command as run_command};
 
 /// Objects of 8 bytes that are read in random order, a power of two: 16 bytes each in the heap, 32 as boxes.
@@ -141,6 +144,11 @@ pub fn command(mut options: HeapBench) -> Result<()> {
         let loans = Program::at(loans).say(&format!("--bytes {HANDED_BYTES} --turns {elements}"));
         all.add("64 KiB handed over", "iceoryx2", "ns", (0..rounds).map(|_| loans.told()).collect::<Result<_>>()?);
     }
+    let jobs = if is_smoke { 20 } else { 1000 };
+    let placed = Program::own(&format!("heap-placed --rounds {rounds} --jobs {jobs}"))?;
+    for (way, samples) in placed.told::<placed::Told>()? {
+        all.add(PLACED, &way, "ns", samples);
+    }
     apps::measure(&mut bench, &options.comparison, &mut all)?;
     all.print(&format!("{objects} objects, {reads} reads"));
     let targets = targets::targets(&all);
@@ -149,6 +157,7 @@ pub fn command(mut options: HeapBench) -> Result<()> {
 
 /// Words that are read of the other process at once.
 const WORDS: usize = 8;
+const PLACED: &str = "jobs, half a core beside a whole one";
 const MPI: &str = "64 B of the other process, MPI_Get";
 
 /// A work, its contender, and its samples.

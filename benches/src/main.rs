@@ -117,6 +117,9 @@ commands! {
     /// One run of `heap`'s work over two processes, for itself
     #[command(hide = true)]
     HeapRun(heap::HeapRun) => heap::run_command,
+    /// Jobs placed by load, for `heap`
+    #[command(hide = true)]
+    HeapPlaced(heap::HeapPlaced) => heap::placed_command,
     /// One of the examples on the heap, for `heap`
     #[command(hide = true, subcommand)]
     HeapApp(heap::HeapApp) => heap::app_command,

@@ -1,7 +1,7 @@
 //! The targets of `heap` (the ratios of a run), by the medians of the figures.
 
 use super::apps::POLARS;
-use super::{MPI, blas};
+use super::{MPI, PLACED, blas, placed};
 use crate::prelude::*;
 
 /// Programs over two processes beside two workers of one: the ratios wanted over `shm`, and over `tcp`.
@@ -34,6 +34,12 @@ pub fn targets(all: &Figures) -> Vec<Verdict> {
             over("64 KiB handed over", "iceoryx2", "rack"),
         ),
     ];
+    let best = placed::SHARES.iter().filter_map(|share| of(PLACED, &placed::share(*share))).reduce(f64::min);
+    targets.push(at_most(
+        "time of 1,000 jobs by heap::spawn over the best fixed shares, one core of two half busy",
+        1.1,
+        ratio(of(PLACED, placed::BY_LOAD), best),
+    ));
     for (name, shm, tcp) in OVER_PROCESSES {
         for (fabric, wanted) in [("shm", shm), ("tcp", tcp)] {
             let reached = over(name, "1 x 2", &format!("2 x 1, {fabric}"));
