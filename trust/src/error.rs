@@ -27,14 +27,15 @@ pub enum Error {
         /// Message of the panic.
         panic: String,
     },
-    /// The trustee's thread has ended, and its properties with it, or its machine was lost. The closure has not run.
-    #[error(
-        "the trustee of this property of type `{property}` is gone: its thread has ended, or its machine was lost; \
-         keep the pool (or thread) alive for as long as its trusts are used"
-    )]
+    /// The property is gone: it was closed ([`Trust::close`](crate::Trust::close)), or its trustee's thread has ended,
+    /// and its properties with it, or its machine was lost. The closure has not run.
+    #[error("{}", gone(.property, *.was_closed))]
     Gone {
         /// Type of the property.
         property: &'static str,
+        /// Whether it was closed: by `close`, or by its trustee after the loss of a machine, when as many trusts had
+        /// been dropped as were known there. Else its trustee is gone.
+        was_closed: bool,
     },
     /// The trustee's machine was lost after the request had been sent, before its answer came: the closure may have
     /// run.
@@ -98,6 +99,20 @@ pub enum Error {
         /// Largest size that is carried.
         limit_bytes: usize,
     },
+}
+
+/// Returns the text of [`Error::Gone`].
+fn gone(property: &str, was_closed: bool) -> String {
+    if was_closed {
+        return format!(
+            "the property of type `{property}` was closed, and the closure has not run: by `close`, or, after the loss \
+             of a machine, because all its trusts that were known there had been dropped"
+        );
+    }
+    format!(
+        "the trustee of this property of type `{property}` is gone: its thread has ended, or its machine was lost; \
+         keep the pool (or thread) alive for as long as its trusts are used"
+    )
 }
 
 /// Payload of the panic by which an [aborted](crate::JoinHandle::abort) fiber unwinds.

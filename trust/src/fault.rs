@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Panicked(Box<dyn Any + Send>),
     Poisoned(String),
     Gone,
+    /// The property was closed.
+    Closed,
     /// The machine was lost after the request had been sent.
     Lost(u16),
     Codec(String),
@@ -56,7 +58,8 @@ impl Fault {
                 Error::Panicked { property, panic }
             }
             Fault::Poisoned(panic) => Error::Poisoned { property, panic },
-            Fault::Gone => Error::Gone { property },
+            Fault::Gone => Error::Gone { property, was_closed: false },
+            Fault::Closed => Error::Gone { property, was_closed: true },
             Fault::Lost(machine) => Error::Lost { machine },
             Fault::Codec(cause) => Error::Codec { property, cause },
             Fault::Refused(cause) => Error::Refused { property, cause },

@@ -150,6 +150,12 @@ counters! {
     /// Times the worker had to wake another, sleeping thread of this process: a system call each. Workers of other
     /// machines are woken by the fabric, and not counted.
     wake_ups_sent,
+    /// Values dropped ahead of their properties: by [`Trust::close`](crate::Trust::close), or with the last known trust
+    /// of a property of before the loss of a machine.
+    properties_closed,
+    /// Values there now of properties of before the loss of a machine. Not a count of work:
+    /// [`since`](Stats::since) gives how many more there are.
+    old_properties,
 }
 
 impl Stats {

@@ -42,13 +42,14 @@ const NOT_CALLED: [&str; 18] = [
 type Call = fn(TrusteeReference);
 
 /// All others, each called with a trustee of a pool.
-const CALLED: [(&str, Call); 29] = [
+const CALLED: [(&str, Call); 30] = [
     ("begin", |there| WAIT.with_borrow_mut(|wait| *wait = Some(link::begin(there, || 5)))),
     ("wait", |_| ignore(WAIT.take().expect("it was begun")())),
     ("call", |there| ignore(link::call(there, || 5))),
     ("call_then", |there| link::call_then(there, || 5, ignore)),
     ("entrust_remote", |there| ignore(link::entrust_remote(there, || 5))),
     ("entrust_here", |_| ignore(link::entrust_here(5))),
+    ("drops_old", |_| assert!(!link::drops_old())),
     ("is_ending", |_| ignore(link::is_ending())),
     ("post", |there| [there, local_trustee()].into_iter().for_each(|to| link::post(to, |_| (), &[1, 2, 3]))),
     ("without_waiting", |there| link::without_waiting(|| assert!(catch_unwind(|| link::call(there, || 5)).is_err()))),

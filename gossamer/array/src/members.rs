@@ -48,7 +48,7 @@ impl Members {
     }
 
     /// Waits until this worker has been told of the losses that the members were chosen after: a property that it has
-    /// before stays until its end (docs/surviving.md).
+    /// before is never freed, and the memory of an array stays with it (docs/surviving.md).
     pub(crate) fn wait_for_losses(&self) {
         for &machine in &self.without {
             // It fails: at once, or when this worker is told.

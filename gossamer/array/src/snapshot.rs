@@ -94,7 +94,10 @@ impl<T: Element + Sync> Snapshot<T> {
     fn memory(&self) -> Arc<Memory> {
         copies::memory_of(self.id).unwrap_or_else(|| match self.id.lost() {
             Some(machine) => panic!("the snapshot is gone: machine {machine}, which had made it, was lost"),
-            None => panic!("the snapshot is gone: its program ends"),
+            None => panic!(
+                "the snapshot is gone: its program ends, or a machine was lost that had handed on this handle, and all \
+                 others were dropped"
+            ),
         })
     }
 }
@@ -150,8 +153,7 @@ fn end(id: Id, name: Name) {
     }
 }
 
-/// Frees the copies of a snapshot that was not completed. Its root does so, too, unless a machine was lost, after which
-/// roots stay.
+/// Frees the copies of a snapshot that was not completed. Its root does so, too, but may stay where a machine was lost.
 struct Incomplete(Id, Name);
 
 impl Drop for Incomplete {

@@ -46,7 +46,8 @@ pub struct Shared<T: ?Sized + Object> {
 }
 
 /// The object's owner. Owners that end with the program, after their trustees, leave the object in place: others may
-/// still read it, and it goes with the process.
+/// still read it, and it goes with the process. So do those of before the loss of a machine, which may have handed on
+/// a trust that nobody has counted.
 pub(crate) struct Root<T: ?Sized + Object>(ManuallyDrop<Global<T>>);
 
 impl<T: ?Sized + Object> Root<T> {
@@ -65,9 +66,9 @@ impl<T: ?Sized + Object> Root<T> {
 
 impl<T: ?Sized + Object> Drop for Root<T> {
     fn drop(&mut self) {
-        if !trust::link::is_ending() {
-            // SAFETY: dropped once, and not used again. The trustee has not ended, so the last trust has gone, and with
-            // it all readers.
+        if !trust::link::is_ending() && !trust::link::drops_old() {
+            // SAFETY: dropped once, and not used again. The trustee has not ended, and no lost machine can have had a
+            // trust, so the last trust has gone, and with it all readers.
             unsafe { ManuallyDrop::drop(&mut self.0) };
         }
     }

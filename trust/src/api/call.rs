@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::api::close::Close;
 use crate::api::delegated::{Closure, ClosureWith, Delegated, Launched, LaunchedWith};
 use crate::api::future::CallFuture;
 use crate::api::trust::Trust;
@@ -153,6 +154,19 @@ impl<'t, T: 'static> Call<'t, T> {
         U: NoRef + Send + 'static,
     {
         ReadyCall { trust: self.trust, closure: Closure::<_, ANYWHERE>(f) }
+    }
+
+    /// Makes it the call that ends the property, as [`Trust::close`] does.
+    ///
+    /// ```
+    /// let number = trust::local_trustee().entrust(7);
+    /// number.apply_then(|_| (), |()| ());
+    /// number.call().close().then(|outcome| assert_eq!(outcome, Ok(())));
+    /// assert!(number.call().apply(|n| *n).wait().is_err());
+    /// ```
+    #[inline]
+    pub fn close(self) -> ReadyCall<'t, T, impl Delegated<T, Output = (), Value = T> + use<T>> {
+        ReadyCall { trust: self.trust, closure: Close }
     }
 }
 
@@ -335,7 +349,8 @@ impl<'t, P: 'static, C: Delegated<P>> ReadyCall<'t, P, C> {
     /// its trustee and runs its fibers meanwhile.
     ///
     /// # Errors
-    /// [`Error::Panicked`], [`Error::Poisoned`], [`Error::Gone`]; launched closures also give [`Error::Refused`] if the
+    /// [`Error::Panicked`], [`Error::Poisoned`], [`Error::Gone`]; for a [`close`](Call::close) those of
+    /// [`Trust::close`]; launched closures also give [`Error::Refused`] if the
     /// trustee has no memory for another fiber, and [`Error::Deadlock`]; those with an argument [`Error::Codec`] and
     /// [`Error::TooLarge`]; those within the process [`Error::Apart`].
     ///

@@ -292,7 +292,7 @@ pub(super) fn send_from_loop<P: 'static, C: Delegated<P>>(
         if C::HEEDS_POISON && trust.is_poisoned() {
             // Drops the captures where the loop must not wait.
             worker.drop_unrun(call);
-            let fault = Fault::Poisoned(worker.poison_text(trust.parts().0));
+            let fault = worker.refusal(trust.parts().0);
             return call_back(worker, || then(Err(fault)));
         }
         call.send(trust, worker, then);

@@ -18,7 +18,7 @@ use crate::ids::TrusteeId;
 use crate::runtime::{watch, worker};
 
 pub use crate::api::place::{
-    Wait, begin, call, call_scoped, call_then, entrust_remote, is_ending, post, without_waiting,
+    Wait, begin, call, call_scoped, call_then, drops_old, entrust_remote, is_ending, post, without_waiting,
 };
 pub use crate::api::reference::entrust_here;
 pub use crate::api::watching::{
@@ -64,8 +64,8 @@ pub fn attach(carrier: Option<Box<dyn Carrier>>, waker: Option<Box<dyn Waker>>) 
 
 /// This machine is lost, and nothing that it sends can arrive any more: the calling worker serves nothing of it, fails
 /// its own requests to it ([`Error::Lost`](crate::Error::Lost) if they were sent, [`Error::Gone`](crate::Error::Gone)
-/// if not, and all later ones), and keeps the properties that it has until it ends. To be called on each worker of the
-/// calling machine.
+/// if not, and all later ones), and closes the properties that it has rather than frees them. To be called on each
+/// worker of the calling machine.
 ///
 /// ```
 /// trust::link::lose(3); // of no effect on a worker without links
@@ -80,7 +80,7 @@ pub fn lose(machine: u16) {
         if !worker.remote.is_attached() {
             return;
         }
-        worker.property_table().keep_all(&worker.shared.slab);
+        worker.mark_old();
         worker.remote.lose(worker, machine);
         worker.launches.lose(worker, machine);
     });

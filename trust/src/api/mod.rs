@@ -6,6 +6,7 @@
 mod answer;
 mod apply;
 pub(crate) mod call;
+mod close;
 mod delegated;
 pub(crate) mod dump;
 pub(crate) mod each;

@@ -280,6 +280,13 @@ pub fn is_ending() -> bool {
     worker::existing(|worker| worker.home.get() == TrusteeId::NOBODY).unwrap_or(true)
 }
 
+/// Returns whether the destructor of a value of before the loss of a machine runs here, ahead of its property: the lost
+/// machine may have handed on a trust of it that nobody has counted. Destructors that free what others use without a
+/// request leave it then.
+pub fn drops_old() -> bool {
+    worker::existing(|worker| worker.drops_old.get()).unwrap_or(false)
+}
+
 /// Closure and its bytes, one way.
 struct Post<F> {
     f: F,

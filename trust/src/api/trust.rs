@@ -48,13 +48,14 @@ use crate::unwind::quietly;
 /// | begin | [`.call()`](Trust::call) |
 /// | argument | none, or [`.with(argument)`](crate::Call::with), serialised |
 /// | values | without pointers, or any of this process: [`.in_process()`](crate::Call::in_process), no argument |
-/// | closure | [`.apply(..)`], [`.launch(..)`], [`.launch_held(..)`] |
+/// | closure | [`.apply(..)`], [`.launch(..)`], [`.launch_held(..)`]; instead of one: [`.close()`] |
 /// | limit | none, or [`.timeout(time)`](crate::ReadyCall::timeout) |
 /// | way to the result | [`.wait()`](crate::ReadyCall::wait), [`.then(callback)`](crate::ReadyCall::then), `.await` |
 ///
 /// [`.apply(..)`]: crate::Call::apply
 /// [`.launch(..)`]: crate::Call::launch
 /// [`.launch_held(..)`]: crate::Call::launch_held
+/// [`.close()`]: crate::Call::close
 ///
 /// - All calls reach properties of this process and, on a rack, of other machines. The captures of a closure and the
 ///   result of one without an argument travel as they lie in memory; an argument and its result travel serialised, so
@@ -96,10 +97,11 @@ impl<T> RefUnwindSafe for Trust<T> {}
 impl<T> Unpin for Trust<T> {}
 
 impl<T: 'static> Trust<T> {
-    /// Accepts a poisoned property as it is: later requests run again. Does not wait; takes effect in the order of this
-    /// thread's requests to the trustee. Futures ([`apply_async`](Self::apply_async)) take another way and may arrive
-    /// first: wait for a request before you make one. On a thread without a worker it takes effect in the order of the
-    /// futures. There it does not wait for room as these do, so repeated calls that outrun the trustee use up memory.
+    /// Accepts a poisoned property as it is: later requests run again. Of no effect on a closed one. Does not wait;
+    /// takes effect in the order of this thread's requests to the trustee. Futures ([`apply_async`](Self::apply_async))
+    /// take another way and may arrive first: wait for a request before you make one. On a thread without a worker it
+    /// takes effect in the order of the futures. There it does not wait for room as these do, so repeated calls that
+    /// outrun the trustee use up memory.
     ///
     /// ```
     /// let number = trust::local_trustee().entrust(7);
@@ -127,7 +129,7 @@ impl<T: 'static> Trust<T> {
         worker.home.get() == self.trustee
     }
 
-    /// Returns whether the property is poisoned. On the trustee's thread only.
+    /// Returns whether the property is poisoned or closed. On the trustee's thread only.
     pub(super) fn is_poisoned(&self) -> bool {
         // SAFETY: live: `self` is a trust of it, or a request for it is under way.
         unsafe { (*self.property).is_poisoned() }
@@ -211,7 +213,7 @@ impl<T: 'static> Trust<T> {
             worker.defer(Box::new(move || {
                 if kept.is_poisoned() {
                     worker::with(|worker| {
-                        let fault = Fault::Poisoned(worker.poison_text(kept.property));
+                        let fault = worker.refusal(kept.property);
                         worker.call_back(|| quietly(|| then(Err(fault))));
                         worker.enter_drop_of_deferred();
                     });

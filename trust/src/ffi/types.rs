@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
 
+use crate::api::place::drops_old;
 use crate::api::trust::Trust;
 use crate::ids::TrusteeId;
 use crate::property::Header;
@@ -102,6 +103,7 @@ impl From<Fault> for Failure {
                 "the trustee's thread has ended, and its properties with it: let trustees outlive their clients"
                     .to_owned(),
             ),
+            Fault::Closed => (Status::TRUST_GONE, fault.into_error::<*mut c_void>().to_string()),
             Fault::Refused(cause) => {
                 (Status::TRUST_REFUSED, format!("the trustee could not take the request on: {cause}"))
             }
@@ -127,8 +129,12 @@ impl Value {
 }
 
 impl Drop for Value {
+    /// Leaves a C object of before the loss of a machine: plain functions run on it without a look at the mark of a
+    /// closed property.
     fn drop(&mut self) {
-        if let Some(destroy) = self.destroy {
+        if let Some(destroy) = self.destroy
+            && !drops_old()
+        {
             // SAFETY: the promise made when it was entrusted; dropped once.
             unsafe { destroy(self.data) }
         }

@@ -79,13 +79,14 @@ impl<T: 'static> Property<T> {
         }
     }
 
+    /// Drops the value alone: the header may be used further.
     unsafe fn drop(header: *mut Header) {
         // SAFETY: the caller's promise; `allocate` made it so.
         unsafe {
             if const { Self::IS_BOXED } {
-                ptr::drop_in_place(header.cast::<Property<Box<T>>>());
+                ptr::drop_in_place((*header.cast::<Property<Box<T>>>()).value.get());
             } else {
-                ptr::drop_in_place(header.cast::<Property<T>>());
+                ptr::drop_in_place((*header.cast::<Property<T>>()).value.get());
             }
         }
     }
@@ -112,7 +113,21 @@ impl<T> Property<T> {
     }
 }
 
-/// Drops a property and frees it.
+/// Drops the value of a closed property, which stays with its slot.
+///
+/// # Safety
+/// It is live, closed and not in use, its value has not been dropped, nothing borrows the value, and this is its
+/// trustee's thread.
+pub(crate) unsafe fn drop_value(header: *mut Header) {
+    // SAFETY: the caller's promise; the kind is of the type it was allocated with. Marked before: the destructor may
+    // panic.
+    unsafe {
+        (*header).set_dropped();
+        (slab::kind_of(header).drop)(header);
+    }
+}
+
+/// Drops a property, unless its value was dropped before, and frees it.
 ///
 /// # Safety
 /// It is live, no trust or request refers to it any more, and this is its trustee's thread (or the trustee
@@ -128,5 +143,9 @@ pub(crate) unsafe fn destroy(header: *mut Header) {
     // The destructor of the value may panic.
     let _free = Free(header);
     // SAFETY: live; the kind is of the type it was allocated with.
-    unsafe { (slab::kind_of(header).drop)(header) }
+    unsafe {
+        if !(*header).is_dropped() {
+            (slab::kind_of(header).drop)(header);
+        }
+    }
 }

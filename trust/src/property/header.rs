@@ -29,7 +29,11 @@ const POISONED: u32 = 1;
 const UNREFERENCED: u32 = 2;
 const COUNTED: u32 = 4;
 const HAS_LINE: u32 = 8;
-const MARK_BITS: u32 = 4;
+const OLD: u32 = 16;
+const CLOSED: u32 = 32;
+const HELD: u32 = 64;
+const DROPPED: u32 = 128;
+const MARK_BITS: u32 = 8;
 /// The largest place that a header can hold. It stands for no place in the list: see `reclaim.rs`.
 pub(crate) const PLACE_MAX: u32 = (1 << (32 - MARK_BITS)) - 1;
 
@@ -49,24 +53,54 @@ impl Header {
     pub(super) fn new() -> Self {
         Header { marks: Cell::new(0), count: Cell::new(1) }
     }
+    /// Are its requests refused? It is poisoned, or closed [closed-refuses].
     #[inline(always)]
     pub(crate) fn is_poisoned(&self) -> bool {
         self.marks.get() & POISONED != 0
     }
+    /// A closed property stays poisoned.
     pub(crate) fn set_poisoned(&self, poisoned: bool) {
-        self.set_mark(POISONED, poisoned);
+        self.set_mark(POISONED, poisoned || self.is_closed());
     }
-    /// Is the property waiting to be reclaimed, or never to be ([`keep`](Self::keep))?
+    /// Is the property waiting to be reclaimed, or closed after its count came to 0?
     pub(crate) fn is_unreferenced(&self) -> bool {
         self.marks.get() & UNREFERENCED != 0
     }
     pub(crate) fn set_unreferenced(&self, unreferenced: bool) {
         self.set_mark(UNREFERENCED, unreferenced);
     }
-    /// Keeps the property up to the end of its trustee. To be taken out of the lists of those that wait to be
-    /// reclaimed: with this mark it comes into none any more.
-    pub(crate) fn keep(&self) {
-        self.set_mark(UNREFERENCED, true);
+    /// May a machine that is lost have cloned a trust of it? Then its count proves nothing, and it is never freed.
+    pub(crate) fn is_old(&self) -> bool {
+        self.marks.get() & OLD != 0
+    }
+    pub(crate) fn set_old(&self) {
+        self.set_mark(OLD, true);
+    }
+    /// Has it been closed? Its requests are refused, and its value is dropped once nobody has it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.marks.get() & CLOSED != 0
+    }
+    pub(crate) fn close(&self) {
+        self.set_mark(CLOSED | POISONED, true);
+    }
+    /// Has a launched closure its latched value?
+    pub(crate) fn is_held(&self) -> bool {
+        self.marks.get() & HELD != 0
+    }
+    pub(crate) fn set_held(&self, held: bool) {
+        self.set_mark(HELD, held);
+    }
+    /// Has its latched value waiters, or is it lent or held?
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.marks.get() & (HAS_LINE | HELD) != 0
+    }
+    /// Has its value been dropped ahead of the property, which was closed?
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.marks.get() & DROPPED != 0
+    }
+    pub(super) fn set_dropped(&self) {
+        debug_assert!(self.is_closed(), "its requests would find no value");
+        self.set_mark(DROPPED, true);
     }
     /// Has its count changed since the mark was cleared?
     pub(crate) fn is_counted(&self) -> bool {

@@ -9,5 +9,5 @@ mod header;
 pub(crate) mod reclaim;
 pub(crate) mod slab;
 
-pub(crate) use cell::{Property, destroy};
+pub(crate) use cell::{Property, destroy, drop_value};
 pub(crate) use header::{Header, PLACE_MAX};

@@ -63,12 +63,33 @@
 //! machine of a rack the slab knows of the property from the start (`announced`). Where a count reaches 0 before that
 //! message has come, (2) waits for it, for it is a request that was made before (1).
 //!
-//! When a machine was lost this trustee keeps all properties that there are (`keep_all`): the lost machine may have
-//! cloned a trust, sent the clone to another machine and not sent its +1, so their counts may be 0 while a trust lives.
-//! No trust of a later property was ever there, for nothing that the machine sent arrives any more. So all clients that
-//! had trusts of it report their numbers, and the proof holds for it; the lost machine is not asked.
+//! Losses. When a machine was lost all properties that there are become *old* (`mark_old`): the lost machine may have
+//! cloned a trust, sent the clone to another machine and not sent its +1, so their counts may be 0 or less while a
+//! trust lives. No trust of a later property was ever there, for nothing that the machine sent arrives any more. So all
+//! clients that had trusts of it report their numbers, and the proof holds for it; the lost machine is not asked.
 //!
-//! Invariant [property-live]: a request that runs finds its property live.
+//! An old property is never freed: (3) *closes* it, by the same steps, which begin at a count of 0 or less. Let L be
+//! the trusts whose +1 was lost. The lemma holds for the requests of all clients but the lost one, so D is a subset of
+//! S and L together, and |S| - |D| <= 0. If L is empty then D = S as above, and no trust is alive. If L is not empty
+//! one may be, and its requests find the property closed. If a -1 was lost the count may stay over 0, and the value
+//! with it. Steps that had begun before the loss begin anew, for they may wait for the lost machine.
+//!
+//! Closing, by (3) or by a request of the program ([`Trust::close`](crate::Trust::close)), drops the value before the
+//! property. The header and its slot stay until the property is freed, and with them the marks:
+//! - [closed-refuses] A closed property counts as poisoned for ever, so each request that would borrow its value is
+//!   refused by the test of that mark that it makes first. Nothing runs between that test and the borrow but code of
+//!   that very request, in delegated context; and values are dropped between closures only: by a request of its own
+//!   [closures-take-turns], or where the context is free. (The C API's requests make no test: their values stay whole,
+//!   for the destructor of an old one leaves them.)
+//! - [drop-when-unused] While a closed property is in use its value stays. The header says so: a launched closure has
+//!   the value, or there is a line: waiters, a waiter whose turn it is, or a loan. These alone touch the latch without
+//!   that test: to put the value back, or to take it in their turn; then they test the mark, and put it back. A waiter
+//!   tests the mark before it enters the line, so the line of a closed property ends. Where a latch was replaced while
+//!   its value was out, two closures may have a value of it, and the header may no longer say so of the second: so each
+//!   tests whether the latch is still there before it puts the value back, and else drops the value.
+//!
+//! Invariant [property-live]: a request that runs finds its property live: the header and, unless it is closed, the
+//! value.
 
 #![allow(unsafe_code)]
 
@@ -120,6 +141,8 @@ pub(crate) trait Trustee<C, F> {
     fn ask(&self, service: TrusteeId, reclamation: u64);
     /// Drops a property that is in no list any more.
     fn destroy(&self, property: *mut Header);
+    /// Drops the value of a closed property that is not in use.
+    fn drop_value(&self, property: *mut Header);
 }
 
 /// Properties of one trustee, and those among them that may have to go.
@@ -135,6 +158,8 @@ pub(crate) struct PropertyTable<C, F> {
     aside: RefCell<Vec<Aside<C>>>,
     /// The reclamation between (1) and (3).
     reclamation: RefCell<Option<Reclamation<C, F>>>,
+    /// Closed while it was in use: the value is to be dropped.
+    closing: RefCell<Vec<*mut Header>>,
     /// Times that step (1) was taken.
     rounds: Cell<u64>,
     /// The addresses of all properties, where requests of other machines name them.
@@ -167,6 +192,7 @@ impl<C, F> Default for PropertyTable<C, F> {
             unreferenced: RefCell::default(),
             aside: RefCell::default(),
             reclamation: RefCell::default(),
+            closing: RefCell::default(),
             rounds: Cell::new(0),
             known: RefCell::default(),
         }
@@ -207,7 +233,8 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
     pub(crate) unsafe fn count(&self, property: *mut Header, delta: i32) {
         // SAFETY: the caller's promise.
         let header = unsafe { &*property };
-        if header.add_count(delta) == 0 && !header.is_unreferenced() {
+        let count = header.add_count(delta);
+        if count <= 0 && (count == 0 || header.is_old()) && !header.is_unreferenced() {
             header.set_unreferenced(true);
             self.unreferenced.borrow_mut().push(property);
         }
@@ -218,23 +245,65 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
         !self.unreferenced.borrow().is_empty() || self.reclamation.borrow().is_some() || !self.aside.borrow().is_empty()
     }
 
+    /// Is there a property to be reclaimed, or a value to be dropped?
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_unreferenced() || !self.closing.borrow().is_empty()
+    }
+
     /// A machine is lost that may have had trusts of these properties, and with it counts that it has not sent: a count
-    /// of 0 proves nothing any more. Keeps them all, and those that `slab` has announced, up to the end of the trustee.
-    pub(crate) fn keep_all(&self, slab: &PropertySlab) {
-        *self.reclamation.borrow_mut() = None;
-        self.aside.borrow_mut().clear();
-        self.unreferenced.borrow_mut().clear();
-        let (owned, beyond) = (self.owned.borrow(), self.beyond.borrow());
-        // SAFETY: live: nothing reclaims them [property-live].
-        let keep = |property: *mut Header| unsafe { (*property).keep() };
-        owned.iter().chain(&*beyond).copied().for_each(keep);
-        slab.announced(keep);
+    /// of 0 proves nothing any more. Makes them all old, and those that `slab` has announced. Returns the number of
+    /// those whose values are there, and which were not old before.
+    pub(crate) fn mark_old(&self, slab: &PropertySlab) -> u64 {
+        let begun = self.reclamation.borrow_mut().take();
+        let aside = std::mem::take(&mut *self.aside.borrow_mut());
+        let mut unreferenced = self.unreferenced.borrow_mut();
+        unreferenced.extend(begun.into_iter().flat_map(|begun| begun.properties));
+        unreferenced.extend(aside.into_iter().map(|aside| aside.property));
+        let mut marked = 0;
+        let mut mark = |property: *mut Header| {
+            // SAFETY: live: nothing reclaims them meanwhile [property-live].
+            let header = unsafe { &*property };
+            if !header.is_old() {
+                header.set_old();
+                marked += u64::from(!header.is_dropped());
+            }
+            // Less than 0: for want of a +1 that does not come any more, or that is still to come.
+            if header.count() <= 0 && !header.is_unreferenced() {
+                header.set_unreferenced(true);
+                unreferenced.push(property);
+            }
+        };
+        self.owned.borrow().iter().chain(&*self.beyond.borrow()).copied().for_each(&mut mark);
+        slab.announced(mark);
+        marked
+    }
+
+    /// Notes a closed property whose value is in use.
+    pub(crate) fn note_closing(&self, property: *mut Header) {
+        self.closing.borrow_mut().push(property);
+    }
+
+    /// Takes a property off the list of those that were closed while they were in use.
+    pub(crate) fn forget_closing(&self, property: *mut Header) {
+        self.closing.borrow_mut().retain(|closing| *closing != property);
+    }
+
+    /// Drops the values of closed properties that are no longer in use. True if there was any.
+    fn drop_closed(&self, trustee: &impl Trustee<C, F>) -> bool {
+        if self.closing.borrow().is_empty() {
+            return false;
+        }
+        // SAFETY: live: those that are freed are taken off the list.
+        let is_free = |property: &mut *mut Header| unsafe { !(**property).is_in_use() };
+        let free: Vec<*mut Header> = self.closing.borrow_mut().extract_if(.., is_free).collect();
+        free.iter().for_each(|&property| trustee.drop_value(property));
+        !free.is_empty()
     }
 
     /// Carries out steps (1) to (3) as far as possible now. True if a property was reclaimed.
     pub(crate) fn reclaim(&self, trustee: &impl Trustee<C, F>) -> bool {
         self.take_back();
-        let mut any = false;
+        let mut any = self.drop_closed(trustee);
         loop {
             if self.reclamation.borrow().is_none() {
                 let properties = std::mem::take(&mut *self.unreferenced.borrow_mut());
@@ -344,17 +413,35 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
         for property in properties {
             // SAFETY: live: nothing else reclaims it.
             let header = unsafe { &*property };
-            if header.count() != 0 {
+            let may_go = header.count() == 0 || header.is_old() && header.count() < 0;
+            if !may_go {
                 header.set_unreferenced(false);
             } else if header.is_counted() {
                 self.unreferenced.borrow_mut().push(property);
+            } else if header.is_old() {
+                // With its mark it comes into no list any more.
+                any |= !header.is_closed() && self.close_old(trustee, property);
             } else {
                 any = true;
                 self.forget(property);
+                self.forget_closing(property);
                 trustee.destroy(property);
             }
         }
         any
+    }
+
+    /// Closes an old property. True if its value was dropped.
+    fn close_old(&self, trustee: &impl Trustee<C, F>, property: *mut Header) -> bool {
+        // SAFETY: live: old ones are not freed.
+        let header = unsafe { &*property };
+        header.close();
+        if header.is_in_use() {
+            self.note_closing(property);
+            return false;
+        }
+        trustee.drop_value(property);
+        true
     }
 
     fn forget(&self, property: *mut Header) {
@@ -380,6 +467,7 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
     pub(crate) fn close(&self, destroy: impl Fn(*mut Header)) {
         self.unreferenced.borrow_mut().clear();
         self.aside.borrow_mut().clear();
+        self.closing.borrow_mut().clear();
         *self.reclamation.borrow_mut() = None;
         while let Some(property) = { self.owned.borrow_mut().pop() } {
             destroy(property);

@@ -38,6 +38,7 @@ impl RemoteFault {
             Fault::TooLarge(bytes, _) => (5, bytes.to_string()),
             Fault::Apart => (7, String::new()),
             Fault::Lost(machine) => (8, machine.to_string()),
+            Fault::Closed => (9, String::new()),
         };
         text.truncate(text.floor_char_boundary(text_bytes_max));
         RemoteFault { kind, text }
@@ -53,6 +54,7 @@ impl RemoteFault {
             6 => Fault::Deadlock(self.text),
             7 => Fault::Apart,
             8 => Fault::Lost(self.text.parse().unwrap_or(u16::MAX)),
+            9 => Fault::Closed,
             _ => Fault::Refused(self.text),
         }
     }
@@ -125,6 +127,7 @@ mod tests {
         );
         assert!(matches!(back(Fault::Poisoned("by".into())), Fault::Poisoned(by) if by == "by"));
         assert!(matches!(back(Fault::Gone), Fault::Gone));
+        assert!(matches!(back(Fault::Closed), Fault::Closed));
         assert!(matches!(back(Fault::Codec("bad".into())), Fault::Codec(text) if text == "bad"));
         assert!(matches!(back(Fault::Refused("no".into())), Fault::Refused(text) if text == "no"));
         assert!(matches!(back(Fault::Deadlock("a, b".into())), Fault::Deadlock(text) if text == "a, b"));

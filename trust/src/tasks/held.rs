@@ -3,7 +3,7 @@
 //!
 //! While held, the value is owned here, not borrowed from the latch, so releasing moves it back: no reference to it can
 //! be alive meanwhile, for `released` borrows the `Held`. Invariant: outside `released` there is a value, except after
-//! a deadlock, when there never is one again.
+//! a deadlock or the close of the property, when there never is one again.
 
 #![allow(unsafe_code)]
 
@@ -71,8 +71,9 @@ impl<T> Held<'_, T> {
     /// already. Other holders may have changed it meanwhile.
     ///
     /// # Panics
-    /// With the panic of `f`; if the property was poisoned meanwhile; if waiting for the value again is a deadlock. If
-    /// that panic is caught, the `Held` has no value: each use of it panics.
+    /// With the panic of `f`; if the property was poisoned meanwhile; if it was [closed](crate::Trust::close), which
+    /// drops the value, or waiting for the value again is a deadlock. If one of these two panics is caught, the `Held`
+    /// has no value: each use of it panics.
     ///
     /// ```
     /// use trust::{Latch, Threadpool};
@@ -110,7 +111,9 @@ impl<T> Held<'_, T> {
 
 #[cold]
 fn lost() -> ! {
-    panic!("this `Held` has no value: to wait for it again was a deadlock, which `released` has reported")
+    panic!(
+        "this `Held` has no value: it was closed, or to wait for it again was a deadlock, as `released` has reported"
+    )
 }
 
 impl<T> Deref for Held<'_, T> {
@@ -143,8 +146,15 @@ impl<T: fmt::Debug> fmt::Debug for Held<'_, T> {
 /// # Safety
 /// The property is a live `Property<Latch<T>>` of this worker, and the value was taken from it.
 pub(super) unsafe fn put_back<T>(worker: &Worker, property: *mut Header, value: Box<T>) {
-    // SAFETY: live; in a fiber no closure runs [closures-take-turns], so the short borrow is unique.
-    let replaced = unsafe { Property::<Latch<T>>::value(property) }.put_back(value);
+    // SAFETY: live.
+    let header = unsafe { &*property };
+    header.set_held(false);
+    let replaced = if header.is_dropped() {
+        Some(value) // another closure had a value of this latch, too [drop-when-unused]
+    } else {
+        // SAFETY: live; in a fiber no closure runs [closures-take-turns], so the short borrow is unique.
+        unsafe { Property::<Latch<T>>::value(property) }.put_back(value)
+    };
     // SAFETY: as above.
     unsafe { worker.launches.lines.let_next(worker, property) };
     // A value that panics when dropped is reported by the panic hook; this is a fiber's entry, where nothing may
@@ -155,12 +165,21 @@ pub(super) unsafe fn put_back<T>(worker: &Worker, property: *mut Header, value: 
 /// Waits for a latched value in turn. The launch of the calling fiber keeps the property.
 ///
 /// # Errors
-/// [`Fault::Deadlock`]; the fiber is in no line any more.
+/// [`Fault::Closed`]; [`Fault::Deadlock`]; the fiber is in no line any more.
 pub(super) fn wait_for_value<T>(worker: &Worker, property: *mut Header) -> Result<Box<T>, Fault> {
-    // SAFETY: as in `run_latched`.
-    let take = || unsafe { Property::<Latch<T>>::value(property) }.take();
+    // SAFETY: the launch's count keeps the property.
+    let header = unsafe { &*property };
+    if header.is_closed() {
+        return Err(Fault::Closed); // the latch may be gone [drop-when-unused]
+    }
+    let take = || {
+        // SAFETY: as in `run_latched`; not dropped: it was not closed, or the line is not over.
+        let value = unsafe { Property::<Latch<T>>::value(property) }.take()?;
+        header.set_held(true);
+        Some(value)
+    };
     let lines = &worker.launches.lines;
-    // SAFETY: the launch's count keeps the property, here and below.
+    // SAFETY: as above, here and below.
     if !unsafe { lines.has(property) }
         && let Some(value) = take()
     {

@@ -3,6 +3,7 @@
 //! Owns the protocols between a request and a later answer. Called by programs through the crate's root, and by `api`.
 
 pub(crate) mod carry;
+pub(crate) mod close;
 pub(crate) mod deliver;
 pub(crate) mod held;
 pub(crate) mod job;

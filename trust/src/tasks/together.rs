@@ -232,7 +232,7 @@ pub(crate) unsafe fn run_on<J: Job>(
 
 #[cold]
 fn poisoned(worker: &Worker, property: *mut Header, kind: &LatchKind) -> Box<Failure> {
-    Box::new(Failure::of_kind(kind, Fault::Poisoned(worker.poison_text(property))))
+    Box::new(Failure::of_kind(kind, worker.refusal(property)))
 }
 
 /// Gives back a share of a value of this worker's trustee.

@@ -5,7 +5,7 @@ use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{Client, PropertyTable, Trustee};
+use super::{Client, PropertySlab, PropertyTable, Trustee};
 use crate::config::{SLOTS, SPREAD_FROM};
 use crate::ids::TrusteeId;
 use crate::local::client::Outgoing;
@@ -50,6 +50,8 @@ struct Owner {
     /// Reclamations that have begun.
     begun: Cell<u32>,
     destroyed: RefCell<Vec<*mut Header>>,
+    /// Properties whose values were dropped ahead of them.
+    closed: RefCell<Vec<*mut Header>>,
 }
 
 impl Trustee<Played, PeerClient> for Owner {
@@ -76,6 +78,11 @@ impl Trustee<Played, PeerClient> for Owner {
         // SAFETY: no test refers to it any more.
         unsafe { property::destroy(property) }
     }
+    fn drop_value(&self, property: *mut Header) {
+        self.closed.borrow_mut().push(property);
+        // SAFETY: the table has closed it, and it is not in use.
+        unsafe { property::drop_value(property) }
+    }
 }
 
 impl Owner {
@@ -92,6 +99,7 @@ impl Owner {
             inbox: RefCell::default(),
             begun: Cell::new(0),
             destroyed: RefCell::default(),
+            closed: RefCell::default(),
         }
     }
     /// A new property, of one trust.
@@ -111,7 +119,7 @@ impl Owner {
     fn reclaim(&self, properties: &[*mut Header]) -> Vec<bool> {
         let any = self.property_table.reclaim(self);
         let gone = self.destroyed.take();
-        assert_eq!(any, !gone.is_empty());
+        assert_eq!(any, !gone.is_empty() || !self.closed.borrow().is_empty());
         assert!(gone.iter().all(|property| properties.contains(property)));
         properties.iter().map(|property| gone.contains(property)).collect()
     }
@@ -184,33 +192,111 @@ fn a_property_whose_count_changed_meanwhile_lives_or_begins_anew() {
 
 /// One property in each state, when a machine is lost.
 #[test]
-fn a_loss_keeps_the_properties_that_there_are_and_no_later_one() {
+fn a_loss_makes_the_properties_that_there_are_old_and_no_later_one() {
     let owner = Owner::new(1);
     let client = owner.client(0);
     let slab = Arc::default();
     let announced = Property::allocate(&slab, 7u64);
     slab.announce(announced);
-    let (live, listed, begun) = (owner.entrust(), owner.entrust(), owner.entrust());
+    let (live, listed, begun, aside, below) =
+        (owner.entrust(), owner.entrust(), owner.entrust(), owner.entrust(), owner.entrust());
+    // SAFETY: a place of few requests.
+    unsafe { client.side.mark(0, aside.addr()) };
     client.side.note_published(1);
     owner.count(begun, -1);
-    assert_eq!(owner.reclaim(&[begun]), [false]);
+    owner.count(aside, -1);
+    assert_eq!(owner.reclaim(&[begun, aside]), [false, false]);
     owner.count(listed, -1);
-    owner.property_table.keep_all(&slab);
-    assert!(!owner.property_table.has_unreferenced());
-    client.served.set(1);
+    // The +1 of one of two trusts is lost.
+    owner.count(below, -2);
+    assert_eq!(owner.property_table.mark_old(&slab), 6);
+    assert_eq!(owner.property_table.mark_old(&slab), 0, "they are old already");
     let later = owner.entrust();
     owner.property_table.adopt(announced);
-    // The trust that the lost machine sent on has been counted at last, and is dropped.
+    // The trust that the lost machine sent on has been counted at last.
     owner.count(listed, 1);
+    assert_eq!(owner.reclaim(&[begun, aside, below, listed]), [false; 4]);
+    assert_eq!(owner.closed.take(), [], "a client has a request of before, and none has been served");
+    client.served.set(1);
+    client.batches.set(1);
+    owner.reclaim(&[]);
+    let mut closed = owner.closed.take();
+    closed.sort_unstable();
+    let mut expected = [begun, below, aside];
+    expected.sort_unstable();
+    assert_eq!(closed, expected, "in one round or two");
     for property in [live, listed, announced, later] {
         owner.count(property, -1);
     }
-    assert_eq!(owner.reclaim(&[live, listed, begun, announced, later]), [false, false, false, false, true]);
+    assert_eq!(owner.reclaim(&[live, listed, announced, later]), [false, false, false, true]);
+    assert_eq!(owner.closed.take().len(), 3);
+    // Counts that come later change nothing.
     owner.count(begun, 1);
     owner.count(begun, -1);
-    assert!(!owner.property_table.has_unreferenced());
+    assert!(!owner.property_table.has_work());
     owner.property_table.close(|property| owner.destroy(property));
-    assert_eq!(owner.destroyed.take().len(), 4);
+    assert_eq!(owner.destroyed.take().len(), 6);
+}
+
+/// The value goes at once or when it is back, and once.
+#[test]
+fn the_value_of_a_closed_property_is_dropped_when_it_is_not_in_use() {
+    let owner = Owner::new(0);
+    let value = Rc::new(());
+    let left = || Rc::strong_count(&value) - 1;
+    let new = || {
+        let property = Property::allocate(&Arc::default(), Rc::clone(&value));
+        owner.property_table.adopt(property);
+        property
+    };
+    let all = [new(), new(), new(), new()];
+    // SAFETY: live.
+    let [free, held, in_line, kept] = all.map(|property| unsafe { &*property });
+    held.set_held(true);
+    in_line.set_line(true);
+    owner.property_table.mark_old(&PropertySlab::default());
+    all[..3].iter().for_each(|&property| owner.count(property, -1));
+    owner.property_table.reclaim(&owner);
+    assert_eq!((owner.closed.take(), left()), (vec![all[0]], 3));
+    assert!([free, held, in_line].iter().all(|closed| closed.is_closed() && closed.is_poisoned()));
+    assert!(!kept.is_closed() && !kept.is_poisoned());
+    held.set_poisoned(false);
+    assert!(held.is_poisoned(), "its requests are refused for ever");
+    assert!(owner.property_table.has_work() && !owner.property_table.reclaim(&owner));
+    in_line.set_held(true);
+    in_line.set_line(false);
+    held.set_held(false);
+    assert!(owner.property_table.reclaim(&owner));
+    assert_eq!((owner.closed.take(), left()), (vec![all[1]], 2));
+    in_line.set_held(false);
+    assert!(owner.property_table.reclaim(&owner) && !owner.property_table.has_work());
+    assert_eq!((owner.closed.take(), left()), (vec![all[2]], 1));
+    owner.property_table.close(|property| owner.destroy(property));
+    assert_eq!(left(), 0, "each is dropped once");
+}
+
+/// Closed by the program, in a process that has lost no machine.
+#[test]
+fn the_slot_of_a_closed_property_is_freed_by_its_count() {
+    let owner = Owner::new(0);
+    let value = Rc::new(());
+    let [dropped, closing] = [(); 2].map(|()| Property::allocate(&Arc::default(), Rc::clone(&value)));
+    for property in [dropped, closing] {
+        owner.property_table.adopt(property);
+        // SAFETY: live.
+        unsafe { (*property).close() };
+    }
+    owner.drop_value(dropped);
+    owner.property_table.note_closing(closing);
+    // SAFETY: live.
+    unsafe { (*closing).set_held(true) };
+    assert_eq!(Rc::strong_count(&value), 2);
+    owner.count(dropped, -1);
+    owner.count(closing, -1);
+    // Nobody can have it any more, whatever its mark says.
+    assert_eq!(owner.reclaim(&[dropped, closing]), [true, true]);
+    assert!(!owner.property_table.has_work() && owner.property_table.is_empty());
+    assert_eq!(Rc::strong_count(&value), 1, "each is dropped once");
 }
 
 #[test]

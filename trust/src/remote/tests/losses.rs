@@ -96,24 +96,43 @@ fn results_of_closures_that_run_there_are_lost() {
 }
 
 #[test]
-fn properties_stay_if_a_lost_machine_may_have_had_trusts_of_them() {
+fn properties_are_closed_if_a_lost_machine_may_have_had_trusts_of_them() {
     let value = Arc::new(());
     let there = Arc::clone(&value);
     play(move |peer, _| {
-        let held = crate::local_trustee().entrust(Arc::clone(&there));
-        drop(crate::local_trustee().entrust(Arc::clone(&there)));
+        let entrust = || crate::local_trustee().entrust(Arc::clone(&there));
+        let values = || Arc::strong_count(&there) - 2;
+        let (held, counted) = (entrust(), entrust());
+        // The peer has handed on a clone, and its +1 does not come.
+        let (property, trustee) = counted.parts();
+        let uncounted = Trust::<Arc<()>>::of(property, trustee);
+        drop(entrust());
         yield_now();
         assert_eq!(peer.borrow().sent, [1], "the machine is asked for its numbers");
         lose(PEER);
-        drop(held);
-        (0..10).for_each(|_| yield_now());
-        assert_eq!(Arc::strong_count(&there), 4);
+        assert_eq!(crate::stats(crate::local_trustee()).unwrap().old_properties, 3);
+        yield_now();
+        assert_eq!(values(), 2, "nobody is asked any more");
+        counted.apply(|_| ());
+        drop((held, counted));
+        yield_now();
+        assert_eq!(values(), 0);
+        let stats = crate::stats(crate::local_trustee()).unwrap();
+        assert_eq!((stats.old_properties, stats.properties_closed), (0, 3));
         // No trust of a later one was ever there.
-        drop(crate::local_trustee().entrust(Arc::clone(&there)));
-        (0..10).for_each(|_| yield_now());
-        assert_eq!(Arc::strong_count(&there), 4, "it is reclaimed, and nobody is asked");
+        let later = entrust();
+        assert_ne!(later.parts().0, property, "the header stays");
+        for _ in 0..2 {
+            let again = uncounted.clone();
+            let outcome = again.call().apply(|_| ()).wait();
+            assert!(matches!(outcome, Err(Error::Gone { was_closed: true, .. })), "{outcome:?}");
+        }
+        drop(uncounted);
+        drop(later);
+        yield_now();
+        assert_eq!(values(), 0, "it is reclaimed");
     });
-    assert_eq!(Arc::strong_count(&value), 1, "the others up to the end of their trustee");
+    assert_eq!(Arc::strong_count(&value), 1, "each is dropped once");
 }
 
 #[test]

@@ -18,10 +18,10 @@ use crate::runtime::worker::{Context, Deferred, Worker};
 use crate::stats::Counters;
 use crate::unwind::quietly;
 
-/// Returns the fault for a request of a property that is poisoned.
+/// Returns the fault for a request of a property that is poisoned or closed.
 #[cold]
 pub(crate) fn poisoned(property: *mut Header) -> Fault {
-    Fault::Poisoned(super::with(|worker| worker.poison_text(property)))
+    super::with(|worker| worker.refusal(property))
 }
 
 impl Host for Worker {
@@ -60,7 +60,11 @@ impl Host for Worker {
     #[cold]
     fn poison(&self, property: *mut Header, payload: &(dyn Any + Send)) {
         // SAFETY: a closure has just run on it.
-        unsafe { (*property).set_poisoned(true) };
+        let header = unsafe { &*property };
+        if header.is_closed() {
+            return; // a launched closure had its value when it was closed
+        }
+        header.set_poisoned(true);
         // Reports name the first panic: a fiber may meet the poison while it holds the value.
         self.poison.borrow_mut().entry(property).or_insert_with(|| panic_text(payload));
     }
@@ -141,7 +145,7 @@ impl Worker {
     ) -> Result<U, Fault> {
         // SAFETY: the caller's promise.
         if unsafe { (*property).is_poisoned() } {
-            return Err(Fault::Poisoned(self.poison_text(property)));
+            return Err(self.refusal(property));
         }
         self.shared.counters.requests_run_here.add(1);
         self.context.set(Context::Delegated);
@@ -222,7 +226,7 @@ impl Worker {
             }
         }
         self.in_aftermath.set(false);
-        self.aftermath.set(self.property_table.has_unreferenced());
+        self.aftermath.set(self.property_table.has_work());
     }
 
     /// Counts trusts of a property of this trustee.
@@ -235,6 +239,17 @@ impl Worker {
         if self.property_table.has_unreferenced() {
             self.aftermath.set(true);
         }
+    }
+
+    /// Notes a closed property whose value is in use: it is dropped when that is over.
+    pub(crate) fn note_closing(&self, property: *mut Header) {
+        self.property_table.note_closing(property);
+        self.aftermath.set(true);
+    }
+
+    /// Takes a closed property off that list.
+    pub(crate) fn forget_closing(&self, property: *mut Header) {
+        self.property_table.forget_closing(property);
     }
 
     pub(crate) fn adopt(&self, property: *mut Header) {
@@ -253,9 +268,14 @@ impl Worker {
         &self.property_table
     }
 
+    /// Returns the fault for a request of a property of this trustee that is poisoned or closed.
     #[cold]
-    pub(crate) fn poison_text(&self, property: *mut Header) -> String {
-        self.poison.borrow().get(&property).cloned().unwrap_or_default()
+    pub(crate) fn refusal(&self, property: *mut Header) -> Fault {
+        // SAFETY: live: the request, or the caller's trust, keeps it.
+        if unsafe { (*property).is_closed() } {
+            return Fault::Closed;
+        }
+        Fault::Poisoned(self.poison.borrow().get(&property).cloned().unwrap_or_default())
     }
     pub(crate) fn forget_poison(&self, property: *mut Header) {
         self.poison.borrow_mut().remove(&property);

@@ -141,6 +141,8 @@ pub(crate) struct Worker {
     /// There may be something deferred or unreferenced.
     aftermath: Cell<bool>,
     in_aftermath: Cell<bool>,
+    /// Runs the destructor of a value of before the loss of a machine, of which another trust may be alive.
+    pub(crate) drops_old: Cell<bool>,
     _alt_stack: AltStack,
 }
 
@@ -175,6 +177,7 @@ impl Worker {
             deferred: RefCell::default(),
             aftermath: Cell::new(false),
             in_aftermath: Cell::new(false),
+            drops_old: Cell::new(false),
             _alt_stack: alt_stack,
         })
     }

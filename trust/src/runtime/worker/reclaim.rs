@@ -3,7 +3,9 @@
 
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::cell::Ref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::rc::Rc;
 
@@ -62,6 +64,38 @@ impl Trustee<Incoming, PeerClient> for Worker {
     fn destroy(&self, property: *mut Header) {
         self.forget_poison(property);
         destroy(property);
+    }
+    fn drop_value(&self, property: *mut Header) {
+        // SAFETY: the table has closed it, and found that it is not in use [drop-when-unused].
+        let _ = unsafe { self.drop_closed_value(property) };
+    }
+}
+
+impl Worker {
+    /// A machine is lost that may have had trusts of the properties that this trustee has.
+    pub(crate) fn mark_old(&self) {
+        self.shared.counters.old_properties.add(self.property_table.mark_old(&self.shared.slab));
+        self.aftermath.set(true);
+    }
+
+    /// Drops the value of a closed property in delegated context. The panic hook has reported a panic of its `Drop`.
+    ///
+    /// # Safety
+    /// Of this trustee, live, closed, not in use, its value not dropped; no closure runs.
+    pub(crate) unsafe fn drop_closed_value(&self, property: *mut Header) -> Result<(), Box<dyn Any + Send>> {
+        self.forget_poison(property);
+        self.shared.counters.properties_closed.add(1);
+        // SAFETY: live.
+        let is_old = unsafe { (*property).is_old() };
+        if is_old {
+            self.shared.counters.old_properties.subtract(1);
+        }
+        let before = self.drops_old.replace(is_old);
+        // SAFETY: the caller's promise.
+        let drop = || unsafe { property::drop_value(property) };
+        let outcome = self.delegated(|| catch_unwind(AssertUnwindSafe(drop)));
+        self.drops_old.set(before);
+        outcome
     }
 }
 
@@ -148,7 +182,7 @@ impl Response for CensusAnswer {
         let numbers = match fault {
             // SAFETY: `Census` puts bytes.
             None => unsafe { resuming.responses.take_bytes(numbers_in) },
-            // Its machine is lost: `keep_all` has ended that reclamation, so the number is an old one.
+            // Its machine is lost: `mark_old` has ended that reclamation, so the number is an old one.
             Some(_) => Vec::new(),
         };
         super::with(|worker| worker.property_table().note_numbers(worker, self.service, self.reclamation, &numbers));

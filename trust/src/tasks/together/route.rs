@@ -227,7 +227,7 @@ pub(super) fn sort(parts: &mut [Part]) -> Result<(), Error> {
         Some([part, ..]) => {
             let (property, trustee) = (part.name(), part.trustee);
             let is_gone = trustee.machine() == ids::machine() && registry::find(trustee).is_none();
-            Err(if is_gone { Error::Gone { property } } else { Error::Twice { property } })
+            Err(if is_gone { Error::Gone { property, was_closed: false } } else { Error::Twice { property } })
         }
         _ => Ok(()),
     }

@@ -390,3 +390,89 @@ fn loom_count_forwarded_request() {
 fn loom_count_without_a_trust_of_its_own_a_forwarded_request_loses_its_property() {
     forwarded(false);
 }
+
+/// A lost machine has cloned the trust and sent the clone on without its +1. Both trusts are used and dropped, so the
+/// count comes to 0 while one is alive.
+fn lost_count(is_told: bool) {
+    explore(move || {
+        let (mut owner, trust) = owner(Rule::Reclamation);
+        let (a, b) = (owner.member(), owner.member());
+        let sent_on = trust.uncounted();
+        if is_told {
+            owner.lose();
+        }
+        let thread = spawn(move || {
+            let other = spawn(move || {
+                b.apply(&sent_on);
+                b.let_go(sent_on);
+                b.flush();
+                Next(None)
+            });
+            a.let_go(trust);
+            a.flush();
+            Next(Some(other))
+        });
+        owner.run(2, thread);
+    });
+}
+
+#[test]
+fn loom_count_lost_closes() {
+    lost_count(true);
+}
+
+#[test]
+#[should_panic(expected = "a request finds its property reclaimed")]
+fn loom_count_without_closing_a_lost_count_frees_a_property_in_use() {
+    lost_count(false);
+}
+
+/// Same, with a clone of the trust that nobody has counted: the count goes below 0 and comes back.
+#[test]
+fn loom_count_lost_and_cloned_again() {
+    explore(|| {
+        let (mut owner, trust) = owner(Rule::Reclamation);
+        let (a, b) = (owner.member(), owner.member());
+        let sent_on = trust.uncounted();
+        owner.lose();
+        let thread = spawn(move || {
+            a.let_go(trust);
+            a.flush();
+            let other = spawn(move || {
+                let again = b.clone_of(&sent_on);
+                b.let_go(sent_on);
+                b.flush();
+                b.apply(&again);
+                b.let_go(again);
+                b.flush();
+                Next(None)
+            });
+            Next(Some(other))
+        });
+        owner.run(2, thread);
+    });
+}
+
+/// Without a lost count an old property keeps its value up to its last trust, as any other.
+#[test]
+fn loom_count_old_dropped_elsewhere() {
+    explore(|| {
+        let (mut owner, trust) = owner(Rule::Reclamation);
+        let (a, b) = (owner.member(), owner.member());
+        owner.lose();
+        let thread = spawn(move || {
+            let clone = a.clone_of(&trust);
+            let other = spawn(move || {
+                b.let_go(trust);
+                b.flush();
+                Next(None)
+            });
+            a.flush();
+            a.apply(&clone);
+            a.let_go(clone);
+            a.flush();
+            Next(Some(other))
+        });
+        owner.run(3, thread);
+    });
+}
