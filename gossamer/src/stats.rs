@@ -1,4 +1,5 @@
-//! Number of delegations, local and remote. The workers count as they go; reading disturbs none of them.
+//! Number of delegations, local and remote, and of values left from before losses. The workers count as they go;
+//! reading disturbs none of them.
 
 use trust::TrusteeReference;
 
@@ -13,19 +14,27 @@ pub struct Stats {
     pub local: u64,
     /// Requests to trustees of other machines.
     pub remote: u64,
+    /// Values there now of properties of before the loss of a machine
+    /// ([`survives`](crate::Builder::survives)). Not a count of work: those whose trusts the lost machine had stay.
+    pub old_properties: u64,
 }
 
 impl std::ops::Add for Stats {
     type Output = Stats;
     fn add(self, other: Stats) -> Stats {
-        Stats { local: self.local + other.local, remote: self.remote + other.remote }
+        Stats {
+            local: self.local + other.local,
+            remote: self.remote + other.remote,
+            old_properties: self.old_properties + other.old_properties,
+        }
     }
 }
 
 fn of_worker(trustee: &TrusteeReference) -> Stats {
     let Some(stats) = trust::stats(*trustee) else { return Stats::default() };
     let remote = stats.requests_sent_remote;
-    Stats { local: stats.requests_sent.saturating_sub(remote) + stats.requests_run_here, remote }
+    let local = stats.requests_sent.saturating_sub(remote) + stats.requests_run_here;
+    Stats { local, remote, old_properties: stats.old_properties }
 }
 
 /// Returns the delegations of this machine.

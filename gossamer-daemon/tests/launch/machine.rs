@@ -19,6 +19,8 @@ pub fn play(args: &[String]) {
         ["waits", victim] => return crate::lost_waits::wait(victim.parse().unwrap()),
         ["goes-on"] => return crate::rack_losses::go_on(),
         ["outlives", ref victims @ ..] => return crate::losses::outlive(victims),
+        ["values", ref victims @ ..] => return crate::lost_values::drop_all(victims),
+        ["clones", victim] => return crate::lost_values::lose_a_count(victim.parse().unwrap()),
         _ => {}
     }
     let inherited = crate::rig::inheritable(); // before the bootstrap takes them

@@ -18,6 +18,7 @@ mod kept;
 mod keys;
 mod links;
 mod losses;
+mod lost_values;
 mod lost_waits;
 mod machine;
 mod memory;
@@ -50,6 +51,7 @@ fn main() {
         endpoints::TESTS,
         death::TESTS,
         losses::TESTS,
+        lost_values::TESTS,
         lost_waits::TESTS,
         streams::TESTS,
         stdin::TESTS,
