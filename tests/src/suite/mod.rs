@@ -6,6 +6,7 @@
 
 mod arrays;
 mod calls;
+mod closes;
 mod context;
 mod deadlocks;
 mod durable;
@@ -157,6 +158,9 @@ pub const ALL: &[Behaviour] = behaviours! {
         launches_carry_what_holds_pointers,
         launches_call_back,
         held_values_are_released;
+    closes:
+        a_property_is_closed_from_anywhere,
+        a_latch_is_closed_when_its_value_is_back;
     deadlocks:
         crossing_launches_are_told,
         a_ring_of_launches_over_all_machines_is_told,
