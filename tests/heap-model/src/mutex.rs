@@ -1,8 +1,9 @@
 //! Loom model of the mutex: lockers that have its record mapped, and its keeper, a lock in place of the trustee that
 //! serves one request at a time.
 //!
-//! The real [`Record`] and [`Queue`] run here, in the loop of `Mutex::wait` (`gossamer/heap/src/mutex/mod.rs`). A
-//! message is a call by its sender. Nothing takes time, so a locker says itself whether it has stood for long enough.
+//! The real [`Record`] and [`Queue`] run here, in the loop of `KeeperTrust::wait`
+//! (`gossamer/heap/src/mutex/keeper.rs`). A message is a call by its sender. Nothing takes time, so a locker says
+//! itself whether it has stood for long enough.
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicBool, Ordering};

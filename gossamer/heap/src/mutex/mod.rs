@@ -1,8 +1,10 @@
 //! `Mutex<T>`: exclusive access to an object, by a word beside it where that is mapped, else by its keeper, a trustee
-//! (DRust 4.1.2). The word: `record.rs`; the keeper's queue of those that wait: `queue.rs`.
+//! (DRust 4.1.2). The keeper, and waits for it: `keeper.rs`; the word: `record.rs`; the queue of those that wait:
+//! `queue.rs`.
 
 #![allow(unsafe_code)]
 
+mod keeper;
 mod queue;
 mod record;
 
@@ -11,28 +13,21 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::time::{Duration, Instant};
 
-use gossamer::{NoRef, Pending, Promise, Trust, link};
-use trust::link::promise_at;
+use gossamer::link;
 
 use crate::error::{Error, Lost};
 use crate::global::{Global, check_may_wait, no_room};
-use crate::name::{At, Name};
+use crate::name::Name;
 use crate::object::Object;
 use crate::portable::Portable;
 use crate::{bases, places};
-use queue::{Ask, Asked, Pass, Queue};
-use record::{Given, Mark, Record, Taken};
-
-/// Wait after which a waiter that was woken and found the lock held again is handed it.
-const DUE_AFTER: Duration = Duration::from_millis(1);
-/// Wait before a keeper is asked again that has not been told of a loss yet.
-const BEHIND: Duration = Duration::from_millis(1);
+use keeper::{BEHIND, Keeper, KeeperTrust};
+use record::{Given, Taken};
 
 /// An object with several owners, which one at a time reads or writes. A lock gives the object in place where it is
 /// mapped, else the object moves there: so it is for data of which each turn uses much; an object with requests of a
-/// few bytes is better entrusted ([`Trust`]).
+/// few bytes is better entrusted ([`Trust`](gossamer::Trust)).
 ///
 /// ```
 /// use gossamer_heap::Mutex;
@@ -61,154 +56,8 @@ const BEHIND: Duration = Duration::from_millis(1);
 /// once.
 /// [`renew`](Self::renew) gives a mutex that was made on a living machine another object.
 pub struct Mutex<T: ?Sized + Object + Portable> {
-    keeper: Trust<Keeper<T>>,
-    /// Place of the record.
-    record: At,
+    keeper: KeeperTrust<T>,
     meta: T::Meta,
-}
-
-/// The record, and the queue of those that found it held.
-struct Keeper<T: ?Sized + Object + Portable> {
-    record: ManuallyDrop<Global<[u64; 3]>>,
-    meta: T::Meta,
-    queue: Queue<Waiter<T>>,
-}
-
-/// With its machine.
-type Waiter<T> = (Promise<Turn<T>>, Mutex<T>, u16);
-
-/// A waiter's result, on its way. Dropped, the next waiter gets it.
-struct Turn<T: ?Sized + Object + Portable> {
-    pass: Option<Pass>,
-    mutex: Mutex<T>,
-    /// The waiter's machine.
-    machine: u16,
-}
-
-impl<T: ?Sized + Object + Portable> Turn<T> {
-    /// The lock; where it is none, but may be free, by another try.
-    fn taken(mut self) -> Result<Option<Taken>, Lost> {
-        match self.pass.take() {
-            Some(Pass::Lock(taken)) => Ok(Some(taken)),
-            Some(Pass::Again(mark)) => {
-                Ok(at(self.mutex.record).and_then(|record| record.take_soon(mark, places::own_machine())))
-            }
-            Some(Pass::Lost(machine)) => Err(Lost { machine }),
-            None => Ok(None),
-        }
-    }
-}
-
-impl<T: ?Sized + Object + Portable> Drop for Turn<T> {
-    fn drop(&mut self) {
-        match self.pass.take() {
-            Some(Pass::Lock((name, _))) => self.mutex.give_back(name, false, self.machine),
-            Some(Pass::Again(_)) => self.mutex.tell_freed(),
-            Some(Pass::Lost(_)) | None => {}
-        }
-    }
-}
-
-impl<T: ?Sized + Object + Portable> Keeper<T> {
-    /// `known` losses are known to the caller.
-    fn take_or_wait(&mut self, ask: Ask, promise: Promise<Turn<T>>, mutex: Mutex<T>, known: u32) -> Asked {
-        if link::losses() < known {
-            return Asked::Behind;
-        }
-        self.queue.ask(own(&self.record), ask, (promise, mutex, ask.machine), link::is_lost)
-    }
-
-    /// Looks again who waits and who holds the lock, after so many losses. False if this machine has not been told of
-    /// all of them.
-    fn heed(&mut self, known: u32) -> bool {
-        if link::losses() < known {
-            return false;
-        }
-        self.queue.heed(own(&self.record), link::is_lost).into_iter().for_each(pass_on);
-        true
-    }
-
-    /// Takes the lock if it is free, for that machine.
-    fn take(&mut self, machine: u16) -> Result<Option<Taken>, Lost> {
-        if link::is_lost(machine) {
-            return Err(Lost { machine }); // sent before the loss
-        }
-        take(own(&self.record), machine)
-    }
-
-    /// Gives a mutex that is lost another object. False if it is not lost.
-    fn renew(&mut self, name: Name) -> bool {
-        let record = own(&self.record);
-        let waiting = self.queue.heed(record, link::is_lost); // none is left, if the lock is lost
-        waiting.into_iter().for_each(pass_on);
-        record.renew(name) || self.renew_free(name)
-    }
-
-    /// Same as `renew`, of one that is free, with an object that lies on a lost machine.
-    fn renew_free(&mut self, name: Name) -> bool {
-        let record = own(&self.record);
-        let Some((old, _)) = record.take(places::own_machine()) else { return false };
-        // SAFETY: whoever takes the lock is the object's owner; it has the mutex's type, and is not dropped here.
-        let object = ManuallyDrop::new(unsafe { Global::<T>::of(old, self.meta) });
-        let is_lost = object.lost().is_some();
-        record.free(if is_lost { name } else { old }, false); // as it was, without a mark
-        if is_lost {
-            record.clear_poison();
-        }
-        is_lost
-    }
-
-    fn came_back(&mut self, name: Name, poisons: bool, holder: u16) {
-        let next = self.queue.came_back(own(&self.record), (name, poisons), holder, link::is_lost);
-        next.into_iter().for_each(pass_on);
-    }
-
-    fn freed(&mut self) {
-        self.queue.freed(own(&self.record), link::is_lost).into_iter().for_each(pass_on);
-    }
-}
-
-/// The keeper's record.
-fn own(record: &Global<[u64; 3]>) -> &Record {
-    at(record.name().at).unwrap_or_else(|| unreachable!("the record is mapped at its place"))
-}
-
-fn pass_on<T: ?Sized + Object + Portable>(((promise, mutex, machine), pass): (Waiter<T>, Pass)) {
-    promise.keep(Turn { pass: Some(pass), mutex, machine });
-}
-
-impl<T: ?Sized + Object + Portable> Drop for Keeper<T> {
-    /// Destroys the object, unless a guard of it was forgotten, or a lost machine may have handed on the mutex.
-    fn drop(&mut self) {
-        if trust::link::drops_old() {
-            return; // others may lock it by its record alone
-        }
-        if let Some((name, _)) = own(&self.record).take(places::own_machine()) {
-            // SAFETY: whoever takes the lock is the object's owner; it has the mutex's type.
-            drop(unsafe { Global::<T>::of(name, self.meta) });
-        }
-        if !trust::link::is_ending() {
-            // SAFETY: dropped once, and not used again; the last handle of the mutex has gone. At the end of the
-            // program others may still look at it, and it goes with the process.
-            unsafe { ManuallyDrop::drop(&mut self.record) };
-        }
-    }
-}
-
-/// The record at this place, if it is mapped here.
-#[inline]
-fn at<'a>(record: At) -> Option<&'a Record> {
-    let address = bases::mapped(record).or_else(|| bases::find(record))?;
-    // SAFETY: three aligned words, which all use as atomics; the caller has a handle of the mutex, which keeps them.
-    Some(unsafe { &*address.cast::<Record>() })
-}
-
-/// Takes the lock if it is free.
-fn take(record: &Record, machine: u16) -> Result<Option<Taken>, Lost> {
-    match record.take(machine) {
-        None if link::losses() > 0 => record.lost(link::is_lost).map_or(Ok(None), |machine| Err(Lost { machine })),
-        taken => Ok(taken),
-    }
 }
 
 #[cold]
@@ -264,10 +113,8 @@ impl<T: ?Sized + Object + Portable> From<Global<T>> for Mutex<T> {
     fn from(object: Global<T>) -> Self {
         gossamer::here();
         let object = ManuallyDrop::new(object);
-        let (record, meta) = (Global::new(record::words(object.name())), object.meta());
-        let place = record.name().at;
-        let keeper = Keeper { record: ManuallyDrop::new(record), meta, queue: Queue::default() };
-        Mutex { keeper: trust::local_trustee().entrust(keeper), record: place, meta }
+        let meta = object.meta();
+        Mutex { keeper: KeeperTrust::new(object.name(), meta), meta }
     }
 }
 
@@ -317,9 +164,9 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
     #[inline]
     fn lock_as(&self, call: &str) -> Result<Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>>, Lost> {
         check_may_wait(call);
-        match at(self.record).and_then(|record| record.take(places::own_machine())) {
+        match self.keeper.record().and_then(|record| record.take(places::own_machine())) {
             Some(taken) => self.guard(taken),
-            None => self.guard(self.wait()?),
+            None => self.guard(self.keeper.wait()?),
         }
     }
 
@@ -357,99 +204,14 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
         Ok((name, address))
     }
 
-    /// Looks for the lock for a while, then asks the keeper.
-    #[cold]
-    #[inline(never)]
-    fn wait(&self) -> Result<Taken, Lost> {
-        let (record, machine) = (at(self.record), places::own_machine());
-        if let Some(taken) = record.and_then(|record| record.take_soon(Mark::Held, machine)) {
-            return Ok(taken);
-        }
-        let start = Instant::now();
-        // A waiter that has it not mapped would only ask again.
-        let mut ask = Ask { is_again: false, is_due: record.is_none(), machine };
-        loop {
-            let known = link::losses();
-            let (promise, pending) = promise_at(self.keeper.trustee().id());
-            let mutex = self.clone();
-            match self.ask(move |keeper| keeper.take_or_wait(ask, promise, mutex, known))? {
-                Asked::Taken(taken) => return Ok(taken),
-                Asked::Lost(machine) => return Err(Lost { machine }),
-                Asked::Behind => gossamer::sleep(BEHIND),
-                Asked::Waits => {
-                    if let Some(taken) = self.turn(pending, known)?.taken()? {
-                        return Ok(taken);
-                    }
-                    let is_due = record.is_none() || start.elapsed() >= DUE_AFTER;
-                    ask = Ask { is_again: true, is_due, machine };
-                }
-            }
-        }
-    }
-
-    /// Waits for the keeper's turn, which was asked for when so many losses were known. At each later one the keeper
-    /// looks again: the lost machine may have had the lock, or the message that it is free.
-    fn turn(&self, pending: Pending<Turn<T>>, mut known: u32) -> Result<Turn<T>, Lost> {
-        let outcome = if link::outlives_losses() {
-            loop {
-                // Each loss settles it.
-                let (unkept, loss) = trust::promise::<()>();
-                let now = link::losses();
-                if now == known {
-                    gossamer::sync::select(&[&pending, &loss], None);
-                } else if self.ask(move |keeper| keeper.heed(now))? {
-                    known = now;
-                } else {
-                    gossamer::sleep(BEHIND);
-                }
-                unkept.discard();
-                if let Some(outcome) = pending.try_take() {
-                    break outcome;
-                }
-            }
-        } else {
-            pending.wait()
-        };
-        outcome.or_else(|error| {
-            places::check(self.record)?;
-            panic!("the mutex is gone: {error}")
-        })
-    }
-
-    /// Asks the keeper, and waits for the answer.
-    fn ask<R, F>(&self, f: F) -> Result<R, Lost>
-    where
-        R: NoRef + Send + 'static,
-        F: FnOnce(&mut Keeper<T>) -> R + NoRef + Send + 'static,
-    {
-        self.keeper.call().apply(f).wait().or_else(|error| {
-            places::check(self.record)?;
-            panic!("{error}")
-        })
-    }
-
     /// Ends a lock.
     #[inline]
     fn end(&self, name: Name, poisons: bool) {
-        match at(self.record).map(|record| record.give(name, poisons)) {
+        match self.keeper.record().map(|record| record.give(name, poisons)) {
             Some(Given::Free) => {}
-            Some(Given::Told) => self.tell_freed(),
-            Some(Given::Kept) | None => self.give_back(name, poisons, places::own_machine()),
+            Some(Given::Told) => self.keeper.tell_freed(),
+            Some(Given::Kept) | None => self.keeper.give_back(name, poisons, places::own_machine()),
         }
-    }
-
-    /// Tells the keeper that a lock with waiters is free.
-    #[cold]
-    #[inline(never)]
-    fn tell_freed(&self) {
-        self.keeper.call().apply(Keeper::freed).then(drop); // a keeper that is lost needs no news
-    }
-
-    /// Gives the object back to the keeper, which hands it on, for a holder on this machine.
-    #[cold]
-    #[inline(never)]
-    fn give_back(&self, name: Name, poisons: bool, holder: u16) {
-        self.keeper.call().apply(move |keeper| keeper.came_back(name, poisons, holder)).then(drop); // as above
     }
 
     /// The lock, if the mutex is free; waits for the answer of its place at most.
@@ -472,10 +234,10 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
     /// Same as [`lock`](Self::lock).
     pub fn try_lock(&self) -> Option<Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>>> {
         check_may_wait("try_lock");
-        let (record, machine) = (at(self.record), places::own_machine());
+        let (record, machine) = (self.keeper.record(), places::own_machine());
         let taken = match record {
-            Some(record) => take(record, machine),
-            None => self.ask(move |keeper| keeper.take(machine)).flatten(),
+            Some(record) => keeper::take(record, machine),
+            None => self.keeper.ask(move |keeper| keeper.take(machine)).flatten(),
         };
         let guard = taken.and_then(|taken| taken.map(|taken| self.guard(taken)).transpose());
         guard.unwrap_or_else(|lost| is_lost(lost))
@@ -505,7 +267,7 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
     /// # Panics
     /// Where nothing may wait; if the machine on which the mutex was made is lost.
     pub fn clear_poison(&self) {
-        self.ask(|keeper| own(&keeper.record).clear_poison()).unwrap_or_else(|lost| is_lost(lost));
+        self.keeper.ask(Keeper::clear_poison).unwrap_or_else(|lost| is_lost(lost));
     }
 }
 
@@ -535,14 +297,14 @@ impl<T: Portable> Mutex<T> {
     /// Where nothing may wait; same as [`Global::new`].
     pub fn renew(&self, value: T) -> Result<(), T> {
         check_may_wait("renew");
-        if places::check(self.record).is_err() {
+        if self.keeper.check().is_err() {
             return Err(value);
         }
         // Not dropped where the wait is unwound: the mutex may have it by then.
         let object = ManuallyDrop::new(Global::new(value));
         let (name, known) = (object.name(), link::losses());
         loop {
-            match self.ask(move |keeper| (link::losses() >= known).then(|| keeper.renew(name))) {
+            match self.keeper.ask(move |keeper| (link::losses() >= known).then(|| keeper.renew(name))) {
                 Ok(None) => gossamer::sleep(BEHIND),
                 Ok(Some(false)) => return Err(ManuallyDrop::into_inner(object).into_inner()),
                 // The mutex has it. That may be if it is lost now, too: others that have it mapped may hold its lock.
@@ -554,7 +316,7 @@ impl<T: Portable> Mutex<T> {
 
 impl<T: ?Sized + Object + Portable> Clone for Mutex<T> {
     fn clone(&self) -> Self {
-        Mutex { keeper: self.keeper.clone(), record: self.record, meta: self.meta }
+        Mutex { keeper: self.keeper.clone(), meta: self.meta }
     }
 }
 
