@@ -101,6 +101,6 @@ impl Fault {
     /// Reports a fault that no caller waits for (`apply_then`).
     #[cold]
     pub(crate) fn report<T>(self, call: &str) {
-        crate::unwind::tell(format_args!("the callback of an `{call}` does not run: {}", self.text_of_plain::<T>()));
+        crate::unwind::tell_rarely(format!("the callback of an `{call}` does not run: {}", self.text_of_plain::<T>()));
     }
 }

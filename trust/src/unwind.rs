@@ -1,6 +1,7 @@
 //! Panics that must not spread, and messages on standard error that must not panic.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,7 +57,56 @@ pub(crate) fn thread_name() -> String {
     name.ok().flatten().map_or_else(|| "without a name".to_owned(), |name| format!("`{name}`"))
 }
 
+thread_local! {
+    /// The last line of [`tell_rarely`], and how often it came.
+    static REPEATED: RefCell<(String, u64)> = const { RefCell::new((String::new(), 0)) };
+}
+
+/// Writes a line to standard error as [`tell`] does. Of equal lines of a thread, one behind the other, it writes the
+/// 1st, the 10th, the 100th and so on: the loss of a machine may have a million requests say the same.
+pub(crate) fn tell_rarely(line: String) {
+    let count = REPEATED.try_with(|repeated| {
+        let (last, count) = &mut *repeated.borrow_mut();
+        *count = if *last == line { *count + 1 } else { 1 };
+        last.clone_from(&line);
+        *count
+    });
+    match count {
+        Ok(1) | Err(_) => tell(format_args!("{line}")),
+        Ok(count) if is_power_of_ten(count) => tell(format_args!("{line} ({count} times)")),
+        Ok(_) => {}
+    }
+}
+
+fn is_power_of_ten(count: u64) -> bool {
+    10u64.checked_pow(count.ilog10()) == Some(count)
+}
+
 /// Writes a line to standard error, if that accepts it.
 pub(crate) fn tell(line: fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "trust: {line}");
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Set in a child of the test.
+    const REPEATS: &str = "TRUST_TEST_REPEATS";
+
+    #[test]
+    fn equal_lines_are_told_rarely() {
+        if std::env::var_os(REPEATS).is_some() {
+            (0..1234).for_each(|_| tell_rarely("lost".to_owned()));
+            tell_rarely("found".to_owned());
+            return tell_rarely("lost".to_owned());
+        }
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let child = child.args(["--exact", "unwind::tests::equal_lines_are_told_rarely", "--nocapture"]);
+        let child = child.env(REPEATS, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&child.stderr);
+        let told: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("trust: ")).collect();
+        let expected = ["lost", "lost (10 times)", "lost (100 times)", "lost (1000 times)", "found", "lost"];
+        assert_eq!(told, expected, "{said}");
+    }
 }
