@@ -257,7 +257,7 @@ impl Remote {
             return Err(Fault::Apart);
         }
         let Some((peers, peer)) = self.peers.get().and_then(|peers| Some((peers, peers.trustee(trustee)?))) else {
-            return Err(self.why_not(trustee));
+            return Err(self.not_sent(worker, trustee, may_wait));
         };
         if may_wait && peer.wait_for_place(worker) {
             return Err(Fault::Gone);
@@ -291,7 +291,7 @@ impl Remote {
         may_wait: bool,
     ) -> Result<(), (R, Fault)> {
         let Some((peers, peer)) = self.peers.get().and_then(|peers| Some((peers, peers.trustee(trustee)?))) else {
-            return Err((response, self.why_not(trustee)));
+            return Err((response, self.not_sent(worker, trustee, may_wait)));
         };
         let mut packed = peers.scratch.take();
         packed.clear();
@@ -308,7 +308,16 @@ impl Remote {
         outcome
     }
 
+    /// Returns the reason why a request for this trustee cannot be sent. A fiber yields, for requests that never wait
+    /// would hold up all others of its worker: to a machine that lives they wait while much is under way.
     #[cold]
+    fn not_sent(&self, worker: &impl Local, trustee: TrusteeId, may_wait: bool) -> Fault {
+        if may_wait && worker.scheduler().current().is_some() {
+            worker.scheduler().yield_now();
+        }
+        self.why_not(trustee)
+    }
+
     fn why_not(&self, trustee: TrusteeId) -> Fault {
         match self.peers.get() {
             Some(peers) if peers.lost.borrow().contains(&trustee.machine()) => Fault::Gone,

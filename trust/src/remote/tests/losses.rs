@@ -1,6 +1,6 @@
 //! A machine that is lost: the outcome of each request to it, and the properties whose trusts it may have had.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -133,6 +133,27 @@ fn properties_are_closed_if_a_lost_machine_may_have_had_trusts_of_them() {
         assert_eq!(values(), 0, "it is reclaimed");
     });
     assert_eq!(Arc::strong_count(&value), 1, "each is dropped once");
+}
+
+#[test]
+fn requests_to_a_lost_machine_hold_up_no_other_fiber() {
+    play(|_, there| {
+        lose(PEER);
+        let over = Rc::new(Cell::new(false));
+        let (there, is_over) = (there.clone(), Rc::clone(&over));
+        let endless = spawn(move || {
+            for request in 0u64.. {
+                if is_over.get() {
+                    return request;
+                }
+                assert!(request < 1_000_000, "nobody else has a turn");
+                there.apply_then(|v| *v += 1, |()| unreachable!("it is lost"));
+            }
+            0
+        });
+        spawn(move || over.set(true)).join().unwrap();
+        assert!(endless.join().is_ok());
+    });
 }
 
 #[test]
