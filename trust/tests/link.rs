@@ -18,7 +18,7 @@ use trust::{Threadpool, Trust, TrusteeReference, local_trustee};
 const SOURCE: &str = include_str!("../src/api/link.rs");
 
 /// Items that are not called (types, traits, numbers), and those that only unsafe code can call.
-const NOT_CALLED: [&str; 18] = [
+const NOT_CALLED: [&str; 19] = [
     "AnswerWait",
     "Counter",
     "Wait",
@@ -30,6 +30,7 @@ const NOT_CALLED: [&str; 18] = [
     "Carrier",
     "Operation",
     "LongClosure",
+    "LossWatch",
     "Contested",
     "TraceEvent",
     "TraceKind",
@@ -57,6 +58,7 @@ const CALLED: [(&str, Call); 30] = [
     ("later", |_| ignore(link::later(Instant::now(), Duration::MAX))),
     ("lose", |_| link::lose(3)),
     ("promise_at", |there| link::promise_at(there.id()).0.keep(5)),
+    ("watch_loss", |there| ignore(link::watch_loss(there.id(), || ()))),
     ("memory", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::memory(of)))),
     ("probe", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::probe(of)))),
     ("running_fiber", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::running_fiber(of)))),

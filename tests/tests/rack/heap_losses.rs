@@ -1,4 +1,4 @@
-//! Programs with objects in the heap that outlive a machine.
+//! Programs with objects in the heap, or with durable trusts, that outlive a machine.
 
 use processes::run;
 
@@ -30,4 +30,9 @@ fn each_call_on_objects_has_its_outcome_after_a_loss() {
 #[test]
 fn values_are_whole_and_nothing_hangs_whenever_a_machine_is_killed() {
     play("heap-storm", 3, "weathered");
+}
+
+#[test]
+fn each_call_on_durable_trusts_has_its_outcome_after_a_loss() {
+    play("durable-losses", 3, "calls on a pool that was lost");
 }

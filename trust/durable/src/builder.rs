@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use trust::{NoRef, TrusteeReference, local_trustee, promise};
+use trust::link::promise_at;
+use trust::{NoRef, TrusteeReference, local_trustee};
 
 use crate::error::{Error, Result};
 use crate::files::recover::Check;
@@ -150,7 +151,7 @@ impl<T: Persist + 'static> Builder<T> {
         }
         let number = core::random();
         let slot = Arc::default();
-        let (keeps, opened) = promise::<bool>();
+        let (keeps, opened) = promise_at::<bool>(trustee.id());
         let request = Request {
             folder: folder.to_path_buf(),
             layout: Layout::of::<T::At<'static>>(),

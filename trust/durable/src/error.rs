@@ -159,8 +159,12 @@ pub enum Error {
     /// The pool was closed.
     #[error("the durable trust was closed")]
     Closed,
-    /// The trustee's thread has ended. Calls in flight may or may not be durable.
-    #[error("the trustee of the durable trust is gone: keep its pool alive for as long as its handles are used")]
+    /// The trustee's thread has ended, or its machine was lost. Calls in flight may or may not be durable: the pool has
+    /// them or not when it is opened again.
+    #[error(
+        "the trustee of the durable trust is gone: its thread has ended, or its machine was lost; keep its pool alive \
+         for as long as its handles are used, or open its folder again"
+    )]
     Gone,
     /// No result was on disk in time. The call is not withdrawn: the closure may run later, or has run, and its changes
     /// are committed.

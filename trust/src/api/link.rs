@@ -39,7 +39,7 @@ pub use crate::runtime::watch::closures::{LongClosure, long_closures};
 pub use crate::runtime::worker::idle::{Contested, set_linger};
 pub use crate::stats::Counter;
 pub use crate::tasks::line::{wait_in_line, withdraw};
-pub use crate::tasks::promise::promise_at;
+pub use crate::tasks::promise::{LossWatch, promise_at, watch_loss};
 pub use crate::trace::{AnswerWait, Event as TraceEvent, Kind as TraceKind, Trace};
 
 /// Bytes shared by a client and a trustee of one process.

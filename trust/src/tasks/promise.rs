@@ -68,6 +68,41 @@ pub fn promise_at<T: 'static>(keeper: TrusteeId) -> (Promise<T>, Pending<T>) {
     make(Some(keeper))
 }
 
+/// Calls `then`, as callbacks are called, if the machine of this trustee is lost: by a program that outlives that, and
+/// only while the result is kept.
+///
+/// ```
+/// let watch = trust::link::watch_loss(trust::local_trustee().id(), || unreachable!("it lives"));
+/// drop(watch);
+/// ```
+pub fn watch_loss(of: TrusteeId, then: impl FnOnce() + 'static) -> LossWatch {
+    worker::with(|worker| {
+        let token = worker.launches.expect_promised::<()>(Some(of), Box::new(move |_| then()));
+        LossWatch(PromiseId { client: worker.id, token })
+    })
+}
+
+/// Watch on the loss of a machine: see [`watch_loss`].
+#[must_use = "the watch ends when this is dropped"]
+#[derive(Debug)]
+pub struct LossWatch(PromiseId);
+
+impl Drop for LossWatch {
+    fn drop(&mut self) {
+        forget(self.0);
+    }
+}
+
+/// Ends the wait for a promised value.
+fn forget(id: PromiseId) {
+    // A thread may have a new worker after the first one ended, with its own tokens.
+    worker::existing(|worker| {
+        if worker.id == id.client {
+            worker.launches.forget_promised(id.token);
+        }
+    });
+}
+
 fn make<T: 'static>(keeper: Option<TrusteeId>) -> (Promise<T>, Pending<T>) {
     let slot = Rc::new(OneShot::new(Waiters::default()));
     worker::with(|worker| {
@@ -350,12 +385,7 @@ impl<T: 'static> sealed::Source for Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        // A thread may have a new worker after the first one ended, with its own tokens.
-        worker::existing(|worker| {
-            if worker.id == self.id.client {
-                worker.launches.forget_promised(self.id.token);
-            }
-        });
+        forget(self.id);
     }
 }
 

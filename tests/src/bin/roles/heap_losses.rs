@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// Numbers of an object: writing all takes a while.
 const NUMBERS: usize = 1 << 10;
 
-fn kill(machine: u16) {
+pub fn kill(machine: u16) {
     let process = rack().machines()[usize::from(machine)].process;
     kill_process(Pid::from_raw(process.cast_signed()).unwrap(), Signal::KILL).unwrap();
 }
@@ -27,7 +27,7 @@ fn kill_later(machine: u16, most_ms: u64) {
 }
 
 /// Receives each loss that this machine is told of.
-fn losses() -> Receiver<u16> {
+pub fn losses() -> Receiver<u16> {
     let (tell, told) = Channel::new().at(gossamer::here()).open();
     tell.among(&[0]);
     gossamer::on_loss(move |loss| tell.post(loss.machine));
@@ -58,7 +58,7 @@ fn panics_with_loss<R>(victim: u16, f: impl FnOnce() -> R) {
     assert!(text(&*panic).contains(&format!("machine {victim} was lost")), "{}", text(&*panic));
 }
 
-fn until(done: impl Fn() -> bool) {
+pub fn until(done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < limits::HANG);

@@ -7,6 +7,7 @@ mod arrays;
 mod calls;
 mod drops;
 mod dumps;
+mod durable_losses;
 mod ends;
 mod heap_losses;
 mod heaps;
@@ -58,6 +59,8 @@ fn main() {
         ["heap-outcomes"] => heap_losses::outcomes,
         ["heap-placed"] => placed::placed_by_load,
         ["heap-storm"] => heap_losses::storm,
+        ["durable-losses"] => durable_losses::durable,
+        ["loses-one"] => losses::lose_one,
         ["goes-on"] => losses::go_on,
         ["panic"] => ends::panic,
         ["abort"] => ends::abort,

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use trust::{Pending, promise};
+use trust::Pending;
+use trust::link::promise_at;
 
 use super::Durable;
 use super::request::{Plain, Request, call_error};
@@ -37,7 +38,7 @@ impl<T: Persist + 'static> Durable<T> {
     #[track_caller]
     pub fn close(self) -> Result<()> {
         let before = self.sync();
-        let (keeps, closed) = promise::<Option<String>>();
+        let (keeps, closed) = promise_at::<Option<String>>(self.trust.trustee().id());
         self.trust
             .call()
             .apply(move |service| service.close(keeps))
@@ -64,7 +65,7 @@ impl<T: Persist + 'static> Durable<T> {
     #[track_caller]
     pub fn snapshot(&self, folder: impl AsRef<Path>) -> Result<()> {
         self.sync()?;
-        let (keeps, written) = promise::<bool>();
+        let (keeps, written) = promise_at::<bool>(self.trust.trustee().id());
         let awaited = snapshots::leave(keeps.id(), folder.as_ref().to_path_buf());
         let asked = self.trust.call().apply(move |service| service.snapshot(keeps)).wait();
         let outcome = asked.map(|()| written.wait());
@@ -91,7 +92,7 @@ impl<T: Persist + 'static> Durable<T> {
     /// Waits until the first files are durable.
     #[track_caller]
     pub(crate) fn created(&self) -> Result<()> {
-        let (keeps, made) = promise::<Option<String>>();
+        let (keeps, made) = promise_at::<Option<String>>(self.trust.trustee().id());
         self.trust
             .call()
             .apply(move |service| service.created(keeps))

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use trust::{NoRef, Trust, promise};
+use trust::link::promise_at;
+use trust::{NoRef, Trust};
 
 use super::Durable;
 use crate::error::{Error, Result};
@@ -168,7 +169,7 @@ where
 impl<T: Persist + 'static> Durable<T> {
     /// Begins a call that [`finish`](Self::finish) ends.
     fn begin(&self) -> Call {
-        Call::begin(self.number, |client, subscriber| {
+        Call::begin(self.number, self.trust.trustee().id(), |client, subscriber| {
             let introduce =
                 move |service: &mut Service<T>| notifications::introduce(service.core(), client, subscriber);
             // If the trustee is gone the call itself gives the error.
@@ -226,7 +227,7 @@ pub(super) fn or_tell<V>(name: &'static str, then: impl FnOnce(V) + 'static) -> 
 /// Calls `then` with the outcome when its group is durable.
 fn hold<T: 'static, V: 'static>(call: Call, number: u64, answer: Answered<V>, then: impl FnOnce(Result<V>) + 'static) {
     let answer = match answer {
-        Err(trust::Error::Gone { .. }) => {
+        Err(trust::Error::Gone { .. } | trust::Error::Lost { .. }) => {
             // To keep the order of calls it goes behind the results that are held, which get the same error.
             call.hold(NEVER, move |_| then(Err(Error::Gone)));
             return client::mark_gone(number);
@@ -253,7 +254,7 @@ fn check_pool(pool: u64, number: u64) -> Result<()> {
 /// Fetches the text of a panic by its id; none if it does not come before `end`.
 #[track_caller]
 fn text<T: Persist + 'static>(trust: &Trust<Service<T>>, text_id: u64, end: Option<Instant>) -> Option<String> {
-    let (keeps, text) = promise::<Option<String>>();
+    let (keeps, text) = promise_at::<Option<String>>(trust.trustee().id());
     let asked = trust.call().apply(move |service| keeps.keep_with(service.core().borrow().take_text(text_id)));
     let Some(end) = end else {
         asked.wait().ok()?;
@@ -266,7 +267,7 @@ fn text<T: Persist + 'static>(trust: &Trust<Service<T>>, text_id: u64, end: Opti
 /// Returns the error for a request that did not run.
 pub(super) fn call_error(number: u64, error: trust::Error) -> Error {
     match error {
-        trust::Error::Gone { .. } => {
+        trust::Error::Gone { .. } | trust::Error::Lost { .. } => {
             client::mark_gone(number);
             Error::Gone
         }

@@ -18,7 +18,8 @@ use std::ptr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use trust::{Pending, Promise, Trust, local_trustee, promise};
+use trust::link::{LossWatch, promise_at, watch_loss};
+use trust::{Pending, Promise, Trust, TrusteeId, local_trustee};
 
 use super::held::Held;
 pub(crate) use super::held::{Notification, Verdict, Why};
@@ -81,6 +82,10 @@ type Entry = Rc<dyn Entries>;
 /// This thread's state for a pool.
 struct Record {
     pool: u64,
+    /// The pool's trustee.
+    trustee: TrusteeId,
+    /// Calls back if that is lost with its machine.
+    _watch: Option<LossWatch>,
     /// The number of this thread as a client.
     client: u64,
     held: Held<Entry>,
@@ -140,25 +145,32 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Begins a call, before it is sent. `introduce` is called with number and `Subscriber` of this thread if the pool
-    /// does not know them.
+    /// Begins a call, before it is sent, on a pool of this trustee. `introduce` is called with number and `Subscriber`
+    /// of this thread if the pool does not know them.
     #[inline]
-    pub(crate) fn begin(pool: u64, introduce: impl FnOnce(u64, Trust<Subscriber>)) -> Call {
+    pub(crate) fn begin(pool: u64, trustee: TrusteeId, introduce: impl FnOnce(u64, Trust<Subscriber>)) -> Call {
         if let Some(record) = POOLS.with(|pools| pools.borrow().records.get(&pool).cloned()) {
             record.borrow_mut().held.begin();
             return Call { record, is_over: false };
         }
         // Panics where the thread's trustee is gone.
-        let client = local_trustee().id().to_bits();
+        let own = local_trustee().id();
+        let client = own.to_bits();
         let mut held = Held::new();
         held.begin();
+        let watch = (trustee.machine() != own.machine()).then(|| watch_loss(trustee, move || mark_gone(pool)));
+        let (entries, room) = Default::default();
         let record =
-            Record { pool, client, held, entries: Vec::new(), kept: None, room: Vec::new(), is_telling: false };
+            Record { pool, trustee, _watch: watch, client, held, entries, kept: None, room, is_telling: false };
         let record = Rc::new(RefCell::new(record));
         POOLS.with(|pools| pools.borrow_mut().records.insert(pool, Rc::clone(&record)));
         let call = Call { record, is_over: false };
         introduce(client, subscriber());
         call
+    }
+
+    fn trustee(&self) -> TrusteeId {
+        self.record.borrow().trustee
     }
 
     /// Returns the number of this thread as a client.
@@ -175,7 +187,7 @@ impl Call {
 
     /// Returns the promise that such a caller waits for.
     pub(crate) fn room(&self) -> Pending<bool> {
-        let (keeps, settled) = promise();
+        let (keeps, settled) = promise_at(self.trustee());
         self.record.borrow_mut().room.push(keeps);
         settled
     }
@@ -207,7 +219,8 @@ impl Call {
 
     /// Waits until the group is durable, at most until `end`; none if it is not durable by then.
     pub(crate) fn wait(self, mark: u64, end: Option<Instant>) -> Option<Verdict> {
-        let (keeps, settled) = promise::<bool>();
+        // The loss of another machine is nothing to this group.
+        let (keeps, settled) = promise_at::<bool>(self.trustee());
         let outcome = Rc::new(Cell::new(None));
         let sets = Rc::clone(&outcome);
         self.hold(mark, move |verdict| {
@@ -341,7 +354,7 @@ mod tests {
     fn a_caller_waits_for_room_and_gets_it() {
         const POOL: u64 = 77;
         let told = Rc::new(Cell::new(0));
-        let begin = || Call::begin(POOL, |_, _| ());
+        let begin = || Call::begin(POOL, local_trustee().id(), |_, _| ());
         for n in 0..HELD_MAX {
             let (call, told) = (begin(), Rc::clone(&told));
             assert!(!call.is_full());
@@ -370,7 +383,7 @@ mod tests {
     #[test]
     fn a_wait_for_a_group_ends_in_time_and_leaves_nothing() {
         const POOL: u64 = 79;
-        let begin = || Call::begin(POOL, |_, _| ());
+        let begin = || Call::begin(POOL, local_trustee().id(), |_, _| ());
         assert_eq!(begin().wait(1, Some(Instant::now())), None);
         receive(POOL, Notification::Durable(1));
         trust::yield_now();
@@ -387,7 +400,7 @@ mod tests {
             let seen = Rc::clone(&seen);
             move |verdict: Verdict| seen.borrow_mut().push((number, verdict.is_ok()))
         };
-        let calls: Vec<_> = (0..4).map(|_| Call::begin(POOL, |_, _| ())).collect();
+        let calls: Vec<_> = (0..4).map(|_| Call::begin(POOL, local_trustee().id(), |_, _| ())).collect();
         let [one, two, three, four]: [Call; 4] = calls.try_into().ok().expect("four");
         one.hold(1, note(1));
         let (third, fourth) = (note(3), note(4));
