@@ -47,7 +47,7 @@ pub fn builder() -> Builder {
 impl Builder {
     /// Lets the program go on without up to so many machines, one by one or at once; none unless set, and then each
     /// loss ends all. The loss of one more ends the program, and so do those of machine 0 and of the launcher, and
-    /// every loss before all machines are ready. `gossamer-launch run --survives` takes precedence.
+    /// every loss before `gsm_main` begins. `gossamer-launch run --survives` takes precedence.
     ///
     /// Requests to a lost machine fail: with [`Error::Gone`](crate::Error::Gone) if they have not run, with
     /// [`Error::Lost`](crate::Error::Lost) if they may have. docs/surviving.md has the outcome of each call.

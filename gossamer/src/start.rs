@@ -195,7 +195,7 @@ where
     });
     // First: from the next step on other machines may call this one, and a closure of theirs may end it.
     control.send(&Message::Ready { pid: std::process::id(), slots_bytes, survives: settings.survives })?;
-    losses.map_or(Ok(()), losses::part::Part::beat).map_err(StartError::Thread)?;
+    let losses = losses.map(losses::part::Part::beat).transpose().map_err(StartError::Thread)?;
     // By a thread that ends: the main thread of a serving machine never waits in the library again, so it could not
     // report.
     let attach = || threads.attach(own, &wiring);
@@ -204,6 +204,10 @@ where
     stuck::watch().map_err(StartError::Thread)?;
     if own != 0 {
         serve_until_the_end();
+    }
+    // A loss before that ends the program, which must not depend on how far the others are when it has begun.
+    if let Some(losses) = losses {
+        losses.wait();
     }
     let status = run_first_fiber(threads, gsm_main);
     fate::finish(fabric, watch, &control, status);

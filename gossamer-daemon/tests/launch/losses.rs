@@ -12,6 +12,7 @@ use crate::rig::{Complaints, Machines, command, launch, run};
 crate::tests![
     the_others_go_on_without_a_machine_that_is_killed,
     the_loss_of_machine_0_ends_the_program,
+    a_loss_is_outlived_from_the_begin_of_the_program,
     requests_and_fibers_are_accounted_for_when_machines_are_killed,
 ];
 
@@ -38,6 +39,27 @@ fn the_loss_of_machine_0_ends_the_program() {
     send_signal(pids[&0], Signal::KILL);
     let words = format!("machine 0 (pid {}) was killed by signal 9 (SIGKILL); the program was ended", pids[&0]);
     launch.end().assert(137, Some(&words));
+}
+
+fn a_loss_is_outlived_from_the_begin_of_the_program() {
+    for round in 0..10 {
+        let fabric = ["shm", "tcp"][round % 2];
+        let ended = run(command(4, &["--fabric", fabric], &["loses-at-once"]));
+        assert_eq!(ended.code(), Some(0), "{fabric}: {ended}");
+        assert!(ended.stdout.contains("went on"), "{fabric}: {ended}");
+    }
+}
+
+/// The program of that test.
+pub fn lose_at_once() {
+    let main = || {
+        let rack = gossamer::rack();
+        send_signal(rack.machines()[3].process, Signal::KILL);
+        limits::wait_until("the loss", || rack.is_lost(3));
+        let places = rack.living().map(|place| gossamer::spawn_on(place, || 1).join().unwrap()).sum::<usize>();
+        println!("went on at {places} places");
+    };
+    gossamer::builder().survives(1).main(main, 4);
 }
 
 /// Kills machines amid requests and fibers, over each fabric.

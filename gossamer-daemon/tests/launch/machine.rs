@@ -17,6 +17,7 @@ pub fn play(args: &[String]) {
         ["gossamer"] => return gossamer::main(|| (), 2),
         ["regions"] => return gossamer::link::with_page_servers(gossamer::builder()).main(|| (), 2),
         ["waits", victim] => return crate::lost_waits::wait(victim.parse().unwrap()),
+        ["loses-at-once"] => return crate::losses::lose_at_once(),
         ["goes-on"] => return crate::rack_losses::go_on(),
         ["outlives", ref victims @ ..] => return crate::losses::outlive(victims),
         ["values", ref victims @ ..] => return crate::lost_values::drop_all(victims),

@@ -2,7 +2,7 @@
 //! some: its beats and its lease; fences; and its workers, which learn of a loss when it is settled.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,9 +18,13 @@ use crate::membership::{Member, MemberStep, ToCoordinator, ToMember};
 const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Beats in the time of a lease.
 const BEATS: u32 = 8;
+/// Pause between beats until the first answer, for which `gsm_main` waits.
+const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
 struct Losses {
     state: Mutex<State>,
+    /// The first beat was answered.
+    begun: Condvar,
     control: Arc<Control>,
     /// Not kept: who ends the program waits until nobody else has it.
     fabric: Weak<dyn Fabric>,
@@ -38,6 +42,8 @@ struct State {
     unanswered: VecDeque<(u64, Instant)>,
     /// The sending of the last beat that was answered.
     answered: Instant,
+    /// A beat was answered: the agreement has begun, for all machines are ready.
+    has_begun: bool,
 }
 
 /// Takes part from now on: to be called before this machine tells the launcher that it is ready. `trustees` are its
@@ -51,9 +57,10 @@ pub(crate) fn begin(
 ) -> Part {
     record::expect_some();
     let (causes, unanswered) = (HashMap::new(), VecDeque::new());
-    let state = Mutex::new(State { member, causes, unanswered, answered: Instant::now() });
+    let state = Mutex::new(State { member, causes, unanswered, answered: Instant::now(), has_begun: false });
+    let begun = Condvar::new();
     let (control, fabric) = (Arc::clone(control), Arc::downgrade(fabric));
-    let losses = Arc::new(Losses { state, control, fabric, trustees, lease });
+    let losses = Arc::new(Losses { state, begun, control, fabric, trustees, lease });
     fate::outlive(Box::new(Arc::clone(&losses)));
     Part(losses)
 }
@@ -66,8 +73,22 @@ impl Part {
     ///
     /// # Errors
     /// If no thread can be started.
-    pub(crate) fn beat(self) -> std::io::Result<()> {
-        fate::spawn("gossamer-lease", move || self.0.beat()).map(drop)
+    pub(crate) fn beat(self) -> std::io::Result<Beating> {
+        let losses = Arc::clone(&self.0);
+        fate::spawn("gossamer-lease", move || losses.beat())?;
+        Ok(Beating(self.0))
+    }
+}
+
+/// This machine's part, which beats.
+pub(crate) struct Beating(Arc<Losses>);
+
+impl Beating {
+    /// Waits until the agreement has begun: from then on the program outlives losses. If the launcher never answers the
+    /// process ends with its lease.
+    pub(crate) fn wait(self) {
+        let waits = |state: &mut State| !state.has_begun;
+        drop(self.0.begun.wait_while(self.0.state(), waits).unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -81,7 +102,10 @@ impl Outlive for Arc<Losses> {
             }
             let answered = state.member.lease();
             while let Some((_, sent)) = state.unanswered.pop_front_if(|(number, _)| *number <= answered) {
-                state.answered = sent;
+                (state.answered, state.has_begun) = (sent, true);
+            }
+            if state.has_begun {
+                self.begun.notify_all();
             }
         }
         self.carry_out(steps, "");
@@ -106,7 +130,7 @@ impl Losses {
     /// Beats until the program is over. Ends the process when the launcher has not answered for the time of the lease.
     fn beat(&self) {
         while !fate::is_over() {
-            let beat = {
+            let (beat, pause) = {
                 let mut state = self.state();
                 if state.answered.elapsed() > self.lease {
                     fate::end_lease();
@@ -115,10 +139,10 @@ impl Losses {
                 if let ToCoordinator::Beat { number } = beat {
                     state.unanswered.push_back((number, Instant::now()));
                 }
-                beat
+                (beat, if state.has_begun { self.lease / BEATS } else { FIRST_PAUSE })
             };
             self.send(beat, "");
-            thread::sleep(self.lease / BEATS);
+            thread::sleep(pause);
         }
     }
 
