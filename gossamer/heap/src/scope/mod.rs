@@ -131,22 +131,63 @@ where
     let aborted = scope.finish();
     match (outcome, aborted) {
         (Err(panic), _) | (Ok(_), Some(panic)) => resume_unwind(panic),
-        (Ok(_), None) if scope.failed.panicked.get() > 0 => panic!("a fiber of a scope panicked"),
-        (Ok(_), None) if scope.failed.lost.get() > 0 => {
-            let machine = scope.failed.machine.get();
-            panic!("a fiber of a scope was lost with machine {machine}: `join` tells that as an error")
+        (Ok(value), None) => {
+            scope.failed.check();
+            value
         }
-        (Ok(value), None) => value,
     }
 }
 
-/// Number of the fibers that have no result, and that nobody joined.
+/// The fibers that have no result, and that nobody joined.
 #[derive(Default)]
 struct Failed {
-    panicked: Cell<usize>,
+    /// Texts of their panics.
+    panicked: RefCell<Vec<String>>,
     lost: Cell<usize>,
     /// Machine of the last of these.
     machine: Cell<u16>,
+}
+
+impl Failed {
+    fn add(&self, error: &Error, is_lost: bool, machine: u16) {
+        if is_lost {
+            self.lost.set(self.lost.get() + 1);
+            self.machine.set(machine);
+        } else {
+            self.panicked.borrow_mut().push(panic_of(error));
+        }
+    }
+
+    /// Takes out one that was joined.
+    fn take(&self, error: &Error, is_lost: bool) {
+        if is_lost {
+            self.lost.set(self.lost.get() - 1);
+            return;
+        }
+        let (mut panicked, joined) = (self.panicked.borrow_mut(), panic_of(error));
+        if let Some(at) = panicked.iter().position(|text| *text == joined) {
+            panicked.remove(at);
+        }
+    }
+
+    /// Panics if there are some.
+    fn check(&self) {
+        if let Some(first) = self.panicked.borrow().first() {
+            panic!("a fiber of a scope panicked: {first}");
+        }
+        if self.lost.get() > 0 {
+            let machine = self.machine.get();
+            panic!("a fiber of a scope was lost with machine {machine}: `join` tells that as an error")
+        }
+    }
+}
+
+/// The text of a fiber's panic, or of another error.
+fn panic_of(error: &Error) -> String {
+    match error {
+        Error::Panicked { panic, .. } => panic.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// Has a fiber of that machine this error because the machine was lost?
@@ -242,11 +283,7 @@ impl<'scope> Scope<'scope, '_> {
         let then = move |outcome: Result<R, Error>| {
             let outcome = outcome.map_err(|error| {
                 let is_lost = is_loss(&error, place.machine);
-                let count = if is_lost { &failed.lost } else { &failed.panicked };
-                count.set(count.get() + 1);
-                if is_lost {
-                    failed.machine.set(place.machine);
-                }
+                failed.add(&error, is_lost, place.machine);
                 (error, is_lost)
             });
             slot.set(Some(outcome));
@@ -348,13 +385,8 @@ impl<R: 'static> ScopedHandle<'_, R> {
         match self.outcome.take() {
             Some(Ok(value)) => Ok(value),
             Some(Err((error, is_lost))) => {
-                let count = if is_lost { &self.failed.lost } else { &self.failed.panicked };
-                count.set(count.get() - 1);
-                Err(match error {
-                    Error::Panicked { panic, .. } => Box::new(panic),
-                    error if is_lost => Box::new(error),
-                    error => Box::new(error.to_string()),
-                })
+                self.failed.take(&error, is_lost);
+                Err(if is_lost { Box::new(error) } else { Box::new(panic_of(&error)) })
             }
             None => Err(Box::new("the fiber has no result: its thread has ended")),
         }

@@ -80,7 +80,7 @@ pub fn heap_scopes_that_panic_wait_and_take_back() {
                 });
             })
         });
-        assert_eq!((panic.as_str(), *object.read()), ("a fiber of a scope panicked", 7));
+        assert_eq!((panic.as_str(), *object.read()), ("a fiber of a scope panicked: one that nobody joins", 7));
     }
 }
 
