@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gossamer::{Error, Place, Shared};
 
-use super::ground::{effort, is_rack, places, remote, spots};
+use super::ground::{JoinOutcome, effort, is_rack, places, remote, spots};
 
 pub fn apply_gives_the_result() {
     for place in spots() {
@@ -36,7 +36,7 @@ pub fn everyone_applies_to_everyone() {
             }));
         }
     }
-    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    fibers.into_iter().for_each(|fiber| fiber.join().or_its_panic());
     let expected = 50 * places().len() as u64;
     assert!(numbers.iter().all(|number| number.apply(|n| *n) == expected));
 }
@@ -61,7 +61,7 @@ pub fn no_increment_is_lost() {
             }));
         }
     }
-    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    fibers.into_iter().for_each(|fiber| fiber.join().or_its_panic());
     assert_eq!(number.apply(|n| *n), FIBERS * rounds * places().len() as u64);
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use gossamer::{Error, Latch, Place, Trust};
 
-use super::ground::{Gate, effort, places, remote};
+use super::ground::{Gate, JoinOutcome, effort, places, remote, text};
 
 type Values = Trust<Latch<u64>>;
 
@@ -79,7 +79,7 @@ fn launch_in_a_ring(at: &[Place]) {
         .collect();
     gate.gather(all.len());
     gate.open();
-    let mut got: Vec<u64> = fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect();
+    let mut got: Vec<u64> = fibers.into_iter().map(|fiber| fiber.join().or_its_panic()).collect();
     // The one with the error did not get the other value, and all others did.
     got.sort_unstable();
     assert!(got[0] == 1 && got[1..].iter().all(|&got| got == 2), "{got:?}");
@@ -133,7 +133,10 @@ pub fn joins_in_a_circle_are_told() {
     let outcome = values.launch(move |_| {
         let fiber = gossamer::spawn_on(there, move || tell.note(again.call().launch(|value| *value).wait()));
         // The one with the error may be the joiner.
-        fiber.join().map_err(|payload| matches!(payload.downcast_ref(), Some(Error::Deadlock { .. })))
+        fiber.join().map_err(|payload| match payload.downcast_ref() {
+            Some(Error::Deadlock { .. }) => true,
+            _ => panic!("{}", text(&*payload)),
+        })
     });
     match outcome {
         Ok(0) => told.one(&[gossamer::here(), there], start),
@@ -186,7 +189,7 @@ pub fn launches_in_one_order_are_no_deadlock() {
             })
         })
         .collect();
-    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    fibers.into_iter().for_each(|fiber| fiber.join().or_its_panic());
     assert_eq!(told.0.apply_with(|told, ()| told.clone(), ()), Vec::<String>::new());
     assert!(all.iter().all(|values| values.launch(|value| *value) == 1 + 6 * times));
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use trust_durable::{Durable, Error, PVec};
 
-use super::ground::{effort, is_rack, places, remote, text};
+use super::ground::{JoinOutcome, effort, is_rack, places, remote, text};
 
 const ACCOUNTS: usize = 16;
 const MONEY: u64 = 1000;
@@ -38,7 +38,7 @@ pub fn a_durable_trust_serves_every_machine() {
     let mut before = [MONEY; ACCOUNTS];
     for _ in 0..2 {
         // The second time with the data that the first one left.
-        let bank = gossamer::spawn_on(remote(), open).join().unwrap();
+        let bank = gossamer::spawn_on(remote(), open).join().or_its_panic();
         assert_eq!(bank.apply(|accounts, _| <[u64; ACCOUNTS]>::try_from(&accounts[..]).unwrap()), before);
         let fibers: Vec<_> = places()
             .into_iter()

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use gossamer::Place;
 
-use super::ground::{Gate, effort, places, remote, spots, text, until};
+use super::ground::{Gate, JoinOutcome, effort, places, remote, spots, text, until};
 
 pub fn fibers_run_where_they_were_put() {
     let fibers: Vec<_> = places().into_iter().map(|place| (place, gossamer::spawn_on(place, gossamer::here))).collect();
     for (place, fiber) in fibers {
-        assert_eq!(fiber.join().unwrap(), place);
+        assert_eq!(fiber.join().or_its_panic(), place);
     }
     let rack = gossamer::rack();
     for place in spots() {
@@ -19,18 +19,18 @@ pub fn fibers_run_where_they_were_put() {
             let rack = gossamer::rack();
             (rack.machine(), rack.workers(), rack.machines().len())
         });
-        assert_eq!(seen.join().unwrap(), (place.machine, rack.workers(), rack.machines().len()));
+        assert_eq!(seen.join().or_its_panic(), (place.machine, rack.workers(), rack.machines().len()));
     }
-    assert_eq!(gossamer::spawn(|| gossamer::here().machine).join().unwrap(), 0);
+    assert_eq!(gossamer::spawn(|| gossamer::here().machine).join().or_its_panic(), 0);
 }
 
 pub fn fibers_are_joined_from_anywhere() {
     let home = gossamer::here();
     let back = gossamer::spawn_on(remote(), move || {
         let there = gossamer::here();
-        gossamer::spawn_on(home, move || (gossamer::here(), there)).join().unwrap()
+        gossamer::spawn_on(home, move || (gossamer::here(), there)).join().or_its_panic()
     });
-    assert_eq!(back.join().unwrap(), (home, remote()));
+    assert_eq!(back.join().or_its_panic(), (home, remote()));
     // A tree of them, over all places.
     fn count(depth: u64) -> u64 {
         let places: Vec<Place> = gossamer::rack().places().collect();
@@ -40,7 +40,7 @@ pub fn fibers_are_joined_from_anywhere() {
             return 1;
         }
         let children = [child(0), child(1)];
-        1 + children.into_iter().map(|child| child.join().unwrap()).sum::<u64>()
+        1 + children.into_iter().map(|child| child.join().or_its_panic()).sum::<u64>()
     }
     assert_eq!(count(6), 127);
 }
@@ -49,7 +49,7 @@ pub fn a_panic_of_a_fiber_reaches_who_joins_it() {
     for place in spots() {
         let fiber = gossamer::spawn_on(place, || -> u64 { panic!("{} at {}", "a fiber", gossamer::here()) });
         assert_eq!(text(&*fiber.join().unwrap_err()), format!("a fiber at {place}"));
-        assert_eq!(gossamer::spawn_on(place, || 5).join().unwrap(), 5);
+        assert_eq!(gossamer::spawn_on(place, || 5).join().or_its_panic(), 5);
     }
 }
 
@@ -67,7 +67,7 @@ pub fn ten_thousand_fibers() {
         })
         .collect();
     for (number, fiber) in (0..).zip(fibers) {
-        assert_eq!(fiber.join().unwrap(), number);
+        assert_eq!(fiber.join().or_its_panic(), number);
     }
     assert_eq!(sum.apply(|sum| *sum), many * (many - 1) / 2);
     // Hundreds of waiting fibers at once on another machine.
@@ -80,7 +80,7 @@ pub fn ten_thousand_fibers() {
         .collect();
     gate.gather(300);
     gate.open();
-    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    fibers.into_iter().for_each(|fiber| fiber.join().or_its_panic());
 }
 
 pub fn sleepers_hold_nobody_up() {
@@ -92,7 +92,7 @@ pub fn sleepers_hold_nobody_up() {
         });
         let number = gossamer::entrust_on(place, 0u64);
         (0..100).for_each(|_| number.apply(|n| *n += 1));
-        assert!(sleeper.join().unwrap());
+        assert!(sleeper.join().or_its_panic());
     }
 }
 
@@ -109,7 +109,7 @@ pub fn fibers_outlive_their_handles() {
     // On their own thread they may capture values of that thread.
     let own = Rc::new(Cell::new(1));
     let other = Rc::clone(&own);
-    trust::spawn(move || other.set(2)).join().unwrap();
+    trust::spawn(move || other.set(2)).join().or_its_panic();
     assert_eq!(own.get(), 2);
 }
 
@@ -127,7 +127,7 @@ pub fn fibers_take_and_give_what_holds_pointers() {
             gossamer::spawn_with(place, run, words)
         });
         for (round, outcome) in gossamer::join_all(fibers).into_iter().enumerate() {
-            let (there, text) = outcome.unwrap();
+            let (there, text) = outcome.or_its_panic();
             assert_eq!((there, text.split("word").count()), (place.to_string(), round * 50 + 1));
         }
         assert_eq!(count.apply(|count| *count), 190);
@@ -138,6 +138,6 @@ pub fn fibers_take_and_give_what_holds_pointers() {
         let sum = move |both: [gossamer::Trust<trust::Latch<i32>>; 2]| {
             trust::together([&both[0], &both[1]], |[a, b]| *a + *b)
         };
-        assert_eq!(gossamer::spawn_with(place, sum, both).join().unwrap(), 6);
+        assert_eq!(gossamer::spawn_with(place, sum, both).join().or_its_panic(), 6);
     }
 }

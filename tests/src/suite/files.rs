@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use gossamer::file::{self, EntryKind, PIECE_BYTES};
 
-use super::ground::{effort, places, remote, spots, until};
+use super::ground::{JoinOutcome, effort, places, remote, spots, until};
 
 fn bytes(len: usize) -> Vec<u8> {
     (0..len as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
@@ -68,7 +68,7 @@ pub fn files_are_read_line_by_line_by_many() {
             })
         })
         .collect();
-    fibers.into_iter().for_each(|fiber| assert_eq!(fiber.join().unwrap(), lines));
+    fibers.into_iter().for_each(|fiber| assert_eq!(fiber.join().or_its_panic(), lines));
     assert_eq!(open.len().unwrap(), text.len() as u64);
 }
 
@@ -147,7 +147,8 @@ pub fn files_that_cannot_be_written_say_why() {
         // Many pieces, of which each fails: one error is told, soon or at the end.
         let mut writer = file::create(place, "/dev/full").unwrap();
         let error = writer.write_all(&bytes(9 * PIECE_BYTES)).err().or_else(|| writer.flush().err());
-        assert_eq!(error.expect("it has no space").kind(), ErrorKind::StorageFull);
+        let error = error.expect("it has no space");
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error}");
     }
 }
 

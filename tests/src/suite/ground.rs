@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+pub use gossamer::link::panic_text as text;
 use gossamer::{Place, Promise, Trust, promise};
 
 /// Returns the number of repetitions: a tenth of `full` with `SUITE_EFFORT=small`, for emulated processors.
@@ -39,17 +40,34 @@ pub fn is_rack() -> bool {
 }
 
 /// Waits until it is so, and leaves the core to others: all machines of a rack may share it. The harness bounds it.
+///
+/// # Panics
+/// A second after the loss of a machine, which might have made it so.
+#[track_caller]
 pub fn until(done: impl Fn() -> bool) {
+    let mut rounds_after_loss = 0;
     while !done() {
-        gossamer::sleep(Duration::from_micros(100));
+        let lost = lost_machine();
+        gossamer::sleep(Duration::from_micros(if lost.is_some() { 10_000 } else { 100 }));
+        if let Some(machine) = lost {
+            rounds_after_loss += 1;
+            assert!(rounds_after_loss < 100, "waited for what does not come: machine {machine} was lost");
+        }
     }
 }
 
-/// Returns the text of a panic; the payload is a `&str` or a `String` depending on how it was made and whether it has
-/// travelled.
-pub fn text(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a text")
+/// Panics if a machine was lost: for a behaviour that sees only what is missing then.
+#[track_caller]
+pub fn none_is_lost() {
+    if let Some(machine) = lost_machine() {
+        panic!("machine {machine} was lost meanwhile");
+    }
+}
+
+/// Returns a machine that was lost.
+fn lost_machine() -> Option<u16> {
+    let rack = gossamer::rack();
+    (0..rack.machines().len() as u16).find(|machine| rack.is_lost(*machine))
 }
 
 /// Runs `f`, which must panic; returns the text of the panic.
@@ -57,7 +75,30 @@ pub fn text(panic: &(dyn Any + Send)) -> &str {
 pub fn panic_of<R>(f: impl FnOnce() -> R) -> String {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(_) => panic!("a panic was expected"),
-        Err(panic) => text(&*panic).to_owned(),
+        Err(panic) => text(&*panic),
+    }
+}
+
+/// Checks that `f` panics with a text that has these words.
+#[track_caller]
+pub fn panics_with<R>(words: &str, f: impl FnOnce() -> R) {
+    let text = panic_of(f);
+    assert!(text.contains(words), "no {words:?} in {text}");
+}
+
+/// Outcome of a fiber or thread that should end well.
+pub trait JoinOutcome<T> {
+    /// Returns its result. Panics as it has, with the text of its panic, or of the loss of its machine.
+    fn or_its_panic(self) -> T;
+}
+
+impl<T> JoinOutcome<T> for Result<T, Box<dyn Any + Send>> {
+    #[track_caller]
+    fn or_its_panic(self) -> T {
+        match self {
+            Ok(result) => result,
+            Err(panic) => panic!("{}", text(&*panic)),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use gossamer::{Latch, Trust};
 
-use super::ground::{Gate, beside, places, remote, spots, until};
+use super::ground::{Gate, JoinOutcome, beside, places, remote, spots, until};
 
 pub fn launched_closures_wait_at_their_trustee() {
     for place in spots() {
@@ -26,7 +26,7 @@ pub fn launched_closures_wait_at_their_trustee() {
         assert_eq!(beside.apply(|n| *n), 7);
         assert!(account.apply(|latch| latch.try_lock().is_none()));
         gate.open();
-        assert_eq!(fiber.join().unwrap(), (67, place));
+        assert_eq!(fiber.join().or_its_panic(), (67, place));
         assert_eq!(account.apply(|latch| *latch.try_lock().expect("it is back")), 67);
     }
 }
@@ -53,7 +53,7 @@ pub fn launched_closures_take_turns() {
                 })
             })
             .collect();
-        fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+        fibers.into_iter().for_each(|fiber| fiber.join().or_its_panic());
         assert_eq!(latch.launch(|both| *both), (FIBERS, FIBERS));
         assert_eq!(steps.apply(|steps| *steps), FIBERS);
     }
@@ -139,6 +139,6 @@ pub fn held_values_are_released() {
         gate.gather(1);
         log.launch(|log| log.push(2));
         gate.open();
-        assert_eq!(fiber.join().unwrap(), 123);
+        assert_eq!(fiber.join().or_its_panic(), 123);
     }
 }

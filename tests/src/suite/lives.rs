@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gossamer::{Place, Trust};
 
-use super::ground::{Gate, Witness, beside, effort, ended, places, remote, spots, until};
+use super::ground::{Gate, JoinOutcome, Witness, beside, effort, ended, places, remote, spots, until};
 
 fn witness(place: Place, counter: &Trust<u64>) -> Trust<Witness> {
     let counter = counter.clone();
@@ -27,7 +27,7 @@ pub fn a_property_ends_once_after_its_last_trust() {
                     keeper.apply(|kept| kept[0].clone()).apply(|_| gossamer::here()) // a clone that ends over there
                 })
             };
-            assert_eq!(fiber.join().unwrap(), home);
+            assert_eq!(fiber.join().or_its_panic(), home);
             assert_eq!(counter.apply(|ended| *ended), expected, "a trust is left at {user}");
             keeper.apply(|kept| kept.clear());
             expected += 1;
@@ -45,7 +45,7 @@ pub fn a_property_can_be_used_from_elsewhere_at_once() {
         queue.apply(|busy| (0..20_000).for_each(|_| busy.apply_then(|n| *n += 1, |()| {})));
         let fresh = gossamer::entrust_on(place, 7u64);
         let given = fresh.clone();
-        assert_eq!(gossamer::spawn_on(remote(), move || given.apply(|v| *v)).join().unwrap(), 7);
+        assert_eq!(gossamer::spawn_on(remote(), move || given.apply(|v| *v)).join().or_its_panic(), 7);
         assert_eq!(fresh.apply(|v| *v), 7);
     }
 }
@@ -62,7 +62,7 @@ pub fn a_property_ends_where_it_lived() {
     for (count, place) in (1..).zip(places()) {
         let list = graves.clone();
         let property = gossamer::entrust_with(place, move || Sexton(list));
-        gossamer::spawn_on(remote(), move || drop(property)).join().unwrap();
+        gossamer::spawn_on(remote(), move || drop(property)).join().or_its_panic();
         until(|| graves.apply(|graves| graves.len()) == count);
         assert_eq!(graves.apply(|graves| *graves.last().unwrap()), place);
     }
@@ -92,7 +92,7 @@ pub fn trusts_travel_in_results() {
     let counter = gossamer::entrust(0u64);
     for place in spots() {
         let inner = counter.clone();
-        let made = gossamer::spawn_on(place, move || gossamer::entrust(Witness(inner))).join().unwrap();
+        let made = gossamer::spawn_on(place, move || gossamer::entrust(Witness(inner))).join().or_its_panic();
         let shelf = gossamer::entrust_with(remote(), move || Some(made));
         let back = shelf.apply(|shelf| shelf.take()).expect("it was put there");
         let copies = [back.clone(), back.clone()];
@@ -125,7 +125,7 @@ pub fn trusts_travel_inside_serialised_values() {
             (name.len(), two)
         });
         sender.send((name, two)).unwrap();
-        let (len, two) = fiber.join().unwrap();
+        let (len, two) = fiber.join().or_its_panic();
         assert_eq!((len, two.apply(|_| gossamer::here())), (3, remote()));
         // Unreceived values end as well.
         sender.post(("three".to_owned(), witness(place, &counter)));
@@ -149,7 +149,7 @@ pub fn trusts_travel_in_properties() {
             let len = reader.apply(|directory| directory.len());
             (0..len).map(|n| reader.apply(move |directory| directory[n].0.clone()).apply(|n| *n)).sum::<u64>()
         });
-        assert_eq!(sum.join().unwrap(), numbers.len() as u64);
+        assert_eq!(sum.join().or_its_panic(), numbers.len() as u64);
     }
     ended(&counter, 3 * numbers.len() as u64);
 }
@@ -192,7 +192,7 @@ pub fn trusts_are_dropped_in_any_order() {
             }));
         }
     }
-    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    fibers.into_iter().for_each(|fiber| fiber.join().or_its_panic());
     ended(&counter, 40);
 }
 
@@ -254,7 +254,7 @@ pub fn captures_are_dropped_once() {
         });
         gate.gather(1);
         gate.open();
-        fiber.join().unwrap();
+        fiber.join().or_its_panic();
         there.apply(|_| {});
     }
     ended(&counter, 15);

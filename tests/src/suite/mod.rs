@@ -18,6 +18,7 @@ mod ground;
 mod heaps;
 mod latches;
 mod lives;
+pub mod losses;
 mod names;
 mod oracle;
 mod order;
@@ -321,17 +322,24 @@ pub fn run(words: &[String], after: Option<&str>) -> bool {
     let mut all_hold = true;
     let chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word.as_str()));
     for behaviour in all[from..].iter().filter(|it| chosen(it.name) && !it.is_left_out()) {
-        say(format_args!("begin {}", behaviour.name));
-        match trust::spawn(behaviour.run).join() {
-            Ok(()) => say(format_args!("ok {}", behaviour.name)),
-            Err(panic) => {
-                all_hold = false;
-                say(format_args!("failed {}: {}", behaviour.name, ground::text(&*panic).replace('\n', " / ")));
-            }
-        }
+        all_hold &= run_one(behaviour);
     }
     say(format_args!("end"));
     all_hold
+}
+
+/// Runs a behaviour and prints its outcome; returns whether it holds.
+fn run_one(behaviour: &Behaviour) -> bool {
+    say(format_args!("begin {}", behaviour.name));
+    let outcome = trust::spawn(behaviour.run).join();
+    match &outcome {
+        Ok(()) => say(format_args!("ok {}", behaviour.name)),
+        Err(panic) => {
+            let why = gossamer::link::panic_text(&**panic).replace('\n', " / ");
+            say(format_args!("failed {}: {why}", behaviour.name));
+        }
+    }
+    outcome.is_ok()
 }
 
 fn say(line: std::fmt::Arguments<'_>) {

@@ -2,7 +2,7 @@
 
 use gossamer::{NameError, Promise, Trust, find, publish, spawn_on};
 
-use super::ground::{Witness, ended, panic_of, places, remote, until};
+use super::ground::{JoinOutcome, Witness, ended, panic_of, places, remote, until};
 
 /// Published here, found and used at every place; trusts that were found outlive the name.
 pub fn names_are_found_everywhere() {
@@ -12,7 +12,7 @@ pub fn names_are_found_everywhere() {
     drop(counter);
     let add = || find::<u64>("a counter").expect("it is published").apply(|c| *c += 1);
     let fibers: Vec<_> = places().into_iter().map(|place| spawn_on(place, add)).collect();
-    fibers.into_iter().for_each(|fiber| fiber.join().expect("it was found"));
+    fibers.into_iter().for_each(|fiber| fiber.join().or_its_panic());
     let found: Trust<u64> = find("a counter").expect("it is published");
     drop(published);
     until(|| find::<u64>("a counter").is_err());
@@ -32,7 +32,7 @@ pub fn names_of_other_machines_are_found_and_withdrawn() {
     until(|| find::<Option<Promise<()>>>("a gate").is_ok());
     let gate: Trust<Option<Promise<()>>> = find("a gate").expect("it was found");
     gate.apply(|gate| gate.take().expect("one opens it").keep(()));
-    there.join().expect("it ended well");
+    there.join().or_its_panic();
     until(|| find::<Option<Promise<()>>>("a gate").is_err());
     // Withdrawn and published again: the first publication's end does not take the second away.
     let dropped = gossamer::entrust(0u64);

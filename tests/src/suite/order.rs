@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use gossamer::Trust;
 
-use super::ground::{effort, remote, spots, until};
+use super::ground::{JoinOutcome, effort, remote, spots, until};
 
 pub fn apply_then_keeps_order() {
     const ROUNDS: u64 = 3000; // more than a batch holds
@@ -60,30 +60,31 @@ pub fn wait_all_waits_for_every_callback() {
         .map(|_| {
             let logs = logs.clone();
             gossamer::spawn(move || {
-                let seen = Rc::new(Cell::new(0));
+                let (seen, failed) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(None)));
                 for _ in 0..3 {
                     for round in 0..rounds {
                         for log in &logs {
-                            let seen = Rc::clone(&seen);
+                            let (seen, failed) = (Rc::clone(&seen), Rc::clone(&failed));
                             let text = "x".repeat(round as usize % 100);
                             let longer = |log: &mut u64, text: String| {
                                 *log += 1;
                                 text + "!"
                             };
-                            log.call().with(text).apply(longer).then(move |result| {
-                                let text = result.unwrap();
-                                seen.set(seen.get() + u64::from(text.ends_with('!')))
+                            log.call().with(text).apply(longer).then(move |result| match result {
+                                Ok(text) => seen.set(seen.get() + u64::from(text.ends_with('!'))),
+                                Err(error) => *failed.borrow_mut() = Some(error),
                             });
                         }
                     }
                     gossamer::wait_all();
                 }
+                assert_eq!(*failed.borrow(), None);
                 seen.get()
             })
         })
         .collect();
     let expected = 3 * rounds * logs.len() as u64;
-    fibers.into_iter().for_each(|fiber| assert_eq!(fiber.join().unwrap(), expected));
+    fibers.into_iter().for_each(|fiber| assert_eq!(fiber.join().or_its_panic(), expected));
     assert!(logs.iter().all(|log| log.apply(|log| *log) == 9 * rounds));
 }
 
@@ -197,9 +198,9 @@ pub fn a_flood_starves_nobody() {
                 trust::spawn(move || (0..50).for_each(|_| number.apply(|n| *n += 1)))
             })
             .collect();
-        others.into_iter().for_each(|other| other.join().unwrap());
+        others.into_iter().for_each(|other| other.join().or_its_panic());
         stop.set(true);
-        flood.join().unwrap();
+        flood.join().or_its_panic();
     }
 }
 
@@ -229,7 +230,7 @@ pub fn callbacks_that_go_on_for_ever_starve_nobody() {
             })
         })
         .collect();
-    fibers.into_iter().for_each(|fiber| fiber.join().unwrap());
+    fibers.into_iter().for_each(|fiber| fiber.join().or_its_panic());
     stop.set(true);
     until(|| running.get() == 0);
 }

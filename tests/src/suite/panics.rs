@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use gossamer::{Error, Latch};
 
-use super::ground::{panic_of, spots, text, until};
+use super::ground::{JoinOutcome, panic_of, panics_with, spots, text, until};
 
 pub fn a_panic_reaches_the_caller() {
     for place in spots() {
@@ -65,7 +65,7 @@ pub fn poison_tells_the_first_panic_until_cleared() {
             assert_eq!(other.apply(|n| *n), 7);
         })
         .join()
-        .unwrap();
+        .or_its_panic();
         assert_eq!(number.call().apply(|n| *n).wait(), Ok(7));
     }
 }
@@ -101,7 +101,8 @@ pub fn a_panic_for_which_nobody_waits_harms_nobody() {
         number.apply_then(|_| -> u64 { panic!("nobody listens") }, move |_| call.set(true));
         beside.apply_then(|n| *n += 1, |()| {});
         assert_eq!(beside.apply(|n| *n), 3);
-        assert!(matches!(number.call().apply(|n| *n).wait(), Err(Error::Poisoned { .. })));
+        let outcome = number.call().apply(|n| *n).wait();
+        assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}");
         assert!(!called.get() && Rc::strong_count(&called) == 1, "the callback did not run, and is gone");
     }
 }
@@ -136,9 +137,10 @@ pub fn launched_closures_may_panic() {
             })
         });
         assert_eq!(panic, "with 3 in hand");
-        assert!(matches!(latch.call().apply(|_| ()).wait(), Err(Error::Poisoned { .. })));
+        let outcome = latch.call().apply(|_| ()).wait();
+        assert!(matches!(outcome, Err(Error::Poisoned { .. })), "{outcome:?}");
         let launched = latch.clone();
-        assert!(panic_of(move || launched.launch(|value| *value)).contains("with 3 in hand"));
+        panics_with("with 3 in hand", move || launched.launch(|value| *value));
         latch.clear_poison();
         assert_eq!(latch.launch(|value| *value), 3);
     }

@@ -2,12 +2,12 @@
 
 use gossamer::{Error, Promise, promise};
 
-use super::ground::{places, remote, spots, until};
+use super::ground::{JoinOutcome, places, remote, spots, until};
 
 pub fn promises_are_kept_from_anywhere() {
     for place in places() {
         let (kept, number) = promise::<u64>();
-        gossamer::spawn_on(place, move || kept.keep(7)).join().unwrap();
+        gossamer::spawn_on(place, move || kept.keep(7)).join().or_its_panic();
         assert_eq!(number.wait(), Ok(7));
 
         let (kept, text) = promise::<String>();
@@ -21,7 +21,7 @@ pub fn promises_are_kept_from_anywhere() {
             until(|| thread.is_finished());
         });
         assert_eq!(number.wait(), Ok(8));
-        fiber.join().unwrap();
+        fiber.join().or_its_panic();
     }
 }
 
@@ -30,7 +30,8 @@ pub fn promises_that_are_dropped_tell() {
         let (broken, number) = promise::<u64>();
         let keeper = gossamer::entrust_with(place, move || broken);
         drop(keeper);
-        assert!(matches!(number.wait(), Err(Error::Gone { .. })));
+        let outcome = number.wait();
+        assert!(matches!(outcome, Err(Error::Gone { .. })), "{outcome:?}");
     }
 }
 
@@ -51,7 +52,7 @@ pub fn promises_of_many_wait_in_one_property() {
     let count = fibers.len() as u64;
     until(|| line.apply(|line| line.len() as u64) == count);
     line.apply(|line| line.drain(..).zip(0..).for_each(|(promise, number)| promise.keep(number)));
-    let mut numbers: Vec<u64> = fibers.into_iter().map(|fiber| fiber.join().unwrap()).collect();
+    let mut numbers: Vec<u64> = fibers.into_iter().map(|fiber| fiber.join().or_its_panic()).collect();
     numbers.sort_unstable();
     assert!(numbers.into_iter().eq(0..count));
 }

@@ -12,7 +12,7 @@ use gossamer::sync::{
 };
 use gossamer::{Latch, Trust, promise};
 
-use super::ground::{beside, places, remote, spots, until};
+use super::ground::{JoinOutcome, beside, places, remote, spots, until};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(1000);
@@ -52,8 +52,8 @@ pub fn channels_deliver_everything_in_order() {
                 })
             })
             .collect();
-        senders.into_iter().for_each(|sender| sender.join().unwrap());
-        let received: u64 = receivers.into_iter().map(|receiver| receiver.join().unwrap()).sum();
+        senders.into_iter().for_each(|sender| sender.join().or_its_panic());
+        let received: u64 = receivers.into_iter().map(|receiver| receiver.join().or_its_panic()).sum();
         assert_eq!(received, EACH * places().len() as u64, "each once");
         assert_eq!((receiver.recv(), receiver.try_recv().err()), (Err(RecvError), Some(TryRecvError::Disconnected)));
     }
@@ -72,8 +72,8 @@ pub fn channels_close_when_one_side_is_gone() {
             .collect();
         let other = sender.clone();
         drop(sender);
-        gossamer::spawn_on(remote(), move || other.send("last".to_owned()).unwrap()).join().unwrap();
-        let lens: usize = waiting.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+        gossamer::spawn_on(remote(), move || other.send("last".to_owned()).unwrap()).join().or_its_panic();
+        let lens: usize = waiting.into_iter().map(|fiber| fiber.join().or_its_panic()).sum();
         assert_eq!(lens, 4, "one has the last value, one nothing");
         assert_eq!(receiver.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
 
@@ -87,8 +87,8 @@ pub fn channels_close_when_one_side_is_gone() {
         });
         let last = receiver.clone();
         drop(receiver);
-        gossamer::spawn_on(remote(), move || drop(last)).join().unwrap();
-        assert_eq!(blocked.join().unwrap(), 11);
+        gossamer::spawn_on(remote(), move || drop(last)).join().or_its_panic();
+        assert_eq!(blocked.join().or_its_panic(), 11);
         assert_eq!(sender.send("late".to_owned()), Err(SendError("late".to_owned())));
         assert_eq!(sender.try_send(String::new()), Err(TrySendError::Disconnected(String::new())));
         sender.post("to nobody".to_owned());
@@ -108,7 +108,7 @@ pub fn bounded_channels_hold_back() {
             assert!(receiver.len() <= 3);
             assert_eq!(receiver.recv(), Ok(n));
         }
-        fiber.join().unwrap();
+        fiber.join().or_its_panic();
         assert!(receiver.is_empty());
         assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
 
@@ -116,7 +116,7 @@ pub fn bounded_channels_hold_back() {
         let (sender, receiver) = bounded::<u64>(0);
         let fiber = gossamer::spawn_on(place, move || (0..20).map(|_| receiver.recv().unwrap()).sum::<u64>());
         (0..20).for_each(|n| sender.send(n).unwrap());
-        assert_eq!(fiber.join().unwrap(), 190);
+        assert_eq!(fiber.join().or_its_panic(), 190);
     }
 }
 
@@ -137,7 +137,7 @@ pub fn receivers_are_served_in_turn() {
         gossamer::yield_now();
         receiver.len();
         (0..20).for_each(|n| sender.post(n));
-        waiting.into_iter().for_each(|fiber| fiber.join().unwrap());
+        waiting.into_iter().for_each(|fiber| fiber.join().or_its_panic());
         assert!(order.borrow().iter().all(|(number, value)| number == value), "{order:?}");
     }
 }
@@ -152,7 +152,7 @@ pub fn channels_carry_trusts_and_channels() {
     give.send((answer, gossamer::entrust(7u64))).unwrap();
     assert_eq!(question.recv(), Ok(format!("7 at {}", remote())));
     assert_eq!(question.recv(), Err(RecvError), "the sender that has travelled is gone");
-    fiber.join().unwrap();
+    fiber.join().or_its_panic();
 }
 
 pub fn closures_and_callbacks_post() {
@@ -206,7 +206,7 @@ pub fn receivers_that_give_up_lose_nothing() {
             }
         }
         drop(sender);
-        let sum: u64 = receivers.into_iter().map(|receiver| receiver.join().unwrap()).sum();
+        let sum: u64 = receivers.into_iter().map(|receiver| receiver.join().or_its_panic()).sum();
         assert_eq!(sum, VALUES * (VALUES - 1) / 2);
     }
 }
@@ -222,11 +222,11 @@ pub fn select_finds_what_comes_first() {
         let sends = gossamer::spawn_on(remote(), move || numbers.send(7));
         assert_eq!(select(&[&some, &others, &pending], Some(LONG)), Some(1));
         assert_eq!(others.try_recv(), Ok(7));
-        assert_eq!(sends.join().unwrap(), Ok(()));
+        assert_eq!(sends.join().or_its_panic(), Ok(()));
         // All its senders are gone.
         assert_eq!(select(&[&pending, &some, &others], Some(LONG)), Some(2));
         assert_eq!(others.try_recv(), Err(TryRecvError::Disconnected));
-        gossamer::spawn_on(remote(), move || kept.keep(8)).join().unwrap();
+        gossamer::spawn_on(remote(), move || kept.keep(8)).join().or_its_panic();
         assert_eq!(select(&[&some, &pending], None), Some(1));
         assert_eq!(pending.try_take(), Some(Ok(8)));
         words.send("first".to_owned()).unwrap();
@@ -274,8 +274,8 @@ pub fn select_among_many_receivers_loses_nothing() {
         }
     }
     drop(senders);
-    let sum: u64 = selecting.into_iter().map(|fiber| fiber.join().unwrap()).sum();
-    assert_eq!(sum + waiting.join().unwrap(), VALUES * (VALUES - 1) / 2);
+    let sum: u64 = selecting.into_iter().map(|fiber| fiber.join().or_its_panic()).sum();
+    assert_eq!(sum + waiting.join().or_its_panic(), VALUES * (VALUES - 1) / 2);
 }
 
 pub fn barriers_hold_all_back() {
@@ -300,7 +300,7 @@ pub fn barriers_hold_all_back() {
             })
         })
         .collect();
-    let led: u64 = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+    let led: u64 = fibers.into_iter().map(|fiber| fiber.join().or_its_panic()).sum();
     assert_eq!((led, came.apply(|came| *came)), (ROUNDS, ROUNDS * all));
     assert!(Barrier::new(1).wait().is_leader() && Barrier::new(0).wait().is_leader());
 }
@@ -349,7 +349,7 @@ pub fn condition_variables_wake_who_waits() {
                 sum
             }));
         }
-        let sum: u64 = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+        let sum: u64 = fibers.into_iter().map(|fiber| fiber.join().or_its_panic()).sum();
         assert_eq!(sum, places().len() as u64 * EACH * (EACH - 1) / 2);
     }
 }
@@ -391,7 +391,7 @@ pub fn condition_variables_time_out_and_wake_all() {
         until(|| started.launch(|started| started.0) == places().len());
         started.launch(|started| started.1 = true);
         start.notify_all();
-        let waits: u64 = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+        let waits: u64 = fibers.into_iter().map(|fiber| fiber.join().or_its_panic()).sum();
         assert_eq!(waits, places().len() as u64, "each was woken once");
     }
 }
@@ -427,6 +427,6 @@ pub fn select_that_is_aborted_waits_for_nothing() {
     waits.abort();
     let aborted = waits.join().unwrap_err().is::<trust::Aborted>();
     assert!(IS_HELD.swap(false, Ordering::SeqCst) && aborted);
-    flood.join().unwrap();
+    flood.join().or_its_panic();
     drop(number);
 }

@@ -6,10 +6,11 @@
 //! A trial of the harness has behaviours that are meant to hang, panic and abort (`harness::…`).
 //!
 //! `SUITE_WAYS` chooses racks by name, `SUITE_SEED` the random programs of `oracle`; with `SUITE_EFFORT=small`, for
-//! emulated processors and on the racks that are much like others (`program::SMALL`), repetitions go down to a tenth;
+//! emulated processors and on some racks (`program::SMALL`), repetitions go down to a tenth;
 //! `SUITE_EFFORT=full` keeps them on all; `SUITE_WITHOUT=heap_,region_` leaves out behaviours by the beginnings of
 //! their names. `test-suite NAME`, alone or under the launcher, runs one behaviour.
 
+mod losses;
 mod program;
 mod report;
 
@@ -29,11 +30,13 @@ const PLANTED_TIME_LIMIT: Duration = Duration::from_secs(5);
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut trials: Vec<Trial> = Deployment::chosen().into_iter().flat_map(behaviours_on).collect();
+    trials.extend(losses::trials(Deployment::lossy()));
     if std::env::var_os("SUITE_WAYS").is_none() {
         trials.extend(Deployment::tried().map(|deployment| {
             let name = format!("harness::what_hangs_or_dies_fails_alone_on_{}", deployment.name);
             Trial::test(name, move || what_hangs_or_dies_fails_alone(deployment))
         }));
+        trials.push(Trial::test("harness::losses_are_judged", losses::are_judged));
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }

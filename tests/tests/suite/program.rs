@@ -17,8 +17,11 @@ const PLAIN: &str = "plain3";
 /// The rack with a stub for libibverbs.
 const STUB: &str = "stub2";
 
-/// Racks that are much like others: repetitions go down to a tenth there.
-const SMALL: [&str; 3] = ["auto3", PLAIN, STUB];
+/// Racks whose programs outlive a machine: see `losses`.
+const LOSSY: [&str; 2] = ["lossy_shm3", "lossy_tcp3"];
+
+/// Racks that are much like others, or start a program for each behaviour: repetitions go down to a tenth there.
+const SMALL: [&str; 5] = ["auto3", PLAIN, STUB, LOSSY[0], LOSSY[1]];
 
 /// A kind of rack.
 #[derive(Clone, Copy)]
@@ -50,14 +53,27 @@ impl Deployment {
         },
     ];
 
+    /// Those with programs that outlive a machine.
+    const LOSSY: [Deployment; 2] = [
+        Deployment { name: LOSSY[0], machines: 3, options: &["--survives", "1", "--fabric", "shm"] },
+        Deployment { name: LOSSY[1], machines: 3, options: &["--survives", "1", "--fabric", "tcp"] },
+    ];
+
     /// Returns the racks named in `SUITE_WAYS` (such as `shm2,verbs2`), or all that need no device.
     pub fn chosen() -> Vec<Deployment> {
-        let names = std::env::var("SUITE_WAYS").ok();
-        let is_chosen = |deployment: &Deployment| match &names {
-            Some(names) => names.split(',').any(|name| name == deployment.name),
-            None => !deployment.name.starts_with("verbs"),
-        };
-        Deployment::ALL.into_iter().filter(is_chosen).collect()
+        Deployment::ALL.into_iter().filter(Deployment::is_chosen).collect()
+    }
+
+    /// Returns those whose programs lose a machine.
+    pub fn lossy() -> Vec<Deployment> {
+        Deployment::LOSSY.into_iter().filter(Deployment::is_chosen).collect()
+    }
+
+    fn is_chosen(&self) -> bool {
+        match std::env::var("SUITE_WAYS") {
+            Ok(names) => names.split(',').any(|name| name == self.name),
+            Err(_) => !self.name.starts_with("verbs"),
+        }
     }
 
     /// Returns the two racks for the trial of the harness.
@@ -82,7 +98,8 @@ impl Deployment {
         Started { first: first.into(), stdout, _others: others, _folder: folder }
     }
 
-    fn command(&self) -> Command {
+    /// Returns the command that runs the suite there.
+    pub fn command(&self) -> Command {
         let suite = program("test-suite", env!("CARGO_BIN_EXE_test-suite"));
         let mut command = if self.machines == 0 || self.name == PLAIN {
             Command::new(suite)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use gossamer_array::{Add, Array, Error, Max, Min, Owned};
 
-use crate::suite::ground::{effort, panic_of, places, remote, until};
+use crate::suite::ground::{JoinOutcome, effort, panic_of, places, remote, until};
 
 pub fn array_elements_are_set_and_read_everywhere() {
     let n = 20_000;
@@ -25,7 +25,7 @@ pub fn array_elements_are_set_and_read_everywhere() {
                 })
             })
             .collect();
-        setters.into_iter().for_each(|setter| setter.join().unwrap());
+        setters.into_iter().for_each(|setter| setter.join().or_its_panic());
         let sums = array.clone();
         let right: u64 = (0..n as u64).map(|i| 3 * i + 1).sum();
         for sum in array.on_owners(move |_| (0..n).map(|i| sums.get(i)).sum::<u64>()) {
@@ -136,7 +136,7 @@ pub fn array_bulk_calls_do_what_single_calls_do() {
         at_remote.copy_to(777, &mut back);
         assert!(back == values[777..]);
     });
-    filled.join().unwrap();
+    filled.join().or_its_panic();
     let at: Vec<usize> = (0..5000).map(|k| (k * 7919) % n).collect();
     let mut got = vec![0; at.len()];
     array.gather(&at, &mut got);
@@ -289,8 +289,8 @@ pub fn array_packets_under_way_are_bounded() {
     (0..1000).for_each(|_| trust::yield_now());
     assert!(taken.get() <= (PACKETS + 1) * OPERANDS, "{} of {all} operands were taken", taken.get());
     fs::write(signal("go"), "").unwrap();
-    call.join().unwrap();
-    busy.join().unwrap();
+    call.join().or_its_panic();
+    busy.join().or_its_panic();
     assert_eq!(array.reduce(0..array.len(), Add), all as u64);
     ["busy", "go"].iter().for_each(|name| fs::remove_file(signal(name)).unwrap());
 }

@@ -9,7 +9,7 @@ use gossamer::NoRef;
 use gossamer_array::{Add, Array, Element, Error};
 use tempfile::TempDir;
 
-use crate::suite::ground::{effort, is_rack, places, remote};
+use crate::suite::ground::{JoinOutcome, effort, is_rack, places, remote};
 
 /// Writes an array at all places, and checks that a checkpoint has all of it, whatever the split.
 fn is_restored<T, F>(n: usize, make: F)
@@ -63,7 +63,7 @@ pub fn array_checkpoints_are_restored() {
             let expected = |i: usize| 1 + (round * places().len() * i) as u64;
             assert!(restored.views(0..3000).all(|view| view.indexed().all(|(i, value)| value == expected(i))));
         };
-        gossamer::spawn_with(remote(), check, folder.path().to_owned()).join().unwrap();
+        gossamer::spawn_with(remote(), check, folder.path().to_owned()).join().or_its_panic();
         let names = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(names, 1 + places().len(), "a manifest, and a part of each place");
     }
@@ -140,5 +140,5 @@ pub fn array_checkpoints_have_whole_chunks() {
         last = (0..n).step_by(array.chunk()).map(|i| restored.get(i)).min().unwrap();
         assert!(!is_over || last == rounds);
     }
-    writer.join().unwrap();
+    writer.join().or_its_panic();
 }

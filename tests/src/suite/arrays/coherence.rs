@@ -3,7 +3,7 @@
 use gossamer::link;
 use gossamer_array::{Add, Array, Max, Min, Operator};
 
-use crate::suite::ground::{effort, places, remote, spots};
+use crate::suite::ground::{JoinOutcome, effort, places, remote, spots};
 
 /// Changes before a join are seen after it, combined values too.
 pub fn array_what_happened_before_is_seen() {
@@ -18,7 +18,7 @@ pub fn array_what_happened_before_is_seen() {
                 at.apply(i, Max, 3);
                 at.apply(i, Add, 5);
             });
-            done.join().unwrap();
+            done.join().or_its_panic();
             assert_eq!(array.get(i), (round + 5).max(3) + 5, "{before} before");
         }
     }
@@ -78,7 +78,7 @@ where
                     }
                 }),
             };
-            gossamer::spawn_on(place, combine).join().unwrap();
+            gossamer::spawn_on(place, combine).join().or_its_panic();
         }
         let all: Vec<u64> = array.view(0..n).iter().map(|element| bits(*element)).collect();
         assert_eq!(all[2], bits(operand));
@@ -134,8 +134,8 @@ pub fn array_endless_hits_hold_up_nobody() {
             })
         })
         .collect();
-    gossamer::spawn_on(remote(), move || own.set(0, 1)).join().unwrap();
-    waiting.into_iter().for_each(|fiber| fiber.join().unwrap());
+    gossamer::spawn_on(remote(), move || own.set(0, 1)).join().or_its_panic();
+    waiting.into_iter().for_each(|fiber| fiber.join().or_its_panic());
 }
 
 /// The same where the loop has other calls: an element as a lock, a view, a chunk to be changed.
@@ -178,8 +178,8 @@ pub fn array_loops_of_any_call_hold_up_nobody() {
         trust::yield_now();
         drop(lock);
     });
-    writes.join().unwrap();
-    waiting.join().unwrap();
+    writes.join().or_its_panic();
+    waiting.join().or_its_panic();
 }
 
 /// A view does not change while others write.
@@ -190,11 +190,11 @@ pub fn array_views_do_not_change() {
         let view = array.view(i..i + 1);
         array.set(i, 2);
         let at = array.clone();
-        gossamer::spawn_on(remote(), move || at.set(i, 3)).join().unwrap();
+        gossamer::spawn_on(remote(), move || at.set(i, 3)).join().or_its_panic();
         assert_eq!((view[0], array.get(i)), (1, 3));
         let later = array.view(i..i + 1);
         let at = array.clone();
-        gossamer::spawn_on(remote(), move || at.apply(i, Add, 4)).join().unwrap();
+        gossamer::spawn_on(remote(), move || at.apply(i, Add, 4)).join().or_its_panic();
         array.apply(i, Add, 10);
         assert_eq!((view[0], later[0], array.get(i)), (1, 3, 17));
         drop(view);
@@ -235,7 +235,7 @@ pub fn array_the_only_reader_writes_without_data() {
     own.set(i, 6);
     assert_eq!(array.stats().bytes, before.bytes);
     let at_home = array.clone();
-    assert_eq!(gossamer::spawn_on(array.owner(i), move || at_home.get(i)).join().unwrap(), 6);
+    assert_eq!(gossamer::spawn_on(array.owner(i), move || at_home.get(i)).join().or_its_panic(), 6);
 }
 
 /// Where all machines are of one host, a granted chunk is copied from its home, as it is then; elsewhere it is sent.
@@ -291,7 +291,7 @@ pub fn array_who_combines_reads_no_more() {
         let combines = trust::spawn(move || own.apply(i, Add, 1));
         trust::yield_now();
         assert_eq!(array.try_get(i), None);
-        combines.join().unwrap();
+        combines.join().or_its_panic();
         assert_eq!(array.get(i), 6);
     }
 }
@@ -339,7 +339,7 @@ pub fn array_elements_are_written_in_place() {
         last = now;
         trust::yield_now();
     }
-    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    writers.into_iter().for_each(|writer| writer.join().or_its_panic());
     start.apply(7, Add, 1);
     start.modify(0..n, |_, elements| elements.iter_mut().for_each(|element| *element += 1));
     assert_eq!(start.get(7) & 0xf_ffff, 2);
@@ -363,7 +363,7 @@ pub fn array_writes_in_place_leave_views_alone() {
                 let unchanged = views.iter().flat_map(|view| view.iter()).eq(&old);
                 assert!(unchanged, "a view changed");
             });
-            written.join().unwrap();
+            written.join().or_its_panic();
             assert_eq!((view[0], array.get(i), array.view(i..i + 1)[0]), (before, before + 1, before + 1));
             array.set(i, before + 2);
             assert_eq!((view[0], array.get(i)), (before, before + 2));

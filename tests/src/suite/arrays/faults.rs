@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use gossamer_array::{Add, Array, Error, Max, Operator};
 
-use crate::suite::ground::{panic_of, places, remote, text, until};
+use crate::suite::ground::{JoinOutcome, panic_of, panics_with, places, remote, text, until};
 
 /// A call, in the middle of another one.
 type Use = Box<dyn Fn(&Array<u64>)>;
@@ -120,7 +120,7 @@ pub fn array_a_panic_in_an_update_leaves_the_element() {
         assert_eq!(array.update(i, |value| *value), 4);
         array.update_then(i, |_| std::panic::panic_any(Bomb), |()| ());
         assert_eq!(array.update(i, |value| *value), 4);
-        assert!(panic_of(|| array.on_owners(|owned| assert!(owned.is_empty(), "some"))).contains("some"));
+        panics_with("some", || array.on_owners(|owned| assert!(owned.is_empty(), "some")));
     }
 }
 
@@ -161,8 +161,8 @@ impl Operator<u64> for Waits {
 pub fn array_a_panic_in_an_operator_poisons() {
     let array = Array::new(10_000, 13u64).unwrap();
     let (here, there) = (element_of(&array, gossamer::here()), element_of(&array, remote()));
-    assert!(panic_of(|| array.apply(here, Picky, 1)).contains("thirteen"));
-    assert!(panic_of(|| array.apply(here, Waits, 1)).contains("nothing may wait"));
+    panics_with("thirteen", || array.apply(here, Picky, 1));
+    panics_with("nothing may wait", || array.apply(here, Waits, 1));
     assert_eq!(array.get(here), 13, "it panicked here, before anything was written");
     if places().len() < 2 {
         return;
@@ -196,7 +196,7 @@ pub fn array_destructors_that_panic_while_it_is_poisoned() {
     let array = Array::new(10_000, 13u64).unwrap();
     let (i, there) = (element_of(&array, gossamer::here()), element_of(&array, remote()));
     let own = array.clone();
-    gossamer::spawn_on(remote(), move || own.apply(i, Picky, 1)).join().unwrap();
+    gossamer::spawn_on(remote(), move || own.apply(i, Picky, 1)).join().or_its_panic();
     // These wait for the combined values there; their merge poisons the array.
     let dropped = Rc::new(Cell::new(0));
     for at in [i, i, there, i] {
@@ -250,7 +250,7 @@ pub fn array_memory_goes_with_the_last_handle() {
         let last = array.clone();
         let fiber = gossamer::spawn_on(remote(), move || last.get(round));
         drop(array);
-        assert_eq!(fiber.join().unwrap(), 1);
+        assert_eq!(fiber.join().or_its_panic(), 1);
     }
     // A call under way keeps the array.
     let (array, (promise, told)) = (Array::new(5000, 1u64).unwrap(), trust::promise());
@@ -285,7 +285,7 @@ pub fn array_calls_of_other_threads_are_done_by_workers() {
         sum + mine.reduce(0..100, Add) + own.reduce(0..2, Add)
     });
     until(|| thread.is_finished());
-    assert_eq!(thread.join().unwrap(), 9 + 2 + 2 + 100 + 4);
+    assert_eq!(thread.join().or_its_panic(), 9 + 2 + 2 + 100 + 4);
 }
 
 /// An array that is larger than a machine is refused before any memory is taken.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gossamer_array::Array;
 
-use crate::suite::ground::{Gate, effort, panic_of, places, spots, text, until};
+use crate::suite::ground::{Gate, JoinOutcome, effort, panic_of, places, spots, text, until};
 
 /// Makes for each spot an array with an element that is owned there.
 fn elements() -> Vec<(Array<u64>, usize)> {
@@ -47,7 +47,7 @@ pub fn array_locks_exclude() {
             })
         })
         .collect();
-    let sum: u64 = fibers.into_iter().map(|fiber| fiber.join().unwrap()).sum();
+    let sum: u64 = fibers.into_iter().map(|fiber| fiber.join().or_its_panic()).sum();
     assert_eq!((array.get(5000), sum), (sum, each * 3 * places.len() as u64));
 }
 
@@ -77,8 +77,8 @@ pub fn array_locks_are_fair() {
         gate.gather(3);
         assert!(array.try_write_lock(i).is_none() && array.try_read_lock(i).is_some());
         gate.open();
-        readers.into_iter().for_each(|reader| assert_eq!(reader.join().unwrap(), 1));
-        writer.join().unwrap();
+        readers.into_iter().for_each(|reader| assert_eq!(reader.join().or_its_panic(), 1));
+        writer.join().or_its_panic();
         until(|| array.try_write_lock(i).is_some());
     }
 }
@@ -92,7 +92,7 @@ pub fn array_locks_are_tried() {
                 let reads = own.try_read_lock(i).is_some();
                 (reads, own.try_write_lock(i).is_some())
             };
-            spots().map(|place| gossamer::spawn_on(place, tries.clone()).join().unwrap())
+            spots().map(|place| gossamer::spawn_on(place, tries.clone()).join().or_its_panic())
         };
         let reads = array.try_read_lock(i).expect("free");
         assert_eq!(others(), [(true, false); 3]);

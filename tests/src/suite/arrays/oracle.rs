@@ -2,7 +2,7 @@
 
 use gossamer_array::{Add, Array, Min, Xor};
 
-use crate::suite::ground::{effort, places, text};
+use crate::suite::ground::{JoinOutcome, effort, places, text};
 
 const N: usize = 3000;
 
@@ -121,7 +121,7 @@ fn run(seed: u64) {
         {
             let (snapshot, expected) = (snapshot.clone(), sum(then));
             let seen = gossamer::spawn_on(at, move || snapshot.slice()[i..i + len].iter().sum::<u64>());
-            assert_eq!(seen.join().unwrap(), expected, "step {step}: a snapshot changed");
+            assert_eq!(seen.join().or_its_panic(), expected, "step {step}: a snapshot changed");
         }
         assert_eq!(seen, expected, "step {step}, call {call} of {i} with {x} and {len} at {at}");
     }

@@ -2,7 +2,7 @@
 
 use gossamer_array::{Add, Array, Max, Snapshot};
 
-use crate::suite::ground::{panic_of, places, remote};
+use crate::suite::ground::{JoinOutcome, panic_of, places, remote};
 
 /// Checks that every place, and a thread that is none, finds these elements.
 fn is_everywhere(
@@ -17,10 +17,10 @@ fn is_everywhere(
     };
     for place in places() {
         let snapshot = snapshot.clone();
-        assert_eq!(gossamer::spawn_on(place, move || wrong(snapshot)).join().unwrap(), 0, "at {place}");
+        assert_eq!(gossamer::spawn_on(place, move || wrong(snapshot)).join().or_its_panic(), 0, "at {place}");
     }
     let snapshot = snapshot.clone();
-    assert_eq!(std::thread::spawn(move || wrong(snapshot)).join().unwrap(), 0, "on a thread");
+    assert_eq!(std::thread::spawn(move || wrong(snapshot)).join().or_its_panic(), 0, "on a thread");
 }
 
 pub fn array_snapshots_are_slices_everywhere() {
@@ -40,9 +40,11 @@ pub fn array_snapshots_are_slices_everywhere() {
             is_everywhere(&array.snapshot().unwrap(), n, move |i| 1 + count * i as u64);
             // From another place, of elements that a third one has the right to.
             let (setter, all) = (array.clone(), array.clone());
-            gossamer::spawn_on(remote(), move || (0..n).for_each(|i| setter.set(i, 7 * i as u64))).join().unwrap();
+            gossamer::spawn_on(remote(), move || (0..n).for_each(|i| setter.set(i, 7 * i as u64)))
+                .join()
+                .or_its_panic();
             let of_last = places().pop().unwrap();
-            let snapshot = gossamer::spawn_on(of_last, move || all.snapshot().unwrap()).join().unwrap();
+            let snapshot = gossamer::spawn_on(of_last, move || all.snapshot().unwrap()).join().or_its_panic();
             is_everywhere(&snapshot, n, |i| 7 * i as u64);
         }
     }

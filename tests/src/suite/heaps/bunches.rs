@@ -3,7 +3,7 @@
 use gossamer_heap::{self as heap, Bunch, ElementId};
 
 use super::{at, is_far, objects_at, until_objects};
-use crate::suite::ground::{effort, panic_of, places, remote, spots};
+use crate::suite::ground::{effort, panics_with, places, remote, spots};
 
 struct Node {
     value: u64,
@@ -87,10 +87,10 @@ pub fn heap_ids_of_other_bunches_find_nothing_else() {
     for place in spots() {
         let (mut one, mut other) = (Bunch::new(()), at(place, || Bunch::new(7u64)));
         let ids: [ElementId<u64>; 2] = std::array::from_fn(|i| one.write().add(i as u64));
-        assert!(panic_of(|| other.read()[ids[0]]).contains("an element id of another bunch: this one has 0 elements"));
+        panics_with("an element id of another bunch: this one has 0 elements", || other.read()[ids[0]]);
         let mine = other.write().add([1u32; 3]);
-        assert!(panic_of(|| other.read()[ids[0]]).contains("element 0 of this one is no `u64`"));
-        assert!(panic_of(|| other.write()[ids[1]] = 5).contains("none of number 1"));
+        panics_with("element 0 of this one is no `u64`", || other.read()[ids[0]]);
+        panics_with("none of number 1", || other.write()[ids[1]] = 5);
         assert_eq!((other.read()[mine], *other.read()), ([1; 3], 7));
         other.write().add(5u64);
         assert_eq!(other.read()[ids[1]], 5, "one of its type");

@@ -6,7 +6,7 @@ use gossamer::{Place, Trust};
 use gossamer_heap::{self as heap, Global};
 
 use super::{at, objects_at, until_objects};
-use crate::suite::ground::{effort, places, remote, spots, text, until};
+use crate::suite::ground::{JoinOutcome, effort, places, remote, spots, text, until};
 
 /// Counts its end, and notes the place.
 struct Told {
@@ -145,7 +145,7 @@ pub fn heap_owners_drop_anywhere() {
         });
         until_objects(place, before);
         drop(told);
-        thread.join().unwrap();
+        thread.join().or_its_panic();
         until_objects(place, before);
         let in_closure = make();
         gossamer::entrust(()).apply(move |()| drop(in_closure));

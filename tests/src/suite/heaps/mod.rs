@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use gossamer::{Place, Transport};
 
-use crate::suite::ground::{places, until};
+use crate::suite::ground::{JoinOutcome, places, until};
 
 /// Returns whether the memory of that place is not mapped here, so that its objects are copied or moved.
 fn is_far(place: Place) -> bool {
@@ -33,7 +33,7 @@ fn at<R: gossamer::NoRef + Send + 'static>(
     place: Place,
     f: impl FnOnce() -> R + gossamer::NoRef + Send + 'static,
 ) -> R {
-    gossamer::spawn_on(place, f).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    gossamer::spawn_on(place, f).join().or_its_panic()
 }
 
 /// Counts the objects of the machine of that place, once those that other behaviours dropped have gone: the count is

@@ -2,7 +2,7 @@
 
 use gossamer_heap::Global;
 
-use crate::suite::ground::{effort, places};
+use crate::suite::ground::{JoinOutcome, effort, places};
 
 const WORDS: usize = 24;
 
@@ -36,7 +36,7 @@ pub fn heap_random_programs_agree_with_plain_values() {
                         }
                         objects
                     });
-                    objects = moved.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                    objects = moved.join().or_its_panic();
                     match step {
                         0 | 1 | 4 => values[which] = new,
                         3 => values.swap(which, (which + 1) % 3),
@@ -47,6 +47,6 @@ pub fn heap_random_programs_agree_with_plain_values() {
         })
         .collect();
     for fiber in fibers {
-        fiber.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        fiber.join().or_its_panic();
     }
 }

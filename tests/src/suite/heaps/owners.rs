@@ -1,9 +1,11 @@
 //! Owners travel; a holder of one reads and writes the object, wherever it is.
 
+use std::cell::Cell;
+
 use gossamer_heap::{self as heap, Global, Ref};
 
 use super::{at, is_far, objects_at, until_objects};
-use crate::suite::ground::{effort, places, remote, spots};
+use crate::suite::ground::{JoinOutcome, effort, places, remote, spots, until};
 
 struct Node {
     value: u64,
@@ -107,7 +109,7 @@ pub fn heap_a_copy_is_fetched_once_a_machine() {
         })
         .collect();
     for fiber in fibers {
-        assert_eq!(fiber.join().unwrap(), 4095);
+        assert_eq!(fiber.join().or_its_panic(), 4095);
     }
     // A waiter reads for itself after a millisecond.
     let fetched = heap::stats().fetches - before;
@@ -153,7 +155,7 @@ pub fn heap_fibers_go_to_objects() {
             *object.write() += 1;
             object
         });
-        assert_eq!(*fiber.join().unwrap().read(), 6);
+        assert_eq!(*fiber.join().or_its_panic().read(), 6);
     }
 }
 
@@ -176,12 +178,14 @@ pub fn heap_channels_carry_owners() {
         let (sender, receiver) = gossamer::sync::Channel::new().open_plain::<Global<u64>>();
         drop(receiver);
         // The news of its end takes its time.
-        let refused = loop {
-            if let Err(refused) = sender.send(Global::new(7)) {
-                break refused;
+        let refused = Cell::new(None);
+        until(|| match sender.send(Global::new(7)) {
+            Ok(()) => false,
+            Err(back) => {
+                refused.set(Some(back));
+                true
             }
-            gossamer::yield_now();
-        };
-        assert_eq!(*refused.0.read(), 7);
+        });
+        assert_eq!(*refused.take().expect("it came back").0.read(), 7);
     }
 }

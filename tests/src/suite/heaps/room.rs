@@ -3,7 +3,7 @@
 use gossamer_heap::{self as heap, Error, Global};
 
 use super::{at, is_far};
-use crate::suite::ground::{panic_of, remote, spots};
+use crate::suite::ground::{JoinOutcome, panic_of, remote, spots};
 
 /// Where nothing may wait, mapped and kept objects are read, and a read that would wait panics with the cure.
 pub fn heap_nothing_waits_in_closures() {
@@ -39,7 +39,7 @@ pub fn heap_plain_threads_use_what_is_mapped() {
             assert!(made.contains("worker"), "{made}");
             told
         });
-        let told = outcome.join().unwrap();
+        let told = outcome.join().or_its_panic();
         assert!(if far { told.contains("gossamer::spawn") } else { told == "8" }, "{told}");
     }
 }

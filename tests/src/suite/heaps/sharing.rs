@@ -3,7 +3,7 @@
 use gossamer_heap::{self as heap, Atomic, Global, Mutex, Shared};
 
 use super::{at, objects_at, until_objects};
-use crate::suite::ground::{effort, places, remote, spots, until};
+use crate::suite::ground::{JoinOutcome, effort, places, remote, spots, text, until};
 
 /// It ends after the last of its owners, which come and go on all machines.
 pub fn heap_shared_objects_end_after_their_last_owner() {
@@ -22,7 +22,7 @@ pub fn heap_shared_objects_end_after_their_last_owner() {
             })
             .collect();
         for fiber in fibers {
-            assert_eq!(fiber.join().unwrap(), 99);
+            assert_eq!(fiber.join().or_its_panic(), 99);
         }
         assert_eq!(at(place, || heap::stats().objects), before + 1);
         assert_eq!(shared.read()[1], 1);
@@ -54,7 +54,7 @@ pub fn heap_mutexes_exclude() {
             .collect();
         let count = fibers.len() as u64;
         for fiber in fibers {
-            fiber.join().unwrap();
+            fiber.join().or_its_panic();
         }
         assert_eq!(mutex.lock().unwrap()[31], count * each);
     }
@@ -86,8 +86,8 @@ pub fn heap_mutexes_serve_in_turn() {
     fibers[2].abort();
     gossamer::yield_now();
     drop(first);
-    let ended: Vec<bool> = fibers.into_iter().map(|fiber| fiber.join().is_ok()).collect();
-    assert_eq!(ended, [true, true, false, true, true, true]);
+    let ended: Vec<_> = fibers.into_iter().map(|fiber| fiber.join().map_err(|panic| text(&*panic))).collect();
+    assert!(ended.iter().map(Result::is_ok).eq([true, true, false, true, true, true]), "{ended:?}");
     assert_eq!(order.apply_with(|order, ()| order.clone(), ()), [0, 1, 3, 4, 5]);
     assert!(mutex.try_lock().is_some());
 }
@@ -110,7 +110,7 @@ pub fn heap_mutexes_starve_no_waiter() {
         .collect();
     let count = fibers.len() as u64;
     for fiber in fibers {
-        fiber.join().unwrap();
+        fiber.join().or_its_panic();
     }
     assert_eq!(*mutex.lock().unwrap(), count * turns);
 }
@@ -148,7 +148,7 @@ pub fn heap_atomics_count() {
             })
             .collect();
         for fiber in fibers {
-            assert!(fiber.join().unwrap() >= each);
+            assert!(fiber.join().or_its_panic() >= each);
         }
         assert_eq!(count.load(), each * places().len() as u64);
         assert_eq!(count.compare_exchange(1, 5), Err(count.load()));
@@ -170,7 +170,7 @@ pub fn heap_shared_objects_hold_mutexes() {
         })
         .collect();
     for fiber in fibers {
-        fiber.join().unwrap();
+        fiber.join().or_its_panic();
     }
     let count = places().len() as u64 * 10;
     for (i, one) in all.read().iter().enumerate() {
@@ -212,7 +212,7 @@ pub fn heap_owners_are_entrusted_elsewhere() {
             let table = property.apply(|table| std::mem::replace(table, heap::slice(0, |_| 0)));
             table.read()[99]
         });
-        assert_eq!(fiber.join().unwrap(), 99);
+        assert_eq!(fiber.join().or_its_panic(), 99);
         until_objects(gossamer::here(), before);
     }
 }
