@@ -46,3 +46,11 @@ pub fn go_on() {
     let there = gossamer::entrust_on(rack().living().last().unwrap(), 4);
     assert_eq!(there.apply(|four| *four), 4);
 }
+
+/// Kills the last machine, and uses the others.
+pub fn lose_one() {
+    let last = rack().machines().len() as u16 - 1;
+    super::heap_losses::kill(last);
+    super::heap_losses::until(|| rack().is_lost(last));
+    rack().living().for_each(|place| gossamer::spawn_on(place, || ()).join().unwrap());
+}

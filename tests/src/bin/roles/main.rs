@@ -82,6 +82,7 @@ fn main() {
         ["deep", "roomy"] => gossamer::builder().stack_bytes(4 << 20).main(role, 4),
         ["returns", "an error"] => gossamer::main(ends::returns_an_error, 4),
         ["returns", "a status"] => gossamer::main(ends::returns_a_status, 4),
+        ["loses-one"] => gossamer::builder().survives(1).main(role, 4),
         ["deep", "impossible"] => gossamer::builder().stack_bytes(1).main(role, 4),
         ["region-faults"] | ["region-stuck" | "region-after", _] | ["reserved", ..] => gossamer_region::main(role, 4),
         _ => gossamer::main(role, 4),
