@@ -2,6 +2,7 @@
 //!
 //! - `counter`, `table`, `launch`, `accounts`: a tutorial for `trust`, one short program each
 //! - `bank`: transfers that survive `kill -9`, on a durable trust ([`bank`])
+//! - `ledger`: a durable trust whose machine is lost, opened again on another one
 //! - `wordcount`: the words of all texts under a folder, counted across the processes of a rack ([`wordcount`])
 //! - `kv`: a key-value store that speaks memcached's text protocol, on one machine or a rack ([`kv`])
 //! - [`trees`]: search trees on durable trusts, for tests and benchmarks
