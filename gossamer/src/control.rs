@@ -31,7 +31,7 @@
 //! machine -> launcher   Fenced(epoch)             they are shut out here
 //! launcher -> machine   Settled(epoch)            they are everywhere: answer the calls to them
 //! machine -> launcher   Beat(number)              it lives
-//! launcher -> machine   Answer(beat)              its lease counts from the sending of that beat
+//! launcher -> machine   Answer(beat, has_begun)   its lease counts from the sending of that beat; are all ready?
 //! ```
 //!
 //! and while the program is watched (`view`), once it runs:
@@ -58,7 +58,7 @@ pub use channel::Control;
 pub use look::Look;
 
 /// Version of the messages and of the bootstrap variables. Both sides must have the same.
-pub const PROTOCOL_VERSION: u8 = 6;
+pub const PROTOCOL_VERSION: u8 = 7;
 
 /// Longest packet, in bytes; a longer one is an error.
 pub const MAX_MESSAGE_BYTES: usize = 32 * 1024;
@@ -150,6 +150,8 @@ pub enum Message {
     Answer {
         /// Its number.
         beat: u64,
+        /// Whether all machines are ready: from then on the program outlives losses.
+        has_begun: bool,
     },
     /// Launcher to machine: a viewer asks about the program.
     Look {

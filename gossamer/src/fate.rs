@@ -54,6 +54,8 @@ struct FateSharing {
 pub(crate) trait Outlive: Send + Sync {
     /// Handles a message of the launcher.
     fn on_message(&self, message: &ToMember);
+    /// All machines are ready, and the launcher knows it.
+    fn on_begun(&self);
     /// Notes the cause of a loss.
     fn on_cause(&self, machine: u16, cause: String);
     /// Handles a broken pair: this peer cannot be reached, or has closed the connection.
@@ -265,7 +267,12 @@ fn listen(control: &Arc<Control>, start: &Sender<StartMessage>) {
             }
             Ok(Some(Message::Fence { epoch, dead })) => to_losses(&ToMember::Fence { epoch, dead }),
             Ok(Some(Message::Settled { epoch })) => to_losses(&ToMember::Settled { epoch }),
-            Ok(Some(Message::Answer { beat })) => to_losses(&ToMember::Answer { beat }),
+            Ok(Some(Message::Answer { beat, has_begun })) => {
+                to_losses(&ToMember::Answer { beat });
+                if let Some(losses) = losses().filter(|_| has_begun) {
+                    losses.on_begun();
+                }
+            }
             Ok(Some(_)) => {}
             Ok(None) => break Err("the launcher has gone".to_owned()),
             Err(error) => break Err(error.to_string()),

@@ -215,7 +215,7 @@ fn survive(me: u16, control: &Control) -> ! {
     control.send(&Message::Beat { number: 1 }).unwrap();
     loop {
         match control.receive() {
-            Ok(Some(Message::Answer { beat: 1 })) => println!("answered"),
+            Ok(Some(Message::Answer { beat: 1, .. })) => println!("answered"),
             Ok(Some(Message::Lost { machine, .. })) => println!("lost {machine}"),
             Ok(Some(Message::Fence { epoch, dead })) => {
                 println!("fence {epoch}: {dead:?}");

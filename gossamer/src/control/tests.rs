@@ -21,7 +21,7 @@ fn all() -> [Message; 17] {
         Message::Fenced { epoch: 3 },
         Message::Settled { epoch: u32::MAX },
         Message::Beat { number: 1 << 60 },
-        Message::Answer { beat: 1 },
+        Message::Answer { beat: 1, has_begun: true },
         Message::End { reason: String::new() },
     ]
 }

@@ -18,12 +18,12 @@ use crate::membership::{Member, MemberStep, ToCoordinator, ToMember};
 const FENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Beats in the time of a lease.
 const BEATS: u32 = 8;
-/// Pause between beats until the first answer, for which `gsm_main` waits.
-const FIRST_PAUSE: Duration = Duration::from_millis(2);
+/// Pause between beats until the agreement has begun, for which `gsm_main` waits.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
 
 struct Losses {
     state: Mutex<State>,
-    /// The first beat was answered.
+    /// The agreement has begun.
     begun: Condvar,
     control: Arc<Control>,
     /// Not kept: who ends the program waits until nobody else has it.
@@ -42,7 +42,7 @@ struct State {
     unanswered: VecDeque<(u64, Instant)>,
     /// The sending of the last beat that was answered.
     answered: Instant,
-    /// A beat was answered: the agreement has begun, for all machines are ready.
+    /// The launcher knows that all machines are ready: the agreement has begun.
     has_begun: bool,
 }
 
@@ -102,13 +102,15 @@ impl Outlive for Arc<Losses> {
             }
             let answered = state.member.lease();
             while let Some((_, sent)) = state.unanswered.pop_front_if(|(number, _)| *number <= answered) {
-                (state.answered, state.has_begun) = (sent, true);
-            }
-            if state.has_begun {
-                self.begun.notify_all();
+                state.answered = sent;
             }
         }
         self.carry_out(steps, "");
+    }
+
+    fn on_begun(&self) {
+        self.state().has_begun = true;
+        self.begun.notify_all();
     }
 
     fn on_cause(&self, machine: u16, cause: String) {

@@ -112,7 +112,7 @@ impl Agreement {
                 if let Some(answered) = self.answered.get_mut(usize::from(to)) {
                     *answered = now;
                 }
-                Some(Act::Tell(to, Message::Answer { beat }))
+                Some(Act::Tell(to, Message::Answer { beat, has_begun: true }))
             }
             CoordinatorStep::Send { to, message: ToMember::Fence { epoch, dead } } => {
                 Some(Act::Tell(to, Message::Fence { epoch, dead }))
@@ -150,7 +150,7 @@ mod tests {
         let start = Instant::now();
         let mut agreement = Agreement::new(3, 1, SILENCE, start);
         let beat = start + Duration::from_secs(3);
-        let answer = vec![Act::Tell(2, Message::Answer { beat: 1 })];
+        let answer = vec![Act::Tell(2, Message::Answer { beat: 1, has_begun: true })];
         assert_eq!(agreement.on_message(2, &Message::Beat { number: 1 }, beat), Ok(answer));
         let acts = agreement.on_death(2, beat + Duration::from_secs(1));
         let fence = |to| Act::Tell(to, Message::Fence { epoch: 1, dead: vec![2] });

@@ -372,7 +372,7 @@ impl Supervisor {
             }
             // Its lease begins before the agreement does.
             Message::Beat { number: beat } if machine.survives > 0 && self.agreement.is_none() => {
-                self.orders.push(Order::Tell { machine: number, message: Message::Answer { beat } });
+                self.orders.push(Order::Tell { machine: number, message: Message::Answer { beat, has_begun: false } });
             }
             Message::Fenced { .. } | Message::Beat { .. } if self.agreement.is_some() => {
                 self.on_agreement(number, &message, now);

@@ -160,10 +160,10 @@ fn a_beat_is_answered_before_all_are_ready_too() {
     let mut early = strangers(Policy { silence: Duration::from_secs(5), ..Policy::default() });
     early.says(1, ready(1));
     early.says(1, Message::Beat { number: 1 });
-    assert_eq!(parts(early.supervisor.orders()).2, to(&[1], &Message::Answer { beat: 1 }));
+    assert_eq!(parts(early.supervisor.orders()).2, to(&[1], &Message::Answer { beat: 1, has_begun: false }));
     [0, 2].into_iter().for_each(|machine| early.says(machine, ready(1)));
     early.says(1, Message::Beat { number: 2 });
-    assert_eq!(parts(early.supervisor.orders()).2, to(&[1], &Message::Answer { beat: 2 }));
+    assert_eq!(parts(early.supervisor.orders()).2, to(&[1], &Message::Answer { beat: 2, has_begun: true }));
     early.says(0, Message::Beat { number: 0 });
     assert_eq!(early.supervisor.orders().len(), 1, "machine 0 sends what no machine sends: the end");
 }
