@@ -318,6 +318,88 @@ fn a_poisoned_property_is_closed_and_a_panic_of_the_destructor_told() {
     }
 }
 
+/// The holder of the value ends before the close waits for it, or after.
+#[test]
+fn a_panic_of_the_destructor_is_told_where_the_value_was_out() {
+    struct Bad;
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            panic!("it does not go");
+        }
+    }
+    let _watch = watchdog!();
+    let pool = pool(1);
+    for place in places(&pool) {
+        for waits in [false, true] {
+            let latch = place.entrust(Latch::new(Bad));
+            let gate = gate();
+            let stands = gate.clone();
+            latch.launch_then(move |_| stand(&stands), |()| ());
+            serve_until(|| latch.apply(|latch| latch.try_lock().is_none()));
+            if !waits {
+                open(&gate);
+            }
+            let (tell, closed) = Told::new();
+            latch.call().close().then(tell);
+            open(&gate);
+            match closed.wait() {
+                Err(Error::Panicked { panic, .. }) => assert_eq!(panic, "it does not go"),
+                other => panic!("{other:?}, at {place:?}, {waits}"),
+            }
+        }
+    }
+}
+
+/// The payload of a destructor's panic has a destructor, which would wait.
+#[test]
+fn payloads_of_destructors_wait_for_nothing() {
+    struct Waits;
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            trust::yield_now();
+        }
+    }
+    struct Bad;
+    impl Drop for Bad {
+        fn drop(&mut self) {
+            std::panic::panic_any(Waits);
+        }
+    }
+    let _watch = watchdog!();
+    let pool = pool(1);
+    for place in places(&pool) {
+        let bad = place.entrust(Latch::new(Bad));
+        let gate = gate();
+        let stands = gate.clone();
+        bad.launch_then(move |_| stand(&stands), |()| ());
+        let (value, drops) = counted();
+        let other = place.entrust(value);
+        let (tell, closed) = Told::new();
+        bad.call().close().then(tell);
+        open(&gate);
+        assert!(closed.wait().is_err());
+        drop(other);
+        serve_until(|| dropped(&drops) == 1);
+    }
+}
+
+#[test]
+fn a_close_waits_for_no_value_that_a_forgotten_guard_has() {
+    let _watch = watchdog!();
+    let pool = pool(1);
+    for place in places(&pool) {
+        let latch = place.entrust(Latch::new(5));
+        latch.apply(|latch| std::mem::forget(latch.try_lock()));
+        let (tell, waited) = Told::new();
+        latch.call().launch(|n: &mut i32| *n).then(tell);
+        let (tell, closed) = Told::new();
+        latch.call().close().then(tell);
+        let waited: Result<i32, Error> = waited.wait();
+        assert!(is_closed(&waited), "{waited:?}");
+        assert_eq!(closed.wait(), Ok(()));
+    }
+}
+
 #[test]
 fn close_waits_where_something_may_wait_and_is_sent_anywhere() {
     let _watch = watchdog!();

@@ -43,7 +43,7 @@ const NOT_CALLED: [&str; 19] = [
 type Call = fn(TrusteeReference);
 
 /// All others, each called with a trustee of a pool.
-const CALLED: [(&str, Call); 30] = [
+const CALLED: [(&str, Call); 31] = [
     ("begin", |there| WAIT.with_borrow_mut(|wait| *wait = Some(link::begin(there, || 5)))),
     ("wait", |_| ignore(WAIT.take().expect("it was begun")())),
     ("call", |there| ignore(link::call(there, || 5))),

@@ -122,6 +122,7 @@ pub(crate) unsafe fn drop_value(header: *mut Header) {
     // SAFETY: the caller's promise; the kind is of the type it was allocated with. Marked before: the destructor may
     // panic.
     unsafe {
+        debug_assert!(!(*header).is_dropped(), "a value is dropped once");
         (*header).set_dropped();
         (slab::kind_of(header).drop)(header);
     }

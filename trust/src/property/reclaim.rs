@@ -284,7 +284,7 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
     }
 
     /// Takes a property off the list of those that were closed while they were in use.
-    pub(crate) fn forget_closing(&self, property: *mut Header) {
+    fn forget_closing(&self, property: *mut Header) {
         self.closing.borrow_mut().retain(|closing| *closing != property);
     }
 
@@ -296,7 +296,9 @@ impl<C: Client, F: RemoteClient> PropertyTable<C, F> {
         // SAFETY: live: those that are freed are taken off the list.
         let is_free = |property: &mut *mut Header| unsafe { !(**property).is_in_use() };
         let free: Vec<*mut Header> = self.closing.borrow_mut().extract_if(.., is_free).collect();
-        free.iter().for_each(|&property| trustee.drop_value(property));
+        // SAFETY: as above.
+        let is_there = |property: &&*mut Header| unsafe { !(***property).is_dropped() };
+        free.iter().filter(is_there).for_each(|&property| trustee.drop_value(property));
         !free.is_empty()
     }
 

@@ -89,13 +89,16 @@ unsafe fn begin<T: 'static>(
         // SAFETY: the caller's promise, and just seen.
         return unsafe { worker.drop_closed_value(property) }.map(|()| true).map_err(Fault::Panicked);
     }
-    worker.note_closing(property);
     // SAFETY: the caller's promise.
     unsafe { worker.count(property, 1) };
     worker.launches.note_running(client, token, deliver_fault);
     let run = Box::new(move || {
         worker::with(|worker| {
             let outcome = wait_for_drop::<T>(worker, property);
+            // SAFETY: counted above.
+            if !unsafe { (*property).is_dropped() } {
+                worker.note_closing(property); // dropped when the value is back
+            }
             quietly(|| tell(worker, client, token, outcome));
             // Only after the outcome was sent: a thread that ends reports the launches under way to their clients.
             worker.launches.note_ended(client, token);
@@ -109,6 +112,7 @@ unsafe fn begin<T: 'static>(
     let started = worker.scheduler.spawn(run, None, Origin::Internal("the close of a property"), whom);
     started.map(|()| false).map_err(|not_started| {
         worker.launches.note_ended(client, token);
+        worker.note_closing(property); // dropped when the value is back
         // SAFETY: counted above.
         unsafe { worker.count(property, -1) };
         refused(not_started)
@@ -140,7 +144,6 @@ fn wait_for_drop<T: 'static>(worker: &Worker, property: *mut Header) -> Result<(
     let me = Standing { fiber, has_value: is_back };
     while !header.is_dropped() {
         if !header.is_in_use() {
-            worker.forget_closing(property);
             // SAFETY: closed, not in use, not dropped; in a fiber no closure runs.
             return unsafe { worker.drop_closed_value(property) }.map_err(Fault::Panicked);
         }

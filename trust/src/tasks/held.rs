@@ -207,6 +207,14 @@ pub(super) fn wait_for_value<T>(worker: &Worker, property: *mut Header) -> Resul
                 unsafe { lines.end_turn(property) };
                 return Ok(value);
             }
+            if header.is_closed() {
+                // Nobody replaces the latch any more. SAFETY: as above.
+                unsafe {
+                    lines.end_turn(property);
+                    lines.let_next(worker, property);
+                }
+                return Err(Fault::Closed);
+            }
             // A closure replaced the latch and had its turn: this fiber is still the first. SAFETY: as above.
             unsafe { lines.push_first(property, me) };
         }

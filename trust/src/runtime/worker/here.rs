@@ -247,11 +247,6 @@ impl Worker {
         self.aftermath.set(true);
     }
 
-    /// Takes a closed property off that list.
-    pub(crate) fn forget_closing(&self, property: *mut Header) {
-        self.property_table.forget_closing(property);
-    }
-
     pub(crate) fn adopt(&self, property: *mut Header) {
         self.property_table.adopt(property);
     }

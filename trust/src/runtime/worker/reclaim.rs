@@ -17,7 +17,7 @@ use crate::property::{self, Header};
 use crate::registry::{self, Message, PropertyRef};
 use crate::remote::{self, PeerClient};
 use crate::request::{Fault, Host, Ignore, Notice, Operation, Pair, Request, Response, Resuming, Serving, Target};
-use crate::unwind::quietly;
+use crate::unwind::{discard, quietly};
 
 impl Client for Incoming {
     type Operation = Operation;
@@ -67,7 +67,9 @@ impl Trustee<Incoming, PeerClient> for Worker {
     }
     fn drop_value(&self, property: *mut Header) {
         // SAFETY: the table has closed it, and found that it is not in use [drop-when-unused].
-        let _ = unsafe { self.drop_closed_value(property) };
+        if let Err(panic) = unsafe { self.drop_closed_value(property) } {
+            self.delegated(|| discard(panic)); // its destructor may not wait either
+        }
     }
 }
 
