@@ -64,7 +64,7 @@ struct Text<'a> {
 
 /// Values of each worker: its name here, its name in the metrics, its unit, its help text, and the divisor to that
 /// unit.
-const COUNTERS: [(&str, &str, &str, &str, f64); 19] = [
+const COUNTERS: [(&str, &str, &str, &str, f64); 20] = [
     ("requests_sent", "requests_sent", "", "Requests sent to other trustees.", 1.0),
     ("requests_sent_remote", "requests_sent_remote", "", "Those among them that went to another machine.", 1.0),
     ("requests_run_here", "requests_run_here", "", "Requests that the worker's own trustee ran at once.", 1.0),
@@ -83,23 +83,31 @@ const COUNTERS: [(&str, &str, &str, &str, f64); 19] = [
     ("woken", "woken", "", "Sleeps that another thread ended, as far as that was measured.", 1.0),
     ("wake_up_ns", "wake_up_seconds", "seconds", "Time from there until the worker ran.", 1e9),
     ("wake_ups_sent", "wake_ups_sent", "", "Times the worker woke another thread.", 1.0),
+    ("properties_closed", "properties_closed", "", "Values dropped ahead of their properties.", 1.0),
     ("involuntary_switches", "involuntary_switches", "", "Times the kernel took the core from the worker.", 1.0),
 ];
+
+/// The values that are no counts of work, likewise.
+const GAUGES: [(&str, &str, &str, &str, f64); 1] =
+    [("old_properties", "old_properties", "", "Values from before the loss of a machine that are there.", 1.0)];
 
 /// Returns the metrics of a program.
 #[must_use]
 pub fn render(snapshot: &Snapshot, format: Format) -> String {
     let labels = snapshot.machines.iter().map(|seen| labels(&seen.sample)).collect();
     let mut text = Text { out: String::new(), format, snapshot, labels, digits: itoa::Buffer::new() };
-    for (value, name, unit, help, divisor) in COUNTERS {
+    let counters = COUNTERS.iter().map(|counter| (counter, "counter", "_total"));
+    for ((value, name, unit, help, divisor), kind, end) in
+        counters.chain(GAUGES.iter().map(|gauge| (gauge, "gauge", "")))
+    {
         let name = format!("gossamer_{name}");
-        text.family(&name, "counter", unit, help);
-        let name = format!("{name}_total");
+        text.family(&name, kind, unit, help);
+        let name = format!("{name}{end}");
         for (machine, seen) in snapshot.machines.iter().enumerate() {
             let Some(place) = seen.sample.names.iter().position(|known| known == value) else { continue };
             for (number, worker) in seen.sample.workers.iter().enumerate() {
                 let value = worker.values.get(place).copied().unwrap_or(0);
-                text.of_worker(&name, machine, number, value, divisor);
+                text.of_worker(&name, machine, number, value, *divisor);
             }
         }
     }
@@ -235,8 +243,8 @@ mod tests {
     #[test]
     fn both_formats_escape_names_and_stay_within_40_series_a_worker() {
         let names: Vec<String> = trust::Stats::default().iter().map(|(name, _)| name.to_owned()).collect();
-        let all_are_told = names.iter().all(|name| COUNTERS.iter().any(|counter| counter.0 == name));
-        assert!(all_are_told && names.len() == COUNTERS.len(), "{names:?}");
+        let known: Vec<&str> = COUNTERS.iter().chain(&GAUGES).map(|value| value.0).collect();
+        assert!(names.iter().all(|name| known.contains(&name.as_str())) && names.len() == known.len(), "{names:?}");
         let worker =
             WorkerSample { values: vec![3_000_000; names.len()], round_trips: vec![1; 11], ..WorkerSample::default() };
         let program = "a\"b\\c\nd".to_owned();
