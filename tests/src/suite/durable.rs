@@ -49,7 +49,7 @@ pub fn a_durable_trust_serves_every_machine() {
                     (0..transfers).for_each(|n| transfer(&bank, n * 31 + salt));
                     // Posted and held back here, written before `sync` returns.
                     bank.apply_then(|accounts, _| accounts.swap(0, 1), |()| ());
-                    bank.sync().unwrap();
+                    bank.sync().unwrap_or_else(|error| panic!("{error}"));
                     let panicked = bank
                         .call()
                         .apply(|accounts, _| {
@@ -71,8 +71,8 @@ pub fn a_durable_trust_serves_every_machine() {
         before = bank.apply(|accounts, _| <[u64; ACCOUNTS]>::try_from(&accounts[..]).unwrap());
         assert_eq!(before.iter().sum::<u64>(), ACCOUNTS as u64 * MONEY, "half a transfer: {before:?}");
         assert_ne!(before, [MONEY; ACCOUNTS]);
-        assert!(bank.stats().unwrap().undone >= places().len() as u64);
-        bank.close().unwrap();
+        assert!(bank.stats().unwrap_or_else(|error| panic!("{error}")).undone >= places().len() as u64);
+        bank.close().unwrap_or_else(|error| panic!("{error}"));
     }
     fs::remove_dir_all(folder("bank")).unwrap();
 }

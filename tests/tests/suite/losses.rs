@@ -18,7 +18,7 @@ use processes::{ChildProcess, Ended};
 use crate::program::Deployment;
 
 /// Behaviours that are tried if `SUITE_LOSSES` does not say how many.
-const SAMPLE: usize = 60;
+const SAMPLE: usize = 30;
 
 /// The machine that is killed: the last one, on which behaviours have most.
 const VICTIM: u16 = 2;
