@@ -38,6 +38,15 @@ impl Drop for Noted {
     }
 }
 
+/// A value whose destructor panics.
+struct Bad;
+
+impl Drop for Bad {
+    fn drop(&mut self) {
+        panic!("it does not go");
+    }
+}
+
 fn dropped(drops: &AtomicUsize) -> usize {
     drops.load(Ordering::SeqCst)
 }
@@ -294,12 +303,6 @@ fn values_of_a_latch_that_was_replaced_are_dropped_once() {
 
 #[test]
 fn a_poisoned_property_is_closed_and_a_panic_of_the_destructor_told() {
-    struct Bad;
-    impl Drop for Bad {
-        fn drop(&mut self) {
-            panic!("it does not go");
-        }
-    }
     let _watch = watchdog!();
     let pool = pool(1);
     for place in places(&pool) {
@@ -321,12 +324,6 @@ fn a_poisoned_property_is_closed_and_a_panic_of_the_destructor_told() {
 /// The holder of the value ends before the close waits for it, or after.
 #[test]
 fn a_panic_of_the_destructor_is_told_where_the_value_was_out() {
-    struct Bad;
-    impl Drop for Bad {
-        fn drop(&mut self) {
-            panic!("it does not go");
-        }
-    }
     let _watch = watchdog!();
     let pool = pool(1);
     for place in places(&pool) {
@@ -359,8 +356,8 @@ fn payloads_of_destructors_wait_for_nothing() {
             trust::yield_now();
         }
     }
-    struct Bad;
-    impl Drop for Bad {
+    struct Worse;
+    impl Drop for Worse {
         fn drop(&mut self) {
             std::panic::panic_any(Waits);
         }
@@ -368,7 +365,7 @@ fn payloads_of_destructors_wait_for_nothing() {
     let _watch = watchdog!();
     let pool = pool(1);
     for place in places(&pool) {
-        let bad = place.entrust(Latch::new(Bad));
+        let bad = place.entrust(Latch::new(Worse));
         let gate = gate();
         let stands = gate.clone();
         bad.launch_then(move |_| stand(&stands), |()| ());

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use gossamer_heap::{self as heap, Global, Ref};
 
 use super::{at, is_far, objects_at, until_objects};
-use crate::suite::ground::{JoinOutcome, effort, places, remote, spots, until};
+use crate::suite::ground::{JoinOutcome, effort, none_is_lost, places, remote, spots, until};
 
 struct Node {
     value: u64,
@@ -124,6 +124,7 @@ pub fn heap_prefetched_objects_are_there() {
     let object = at(remote(), || heap::slice(100, |i| i as u64));
     object.prefetch();
     while object.try_read().is_none() {
+        none_is_lost(); // then it never comes
         gossamer::yield_now();
     }
     assert_eq!(object.try_read().unwrap()[99], 99);
