@@ -76,6 +76,7 @@ mod stats;
 mod sync;
 mod tasks;
 mod trace;
+mod tune;
 mod unwind;
 
 pub use api::call::{Call, InProcess, ReadyCall, TimedCall};
@@ -95,11 +96,13 @@ pub use api::stats::stats;
 pub use api::together::{Several, together, together_then, try_together, try_together_then};
 pub use api::together_future::{TogetherFuture, TryTogetherFuture, together_async, try_together_async};
 pub use api::trust::Trust;
+pub use api::tuning::{Place, Tuning};
 pub use error::{Aborted, Error};
 pub use ids::TrusteeId;
 #[cfg(noref_auto)]
 pub use noref::Frozen;
 pub use noref::NoRef;
+pub use runtime::seats::Bound;
 pub use runtime::worker::idle::set_spin;
 pub use stats::Stats;
 pub use tasks::held::Held;

@@ -150,6 +150,12 @@ counters! {
     /// Times the worker had to wake another, sleeping thread of this process: a system call each. Workers of other
     /// machines are woken by the fabric, and not counted.
     wake_ups_sent,
+    /// Moves of this trustee from one worker of its pool to another ([`Builder::tuned`](crate::Builder::tuned)).
+    moves,
+    /// Moves among these that undid a trial.
+    moves_undone,
+    /// Moves that did not take place, as something binds the trustee to its thread ([`Bound`](crate::Bound)).
+    moves_refused,
     /// Values dropped ahead of their properties: by [`Trust::close`](crate::Trust::close), or with the last known trust
     /// of a property of before the loss of a machine.
     properties_closed,

@@ -1,5 +1,5 @@
-//! Traces of workers: their sleeps, the batches that they served, the fibers that they ran, and the waits of fibers for
-//! answers.
+//! Traces of workers: their sleeps, the batches that they served, the fibers that they ran, the moves of their
+//! trustees, and the waits of fibers for answers.
 //!
 //! Off, it costs each turn of a worker a load and a branch, and each worker a few words of memory. On, each worker
 //! writes into its own logs, each [`EVENTS_MAX`] events long; events after it is full are counted and not kept.
@@ -74,6 +74,8 @@ pub enum Kind {
     Batch,
     /// The worker ran fibers; `count` is the number of switches.
     Fibers,
+    /// The trustee moved to another worker of its pool, and served nobody meanwhile; `count` is the worker's index.
+    Move,
 }
 
 /// Event of a worker.
@@ -206,7 +208,7 @@ impl Logs {
     pub(crate) fn read(&self, session: u64) -> Trace {
         let ((events, lost), (waits, lost_waits)) = (self.activity.read(session), self.waits.read(session));
         let event = |[start_ns, ns, what, _]: [u64; 4]| {
-            let kind = [Kind::Park, Kind::Batch, Kind::Fibers][(what >> 56) as usize % 3];
+            let kind = [Kind::Park, Kind::Batch, Kind::Fibers, Kind::Move][(what >> 56) as usize % 4];
             Event { kind, start_ns, ns, count: what & ((1 << 56) - 1) }
         };
         let wait = |[start_ns, ns, trustee, fiber]: [u64; 4]| AnswerWait {

@@ -135,7 +135,7 @@ fn sleepers_wake_in_the_order_of_their_times_and_not_before() {
     let _watch = watchdog!();
     let order: Rc<RefCell<Vec<Instant>>> = Rc::default();
     let start = Instant::now();
-    let fibers: Vec<_> = [30u64, 10, 20, 0, 40]
+    let fibers: Vec<_> = [30u64, 10, 20, 5, 40]
         .into_iter()
         .map(|ms| {
             let order = Rc::clone(&order);

@@ -7,8 +7,8 @@ mod common;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ use trust::{Threadpool, Trust, TrusteeReference, local_trustee};
 const SOURCE: &str = include_str!("../src/api/link.rs");
 
 /// Items that are not called (types, traits, numbers), and those that only unsafe code can call.
-const NOT_CALLED: [&str; 19] = [
+const NOT_CALLED: [&str; 20] = [
+    "AskedMove",
     "AnswerWait",
     "Counter",
     "Wait",
@@ -42,13 +43,17 @@ const NOT_CALLED: [&str; 19] = [
 
 type Call = fn(TrusteeReference);
 
+static MOVING: LazyLock<Threadpool> = LazyLock::new(|| Threadpool::builder().workers(1).trustees(1).build());
+
 /// All others, each called with a trustee of a pool.
-const CALLED: [(&str, Call); 31] = [
+const CALLED: [(&str, Call); 34] = [
+    ("ask_to_move", |_| ignore(link::ask_to_move(&MOVING, 0, 0))),
     ("begin", |there| WAIT.with_borrow_mut(|wait| *wait = Some(link::begin(there, || 5)))),
     ("wait", |_| ignore(WAIT.take().expect("it was begun")())),
     ("call", |there| ignore(link::call(there, || 5))),
     ("call_then", |there| link::call_then(there, || 5, ignore)),
     ("entrust_remote", |there| ignore(link::entrust_remote(there, || 5))),
+    ("bind_here", |_| link::bind_here()),
     ("entrust_here", |_| ignore(link::entrust_here(5))),
     ("drops_old", |_| assert!(!link::drops_old())),
     ("is_ending", |_| ignore(link::is_ending())),
@@ -57,6 +62,7 @@ const CALLED: [(&str, Call); 31] = [
     ("deadline_after", |_| ignore(link::deadline_after(Duration::MAX))),
     ("later", |_| ignore(link::later(Instant::now(), Duration::MAX))),
     ("lose", |_| link::lose(3)),
+    ("lose_elsewhere", |_| link::lose_elsewhere(3)),
     ("promise_at", |there| link::promise_at(there.id()).0.keep(5)),
     ("watch_loss", |there| ignore(link::watch_loss(there.id(), || ()))),
     ("memory", |there| [there, local_trustee()].into_iter().for_each(|of| ignore(link::memory(of)))),
@@ -205,11 +211,13 @@ fn each_item_returns_or_panics_in_callbacks_fibers_and_while_the_thread_ends() {
 
 #[test]
 fn a_waiter_leaves_its_line_or_takes_its_turn() {
-    let (promise, pending) = trust::promise::<i32>();
+    // By a keeper that is known: the tests beside this one call `lose_elsewhere`.
+    let keeper = local_trustee().id();
+    let (promise, pending) = link::promise_at::<i32>(keeper);
     let mut line = VecDeque::from([promise]);
     assert!(link::wait_in_line(pending, Duration::ZERO, |id| link::withdraw(&mut line, id)).is_none());
     assert!(line.is_empty());
-    let (promise, pending) = trust::promise();
+    let (promise, pending) = link::promise_at(keeper);
     let mut line = VecDeque::from([promise]);
     let turn = link::wait_in_line(pending, Duration::ZERO, |id| {
         line.pop_front().unwrap().keep(5);

@@ -10,12 +10,14 @@ mod common;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use common::{Server, join_and_serve, serve_until};
 use proptest::prelude::*;
+use trust::link::ask_to_move;
 use trust::{Error, JoinHandle, Latch, Shared, Threadpool, Trust, TrusteeReference};
 
 const CLIENTS: usize = 4;
@@ -326,8 +328,49 @@ enum Running {
     Thread(thread::JoinHandle<Seen>),
 }
 
-fn run(programs: &[Vec<Step>], spread: usize) -> ([State; PROPERTIES], [Seen; CLIENTS]) {
-    let pool = Threadpool::builder().workers(2).pin(false).build();
+/// Moves the trustees of a pool, one after the other, until dropped.
+struct Mover(Arc<AtomicBool>);
+
+impl Mover {
+    fn start<'a>(scope: &'a thread::Scope<'a, '_>, pool: &'a Threadpool) -> Mover {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        scope.spawn(move || {
+            for turn in 0.. {
+                let asked = ask_to_move(pool, turn % TRUSTEES, (turn / TRUSTEES) % 2);
+                while asked.outcome().is_none() && !over.load(Ordering::Relaxed) {
+                    thread::yield_now();
+                }
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        Mover(is_over)
+    }
+}
+
+impl Drop for Mover {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Trustees of the pool.
+const TRUSTEES: usize = 2;
+
+/// Runs the programs with two trustees of a pool, which stay or move meanwhile, and one of a plain thread.
+fn run(programs: &[Vec<Step>], spread: usize, moves: bool) -> ([State; PROPERTIES], [Seen; CLIENTS]) {
+    let pool = Threadpool::builder().workers(2).trustees(if moves { TRUSTEES } else { 0 }).pin(false).build();
+    let result = thread::scope(|scope| {
+        let _mover = moves.then(|| Mover::start(scope, &pool));
+        run_on(&pool, programs, spread)
+    });
+    drop(pool);
+    result
+}
+
+fn run_on(pool: &Threadpool, programs: &[Vec<Step>], spread: usize) -> ([State; PROPERTIES], [Seen; CLIENTS]) {
     let server = Server::start();
     let trustees: Vec<TrusteeReference> = pool.trustees().iter().copied().chain([server.trustee]).collect();
     let ends = Arc::new(Mutex::new(Vec::new()));
@@ -368,7 +411,6 @@ fn run(programs: &[Vec<Step>], spread: usize) -> ([State; PROPERTIES], [Seen; CL
     drop(left);
     serve_until(|| ends.lock().unwrap().len() >= PROPERTIES);
     server.end();
-    drop(pool);
     let ends = std::mem::take(&mut *ends.lock().unwrap());
     assert_eq!(ends.len(), PROPERTIES, "a property was dropped twice");
     let mut states: [State; PROPERTIES] = Default::default();
@@ -390,11 +432,12 @@ proptest! {
     fn random_programs_do_what_the_model_does(
         programs in prop::collection::vec(steps(), CLIENTS),
         spread in 0..3usize,
+        moves in any::<bool>(),
     ) {
         let watch = watchdog!();
-        watch.note(format!("spread {spread}, programs {programs:?}"));
+        watch.note(format!("spread {spread}, moves {moves}, programs {programs:?}"));
         let model = Model::run(&programs);
-        let (states, seen) = run(&programs, spread);
+        let (states, seen) = run(&programs, spread, moves);
         for place in 0..PROPERTIES {
             prop_assert_eq!(&states[place], &model.states[place], "the final state of property {}", place);
             for (client, (seen, expected)) in seen.iter().zip(&model.seen).enumerate() {

@@ -74,8 +74,8 @@ impl<V> Answer<Result<V, Infallible>> {
 /// Core of the pool, which never leaves the trustee's thread.
 struct Here(Rc<RefCell<Core>>);
 
-// SAFETY: it is made by a closure on the property, at its trustee, and never taken out of it. Closures on a property,
-// and its destructor, run on that one thread.
+// SAFETY: it is made by a closure on the property, at its trustee, which stays on that thread from then on
+// (`bind_here`), and is never taken out of it. So closures on the property, and its destructor, run on that one thread.
 unsafe impl Send for Here {}
 
 /// The property. Its core reaches the trustee in a box; the first closure moves it into place.
@@ -98,6 +98,7 @@ impl<T: Persist + 'static> Service<T> {
             let Some(core) = arriving.take() else { unreachable!("a core arrives once") };
             let core = Rc::new(RefCell::new(*core));
             Core::register(&core);
+            trust::link::bind_here();
             Here(core)
         });
         &here.0

@@ -25,6 +25,7 @@ impl<T: 'static, U, F: FnOnce(&mut T) -> U, const STAYS: bool> Request for Apply
     const STAYS: bool = STAYS;
     const TARGET: Target = Target::property_of::<T>();
     const IS_FLAT: bool = true;
+    const RUNS_AT_ONCE: bool = true;
 
     fn name() -> String {
         name_on::<T, F>()

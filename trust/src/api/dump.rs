@@ -97,7 +97,7 @@ impl Waits {
 /// Returns the thread's name, from its report or else from the kernel, which truncates it.
 fn name_of(worker: &Shared, report: Option<&Report>) -> String {
     report.map(|report| report.thread.clone()).unwrap_or_else(|| {
-        let path = format!("/proc/self/task/{}/comm", worker.thread.as_raw_nonzero());
+        let path = format!("/proc/self/task/{}/comm", worker.thread.get());
         std::fs::read_to_string(path).map_or_else(|_| String::new(), |name| format!("`{}`", name.trim_end()))
     })
 }

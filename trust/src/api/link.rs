@@ -13,14 +13,18 @@
 //! bytes of a carrier as the request they claim to be, and calls a waker from the middle of its loop: [`Carrier`] and
 //! [`Waker`] are unsafe traits.
 
-use crate::TrusteeReference;
+use std::sync::Arc;
+
 use crate::ids::TrusteeId;
+use crate::registry::{self, Message};
+use crate::runtime::seats::{Asked, Outcome};
 use crate::runtime::{watch, worker};
+use crate::{Bound, Threadpool, TrusteeReference};
 
 pub use crate::api::place::{
     Wait, begin, call, call_scoped, call_then, drops_old, entrust_remote, is_ending, post, without_waiting,
 };
-pub use crate::api::reference::entrust_here;
+pub use crate::api::reference::{bind_here, entrust_here};
 pub use crate::api::watching::{
     Memory, fiber_id, memory, probe, running_fiber, thread_id, thread_state, trace, unanswered,
 };
@@ -44,6 +48,41 @@ pub use crate::trace::{AnswerWait, Event as TraceEvent, Kind as TraceKind, Trace
 
 /// Bytes shared by a client and a trustee of one process.
 pub const PAIR_BYTES: usize = size_of::<crate::request::Pair>();
+
+/// A move of a trustee that was asked for by [`ask_to_move`].
+pub struct AskedMove(Arc<Asked>);
+
+impl AskedMove {
+    /// Returns the outcome once there is one: the trustee is there, it stays because it is bound to its thread, or
+    /// the pool has ended (`None`).
+    #[must_use]
+    pub fn outcome(&self) -> Option<Result<(), Option<Bound>>> {
+        self.0.outcome().map(|outcome| match outcome {
+            Outcome::There => Ok(()),
+            Outcome::Stays(bound) => Err(Some(bound)),
+            Outcome::Ended => Err(None),
+        })
+    }
+}
+
+/// Asks for a move of this trustee of the pool to the worker with this index. Does not wait.
+///
+/// # Panics
+/// If there is no such worker, or no such trustee that moves.
+///
+/// ```
+/// let pool = trust::Threadpool::builder().workers(2).trustees(1).build();
+/// let asked = trust::link::ask_to_move(&pool, 0, 1);
+/// while asked.outcome().is_none() {
+///     std::thread::yield_now();
+/// }
+/// assert_eq!(asked.outcome(), Some(Ok(())));
+/// ```
+#[must_use]
+pub fn ask_to_move(pool: &Threadpool, trustee: usize, worker: usize) -> AskedMove {
+    assert!(worker < pool.settings().workers, "there is no worker {worker}");
+    AskedMove(pool.seats()[trustee].ask_to_move(worker, false))
+}
 
 /// Gives the calling worker its carrier, if there are other machines, and its waker. Call it once, before the worker
 /// serves anything, and after [`set_machine`]. The first worker of a machine to have a carrier is its service thread:
@@ -80,10 +119,31 @@ pub fn lose(machine: u16) {
         if !worker.remote.is_attached() {
             return;
         }
+        watch::rack::lose(machine);
         worker.mark_old();
         worker.remote.lose(worker, machine);
         worker.launches.lose(worker, machine);
     });
+}
+
+/// This machine is lost: tells it to the threads of this process that have a trustee and no carrier. Their waits for
+/// promised values end, for any machine may have had the promise. To be called once for each loss, beside [`lose`].
+///
+/// ```
+/// trust::link::lose_elsewhere(3); // of no effect where nobody waits
+/// ```
+pub fn lose_elsewhere(machine: u16) {
+    for thread in registry::all() {
+        let lose = move || {
+            worker::with(|worker| {
+                if !worker.remote.is_attached() {
+                    worker.launches.lose(worker, machine);
+                }
+            });
+        };
+        // A thread that takes no messages has ended, and its waits with it.
+        let _ = thread.send(Message::Run(Box::new(lose)));
+    }
 }
 
 /// Starts the detection of wait cycles across machines, as among the fibers of one machine. `services` are the service

@@ -27,4 +27,5 @@ pub(crate) mod together;
 pub(crate) mod together_future;
 mod travel;
 pub(crate) mod trust;
+pub(crate) mod tuning;
 pub(crate) mod watching;

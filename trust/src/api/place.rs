@@ -42,7 +42,7 @@ where
         worker.assert_may_wait("entrust");
         if worker.home.get() == trustee {
             let property = Property::allocate(&worker.shared.slab, make());
-            worker.adopt(property);
+            worker.adopt_bound(property);
             return Ok(property.expose_provenance());
         }
         let reply = Reply::new();
@@ -68,7 +68,7 @@ impl<T: 'static, F: FnOnce() -> T> Request for Make<F> {
         let value = (self.make)();
         let property = worker::with(|worker| {
             let property = Property::allocate(&worker.shared.slab, value);
-            worker.adopt(property);
+            worker.adopt_bound(property);
             property
         });
         serving.out.put(property.expose_provenance());
@@ -318,6 +318,12 @@ impl<F: FnOnce(&[u8])> Request for Post<F> {
         (unsafe { unpack_flat::<F>(from) })(bytes);
         serving.out.put(());
         Some(())
+    }
+
+    // SAFETY: as the trait says.
+    unsafe fn drop_packed(from: &[u8]) {
+        // SAFETY: the caller's promise; `pack` put the closure first.
+        drop(unsafe { unpack_flat::<F>(from) });
     }
 
     unsafe fn run(self, _property: *mut Header, serving: &mut Serving) {

@@ -37,7 +37,8 @@ impl<T: 'static> Trust<T> {
     }
 
     /// Applies `f` to the property and continues at once; `then` is called with the result, on this thread, when
-    /// this thread next takes responses. Legal everywhere, also inside delegated closures and callbacks.
+    /// this thread next takes responses, or before this returns if the trustee is this worker's or runs beside it
+    /// ([`Builder::tuned`](crate::Builder::tuned)). Legal everywhere, also inside delegated closures and callbacks.
     ///
     /// Requests of one thread to one trustee run in the order they were made, those of `apply` included. While
     /// every slot to the trustee is full, a caller that may wait does so (memory stays bounded); inside delegated

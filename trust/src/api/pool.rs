@@ -16,11 +16,15 @@ use crate::api::settings::PoolSettings;
 use crate::config::{STACK_BYTES, UNWINDING_WAIT_MS};
 use crate::cores::{Cores, pin_to};
 use crate::deadline::deadline_after;
-use crate::fiber::stack::round_stack_bytes;
+use crate::fiber::stack::{StackError, round_stack_bytes};
+use crate::ids::TrusteeId;
 use crate::park::learn_wake_up;
 use crate::registry::Shared;
+use crate::runtime::seats::runner::Runner;
+use crate::runtime::seats::{Inbox, Runners, Seat};
 use crate::runtime::worker::current;
 use crate::runtime::worker::{self, Settings, Worker};
+use crate::tune::tuner::Tuner;
 use crate::{JoinHandle, Trust, TrustSlice, TrusteeReference, spawn_on};
 
 /// Pool of worker threads, each client and trustee at once unless it is dedicated to serving.
@@ -44,6 +48,10 @@ use crate::{JoinHandle, Trust, TrustSlice, TrusteeReference, spawn_on};
 /// Source: thesis 2.3.2, 3.2.2.
 pub struct Threadpool {
     workers: Vec<PoolWorker>,
+    /// Trustees that move between the workers, if any.
+    seats: Vec<Arc<Seat>>,
+    /// Moves them, in a tuned pool.
+    tuner: Option<Tuner>,
     trustees: Vec<TrusteeReference>,
     dedicated: usize,
     settings: PoolSettings,
@@ -66,6 +74,8 @@ struct PoolWorker {
 pub struct Builder {
     workers: usize,
     dedicated: usize,
+    seats: usize,
+    tuned: bool,
     stack_bytes: usize,
     spin: Option<Duration>,
     pin: Option<bool>,
@@ -74,6 +84,10 @@ pub struct Builder {
 
 /// Most threads of a process that can have a trustee at a time.
 const WORKERS_MAX: usize = 1 << 16;
+/// Most trustees of a pool that move.
+const SEATS_MAX: usize = 256;
+/// Most trustees of a tuned pool, unless their number is given.
+const SEATS_OF_TUNED: usize = 16;
 
 /// Why a pool could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +122,36 @@ impl Builder {
     /// ```
     pub fn dedicated(mut self, dedicated: usize) -> Self {
         self.dedicated = dedicated;
+        self
+    }
+    /// Number of trustees that have no worker of their own but move between the workers. The pool entrusts values to
+    /// these alone. None unless set: then each worker has a trustee of its own, which stays.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(2).trustees(4).build();
+    /// assert_eq!(pool.trustees().len(), 4);
+    /// assert_eq!(pool.entrust(1).trustee(), pool.trustees()[0]);
+    /// ```
+    pub fn trustees(mut self, trustees: usize) -> Self {
+        self.seats = trustees;
+        self
+    }
+    /// Lets the pool decide by trials, as it runs, which of its trustees each worker runs and how many workers serve:
+    /// for programs of which nobody knows the best [`dedicated`](Self::dedicated), or whose load changes. A trial after
+    /// which trustees answer fewer requests is undone. [`Threadpool::tuning`] says what was decided.
+    ///
+    /// There are as many trustees as workers, up to 16, unless [`trustees`](Self::trustees) says otherwise; one worker
+    /// keeps its own trustee, as there is nothing to decide. Values must be [`Send`] to move with their trustee.
+    /// Fibers stay where they are; new ones avoid workers that only serve.
+    ///
+    /// ```
+    /// let pool = trust::Threadpool::builder().workers(4).tuned().build();
+    /// let counter = pool.entrust(0);
+    /// counter.apply(|c| *c += 1);
+    /// println!("{}", pool.tuning()); // 4 trustees on workers 2-3, 3 moves, 1 of 2 trials undone
+    /// ```
+    pub fn tuned(mut self) -> Self {
+        self.tuned = true;
         self
     }
     /// Bytes of each fiber's stack, rounded up to pages; 256 KiB unless set. Only touched pages cost memory.
@@ -169,7 +213,10 @@ impl Builder {
     /// let error = trust::Threadpool::builder().workers(0).try_build().map(drop).unwrap_err();
     /// assert!(error.to_string().contains("at least one worker"));
     /// ```
-    pub fn try_build(self) -> Result<Threadpool, BuildError> {
+    pub fn try_build(mut self) -> Result<Threadpool, BuildError> {
+        if self.tuned && self.seats == 0 && self.workers > 1 {
+            self.seats = self.workers.min(SEATS_OF_TUNED);
+        }
         if self.workers == 0 || self.dedicated > self.workers {
             return Err(BuildError::Setting(format!(
                 "a pool of {} workers, {} of them dedicated: give at least one worker, and no more dedicated ones",
@@ -180,6 +227,12 @@ impl Builder {
             return Err(BuildError::Setting(format!(
                 "a pool of {} workers: give at most {WORKERS_MAX}, as many as can have a trustee in a process",
                 self.workers
+            )));
+        }
+        if self.seats > SEATS_MAX {
+            return Err(BuildError::Setting(format!(
+                "a pool of {} trustees that move: give at most {SEATS_MAX}, as each worker looks at all it runs",
+                self.seats
             )));
         }
         if self.name.contains('\0') {
@@ -194,6 +247,8 @@ impl Builder {
         let stop = Arc::new(AtomicBool::new(false));
         let mut pool = Threadpool {
             workers: Vec::with_capacity(self.workers),
+            seats: Vec::with_capacity(self.seats),
+            tuner: None,
             trustees: Vec::with_capacity(self.workers),
             dedicated: self.dedicated,
             settings,
@@ -201,7 +256,10 @@ impl Builder {
             next_spawn: AtomicUsize::new(0),
             stop: Arc::clone(&stop),
         };
+        let mut inboxes = Vec::with_capacity(self.workers);
         for index in 0..self.workers {
+            let inbox = (self.seats > 0).then(Arc::<Inbox>::default);
+            inboxes.extend(inbox.clone());
             let core = pinned.get(index).copied();
             let settings = Settings { stack_bytes: self.stack_bytes, spin_ns };
             let stop = Arc::clone(&stop);
@@ -213,7 +271,10 @@ impl Builder {
                 let _ = current::start(settings);
                 worker::with(|worker| {
                     let _ = started.send((Arc::clone(&worker.shared), Instant::now()));
-                    work(worker, &stop);
+                    match inbox {
+                        Some(inbox) => Runner::new(worker, index, inbox).work(&stop),
+                        None => work(worker, &stop),
+                    }
                 });
                 // Not in the thread's destructors, where no fiber could run.
                 let _ = current::end(true);
@@ -224,8 +285,25 @@ impl Builder {
                 return Err(BuildError::Setting(format!("worker {index} ended before it began; its panic says why")));
             };
             learn_wake_up(told.elapsed());
-            pool.trustees.push(TrusteeReference::from_id(shared.id));
             pool.workers.push(PoolWorker { shared, thread });
+        }
+        let workers = pool.workers.iter().map(|worker| Arc::clone(&worker.shared));
+        if self.seats > 0 {
+            let runners = Runners::new(workers.zip(inboxes).collect());
+            let places = if self.dedicated > 0 { self.dedicated } else { self.workers };
+            for seat in 0..self.seats {
+                let runner = self.workers - places + seat % places;
+                let settings = Settings { stack_bytes: self.stack_bytes, spin_ns };
+                pool.seats.push(runners.make(runner, settings).map_err(not_made)?);
+            }
+            if self.tuned && self.workers > 1 {
+                let workers = pool.workers.iter().map(|worker| Arc::clone(&worker.shared)).collect();
+                let tuner = Tuner::start(&self.name, workers, pool.seats.clone()).map_err(BuildError::Thread)?;
+                pool.tuner = Some(tuner);
+            }
+            pool.trustees.extend(pool.seats.iter().map(|seat| TrusteeReference::from_id(seat.shared.id)));
+        } else {
+            pool.trustees.extend(workers.map(|worker| TrusteeReference::from_id(worker.id)));
         }
         Ok(pool)
     }
@@ -242,6 +320,12 @@ impl Builder {
     pub fn build(self) -> Threadpool {
         self.try_build().unwrap_or_else(|error| panic!("{error}"))
     }
+}
+
+fn not_made(error: Option<StackError>) -> BuildError {
+    BuildError::Setting(
+        error.map_or_else(|| "a worker ended before the pool began".to_owned(), |error| error.to_string()),
+    )
 }
 
 /// Loop of a pool's worker.
@@ -279,6 +363,8 @@ impl Threadpool {
         Builder {
             workers: Cores::here().usable(),
             dedicated: 0,
+            seats: 0,
+            tuned: false,
             stack_bytes: STACK_BYTES,
             spin: None,
             pin: None,
@@ -314,7 +400,7 @@ impl Threadpool {
 
     /// Returns the trustees that values are entrusted to.
     fn entrusted_trustees(&self) -> &[TrusteeReference] {
-        let trustees = if self.dedicated > 0 { self.dedicated } else { self.trustees.len() };
+        let trustees = if self.dedicated > 0 && self.seats.is_empty() { self.dedicated } else { self.trustees.len() };
         &self.trustees[self.trustees.len() - trustees..]
     }
 
@@ -331,9 +417,10 @@ impl Threadpool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        let serving = self.trustees.len() - self.dedicated;
+        let workers = self.workers.len();
+        let serving = self.tuner.as_ref().map_or(self.dedicated, Tuner::serving);
         // A pool that only serves still accepts fibers, rather than lose them.
-        let places = if serving == 0 { self.trustees.len() } else { serving };
+        let places = if serving == workers { workers } else { workers - serving };
         let turn = self.next_spawn.fetch_add(1, Ordering::Relaxed) % places;
         self.spawn_on(turn, f)
     }
@@ -353,9 +440,9 @@ impl Threadpool {
         F: FnOnce() -> R + Send + 'static,
         R: Send + 'static,
     {
-        let trustees = self.trustees.len();
-        assert!(worker < trustees, "there is no worker {worker}: the pool has {trustees}, from 0 on");
-        spawn_on(&self.trustees[worker], f)
+        let workers = self.workers.len();
+        assert!(worker < workers, "there is no worker {worker}: the pool has {workers}, from 0 on");
+        spawn_on(&TrusteeReference::from_id(self.workers[worker].shared.id), f)
     }
 
     /// Ends the pool as dropping it does, but waits at most for `time`. Fibers that have not ended by then run on, and
@@ -382,18 +469,38 @@ impl Threadpool {
     pub fn shutdown_timeout(mut self, time: Duration) -> Result<(), StillRunning> {
         worker::with(|here| {
             here.assert_may_wait("shutdown_timeout");
-            let is_own = self.workers.iter().any(|worker| worker.shared.id == here.id);
-            assert!(!is_own, "`shutdown_timeout` waits for all fibers of the pool, so none of them may call it");
+            assert!(
+                !self.includes(here.id),
+                "`shutdown_timeout` waits for all fibers of the pool, so none of them may call it"
+            );
         });
         let end = Instant::now().checked_add(time);
         self.ending().run(end).map_err(Ending::give_up)
     }
 
     fn ending(&mut self) -> Ending {
-        Ending { workers: std::mem::take(&mut self.workers), stop: Arc::clone(&self.stop) }
+        // No more moves are asked for.
+        self.tuner = None;
+        let seats = self.seats.drain(..).map(|seat| Arc::clone(&seat.shared)).collect();
+        Ending { workers: std::mem::take(&mut self.workers), seats, stop: Arc::clone(&self.stop) }
     }
 
-    /// Returns the trustees of the workers, in order; dedicated ones are last.
+    fn includes(&self, id: TrusteeId) -> bool {
+        let workers = self.workers.iter().map(|worker| worker.shared.id);
+        workers.chain(self.seats.iter().map(|seat| seat.shared.id)).any(|own| own == id)
+    }
+
+    pub(crate) fn tuner(&self) -> Option<&Tuner> {
+        self.tuner.as_ref()
+    }
+
+    /// The seats, for [`link::ask_to_move`](crate::link::ask_to_move).
+    pub(crate) fn seats(&self) -> &[Arc<Seat>] {
+        &self.seats
+    }
+
+    /// Returns the trustees of the workers, in order; dedicated ones are last. Of a pool with
+    /// [`trustees`](Builder::trustees) that move: those.
     ///
     /// ```
     /// let pool = trust::Threadpool::new(2);

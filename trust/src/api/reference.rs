@@ -174,9 +174,17 @@ pub fn local_trustee() -> TrusteeReference {
 pub fn entrust_here<T: 'static>(value: T) -> Trust<T> {
     worker::with(|worker| {
         let property = Property::allocate(&worker.shared.slab, value);
-        worker.adopt(property);
+        worker.adopt_bound(property);
         Trust::of(property, worker.id)
     })
+}
+
+/// Keeps the calling thread's trustee on the thread: it does not move from here on ([`Bound::Values`]). For values that
+/// are `Send` by promise, and belong to the thread. Legal everywhere.
+///
+/// [`Bound::Values`]: crate::Bound::Values
+pub fn bind_here() {
+    worker::with(Worker::bind);
 }
 
 /// Starts a fiber on the thread of a trustee. Legal everywhere; does not wait.

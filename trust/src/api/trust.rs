@@ -82,7 +82,8 @@ pub struct Trust<T> {
 const _: () = assert!(size_of::<Trust<String>>() == 16);
 
 // SAFETY: a trust is an address that only the trustee follows, and an id. `entrust` asks for `T: Send`, and
-// closures on the property run on its trustee's thread alone, so a shared trust shares nothing of `T`.
+// closures on the property run on the thread that has its trustee's worker, one at a time [seat-settled], so a shared
+// trust shares nothing of `T`.
 unsafe impl<T> Send for Trust<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Trust<T> {}
@@ -176,7 +177,18 @@ impl<T: 'static> Trust<T> {
         U: 'static,
     {
         let reply = Reply::new();
-        worker.submit(self.trustee, self.property, Apply::<T, F, STAYS>::new(f), Then::new(reply.answer()), true);
+        let request = Apply::<T, F, STAYS>::new(f);
+        worker.submit_or(
+            self.trustee,
+            self.property,
+            request,
+            Then::new(reply.answer()),
+            true,
+            |seat, from, answer| {
+                // SAFETY: a trust of this trustee; both are moved out once.
+                unsafe { (answer.read().then)(worker.run_beside(seat, self.property, from.read().f)) };
+            },
+        );
         reply.wait(worker)
     }
 
@@ -279,6 +291,7 @@ struct ClearPoison;
 
 impl Request for ClearPoison {
     const TARGET: Target = Target::AnyProperty;
+    const RUNS_AT_ONCE: bool = true;
 
     unsafe fn run(self, property: *mut Header, serving: &mut Serving) {
         // SAFETY: [property-live].

@@ -34,7 +34,7 @@ pub fn probe(worker: TrusteeReference) -> Option<Arc<Probe>> {
 /// ```
 #[must_use]
 pub fn thread_state(worker: TrusteeReference) -> Option<char> {
-    let thread = registry::find(worker.id())?.thread.as_raw_nonzero();
+    let thread = registry::find(worker.id())?.thread.get();
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     // The name before it may contain anything, even parentheses.
     stat.rsplit_once(") ")?.1.chars().next()
@@ -47,7 +47,7 @@ pub fn thread_state(worker: TrusteeReference) -> Option<char> {
 /// ```
 #[must_use]
 pub fn thread_id(worker: TrusteeReference) -> Option<i32> {
-    Some(registry::find(worker.id())?.thread.as_raw_nonzero().get())
+    Some(registry::find(worker.id())?.thread.get())
 }
 
 /// Returns the threads of a dump that did not answer in time.

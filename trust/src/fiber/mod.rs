@@ -5,7 +5,8 @@
 //! have run, or as many of them as it allowed. Fibers know neither slots nor the loop.
 //!
 //! Invariants:
-//! - [fiber-own-thread] A fiber is resumed on the thread that made it, and only while it is suspended or new.
+//! - [fiber-own-thread] A fiber is resumed on the thread that made it, by its own scheduler, and only while it is
+//!   suspended or new.
 //! - [one-waker] A suspended fiber is in at most one queue or has promised its pointer to exactly one waker.
 //! - [stack-after-return] The stack of a fiber goes back to the pool only after its entry has returned and the root
 //!   runs, or if it never ran.
@@ -131,7 +132,7 @@ pub(crate) struct Scheduler {
     current: Cell<*mut Fiber>,
     root: Side,
     /// The thread's own stack.
-    root_stack: Bounds,
+    root_stack: Cell<Bounds>,
     /// Fibers that may still run before the root's turn.
     budget: Cell<usize>,
     finished: Cell<*mut Fiber>,
@@ -154,7 +155,7 @@ impl Scheduler {
             ready: FiberQueue::new(),
             current: Cell::new(ptr::null_mut()),
             root: Side::new(None),
-            root_stack: Bounds::of_this_thread(),
+            root_stack: Cell::new(Bounds::of_this_thread()),
             budget: Cell::new(0),
             finished: Cell::new(ptr::null_mut()),
             stacks: RefCell::new(StackPool::new(stack_bytes)?),
@@ -174,7 +175,7 @@ impl Scheduler {
         (!current.is_null()).then_some(FiberRef(current))
     }
 
-    /// Number of the running fiber, unique on this thread for ever, or `None` on the root.
+    /// Number of the running fiber, unique among those of this scheduler for ever, or `None` on the root.
     pub(crate) fn current_id(&self) -> Option<u64> {
         let current = self.current.get();
         // SAFETY: null, or the current fiber, which lives.
@@ -194,6 +195,12 @@ impl Scheduler {
     pub(crate) fn is_holding(&self) -> bool {
         // SAFETY: as above.
         unsafe { self.current.get().as_ref() }.is_some_and(|fiber| !fiber.holds.get().is_null())
+    }
+
+    /// Root: notes that the calling thread runs the fibers from now on. There are none at this moment.
+    pub(crate) fn enter_thread(&self) {
+        debug_assert!(self.live() == 0, "a fiber stays on its thread [fiber-own-thread]");
+        self.root_stack.set(Bounds::of_this_thread());
     }
 
     /// Record of its stacks' mappings.
@@ -263,11 +270,14 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts a suspended fiber behind the ready ones.
+    /// Puts a suspended fiber behind the ready ones of its own scheduler, which may be another one of this thread: code
+    /// of a trustee may wake fibers of the worker that runs it (`runtime/seats`).
     #[inline]
     pub(crate) fn ready(&self, fiber: FiberRef) {
-        debug_assert!(self.current.get() != fiber.0, "a fiber that runs cannot be made ready");
-        self.ready.push(fiber);
+        // SAFETY: a suspended fiber lives, and is one of this thread [fiber-own-thread]; its scheduler lives as long.
+        let own = unsafe { &*(*fiber.0).scheduler };
+        debug_assert!(own.current.get() != fiber.0, "a fiber that runs cannot be made ready");
+        own.ready.push(fiber);
     }
 
     /// Lets a waiting fiber go on; a thread's own code checks for itself.
@@ -406,7 +416,7 @@ impl Scheduler {
         unsafe {
             overflow::set_current(ptr::null());
             if let Some(root) = self.root.context.take() {
-                resume(from, root, self.root_stack);
+                resume(from, root, self.root_stack.get());
             }
         }
     }
@@ -422,7 +432,7 @@ impl Scheduler {
         if fiber.has_begun.get() {
             self.begun.set(self.begun.get() - 1);
         }
-        sanitizer::forget(fiber.side.left.replace(Left::NOTHING), Bounds::of(&fiber.stack), self.root_stack);
+        sanitizer::forget(fiber.side.left.replace(Left::NOTHING), Bounds::of(&fiber.stack), self.root_stack.get());
         if let Some(stack) = fiber.stack.take() {
             self.stacks.borrow_mut().put(stack);
         }

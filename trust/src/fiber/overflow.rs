@@ -234,6 +234,11 @@ const HANDLER_BYTES: usize = 32 * 1024;
 const MIN_HANDLER_BYTES: usize = 2 * 1024;
 
 impl AltStack {
+    /// None, for a worker whose thread has one by its own worker.
+    pub(crate) fn of_others() -> AltStack {
+        AltStack { _ours: None, _thread: PhantomData }
+    }
+
     /// Installs an alternate stack on this thread, unless it has one.
     pub(crate) fn ensure() -> AltStack {
         // SAFETY: asks the kernel for a number; 0 if it has no such entry.

@@ -13,8 +13,9 @@ use crate::config::OVERFLOW_BYTES;
 use crate::ids::TrusteeId;
 use crate::local::client::{Requests, for_each_request};
 use crate::prefetch;
+use crate::property::Header;
 use crate::registry::Shared;
-use crate::request::{Fault, Host, Pair, Serving, TrusteeSide};
+use crate::request::{Fault, Host, Pair, Request, Serving, TrusteeSide};
 use crate::running::Running;
 use crate::slot::{Body, Writer};
 
@@ -152,6 +153,31 @@ unsafe fn serve_batch(
     });
     running.end();
     (written, serving.out.finish())
+}
+
+/// Runs one request in delegated context, and writes its response.
+///
+/// # Safety
+/// As for [`Request::run`] on this host; the response body is the caller's.
+pub(crate) unsafe fn serve_one<C: Request>(
+    host: &impl Host,
+    property: *mut Header,
+    request: C,
+    client: TrusteeId,
+    responses: *mut Body,
+) {
+    host.mark_busy();
+    // SAFETY: the caller's promise.
+    let out = unsafe { Writer::new(responses) };
+    let mut serving = Serving { out, next: ptr::null_mut(), index: 0, property: ptr::null_mut(), client };
+    host.delegated(|| {
+        // SAFETY: the caller's promise.
+        let run = || unsafe { request.run(property, &mut serving) };
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
+            after_panic(host, &mut serving, payload);
+        }
+    });
+    serving.out.finish();
 }
 
 /// Requests between the running one and the one whose property is fetched.

@@ -12,6 +12,7 @@
 #![allow(unsafe_code)]
 
 mod delay;
+pub(crate) mod forward;
 pub(crate) mod occupancy;
 #[cfg(feature = "c-api")]
 pub(crate) mod outside;
@@ -142,6 +143,19 @@ impl Parker {
             self.disarm();
         }
         sleep
+    }
+
+    /// Worker: announces that a trustee which it runs beside itself sleeps. To be followed by `park` of the worker's
+    /// own parker, whose `has_work` looks for the work of this one too, and whether it [`is_armed`](Self::is_armed).
+    pub(crate) fn arm_only(&self) {
+        // Release: pairs with the Acquire in `wake_slow`; see `forward.rs`.
+        self.announce(ASLEEP, Ordering::Release);
+    }
+
+    /// Worker: has no sender taken the announcement away? The sender may have found the worker awake, which has not
+    /// announced its own sleep yet; work that comes later finds no announcement.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == ASLEEP
     }
 
     /// Worker: is awake, and need not be woken.

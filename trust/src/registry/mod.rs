@@ -9,9 +9,8 @@ pub(crate) mod report;
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-use rustix::thread::Pid;
 
 use self::calls::CallQueue;
 pub(crate) use self::calls::{CallHead, Calls, QueuedCall, Verdict};
@@ -32,11 +31,33 @@ use crate::stats::Counters;
 use crate::sync;
 use crate::trace::Logs;
 
+/// Number of the thread that runs a worker, which may change (`runtime/seats`).
+pub(crate) struct ThreadNumber(AtomicI32);
+
+impl ThreadNumber {
+    fn of_this_thread() -> Self {
+        ThreadNumber(AtomicI32::new(this_thread()))
+    }
+
+    /// Notes that the calling thread runs the worker from now on.
+    pub(crate) fn set_to_this_thread(&self) {
+        self.0.store(this_thread(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> i32 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+fn this_thread() -> i32 {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
 /// The part of a worker that other threads see.
 pub(crate) struct Shared {
     pub(crate) id: TrusteeId,
-    /// The thread's id in the kernel.
-    pub(crate) thread: Pid,
+    /// The thread's number in the kernel.
+    pub(crate) thread: ThreadNumber,
     pub(crate) parker: Parker,
     pub(crate) counters: Counters,
     pub(crate) quiet: Quiet,
@@ -145,7 +166,7 @@ impl Shared {
     fn new(id: TrusteeId) -> Self {
         Shared {
             id,
-            thread: rustix::thread::gettid(),
+            thread: ThreadNumber::of_this_thread(),
             parker: Parker::new(id.index()),
             counters: Counters::default(),
             quiet: Quiet::default(),

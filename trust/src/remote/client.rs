@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 use super::fault;
-use super::frame::{LENGTH_BYTES, Malformed, PROPERTY_BYTES, Writer};
+use super::frame::{Cursor, Item, LENGTH_BYTES, Malformed, PROPERTY_BYTES, Writer};
 use super::{Local, Peers};
 use crate::buffer::Buffer;
 use crate::config::{REMOTE_KEPT_BYTES_MAX, REMOTE_WAITING_MAX};
@@ -172,10 +172,10 @@ impl PeerTrustee {
         self.is_lost.get()
     }
 
-    /// Its machine is lost: fails the requests that were sent as lost, and the others as never sent. The captures of
-    /// these are bytes by now and are not dropped: the trusts among them count on.
+    /// Its machine is lost: fails the requests that were sent as lost, and the others as never sent, whose captures are
+    /// dropped first. Captures that may have arrived are the lost machine's.
     #[cold]
-    pub(super) fn lose(&self, worker: &impl Local, machine: u16) {
+    pub(super) fn lose(&self, worker: &impl Local, peers: &Peers, machine: u16) {
         self.is_lost.set(true);
         self.listed.set(false);
         self.answered.set(self.written_in_all());
@@ -186,7 +186,9 @@ impl PeerTrustee {
         for batch in sent {
             batch.fail(worker, || Fault::Lost(machine));
         }
-        for batch in waiting.into_iter().chain([open]) {
+        for mut batch in waiting.into_iter().chain([open]).filter(|batch| batch.continuations.count > 0) {
+            // Before the callers go on: captures may borrow from them.
+            worker.call_back(|| drop_unsent(peers, batch.writer.frame().bytes()));
             batch.continuations.fail(worker, || Fault::Gone);
         }
         worker.scheduler().resume_all(&self.waiters);
@@ -384,6 +386,19 @@ impl PeerTrustee {
         continuations.buffer.trim(REMOTE_KEPT_BYTES_MAX);
         peers.continuations.borrow_mut().push(continuations);
         Ok(())
+    }
+}
+
+/// Drops the requests of a frame that was not sent, unrun.
+fn drop_unsent(peers: &Peers, frame: &[u8]) {
+    let mut cursor = Cursor::new();
+    let resolve = |position| peers.carrier.borrow().operation_at(position);
+    // Written here, so it can be read.
+    while let Ok(Some(item)) = cursor.next(frame, resolve) {
+        let Item { operation, start, len, .. } = item;
+        // SAFETY: [request-read-once]: these are the bytes that were packed for this operation, and nobody else has the
+        // frame.
+        unsafe { (operation.drop_packed)(&frame[start..start + len]) };
     }
 }
 

@@ -235,7 +235,7 @@ impl Remote {
         peers.places.get(usize::from(machine)).into_iter().flatten().for_each(|place| place.set(usize::MAX));
         peers.carrier.borrow_mut().lose(machine);
         peers.active.borrow_mut().retain(|place| peers.trustees[*place].trustee.machine() != machine);
-        peers.of(machine).for_each(|peer| peer.lose(worker, machine));
+        peers.of(machine).for_each(|peer| peer.lose(worker, peers, machine));
     }
 
     /// Adds a request for a trustee of another machine, or returns the reason why it cannot be sent.
@@ -296,7 +296,11 @@ impl Remote {
         let mut packed = peers.scratch.take();
         packed.clear();
         let outcome = match pack(&mut packed) {
-            Ok(()) if may_wait && peer.wait_for_place(worker) => Err((response, Fault::Gone)),
+            Ok(()) if may_wait && peer.wait_for_place(worker) => {
+                // SAFETY: [request-read-once]: just packed, and not sent.
+                unsafe { (OperationOf::<C>::INLINE.drop_packed)(&packed) };
+                Err((response, Fault::Gone))
+            }
             Ok(()) => {
                 peer.push_packed(worker, peers, property, OperationOf::<C>::INLINE, &packed, response);
                 peer.note_submitted(worker, peers);

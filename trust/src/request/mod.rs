@@ -9,7 +9,8 @@
 //! allocation (too large or too aligned).
 //!
 //! Invariants:
-//! - [request-read-once] Bytes written for an operation are read once, by `run` or by `refuse` of that operation.
+//! - [request-read-once] Bytes written for an operation are read once, by `run` or by `refuse` of that operation;
+//!   those of a packed form by `run_packed` where they have arrived, or by `drop_packed` where they were not sent.
 //! - [continuation-read-once] Likewise for continuations and `resume`.
 //! - [next-before-panic] `next` is set before anything that may panic, so that a batch goes on behind a request that
 //!   panicked.
@@ -67,6 +68,9 @@ pub(crate) trait Request: Sized {
     const IS_FLAT: bool = false;
     /// Bytes of the packed form, if they are always as many.
     const PACKED_BYTES: Option<usize> = Some(size_of::<Self>());
+    /// Does it run at once where the trustee's worker is run by the client's? Only where the caller expects an answer
+    /// before `submit` returns.
+    const RUNS_AT_ONCE: bool = false;
     /// Is there a notice that does the same? Only where the order among the client's requests does not matter, and
     /// there is no answer.
     const HAS_NOTICE: bool = false;
@@ -106,6 +110,15 @@ pub(crate) trait Request: Sized {
         // SAFETY: likewise.
         unsafe { request.run(property, serving) };
         Some(())
+    }
+
+    /// Drops it unrun, from its packed form.
+    ///
+    /// # Safety
+    /// As for `unpack`.
+    unsafe fn drop_packed(from: &[u8]) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Self::unpack(from) });
     }
 }
 
@@ -198,6 +211,8 @@ pub struct Operation {
     pub(crate) refuse: unsafe fn(*mut u8) -> *mut u8,
     /// Runs the request from its packed form.
     pub(crate) run_packed: unsafe fn(&[u8], *mut Header, &mut Serving),
+    /// Drops the request unrun, from its packed form.
+    pub(crate) drop_packed: unsafe fn(&[u8]),
     packed_bytes: Option<usize>,
     pub(crate) target: Target,
     pub(crate) name: fn() -> String,
@@ -323,6 +338,7 @@ impl<C: Request> OperationOf<C> {
             run,
             refuse,
             run_packed: Self::run_packed,
+            drop_packed: Self::drop_packed,
             packed_bytes: C::PACKED_BYTES,
             target: C::TARGET,
             name: C::name,
@@ -335,6 +351,12 @@ impl<C: Request> OperationOf<C> {
         if unsafe { C::run_packed(bytes, property, serving) }.is_none() {
             serving.fault(Fault::Codec("a packed request has the wrong length".to_owned()));
         }
+    }
+
+    unsafe fn drop_packed(bytes: &[u8]) {
+        // SAFETY: the caller of an operation gives the packed form of a `C` [request-read-once].
+        // A panic of dropped captures is reported by the panic hook; the requests behind are dropped too.
+        quietly(|| unsafe { C::drop_packed(bytes) });
     }
 
     unsafe fn run_inline(at: *mut u8, property: *mut Header, serving: &mut Serving) {

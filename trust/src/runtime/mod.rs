@@ -3,5 +3,6 @@
 //! Owns the worker of each thread, which is put together from parts that own their state. Called through `worker::with`
 //! by everything that runs on a thread with a worker: tasks, sockets, and the calls of the public interface.
 
+pub(crate) mod seats;
 pub(crate) mod watch;
 pub(crate) mod worker;

@@ -273,6 +273,7 @@ where
 {
     const TARGET: Target = Target::property_of::<T>();
     const PACKED_BYTES: Option<usize> = None;
+    const RUNS_AT_ONCE: bool = true;
 
     fn name() -> String {
         name_on::<T, F>()

@@ -24,6 +24,7 @@ use crate::fiber::record::Awaited;
 use crate::ids::TrusteeId;
 use crate::noref::NoRef;
 use crate::property::Header;
+use crate::registry::{self, Message};
 use crate::request::{ANYWHERE, Fault, Ignore, Request, Serving, Target};
 use crate::runtime::worker::{self, Context, Worker};
 use crate::serial;
@@ -99,6 +100,10 @@ fn forget(id: PromiseId) {
     worker::existing(|worker| {
         if worker.id == id.client {
             worker.launches.forget_promised(id.token);
+        } else {
+            // Of another trustee of this thread, or of one that has ended.
+            let forget = move || worker::with(|worker| worker.launches.forget_promised(id.token));
+            registry::with(id.client, |client| drop(client.send(Message::Run(Box::new(forget)))));
         }
     });
 }

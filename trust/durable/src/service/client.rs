@@ -155,7 +155,9 @@ impl Call {
         }
         // Panics where the thread's trustee is gone.
         let own = local_trustee().id();
-        let client = own.to_bits();
+        // A number of the thread: the caller's trustee may move on, and call from another one.
+        let subscriber = subscriber();
+        let client = subscriber.trustee().id().to_bits();
         let mut held = Held::new();
         held.begin();
         let watch = (trustee.machine() != own.machine()).then(|| watch_loss(trustee, move || mark_gone(pool)));
@@ -165,7 +167,7 @@ impl Call {
         let record = Rc::new(RefCell::new(record));
         POOLS.with(|pools| pools.borrow_mut().records.insert(pool, Rc::clone(&record)));
         let call = Call { record, is_over: false };
-        introduce(client, subscriber());
+        introduce(client, subscriber);
         call
     }
 
@@ -283,7 +285,8 @@ fn abandon(record: &Shared) {
 fn subscriber() -> Trust<Subscriber> {
     let subscriber = POOLS.with(|pools| pools.borrow().subscriber.clone());
     subscriber.unwrap_or_else(|| {
-        let subscriber = local_trustee().entrust(Subscriber);
+        // The table is that of this thread, from which its trustee does not move then.
+        let subscriber = trust::link::entrust_here(Subscriber);
         POOLS.with(|pools| pools.borrow_mut().subscriber = Some(subscriber.clone()));
         subscriber
     })

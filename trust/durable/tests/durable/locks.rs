@@ -47,6 +47,27 @@ fn with_a_forked_child(during: impl FnOnce()) {
     });
 }
 
+/// Its parts belong to the thread of its trustee, and so do those of a client.
+#[test]
+fn trustees_with_a_pool_or_a_client_of_one_do_not_move() {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = Threadpool::builder().workers(2).trustees(2).build();
+    let number = open(&pool, folder.path()).unwrap();
+    number.apply(|number, _| *number += 1);
+    let (client, asks) = (pool.trustees()[1].entrust(()), number.clone());
+    let asked = client.call().in_process().apply(move |()| asks.apply_then(|number, _| *number += 1, |()| ()));
+    asked.wait().unwrap();
+    for trustee in [0, 1] {
+        let asked = trust::link::ask_to_move(&pool, trustee, 1 - trustee);
+        while asked.outcome().is_none() {
+            thread::yield_now();
+        }
+        assert_eq!(asked.outcome(), Some(Err(Some(trust::Bound::Values))));
+    }
+    assert_eq!(number.apply(|number, _| *number), 2);
+    number.close().unwrap();
+}
+
 #[test]
 fn a_closed_pools_folder_is_free_whatever_children_there_are() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,22 +9,28 @@ use super::PoolWorker;
 use crate::api::dump::Dump;
 use crate::config::{DROP_TELL_MS, WATCH_ANSWER_MS};
 use crate::ids::TrusteeId;
-use crate::registry::Message;
+use crate::registry::{Message, Shared};
 use crate::runtime::worker::{self, Worker};
 
 /// Rest of a pool that is being dropped.
 pub(super) struct Ending {
     pub(super) workers: Vec<PoolWorker>,
+    /// Trustees that the workers run beside their own.
+    pub(super) seats: Vec<Arc<Shared>>,
     pub(super) stop: Arc<AtomicBool>,
 }
 
 impl Ending {
     pub(super) fn includes(&self, id: TrusteeId) -> bool {
-        self.workers.iter().any(|worker| worker.shared.id == id)
+        self.all().any(|worker| worker.id == id)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<Shared>> {
+        self.workers.iter().map(|worker| &worker.shared).chain(&self.seats)
     }
 
     fn dump(&self) -> Dump {
-        let workers: Vec<_> = self.workers.iter().map(|worker| Arc::clone(&worker.shared)).collect();
+        let workers: Vec<_> = self.all().cloned().collect();
         Dump::of(&workers, Duration::from_millis(WATCH_ANSWER_MS))
     }
 
@@ -75,9 +81,9 @@ impl Ending {
     /// first and a second time, and all first reads came before all second ones. Nothing is under way then, for a
     /// worker with an unanswered request is not quiet.
     fn is_quiet(&self) -> bool {
-        let spells = || self.workers.iter().map(|worker| worker.shared.quiet.spell()).collect::<Vec<_>>();
+        let spells = || self.all().map(|worker| worker.quiet.spell()).collect::<Vec<_>>();
         let first = spells();
-        let messages = self.workers.iter().any(|worker| worker.shared.has_messages());
+        let messages = self.all().any(|worker| worker.has_messages());
         first.iter().all(Option::is_some) && !messages && first == spells()
     }
 }

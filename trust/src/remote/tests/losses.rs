@@ -1,13 +1,17 @@
 //! A machine that is lost: the outcome of each request to it, and the properties whose trusts it may have had.
 
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::sending::with;
 use super::{SENDS_MAX, play};
-use crate::api::link::{call_then, lose};
+use crate::api::link::{call_then, lose, post};
 use crate::config::REMOTE_WAITING_MAX;
-use crate::{Error, Trust, TrusteeReference, spawn, yield_now};
+use crate::request::Host;
+use crate::runtime::worker;
+use crate::{Error, Latch, Trust, TrusteeReference, spawn, yield_now};
 
 /// The machine that `play` has.
 const PEER: u16 = 7;
@@ -43,6 +47,145 @@ fn requests_that_were_sent_may_have_run_and_all_others_have_not() {
         lose(PEER); // no second time
         let text = outcomes.borrow()[0].as_ref().unwrap_err().to_string();
         assert_eq!(text, "machine 7 was lost before the answer to a request came, so its closure may have run");
+    });
+}
+
+thread_local! {
+    /// Numbers of the captures that were dropped.
+    static DROPPED: RefCell<Vec<u32>> = RefCell::default();
+}
+
+/// Capture of a request, which notes that it was dropped.
+struct Capture(u32);
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        DROPPED.with_borrow_mut(|dropped| dropped.push(self.0));
+        assert_ne!(self.0, Capture::PANICS, "this one panics");
+    }
+}
+
+impl Capture {
+    const PANICS: u32 = 1000;
+}
+
+/// Makes requests of each kind with a capture each, in a fiber's callback, which waits for no room. Returns their
+/// number.
+fn ask_in_each_way(there: &Trust<u64>, first: u32) -> u32 {
+    let there = there.clone();
+    let asks = move || worker::with(|worker| worker.call_back(|| ask_without_waiting(&there, first)));
+    spawn(asks).join().unwrap()
+}
+
+fn ask_without_waiting(there: &Trust<u64>, first: u32) -> u32 {
+    let (property, id) = there.parts();
+    let reference = TrusteeReference::from_id(id);
+    let latched = ManuallyDrop::new(Trust::<Latch<u64>>::of(property, id));
+    let captures = |number: u32| Capture(first + number);
+    let (plain, large, with, launched) = (captures(0), (captures(1), [7u8; 1000]), captures(2), captures(3));
+    there.call().apply(move |_| drop(plain)).then(|outcome| assert!(outcome.is_err()));
+    there.call().apply(move |_| drop(large.0)).then(|outcome| assert!(outcome.is_err()));
+    there.call().with(vec![1u8; 900]).apply(move |_, _| drop(with)).then(|outcome| assert!(outcome.is_err()));
+    latched.call().launch(move |_| drop(launched)).then(|outcome| assert!(outcome.is_err()));
+    let (launched_with, called, posted, spawned) = (captures(4), captures(5), captures(6), captures(7));
+    latched.call().with(5u64).launch(move |_, _| drop(launched_with)).then(|outcome| assert!(outcome.is_err()));
+    call_then(reference, move || drop(called), |outcome| assert!(outcome.is_err()));
+    post(reference, move |_| drop(posted), &[1; 50]);
+    call_then(reference, move || (spawned, [0u64; 200]).1.len(), |outcome| assert!(outcome.is_err()));
+    8
+}
+
+#[test]
+fn captures_are_dropped_once_if_their_request_was_not_sent_and_never_if_it_was() {
+    play(|peer, there| {
+        let sent = ask_in_each_way(there, 0);
+        yield_now();
+        let before: u32 = peer.borrow().sent.iter().sum();
+        peer.borrow_mut().takes_nothing = true;
+        let mut made = sent;
+        for _ in 0..3 {
+            made += ask_in_each_way(there, made);
+        }
+        yield_now();
+        assert!(with(|_, peers| peers.trustees[0].waiting().0) > 1, "batches are full, and wait");
+        assert_eq!(DROPPED.take(), [0u32; 0]);
+        lose(PEER);
+        let dropped = DROPPED.take();
+        // The first batches may have run; all other requests have not. Counts are among the requests, too.
+        let kept = made - dropped.len() as u32;
+        assert!(kept > 0 && kept <= before && kept < sent, "{before} were sent: {dropped:?}");
+        assert!(dropped.into_iter().eq(kept..made));
+        let later = ask_in_each_way(there, made);
+        yield_now();
+        let mut dropped = DROPPED.take();
+        dropped.sort_unstable();
+        assert!(dropped.into_iter().eq(made..made + later), "those made later, too");
+    });
+}
+
+#[test]
+fn a_capture_that_panics_holds_up_none_behind_it() {
+    play(|_, there| {
+        let outcomes = Rc::new(RefCell::new(Vec::new()));
+        for number in [1, Capture::PANICS, 2] {
+            let (capture, outcomes) = (Capture(number), Rc::clone(&outcomes));
+            there.call().apply(move |_| drop(capture)).then(move |outcome| outcomes.borrow_mut().push(outcome));
+        }
+        lose(PEER);
+        assert_eq!(DROPPED.take(), [1, Capture::PANICS, 2]);
+        assert!(outcomes.borrow().len() == 3 && outcomes.borrow().iter().all(is_gone));
+    });
+}
+
+#[test]
+fn trusts_in_captures_and_arguments_that_were_not_sent_are_counted_down() {
+    let value = Arc::new(());
+    let there_too = Arc::clone(&value);
+    play(move |peer, there| {
+        peer.borrow_mut().takes_nothing = true;
+        let local = crate::local_trustee().entrust(Arc::clone(&there_too));
+        let (captured, argument, broken) = (local.clone(), local.clone(), crate::promise::<u32>());
+        let promise = broken.0;
+        there.apply_then(move |_| drop((captured, promise)), |()| unreachable!("it has not run"));
+        there.call().with(argument).apply(|_, argument| drop(argument)).then(|outcome| assert!(outcome.is_err()));
+        yield_now();
+        drop(local);
+        yield_now();
+        assert_eq!(Arc::strong_count(&there_too), 3, "the requests have trusts of it");
+        lose(PEER);
+        assert!(matches!(broken.1.try_take(), Some(Err(Error::Gone { .. }))), "it was dropped unkept");
+        yield_now();
+        assert_eq!(Arc::strong_count(&there_too), 2);
+    });
+    assert_eq!(Arc::strong_count(&value), 1);
+}
+
+#[test]
+fn captures_of_fibers_in_line_are_dropped_once() {
+    play(|peer, there| {
+        peer.borrow_mut().takes_nothing = true;
+        let fibers = 40 * REMOTE_WAITING_MAX as u32;
+        let asking: Vec<_> = (0..fibers)
+            .map(|number| {
+                let there = there.clone();
+                spawn(move || {
+                    let capture = Capture(number);
+                    // Those with an argument stand in line with their bytes packed.
+                    match number % 2 {
+                        0 => there.call().apply(move |_| drop(capture)).wait(),
+                        _ => there.call().with([1u64; 4]).apply(move |_, _| drop(capture)).wait(),
+                    }
+                })
+            })
+            .collect();
+        (0..3).for_each(|_| yield_now());
+        assert!(with(|_, peers| peers.trustees[0].waiting().1), "some are in line");
+        lose(PEER);
+        let outcomes: Vec<_> = asking.into_iter().map(|fiber| fiber.join().unwrap()).collect();
+        assert!(outcomes.iter().all(is_gone));
+        let mut dropped = DROPPED.take();
+        dropped.sort_unstable();
+        assert!(dropped.into_iter().eq(0..fibers));
     });
 }
 

@@ -15,7 +15,7 @@ use crate::runtime::worker::Worker;
 use crate::{Error, Shared, Trust, spawn, yield_now};
 
 /// Does something with the worker and its peers.
-fn with<R>(f: impl FnOnce(&Worker, &Peers) -> R) -> R {
+pub(super) fn with<R>(f: impl FnOnce(&Worker, &Peers) -> R) -> R {
     worker::with(|worker| f(worker, worker.remote.peers.get().expect("it is attached")))
 }
 

@@ -6,10 +6,10 @@
 //! thread and are read and written by each machine's watcher thread: service threads wait for nothing.
 //!
 //! A machine that ends takes the program with it. Until then messages to it and messages it has not sent are lost, and
-//! a round goes on without it when its time is up.
+//! a round goes on without it when its time is up. Where the program outlives it, later rounds leave it out.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,8 @@ pub(crate) struct Rack {
     own: u16,
     /// Takes bytes to the service thread of another machine, and there to [`received`]; called on that of this machine.
     send: fn(TrusteeId, &[u8]),
+    /// Machines that the program has outlived.
+    lost: Mutex<HashSet<u16>>,
 }
 
 static RACK: OnceLock<Rack> = OnceLock::new();
@@ -70,7 +72,14 @@ enum RackMessage {
 /// Makes this process a machine of a rack with these service threads. Called once.
 pub(crate) fn set(services: Vec<TrusteeId>, own: u16, send: fn(TrusteeId, &[u8])) {
     // A process is one machine of one rack.
-    let _ = RACK.set(Rack { services, own, send });
+    let _ = RACK.set(Rack { services, own, send, lost: Mutex::default() });
+}
+
+/// Leaves this machine, which is lost, out of all later rounds.
+pub(crate) fn lose(machine: u16) {
+    if let Some(rack) = RACK.get() {
+        rack.lost().insert(machine);
+    }
 }
 
 /// Takes a message of another machine. Bytes that are no message are ignored.
@@ -85,9 +94,20 @@ fn take_messages() -> Vec<RackMessage> {
 }
 
 impl Rack {
-    fn others(&self) -> impl Iterator<Item = u16> + use<> {
-        let own = self.own;
-        (0..self.services.len() as u16).filter(move |&machine| machine != own)
+    fn lost(&self) -> MutexGuard<'_, HashSet<u16>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The machines that are not lost.
+    fn machines(&self) -> Vec<u16> {
+        let lost = self.lost();
+        (0..self.services.len() as u16).filter(|machine| !lost.contains(machine)).collect()
+    }
+
+    fn others(&self) -> Vec<u16> {
+        let mut machines = self.machines();
+        machines.retain(|&machine| machine != self.own);
+        machines
     }
 
     fn send(&self, machine: u16, message: &RackMessage) {
@@ -134,8 +154,9 @@ pub(super) struct Others;
 impl still::Others for Others {
     fn ask(&self, round: u64) -> bool {
         let Some(rack) = RACK.get() else { return false };
-        rack.others().for_each(|machine| rack.send(machine, &RackMessage::AskWaits { round }));
-        self.count() > 0
+        let machines = rack.others();
+        machines.iter().for_each(|&machine| rack.send(machine, &RackMessage::AskWaits { round }));
+        !machines.is_empty()
     }
 
     fn pass_on(&self, fallen: &Fallen) -> bool {
@@ -143,8 +164,8 @@ impl still::Others for Others {
         elsewhere.inspect(|rack| rack.send(COORDINATOR, &RackMessage::Fallen(fallen.clone()))).is_some()
     }
 
-    fn count(&self) -> usize {
-        RACK.get().map_or(0, |rack| rack.others().count())
+    fn machines(&self) -> Vec<u16> {
+        RACK.get().map_or_else(Vec::new, Rack::others)
     }
 }
 
@@ -230,18 +251,14 @@ impl Part {
         }
     }
 
-    fn machines(rack: &Rack) -> impl Iterator<Item = u16> + use<> {
-        0..rack.services.len() as u16
-    }
-
     fn begin(&mut self, rack: &Rack) {
         self.is_wanted = false;
-        let question = self.search.begin(Part::machines(rack));
+        let question = self.search.begin(rack.machines().into_iter());
         self.ask(rack, question);
     }
 
     fn close(&mut self, rack: &Rack) {
-        match self.search.close(Part::machines(rack)) {
+        match self.search.close(rack.machines().into_iter()) {
             Next::Ask(question) => self.ask(rack, question),
             Next::Over(verdicts) => {
                 verdicts.into_iter().for_each(|verdict| rack.carry_out(verdict));
@@ -264,6 +281,15 @@ mod tests {
     use super::*;
     use crate::ids::worker_id;
     use crate::runtime::watch::circle::{Answer, Step};
+
+    #[test]
+    fn a_lost_machine_is_left_out() {
+        let services = (0..4).map(|machine| worker_id(machine, 2)).collect();
+        let rack = Rack { services, own: 2, send: |_, _| unreachable!(), lost: Mutex::default() };
+        assert_eq!((rack.machines(), rack.others()), (vec![0, 1, 2, 3], vec![0, 1, 3]));
+        rack.lost().extend([1, 1]);
+        assert_eq!((rack.machines(), rack.others()), (vec![0, 2, 3], vec![0, 3]));
+    }
 
     #[test]
     fn what_is_sent_is_what_comes() {

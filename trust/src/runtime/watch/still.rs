@@ -117,8 +117,8 @@ pub(super) trait Others {
     fn ask(&self, round: u64) -> bool;
     /// Tells the reporting machine. False if this is that one.
     fn pass_on(&self, fallen: &Fallen) -> bool;
-    /// Number of other machines.
-    fn count(&self) -> usize;
+    /// The other machines, but for those that are lost.
+    fn machines(&self) -> Vec<u16>;
 }
 
 /// State of this machine.
@@ -168,10 +168,11 @@ impl Still {
         fallen.into_iter().filter(|one| !others.pass_on(one)).for_each(|one| self.note(one));
         let now = Instant::now();
         if let Some(asking) = &self.asking {
-            if asking.heard.len() < others.count() && now < asking.end {
+            let machines = others.machines();
+            if machines.iter().any(|machine| !asking.heard.contains_key(machine)) && now < asking.end {
                 return (Some(asking.end), None);
             }
-            let text = self.close(others.count());
+            let text = self.close(&machines);
             return (self.due, text);
         }
         if self.due.is_none_or(|due| now < due) {
@@ -190,16 +191,16 @@ impl Still {
         if others.ask(self.round) {
             return (Some(end), None);
         }
-        let text = self.close(0);
+        let text = self.close(&[]);
         (self.due, text)
     }
 
-    /// Closes the round: all have answered, or the time is up.
-    fn close(&mut self, others: usize) -> Option<String> {
-        let Asking { own, heard, .. } = self.asking.take()?;
+    /// Closes the round: all these machines have answered, or the time is up.
+    fn close(&mut self, others: &[u16]) -> Option<String> {
+        let Asking { own, mut heard, .. } = self.asking.take()?;
         let mut all = vec![own];
-        all.extend(heard.into_values().flatten());
-        if all.len() <= others {
+        all.extend(others.iter().filter_map(|machine| heard.remove(machine).flatten()));
+        if all.len() <= others.len() {
             self.before = None; // a fiber goes on, or a machine does not answer
             return None;
         }

@@ -12,13 +12,14 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use crate::config::WATCHES;
-use crate::fiber::overflow::AltStack;
+use crate::fiber::overflow::{self, AltStack};
+use crate::fiber::stack::StackError;
 use crate::runtime::worker::{Context, Settings, Worker};
 use crate::stats;
-use crate::unwind::{give_up, quietly, thread_name};
+use crate::unwind::{AbortOnUnwind, give_up, quietly, thread_name};
 
 thread_local! {
     /// The worker, or null. Needs no destructor, so it can be read at any time of the thread's life.
@@ -38,7 +39,7 @@ struct Guard;
 impl Drop for Guard {
     fn drop(&mut self) {
         thread_ends();
-        // SAFETY: made by `start`, freed only by `free`.
+        // SAFETY: made by `start` or `make`, freed only by `free`.
         let Some(worker) = (unsafe { WORKER.get().as_ref() }) else {
             ENDED.set(true);
             return;
@@ -149,7 +150,7 @@ pub(crate) enum NotEnded {
 /// Ends this thread's worker from the thread's own code, its fibers first; with `waits_for_fibers`, however long these
 /// take. The thread may have another worker later.
 pub(crate) fn end(waits_for_fibers: bool) -> Result<(), NotEnded> {
-    // SAFETY: made by `start`, freed only by `free`.
+    // SAFETY: made by `start` or `make`, freed only by `free`.
     let worker = unsafe { WORKER.get().as_ref() }.ok_or(NotEnded::None)?;
     if !worker.may_end() {
         return Err(NotEnded::InUse);
@@ -167,8 +168,8 @@ pub(crate) fn end(waits_for_fibers: bool) -> Result<(), NotEnded> {
 
 /// Frees the worker, which is finished and no longer in use. For now the thread can have no other.
 fn free(worker: *const Worker) {
-    // SAFETY: made by `start` and not freed before, for `WORKER` points to it; nothing on this thread's stack uses it
-    // any more.
+    // SAFETY: made by `start` or `make` and not freed before, for `WORKER` points to it; nothing on this thread's stack
+    // uses it any more.
     unsafe {
         (*worker).end();
         WORKER.set(ptr::null());
@@ -230,6 +231,9 @@ pub(crate) fn start(settings: Settings) -> Option<*const Worker> {
     }
     assert!(WORKER.get().is_null(), "this thread has a trustee already");
     let worker = Worker::new(settings, AltStack::ensure()).unwrap_or_else(|error| panic!("{error}"));
+    // SAFETY: it stays as long as its thread, which ends the worker before (`end`), or exits the process from the
+    // middle of it.
+    unsafe { worker.shared.fibers.show(overflow::of_this_thread()) };
     // SAFETY: the worker keeps them, up to `free`.
     unsafe { stats::set_of_thread(Some(&worker.shared.counters)) };
     let worker: *const Worker = Box::into_raw(Box::new(worker));
@@ -237,6 +241,54 @@ pub(crate) fn start(settings: Settings) -> Option<*const Worker> {
     // Registers the destructor.
     GUARD.with(|_| ());
     Some(worker)
+}
+
+/// Makes a worker beside that of this thread, to be run by [`run_as`] and ended by [`end_other`]. Overflows of its
+/// fibers are reported as those of the thread's own; `shown.rs` does not show which one runs.
+pub(crate) fn make(settings: Settings) -> Result<NonNull<Worker>, StackError> {
+    let worker = Box::new(Worker::new(settings, AltStack::of_others())?);
+    Ok(NonNull::from(Box::leak(worker)))
+}
+
+/// Runs `f` with this worker as that of the thread. If anything in it unwound, the process would end.
+///
+/// # Safety
+/// The worker was made by [`make`] and not ended, and this thread has it [seat-settled]; or it is the thread's own.
+#[inline(always)]
+pub(crate) unsafe fn run_as<R>(worker: NonNull<Worker>, f: impl FnOnce(&Worker) -> R) -> R {
+    let guard = AbortOnUnwind;
+    // SAFETY: the caller's promise.
+    let worker = unsafe { worker.as_ref() };
+    let own = WORKER.replace(worker);
+    // SAFETY: the worker keeps them, up to `free`, and this thread is given its own again.
+    unsafe { stats::set_of_thread(Some(&worker.shared.counters)) };
+    let result = f(worker);
+    resume_own(own);
+    std::mem::forget(guard);
+    result
+}
+
+/// Makes the thread's own worker current again.
+#[inline(always)]
+fn resume_own(own: *const Worker) {
+    WORKER.set(own);
+    // SAFETY: null, or this thread's own worker, which keeps its counters up to `free`.
+    unsafe { stats::set_of_thread(own.as_ref().map(|worker| &worker.shared.counters)) };
+}
+
+/// Ends this worker, with its fibers, and frees it.
+///
+/// # Safety
+/// As for [`run_as`]; it is not used any more.
+pub(crate) unsafe fn end_other(worker: NonNull<Worker>) {
+    let guard = AbortOnUnwind;
+    let own = WORKER.replace(worker.as_ptr());
+    // SAFETY: as in `run_as`.
+    unsafe { stats::set_of_thread(Some(&worker.as_ref().shared.counters)) };
+    let ended = end(true);
+    debug_assert!(ended.is_ok(), "it waits for fibers, and nothing is below it on the stack");
+    resume_own(own);
+    std::mem::forget(guard);
 }
 
 #[cfg(all(test, not(loom)))]

@@ -13,6 +13,7 @@
 //! a request of its own.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -125,6 +126,7 @@ impl Worker {
             if is_late && !(waits_for_fibers && self.scheduler.begun() > 0) {
                 break;
             }
+            self.run_others();
             if !busy && !self.launches.lines.let_missed_on(self) {
                 let limit = Duration::from_millis(1);
                 let _ = self.shared.parker.park(Some(limit), || self.has_work());
@@ -141,6 +143,21 @@ impl Worker {
         tell(format_args!("the thread {thread} ends, and {late} did not come to an end in {EXIT_WAIT_MS} ms"));
     }
 
+    /// Sets how to run the thread's other workers while this one waits in its end: it may wait for them.
+    pub(crate) fn set_meanwhile(&self, run: Rc<dyn Fn()>) {
+        *self.meanwhile.borrow_mut() = Some(run);
+    }
+
+    fn run_others(&self) {
+        self.runs_others();
+    }
+
+    /// Runs the thread's other workers if this one waits in its end. False if it does not, or there are none.
+    pub(crate) fn runs_others(&self) -> bool {
+        let run = self.meanwhile.borrow().clone();
+        run.map(|run| run()).is_some()
+    }
+
     /// Drops fibers that did not begin in time, and those that were started since.
     fn drop_new_fibers(&self) {
         while let Some(run) = self.scheduler.take_new() {
@@ -152,6 +169,7 @@ impl Worker {
         // Settled before each look: refused requests, here or there, may have to be taken elsewhere.
         self.settle();
         while self.is_sending() && Instant::now() < deadline {
+            self.run_others();
             if !self.exchange() {
                 std::thread::yield_now();
             }

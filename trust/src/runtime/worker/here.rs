@@ -177,7 +177,8 @@ impl Worker {
     /// Gives clients and ready fibers their turn, also where the thread only calls its own trustee.
     #[cold]
     fn give_way(&self) {
-        let others_wait = self.scheduler.has_ready()
+        let others_wait = self.others_have_work()
+            || self.scheduler.has_ready()
             || self.shared.has_messages()
             || self.incoming.borrow().iter().any(|client| client.has_batch());
         if !others_wait || self.in_aftermath.get() {
@@ -210,6 +211,11 @@ impl Worker {
         if self.aftermath.get() && self.context.get() == Context::Free && !self.in_aftermath.get() {
             self.settle_slow();
         }
+    }
+
+    /// Is there work for [`settle`](Self::settle)?
+    pub(crate) fn has_aftermath(&self) -> bool {
+        self.aftermath.get()
     }
 
     #[cold]
@@ -249,6 +255,17 @@ impl Worker {
 
     pub(crate) fn adopt(&self, property: *mut Header) {
         self.property_table.adopt(property);
+    }
+
+    /// Notes that the trustee has values that do not leave this thread.
+    pub(crate) fn bind(&self) {
+        self.has_bound_values.set(true);
+    }
+
+    /// Adopts a property that was made on this thread, and whose value is not known to be `Send`.
+    pub(crate) fn adopt_bound(&self, property: *mut Header) {
+        self.bind();
+        self.adopt(property);
     }
 
     /// Adopts a property that another thread has entrusted to this trustee.

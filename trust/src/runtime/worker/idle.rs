@@ -39,6 +39,40 @@ use crate::registry::Shared;
 use crate::runtime::worker::Worker;
 use crate::trace;
 
+/// A worker, or a thread with several (`runtime/seats`), on its way to sleep.
+pub(crate) trait Sleeper {
+    /// Announces workers that have no work of their own.
+    fn mark(&self);
+    /// Lets waiters go on that have missed their turn. True if there were any.
+    fn let_missed_on(&self) -> bool;
+    /// Time until the next timer is due.
+    fn next_in(&self) -> Option<Duration>;
+    /// Sleeps until there is work, or for `limit`. True if it did sleep.
+    fn park(&self, limit: Option<Duration>) -> bool;
+}
+
+impl Sleeper for Worker {
+    fn mark(&self) {
+        self.idle.mark(self);
+    }
+
+    fn let_missed_on(&self) -> bool {
+        self.launches.lines.let_missed_on(self)
+    }
+
+    fn next_in(&self) -> Option<Duration> {
+        self.timers.next_in()
+    }
+
+    fn park(&self, limit: Option<Duration>) -> bool {
+        let slept = self.shared.parker.park(limit, || self.has_work() || self.reactor.cannot_sleep());
+        if slept {
+            self.reactor.look_next();
+        }
+        slept
+    }
+}
+
 /// Next step of an idle worker.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +183,12 @@ impl Idle {
     /// Rests once, after a turn without work.
     #[inline(always)]
     pub(crate) fn rest(&self, worker: &Worker) {
+        self.rest_with(worker, worker);
+    }
+
+    /// Same as [`rest`](Self::rest), where the worker's thread sleeps by `sleeper`.
+    #[inline(always)]
+    pub(crate) fn rest_with(&self, worker: &Worker, sleeper: &impl Sleeper) {
         worker.shared.counters.polls.add(1);
         let ran = self.ran.take();
         if ran > 0 {
@@ -160,13 +200,13 @@ impl Idle {
         if turns < TURNS_PER_LOOK && self.spin_ns.get() > 0 {
             return (0..pauses).for_each(|_| std::hint::spin_loop());
         }
-        self.look(worker);
+        self.look(worker, sleeper);
     }
 
     /// Looks at the clock, and for threads that want the core.
     #[cold]
-    fn look(&self, worker: &Worker) {
-        if worker.launches.lines.let_missed_on(worker) {
+    fn look(&self, worker: &Worker, sleeper: &impl Sleeper) {
+        if sleeper.let_missed_on() {
             return;
         }
         let now = Instant::now();
@@ -184,7 +224,7 @@ impl Idle {
                 self.turns.set(0);
                 self.yields.set(0);
                 if now.duration_since(since) > MARKED_AFTER {
-                    self.mark(worker);
+                    sleeper.mark();
                 }
             }
             Step::Yield => {
@@ -194,17 +234,13 @@ impl Idle {
                 std::thread::yield_now();
                 self.yielded(now, now.elapsed());
                 if now.duration_since(since) > MARKED_AFTER {
-                    self.mark(worker);
+                    sleeper.mark();
                 }
             }
             Step::Sleep => {
                 self.charge(since);
-                self.mark(worker);
-                let limit = worker.timers.next_in();
-                let slept = worker.shared.parker.park(limit, || worker.has_work() || worker.reactor.cannot_sleep());
-                if slept {
-                    worker.reactor.look_next();
-                }
+                sleeper.mark();
+                let slept = sleeper.park(sleeper.next_in());
                 if slept && trace::is_on() {
                     worker.shared.trace.activity.note(trace::Kind::Park, now, 0);
                 }

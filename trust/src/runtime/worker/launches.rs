@@ -78,6 +78,11 @@ impl Launches {
         self.awaited.borrow().len()
     }
 
+    /// Are there callbacks for results or promised values to come, or fibers for clients?
+    pub(crate) fn has_callbacks(&self) -> bool {
+        self.awaited() > 0 || !self.promised.borrow().is_empty() || !self.running.borrow().is_empty()
+    }
+
     /// Tokens of the results that this fiber has asked for and that have not come yet.
     pub(crate) fn awaited_by(&self, fiber: Option<u64>) -> Vec<u64> {
         let by = Asker::waiting(fiber);

@@ -4,7 +4,8 @@
 //!
 //! Invariants:
 //! - [lent-to-one] A lent value is lent to one trustee, where closures run one at a time: any number of calls have a
-//!   *share* of it, and it goes back to its latch with the last share. Only that trustee's thread touches it meanwhile.
+//!   *share* of it, and it goes back to its latch with the last share. Only the thread that has that
+//!   trustee's worker touches it meanwhile [seat-settled].
 //! - [waiter-before-share] While a waiter stands in line no later call gets a share: shares only grow fewer, so the
 //!   next waiter gets its turn. With it come all that wait for the same value and go to the same trustee, so a value is
 //!   lent once for many; a waiter that stands before them and goes elsewhere is next.

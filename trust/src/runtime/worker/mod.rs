@@ -12,6 +12,7 @@
 
 #![allow(unsafe_code)]
 
+pub(crate) mod beside;
 pub(crate) mod current;
 pub(crate) mod end;
 mod here;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::config::SLOTS;
-use crate::fiber::overflow::{self, AltStack};
+use crate::fiber::overflow::AltStack;
 use crate::fiber::record::Whom;
 use crate::fiber::stack::StackError;
 use crate::fiber::timer::Timers;
@@ -47,6 +48,7 @@ use crate::reactor::Reactor;
 use crate::registry::{self, Calls, Message, Shared};
 use crate::remote::{PeerClient, Remote};
 use crate::request::{Host, Pair};
+use crate::runtime::worker::beside::Beside;
 use crate::runtime::worker::idle::Idle;
 use crate::runtime::worker::launches::Launches;
 use crate::runtime::worker::pairs::Pairs;
@@ -143,6 +145,12 @@ pub(crate) struct Worker {
     in_aftermath: Cell<bool>,
     /// Runs the destructor of a value of before the loss of a machine, of which another trust may be alive.
     pub(crate) drops_old: Cell<bool>,
+    /// Runs the other workers of the thread while this one waits in its end.
+    meanwhile: RefCell<Option<Rc<dyn Fn()>>>,
+    /// It has had a property whose value is not known to be `Send`.
+    has_bound_values: Cell<bool>,
+    /// Seats that its thread runs beside it.
+    pub(crate) beside: Beside,
     _alt_stack: AltStack,
 }
 
@@ -150,9 +158,6 @@ impl Worker {
     pub(crate) fn new(settings: Settings, alt_stack: AltStack) -> Result<Self, StackError> {
         let scheduler = Scheduler::new(settings.stack_bytes)?;
         let shared = registry::register();
-        // SAFETY: it stays as long as its thread, which ends the worker before (`end`), or exits the process from the
-        // middle of it.
-        unsafe { shared.fibers.show(overflow::of_this_thread()) };
         let _ = shared.stacks.set(scheduler.footprint()); // fresh: not set before
         Ok(Worker {
             id: shared.id,
@@ -178,6 +183,9 @@ impl Worker {
             aftermath: Cell::new(false),
             in_aftermath: Cell::new(false),
             drops_old: Cell::new(false),
+            meanwhile: RefCell::default(),
+            has_bound_values: Cell::new(false),
+            beside: Beside::default(),
             _alt_stack: alt_stack,
         })
     }
@@ -311,6 +319,21 @@ impl Worker {
                 self.pairs.unlist(&outgoing, place);
             }
         }
+    }
+
+    /// Takes the responses that have come since the turn.
+    pub(crate) fn collect_again(&self) -> bool {
+        if trace::is_on() { self.collect_as::<true>() } else { self.collect() }
+    }
+
+    /// Runs `f`, of this trustee, between two turns: as in one.
+    pub(crate) fn in_own_turn<R>(&self, f: impl FnOnce() -> R) -> R {
+        debug_assert!(self.context.get() == Context::Free && !self.in_aftermath.get(), "it is between two turns");
+        let before = self.in_turn.replace(true);
+        debug_assert!(!before && self.home.get() == self.id, "it is between two turns");
+        let result = f();
+        self.in_turn.set(false);
+        result
     }
 
     /// Serves the batches that have come, and wakes their clients.
@@ -465,6 +488,28 @@ impl Worker {
             && self.launches.awaited() == 0
             && !self.remote.is_outstanding()
             && !self.shared.has_messages()
+    }
+
+    /// Has it served a client on this machine in its last turn?
+    pub(crate) fn has_just_served(&self) -> bool {
+        self.served_turns_ago.get() == 0
+    }
+
+    /// Notes that its thread has served a client, of another worker that it runs.
+    pub(crate) fn note_served(&self) {
+        self.served_turns_ago.set(0);
+    }
+
+    pub(crate) fn has_bound_values(&self) -> bool {
+        self.has_bound_values.get()
+    }
+
+    /// May code of users that is not `Send` still run for a request or a result?
+    pub(crate) fn has_callbacks(&self) -> bool {
+        self.pairs.any_active(|_| true)
+            || self.launches.has_callbacks()
+            || !self.deferred.borrow().is_empty()
+            || self.timers.next_in().is_some()
     }
 
     /// Is a request outstanding at one of these trustees?

@@ -52,26 +52,55 @@ impl Pairs {
 
     #[inline(always)]
     fn entry(&self, trustee: TrusteeId) -> Option<&Rc<Outgoing>> {
-        // SAFETY: only this thread, and only for this look-up; entries are boxed.
+        // SAFETY: only the thread that has the worker, and only for this look-up; entries are boxed.
         let entry = unsafe { &*self.table.get() }.get(trustee.index())?.as_ref();
         entry.filter(|outgoing| outgoing.trustee == trustee)
     }
 
     /// Puts a pair into the table. Returns the pair it replaces: that of a trustee of the same index which has ended.
     pub(super) fn insert(&self, outgoing: Outgoing) -> Option<Rc<Outgoing>> {
+        self.put(Rc::new(outgoing))
+    }
+
+    /// Puts a pair back that was taken out.
+    pub(crate) fn put_back(&self, outgoing: Rc<Outgoing>) {
+        let other = self.put(outgoing);
+        debug_assert!(other.is_none(), "no other has its place, as its trustee is there");
+    }
+
+    /// Takes a pair out of the table, of a trustee with nothing outstanding: it is not found until it is put back.
+    pub(crate) fn take(&self, trustee: TrusteeId) -> Option<Rc<Outgoing>> {
+        self.entry(trustee)?;
+        // SAFETY: as in `put`.
+        let table = unsafe { &mut *self.table.get() };
+        let taken = table[trustee.index()].take();
+        self.note_only(table);
+        taken
+    }
+
+    /// Has this trustee answers to give?
+    pub(crate) fn has_outstanding(&self, trustee: TrusteeId) -> bool {
+        self.entry(trustee).is_some_and(|outgoing| outgoing.listed.get() || outgoing.is_outstanding())
+    }
+
+    fn put(&self, outgoing: Rc<Outgoing>) -> Option<Rc<Outgoing>> {
         let index = outgoing.trustee.index();
-        // SAFETY: only this thread; the invariant.
+        // SAFETY: only the thread that has the worker; the invariant.
         let table = unsafe { &mut *self.table.get() };
         if table.len() <= index {
             table.resize_with(index + 1, || None);
         }
-        let old = table[index].replace(Rc::new(outgoing));
+        let old = table[index].replace(outgoing);
+        self.note_only(table);
+        old
+    }
+
+    fn note_only(&self, table: &[Option<Rc<Outgoing>>]) {
         let mut pairs = table.iter().flatten();
         self.only.set(match (pairs.next(), pairs.next()) {
             (Some(outgoing), None) => (outgoing.trustee, Rc::as_ptr(outgoing)),
             _ => (TrusteeId::NOBODY, ptr::null()),
         });
-        old
     }
 
     /// Takes all pairs, at the end. None is found any more.

@@ -115,6 +115,7 @@ pub(crate) struct Count(pub(crate) i32);
 impl Request for Count {
     const TARGET: Target = Target::AnyProperty;
     const IS_FLAT: bool = true;
+    const RUNS_AT_ONCE: bool = true;
     const HAS_NOTICE: bool = true;
 
     fn into_notice(self, property: *mut Header) -> Result<Notice, Self> {

@@ -15,12 +15,26 @@ use crate::registry::{self, Message};
 use crate::request::Pair;
 use crate::request::{Fault, Host, Request, Response, Resuming};
 use crate::runtime::worker::Worker;
+use crate::runtime::worker::beside::AtOnce;
 use crate::runtime::worker::end::leave_owed;
 use crate::slot::Reader;
 use crate::unwind::quietly;
 
+/// Where a request goes that its pair has not taken.
+enum Way {
+    /// Behind those that the pair has queued.
+    Later,
+    /// To a seat of this thread.
+    AtOnce(AtOnce),
+    /// To another machine.
+    Machine,
+    /// The trustee is gone.
+    Nowhere,
+}
+
 impl Worker {
-    /// Sends a request. If there is no room and `may_wait`, the caller waits, else the request is queued.
+    /// Sends a request, or runs it at once. If there is no room and `may_wait`, the caller waits, else the request is
+    /// queued.
     #[inline(always)]
     pub(crate) fn submit<C: Request, R: Response + 'static>(
         &self,
@@ -30,13 +44,29 @@ impl Worker {
         response: R,
         may_wait: bool,
     ) {
+        self.submit_or(trustee, property, request, response, may_wait, |seat, request, response| {
+            // SAFETY: both are the caller's, moved out once; the seat is that of just now.
+            unsafe { self.serve_beside(seat, property, request.read(), response.read()) }
+        });
+    }
+
+    /// Same as [`submit`](Self::submit); `at_once` runs a request that may run at once: it moves both out.
+    #[inline(always)]
+    pub(crate) fn submit_or<C: Request, R: Response + 'static>(
+        &self,
+        trustee: TrusteeId,
+        property: *mut Header,
+        request: C,
+        response: R,
+        may_wait: bool,
+        at_once: impl FnOnce(AtOnce, *mut C, *mut R),
+    ) {
         let mut request = ManuallyDrop::new(request);
         let mut response = ManuallyDrop::new(response);
-        loop {
+        let way = loop {
             if let Some(outgoing) = self.pairs.find(trustee) {
                 if const { C::HAS_NOTICE } && self.would_linger(outgoing) {
-                    let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
-                    return self.submit_late(trustee, property, request, response);
+                    break Way::Later;
                 }
                 // SAFETY: on true both were moved out; they are not used again.
                 if unsafe { outgoing.try_push(property, &raw mut *request, &raw mut *response) } {
@@ -47,37 +77,47 @@ impl Worker {
                     return;
                 }
                 if !may_wait && outgoing.has_queue() {
-                    let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
-                    return self.submit_late(trustee, property, request, response);
+                    break Way::Later;
                 }
+            } else if const { C::RUNS_AT_ONCE }
+                && trustee.machine() == self.id.machine()
+                && let Some(seat) = self.seat_at_once(trustee)
+            {
+                break Way::AtOnce(seat);
             }
             if trustee.machine() != self.id.machine() {
-                // In places of their own: those above can be registers if their addresses stay here.
-                let (mut request, mut response) = (
-                    ManuallyDrop::new(ManuallyDrop::into_inner(request)),
-                    ManuallyDrop::new(ManuallyDrop::into_inner(response)),
-                );
-                let (from, then) = (&raw mut *request, &raw mut *response);
-                // SAFETY: if it is sent both were moved out; they are not used again.
-                if let Err(fault) = unsafe { self.remote.submit(self, trustee, property, from, then, may_wait) } {
-                    self.fail(ManuallyDrop::into_inner(response), fault);
-                    // Last, for it may panic.
-                    drop(ManuallyDrop::into_inner(request));
-                }
-                return;
+                break Way::Machine;
             }
             match self.find_room::<C, R>(trustee, may_wait) {
                 Room::Available => {}
-                Room::Full => {
-                    let (request, response) = (ManuallyDrop::into_inner(request), ManuallyDrop::into_inner(response));
-                    return self.submit_late(trustee, property, request, response);
-                }
-                Room::Gone => {
-                    self.fail(ManuallyDrop::into_inner(response), Fault::Gone);
-                    // Last, for it may panic.
-                    return drop(ManuallyDrop::into_inner(request));
-                }
+                Room::Full => break Way::Later,
+                Room::Gone => break Way::Nowhere,
             }
+        };
+        // In places of their own: those above can be registers if their addresses stay here. Once for all ways:
+        // unoptimised code has room on its stack for each place that a large request is moved to.
+        let mut own_request = request;
+        let mut own_response = response;
+        let (from, then) = (&raw mut *own_request, &raw mut *own_response);
+        match way {
+            // SAFETY: each is read once, and not used again.
+            Way::Later => unsafe { self.submit_late(trustee, property, from.read(), then.read()) },
+            Way::AtOnce(seat) => at_once(seat, from, then),
+            // SAFETY: each is read once or dropped in its place, and not used again.
+            Way::Machine => unsafe {
+                // If it is sent both were moved out.
+                if let Err(fault) = self.remote.submit(self, trustee, property, from, then, may_wait) {
+                    self.fail(then.read(), fault);
+                    // Last, for it may panic.
+                    ptr::drop_in_place(from);
+                }
+            },
+            // SAFETY: as above.
+            Way::Nowhere => unsafe {
+                self.fail(then.read(), Fault::Gone);
+                // Last, for it may panic.
+                ptr::drop_in_place(from);
+            },
         }
     }
 
@@ -126,7 +166,7 @@ impl Worker {
         let mut waited = false;
         loop {
             let Some(outgoing) = self.pairs.find(trustee) else {
-                if self.connect(trustee) {
+                if self.make_pair(trustee) {
                     continue;
                 }
                 return Room::Gone;
@@ -141,6 +181,14 @@ impl Worker {
                 room => return room,
             }
         }
+    }
+
+    /// Puts the pair with this trustee into the table. False if the trustee is gone.
+    #[cold]
+    #[inline(never)]
+    fn make_pair(&self, trustee: TrusteeId) -> bool {
+        self.stir(trustee);
+        self.pairs.find(trustee).is_some() || self.connect(trustee)
     }
 
     #[cold]

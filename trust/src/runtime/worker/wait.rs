@@ -28,7 +28,13 @@ impl Waits for Worker {
         } else {
             self.leave_outside();
             while !done() {
-                if self.turn() { self.idle.reset() } else { self.idle.rest(self) }
+                if self.turn() {
+                    self.idle.reset();
+                } else if self.runs_others() {
+                    std::thread::yield_now();
+                } else {
+                    self.idle.rest(self);
+                }
             }
             self.idle.reset();
             occupancy::leave(self.id.index());

@@ -52,16 +52,16 @@ fn a_program_that_may_go_on_by_itself_does_not_stand_still() {
     assert!(waits_of(&[sleeps], 200).is_none());
 }
 
-/// A rack with this many other machines.
+/// A rack with these other machines.
 struct Rack {
-    others: usize,
+    others: Vec<u16>,
     asked: Cell<u64>,
 }
 
 impl Others for Rack {
     fn ask(&self, round: u64) -> bool {
         self.asked.set(round);
-        self.others > 0
+        !self.others.is_empty()
     }
 
     /// Fibers of other tests of this process are not counted here.
@@ -69,8 +69,8 @@ impl Others for Rack {
         true
     }
 
-    fn count(&self) -> usize {
-        self.others
+    fn machines(&self) -> Vec<u16> {
+        self.others.clone()
     }
 }
 
@@ -83,7 +83,7 @@ fn round(still: &mut Still, own: u64, others: &[Option<u64>]) -> Option<String> 
     for (machine, other) in (1..).zip(others) {
         still.receive(machine, still.round, other.map(waits));
     }
-    still.turn(&Rack { others: others.len(), asked: Cell::new(0) }).1
+    still.turn(&Rack { others: (1..).take(others.len()).collect(), asked: Cell::new(0) }).1
 }
 
 #[test]
@@ -117,14 +117,37 @@ fn nothing_is_said_where_a_machine_goes_on_or_does_not_answer() {
     assert_eq!(round(&mut still, 1, &[Some(2)]), None);
     still.round += 1;
     still.asking = Some(Asking { own: Waits { sum: 1, lines: vec![] }, heard: BTreeMap::new(), end: Instant::now() });
-    assert_eq!(still.turn(&Rack { others: 1, asked: Cell::new(0) }).1, None);
+    assert_eq!(still.turn(&Rack { others: vec![1], asked: Cell::new(0) }).1, None);
     assert_eq!(round(&mut still, 1, &[Some(2)]), None, "the round between was not complete");
     assert!(round(&mut still, 1, &[Some(2)]).is_some());
 }
 
 #[test]
+fn a_lost_machine_is_not_waited_for() {
+    let mut still = Still::default();
+    still.note(Fallen("a fiber was aborted".into()));
+    let waits = |sum: u64| Waits { sum, lines: vec![format!("fiber {sum} waits")] };
+    let mut round = |heard: &[(u16, u64)], living: &[u16]| {
+        still.round += 1;
+        let heard = heard.iter().map(|&(machine, sum)| (machine, Some(waits(sum)))).collect();
+        still.asking = Some(Asking { own: waits(1), heard, end: deadline_after(Duration::from_secs(300)) });
+        let (next, text) = still.turn(&Rack { others: living.to_vec(), asked: Cell::new(0) });
+        assert!(next.is_some());
+        let is_over = still.asking.is_none();
+        still.asking = None;
+        (is_over, text)
+    };
+    assert_eq!(round(&[(2, 7)], &[1, 2]), (false, None), "machine 1 has time");
+    assert_eq!(round(&[(2, 7)], &[2]), (true, None));
+    // It answered before it was lost.
+    let (is_over, text) = round(&[(1, 5), (2, 7)], &[2]);
+    let text = text.expect("two rounds are the same");
+    assert!(is_over && text.contains("fiber 7 waits") && !text.contains("fiber 5"), "{text}");
+}
+
+#[test]
 fn before_a_fiber_has_fallen_nobody_is_asked() {
-    let rack = Rack { others: 1, asked: Cell::new(0) };
+    let rack = Rack { others: vec![1], asked: Cell::new(0) };
     assert!(Still::default().turn(&rack).0.is_none());
     assert_eq!(rack.asked.get(), 0);
 }

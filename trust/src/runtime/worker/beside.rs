@@ -1,0 +1,261 @@
+//! Requests of a runner's own fibers to the seats that it runs: at once, without slots.
+//!
+//! As on a worker's own trustee, a closure that is asked for in free context runs before the call returns, in the
+//! fiber that asks. Other requests take slots: those of callbacks and closures, and all kinds that have an order of
+//! their own at the trustee ([`Request::RUNS_AT_ONCE`]).
+//!
+//! A pair has an order, so a request must not run before earlier ones that lie in slots. While none does, the pair is
+//! *at rest*: it is here, and out of the runner's table of pairs. So a worker without seats pays nothing, as its
+//! requests find their pairs in the table, and those of a runner that find none look here. The first request that
+//! needs slots puts the pair into the table; the runner takes it out again at a turn's end, after all answers.
+//!
+//! A closure does not run while the seat is in a turn of its own, or in another closure: both run with the seat as the
+//! worker of the thread, so that no request of theirs is one of the runner's. Nor does a seat move meanwhile: a closure
+//! does not suspend, and seats move at a turn's end of the runner.
+
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use crate::config::GIVE_WAY_EVERY;
+use crate::ids::TrusteeId;
+use crate::local::client::Outgoing;
+use crate::local::trustee::serve_one;
+use crate::property::Header;
+use crate::request::{Fault, Host, Request, Response, Resuming};
+use crate::runtime::worker::{Context, Worker, current};
+use crate::slot::{Body, Reader};
+use crate::unwind::quietly;
+
+/// Times that it may find nothing to give way to, before it gives way all the same: timers and moves wait for a turn.
+const GIVE_WAY_AT_LEAST: u64 = 16;
+
+/// The seats of a runner, as its own fibers reach them.
+#[derive(Default)]
+pub(crate) struct Beside {
+    /// By index of the trustee.
+    seats: RefCell<Vec<Option<Reached>>>,
+    /// Number of seats whose pair is not at rest.
+    asked: Cell<usize>,
+    /// Calls so far.
+    ran: Cell<u64>,
+    /// It is a seat itself.
+    is_seat: Cell<bool>,
+    /// Does the runner have something to do at its turn's end?
+    has_moves: OnceCell<Box<dyn Fn() -> bool>>,
+}
+
+struct Reached {
+    trustee: TrusteeId,
+    worker: NonNull<Worker>,
+    way: Way,
+}
+
+/// A seat whose requests run at once now.
+pub(crate) struct AtOnce(NonNull<Worker>);
+
+enum Way {
+    /// At once. The pair with it, if there is one.
+    AtRest(Option<Rc<Outgoing>>),
+    /// By slots, as with any other trustee.
+    Slots,
+}
+
+impl Beside {
+    /// The seat's worker, if its requests run at once.
+    #[inline]
+    fn at_rest(&self, trustee: TrusteeId) -> Option<NonNull<Worker>> {
+        let seats = self.seats.borrow();
+        let reached = seats.get(trustee.index())?.as_ref()?;
+        (reached.trustee == trustee && matches!(reached.way, Way::AtRest(_))).then_some(reached.worker)
+    }
+}
+
+impl Worker {
+    /// Sets how a fiber finds out that the runner has moves to do, for which it gives way.
+    pub(crate) fn set_has_moves(&self, has_moves: impl Fn() -> bool + 'static) {
+        let is_first = self.beside.has_moves.set(Box::new(has_moves)).is_ok();
+        debug_assert!(is_first, "a worker has one runner");
+    }
+
+    /// Notes that this thread runs the seat from here on.
+    pub(crate) fn reach_beside(&self, trustee: TrusteeId, worker: NonNull<Worker>) {
+        let mut seats = self.beside.seats.borrow_mut();
+        if seats.len() <= trustee.index() {
+            seats.resize_with(trustee.index() + 1, || None);
+        }
+        seats[trustee.index()] = Some(Reached { trustee, worker, way: Way::Slots });
+        drop(seats);
+        // SAFETY: this thread has it from here on.
+        unsafe { worker.as_ref() }.beside.is_seat.set(true);
+        self.beside.asked.set(self.beside.asked.get() + 1);
+        self.let_pairs_rest();
+    }
+
+    /// Notes that this thread is about to run the seat no more.
+    pub(crate) fn leave_beside(&self, trustee: TrusteeId) {
+        self.stir(trustee);
+        self.beside.seats.borrow_mut()[trustee.index()] = None;
+        self.beside.asked.set(self.beside.asked.get() - 1);
+    }
+
+    /// After a turn of the seats: takes their answers, and lets the pairs rest that have no more to come. True if there
+    /// were any.
+    pub(crate) fn rest_beside(&self) -> bool {
+        if self.beside.asked.get() == 0 {
+            return false;
+        }
+        // Callbacks make their requests as in a turn: they are sent behind those of the open batches.
+        let any = self.in_own_turn(|| {
+            let any = self.collect_again();
+            self.settle();
+            self.flush();
+            any
+        });
+        self.let_pairs_rest();
+        any
+    }
+
+    fn let_pairs_rest(&self) {
+        for reached in self.beside.seats.borrow_mut().iter_mut().flatten() {
+            if matches!(reached.way, Way::Slots) && !self.pairs.has_outstanding(reached.trustee) {
+                reached.way = Way::AtRest(self.pairs.take(reached.trustee));
+                self.beside.asked.set(self.beside.asked.get() - 1);
+            }
+        }
+    }
+
+    /// The seat of this trustee, if a request to it runs at once, of a kind that may.
+    #[inline(never)]
+    pub(crate) fn seat_at_once(&self, trustee: TrusteeId) -> Option<AtOnce> {
+        let seat = self.beside.at_rest(trustee)?;
+        (self.context() == Context::Free).then_some(AtOnce(seat))
+    }
+
+    /// Puts the pair with a seat back into the table, if it was at rest.
+    pub(super) fn stir(&self, trustee: TrusteeId) {
+        let mut seats = self.beside.seats.borrow_mut();
+        let reached = seats.get_mut(trustee.index()).and_then(Option::as_mut);
+        let Some(reached) = reached.filter(|reached| reached.trustee == trustee) else { return };
+        if let Way::AtRest(pair) = std::mem::replace(&mut reached.way, Way::Slots) {
+            self.beside.asked.set(self.beside.asked.get() + 1);
+            if let Some(pair) = pair {
+                self.pairs.put_back(pair);
+            }
+        }
+    }
+
+    /// Runs a closure on a property of a seat.
+    ///
+    /// # Safety
+    /// The seat is that of [`seat_at_once`](Self::seat_at_once), which was called just now; the property is a live
+    /// `Property<T>` of it.
+    #[inline(never)]
+    pub(crate) unsafe fn run_beside<T, U>(
+        &self,
+        AtOnce(worker): AtOnce,
+        property: *mut Header,
+        f: impl FnOnce(&mut T) -> U,
+    ) -> Result<U, Fault> {
+        let run = |seat: &Worker| {
+            seat.mark_busy();
+            // SAFETY: the caller's promise.
+            if unsafe { (*property).is_poisoned() } {
+                seat.in_own_turn(|| seat.drop_unrun(f));
+                return Err(seat.refusal(property));
+            }
+            // SAFETY: the caller's promise; the seat is between two turns, in free context.
+            seat.in_own_turn(|| unsafe { seat.run_alone(property, f) })
+        };
+        // SAFETY: this thread runs the seat [seat-settled], so that no turn of it is on the stack: that would be of the
+        // thread's worker.
+        let outcome = unsafe { current::run_as(worker, run) };
+        self.after_call_beside(worker);
+        outcome
+    }
+
+    /// Runs a request at a seat, and its response.
+    ///
+    /// # Safety
+    /// As for [`run_beside`](Self::run_beside); `property` is as [`Request::run`] demands, and the response fits the
+    /// request's output.
+    #[inline(never)]
+    pub(crate) unsafe fn serve_beside<C: Request, R: Response>(
+        &self,
+        AtOnce(worker): AtOnce,
+        property: *mut Header,
+        request: C,
+        response: R,
+    ) {
+        let mut body = MaybeUninit::<Body>::uninit();
+        let body = body.as_mut_ptr();
+        let run = |seat: &Worker| {
+            // SAFETY: the caller's promise; the body is this call's.
+            seat.in_own_turn(|| unsafe { serve_one(seat, property, request, self.id, body) });
+            if R::IS_AWAITED {
+                seat.shared.counters.requests_run_here.add(1);
+            }
+        };
+        // SAFETY: as in `run_beside`.
+        unsafe { current::run_as(worker, run) };
+        // SAFETY: this call's; `serve_one` has written it.
+        let mut resuming = Resuming { responses: unsafe { Reader::new(body) }, next: ptr::null_mut() };
+        let fault = resuming.responses.take_faults().pop().map(|(_, fault)| fault);
+        // A panic of a callback is reported by the panic hook. SAFETY: the response to this request.
+        self.call_back(|| quietly(|| unsafe { response.resume(&mut resuming, fault) }));
+        // Calls on its own trustee that the callback has made come before those that follow.
+        self.settle();
+        if R::IS_AWAITED {
+            self.after_call_beside(worker);
+        } else {
+            // A trust is dropped where its owner may not expect to suspend.
+            self.settle_beside(worker);
+        }
+    }
+
+    #[inline(always)]
+    fn settle_beside(&self, worker: NonNull<Worker>) {
+        // SAFETY: as in `run_beside`: callbacks do not suspend.
+        unsafe {
+            if worker.as_ref().has_aftermath() {
+                current::run_as(worker, |seat| seat.in_own_turn(|| seat.settle()));
+            }
+        }
+    }
+
+    /// Runs the calls put off at the seat, and lets others have their turn now and then.
+    #[inline(always)]
+    fn after_call_beside(&self, worker: NonNull<Worker>) {
+        self.settle_beside(worker);
+        let ran = self.beside.ran.get() + 1;
+        self.beside.ran.set(ran);
+        if ran.is_multiple_of(GIVE_WAY_EVERY) {
+            self.give_way_beside(ran);
+        }
+    }
+
+    /// Gives the seats, their clients and ready fibers their turn, also where a fiber only calls seats at once.
+    #[cold]
+    fn give_way_beside(&self, ran: u64) {
+        let is_due = ran.is_multiple_of(GIVE_WAY_AT_LEAST * GIVE_WAY_EVERY);
+        if self.fiber().is_some() && !self.in_aftermath.get() && (is_due || self.has_work_beside() || self.has_work()) {
+            self.scheduler.yield_to_root();
+        }
+    }
+
+    /// Has the thread other workers that may have work? For fibers that call their own trustee without end.
+    pub(super) fn others_have_work(&self) -> bool {
+        self.beside.is_seat.get() || self.has_work_beside()
+    }
+
+    fn has_work_beside(&self) -> bool {
+        let seats = self.beside.seats.borrow();
+        // SAFETY: this thread runs them, and nothing changes them meanwhile.
+        let mut workers = seats.iter().flatten().map(|reached| unsafe { reached.worker.as_ref() });
+        self.beside.has_moves.get().is_some_and(|has_moves| has_moves())
+            || workers.any(|seat| seat.has_work() || seat.has_callbacks())
+    }
+}
