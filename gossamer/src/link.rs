@@ -23,8 +23,10 @@ pub use trust::link::panic_text;
 use trust::{JoinHandle, NoRef, TrusteeReference};
 
 use crate::Builder;
+pub use crate::board::{MachineLoad, MachineUse};
 use crate::fabric::{self, with};
 use crate::remote::connections::{self, Connection};
+pub use crate::remote::gate::Gate;
 
 /// Share of the objects of `gossamer-heap`.
 pub const HEAP: ShareId = ShareId(0);
@@ -32,6 +34,8 @@ pub const HEAP: ShareId = ShareId(0);
 pub const REGION: ShareId = ShareId(1);
 /// Share of the chunks of `gossamer-array`.
 pub const ARRAY: ShareId = ShareId(2);
+/// Share of the replicas of other machines' objects, of `gossamer-heap`.
+pub const REPLICAS: ShareId = ShareId(3);
 
 /// Returns the limit of the heaps of the program's machines on this host together, if its `rack.yaml` gives one.
 pub fn heap_bytes() -> Option<u64> {
@@ -82,19 +86,37 @@ pub fn on_worker_loss(hook: fn(u16)) {
 }
 
 /// Starts a fiber on the less loaded of two living machines that are picked at random, on one of its workers in turn;
-/// the first caller's `fill` returns how full a machine's memory for objects is, in thousandths. The first call of a
-/// program begins the reports of all machines; calls wait for the first ones, up to 250 ms, where they may wait.
+/// the first caller's `measure` returns the use of the machine that calls it. The first call of a program, or of
+/// [`loads`], begins the reports of all machines; calls wait for the first ones, up to 250 ms, where they may wait.
 ///
 /// # Panics
 /// Outside of the program.
 #[track_caller]
-pub fn spawn_by_load<F, R, M>(f: F, fill: M) -> JoinHandle<R>
+pub fn spawn_by_load<F, R, M>(f: F, measure: M) -> JoinHandle<R>
 where
     F: FnOnce() -> R + NoRef + Send + 'static,
     R: NoRef + Send + 'static,
-    M: Fn() -> u16 + NoRef + Copy + Send + 'static,
+    M: Fn() -> MachineUse + NoRef + Copy + Send + 'static,
 {
-    crate::board::spawn(f, fill)
+    crate::board::spawn(f, measure)
+}
+
+/// Returns the loads of the living machines as of their last reports, this one included: for tasks, which move by them.
+/// There are none before the first reports, which this asks for as [`spawn_by_load`] does. Does not wait.
+///
+/// # Panics
+/// Outside of the program.
+pub fn loads<M>(measure: M) -> Vec<MachineLoad>
+where
+    M: Fn() -> MachineUse + NoRef + Copy + Send + 'static,
+{
+    crate::board::loads_of_all(measure)
+}
+
+/// Returns whether the calling worker reaches other machines: those of a machine are connected one after the other, and
+/// the service thread first, so that it may have a request of another machine before they are.
+pub fn is_connected() -> bool {
+    (0..crate::rack().machines().len() as u16).any(|machine| connections::to(MachineId(machine)).is_some())
 }
 
 /// Returns whether this machine has a page server's worker.
@@ -183,6 +205,34 @@ pub fn maps(machine: u16, share: ShareId) -> bool {
     matches!(find_mapped(machine, share), Ok(Some(_)) | Err(Error::NoSuchShare { .. }))
 }
 
+/// Sets the gate that looks at all frames that leave this machine, before the program starts.
+pub fn set_gate(gate: Gate) {
+    crate::remote::gate::set(gate);
+}
+
+/// Returns the service thread of a machine: it computes nothing, so it runs soon what is [posted](trust::link::post)
+/// to it.
+pub fn service(machine: u16) -> TrusteeReference {
+    crate::rack().service(machine)
+}
+
+/// Returns the lost machines in the order that all machines see.
+pub fn lost_machines() -> Vec<u16> {
+    crate::losses::record::after(0)
+}
+
+/// Writes into a share of another machine, on a worker of the program; a later [`read`] of the same worker sees it.
+/// Nothing is written to a machine that is gone.
+///
+/// # Safety
+/// The share is the calling crate's, whose values allow the write.
+///
+/// # Errors
+/// Those of `comm::Connection::write_share`; [`Error::NoSuchPeer`] on a thread that is no worker.
+pub unsafe fn write(machine: u16, share: ShareId, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+    connection(machine)?.write_share(share, offset, bytes)
+}
+
 /// Begins to read from a share of another machine, on a worker of the program.
 ///
 /// # Errors
@@ -215,7 +265,7 @@ fn connection(machine: u16) -> Result<Rc<Connection>, Error> {
 #[cfg(test)]
 mod tests {
     /// Functions that safe code may call at any time: they change no memory in which a crate above has its values.
-    const SAFE: [&str; 20] = [
+    const SAFE: [&str; 25] = [
         "heap_bytes",
         "with_page_servers",
         "main_with_status",
@@ -225,6 +275,8 @@ mod tests {
         "on_loss",
         "on_worker_loss",
         "spawn_by_load",
+        "loads",
+        "is_connected",
         "has_page_servers",
         "page_server",
         "end",
@@ -234,6 +286,9 @@ mod tests {
         "open_share",
         "commit",
         "maps",
+        "set_gate",
+        "service",
+        "lost_machines",
         "read",
         "take",
     ];

@@ -11,7 +11,8 @@
 //! has no core to itself.
 //!
 //! Invariant: its work is short, and never blocks the thread. Of the program's code it runs only that of threads
-//! without links: arguments that serialise themselves, tasks that are woken.
+//! without links: arguments that serialise themselves, tasks that are woken; and destructors of tasks of the heap that
+//! it cannot start.
 
 use std::time::Duration;
 

@@ -28,6 +28,7 @@ use crate::membership::Member;
 use crate::rack::{Machine, Program, Rack, Transport};
 use crate::remote::{Image, Layout, Slots, Wiring};
 use crate::rendezvous::{self, Start};
+use crate::supervise::signals::outlive_usr1;
 use crate::termination::Termination;
 use crate::workers::Asked;
 use crate::{Place, fabric, page_server, service, stuck, view, workers};
@@ -166,6 +167,9 @@ where
     let Connected { fabric, layout, hellos, transports } = connected;
     if settings.survives > 0 {
         may_survive(settings, &transports)?;
+        if starter == rendezvous::HYDRA {
+            outlive_usr1();
+        }
     }
     let slots_bytes = layout.slots_bytes(own) as u64;
     fabric::note(&fabric, plan.host_of(own).heap);

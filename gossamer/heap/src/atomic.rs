@@ -12,7 +12,7 @@ use crate::error::Lost;
 use crate::global::Global;
 use crate::name::At;
 use crate::shared::Root;
-use crate::{bases, places};
+use crate::{bases, places, replicas};
 
 /// A `u64` of the heap that several own and all may change: with the processor's instruction where it is mapped (on its
 /// machine, and others of that host by `shm`), else by a request to its place, which does the same. All is in one order
@@ -56,8 +56,9 @@ impl Atomic {
     ///
     /// Example: at the [type](Self).
     pub fn new(value: u64) -> Atomic {
-        let number = Global::new(value);
+        let number = Global::new_here(value);
         let at = number.name().at;
+        replicas::keep_none(number.name());
         Atomic { root: Root::new(number), at }
     }
 

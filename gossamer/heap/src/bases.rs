@@ -19,10 +19,15 @@ use gossamer::{Place, Transport, link};
 
 use crate::name::{At, PLACES_MAX};
 use crate::partition::memory;
-use crate::places::{partition_bytes, places};
+use crate::places::{self, partition_bytes, places};
+use crate::replicas::switch;
 
 /// Base of each place. It takes memory where it is used only.
 static BASES: [AtomicPtr<u8>; PLACES_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; PLACES_MAX];
+
+/// Bases of the places whose objects are written where they lie, with nothing to be done before: none that has replicas
+/// (`replicas/mod.rs`), else all that are mapped.
+static WRITABLE: [AtomicPtr<u8>; PLACES_MAX] = [const { AtomicPtr::new(ptr::null_mut()) }; PLACES_MAX];
 
 /// Machines that are lost. Bases are stored under this lock.
 static LOST: Mutex<Vec<u16>> = Mutex::new(Vec::new());
@@ -35,17 +40,30 @@ fn lost() -> MutexGuard<'static, Vec<u16>> {
 fn forget(machine: u16) {
     let mut lost = lost();
     lost.push(machine);
-    for (base, _) in BASES.iter().zip(places()).filter(|(_, place)| place.machine == machine) {
-        // Relaxed: nobody has to see anything else by it.
-        base.store(ptr::null_mut(), Ordering::Relaxed);
+    for bases in [&BASES, &WRITABLE] {
+        for (base, _) in bases.iter().zip(places()).filter(|(_, place)| place.machine == machine) {
+            // Relaxed: nobody has to see anything else by it.
+            base.store(ptr::null_mut(), Ordering::Relaxed);
+        }
     }
 }
 
 /// Returns the address of an object in this process, if its partition is known to be mapped.
 #[inline(always)]
 pub(crate) fn mapped(at: At) -> Option<*mut u8> {
+    address(&BASES, at)
+}
+
+/// Same as `mapped`, of an object that a writer may write there with nothing done before.
+#[inline(always)]
+pub(crate) fn writable(at: At) -> Option<*mut u8> {
+    address(&WRITABLE, at)
+}
+
+#[inline(always)]
+fn address(bases: &[AtomicPtr<u8>; PLACES_MAX], at: At) -> Option<*mut u8> {
     // Acquire, pairs with the Release in `find`: the mapping is there.
-    let base = BASES[at.place() as usize & (PLACES_MAX - 1)].load(Ordering::Acquire);
+    let base = bases[at.place() as usize & (PLACES_MAX - 1)].load(Ordering::Acquire);
     if base.is_null() { None } else { Some(base.wrapping_add(at.shifted())) } // [shifted-base]
 }
 
@@ -70,8 +88,12 @@ pub(crate) fn find(at: At) -> Option<*mut u8> {
     if lost.contains(&place.machine) {
         return None;
     }
-    // [shifted-base]
-    BASES[at.place() as usize].store(start.wrapping_sub(At::new(at.place(), 0).shifted()), Ordering::Release);
+    let base = start.wrapping_sub(At::new(at.place(), 0).shifted()); // [shifted-base]
+    // Release: pairs with the Acquire in `address`.
+    if !switch::are_on() || place.machine == 0 && places::own_machine() == 0 {
+        WRITABLE[at.place() as usize].store(base, Ordering::Release);
+    }
+    BASES[at.place() as usize].store(base, Ordering::Release);
     drop(lost);
     mapped(at)
 }

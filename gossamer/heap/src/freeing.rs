@@ -3,7 +3,8 @@
 //! Destructors that drop owners in turn do not recurse: the dropped owners wait in a list until the destructor has
 //! returned, however long the chain. Nothing may wait in a destructor, wherever the owner was dropped.
 //!
-//! The destructor of an object on a machine that is lost never runs: owners inside of it, which lie elsewhere, stay.
+//! The destructor of an object on a machine that is lost runs at its replica, if there is one. Else it never runs:
+//! owners inside of it, which lie elsewhere, stay.
 
 #![allow(unsafe_code)]
 
@@ -19,6 +20,7 @@ use crate::name::{At, Name};
 use crate::object::Object;
 use crate::partition::{self, Partition};
 use crate::places;
+use crate::replicas::promoted;
 
 /// The owner of this object was dropped.
 ///
@@ -29,6 +31,7 @@ pub(crate) unsafe fn object<T: ?Sized + Object>(name: Name, meta: T::Meta) {
     match partition::existing() {
         // SAFETY: the caller's promise.
         Some(own) if own.is_at(name.at) => unsafe { at_home::<T>(own, name, meta) },
+        _ if const { T::DROPS } && places::check(name.at).is_err() => of_lost::<T>(name, T::to_word(meta)),
         _ => send(name, T::to_word(meta), |name, meta| {
             if let Some(own) = partition::existing() {
                 // SAFETY: the owner is gone, and this is its place.
@@ -91,6 +94,32 @@ unsafe fn at_home<T: ?Sized + Object>(own: &'static Partition, name: Name, meta:
     }
 }
 
+/// Has the replica of an object of a lost machine destroyed, if there is one, where it lies.
+#[cold]
+fn of_lost<T: ?Sized + Object>(name: Name, meta: usize) {
+    let Some(place) = (name.at != At::NOWHERE).then(|| promoted::place(name.at)).flatten() else { return };
+    let destroy = move |_: &[u8]| run(partition::own(), Ended { run: destroy_replica::<T>, name, meta });
+    link::post(place.trustee(), destroy, &[]);
+}
+
+/// # Safety
+/// The owner is gone, and this is its place.
+unsafe fn destroy_replica<T: ?Sized + Object>(_: &'static Partition, name: Name, meta: usize) {
+    let meta = T::from_word(meta);
+    if let Some(object) = promoted::take(name, T::layout(meta)) {
+        // SAFETY: the caller's promise; the replica is whole, and is taken once.
+        unsafe { drop_at::<T>(object, meta) };
+    }
+}
+
+/// # Safety
+/// An object lies there, which nobody uses any more.
+unsafe fn drop_at<T: ?Sized + Object>(address: *mut u8, meta: T::Meta) {
+    // SAFETY: the caller's promise.
+    let drop_object = || unsafe { ptr::drop_in_place(T::at(address, meta)) };
+    if trust::may_wait() { link::without_waiting(drop_object) } else { drop_object() }
+}
+
 /// Runs a destructor and all that come of it, but for one that is running already.
 fn run(own: &'static Partition, first: Ended) {
     if WAITING.try_with(|waiting| waiting.borrow_mut().push(first)).is_err() || IS_RUNNING.replace(true) {
@@ -132,8 +161,7 @@ unsafe fn destroy<T: ?Sized + Object>(own: &'static Partition, name: Name, meta:
     let mut free = || unsafe { own.free(name, T::layout(meta)) };
     let _room = Room(&mut free);
     // SAFETY: the owner is gone, so nobody uses the object, which lies there.
-    let drop_object = || unsafe { ptr::drop_in_place(T::at(address, meta)) };
-    if trust::may_wait() { link::without_waiting(drop_object) } else { drop_object() }
+    unsafe { drop_at::<T>(address, meta) };
 }
 
 /// Drops the payload of a panic. A payload with a destructor that panics in turn is leaked.

@@ -1,11 +1,13 @@
-//! `Global<T>`: the one owner of an object of the heap (DRust 4.1.1). Reads and writes of the object: `read.rs`,
-//! `write.rs`.
+//! `Global<T>`: the one owner of an object of the heap (DRust 4.1.1). How objects are made: `new.rs`; reads and writes:
+//! `read.rs`, `write.rs`.
 
 #![allow(unsafe_code)]
 
+mod new;
 mod read;
 mod write;
 
+use std::alloc::Layout;
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -13,11 +15,14 @@ use std::ptr::NonNull;
 
 use gossamer::Place;
 
-use crate::error::{Error, Lost, NoRoom};
+use crate::error::{Error, Lost};
 use crate::name::{At, Name, Version};
 use crate::object::Object;
 use crate::partition;
 use crate::portable::Portable;
+use crate::replicas::heads::Busy;
+use crate::replicas::promoted::{self, Replica};
+use crate::replicas::switch;
 use crate::{bases, freeing, here, places};
 
 /// The owner of an object in the memory of some machine of the rack: a `Box` that may travel.
@@ -60,58 +65,6 @@ pub struct Global<T: ?Sized + Object> {
 const _: () = assert!(size_of::<Option<Global<u64>>>() == 16 && size_of::<Option<Global<[u64]>>>() == 24);
 
 impl<T: Portable> Global<T> {
-    /// Puts a value into the heap, in the partition of the calling worker: nobody is asked.
-    ///
-    /// # Panics
-    /// On a thread that is no worker of the program; if the heap is full, which [`try_new`](Self::try_new) tells.
-    ///
-    /// A type that is aligned to more than 4096 bytes does not compile:
-    ///
-    /// ```compile_fail
-    /// #[repr(align(8192))]
-    /// struct Aligned(u8);
-    /// gossamer::main(|| drop(gossamer_heap::Global::new(Aligned(1))), 1);
-    /// ```
-    ///
-    /// Example: at the [type](Self).
-    #[inline]
-    pub fn new(value: T) -> Global<T> {
-        match Global::try_new(value) {
-            Ok(global) => global,
-            Err(NoRoom { error, .. }) => no_room(&error),
-        }
-    }
-
-    /// Same as [`new`](Self::new); a full heap gives the value back.
-    ///
-    /// ```
-    /// use gossamer_heap::Global;
-    /// gossamer::main(
-    ///     || match Global::try_new([0u8; 100]) {
-    ///         Ok(object) => assert_eq!(object.read().len(), 100),
-    ///         Err(refused) => println!("{} bytes are left over: {}", refused.value.len(), refused.error),
-    ///     },
-    ///     1,
-    /// );
-    /// ```
-    ///
-    /// # Errors
-    /// The heap of this machine is full, or the system gives no more memory.
-    ///
-    /// # Panics
-    /// On a thread that is no worker of the program.
-    #[inline]
-    pub fn try_new(value: T) -> Result<Global<T>, NoRoom<T>> {
-        match partition::own().allocate(T::layout(())) {
-            Ok((name, room)) => {
-                // SAFETY: the room is for a `T`, and nobody else's.
-                unsafe { room.cast::<T>().write(value) };
-                Ok(Global { name, meta: (), object: PhantomData })
-            }
-            Err(error) => Err(NoRoom { value, error }),
-        }
-    }
-
     /// Takes the value out of the heap, from wherever it lies.
     ///
     /// ```
@@ -177,7 +130,7 @@ impl<T: ?Sized + Object> Global<T> {
     /// Same as [`read`](Self::read), where it was lent and has not come back.
     pub fn place(&self) -> Place {
         self.check_has_come_back();
-        places::places()[self.name.at.place() as usize]
+        promoted::place(self.name.at).unwrap_or_else(|| places::places()[self.name.at.place() as usize])
     }
 
     /// Returns whether the object is lost with its machine, where the program outlives that
@@ -198,8 +151,22 @@ impl<T: ?Sized + Object> Global<T> {
         match self.lent_to() {
             Some(machine) => Err(Lost { machine }),
             None if T::layout(self.meta).size() == 0 => Ok(()), // everywhere
-            None => places::check(self.name.at),
+            None => places::check(self.name.at).or_else(|lost| self.check_replica(lost)),
         }
+    }
+
+    /// Same for one whose machine is lost.
+    #[cold]
+    fn check_replica(&self, lost: Lost) -> Result<(), Lost> {
+        match switch::are_on() {
+            true => promoted::find(self.name, T::layout(self.meta)).map(drop),
+            false => Err(lost),
+        }
+    }
+
+    /// Has it no bytes, or was it lent and has not come back?
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.name.at == At::NOWHERE || T::layout(self.meta).size() == 0
     }
 
     /// Returns the lost machine from which the object, lent for writing, has not come back.
@@ -242,7 +209,34 @@ impl<T: ?Sized + Object> Global<T> {
         if T::layout(self.meta).size() == 0 {
             return Some(T::at(nowhere(T::layout(self.meta).align()), self.meta));
         }
-        bases::find(self.name.at).map(|address| T::at(address, self.meta))
+        let address = bases::find(self.name.at).or_else(|| self.find_replica())?;
+        Some(T::at(address, self.meta))
+    }
+
+    /// Returns the address of the replica of an object of a lost machine, if it is mapped here.
+    fn find_replica(&self) -> Option<*mut u8> {
+        if !switch::are_on() || places::check(self.name.at).is_ok() {
+            return None;
+        }
+        match promoted::find(self.name, T::layout(self.meta)) {
+            Ok(Replica::Here(object)) => Some(object),
+            _ => None,
+        }
+    }
+}
+
+/// A new object is whole.
+#[inline(always)]
+pub(crate) fn made(object: *mut u8, layout: Layout) {
+    drop(busy(object, layout));
+}
+
+/// A new object, which is being written.
+#[inline(always)]
+pub(crate) fn busy(object: *mut u8, layout: Layout) -> Busy {
+    match partition::existing() {
+        Some(own) if own.has_heads() && layout.size() != 0 => Busy::made(object),
+        _ => Busy::none(),
     }
 }
 

@@ -8,6 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use crate::copies::Pin;
+use crate::replicas::heads::Busy;
 
 /// An object that is being read: in place, or in this machine's copy. Made by [`Global::read`](crate::Global::read).
 ///
@@ -83,10 +84,11 @@ impl<T: ?Sized + fmt::Debug> fmt::Debug for Ref<'_, T> {
 
 /// An object that is being written, in place. Made by [`Global::write`](crate::Global::write).
 ///
-/// It stays on its thread. The object was renamed when it was made, so that nothing is to be done at its end, and
-/// forgetting it does no harm.
+/// It stays on its thread. The object was renamed when it was made, so forgetting it does no harm; with copies
+/// ([`with_copies`](crate::with_copies)) the object has none from then on.
 pub struct RefMut<'a, T: ?Sized> {
     object: NonNull<T>,
+    busy: Busy,
     owner: PhantomData<(&'a mut T, *const ())>,
 }
 
@@ -94,9 +96,14 @@ impl<'a, T: ?Sized> RefMut<'a, T> {
     /// # Safety
     /// For `'a` the object is there, and nobody else reads or writes it.
     #[inline(always)]
-    pub(crate) unsafe fn new(object: *mut T) -> Self {
+    pub(crate) unsafe fn new(object: *mut T, busy: Busy) -> Self {
         // SAFETY: objects are not at null.
-        RefMut { object: unsafe { NonNull::new_unchecked(object) }, owner: PhantomData }
+        RefMut { object: unsafe { NonNull::new_unchecked(object) }, busy, owner: PhantomData }
+    }
+
+    /// The object, and what is to be dropped when it is whole.
+    pub(crate) fn into_parts(this: Self) -> (NonNull<T>, Busy) {
+        (this.object, this.busy)
     }
 
     /// A guard of a part of it.
@@ -113,7 +120,8 @@ impl<'a, T: ?Sized> RefMut<'a, T> {
     /// );
     /// ```
     pub fn map<U: ?Sized>(mut this: Self, f: impl FnOnce(&mut T) -> &mut U) -> RefMut<'a, U> {
-        RefMut { object: NonNull::from(f(&mut this)), owner: PhantomData }
+        let object = NonNull::from(f(&mut this));
+        RefMut { object, busy: this.busy, owner: PhantomData }
     }
 }
 

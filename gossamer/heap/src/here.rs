@@ -24,3 +24,8 @@ pub(crate) fn is_worker() -> bool {
 pub(crate) fn is_known_worker() -> bool {
     IS_WORKER.get() == Some(true)
 }
+
+/// May the caller make an object on another machine?
+pub(crate) fn may_go_elsewhere() -> bool {
+    trust::may_wait() && is_worker() && gossamer::rack().machines().len() > 1
+}

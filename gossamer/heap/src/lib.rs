@@ -38,7 +38,8 @@
 //!    worker makes objects in its part; `limit.rs`: how much there may be
 //! 3. `global.rs`, `global/`, `guard.rs`: the owner, its calls, and their guards; `freeing.rs`: the end of an object
 //! 4. `copies/`: this machine's copies of other machines' objects
-//! 5. `slice.rs`, `bunch/`, `shared.rs`, `mutex/`, `atomic.rs`, `raw.rs`, `spawn.rs`, `scope/`: built on it
+//! 5. `replicas/`: what has left a machine is at another one, too
+//! 6. `slice.rs`, `bunch/`, `shared.rs`, `mutex/`, `atomic.rs`, `raw.rs`, `spawn.rs`, `scope/`, `tasks/`: built on it
 //!
 //! The design is that of DRust (H. Ma et al., OSDI 2024), cited as "DRust".
 
@@ -50,11 +51,13 @@ mod bases;
 mod bunch;
 mod copies;
 mod error;
+mod far;
 mod freeing;
 mod global;
 mod guard;
 mod here;
 mod limit;
+mod load;
 mod mutex;
 mod name;
 mod object;
@@ -62,22 +65,28 @@ mod partition;
 mod places;
 mod portable;
 pub mod raw;
+mod replicas;
 mod scope;
 mod shared;
 mod slice;
 mod spawn;
 mod stats;
+mod tasks;
 
 pub use atomic::Atomic;
 pub use bunch::{Bunch, ElementId, View, ViewMut};
 pub use error::{Error, Lost, NoRoom};
 pub use global::Global;
 pub use guard::{Ref, RefMut};
-pub use mutex::{Mutex, MutexGuard, Poisoned};
+pub use mutex::{Mutex, MutexGuard, Poisoned, settle};
 pub use object::Object;
 pub use portable::Portable;
+pub use replicas::with_copies;
 pub use scope::{Lent, LentMut, Scope, ScopedHandle, scope};
 pub use shared::Shared;
 pub use slice::{slice, try_slice};
 pub use spawn::{spawn, spawn_to};
 pub use stats::{Stats, stats};
+#[doc(hidden)]
+pub use tasks::link;
+pub use tasks::{Step, Task, TaskId, TaskInfo, tasks};

@@ -33,14 +33,17 @@ pub(crate) fn limit() -> u64 {
     })
 }
 
+/// A machine with so much in use, in thousandths, gets no objects of others.
+pub(crate) const NEARLY_FULL: u16 = 900;
+
 /// Bytes in use, in thousandths of the limit.
 pub(crate) fn fill() -> u16 {
     (u128::from(used()) * 1000 / u128::from(limit().max(1))).min(1000) as u16
 }
 
-/// Bytes beyond which copies that nobody reads have to go.
+/// Bytes beyond which copies that nobody reads have to go, and new objects go elsewhere.
 pub(crate) fn high() -> u64 {
-    limit() / 10 * 9
+    limit() / 1000 * u64::from(NEARLY_FULL)
 }
 
 /// Counts so many bytes as used, if there is room for them below `most`.

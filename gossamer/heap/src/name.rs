@@ -63,8 +63,9 @@ impl fmt::Debug for At {
     }
 }
 
-/// A whole name.
+/// A whole name: two words in this order, by which `replicas/leaving.rs` finds names in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub(crate) struct Name {
     pub(crate) at: At,
     pub(crate) version: Version,

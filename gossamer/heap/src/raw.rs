@@ -25,7 +25,7 @@ use std::mem::ManuallyDrop;
 
 use crate::error::Error;
 use crate::global::{Global, check_may_wait};
-use crate::{bases, copies, freeing, places};
+use crate::{bases, copies, freeing, places, replicas};
 
 /// Room in the heap, by name. It may travel as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +49,9 @@ impl Room {
 /// # Panics
 /// On a thread that is no worker of the program.
 pub fn alloc(bytes: usize) -> Result<Room, Error> {
-    let words = crate::slice::try_slice(bytes.div_ceil(8), |_| 0u64)?;
+    let words = crate::slice::try_slice_here(bytes.div_ceil(8), |_| 0u64)?;
     let words = ManuallyDrop::new(words);
+    replicas::keep_none(words.name());
     Ok(Room { name: words.name(), bytes })
 }
 
@@ -86,7 +87,7 @@ pub unsafe fn read(room: Room, offset: usize, into: &mut [u8]) {
     let (first, end) = (offset / 16 * 16, (offset + into.len()).next_multiple_of(8));
     let at = crate::name::At::new(room.name.at.place(), room.name.at.offset() + first);
     let mut words = vec![0; end - first];
-    copies::fetch(at, &mut words, || {}).unwrap_or_else(|why| panic!("{:?} cannot be read: {why}", room.name.at));
+    copies::fetch_bytes(at, &mut words, || {}).unwrap_or_else(|why| panic!("{:?} cannot be read: {why}", room.name.at));
     into.copy_from_slice(&words[offset - first..offset - first + into.len()]);
 }
 

@@ -5,13 +5,15 @@
 use std::alloc::Layout;
 
 use crate::error::Error;
-use crate::global::{Global, no_room};
+use crate::far;
+use crate::global::{Global, made, no_room};
 use crate::name::Name;
 use crate::object::slice_layout;
-use crate::partition;
+use crate::partition::{self, Reach};
 use crate::portable::Portable;
 
-/// Puts a slice of `len` elements into the heap, in the partition of the calling worker. Element `i` is `f(i)`.
+/// Puts a slice of `len` elements into the heap, in the partition of the calling worker, or on another machine as
+/// [`Global::new`] does. Element `i` is `f(i)`.
 ///
 /// ```
 /// gossamer::main(
@@ -42,13 +44,35 @@ pub fn slice<T: Portable>(len: usize, f: impl FnMut(usize) -> T) -> Global<[T]> 
 /// ```
 ///
 /// # Errors
-/// The heap of this machine is full, or the system gives no more memory.
+/// The heap of this machine is full, and no other one takes the slice; or the system gives no more memory.
+/// [`Error::Lost`]: the machine that took it was lost meanwhile.
 ///
 /// # Panics
 /// On a thread that is no worker of the program.
 pub fn try_slice<T: Portable>(len: usize, mut f: impl FnMut(usize) -> T) -> Result<Global<[T]>, Error> {
     let layout = slice_layout::<T>(len);
-    let (name, room) = partition::own().allocate(layout)?;
+    match partition::own().allocate(layout, Reach::New) {
+        Ok(room) => Ok(fill(len, layout, room, f)),
+        Err(_) => match far::slice(len, &mut f)? {
+            Some(slice) => Ok(slice),
+            None => try_slice_here(len, f),
+        },
+    }
+}
+
+/// Same as `try_slice`, in the partition of the calling worker.
+pub(crate) fn try_slice_here<T: Portable>(len: usize, f: impl FnMut(usize) -> T) -> Result<Global<[T]>, Error> {
+    let layout = slice_layout::<T>(len);
+    Ok(fill(len, layout, partition::own().allocate(layout, Reach::All)?, f))
+}
+
+/// Makes the elements in a room of this worker for so many.
+fn fill<T: Portable>(
+    len: usize,
+    layout: Layout,
+    (name, room): (Name, *mut u8),
+    mut f: impl FnMut(usize) -> T,
+) -> Global<[T]> {
     let mut building = Building { name, layout, elements: room.cast::<T>(), made: 0 };
     for i in 0..len {
         let element = f(i);
@@ -57,8 +81,9 @@ pub fn try_slice<T: Portable>(len: usize, mut f: impl FnMut(usize) -> T) -> Resu
         building.made += 1;
     }
     std::mem::forget(building);
+    made(room, layout);
     // SAFETY: all elements are there.
-    Ok(unsafe { Global::of(name, len) })
+    unsafe { Global::of(name, len) }
 }
 
 /// A slice that is not whole yet.

@@ -3,9 +3,9 @@
 use gossamer::{JoinHandle, NoRef, link};
 
 use crate::global::Global;
-use crate::limit;
 use crate::object::Object;
 use crate::portable::Portable;
+use crate::{limit, load};
 
 /// Starts a fiber at the place where the object is, and hands it the owner. Does not wait.
 ///
@@ -78,5 +78,5 @@ where
     R: NoRef + Send + 'static,
 {
     limit::limit(); // its panic is the caller's
-    link::spawn_by_load(f, limit::fill)
+    link::spawn_by_load(f, load::of_own_machine)
 }

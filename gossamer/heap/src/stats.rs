@@ -27,6 +27,17 @@ pub struct Stats {
     pub moves: u64,
     /// Copies that went because room was short.
     pub evictions: u64,
+    /// Objects that were made on other machines, because this one's heap was nearly full.
+    pub elsewhere: u64,
+    /// Objects that were copied to this machine's backup ([`with_copies`](crate::with_copies)).
+    pub saves: u64,
+    /// Their bytes.
+    pub saved_bytes: u64,
+    /// Objects that left this machine without a copy: its backup had no room.
+    pub unsaved: u64,
+    /// Workers of this machine the copies of which the next backup has not all yet, and lost machines the copies of
+    /// which this one has alone and gives to another one. While it is not 0 a further loss may take objects.
+    pub refills: u64,
 }
 
 /// Those of one worker.
@@ -39,6 +50,10 @@ pub(crate) struct Counters {
     pub(crate) fetch_ns: Counter,
     pub(crate) moves: Counter,
     pub(crate) evictions: Counter,
+    pub(crate) elsewhere: Counter,
+    pub(crate) saves: Counter,
+    pub(crate) saved_bytes: Counter,
+    pub(crate) unsaved: Counter,
 }
 
 static ALL: Mutex<Vec<&'static Counters>> = Mutex::new(Vec::new());
@@ -90,5 +105,10 @@ pub fn stats() -> Stats {
         fetch_ns: sum(|own| &own.fetch_ns),
         moves: sum(|own| &own.moves),
         evictions: sum(|own| &own.evictions),
+        elsewhere: sum(|own| &own.elsewhere),
+        saves: sum(|own| &own.saves),
+        saved_bytes: sum(|own| &own.saved_bytes),
+        unsaved: sum(|own| &own.unsaved),
+        refills: crate::replicas::refills() as u64,
     }
 }

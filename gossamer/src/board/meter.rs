@@ -48,7 +48,7 @@ impl Meter {
         let all = self.cores.len().min(self.threads.len()).max(1) as f64;
         let others = ((now.busy_s - past.busy_s) - (now.own_s - past.own_s)).max(0.0) / seconds;
         let (ran, waited) = ((now.ran_s - past.ran_s) / seconds, (now.waited_s - past.waited_s) / seconds);
-        (can_have(all, others, ran, waited) as f32, ran as f32)
+        (can_have(all, self.cores.len() as f64 - others, ran, waited) as f32, ran as f32)
     }
 }
 
@@ -71,16 +71,16 @@ impl Reading {
     }
 }
 
-/// Returns the cores that workers can have of `all`, where other programs used `others`, and they themselves ran for
-/// `ran` of the time and waited for a core for `waited` of it.
-fn can_have(all: f64, others: f64, ran: f64, waited: f64) -> f64 {
+/// Returns the cores that workers can have, at most `all`, where other programs left `left`, and they themselves ran
+/// for `ran` of the time and waited for a core for `waited` of it.
+fn can_have(all: f64, left: f64, ran: f64, waited: f64) -> f64 {
     let wanted = ran + waited;
     if wanted > 0.1 * all {
         // At least so much: on a host with many programs this says less about the next moment than about the last.
         return all * (ran / wanted).max(0.125);
     }
     // They were idle. Programs that compute all the time give way to workers that do: each gets its share.
-    (all - others).max(all / 2.0)
+    left.clamp(all / 2.0, all)
 }
 
 /// Returns the times for which a thread ran and waited for a core, of the text of its `schedstat`.
@@ -127,12 +127,13 @@ mod tests {
 
     #[test]
     fn workers_can_have_what_others_leave() {
-        assert_eq!(can_have(2.0, 0.0, 0.0, 0.0), 2.0);
-        assert_eq!(can_have(2.0, 0.5, 0.1, 0.0), 1.5);
-        assert_eq!(can_have(1.0, 1.0, 0.0, 0.0), 0.5, "as much as the other one, if they want it");
+        assert_eq!(can_have(2.0, 2.0, 0.0, 0.0), 2.0);
+        assert_eq!(can_have(2.0, 1.5, 0.1, 0.0), 1.5);
+        assert_eq!(can_have(1.0, 3.0, 0.0, 0.0), 1.0, "one worker, and three cores that nobody uses");
+        assert_eq!(can_have(1.0, 0.0, 0.0, 0.0), 0.5, "as much as the other one, if they want it");
         assert_eq!(can_have(2.0, 1.0, 0.5, 0.5), 1.0, "they had half of the time that they wanted");
-        assert_eq!(can_have(2.0, 0.0, 1.0, 0.0), 2.0, "all of it");
-        assert_eq!(can_have(2.0, 0.0, 0.01, 1.0), 0.25);
+        assert_eq!(can_have(2.0, 2.0, 1.0, 0.0), 2.0, "all of it");
+        assert_eq!(can_have(2.0, 2.0, 0.01, 1.0), 0.25);
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //!
 //! The first call asks machine 0, which starts a thread on each machine. That thread reports to machine 0 the cores
 //! that its workers can have, and how many fibers were placed from there on which machines; machine 0 answers with the
-//! loads of all. A program that places nothing by load has no such threads.
+//! loads of all. A program that places nothing by load has no such threads. The crates above add the use of a machine
+//! that they know: how full its memory for objects is, and its tasks, which go by the loads too (`loads`).
 //!
 //! Each machine knows its own placed fibers exactly, those of others as of their last report: so a thousand fibers that
 //! one machine starts at once are dealt by the machines' cores, and not all to one that was idle. A fiber counts until
@@ -47,6 +48,32 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The most bytes of a message.
 const BYTES_MAX: usize = 1 << 24;
 
+/// Use of a machine, as the crates above know it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MachineUse {
+    /// Its memory for objects in use, in thousandths.
+    pub fill: u16,
+    /// Tasks there that could run: [`loads`](crate::link::loads).
+    pub tasks: u32,
+    /// Time that all tasks have computed there until now, in nanoseconds.
+    pub tasks_busy_ns: u64,
+}
+
+/// Load of a machine, as of its last report.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MachineLoad {
+    /// Number of the machine.
+    pub machine: u16,
+    /// Cores that its workers can have, beside other programs.
+    pub cores: f32,
+    /// Cores that its workers use for other work than tasks, at least one for each fiber that was placed there.
+    pub others: f32,
+    /// Tasks there that could run.
+    pub tasks: u32,
+    /// Time since the report.
+    pub age: Duration,
+}
+
 /// Report of a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Report {
@@ -54,6 +81,10 @@ struct Report {
     cores: f32,
     /// Cores that its workers have used since the last report.
     used: f32,
+    /// Those of them that tasks have used.
+    used_by_tasks: f32,
+    /// Tasks that could run.
+    tasks: u32,
     /// Its memory for objects in use, in thousandths.
     fill: u16,
     /// Fibers that were placed from there and have not ended, by the machine where they run.
@@ -66,11 +97,20 @@ struct Load {
     machine: u16,
     cores: f32,
     used: f32,
+    used_by_tasks: f32,
+    tasks: u32,
     fill: u16,
     /// Fibers there that others than the reporting machine have placed.
     of_others: u32,
     /// Age of its report, in microseconds.
     age_us: u64,
+}
+
+impl Load {
+    /// Fibers that were placed there, and run or are on the way.
+    fn placed(&self) -> u32 {
+        placed_on(self.machine).now.load(Ordering::Relaxed).saturating_add(self.of_others)
+    }
 }
 
 /// On machine 0: the last report of each machine, and when it arrived.
@@ -121,20 +161,20 @@ impl Drop for Counted {
     }
 }
 
-/// Starts a fiber on the less loaded of two machines, picked at random; `fill` returns how full a machine's memory for
-/// objects is, in thousandths.
+/// Starts a fiber on the less loaded of two machines, picked at random; `measure` returns the use of its machine.
 #[track_caller]
-pub(crate) fn spawn<F, R, M>(f: F, fill: M) -> JoinHandle<R>
+pub(crate) fn spawn<F, R, M>(f: F, measure: M) -> JoinHandle<R>
 where
     F: FnOnce() -> R + NoRef + Send + 'static,
     R: NoRef + Send + 'static,
-    M: Fn() -> u16 + NoRef + Copy + Send + 'static,
+    M: MeasureUse,
 {
     let program = program();
     if program.rack.machines.len() == 1 {
         return start::spawn(f);
     }
-    begin(program, fill);
+    begin(program, measure);
+    wait_for_first(program);
     let own = program.rack.machine;
     let chosen = choose(&candidates(program), own, fastrand::usize);
     // A thread that is no worker of the program does not reach other machines.
@@ -145,48 +185,80 @@ where
     spawn_on_holding(Place::of(machine, (turn % usize::from(workers)) as u16), f, counted)
 }
 
-/// Asks for the reports, once, and waits for the first ones where it may.
-fn begin<M: Fn() -> u16 + NoRef + Copy + Send + 'static>(program: &Program, fill: M) {
-    let first = *FIRST_CALL.get_or_init(|| {
-        trust::link::post(program.rack.service(0), move |_| begin_everywhere(fill), &[]);
+/// Returns the loads of the living machines as they are known here, this one included: none before the first reports,
+/// which the first call asks for. Does not wait.
+pub(crate) fn loads_of_all(measure: impl MeasureUse) -> Vec<MachineLoad> {
+    let program = program();
+    begin(program, measure);
+    let Some((arrived, loads)) = lock(&LOADS).clone() else { return Vec::new() };
+    let since = arrived.elapsed();
+    let of_machine = |load: &Load| MachineLoad {
+        machine: load.machine,
+        cores: load.cores,
+        others: (load.used - load.used_by_tasks).max(load.placed() as f32),
+        tasks: load.tasks,
+        age: since.saturating_add(Duration::from_micros(load.age_us)),
+    };
+    loads.iter().filter(|load| !program.rack.is_lost(load.machine)).map(of_machine).collect()
+}
+
+/// Function that returns the use of the machine that calls it.
+pub trait MeasureUse: Fn() -> MachineUse + NoRef + Copy + Send + 'static {}
+
+impl<M: Fn() -> MachineUse + NoRef + Copy + Send + 'static> MeasureUse for M {}
+
+/// Asks for the reports, once.
+fn begin(program: &Program, measure: impl MeasureUse) {
+    FIRST_CALL.get_or_init(|| {
+        trust::link::post(program.rack.service(0), move |_| begin_everywhere(measure), &[]);
         Instant::now()
     });
+}
+
+/// Waits for the first reports where it may.
+fn wait_for_first(program: &Program) {
+    let Some(first) = FIRST_CALL.get() else { return };
     while first.elapsed() < FIRST && !is_complete(&program.rack) && trust::may_wait() {
         trust::sleep(PAUSE);
     }
 }
 
 /// On machine 0's service thread: starts the reports of all machines.
-fn begin_everywhere<M: Fn() -> u16 + NoRef + Copy + Send + 'static>(fill: M) {
+fn begin_everywhere(measure: impl MeasureUse) {
     let rack = &program().rack;
     for machine in living(rack) {
-        trust::link::post(rack.service(machine), move |_| begin_here(fill), &[]);
+        trust::link::post(rack.service(machine), move |_| begin_here(measure), &[]);
     }
 }
 
 /// On a machine's service thread: starts its reports.
-fn begin_here<M: Fn() -> u16 + Send + 'static>(fill: M) {
+fn begin_here(measure: impl MeasureUse) {
     if IS_REPORTING.swap(true, Ordering::Relaxed) {
         return;
     }
-    let begun = thread::Builder::new().name("gossamer-board".to_owned()).spawn(move || report_each(fill));
+    let begun = thread::Builder::new().name("gossamer-board".to_owned()).spawn(move || report_each(measure));
     if let Err(error) = begun {
         complain(format_args!("machine {} does not report its load: {error}", program().rack.machine));
     }
 }
 
 /// Reports until the program ends.
-fn report_each(fill: impl Fn() -> u16) {
+fn report_each(measure: impl MeasureUse) {
     let program = program();
     let rack = &program.rack;
     let mut meter = Meter::begin(&program.trustees);
+    let mut last = (Instant::now(), measure().tasks_busy_ns);
     thread::sleep(EVERY);
     let begun = Instant::now();
     while trust::link::thread_id(rack.service(rack.machine)).is_some() {
         let (cores, used) = meter.measure();
+        let now = (Instant::now(), measure().tasks_busy_ns);
+        let past = std::mem::replace(&mut last, now);
+        let used_by_tasks = now.1.saturating_sub(past.1) as f32 / now.0.duration_since(past.0).as_nanos().max(1) as f32;
         loop {
-            let report = codec::encode(&(rack.machine, Report { cores, used, fill: fill(), placed: placed_now() }));
-            trust::link::post(rack.service(0), note, &report);
+            let MachineUse { fill, tasks, .. } = measure();
+            let report = Report { cores, used, used_by_tasks, tasks, fill, placed: placed_now() };
+            trust::link::post(rack.service(0), note, &codec::encode(&(rack.machine, report)));
             if is_complete(rack) || begun.elapsed() > FIRST {
                 break;
             }
@@ -228,6 +300,8 @@ fn loads(reports: &BTreeMap<u16, (Instant, Report)>, asker: u16) -> Vec<Load> {
         machine: *machine,
         cores: report.cores,
         used: report.used,
+        used_by_tasks: report.used_by_tasks,
+        tasks: report.tasks,
         fill: report.fill,
         of_others: of_others.get(machine).copied().unwrap_or_default(),
         age_us: arrived.elapsed().as_micros() as u64,
@@ -267,9 +341,8 @@ fn candidates(program: &Program) -> Vec<Candidate> {
     };
     let since = arrived.elapsed();
     let candidate = |load: &Load| {
-        let placed = placed_on(load.machine).now.load(Ordering::Relaxed).saturating_add(load.of_others);
         // Its workers may compute what nobody placed.
-        let fibers = placed.max(load.used.round() as u32);
+        let fibers = load.placed().saturating_add(load.tasks).max(load.used.round() as u32);
         Candidate { machine: load.machine, cores: load.cores, fibers, fill: load.fill }
     };
     let fresh = |since: Duration| -> Vec<Candidate> {
@@ -286,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_machine_learns_of_the_fibers_that_others_have_placed() {
-        let report = |placed| Report { cores: 2.0, used: 0.5, fill: 7, placed };
+        let report = |placed| Report { cores: 2.0, used: 0.5, used_by_tasks: 0.0, tasks: 0, fill: 7, placed };
         let reports = [(0, vec![(0, 1), (2, 10)]), (1, vec![(2, 5)]), (2, vec![(0, u32::MAX)])];
         let reports: BTreeMap<_, _> =
             reports.map(|(machine, placed)| (machine, (Instant::now(), report(placed)))).into_iter().collect();

@@ -222,6 +222,8 @@ impl Losses {
                     })
                 })
                 .collect();
+            // No answers are waited for: such a thread may be long in its own code.
+            machines.iter().copied().for_each(trust::link::lose_elsewhere);
             told.into_iter().for_each(|told| drop(told.join()));
             super::call_back(callbacks, losses);
         };

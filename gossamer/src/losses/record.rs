@@ -85,6 +85,11 @@ pub(crate) fn count() -> u32 {
     COUNT.load(Ordering::Acquire)
 }
 
+/// Returns all losses so far.
+pub(crate) fn all() -> Vec<Loss> {
+    told().losses.clone()
+}
+
 /// Returns the lost machines after the first so many losses.
 pub(crate) fn after(count: u32) -> Vec<u16> {
     told().losses.iter().skip(count as usize).map(|loss| loss.machine).collect()

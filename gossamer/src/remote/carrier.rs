@@ -19,6 +19,7 @@ use trust::TrusteeId;
 use trust::link::{Buffer, Carrier, Operation};
 
 use super::connections::Connection;
+use super::gate::Gate;
 use super::image::Image;
 use super::slot::Violation;
 use super::stream::FrameStream;
@@ -43,6 +44,11 @@ pub(super) struct RackCarrier {
     answers: Vec<Watch>,
     /// Streams with a frame that waits for room.
     stalled: Vec<(Role, usize)>,
+    gate: Option<Gate>,
+    /// The gate has something to do.
+    gate_works: bool,
+    /// Streams with a frame that waits at the gate, with its number there.
+    held: Vec<(Role, usize, u64)>,
     /// Streams that may owe the peer an acknowledgement at the end of the turn.
     owing: Vec<(Role, usize)>,
 }
@@ -100,8 +106,16 @@ impl RackCarrier {
             peers,
             connections,
             stalled: Vec::new(),
+            gate: None,
+            gate_works: false,
+            held: Vec::new(),
             owing: Vec::new(),
         }
+    }
+
+    /// Frames to workers pass this gate.
+    pub(super) fn behind(self, gate: Option<Gate>) -> RackCarrier {
+        RackCarrier { gate, ..self }
     }
 
     /// Calls `act` with one stream. A violation ends the program; `what` is its subject in the message.
@@ -133,11 +147,42 @@ impl RackCarrier {
 
     fn send_on(&mut self, role: Role, place: usize, what: &str, frame: &mut Buffer, note: u32) {
         self.sent.add(self.peers[place].place.machine, frame.len());
+        if let Some(gate) = self.gate
+            && self.hold_back(gate, role, place, frame, note)
+        {
+            return;
+        }
         let stalls = self.with(role, place, what, |stream, fabric, connection| {
             stream.send(fabric.region(), connection, frame, note)?;
             Ok(stream.is_sending())
         });
         if stalls {
+            self.stalled.push((role, place));
+        }
+    }
+
+    /// Shows a frame to the gate, and holds it back if that says so.
+    #[cold]
+    fn hold_back(&mut self, gate: Gate, role: Role, place: usize, frame: &mut Buffer, note: u32) -> bool {
+        let peer = &self.peers[place];
+        if self.services.contains(&peer.place.trustee_id()) || record::is_shut_out(peer.place.machine) {
+            return false;
+        }
+        let number = (gate.look)(frame.bytes());
+        self.gate_works = true;
+        if number == 0 {
+            return false;
+        }
+        self.with(role, place, "a message to", |stream, _, _| stream.hold(frame, note));
+        self.held.push((role, place, number));
+        true
+    }
+
+    /// Sends what the gate lets go.
+    fn let_go(&mut self) {
+        let Some(gate) = self.gate.filter(|_| self.gate_works || !self.held.is_empty()) else { return };
+        self.gate_works = (gate.turn)();
+        for (role, place, _) in self.held.extract_if(.., |(.., number)| (gate.is_open)(*number)) {
             self.stalled.push((role, place));
         }
     }
@@ -235,6 +280,7 @@ unsafe impl Carrier for RackCarrier {
         if let Err(error) = self.fabric.poll(self.worker) {
             fate::end(&format!("{}: {error}", self.own));
         }
+        self.let_go();
         for at in (0..self.stalled.len()).rev() {
             let (role, place) = self.stalled[at];
             let stalls = self.with(role, place, "a large message to", |stream, fabric, connection| {
@@ -270,6 +316,8 @@ unsafe impl Carrier for RackCarrier {
         self.find_requests(0).is_some()
             || self.find(&self.answers, 0, |_| false).is_some()
             || self.stalled.iter().any(goes_on)
+            || self.gate_works
+            || !self.held.is_empty()
     }
 
     fn lose(&mut self, machine: u16) {
@@ -284,6 +332,9 @@ unsafe impl Carrier for RackCarrier {
         }
         let peers = &self.peers;
         self.stalled.retain(|(_, place)| peers[*place].place.machine != machine);
+        for (.., number) in self.held.extract_if(.., |(_, place, _)| peers[*place].place.machine == machine) {
+            self.gate.into_iter().for_each(|gate| (gate.forget)(number));
+        }
         self.owing.retain(|(_, place)| peers[*place].place.machine != machine);
     }
 

@@ -49,6 +49,11 @@ impl Connection {
         self.inner.borrow_mut().wake(park_word)
     }
 
+    pub(crate) fn write_share(&self, share: ShareId, offset: usize, bytes: &[u8]) -> Result<(), Error> {
+        self.is_dirty.set(true);
+        self.inner.borrow_mut().write_share(share, offset, bytes)
+    }
+
     pub(crate) fn read_share(&self, share: ShareId, offset: usize, bytes: usize) -> Result<ReadId, Error> {
         self.is_dirty.set(true);
         self.inner.borrow_mut().read_share(share, offset, bytes)

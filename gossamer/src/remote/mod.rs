@@ -8,6 +8,8 @@
 //! 3. `slot`: bytes into a slot and out of it, its trailer, its flag
 //! 4. `connections`: the fabric's connections, flushed once a turn
 //!
+//! Before 2 a frame may be held back by the `gate` of a crate above.
+//!
 //! The bytes of a batch are defined by `trust` (`trust/src/remote/`). Beside these: `layout` (offset of each slot),
 //! `image` (closures as positions in the program's image), `hello` (check that the other machine runs the same
 //! program), `wiring` (makes all of it for a worker).
@@ -23,6 +25,7 @@
 
 mod carrier;
 pub(crate) mod connections;
+pub(crate) mod gate;
 mod hello;
 mod image;
 mod layout;

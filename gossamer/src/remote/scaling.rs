@@ -1,4 +1,4 @@
-//! Growth of memory, queue pairs, flags and batches with the rack: the tables of docs/scaling.md, computed from the
+//! Growth of memory, queue pairs and flags with the rack: the tables of docs/scaling.md, computed from the
 //! layout and the settings of programs, and compared with the document. None of this runs in a program.
 
 use std::fmt::Write as _;
@@ -19,11 +19,6 @@ const DOCUMENT: &str = include_str!("../../../docs/scaling.md");
 
 fn layout((machines, workers): (usize, u16)) -> Layout {
     Layout::new(vec![workers; machines], Slots::NETWORK)
-}
-
-/// Workers of other machines.
-fn peers((machines, workers): (usize, u16)) -> usize {
-    (machines - 1) * usize::from(workers)
 }
 
 /// Threads of other machines: their workers, and of each its service thread.
@@ -69,26 +64,6 @@ fn looking() -> String {
     out
 }
 
-fn batches() -> String {
-    let outstanding = [64u32, 512, 8192];
-    let mut out = "\n| machines x workers |".to_owned();
-    outstanding.iter().for_each(|count| write!(out, " {count} |").unwrap_or_default());
-    out += " outstanding for 16 a batch |\n|---|---:|---:|---:|---:|\n";
-    for rack in RACKS {
-        let _ = write!(out, "| {} x {} |", rack.0, rack.1);
-        for count in outstanding {
-            let _ = write!(out, " {:.2} |", requests_a_batch(f64::from(count) / peers(rack) as f64));
-        }
-        let _ = writeln!(out, " {} |", 16 * peers(rack));
-    }
-    out
-}
-
-/// Requests in a batch that has any, if they fall upon peers at random, so many for each on average (Poisson).
-fn requests_a_batch(mean: f64) -> f64 {
-    mean / -(-mean).exp_m1()
-}
-
 fn bytes(count: usize) -> String {
     const UNITS: [(&str, usize); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let (unit, size) = UNITS.into_iter().find(|(_, size)| count >= *size).unwrap_or(("bytes", 1));
@@ -98,17 +73,11 @@ fn bytes(count: usize) -> String {
 
 #[test]
 fn the_document_says_what_the_code_does() {
-    for (name, table) in [("memory", memory()), ("looking", looking()), ("batches", batches())] {
+    for (name, table) in [("memory", memory()), ("looking", looking())] {
         let begin = format!("<!-- {name}: gossamer/src/remote/scaling.rs -->\n");
         let told = DOCUMENT.split_once(&begin).and_then(|(_, rest)| rest.split_once("\n<!-- end -->"));
         assert_eq!(told.map(|(told, _)| told), Some(&*table), "docs/scaling.md, {name}: it should be\n{table}");
     }
-}
-
-#[test]
-fn a_batch_has_one_request_at_least() {
-    assert!((requests_a_batch(1e-6) - 1.0).abs() < 1e-3);
-    assert!((requests_a_batch(50.0) - 50.0).abs() < 1e-3);
 }
 
 /// `cargo test --release -p gossamer-rack looking_costs -- --ignored --nocapture`: cost of one poll of all flags that

@@ -153,17 +153,31 @@ impl FrameStream {
         frame: &mut Buffer,
         note: u32,
     ) -> Result<(), Violation> {
+        self.check(frame)?;
+        let bytes = frame.len();
+        let sent = self.write_while_room(region, connection, frame, 0, note)?;
+        // A frame of no bytes is written all the same.
+        if sent.is_none_or(|sent| sent < bytes) {
+            self.sending = Some(Sending { frame: std::mem::take(frame), sent: sent.unwrap_or(0), note });
+        }
+        Ok(())
+    }
+
+    /// Keeps a frame back: [`go_on`](Self::go_on) sends it, before which no other frame may be sent.
+    pub(super) fn hold(&mut self, frame: &mut Buffer, note: u32) -> Result<(), Violation> {
+        self.check(frame)?;
+        self.sending = Some(Sending { frame: std::mem::take(frame), sent: 0, note });
+        Ok(())
+    }
+
+    /// Checks that a frame may be sent.
+    fn check(&self, frame: &Buffer) -> Result<(), Violation> {
         assert!(self.sending.is_none(), "one frame at a time");
         let bytes = frame.len();
         if bytes as u64 > FRAME_BYTES_MAX {
             return Err(Violation::new(format!(
                 "a batch came to {bytes} bytes; no more than {FRAME_BYTES_MAX} can travel"
             )));
-        }
-        let sent = self.write_while_room(region, connection, frame, 0, note)?;
-        // A frame of no bytes is written all the same.
-        if sent.is_none_or(|sent| sent < bytes) {
-            self.sending = Some(Sending { frame: std::mem::take(frame), sent: sent.unwrap_or(0), note });
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use trust::link::Waker;
 
 use super::carrier::{Peer, RackCarrier};
 use super::connections::{self, Connection};
+use super::gate;
 use super::image::Image;
 use super::layout::Layout;
 use super::stream::{FrameStream, Offsets};
@@ -55,7 +56,8 @@ impl Wiring {
             }
         }
         let (fabric, room_bytes) = (Arc::clone(&self.fabric), self.layout.slots().room_bytes());
-        Ok(RackCarrier::new(fabric, self.image, own, room_bytes, peers, services, connections))
+        let gate = gate::get().filter(|_| own != self.layout.service(own.machine));
+        Ok(RackCarrier::new(fabric, self.image, own, room_bytes, peers, services, connections).behind(gate))
     }
 
     /// Makes the stream on which `own` is a client of `other`, and that on which it is its trustee.

@@ -82,6 +82,9 @@ pub fn is_one_of_several() -> bool {
         || (!matches!(method, Ok(Method::Alone)) && !mark::is_inherited(&method, ENVIRONMENT))
 }
 
+/// Name of a process manager with PMI that is not Slurm's.
+pub(crate) const HYDRA: &str = "hydra";
+
 /// Finds the other machines, if this process was started as one of several.
 ///
 /// # Errors
@@ -111,7 +114,7 @@ pub(crate) fn start() -> Result<Start, RendezvousError> {
         }
         Method::Pmi(variables) => {
             let pmi = pmi::Pmi::connect(&variables, &limit)?;
-            let name = detect::name_of_starter("hydra");
+            let name = detect::name_of_starter(HYDRA);
             (Starter::pmi(pmi)?, (variables.rank, variables.size), name)
         }
         Method::Pmix => {

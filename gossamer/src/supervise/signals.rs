@@ -4,6 +4,7 @@
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -78,6 +79,15 @@ impl Drop for Signals {
     }
 }
 
+/// Has `SIGUSR1` do nothing where it would end this process: MPICH's process manager sends it to the others when a
+/// process has died. Handlers of the program do what they do.
+pub fn outlive_usr1() {
+    if ignored_signals() & (1 << (Signal::USR1.as_raw() - 1)) == 0 {
+        // Refused for signals that have no handlers only.
+        let _ = signal_hook::flag::register(Signal::USR1.as_raw(), Arc::default());
+    }
+}
+
 /// Returns the mask of ignored signals: bit S - 1 is set if signal S is ignored; 0 if the system does not tell.
 pub fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -110,6 +120,13 @@ pub fn describe(signal: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sigusr1_ends_no_process_that_outlives_it() {
+        outlive_usr1();
+        // Without a handler this ends the tests.
+        rustix::process::kill_process(rustix::process::getpid(), Signal::USR1).unwrap();
+    }
 
     #[test]
     fn signals_have_names_and_numbers() {

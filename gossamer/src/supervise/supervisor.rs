@@ -93,8 +93,13 @@ pub enum Order {
     },
     /// Kill one machine, which is lost.
     KillOne(u16),
-    /// Tell the user of a loss, in these words.
-    Report(String),
+    /// Tell the user that the program goes on without this machine, in these words.
+    Report {
+        /// Number of the machine.
+        machine: u16,
+        /// The words.
+        text: String,
+    },
 }
 
 /// State of one machine.

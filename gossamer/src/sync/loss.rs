@@ -9,16 +9,12 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use trust::{Error, Pending, Promise, PromiseId, Trust, local_trustee, promise, select, sleep};
+use trust::{Error, Pending, Promise, PromiseId, Trust, promise, select, sleep};
 
 use crate::losses::record;
-use crate::rack::try_program;
 
 /// Wait before a home is asked again that has not been told of a loss yet: milliseconds, mostly.
 const BEHIND: Duration = Duration::from_millis(1);
-
-/// Longest wait of a thread that is no worker before it looks for losses: nobody tells it of them.
-const UNTOLD: Duration = Duration::from_millis(100);
 
 /// A machine was lost, and who was waited for may have been there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -180,10 +176,8 @@ pub fn wait<T: 'static, L>(
         };
     }
     let end = time.and_then(|time| Instant::now().checked_add(time));
-    let own = local_trustee().id();
-    let is_told = try_program().is_some_and(|program| program.trustees.iter().any(|trustee| trustee.id() == own));
     loop {
-        // Each loss settles it, on a worker.
+        // Each loss settles it.
         let (unkept, loss) = promise::<()>();
         let now = record::count();
         let verdict = if now == known { Verdict::Wait } else { ask(pending.id(), now) };
@@ -191,7 +185,6 @@ pub fn wait<T: 'static, L>(
             Verdict::Wait => {
                 known = now;
                 let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-                let left = if is_told { left } else { Some(left.unwrap_or(UNTOLD).min(UNTOLD)) };
                 select(&[&pending, &loss], left);
             }
             Verdict::Behind => wait_for_home(),

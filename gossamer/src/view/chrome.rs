@@ -32,7 +32,8 @@ pub struct MachineTrace {
 /// Activity of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerTrace {
-    /// Kind (0 sleep, 1 batch, 2 fibers), start in nanoseconds from the start of the trace, duration, and count.
+    /// Kind (0 sleep, 1 batch, 2 fibers, 3 move), start in nanoseconds from the start of the trace, duration, and
+    /// count.
     pub events: Vec<(u8, u64, u64, u64)>,
     /// Waits of its fibers for answers: the fiber's number, machine and worker of the trustee, start and duration in
     /// nanoseconds.
@@ -62,6 +63,7 @@ impl MachineTrace {
             TraceKind::Park => 0,
             TraceKind::Batch => 1,
             TraceKind::Fibers => 2,
+            TraceKind::Move => 3,
         };
         let wait = |wait: &AnswerWait| {
             let worker = u16::try_from(wait.trustee.index()).unwrap_or(u16::MAX);
@@ -128,7 +130,8 @@ pub fn of_answer(answer: &Answer) -> (String, Vec<String>) {
 /// ```
 #[must_use]
 pub fn to_json(machines: &[MachineTrace]) -> String {
-    const KINDS: [(&str, &str); 3] = [("sleep", "of"), ("batch", "requests"), ("fibers", "switches")];
+    const KINDS: [(&str, &str); 4] =
+        [("sleep", "of"), ("batch", "requests"), ("fibers", "switches"), ("move", "to worker")];
     /// Threads of fibers, which come after those of the workers: so many for each worker.
     const FIBER_THREADS: usize = 1_000_000;
     let begin = machines.iter().map(|machine| machine.began_us).min().unwrap_or(0);
@@ -157,7 +160,7 @@ pub fn to_json(machines: &[MachineTrace]) -> String {
             let lost = lost(worker.lost, "events") + &lost(worker.lost_waits, "waits");
             json += &named("thread_name", tid, format!("m{pid}w{tid}{lost}"));
             for &(kind, start_ns, ns, count) in &worker.events {
-                let (name, counted) = KINDS[usize::from(kind).min(2)];
+                let (name, counted) = KINDS[usize::from(kind).min(KINDS.len() - 1)];
                 slice(&mut json, name, tid, start_ns, ns, &format!("\"{counted}\":{count}"));
             }
             let mut fibers = HashMap::new();

@@ -7,7 +7,7 @@
 //! Without questions, that thread is not woken.
 
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::backlog::{self, Backlog, Giver, Part};
@@ -22,12 +22,14 @@ const OPEN_MAX: usize = 64;
 /// Side of the asker.
 pub struct Looker {
     machines: u16,
+    lost: Arc<Mutex<Vec<u16>>>,
     ask: Mutex<Sender<(Look, Giver)>>,
     wake: Box<dyn Fn() + Send + Sync>,
 }
 
 /// Side of the thread that talks to the machines.
 pub struct Looks {
+    lost: Arc<Mutex<Vec<u16>>>,
     asked: Receiver<(Look, Giver)>,
     open: Vec<(u32, Giver)>,
     next: u32,
@@ -52,13 +54,15 @@ pub struct Looks {
 #[must_use]
 pub fn channel(machines: u16, wake: impl Fn() + Send + Sync + 'static) -> (Looker, Looks) {
     let (ask, asked) = mpsc::channel();
-    let looker = Looker { machines, ask: Mutex::new(ask), wake: Box::new(wake) };
-    (looker, Looks { asked, open: Vec::new(), next: 0 })
+    let lost = Arc::default();
+    let looker = Looker { machines, lost: Arc::clone(&lost), ask: Mutex::new(ask), wake: Box::new(wake) };
+    (looker, Looks { lost, asked, open: Vec::new(), next: 0 })
 }
 
 impl Source for Looker {
     fn look(&self, look: Look, limit: Duration) -> Answer {
-        let mut parts = Parts::new(0..self.machines, look, limit);
+        let lost = locked(&self.lost).clone();
+        let mut parts = Parts::new((0..self.machines).filter(|machine| !lost.contains(machine)), look, limit);
         let (tell, told) = backlog::channel(vec![Backlog::new(WAITING_MAX)]);
         let is_there = self.ask.lock().unwrap_or_else(PoisonError::into_inner).send((look, tell)).is_ok();
         (self.wake)();
@@ -73,7 +77,16 @@ impl Source for Looker {
     }
 }
 
+fn locked(lost: &Mutex<Vec<u16>>) -> MutexGuard<'_, Vec<u16>> {
+    lost.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Looks {
+    /// Notes that the program goes on without this machine, whose answers are not waited for any more.
+    pub fn lose(&mut self, machine: u16) {
+        locked(&self.lost).push(machine);
+    }
+
     /// Returns the questions since the last call, each with its number.
     pub fn questions(&mut self) -> Vec<(u32, Look)> {
         let mut questions = Vec::new();

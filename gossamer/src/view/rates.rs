@@ -31,8 +31,8 @@ pub struct Rates {
     pub state: String,
 }
 
-/// Returns the rates of all workers in `now`, since `before` if that has them from the same process, else since their
-/// start.
+/// Returns the rates of all workers in `now` whose machines are not lost, since `before` if that has them from the same
+/// process, else since their start.
 #[must_use]
 pub fn rates(before: Option<&Snapshot>, now: &Snapshot) -> Vec<Rates> {
     let earlier = |seen: &Seen| {
@@ -44,7 +44,7 @@ pub fn rates(before: Option<&Snapshot>, now: &Snapshot) -> Vec<Rates> {
         let ns = earlier.map_or(seen.sample.up_ms * 1_000_000, |other| seen.sample.at_ns - other.sample.at_ns).max(1);
         (0..seen.sample.workers.len()).map(|worker| of_worker(earlier, seen, worker, ns as f64)).collect::<Vec<_>>()
     };
-    now.machines.iter().flat_map(of_machine).collect()
+    now.machines.iter().filter(|seen| seen.lost.is_none()).flat_map(of_machine).collect()
 }
 
 fn of_worker(earlier: Option<&Seen>, seen: &Seen, number: usize, ns: f64) -> Rates {

@@ -12,6 +12,7 @@ use super::probe::Probes;
 pub use super::probe::ROUND_TRIP_BOUNDS_NS;
 use super::stacks::Stack;
 use super::traffic;
+use crate::losses::record;
 use crate::rack::{Program, try_program};
 use crate::{codec, names};
 
@@ -45,6 +46,9 @@ pub struct MachineSample {
     /// Trusts that are published by name, on machine 0.
     #[serde(default)] // programs of earlier releases have none
     pub published: Vec<NamedTrust>,
+    /// Machines that the program has lost, as far as this one knows, each with the cause.
+    #[serde(default)]
+    pub lost: Vec<(u16, String)>,
     /// Stacks of workers that do not come to their loop, by the worker's number. Sampled anew every few seconds.
     #[serde(default)]
     pub stacks: Vec<(usize, Stack)>,
@@ -140,6 +144,7 @@ impl MachineSample {
                 .collect(),
             sent: traffic::sent(rack.machines().len()),
             published: names::published().into_iter().map(NamedTrust::of).collect(),
+            lost: record::all().into_iter().map(|loss| (loss.machine, loss.cause)).collect(),
             stacks: (program.trustees.iter().enumerate())
                 .filter_map(|(place, worker)| Some((place, probes.stack_of(*worker)?)))
                 .collect(),

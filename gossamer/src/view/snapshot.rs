@@ -32,6 +32,9 @@ pub struct Seen {
     pub age_ms: u64,
     /// Whether the machine has answered the last question.
     pub answers: bool,
+    /// Cause of its loss, if the program has lost it and goes on.
+    #[serde(default)]
+    pub lost: Option<String>,
     /// The sample.
     pub sample: MachineSample,
 }
@@ -65,6 +68,7 @@ impl Snapshots {
         let seen = |(at, sample): &(Instant, MachineSample)| Seen {
             age_ms: u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX),
             answers: Some(*at) == asked,
+            lost: None,
             sample: sample.clone(),
         };
         Snapshot::new(state.last.values().map(seen).collect(), &state.troubles)
@@ -74,9 +78,13 @@ impl Snapshots {
 impl Snapshot {
     /// Makes a snapshot of these machines, with alerts for their problems.
     #[must_use]
-    pub fn new(machines: Vec<Seen>, troubles: &[String]) -> Snapshot {
-        let mut alerts: Vec<String> = Vec::new();
-        for Seen { age_ms, answers, sample } in &machines {
+    pub fn new(mut machines: Vec<Seen>, troubles: &[String]) -> Snapshot {
+        let told_by = machines.iter().filter(|seen| seen.answers);
+        let lost: BTreeMap<u16, String> = told_by.flat_map(|seen| seen.sample.lost.iter().cloned()).collect();
+        machines.iter_mut().for_each(|seen| seen.lost = lost.get(&seen.sample.machine).cloned());
+        let mut alerts: Vec<String> =
+            lost.iter().map(|(machine, cause)| format!("m{machine} is lost: {cause}")).collect();
+        for Seen { age_ms, answers, lost: _, sample } in machines.iter().filter(|seen| seen.lost.is_none()) {
             if !answers {
                 let (machine, host) = (sample.machine, &sample.host);
                 alerts.push(format!("m{machine} on {host} does not answer: this is of {} s ago", age_ms / 1000));
@@ -97,7 +105,8 @@ impl Snapshot {
             }
         }
         let told = |trouble: &&String| {
-            !machines.iter().any(|seen| trouble.starts_with(&format!("machine {} ", seen.sample.machine)))
+            let mut told = machines.iter().map(|seen| &seen.sample.machine).chain(lost.keys());
+            !told.any(|machine| trouble.starts_with(&format!("machine {machine} ")))
         };
         alerts.extend(troubles.iter().filter(told).cloned());
         Snapshot { machines, alerts }
@@ -105,7 +114,7 @@ impl Snapshot {
 
     /// Returns the stacks of the workers that are reported, by the worker's name; `None` while one is not known yet.
     pub fn stacks(&self) -> impl Iterator<Item = (String, Option<&Stack>)> {
-        self.machines.iter().flat_map(|Seen { sample, .. }| {
+        self.machines.iter().filter(|seen| seen.lost.is_none()).flat_map(|Seen { sample, .. }| {
             let silent = sample.workers.iter().enumerate().filter(|(_, worker)| worker.silent_ms >= SILENT_MS);
             silent.map(|(place, _)| {
                 let stack = sample.stacks.iter().find(|(worker, _)| *worker == place);
@@ -171,5 +180,29 @@ mod tests {
         let second = snapshots.take(&source, Duration::ZERO);
         assert_eq!(second.machines.iter().map(|seen| seen.answers).collect::<Vec<_>>(), [true, false]);
         assert!(second.alerts[0].starts_with("m1 on alpha does not answer"), "{:?}", second.alerts);
+    }
+
+    #[test]
+    fn a_lost_machine_is_told_with_the_cause_and_not_as_silent() {
+        let seen = |machine, answers, lost: &[(u16, &str)]| {
+            let worker = WorkerSample { silent_ms: 5000 * u64::from(machine == 2), ..WorkerSample::default() };
+            let lost = lost.iter().map(|(machine, cause)| (*machine, (*cause).to_owned())).collect();
+            let sample = MachineSample { machine, lost, workers: vec![worker], ..MachineSample::default() };
+            Seen { answers, sample, ..Seen::default() }
+        };
+        let (two, five) = ((2, "machine 2 (pid 7) was killed by signal 9 (SIGKILL)"), (5, "machine 5 was silent"));
+        // Machine 1 has not been told of the second loss yet. No sample of machine 5 ever came.
+        let machines = vec![seen(0, true, &[two, five]), seen(1, true, &[two]), seen(2, false, &[])];
+        let troubles = [2, 4, 5].map(|machine| format!("machine {machine} has not answered in time"));
+        let snapshot = Snapshot::new(machines, &troubles);
+        let alerts = [
+            format!("m2 is lost: {}", two.1),
+            format!("m5 is lost: {}", five.1),
+            "machine 4 has not answered in time".to_owned(),
+        ];
+        assert_eq!(snapshot.alerts, alerts);
+        let lost: Vec<_> = snapshot.machines.iter().map(|seen| seen.lost.as_deref()).collect();
+        assert_eq!(lost, [None, None, Some(two.1)]);
+        assert_eq!(snapshot.stacks().count(), 0);
     }
 }

@@ -64,7 +64,7 @@ struct Text<'a> {
 
 /// Values of each worker: its name here, its name in the metrics, its unit, its help text, and the divisor to that
 /// unit.
-const COUNTERS: [(&str, &str, &str, &str, f64); 20] = [
+const COUNTERS: [(&str, &str, &str, &str, f64); 23] = [
     ("requests_sent", "requests_sent", "", "Requests sent to other trustees.", 1.0),
     ("requests_sent_remote", "requests_sent_remote", "", "Those among them that went to another machine.", 1.0),
     ("requests_run_here", "requests_run_here", "", "Requests that the worker's own trustee ran at once.", 1.0),
@@ -83,6 +83,9 @@ const COUNTERS: [(&str, &str, &str, &str, f64); 20] = [
     ("woken", "woken", "", "Sleeps that another thread ended, as far as that was measured.", 1.0),
     ("wake_up_ns", "wake_up_seconds", "seconds", "Time from there until the worker ran.", 1e9),
     ("wake_ups_sent", "wake_ups_sent", "", "Times the worker woke another thread.", 1.0),
+    ("moves", "trustee_moves", "", "Moves of the trustee to another worker of its pool.", 1.0),
+    ("moves_undone", "trustee_moves_undone", "", "Those among them that undid a trial.", 1.0),
+    ("moves_refused", "trustee_moves_refused", "", "Moves that did not take place: the trustee is bound.", 1.0),
     ("properties_closed", "properties_closed", "", "Values dropped ahead of their properties.", 1.0),
     ("involuntary_switches", "involuntary_switches", "", "Times the kernel took the core from the worker.", 1.0),
 ];

@@ -10,6 +10,7 @@ mod pidfds;
 use std::fmt;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -34,6 +35,14 @@ pub fn in_role(test: &str, role: &str) -> Command {
 #[must_use]
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
+}
+
+/// Copies a program that is to be started. Another process does it: a descriptor that can write, inherited by what
+/// another thread starts at this moment, would have the start fail with "text file busy".
+#[track_caller]
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let copied = Command::new("cp").args([from.as_ref(), to.as_ref()]).output().unwrap();
+    assert!(copied.status.success(), "{copied:?}");
 }
 
 /// A child process; killed on drop. Its outputs are collected if they are pipes.

@@ -14,9 +14,11 @@ use std::marker::PhantomData;
 use gossamer::Place;
 
 use crate::error::{Error, Lost, NoRoom};
-use crate::global::{Global, no_room};
-use crate::partition;
+use crate::global::{Global, busy, no_room};
+use crate::guard::RefMut;
+use crate::partition::{self, Reach};
 use crate::portable::Portable;
+use crate::replicas::heads::Busy;
 pub use element_id::ElementId;
 use page::{Grain, Page};
 pub use view::{View, ViewMut};
@@ -119,9 +121,10 @@ impl<R: Portable> Bunch<R> {
     pub fn try_with_capacity(root: R, bytes: usize) -> Result<Bunch<R>, NoRoom<R>> {
         const { page::check::<R>() };
         match block(page::grains_for::<R>(bytes)) {
-            Ok((block, mut page)) => {
+            Ok((block, mut page, busy)) => {
                 // SAFETY: the block is new, so long, and nobody else's.
                 unsafe { page.begin(root) };
+                drop(busy);
                 Ok(Bunch { block, root: PhantomData })
             }
             Err(error) => Err(NoRoom { value: root, error }),
@@ -181,8 +184,8 @@ impl<R: Portable> Bunch<R> {
     ///
     /// Example: at the [type](Self).
     pub fn write(&mut self) -> ViewMut<'_, R> {
-        let page = Page::of(&mut self.block.write());
-        ViewMut::of(self, page)
+        let (page, busy) = opened(self.block.write());
+        ViewMut::of(self, page, busy)
     }
 
     /// Same as [`Global::try_write`].
@@ -198,8 +201,8 @@ impl<R: Portable> Bunch<R> {
     /// # Panics
     /// As there.
     pub fn try_write(&mut self) -> Result<ViewMut<'_, R>, Error> {
-        let page = Page::of(&mut self.block.try_write()?);
-        Ok(ViewMut::of(self, page))
+        let (page, busy) = opened(self.block.try_write()?);
+        Ok(ViewMut::of(self, page, busy))
     }
 
     /// Same as [`Global::try_write_now`].
@@ -209,8 +212,8 @@ impl<R: Portable> Bunch<R> {
     /// gossamer::main(|| *Bunch::new(7u64).try_write_now().unwrap() = 8, 1);
     /// ```
     pub fn try_write_now(&mut self) -> Option<ViewMut<'_, R>> {
-        let page = Page::of(&mut self.block.try_write_now()?);
-        Some(ViewMut::of(self, page))
+        let (page, busy) = opened(self.block.try_write_now()?);
+        Some(ViewMut::of(self, page, busy))
     }
 
     /// Moves it here, as [`Global::move_here`].
@@ -254,12 +257,19 @@ impl<R: Portable> Bunch<R> {
     }
 }
 
-/// A block in the partition of the calling worker, with nothing in it.
-fn block(grains: usize) -> Result<(Global<[Grain]>, Page), Error> {
-    let (name, room) = partition::own().allocate(crate::object::slice_layout::<Grain>(grains))?;
+/// The page of a block that is being written.
+fn opened(mut block: RefMut<'_, [Grain]>) -> (Page, Busy) {
+    let page = Page::of(&mut block);
+    (page, RefMut::into_parts(block).1)
+}
+
+/// A block in the partition of the calling worker, with nothing in it, which is being written.
+fn block(grains: usize) -> Result<(Global<[Grain]>, Page, Busy), Error> {
+    let layout = crate::object::slice_layout::<Grain>(grains);
+    let (name, room) = partition::own().allocate(layout, Reach::All)?;
     // SAFETY: the room is for so many grains, which may be uninitialised, and nobody else's.
     let block = unsafe { Global::of(name, grains) };
-    Ok((block, Page::at(room, grains)))
+    Ok((block, Page::at(room, grains), busy(room, layout)))
 }
 
 impl<R: Portable> fmt::Debug for Bunch<R> {

@@ -11,6 +11,7 @@ use crate::error::{Error, NoRoom};
 use crate::global::no_room;
 use crate::guard::Ref;
 use crate::portable::Portable;
+use crate::replicas::heads::Busy;
 
 /// A bunch that is being read: its root, and by an [`ElementId`] its elements. It stays on its thread. Made by
 /// [`Bunch::read`].
@@ -73,11 +74,12 @@ pub struct ViewMut<'a, R: Portable> {
     bunch: &'a mut Bunch<R>,
     /// Page of its block, which is mapped here. It holds an address, so a view stays on its thread.
     page: Page,
+    busy: Busy,
 }
 
 impl<'a, R: Portable> ViewMut<'a, R> {
-    pub(super) fn of(bunch: &'a mut Bunch<R>, page: Page) -> Self {
-        ViewMut { bunch, page }
+    pub(super) fn of(bunch: &'a mut Bunch<R>, page: Page, busy: Busy) -> Self {
+        ViewMut { bunch, page, busy }
     }
 
     /// Puts an element into the bunch. Where it is full it moves to a larger block first, in the partition of the
@@ -127,10 +129,11 @@ impl<'a, R: Portable> ViewMut<'a, R> {
     }
 
     fn grow(&mut self, grains: usize) -> Result<(), Error> {
-        let (block, mut page) = block(grains)?;
+        let (block, mut page, busy) = block(grains)?;
         // SAFETY: the old block has been begun and is lent exclusively; the new one is longer, and nobody else's.
         unsafe { page.take_from(&self.page) };
         self.page = page;
+        self.busy = busy;
         // The contents of the old block have moved; they have no destructor.
         self.bunch.block = block;
         Ok(())

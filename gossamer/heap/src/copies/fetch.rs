@@ -1,14 +1,19 @@
 //! Reading an object's bytes from its machine, which needs no worker there.
 
+#![allow(unsafe_code)]
+
+use std::alloc::Layout;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use comm::{Error, ReadId};
+use comm::{Error, ReadId, ShareId};
 use gossamer::link;
 
 use super::Fault;
-use crate::name::At;
-use crate::{places, stats};
+use crate::name::{At, Name};
+use crate::replicas::promoted::{self, Replica};
+use crate::replicas::switch;
+use crate::{places, stats, tasks};
 
 /// Most bytes of one read.
 const PIECE_BYTES: usize = 64 << 20;
@@ -59,16 +64,54 @@ fn drop_left() {
     }
 }
 
-/// Reads an object that is not mapped, whole words. Other fibers run meanwhile; `look` is called each time before they
-/// do.
+/// Reads an object that is not mapped, whole words; of a lost machine its replica. Other fibers run meanwhile; `look`
+/// is called each time before they do.
 ///
 /// # Errors
 /// [`Fault::Lost`], once all machines have agreed on that; [`Fault::Unreadable`]: nothing is there, or the program
 /// ends.
-pub(crate) fn fetch(at: At, into: &mut [u8], look: impl FnMut()) -> Result<(), Fault> {
+pub(crate) fn fetch(name: Name, layout: Layout, into: &mut [u8], mut look: impl FnMut()) -> Result<(), Fault> {
+    let lost = match fetch_bytes(name.at, into, &mut look) {
+        Err(Fault::Lost(lost)) if switch::are_on() => lost,
+        other => return other,
+    };
+    loop {
+        let (machine, start) = match promoted::find(name, layout).map_err(Fault::Lost)? {
+            Replica::Here(object) => {
+                // SAFETY: rooms are whole words; the replica does not change while its name is held.
+                unsafe { object.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+                return Ok(());
+            }
+            Replica::Far { machine, start } => (machine, start),
+        };
+        let bytes = |machine, start, into: &mut [u8]| read(machine, link::REPLICAS, start, into, &mut look);
+        match promoted::read(name, layout, (machine, start), into, bytes) {
+            Ok(read) => return read.map_err(Fault::Lost),
+            // No replica is there.
+            Err(Error::NotCommitted { .. } | Error::NoSuchShare { .. }) => return Err(Fault::Lost(lost)),
+            Err(Error::Gone { .. }) => {
+                // Its machine is lost, too, once all have agreed on that; another one may have the replica.
+                while !link::is_lost(machine) {
+                    if trust::link::is_ending() {
+                        return Err(Fault::Lost(lost));
+                    }
+                    gossamer::sleep(UNSETTLED);
+                }
+            }
+            Err(error) => return Err(Fault::Unreadable(error.to_string())),
+        }
+    }
+}
+
+/// Reads words of a partition, as they are.
+///
+/// # Errors
+/// Those of `fetch`.
+pub(crate) fn fetch_bytes(at: At, into: &mut [u8], look: impl FnMut()) -> Result<(), Fault> {
     drop_left();
     places::check(at).map_err(Fault::Lost)?;
-    match read(at, into, look) {
+    let machine = places::places()[at.place() as usize].machine;
+    match read(machine, link::HEAP, places::offset_in_share(at), into, look) {
         Ok(()) => Ok(()),
         Err(error) => Err(fault(at, &error)),
     }
@@ -86,11 +129,10 @@ fn fault(at: At, error: &Error) -> Fault {
     Fault::Unreadable(error.to_string())
 }
 
-fn read(at: At, into: &mut [u8], mut look: impl FnMut()) -> Result<(), Error> {
-    let machine = places::places()[at.place() as usize].machine;
-    let (since, start, bytes) = (Instant::now(), places::offset_in_share(at), into.len());
+fn read(machine: u16, share: ShareId, start: usize, into: &mut [u8], mut look: impl FnMut()) -> Result<(), Error> {
+    let (since, bytes) = (Instant::now(), into.len());
     for (index, piece) in into.chunks_mut(PIECE_BYTES).enumerate() {
-        let read_id = link::read(machine, link::HEAP, start + index * PIECE_BYTES, piece.len())?;
+        let read_id = link::read(machine, share, start + index * PIECE_BYTES, piece.len())?;
         let mut read = Asked { machine, read_id, bytes: piece.len(), is_taken: false };
         let asked = Instant::now();
         while !read.take(piece)? {
@@ -105,6 +147,8 @@ fn read(at: At, into: &mut [u8], mut look: impl FnMut()) -> Result<(), Error> {
     let own = stats::own();
     own.fetches.add(1);
     own.fetched_bytes.add(bytes as u64);
-    own.fetch_ns.add(since.elapsed().as_nanos() as u64);
+    let time = since.elapsed();
+    own.fetch_ns.add(time.as_nanos() as u64);
+    tasks::note_fetch(machine, bytes, time);
     Ok(())
 }

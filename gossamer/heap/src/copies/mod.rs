@@ -34,7 +34,7 @@ use block::{Block, block_bytes};
 use shelf::{Shelf, Turn};
 
 pub(crate) use block::in_words;
-pub(crate) use fetch::fetch;
+pub(crate) use fetch::{fetch, fetch_bytes};
 pub(crate) use room::{make_room, reserve};
 
 /// A copy that a guard reads.
@@ -134,7 +134,7 @@ fn read(name: Name, layout: Layout, number: u64) -> Result<Pin, Fault> {
             shard(name.at).goes_on(name, number, told);
         }
     };
-    fetch(name.at, block.bytes(), goes_on)?;
+    fetch(name, layout, block.bytes(), goes_on)?;
     let block = Arc::new(block);
     let waiting = shard(name.at).come(name, Arc::clone(&block));
     waiting.into_iter().for_each(|promise| promise.keep(()));

@@ -28,17 +28,18 @@ pub(crate) fn reserve(bytes: usize) -> Result<(), Error> {
     drop_unread();
     evict(wanted, limit::high());
     // The rest above this mark is for callers that need it now.
-    if limit::reserve(wanted, limit::limit()) || (make_room(wanted) && limit::reserve(wanted, limit::limit())) {
+    if limit::reserve(wanted, limit::limit())
+        || (make_room(wanted, limit::limit(), true) && limit::reserve(wanted, limit::limit()))
+    {
         Ok(())
     } else {
         Err(limit::full(bytes))
     }
 }
 
-/// Drops copies, and gives free units back, until so many bytes more fit; waits for other workers to do so too, where
-/// it may. Whether they fit.
-pub(crate) fn make_room(wanted: u64) -> bool {
-    let most = limit::limit();
+/// Drops copies, and gives free units back, until so many bytes more fit below `most`; waits for other workers to do so
+/// too if it `waits`, where it may. Whether they fit.
+pub(crate) fn make_room(wanted: u64, most: u64, waits: bool) -> bool {
     let fits = || limit::used().saturating_add(wanted) <= most;
     if wanted > most {
         return false;
@@ -51,7 +52,7 @@ pub(crate) fn make_room(wanted: u64) -> bool {
     if let Some(own) = partition::existing() {
         own.trim();
     }
-    if here::is_known_worker() {
+    if waits && here::is_known_worker() {
         ask_others();
         let end = deadline_after(WAIT);
         while !fits() && Instant::now() < end && trust::may_wait() {

@@ -6,17 +6,19 @@ use std::io::Write;
 use std::mem::ManuallyDrop;
 use std::time::{Duration, Instant};
 
-use gossamer::{Error, NoRef, Pending, Promise, Trust, link};
+use gossamer::{Error, NoRef, Pending, Place, Promise, Trust, link};
 use trust::link::promise_at;
 
 use super::queue::{Ask, Asked, Pass, Queue};
 use super::record::{self, Mark, Record, Taken};
+use super::settle;
 use crate::error::Lost;
 use crate::global::Global;
 use crate::name::{At, Name};
 use crate::object::Object;
 use crate::portable::Portable;
-use crate::{bases, places};
+use crate::replicas::switch;
+use crate::{bases, freeing, places, replicas};
 
 /// Wait after which a waiter that was woken and found the lock held again is handed it.
 const DUE_AFTER: Duration = Duration::from_millis(1);
@@ -57,10 +59,23 @@ impl<T: ?Sized + Object + Portable> Clone for KeeperTrust<T> {
 impl<T: ?Sized + Object + Portable> KeeperTrust<T> {
     /// Makes a keeper at the calling worker, of the object of this name.
     pub(super) fn new(name: Name, meta: T::Meta) -> Self {
-        let record = Global::new(record::words(name));
+        let record = Global::new_here(record::words(name));
         let place = record.name().at;
+        replicas::keep_none(record.name());
         let keeper = Keeper { record: ManuallyDrop::new(record), meta, queue: Queue::default() };
         KeeperTrust { trust: trust::local_trustee().entrust(keeper), record: place }
+    }
+
+    /// Makes a keeper of the object of this name, where it stays: with copies on machine 0, whose loss ends the
+    /// program.
+    /// Waits for that one.
+    pub(super) fn that_stays(name: Name, meta: T::Meta) -> Self {
+        if !switch::has_heads() {
+            return Self::new(name, meta);
+        }
+        let place = Place::of(0, gossamer::here().worker % gossamer::rack().machines()[0].workers);
+        let made = gossamer::spawn_on(place, move || Self::new(name, meta)).join();
+        made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// The record, if it is mapped here.
@@ -152,12 +167,35 @@ impl<T: ?Sized + Object + Portable> KeeperTrust<T> {
         self.trust.call().apply(Keeper::freed).then(report);
     }
 
-    /// Gives the object back to the keeper, which hands it on, for a holder on this machine.
+    /// Gives the object back to the keeper, which hands it on, for a holder on this machine. With copies it waits until
+    /// the keeper has it, if it may wait: a change whose lock has ended outlives this machine.
     #[cold]
     #[inline(never)]
     pub(super) fn give_back(&self, name: Name, poisons: bool, holder: u16) {
-        self.trust.call().apply(move |keeper| keeper.came_back(name, poisons, holder)).then(report);
+        let call = self.trust.call().apply(move |keeper: &mut Keeper<T>| keeper.came_back(name, poisons, holder));
+        if !switch::has_heads() {
+            return call.then(report);
+        }
+        settle::begin();
+        let (tell, told) = promise_at(trust::local_trustee().id());
+        call.then(|outcome| {
+            settle::end();
+            report(outcome);
+            tell.keep(());
+        });
+        if trust::may_wait() && !std::thread::panicking() {
+            drop(told.wait());
+        }
     }
+}
+
+/// Checks that a mutex can be made here.
+pub(super) fn check_may_wait() {
+    assert!(
+        trust::may_wait() || !switch::has_heads(),
+        "with copies of the heap a `Mutex` is kept by machine 0, for which this has to wait, and nothing may wait here \
+         (in a delegated closure, a callback or a destructor): `launch` instead of `apply`"
+    );
 }
 
 /// Reports the fault of a message that nobody waits for: those that wait for the lock may wait in vain. A keeper that
@@ -202,7 +240,8 @@ impl<T: ?Sized + Object + Portable> Keeper<T> {
         if link::losses() < known {
             return Asked::Behind;
         }
-        self.queue.ask(own(&self.record), ask, (promise, trust, ask.machine), link::is_lost)
+        let lost = self.restored();
+        self.queue.ask(own(&self.record), ask, (promise, trust, ask.machine), |machine| lost.contains(&machine))
     }
 
     /// Looks again who waits and who holds the lock, after so many losses. False if this machine has not been told of
@@ -211,33 +250,51 @@ impl<T: ?Sized + Object + Portable> Keeper<T> {
         if link::losses() < known {
             return false;
         }
-        self.queue.heed(own(&self.record), link::is_lost).into_iter().for_each(pass_on);
+        let lost = self.restored();
+        let heard = self.queue.heed(own(&self.record), |machine| lost.contains(&machine));
+        heard.into_iter().for_each(pass_on);
         true
     }
 
     /// Takes the lock if it is free, for that machine.
     pub(super) fn take(&mut self, machine: u16) -> Result<Option<Taken>, Lost> {
-        if link::is_lost(machine) {
+        let (lost, record) = (self.restored(), own(&self.record));
+        if lost.contains(&machine) {
             return Err(Lost { machine }); // sent before the loss
         }
-        take(own(&self.record), machine)
+        match record.take(machine) {
+            None => record.lost(|machine| lost.contains(&machine)).map_or(Ok(None), |machine| Err(Lost { machine })),
+            taken => Ok(taken),
+        }
     }
 
-    /// Gives a mutex that is lost another object. False if it is not lost.
-    pub(super) fn renew(&mut self, name: Name) -> bool {
-        let record = own(&self.record);
-        let waiting = self.queue.heed(record, link::is_lost); // none is left, if the lock is lost
+    /// Returns the machines that are lost, for one turn of the keeper, in which all has to follow from the same ones.
+    /// With copies the lock of one of them is restored: only that of plain data, for of owners inside the holder may
+    /// have made something else than the object at rest has.
+    fn restored(&self) -> Vec<u16> {
+        let lost = if link::losses() == 0 { Vec::new() } else { link::lost_machines() };
+        if !T::DROPS && switch::are_on() {
+            own(&self.record).restore(|machine| lost.contains(&machine));
+        }
+        lost
+    }
+
+    /// Gives a mutex that is lost another object; so is one with this object, which the caller has found to be lost.
+    /// False if it is not lost.
+    pub(super) fn renew(&mut self, name: Name, gone: Option<Name>) -> bool {
+        let (lost, record) = (self.restored(), own(&self.record));
+        let waiting = self.queue.heed(record, |machine| lost.contains(&machine)); // none is left, if the lock is lost
         waiting.into_iter().for_each(pass_on);
-        record.renew(name) || self.renew_free(name)
+        record.renew(name) || self.renew_free(name, gone)
     }
 
     /// Same as `renew`, of one that is free, with an object that lies on a lost machine.
-    fn renew_free(&mut self, name: Name) -> bool {
+    fn renew_free(&mut self, name: Name, gone: Option<Name>) -> bool {
         let record = own(&self.record);
         let Some((old, _)) = record.take(places::own_machine()) else { return false };
         // SAFETY: whoever takes the lock is the object's owner; it has the mutex's type, and is not dropped here.
         let object = ManuallyDrop::new(unsafe { Global::<T>::of(old, self.meta) });
-        let is_lost = object.lost().is_some();
+        let is_lost = object.lost().is_some() || gone == Some(old);
         record.free(if is_lost { name } else { old }, false); // as it was, without a mark
         if is_lost {
             record.clear_poison();
@@ -251,12 +308,21 @@ impl<T: ?Sized + Object + Portable> Keeper<T> {
     }
 
     fn came_back(&mut self, name: Name, poisons: bool, holder: u16) {
-        let next = self.queue.came_back(own(&self.record), (name, poisons), holder, link::is_lost);
+        let (lost, record) = (self.restored(), own(&self.record));
+        let is_lost = |machine| lost.contains(&machine);
+        let (before, is_good) = (record.name(), !is_lost(holder) && record.lost(is_lost).is_none());
+        let next = self.queue.came_back(record, (name, poisons), holder, is_lost);
         next.into_iter().for_each(pass_on);
+        if switch::are_on() && is_good && before.at != name.at {
+            // SAFETY: its contents are in the new room, and the record has that.
+            unsafe { freeing::room::<T>(before, self.meta) };
+        }
     }
 
     fn freed(&mut self) {
-        self.queue.freed(own(&self.record), link::is_lost).into_iter().for_each(pass_on);
+        let lost = self.restored();
+        let next = self.queue.freed(own(&self.record), |machine| lost.contains(&machine));
+        next.into_iter().for_each(pass_on);
     }
 }
 
@@ -290,17 +356,13 @@ impl<T: ?Sized + Object + Portable> Drop for Keeper<T> {
 /// The record at this place, if it is mapped here.
 #[inline]
 fn at<'a>(record: At) -> Option<&'a Record> {
+    // With replicas an object goes to another machine by a message, which the gate sees.
+    if switch::are_on() && places::places()[record.place() as usize].machine != places::own_machine() {
+        return None;
+    }
     let address = bases::mapped(record).or_else(|| bases::find(record))?;
     // SAFETY: three aligned words, which all use as atomics; the caller has a handle of the mutex, which keeps them.
     Some(unsafe { &*address.cast::<Record>() })
-}
-
-/// Takes the lock if it is free.
-pub(super) fn take(record: &Record, machine: u16) -> Result<Option<Taken>, Lost> {
-    match record.take(machine) {
-        None if link::losses() > 0 => record.lost(link::is_lost).map_or(Ok(None), |machine| Err(Lost { machine })),
-        taken => Ok(taken),
-    }
 }
 
 #[cfg(test)]

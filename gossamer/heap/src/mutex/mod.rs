@@ -7,6 +7,7 @@
 mod keeper;
 mod queue;
 mod record;
+mod settle;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,12 +19,17 @@ use gossamer::link;
 
 use crate::error::{Error, Lost};
 use crate::global::{Global, check_may_wait, no_room};
+use crate::guard::RefMut;
 use crate::name::Name;
 use crate::object::Object;
 use crate::portable::Portable;
-use crate::{bases, places};
+use crate::replicas::heads::Busy;
+use crate::replicas::switch;
+use crate::{bases, freeing, places};
 use keeper::{BEHIND, Keeper, KeeperTrust};
 use record::{Given, Taken};
+
+pub use settle::settle;
 
 /// An object with several owners, which one at a time reads or writes. A lock gives the object in place where it is
 /// mapped, else the object moves there: so it is for data of which each turn uses much; an object with requests of a
@@ -53,12 +59,18 @@ use record::{Given, Taken};
 /// Where a program outlives the loss of machines ([`Builder::survives`](gossamer::Builder::survives)), the mutex is
 /// lost with the machine on which it was made, or on which its object lies, and with one that holds the lock: that may
 /// have ended amid a change, half of which is no value at all, so there is nothing to hand on. Waiters are told at
-/// once.
-/// [`renew`](Self::renew) gives a mutex that was made on a living machine another object.
+/// once. [`renew`](Self::renew) gives a mutex that was made on a living machine another object.
+///
+/// With copies ([`with_copies`](crate::with_copies)) machine 0 keeps the queue and the name, so that a mutex is lost
+/// with none of these, but for one that was held by the lost machine and whose object has a destructor: others are as
+/// they were before that lock, and [`Poisoned`]. The end of a lock waits then until machine 0 knows of it.
 pub struct Mutex<T: ?Sized + Object + Portable> {
     keeper: KeeperTrust<T>,
     meta: T::Meta,
 }
+
+/// An object whose lock was taken: its name, its address, and where it is too.
+type Fetched = (Name, *mut u8, Busy, Option<Name>);
 
 #[cold]
 #[inline(never)]
@@ -78,7 +90,8 @@ impl<T: ?Sized + Object + Portable> Drop for Held<'_, T> {
     }
 }
 
-/// A guard was dropped by a panic: the object may be half-changed.
+/// A guard was dropped by a panic, and the object may be half-changed; or, with copies, the machine that held the lock
+/// was lost, and the object is as it was before that.
 #[derive(Debug)]
 pub struct Poisoned<G> {
     /// The lock that was given all the same.
@@ -88,8 +101,8 @@ pub struct Poisoned<G> {
 impl<G> fmt::Display for Poisoned<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "a panic unwound through a lock of this mutex: what it protects may be half-changed; \
-                     `clear_poison` when it is whole",
+            "a panic unwound through a lock of this mutex, or a machine that held it was lost: what it protects may be \
+             half-changed, or as it was before; `clear_poison` when it is whole",
         )
     }
 }
@@ -97,10 +110,11 @@ impl<G> fmt::Display for Poisoned<G> {
 impl<G: fmt::Debug> std::error::Error for Poisoned<G> {}
 
 impl<T: Portable> Mutex<T> {
-    /// Puts a value into the heap, in the partition of the calling worker, whose trustee keeps the queue of waiters.
+    /// Puts a value into the heap, in the partition of the calling worker, whose trustee keeps the queue of waiters;
+    /// with copies ([`with_copies`](crate::with_copies)) machine 0 keeps it.
     ///
     /// # Panics
-    /// Same as [`Global::new`].
+    /// Same as [`Global::new`]; with copies where nothing may wait.
     ///
     /// Example: at the [type](Self).
     pub fn new(value: T) -> Mutex<T> {
@@ -109,12 +123,14 @@ impl<T: Portable> Mutex<T> {
 }
 
 impl<T: ?Sized + Object + Portable> From<Global<T>> for Mutex<T> {
-    /// Shares it among several owners. Panics on a thread that is no worker of the program.
+    /// Shares it among several owners. Panics on a thread that is no worker of the program, and with copies where
+    /// nothing may wait.
     fn from(object: Global<T>) -> Self {
         gossamer::here();
+        keeper::check_may_wait();
         let object = ManuallyDrop::new(object);
         let meta = object.meta();
-        Mutex { keeper: KeeperTrust::new(object.name(), meta), meta }
+        Mutex { keeper: KeeperTrust::that_stays(object.name(), meta), meta }
     }
 }
 
@@ -176,32 +192,40 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
         &self,
         (name, is_poisoned): Taken,
     ) -> Result<Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>>, Lost> {
-        let (name, object) = match bases::mapped(name.at) {
-            Some(address) => (name.renamed(), address),
+        let (name, object, busy, before) = match bases::writable(name.at) {
+            Some(address) => (name.renamed(), address, Busy::none(), None),
             None => self.fetch(name)?,
         };
         // SAFETY: objects are not at null.
         let object = unsafe { NonNull::new_unchecked(T::at(object, self.meta)) };
         let was_panicking = std::thread::panicking();
-        let guard = MutexGuard { mutex: self, object, name, was_panicking, here: PhantomData };
+        let guard = MutexGuard { mutex: self, object, name, was_panicking, busy, before, here: PhantomData };
         Ok(if is_poisoned { Err(Poisoned { guard }) } else { Ok(guard) })
     }
 
-    /// Moves the object here, unless it can be mapped. Where that fails the lock goes back as it came.
+    /// Moves the object here, unless it can be mapped. With copies it stays where it is, too, until the lock ends.
+    /// Where that fails the lock goes back as it came.
     #[cold]
     #[inline(never)]
-    fn fetch(&self, name: Name) -> Result<(Name, *mut u8), Lost> {
+    fn fetch(&self, name: Name) -> Result<Fetched, Lost> {
         // SAFETY: whoever takes the lock is the object's owner; it has the mutex's type.
         let object = ManuallyDrop::new(unsafe { Global::<T>::of(name, self.meta) });
         let mut held = Held { mutex: self, object };
-        let address = match held.object.try_write() {
-            Ok(mut object) => std::ptr::from_mut(&mut *object).cast(),
+        let fetched = if switch::are_on() {
+            held.object
+                .copied()
+                .map(|(new, object)| (new, object, crate::global::busy(object, T::layout(self.meta)), Some(name)))
+        } else {
+            let object = held.object.try_write().map(|object| RefMut::into_parts(object).0);
+            object.map(|object| (held.object.name(), object.as_ptr().cast(), Busy::none(), None))
+        };
+        let fetched = match fetched {
+            Ok(fetched) => fetched,
             Err(Error::Lost(lost)) => return Err(lost),
             Err(error) => no_room(&error),
         };
-        let name = held.object.name();
         std::mem::forget(held);
-        Ok((name, address))
+        Ok(fetched)
     }
 
     /// Ends a lock.
@@ -235,8 +259,10 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
     pub fn try_lock(&self) -> Option<Result<MutexGuard<'_, T>, Poisoned<MutexGuard<'_, T>>>> {
         check_may_wait("try_lock");
         let (record, machine) = (self.keeper.record(), places::own_machine());
-        let taken = match record {
-            Some(record) => keeper::take(record, machine),
+        let taken = match record.and_then(|record| record.take(machine)) {
+            Some(taken) => Ok(Some(taken)),
+            // It is held, unless by a machine that is lost.
+            None if record.is_some() && link::losses() == 0 => Ok(None),
             None => self.keeper.ask(move |keeper| keeper.take(machine)).flatten(),
         };
         let guard = taken.and_then(|taken| taken.map(|taken| self.guard(taken)).transpose());
@@ -271,6 +297,22 @@ impl<T: ?Sized + Object + Portable> Mutex<T> {
     }
 }
 
+impl<T: ?Sized + Object + Portable> Mutex<T> {
+    /// With copies only a reader finds out that a replica is not there: returns the object, if it is lost so. An error
+    /// if it is there.
+    fn gone(&self) -> Result<Option<Name>, ()> {
+        if !switch::are_on() {
+            return Ok(None);
+        }
+        let taken = match self.keeper.record().and_then(|record| record.take(places::own_machine())) {
+            Some(taken) => Ok(taken),
+            None => self.keeper.wait(),
+        };
+        let Ok(taken) = taken else { return Ok(None) };
+        if self.guard(taken).is_ok() { Err(()) } else { Ok(Some(taken.0)) }
+    }
+}
+
 impl<T: Portable> Mutex<T> {
     /// Gives a mutex that is lost, but was made on a machine that lives, a new object: the machine that held the lock
     /// or had the object was lost. A mutex that is not lost gives the value back; of several that renew it one does.
@@ -300,11 +342,12 @@ impl<T: Portable> Mutex<T> {
         if self.keeper.check().is_err() {
             return Err(value);
         }
+        let Ok(gone) = self.gone() else { return Err(value) };
         // Not dropped where the wait is unwound: the mutex may have it by then.
         let object = ManuallyDrop::new(Global::new(value));
         let (name, known) = (object.name(), link::losses());
         loop {
-            match self.keeper.ask(move |keeper| (link::losses() >= known).then(|| keeper.renew(name))) {
+            match self.keeper.ask(move |keeper| (link::losses() >= known).then(|| keeper.renew(name, gone))) {
                 Ok(None) => gossamer::sleep(BEHIND),
                 Ok(Some(false)) => return Err(ManuallyDrop::into_inner(object).into_inner()),
                 // The mutex has it. That may be if it is lost now, too: others that have it mapped may hold its lock.
@@ -337,6 +380,9 @@ pub struct MutexGuard<'a, T: ?Sized + Object + Portable> {
     name: Name,
     /// The thread was unwinding already when it was made.
     was_panicking: bool,
+    busy: Busy,
+    /// With copies: where the object was, and is until the lock ends.
+    before: Option<Name>,
     here: PhantomData<*const ()>,
 }
 
@@ -362,7 +408,22 @@ impl<T: ?Sized + Object + Portable> DerefMut for MutexGuard<'_, T> {
 impl<T: ?Sized + Object + Portable> Drop for MutexGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        drop(std::mem::replace(&mut self.busy, Busy::none())); // before another one may have it
         self.mutex.end(self.name, std::thread::panicking() && !self.was_panicking);
+        if let Some(before) = self.before {
+            self.left(before);
+        }
+    }
+}
+
+impl<T: ?Sized + Object + Portable> MutexGuard<'_, T> {
+    /// Frees the room that the object has left; the keeper does it for other machines.
+    #[cold]
+    fn left(&self, before: Name) {
+        if self.mutex.keeper.record().is_some() {
+            // SAFETY: its contents are in the new room, and the record has that.
+            unsafe { freeing::room::<T>(before, self.mutex.meta) };
+        }
     }
 }
 

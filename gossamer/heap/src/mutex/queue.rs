@@ -154,7 +154,7 @@ impl<W> Queue<W> {
         }
         match self.pop(&is_lost) {
             Some(first) if first.is_due => {
-                let is_poisoned = record.hand_on(self.mark(), first.machine, poisons);
+                let is_poisoned = record.hand_on(name, self.mark(), first.machine, poisons);
                 vec![(first.waiter, Pass::Lock((name, is_poisoned)))]
             }
             first => {

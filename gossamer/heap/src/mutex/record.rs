@@ -167,8 +167,9 @@ impl Record {
 
     /// By the keeper, which has the lock back from its holder: keeps it held for a waiter of this machine, with this
     /// mark. Returns whether it is poisoned.
-    pub(super) fn hand_on(&self, mark: Mark, machine: u16, poisons: bool) -> bool {
-        self.change(mark.held_by(machine), poisons, Ordering::Relaxed) // the waiter gets the object by a message
+    pub(super) fn hand_on(&self, name: Name, mark: Mark, machine: u16, poisons: bool) -> bool {
+        self.set_name(name); // the waiter gets the object by a message; `restore` finds it here
+        self.change(mark.held_by(machine), poisons, Ordering::Release) // with the Acquire in `take`, after `restore`
     }
 
     /// By the keeper, which has the lock back from its holder: frees it.
@@ -209,6 +210,17 @@ impl Record {
         }
     }
 
+    /// By the keeper: frees a lock of a lost machine, poisoned. The object is that of the last rest, which its holder
+    /// has copied.
+    pub(super) fn restore(&self, is_lost: impl Fn(u16) -> bool) {
+        let state = self.state.load(Ordering::Relaxed);
+        let machine = (state >> HOLDER_SHIFT) as u16;
+        if !matches!(state & STATES, FREE | LOST) && is_lost(machine) {
+            // Nobody else changes it meanwhile. Release, with the Acquire in `take`: the name.
+            self.state.store(FREE | POISONED, Ordering::Release);
+        }
+    }
+
     /// Frees a lock that is lost, for this new object.
     pub(super) fn renew(&self, name: Name) -> bool {
         if self.state.load(Ordering::Relaxed) & STATES != LOST {
@@ -223,7 +235,8 @@ impl Record {
         self.state.fetch_and(!POISONED, Ordering::Relaxed);
     }
 
-    fn name(&self) -> Name {
+    /// The object of the last rest.
+    pub(super) fn name(&self) -> Name {
         let (at, version) = (self.at.load(Ordering::Relaxed), self.version.load(Ordering::Relaxed));
         let version = Version::new(version).unwrap_or_else(|| unreachable!("versions are not zero"));
         Name { at: At::from_word(at), version }
@@ -268,7 +281,7 @@ mod tests {
         assert_eq!(record.take_or_mark(Mark::Held, Mark::Waited, HERE), None, "a turn stays one");
         assert_eq!(record.give(name(4), false), Given::Kept);
         assert_eq!(record.take(HERE), None);
-        assert!(!record.hand_on(Mark::Waited, HERE, false));
+        assert!(!record.hand_on(name(4), Mark::Waited, HERE, false));
         assert_eq!(record.give(name(5), false), Given::Told);
         assert_eq!(record.take(HERE), Some((name(5), false)));
     }
@@ -283,12 +296,26 @@ mod tests {
         assert_eq!(record.give(name(1), false), Given::Told);
         assert_eq!(record.take_soon(Mark::Held, HERE), Some((name(1), true)));
         assert_eq!(record.take_or_mark(Mark::Held, Mark::Due, HERE), None);
-        assert!(record.hand_on(Mark::Held, HERE, false), "it was poisoned before");
+        assert!(record.hand_on(name(1), Mark::Held, HERE, false), "it was poisoned before");
         record.clear_poison();
-        assert!(!record.hand_on(Mark::Held, HERE, false));
+        assert!(!record.hand_on(name(1), Mark::Held, HERE, false));
         record.free(name(2), true);
         assert_eq!(record.take(HERE), Some((name(2), true)));
     }
+
+    #[test]
+    fn a_lock_of_a_lost_machine_is_restored_as_it_was_at_rest() {
+        let record = Record::new(name(1));
+        let is_lost = |machine| machine == 7;
+        record.restore(is_lost);
+        assert_eq!(record.take(6), Some((name(1), false)), "it was free");
+        record.restore(is_lost);
+        assert_eq!(record.take(6), None, "another one holds it");
+        assert!(!record.hand_on(name(5), Mark::Waited, 7, false));
+        record.restore(is_lost);
+        assert_eq!(record.take(6), Some((name(5), true)));
+    }
+
     #[test]
     fn a_lock_is_lost_with_its_holder_and_stays_so_until_it_is_renewed() {
         let record = Record::new(name(1));
@@ -308,7 +335,7 @@ mod tests {
         assert_eq!(record.give(name(4), false), Given::Kept);
         assert!(record.renew(name(9)));
         assert_eq!(record.take(6), Some((name(9), false)));
-        assert!(!record.hand_on(Mark::Waited, 7, false));
+        assert!(!record.hand_on(name(9), Mark::Waited, 7, false));
         assert_eq!(record.lost(is_lost), Some(7), "one that was handed to it");
     }
 }

@@ -28,6 +28,7 @@ use crate::here;
 use crate::limit;
 use crate::name::{At, Name, Version};
 use crate::places;
+use crate::replicas::{heads, switch};
 use crate::stats::{self, Counters};
 use classes::{CLASSES, bytes_of, class_of};
 use comm::SHARE_UNIT_BYTES as UNIT;
@@ -51,7 +52,18 @@ pub(crate) struct Partition {
     /// Slots of each class that never were used.
     fresh: [Cell<(*mut u8, *mut u8)>; CLASSES],
     units: RefCell<Units>,
+    /// Its objects have heads (`replicas/mod.rs`).
+    has_heads: bool,
     pub(crate) counters: &'static Counters,
+}
+
+/// How much of the machine's heap an object may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// New ones leave a tenth, where they can be made on another machine (`far.rs`).
+    New,
+    /// All of it: objects that have to be here.
+    All,
 }
 
 struct Units {
@@ -103,6 +115,7 @@ fn make() -> &'static Partition {
         free: [const { Cell::new(ptr::null_mut()) }; CLASSES],
         fresh: [const { Cell::new((ptr::null_mut(), ptr::null_mut())) }; CLASSES],
         units: RefCell::new(Units { free: Runs::default(), holes: Runs::default(), top: 0, end: bytes / UNIT }),
+        has_heads: switch::has_heads(),
         counters: stats::own(),
     }));
     OWN.set(Some(own));
@@ -123,25 +136,51 @@ impl Partition {
         at.place() == self.place
     }
 
-    /// Room for an object, with its name.
+    /// Have its objects heads?
+    #[inline(always)]
+    pub(crate) fn has_heads(&self) -> bool {
+        self.has_heads
+    }
+
+    /// Room for an object, with its name. One with a head is being written, by that.
     ///
     /// # Errors
     /// There is none.
     #[inline(always)]
-    pub(crate) fn allocate(&self, layout: Layout) -> Result<(Name, *mut u8), Error> {
+    pub(crate) fn allocate(&self, layout: Layout, reach: Reach) -> Result<(Name, *mut u8), Error> {
+        if self.has_heads && layout.size() != 0 {
+            self.allocate_with_head(layout, reach)
+        } else {
+            self.allocate_room(layout, reach)
+        }
+    }
+
+    /// The object is being written, by its head.
+    #[cold]
+    fn allocate_with_head(&self, layout: Layout, reach: Reach) -> Result<(Name, *mut u8), Error> {
+        let (mut name, room) = self.allocate_room(heads::with_head(layout), reach)?;
+        let gap = heads::gap(layout);
+        name.at = At::new(self.place, name.at.offset() + gap);
+        let object = room.wrapping_add(gap);
+        heads::make(object, name, layout.size());
+        Ok((name, object))
+    }
+
+    #[inline(always)]
+    fn allocate_room(&self, layout: Layout, reach: Reach) -> Result<(Name, *mut u8), Error> {
         let address = match class_of(layout) {
             _ if layout.size() == 0 => self.base,
             Some(class) => {
                 let first = self.free[class].get();
                 if first.is_null() {
-                    self.fresh_slot(class)?
+                    self.fresh_slot(class, reach)?
                 } else {
                     // SAFETY: a free slot begins with the address of the next, or null.
                     self.free[class].set(unsafe { first.cast::<*mut u8>().read() });
                     first
                 }
             }
-            None => self.units(layout.size().div_ceil(UNIT), layout.size())?,
+            None => self.units(layout.size().div_ceil(UNIT), layout.size(), reach)?,
         };
         self.counters.objects.add(1);
         let at = At::new(self.place, address.addr() - self.base.addr());
@@ -150,11 +189,11 @@ impl Partition {
 
     #[cold]
     #[inline(never)]
-    fn fresh_slot(&self, class: usize) -> Result<*mut u8, Error> {
+    fn fresh_slot(&self, class: usize, reach: Reach) -> Result<*mut u8, Error> {
         let bytes = bytes_of(class);
         let (mut next, mut end) = self.fresh[class].get();
         if end.addr() - next.addr() < bytes {
-            let unit = self.units(1, bytes)?;
+            let unit = self.units(1, bytes, reach)?;
             // That may have waited, and another fiber may have been here meanwhile.
             (next, end) = self.fresh[class].get();
             if end.addr() - next.addr() < bytes {
@@ -169,17 +208,21 @@ impl Partition {
 
     /// Returns `count` adjacent units, for an object of `bytes` bytes. Where memory is short, copies have to go first,
     /// for which it waits where it may.
-    fn units(&self, count: usize, bytes: usize) -> Result<*mut u8, Error> {
+    fn units(&self, count: usize, bytes: usize, reach: Reach) -> Result<*mut u8, Error> {
         let wanted = (count * UNIT) as u64;
-        let start = match self.try_units(count, bytes) {
-            Err(Error::Full { .. }) if crate::copies::make_room(wanted) => self.try_units(count, bytes),
+        let goes = reach == Reach::New && here::may_go_elsewhere();
+        let most = if goes { limit::high() } else { limit::limit() };
+        let start = match self.try_units(count, bytes, most) {
+            Err(Error::Full { .. }) if crate::copies::make_room(wanted, most, !goes) => {
+                self.try_units(count, bytes, most)
+            }
             found => found,
         };
         Ok(self.base.wrapping_add(start? * UNIT))
     }
 
-    fn try_units(&self, count: usize, bytes: usize) -> Result<usize, Error> {
-        if (count * UNIT) as u64 > limit::limit() {
+    fn try_units(&self, count: usize, bytes: usize, most: u64) -> Result<usize, Error> {
+        if (count * UNIT) as u64 > most {
             return Err(limit::full(bytes));
         }
         let units = &mut *self.units.borrow_mut();
@@ -188,7 +231,7 @@ impl Partition {
         }
         if let Some(start) = units.holes.take(count) {
             return self
-                .commit(start, count, bytes)
+                .commit(start, count, (bytes, most), units.top)
                 .map(|()| start)
                 .inspect_err(|_| units.holes.put(start..start + count));
         }
@@ -199,9 +242,9 @@ impl Partition {
         }
         // For small objects some more than this one, if there is room for them.
         let many = count.max(UNITS_AT_ONCE.min(left));
-        let taken = match self.commit(start, many, bytes) {
+        let taken = match self.commit(start, many, (bytes, most), start) {
             Ok(()) => many,
-            Err(_) => self.commit(start, count, bytes).map(|()| count)?,
+            Err(_) => self.commit(start, count, (bytes, most), start).map(|()| count)?,
         };
         units.top += taken;
         if taken > count {
@@ -210,10 +253,11 @@ impl Partition {
         Ok(start)
     }
 
-    /// Takes units from the system, for an object of so many bytes.
-    fn commit(&self, start: usize, count: usize, bytes: usize) -> Result<(), Error> {
+    /// Takes units from the system, for an object of so many bytes, where units up to `top` were used before; the heap
+    /// of this machine may have `most` bytes then.
+    fn commit(&self, start: usize, count: usize, (bytes, most): (usize, u64), top: usize) -> Result<(), Error> {
         let wanted = (count * UNIT) as u64;
-        if !limit::reserve(wanted, limit::limit()) {
+        if !limit::reserve(wanted, most) {
             return Err(limit::full(bytes));
         }
         let range = self.start + start * UNIT..self.start + (start + count) * UNIT;
@@ -222,7 +266,15 @@ impl Partition {
             Error::System { machine: gossamer::rack().machine(), bytes: count * UNIT, why }
         })?;
         self.counters.committed.add(wanted);
+        if self.has_heads {
+            heads::set_top(self.worker(), top.max(start + count));
+        }
         Ok(())
+    }
+
+    /// The number of its worker.
+    fn worker(&self) -> u16 {
+        places::places()[self.place as usize].worker
     }
 
     /// Gives the room of an object back, which had this version last.
@@ -241,15 +293,26 @@ impl Partition {
         if layout.size() == 0 {
             return;
         }
-        let slot = self.base.wrapping_add(name.at.offset());
+        let (offset, layout) = match self.has_heads {
+            true => self.without_head(name, layout),
+            false => (name.at.offset(), layout),
+        };
+        let slot = self.base.wrapping_add(offset);
         match class_of(layout) {
             Some(class) => {
                 // SAFETY: nobody uses the slot, which is long enough and aligned for an address.
                 unsafe { slot.cast::<*mut u8>().write(self.free[class].get()) };
                 self.free[class].set(slot);
             }
-            None => self.free_units(name.at.offset() / UNIT, layout.size().div_ceil(UNIT)),
+            None => self.free_units(offset / UNIT, layout.size().div_ceil(UNIT)),
         }
+    }
+
+    /// Ends the head of an object. Returns the offset and the layout of the room.
+    #[cold]
+    fn without_head(&self, name: Name, layout: Layout) -> (usize, Layout) {
+        heads::clear(self.base.wrapping_add(name.at.offset()));
+        (name.at.offset() - heads::gap(layout), heads::with_head(layout))
     }
 
     fn free_units(&self, start: usize, count: usize) {

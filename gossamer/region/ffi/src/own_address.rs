@@ -24,7 +24,7 @@ pub(crate) fn begin() {
     }
     action.sa_sigaction = handle as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
-    action.sa_mask = mask::set_of(!0);
+    action.sa_mask = mask::blockable(!0);
     set(&raw const action, ptr::null_mut());
 }
 

@@ -163,7 +163,10 @@ impl Supervision {
             Order::Kill => self.is_killed = true,
             Order::Tell { machine, message } => self.pass_on(machine, &message),
             Order::KillOne(machine) => self.dismiss(machine),
-            Order::Report(loss) => complain(format_args!("{loss}")),
+            Order::Report { machine, text } => {
+                self.looks.lose(machine);
+                complain(format_args!("{text}"));
+            }
         }
     }
 

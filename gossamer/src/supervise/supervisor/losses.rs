@@ -39,7 +39,8 @@ impl Supervisor {
             return Err(cause);
         }
         let text = self.death_of(number, cause).map_or_else(String::new, |death| death.to_string());
-        self.orders.push(Order::Report(format!("{text}; the others have finished without it")));
+        let text = format!("{text}; the others have finished without it");
+        self.orders.push(Order::Report { machine: number, text });
         if !self.machines[index].has_ended {
             self.orders.push(Order::KillOne(number));
         }
@@ -99,7 +100,8 @@ impl Supervisor {
                 Act::Lost(machine) => {
                     let (number, cause) = blame(self, machine);
                     let reason = self.death_of(number, cause).map_or_else(String::new, |death| death.to_string());
-                    self.orders.push(Order::Report(format!("{reason}; the others go on without machine {machine}")));
+                    let text = format!("{reason}; the others go on without machine {machine}");
+                    self.orders.push(Order::Report { machine, text });
                     let living = (0..self.machines.len() as u16).filter(|living| !self.is_lost(*living));
                     let tell =
                         |to| Order::Tell { machine: to, message: Message::Lost { machine, reason: reason.clone() } };

@@ -26,7 +26,7 @@ fn parts(orders: Vec<Order>) -> (Vec<String>, Vec<u16>, Vec<(u16, Message)>) {
     let (mut losses, mut killed, mut told) = (Vec::new(), Vec::new(), Vec::new());
     for order in orders {
         match order {
-            Order::Report(loss) => losses.push(loss),
+            Order::Report { text, .. } => losses.push(text),
             Order::KillOne(machine) => killed.push(machine),
             Order::Tell { message: Message::Lost { .. }, .. } => {}
             Order::Tell { machine, message } => told.push((machine, message)),

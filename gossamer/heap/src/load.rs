@@ -1,0 +1,12 @@
+//! Use of this machine, for the reports of loads.
+
+use gossamer::link::MachineUse;
+
+use crate::limit;
+use crate::tasks::registry;
+
+/// Returns the use of the machine that calls it.
+pub(crate) fn of_own_machine() -> MachineUse {
+    let (tasks, tasks_busy_ns) = registry::load();
+    MachineUse { fill: limit::fill(), tasks, tasks_busy_ns }
+}
