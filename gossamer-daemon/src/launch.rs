@@ -225,10 +225,11 @@ fn watch(
                 Order::Kill => group.signal(Signal::KILL),
                 Order::Tell { machine, message } => group.send(*machine, message.clone()),
                 Order::KillOne(machine) => group.kill(*machine),
-                Order::Report(_) => {}
+                Order::Report { .. } => {}
             });
-            if let Order::Report(loss) = order {
-                eprintln!("gossamer-launch: {loss}");
+            if let Order::Report { machine, text } = order {
+                looks.lose(machine);
+                eprintln!("gossamer-launch: {text}");
             }
         }
     }

@@ -40,6 +40,11 @@ impl Looks {
         self.inner.questions()
     }
 
+    /// Notes that the program goes on without this machine.
+    pub fn lose(&mut self, machine: u16) {
+        self.inner.lose(machine);
+    }
+
     /// Passes on an answer of a machine.
     pub fn on_seen(&mut self, machine: u16, ask: u32, is_last: bool, bytes: Vec<u8>) {
         self.inner.on_seen(machine, ask, is_last, bytes);

@@ -104,7 +104,7 @@ fn published(now: &Snapshot) -> impl Iterator<Item = &NamedTrust> {
 fn object(now: &Snapshot, workers: &[Rates]) -> serde_json::Value {
     let machine = |seen: &gossamer::view::snapshot::Seen| {
         json!({"machine": seen.sample.machine, "host": seen.sample.host, "pid": seen.sample.pid,
-               "answers": seen.answers, "age_ms": seen.age_ms, "up_ms": seen.sample.up_ms,
+               "answers": seen.answers, "lost": seen.lost, "age_ms": seen.age_ms, "up_ms": seen.sample.up_ms,
                "resident_bytes": seen.sample.resident_bytes, "shared_bytes": seen.sample.shared_bytes,
                "sent": seen.sample.sent})
     };
@@ -138,9 +138,10 @@ fn screen(now: &Snapshot, mut workers: Vec<Rates>, lines: usize) -> String {
     let count = workers.len().max(1) as f64;
     let served: f64 = workers.iter().map(|worker| worker.served_per_s).sum();
     let busy: f64 = workers.iter().map(|worker| worker.busy).sum::<f64>() / count;
-    let resident: u64 = now.machines.iter().map(|seen| seen.sample.resident_bytes).sum();
+    let living = || now.machines.iter().filter(|seen| seen.lost.is_none());
+    let resident: u64 = living().map(|seen| seen.sample.resident_bytes).sum();
     let mut text = String::new();
-    let (machines, all) = (now.machines.len(), workers.len());
+    let (machines, all) = (living().count(), workers.len());
     let _ = writeln!(
         text,
         "{}: {machines} machine(s), {all} worker(s), {} served/s, {:.0} % busy, {} MiB",

@@ -291,7 +291,7 @@ impl Program {
                 self.hosts.tell(host(machine), ToPart::Tell { machine, packet: message.encode() });
             }
             Order::KillOne(machine) => self.hosts.tell(host(machine), ToPart::KillOne(machine)),
-            Order::Report(loss) => (self.notice)(&loss),
+            Order::Report { text, .. } => (self.notice)(&text),
         }
     }
 

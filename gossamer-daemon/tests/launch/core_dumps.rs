@@ -36,7 +36,7 @@ impl DumpFolder {
         }
         let launch = Path::new(env!("CARGO_BIN_EXE_gossamer-launch"));
         for program in [launch, Path::new(env!("CARGO_BIN_EXE_gossamer-daemon")), &this_program()] {
-            std::fs::copy(program, dumps.path(program.file_name().unwrap().to_str().unwrap())).unwrap();
+            processes::copy_program(program, dumps.path(program.file_name().unwrap().to_str().unwrap()));
         }
         dumps
     }

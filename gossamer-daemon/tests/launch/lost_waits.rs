@@ -2,10 +2,12 @@
 //! joins.
 
 use std::io::ErrorKind;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use gossamer::sync::{Barrier, Channel, Condvar, LostError, Receiver, RecvOrLostError, SendOrLostError, select};
-use gossamer::{Error, Latch, Place, Trust, file};
+use gossamer::{Error, Latch, Place, Promise, Trust, file};
 use processes::send_signal;
 use rustix::process::Signal;
 
@@ -49,7 +51,10 @@ fn waits(victim: u16) {
     apart.among(&[0, other.machine]);
     let barrier = Barrier::at(other, 4);
     let (jobs, came) = (gossamer::entrust(Latch::new(0u32)), Condvar::at(here));
-    let kept = (sender.clone(), full.clone(), into_its, barrier.clone(), came.clone());
+    let (promise, for_promise) = wait_in_a_thread();
+    let (to_thread, from_there) = Channel::new().at(here).open::<u32>();
+    let at_channel = thread::spawn(move || from_there.recv_or_lost().map_err(|error| lost_machine(&error)));
+    let kept = (sender.clone(), full.clone(), into_its, barrier.clone(), came.clone(), promise, to_thread);
     let endless = gossamer::spawn_on(there, move || {
         let _kept = kept;
         gossamer::sleep(Duration::MAX);
@@ -108,6 +113,9 @@ fn waits(victim: u16) {
     }
     assert_eq!(open.read_at(0, 1).unwrap_err().kind(), ErrorKind::ConnectionAborted);
     assert_eq!(file::read(there, "/proc/self/stat").unwrap_err().kind(), ErrorKind::ConnectionAborted);
+    // Threads that are no workers.
+    assert_eq!(for_promise.join().unwrap(), Err(Error::Lost { machine: victim }));
+    assert_eq!(at_channel.join().unwrap(), Err(victim));
 
     // Later waits end at once, until the loss is accepted.
     assert_eq!(receive(&receiver)(), Err(victim));
@@ -146,6 +154,17 @@ fn waits(victim: u16) {
     received.sort_unstable();
     assert_eq!(received, [5, 6]);
     println!("all waits have ended");
+}
+
+/// Waits in a thread that is no worker, for a promise, which it returns too.
+fn wait_in_a_thread() -> (Promise<u32>, JoinHandle<Result<u32, Error>>) {
+    let (give, given) = mpsc::channel();
+    let thread = thread::spawn(move || {
+        let (promise, pending) = gossamer::promise();
+        give.send(promise).unwrap();
+        pending.wait()
+    });
+    (given.recv().unwrap(), thread)
 }
 
 /// Waits until there is a job.

@@ -19,6 +19,7 @@ pub fn play(args: &[String]) {
         ["waits", victim] => return crate::lost_waits::wait(victim.parse().unwrap()),
         ["loses-at-once"] => return crate::losses::lose_at_once(),
         ["goes-on"] => return crate::rack_losses::go_on(),
+        ["is-viewed"] => return crate::losses::be_viewed(),
         ["outlives", ref victims @ ..] => return crate::losses::outlive(victims),
         ["values", ref victims @ ..] => return crate::lost_values::drop_all(victims),
         ["clones", victim] => return crate::lost_values::lose_a_count(victim.parse().unwrap()),

@@ -342,7 +342,7 @@ fn names_of_others_are_no_orders_to_a_terminal() {
     let folder = rack.folder.path().join(EVIL);
     std::fs::create_dir(&folder).unwrap();
     let program = folder.join("program");
-    std::fs::copy(crate::rig::this_program(), &program).unwrap();
+    processes::copy_program(crate::rig::this_program(), &program);
     let mut command = rack.launcher("run");
     command.arg(&program).args(["machine", "watched", "evil"]);
     let launch = start(command);

@@ -154,7 +154,7 @@ fn a_daemon_that_is_process_1_collects_all() {
 fn a_host_that_can_start_nothing_says_so() {
     let mut rack = rack_of_nobody("");
     let program = rack.folder.path().join("gossamer-daemon");
-    std::fs::copy(DAEMON, &program).unwrap(); // its own place may be closed to others
+    processes::copy_program(DAEMON, &program); // its own place may be closed to others
     for file in ["", "rack.key"] {
         chown(rack.folder.path().join(file), Some(NOBODY_ID), None).unwrap();
     }
@@ -194,7 +194,7 @@ fn a_rack_of_somebody_else_is_obeyed_by_nobody_who_passes_by() {
     let (file, key) = (rack.file(), folder.join("rack.key"));
     let programs = [DAEMON, env!("CARGO_BIN_EXE_gossamer-launch")].map(|program| {
         let copy = folder.join(std::path::Path::new(program).file_name().unwrap());
-        std::fs::copy(program, &copy).unwrap(); // its own place may be closed to others
+        processes::copy_program(program, &copy); // its own place may be closed to others
         copy
     });
     let [daemon, launcher] = &programs;

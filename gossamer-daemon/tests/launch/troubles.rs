@@ -95,7 +95,7 @@ fn check_tells_of_a_cache_that_cannot_be_used() {
     // A program that others may write is not run from its place.
     let copy = rack.folder.path().join("open/program");
     std::fs::create_dir(copy.parent().unwrap()).unwrap();
-    std::fs::copy("/bin/sh", &copy).unwrap();
+    processes::copy_program("/bin/sh", &copy);
     std::fs::set_permissions(copy.parent().unwrap(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     let mut command = rack.launcher("run");
     command.arg(copy).args(["-c", "exit 0"]);
@@ -117,7 +117,7 @@ fn a_cache_may_be_named_by_a_relative_path() {
     let folder = rack.folder.path().join("open");
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    std::fs::copy("/bin/sh", folder.join("program")).unwrap();
+    processes::copy_program("/bin/sh", folder.join("program"));
     let mut command = rack.launcher("run");
     command.arg(folder.join("program")).args(["-c", "exit 5"]);
     run(command).complains(5, "exited with status 5");
