@@ -1,0 +1,257 @@
+//! Rules of direct ways one by one, peers that lie, and random traffic. All orders of small traffic: `search/ways.rs`.
+
+use super::*;
+use proptest::prelude::*;
+use std::hash::Hasher;
+
+/// For the search.
+impl<F: Hash> Ways<F> {
+    pub(crate) fn hash_state(&self, hasher: &mut impl Hasher) {
+        let mut pairs: Vec<_> = self.pairs.iter().collect();
+        pairs.sort_unstable_by_key(|(peer, _)| **peer);
+        (pairs, &self.rings, &self.notices).hash(hasher);
+    }
+
+    pub(crate) fn has_ring(&self, peer: Peer) -> bool {
+        self.rings.contains(&peer)
+    }
+
+    pub(crate) fn is_direct(&self, peer: Peer) -> bool {
+        self.pairs.get(&peer).is_some_and(|pair| pair.link == Link::Direct)
+    }
+
+    pub(crate) fn rings_max(&self) -> usize {
+        self.limits.rings
+    }
+}
+
+const MS: u64 = 1_000_000;
+
+fn peer(machine: u16) -> Peer {
+    Peer { machine, worker: 0 }
+}
+
+fn ways() -> Ways<u64> {
+    Ways::new(Rack::new(&[1; 200]), Limits::DEFAULT)
+}
+
+fn notices(ways: &mut Ways<u64>) -> Vec<(Peer, Notice)> {
+    std::iter::from_fn(|| ways.next_notice()).collect()
+}
+
+/// Sends so many batches at once.
+fn send(ways: &mut Ways<u64>, to: u16, batches: u16, now_ns: u64) -> Vec<(Way, Stamp)> {
+    (0..batches).map(|_| ways.send(peer(to), now_ns)).collect()
+}
+
+/// A worker with direct ways to these.
+fn with_direct(peers: impl Iterator<Item = u16>, now_ns: u64) -> Ways<u64> {
+    let mut ways = ways();
+    for to in peers {
+        send(&mut ways, to, Limits::DEFAULT.batches, now_ns);
+        assert_eq!(notices(&mut ways), [(peer(to), Notice::Open)]);
+        ways.hear(peer(to), Notice::Open, now_ns).unwrap();
+    }
+    ways
+}
+
+#[test]
+fn sixteen_batches_within_100_ms_open_a_direct_way() {
+    let mut ways = ways();
+    for batch in 0..100 {
+        send(&mut ways, 1, 1, batch * 7 * MS);
+    }
+    assert_eq!(notices(&mut ways), [], "15 in 100 ms");
+    let sent = send(&mut ways, 1, 16, 1000 * MS);
+    assert!(sent.iter().all(|(way, stamp)| *way == Way::Machine && stamp.after.is_none()));
+    assert_eq!(notices(&mut ways), [(peer(1), Notice::Open)], "once");
+    ways.hear(peer(1), Notice::Open, 1000 * MS).unwrap();
+    let first = (Way::Direct, Stamp { number: 117, after: Some(116) });
+    assert_eq!(send(&mut ways, 1, 2, 1000 * MS), [first, (Way::Direct, Stamp { number: 118, after: None })]);
+}
+
+#[test]
+fn a_refused_pair_asks_again_after_a_while() {
+    let mut ways = ways();
+    send(&mut ways, 1, 16, 0);
+    notices(&mut ways);
+    ways.hear(peer(1), Notice::Refuse, 0).unwrap();
+    assert_eq!(ways.rings(), 0);
+    send(&mut ways, 1, 100, 99 * MS);
+    assert_eq!(notices(&mut ways), []);
+    send(&mut ways, 1, 16, 100 * MS);
+    assert_eq!(notices(&mut ways), [(peer(1), Notice::Open)]);
+}
+
+#[test]
+fn a_worker_has_64_rings_and_refuses_more() {
+    let mut ways = with_direct(1..=64, 0);
+    send(&mut ways, 65, 16, 0);
+    ways.hear(peer(66), Notice::Open, 0).unwrap();
+    assert_eq!(notices(&mut ways), [(peer(66), Notice::Refuse)], "all 64 have had 16 batches lately");
+    assert_eq!(ways.rings(), 64);
+}
+
+#[test]
+fn a_pair_that_needs_it_more_gets_the_ring_of_another() {
+    let mut ways = with_direct(1..=64, 0);
+    for to in 1..=64 {
+        send(&mut ways, to, if to == 7 { 3 } else { 16 }, 150 * MS);
+    }
+    send(&mut ways, 65, 16, 260 * MS);
+    let last = 16 + 3;
+    assert_eq!(notices(&mut ways), [(peer(7), Notice::Close { last })], "3 batches in its last window");
+    ways.hear(peer(7), Notice::Close { last: 0 }, 260 * MS).unwrap();
+    assert_eq!(ways.rings(), 63);
+    send(&mut ways, 65, 16, 400 * MS);
+    assert_eq!(notices(&mut ways), [(peer(65), Notice::Open)]);
+}
+
+#[test]
+fn an_unused_way_is_given_back() {
+    let mut ways = with_direct(1..=2, 0);
+    let mut ready = Vec::new();
+    ways.receive(peer(2), (Way::Direct, Stamp { number: 1, after: None }), 1, 9000 * MS, &mut ready).unwrap();
+    ways.give_back_unused(9999 * MS);
+    assert_eq!(notices(&mut ways), []);
+    ways.give_back_unused(10_000 * MS);
+    assert_eq!(notices(&mut ways), [(peer(1), Notice::Close { last: 0 })], "the other one was used by its peer");
+    let (way, stamp) = ways.send(peer(1), 10_000 * MS);
+    assert_eq!((way, stamp), (Way::Machine, Stamp { number: 17, after: None }), "nothing had gone directly");
+}
+
+#[test]
+fn the_first_frame_of_a_new_way_waits_for_the_last_of_the_old() {
+    let mut ways = with_direct(1..=1, 0);
+    let mut ready = Vec::new();
+    let mut receive = |way, number, after| {
+        ways.receive(peer(1), (way, Stamp { number, after }), number, 0, &mut ready).unwrap();
+        std::mem::take(&mut ready)
+    };
+    assert_eq!(receive(Way::Machine, 1, None), [1]);
+    assert_eq!(receive(Way::Direct, 4, Some(3)), []);
+    assert_eq!(receive(Way::Direct, 5, None), []);
+    assert_eq!(receive(Way::Machine, 2, None), [2]);
+    assert_eq!(receive(Way::Machine, 6, Some(5)), [] as [u64; 0], "both ways wait for frame 3, which is behind");
+}
+
+#[test]
+fn a_lost_machine_frees_its_rings() {
+    let mut ways = with_direct(1..=64, 0);
+    ways.lose(7);
+    assert_eq!(ways.rings(), 63);
+    send(&mut ways, 65, 16, 0);
+    assert_eq!(notices(&mut ways), [(peer(65), Notice::Open)]);
+}
+
+#[test]
+fn a_peer_that_lies_is_refused() {
+    let nobody = Peer { machine: 3, worker: 1 };
+    let stamp = |number, after| Stamp { number, after };
+    let mut ready = Vec::new();
+    let mut ways = with_direct(1..=1, 0);
+    let mut receive = |from, way, stamp| ways.receive(from, (way, stamp), 0, 0, &mut ready);
+    assert_eq!(receive(nobody, Way::Machine, stamp(1, None)), Err(Violation::NoSuchWorker(nobody)));
+    assert_eq!(receive(peer(2), Way::Direct, stamp(1, None)), Err(Violation::NotOpened), "a way it did not open");
+    assert_eq!(receive(peer(1), Way::Direct, stamp(0, None)), Err(Violation::FromThePast(0)));
+    assert_eq!(receive(peer(1), Way::Direct, stamp(3, None)), Err(Violation::Gap(3)));
+    assert_eq!(receive(peer(1), Way::Direct, stamp(3, Some(1))), Err(Violation::Gap(3)));
+    assert_eq!(receive(peer(1), Way::Direct, stamp(3, Some(2))), Ok(()));
+    assert_eq!(receive(peer(1), Way::Direct, stamp(3, None)), Err(Violation::FromThePast(3)));
+    for number in 4..3 + HELD_MAX as u64 {
+        assert_eq!(receive(peer(1), Way::Direct, stamp(number, None)), Ok(()));
+    }
+    assert_eq!(receive(peer(1), Way::Direct, stamp(3 + HELD_MAX as u64, None)), Err(Violation::TooMuch));
+    assert_eq!(receive(peer(1), Way::Direct, stamp(u64::MAX, Some(u64::MAX - 1))), Err(Violation::TooMuch));
+    assert_eq!(ready, []);
+    let heard = [(peer(2), Notice::Refuse), (peer(2), Notice::Close { last: 0 }), (peer(1), Notice::Open)];
+    for (from, notice) in heard {
+        assert_eq!(ways.hear(from, notice, 0), Err(Violation::Notice), "{notice:?}");
+    }
+    assert_eq!(ways.hear(nobody, Notice::Open, 0), Err(Violation::NoSuchWorker(nobody)));
+    assert_eq!(ways.hear(peer(1), Notice::Close { last: 2 }, 0), Err(Violation::NotOpened), "3 came directly");
+    ways.hear(peer(1), Notice::Close { last: 2000 }, 0).unwrap();
+    let late = (Way::Direct, stamp(2001, Some(2000)));
+    assert_eq!(ways.receive(peer(1), late, 0, 0, &mut ready), Err(Violation::NotOpened), "behind its own end");
+}
+
+/// A step of the random traffic of two workers.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Send(usize),
+    ByMachine(usize),
+    Directly(usize),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..2_usize).prop_map(Step::Send),
+        3 => (0..2_usize).prop_map(Step::ByMachine),
+        3 => (0..2_usize).prop_map(Step::Directly),
+        1 => (0..200_u64).prop_map(Step::Pass),
+    ]
+}
+
+#[derive(Clone, Copy)]
+enum Item {
+    Frame(Stamp, u64),
+    Notice(Notice),
+}
+
+proptest! {
+    /// Random sends, deliveries and times under small limits: all arrives once and in order.
+    #[test]
+    fn random_traffic_arrives_once_and_in_order(steps in prop::collection::vec(step(), 1..2000)) {
+        let limits = Limits { batches: 3, within_ns: 100, rings: 1, unused_ns: 150 };
+        let rack = Rack::new(&[1, 1]);
+        let mut ends = [Ways::new(rack.clone(), limits), Ways::new(rack, limits)];
+        let mut machine: [VecDeque<Item>; 2] = Default::default();
+        let mut direct: [VecDeque<(Stamp, u64)>; 2] = Default::default();
+        let (mut sent, mut handed_on, mut now_ns) = ([0; 2], [0; 2], 0);
+        let rest = [Step::ByMachine(0), Step::ByMachine(1), Step::Directly(0), Step::Directly(1)];
+        let steps: Vec<_> = steps.into_iter().chain(rest.into_iter().cycle().take(16_000)).collect();
+        for step in steps {
+            let mut ready = Vec::new();
+            match step {
+                Step::Send(from) => {
+                    sent[from] += 1;
+                    match ends[from].send(peer(1 - from as u16), now_ns) {
+                        (Way::Machine, stamp) => machine[from].push_back(Item::Frame(stamp, sent[from])),
+                        (Way::Direct, stamp) => direct[from].push_back((stamp, sent[from])),
+                    }
+                }
+                Step::ByMachine(from) => match machine[from].pop_front() {
+                    Some(Item::Notice(notice)) => ends[1 - from].hear(peer(from as u16), notice, now_ns).unwrap(),
+                    Some(Item::Frame(stamp, frame)) => {
+                        let place = (Way::Machine, stamp);
+                        ends[1 - from].receive(peer(from as u16), place, frame, now_ns, &mut ready).unwrap();
+                    }
+                    None => {}
+                },
+                Step::Directly(from) => {
+                    if let Some((stamp, frame)) = direct[from].pop_front() {
+                        let place = (Way::Direct, stamp);
+                        ends[1 - from].receive(peer(from as u16), place, frame, now_ns, &mut ready).unwrap();
+                    }
+                }
+                Step::Pass(time_ns) => {
+                    now_ns += time_ns;
+                    ends.iter_mut().for_each(|end| end.give_back_unused(now_ns));
+                }
+            }
+            if let Step::ByMachine(from) | Step::Directly(from) = step {
+                for frame in ready {
+                    handed_on[from] += 1;
+                    prop_assert_eq!(frame, handed_on[from]);
+                }
+            }
+            for from in 0..2 {
+                while let Some((_, notice)) = ends[from].next_notice() {
+                    machine[from].push_back(Item::Notice(notice));
+                }
+            }
+        }
+        prop_assert_eq!(sent, handed_on);
+    }
+}
