@@ -1,12 +1,13 @@
 //! `heap`: objects of the heap over a rack (`gossamer-heap`). In one process beside `Box`: reads in random order, few
 //! and many, and objects made and dropped. Over two processes (rack.rs): reads of the other one beside an own slice,
 //! MPI, a socket, a bunch beside single objects, and objects handed over beside iceoryx2. Jobs placed by load beside
-//! fixed shares (placed.rs). Whole programs (apps.rs)
-//! beside their twins, gRPC and polars, one by OpenBLAS (blas.rs) beside ScaLAPACK. A run is verified by the sum of the
-//! values it read.
+//! fixed shares (placed.rs), and objects with copies beside such without (copied.rs). Whole programs (apps.rs) beside
+//! their twins, gRPC and polars, one by OpenBLAS (blas.rs) beside ScaLAPACK. A run is verified by the sum of the values
+//! it read.
 
 mod apps;
 mod blas;
+mod copied;
 mod placed;
 mod rack;
 mod targets;
@@ -20,6 +21,7 @@ use gossamer_heap::Global;
 use std::hint::black_box;
 
 pub use self::apps::{HeapApp, app_command};
+pub use self::copied::{HeapCopied, command as copied_command};
 pub use self::placed::{HeapPlaced, command as placed_command};
 pub use self::rack::{HeapRun, command as run_command};
 
@@ -149,10 +151,31 @@ pub fn command(mut options: HeapBench) -> Result<()> {
     for (way, samples) in placed.told::<placed::Told>()? {
         all.add(PLACED, &way, "ns", samples);
     }
+    copied(&mut all, rounds, if is_smoke { 1 << 6 } else { 1 << 14 })?;
     apps::measure(&mut bench, &options.comparison, &mut all)?;
     all.print(&format!("{objects} objects, {reads} reads"));
     let targets = targets::targets(&all);
     bench.conclude(&options, json!({"series": all}), &targets)
+}
+
+/// Objects with copies beside such without.
+fn copied(all: &mut Figures, rounds: usize, turns: u64) -> Result<()> {
+    let ways = [(copied::PLAIN, ""), (copied::COPIED, " --copies")];
+    for fabric in ["shm", "tcp"] {
+        let mut samples: BTreeMap<(String, &str), Vec<f64>> = BTreeMap::new();
+        interleaved(rounds, ways.len(), 1, |_, index| {
+            let (way, option) = ways[index];
+            let run = Program::own(&format!("heap-copied --fabric {fabric} --turns {turns}{option}"))?;
+            for (work, some) in run.told::<copied::Told>()? {
+                samples.entry((format!("{work}, {fabric}"), way)).or_default().extend(some);
+            }
+            Ok(())
+        })?;
+        for ((work, way), samples) in samples {
+            all.add(&work, way, "ns", samples);
+        }
+    }
+    Ok(())
 }
 
 /// Words that are read of the other process at once.

@@ -21,6 +21,7 @@ mod harness;
 mod heap;
 mod kv;
 mod latency;
+mod losses;
 mod machine;
 mod machines;
 mod memcached;
@@ -32,12 +33,14 @@ mod plot;
 mod prelude;
 mod process;
 mod programs;
+mod racks;
 mod region;
 mod report;
 mod rounds;
 mod sssp;
 mod targets;
 mod transfers;
+mod tune;
 mod verdict;
 mod watch;
 
@@ -117,18 +120,28 @@ commands! {
     /// One run of `heap`'s work over two processes, for itself
     #[command(hide = true)]
     HeapRun(heap::HeapRun) => heap::run_command,
+    /// Objects with copies, for `heap`
+    #[command(hide = true)]
+    HeapCopied(heap::HeapCopied) => heap::copied_command,
     /// Jobs placed by load, for `heap`
     #[command(hide = true)]
     HeapPlaced(heap::HeapPlaced) => heap::placed_command,
     /// One of the examples on the heap, for `heap`
     #[command(hide = true, subcommand)]
     HeapApp(heap::HeapApp) => heap::app_command,
+    /// Programs that outlive machines: rates while none is lost, and the time from a kill to the errors, beside Erlang
+    Losses(losses::Losses) => losses::command,
+    /// One of the programs that `losses` starts
+    #[command(hide = true)]
+    LossesRun(losses::LossesRun) => losses::run_command,
     /// Programs under starters, and a view into them, beside MPI, console-subscriber, prometheus-client and
     /// tracing-chrome
     Operations(operations::Operations) => operations::command,
     /// One of the programs that `operations` starts
     #[command(hide = true)]
     OperationsRun(operations::OperationsRun) => operations::run_command,
+    /// Simulated racks of up to a thousand machines: rings for all pairs of workers beside machine ways
+    Racks(racks::Racks) => racks::command,
     /// Memory shared by pages beside a bare handler of faults, MPI, copies and threads of one process (STRETCH 5)
     Region(region::RegionBench) => region::command,
     /// One sample of one of `region`'s contenders, for itself
@@ -148,6 +161,8 @@ commands! {
     Targets(targets::Targets) => targets::command,
     /// Amounts moved between accounts, two at a time: `together` beside nested launches, plain applies and locks
     Transfers(transfers::Transfers) => transfers::command,
+    /// A tuned pool beside each static setting of one, and the pauses by moves
+    Tune(tune::Tune) => tune::command,
 }
 
 fn main() -> Result<ExitCode> {

@@ -258,7 +258,7 @@ pub fn command(options: Plot) -> Result<()> {
 type Bar = (String, f64, String);
 
 /// Results without an x axis: groups of bars, with their unit. Nanoseconds an operation of `targets`, operations a
-/// second of `busy`.
+/// second of `busy` and `tune`.
 fn bars(file: &File) -> BTreeMap<String, (&'static str, Vec<Bar>)> {
     let mut groups: BTreeMap<String, (&'static str, Vec<Bar>)> = BTreeMap::new();
     for series in file.results["series"].as_array().into_iter().flatten() {
@@ -268,6 +268,11 @@ fn bars(file: &File) -> BTreeMap<String, (&'static str, Vec<Bar>)> {
                 let [ns, most, least] = mops.map(|mops| 1e3 / mops);
                 let label = format!("{ns:.1} ns ({least:.1} to {most:.1})");
                 ("{group}", "nanoseconds an operation", (filled("{contender}", series), ns, label))
+            }
+            "tune" => {
+                let [mops, least, most] = mops;
+                let label = format!("{mops:.3} ({least:.3} to {most:.3})");
+                ("{group}", "million operations a second", (filled("{contender}", series), mops, label))
             }
             "busy" => {
                 let [mops, least, most] = mops;

@@ -180,6 +180,22 @@ fn targets() {
 }
 
 #[test]
+fn tune() {
+    let ran = measure("tune --objects 1,16");
+    assert!(ran.has_targets(3).iter().all(|target| target["reached"].as_f64() > Some(0.0)), "{}", ran.stdout);
+    let series = ran.list("series");
+    assert_eq!(
+        series.len(),
+        2 * (2 * 2 + 1),
+        "two numbers of counters; two of servers, with and without polling; tuned"
+    );
+    series.iter().for_each(|series| assert_samples(series, 2));
+    assert!(ran.file["results"]["pauses"]["timed"].as_f64() > Some(1.0), "{}", ran.stdout);
+    assert_eq!(ran.drawn, 2);
+    fails("tune --smoke --threads 1", "two workers at least");
+}
+
+#[test]
 fn echo() {
     let ran = measure("echo --only threads,shm,tcp");
     let series = ran.series(&["median_mops"], 2);
@@ -393,8 +409,8 @@ fn heap() {
     let is_there = |work: &str, contender: &str| {
         series.iter().any(|series| series["group"] == work && series["contender"] == contender)
     };
-    // Six of one process, ten over two, seven of jobs, five of each of four programs; each foreign one where it can be
-    // had, else the reason.
+    // Six of one process, ten over two, seven of jobs, eight of copies, five of each of four programs; each foreign one
+    // where it can be had, else the reason.
     let foreign = [
         ("64 B of the other process, MPI_Get", "mpi", &["mpi"][..], 1),
         ("64 KiB handed over", "iceoryx2", &["iceoryx2"], 1),
@@ -403,7 +419,7 @@ fn heap() {
         // With them our two: nobody else multiplies by that library.
         ("gemm by OpenBLAS", "scalapack", &["scalapack, 64", "scalapack, 256", "scalapack, 1536", "2 x 1, shm"], 5),
     ];
-    let mut wanted = 6 + 10 + 7 + 4 * 5;
+    let mut wanted = 6 + 10 + 7 + 8 + 4 * 5;
     for (work, contender, ways, count) in foreign {
         let is_skipped = ran.is_skipped(contender);
         for way in ways {
@@ -413,7 +429,15 @@ fn heap() {
     }
     assert_eq!(series.len(), wanted, "{}", ran.stdout);
     assert!(series.iter().all(|series| series["median"].as_f64() > Some(0.0)), "{}", ran.stdout);
-    ran.has_targets(23);
+    ran.has_targets(26);
+}
+
+#[test]
+fn racks() {
+    let ran = measure("racks");
+    assert_eq!(ran.series(&["median"], 1).len(), 4 * 3 * 6, "four traffics, three schemes, six figures");
+    let targets = ran.has_targets(5);
+    assert_eq!(targets.iter().filter(|target| target["reached"].is_null()).count(), 2, "of racks not simulated here");
 }
 
 #[test]
@@ -422,6 +446,14 @@ fn operations() {
     // Targets that need no other program: echo, three rates, the metrics.
     assert!(ran.series(&["median"], 2).len() >= 5, "{}", ran.stdout);
     ran.has_targets(16);
+}
+
+#[test]
+fn losses() {
+    let ran = measure("losses");
+    // Echo and kv with and without, four works over two fabrics, a socket; Erlang and Redis where they are.
+    assert!(ran.series(&["median"], 2).len() >= 13, "{}", ran.stdout);
+    ran.has_targets(8);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::prelude::*;
 use std::ops::Deref;
 use std::panic;
 use std::sync::Barrier;
-use trust::{Threadpool, Trust, TrustSlice};
+use trust::{Builder, Threadpool, Trust, TrustSlice};
 
 /// The workers that serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,22 +17,24 @@ pub enum Mode {
     Dedicated,
     /// Every worker could be both, but only the first issues, and only the last has the objects.
     Lone,
+    /// The pool decides.
+    Tuned,
 }
 
 impl Mode {
     /// The name of this mode among those of all.
-    pub fn name(self, names: [&'static str; 3]) -> &'static str {
+    pub fn name(self, names: [&'static str; 4]) -> &'static str {
         names[self as usize]
     }
 
     pub fn least_threads(self) -> usize {
-        if self == Mode::Shared { 1 } else { 2 }
+        if matches!(self, Mode::Shared | Mode::Tuned) { 1 } else { 2 }
     }
 
     /// Workers that issue operations.
     pub fn clients(self, workload: &Workload) -> usize {
         match self {
-            Mode::Shared => workload.threads,
+            Mode::Shared | Mode::Tuned => workload.threads,
             Mode::Dedicated => workload.clients(),
             Mode::Lone => 1,
         }
@@ -50,7 +52,11 @@ pub struct Stage<T: 'static> {
 
 /// A pool as the workload wants it, with so many workers that only serve.
 pub fn pool(workload: &Workload, dedicated: usize) -> Threadpool {
-    let mut builder = Threadpool::builder().workers(workload.threads).dedicated(dedicated);
+    build(workload, Threadpool::builder().dedicated(dedicated))
+}
+
+fn build(workload: &Workload, builder: Builder) -> Threadpool {
+    let mut builder = builder.workers(workload.threads);
     if !workload.pin {
         // Else as it is by default: under a quota nobody is pinned.
         builder = builder.pin(false);
@@ -73,14 +79,18 @@ fn stats(pool: &Threadpool) -> Stats {
 impl<T: Send> Stage<T> {
     /// Starts the workers and entrusts so many properties, as many as there are trustees where nothing is said.
     pub fn of(workload: &Workload, mode: Mode, count: Option<usize>, make: fn() -> T) -> Self {
-        let (dedicated, serving) = match mode {
-            Mode::Shared => (0, workload.threads),
-            Mode::Dedicated => (workload.dedicated, workload.dedicated),
-            Mode::Lone => (0, 1),
+        let pool = match mode {
+            Mode::Shared | Mode::Lone => pool(workload, 0),
+            Mode::Dedicated => pool(workload, workload.dedicated),
+            Mode::Tuned => build(workload, Threadpool::builder().tuned()),
         };
-        let pool = pool(workload, dedicated);
+        let serving = match mode {
+            Mode::Shared | Mode::Tuned => pool.trustees().len(),
+            Mode::Dedicated => workload.dedicated,
+            Mode::Lone => 1,
+        };
         // Dedicated workers are the last ones of a pool.
-        let trustees = &pool.trustees()[workload.threads - serving..];
+        let trustees = &pool.trustees()[pool.trustees().len() - serving..];
         let entrusted = (0..count.unwrap_or(serving)).map(|number| trustees[number % serving].entrust(make()));
         let trusts: Arc<[Trust<T>]> = entrusted.collect();
         // Entrusting never waits. Requests of one thread to one trustee run in order: once these have, all properties

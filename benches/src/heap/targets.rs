@@ -1,6 +1,7 @@
 //! The targets of `heap` (the ratios of a run), by the medians of the figures.
 
 use super::apps::POLARS;
+use super::copied::{COPIED, HANDED_ON, KEPT, PLAIN};
 use super::{MPI, PLACED, blas, placed};
 use crate::prelude::*;
 
@@ -40,6 +41,10 @@ pub fn targets(all: &Figures) -> Vec<Verdict> {
         1.1,
         ratio(of(PLACED, placed::BY_LOAD), best),
     ));
+    for (work, wanted, fabric) in [(HANDED_ON, 0.5, "shm"), (HANDED_ON, 0.5, "tcp"), (KEPT, 0.9, "shm")] {
+        let reached = over(&format!("{work}, {fabric}"), PLAIN, COPIED);
+        targets.push(at_least(format!("{work}, {fabric}: with copies over without"), wanted, reached));
+    }
     for (name, shm, tcp) in OVER_PROCESSES {
         for (fabric, wanted) in [("shm", shm), ("tcp", tcp)] {
             let reached = over(name, "1 x 2", &format!("2 x 1, {fabric}"));
