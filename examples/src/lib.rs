@@ -50,6 +50,11 @@ struct Tour;
 #[doc = include_str!("../../docs/several-objects.md")]
 struct SeveralObjects;
 
+/// Those of docs/heap.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/heap.md")]
+struct Heap;
+
 /// Those of the packages' own READMEs.
 #[cfg(doctest)]
 #[doc = include_str!("../../trust/README.md")]

@@ -9,7 +9,7 @@ for library in $(ldd "$ROLES" "$WORDCOUNT" | grep -o '/lib[^ ]*[^: ]' | sort -u)
     [ -f "$library" ] && mkdir -p "$FOLDER/root$(dirname "$library")" && cp -L "$library" "$FOLDER/root$library"
 done
 end() {
-    docker rm -f $name-0 $name-1 >/dev/null 2>&1
+    docker rm -f $name-0 $name-1 $name-2 >/dev/null 2>&1
     docker network rm $name >/dev/null 2>&1
     docker image rm -f $name-built $name-stage $name-rust $name >/dev/null 2>&1
     true
@@ -23,8 +23,8 @@ chmod 755 "$FOLDER" && chmod 644 "$FOLDER/text"
 pod() { # INDEX PROGRAM...
     docker run --rm --name $name-"$1" --network $name --network-alias work-"$1" --read-only --user 4711:4711 --cap-drop ALL \
         -v "$FOLDER/key:/key/key:ro" -v "$FOLDER/text:/text:ro" -e KUBERNETES_SERVICE_HOST=played -e RUST_BACKTRACE=0 \
-        -e GOSSAMER_MEET=work-0:7117 -e GOSSAMER_COUNT=2 -e JOB_COMPLETION_INDEX="$1" -e GOSSAMER_KEY_FILE=/key/key \
-        $name "${@:2}"
+        -e GOSSAMER_MEET=work-0:7117 -e GOSSAMER_COUNT="${COUNT:-2}" -e GOSSAMER_SURVIVES="${SURVIVES:-0}" \
+        -e JOB_COMPLETION_INDEX="$1" -e GOSSAMER_KEY_FILE=/key/key $name "${@:2}"
 }
 # Both; pod 1 comes first, when the name of pod 0 stands for nothing yet.
 job() {
@@ -62,6 +62,27 @@ begin_job && docker network disconnect $name $name-1 && start=$(milliseconds)
 wait $PID
 check 'containers: a cut is told' said 'machine 1 (pid 1 on '
 echo "containers: cut to all gone: $(($(milliseconds) - start)) ms"
+
+# Three pods of a program that outlives one: as with `backoffLimitPerIndex: 0`, nobody starts another in its place.
+rm -f "$FOLDER"/last.*
+COUNT=3 SURVIVES=1
+for index in 1 2; do
+    (pod $index /usr/bin/test-roles goes-on >"$FOLDER/pod-$index.out" 2>&1; echo $? >"$FOLDER/pod-$index.status") &
+    others+=($!)
+done
+(pod 0 /usr/bin/test-roles goes-on >"$FOLDER/last.out" 2>"$FOLDER/last.err"; echo $? >"$FOLDER/last.status") &
+PID=$!
+for _ in $(seq 1500); do
+    grep -qs '^works' "$FOLDER/last.out" && break
+    sleep 0.1
+done
+docker kill --signal KILL $name-1 >/dev/null
+wait "$PID" "${others[@]}"
+check 'containers: a program goes on without a pod' said 'the others go on without machine 1'
+check 'containers: and comes to its end' said 'all others have counted on'
+check 'containers: pod 0 leaves with 0' status 0
+check 'containers: as does the other' [ "$(cat "$FOLDER/pod-2.status")" = 0 ]
+COUNT=2 SURVIVES=0
 
 # docs/Dockerfile is built. No registry is asked: its two images are made here, and in the compiler's `cargo` copies what is built already.
 mkdir -p "$FOLDER/rust/bin" "$FOLDER/rust/tmp" "$FOLDER/rust/built"

@@ -11,6 +11,8 @@ run mpiexec.hydra -n 2 "$ROLES" grandchild
 check 'hydra: what a machine starts is alone' said '1 machines, started by alone'
 watched hydra mpiexec.hydra -n 2
 faults hydra mpiexec.hydra -n 2
+# Its proxy of a host ends all processes there if one is killed: names of this host play three hosts.
+outlives hydra 9 mpiexec.hydra -disable-auto-cleanup -launcher fork -hosts "127.0.0.1,localhost,$(hostname)" -n 3
 several hydra mpiexec.hydra -n 3
 proxy() { below "$1" hydra_pmi_proxy || below "$1" /usr/bin/hydra_pmi_proxy; }
 orphans hydra proxy mpiexec.hydra -n 2

@@ -70,6 +70,17 @@ faults() { # NAME STARTER...
     check "$name: SIGSTOP is no success" eval '! status 0'
 }
 
+# One of three machines is killed, where the program outlives it; the starter ends with STATUS.
+outlives() { # NAME STATUS STARTER...
+    local name=$1 status=$2
+    shift 2
+    GOSSAMER_SURVIVES=1 begin "$@" "$ROLES" goes-on && kill -9 "$(machine 1)"
+    wait "$PID"
+    check "$name: a program goes on without a machine" said 'the others go on without machine 1'
+    check "$name: and comes to its end" said 'all others have counted on'
+    check "$name: with the starter's status of such a run" status "$status"
+}
+
 # The process manager of the host is killed: NAME, what finds its process by that of the starter, STARTER...
 orphans() {
     local name=$1 manager=$2

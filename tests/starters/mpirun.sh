@@ -13,6 +13,7 @@ run "${mpirun[@]}" -np 2 "$ROLES" grandchild
 check 'mpirun: what a machine starts is alone' said '1 machines, started by alone'
 watched mpirun "${mpirun[@]}" -np 2
 faults mpirun "${mpirun[@]}" -np 2
+outlives mpirun 0 "${mpirun[@]}" --enable-recovery -np 3
 server() { below "$1" mpirun.openmpi; }
 orphans mpirun server "${mpirun[@]}" -np 2
 many mpirun "${mpirun[@]}" -np 128

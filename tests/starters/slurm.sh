@@ -67,6 +67,18 @@ run sbatch -W -o "$FOLDER/batch.out" batch.sh
 check 'slurm: a batch script runs alone' grep -q '1 machines, started by alone' "$FOLDER/batch.out"
 watched slurm srun --mpi=pmi2 -N2
 faults slurm srun --mpi=pmi2 -N2
+# The status is that of the killed process.
+outlives slurm 137 srun --kill-on-bad-exit=0 --mpi=pmi2 -N2 -n3
+# A node fails: its process ends, and Slurm is told that the node is down.
+GOSSAMER_SURVIVES=1 begin srun --no-kill --kill-on-bad-exit=0 --mpi=pmi2 -N2 -n3 "$ROLES" goes-on && kill -9 "$(machine 2)"
+scontrol update NodeName=b State=DOWN Reason=checked
+wait "$PID"
+check 'slurm: srun is told of a node that fails' said 'Node failure on b'
+check 'slurm: and the program goes on without it' said 'all others have counted on'
+for _ in $(seq 200); do
+    [ "$(sinfo -h -t idle -o %D)" = 2 ] && break
+    sleep 0.1
+done
 begin srun --mpi=pmi2 -N2 "$ROLES" wait && scancel --signal=TERM "$(squeue -h -s -o %i | grep -v batch | head -1)"
 check 'slurm: scancel --signal=TERM ends all' gone
 check 'slurm: and is told' said 'the program was ended by signal 15 (SIGTERM)'

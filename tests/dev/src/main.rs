@@ -164,13 +164,18 @@ const RUN: Build = Build { no_run: false };
 const BESIDE: [What; 4] =
     [What::Fallback(Build { no_run: true }), What::Asan(Build { no_run: true }), What::Loom, What::Miri];
 
-/// Tiers that it runs beside the tests and later tiers: machines of their own with clocks that bear to be slow, and
-/// tests that have run as they are, once more in other builds.
-const BESIDE_TESTS: [What; 3] = [What::Rdma { only: None }, What::Fallback(RUN), What::Asan(RUN)];
+/// The tier that it runs beside the tests and later tiers: machines of their own, with clocks that bear to be slow.
+const BESIDE_TESTS: [What; 1] = [What::Rdma { only: None }];
 
-/// Tiers that it runs beside the tests as well, before those above: they mostly wait, and judge no time (`rack` leaves
-/// out the tests that do).
-const WAITING: [What; 3] = [What::Starters, What::Rack(Rack { untimed: true }), What::Durable(Torture { quick: true })];
+/// Tiers that it runs beside the tests as well, before that one: they mostly wait, and judge no time (`rack` leaves
+/// out the tests that do); and tests that run as they are, once more in other builds.
+const WAITING: [What; 5] = [
+    What::Starters,
+    What::Rack(Rack { untimed: true }),
+    What::Durable(Torture { quick: true }),
+    What::Fallback(RUN),
+    What::Asan(RUN),
+];
 
 /// The tiers of `ci`: the quick ones first, those that run beside them where their output is shown, and at last, when
 /// these are over, the tests that judge times.

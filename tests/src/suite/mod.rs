@@ -47,12 +47,15 @@ macro_rules! behaviours {
 
 /// Variable with beginnings of names, as `heap_,region_`: those behaviours are left out.
 pub const WITHOUT_VARIABLE: &str = "SUITE_WITHOUT";
+/// Variable with names, as `wakes,sleeps`: all other behaviours are left out. The harness sets it.
+pub const ONLY_VARIABLE: &str = "SUITE_ONLY";
 
 impl Behaviour {
-    /// Returns whether [`WITHOUT_VARIABLE`] names it.
+    /// Returns whether [`WITHOUT_VARIABLE`] names it, or [`ONLY_VARIABLE`] others.
     pub fn is_left_out(&self) -> bool {
         let without = std::env::var(WITHOUT_VARIABLE).unwrap_or_default();
         without.split(',').any(|start| !start.is_empty() && self.name.starts_with(start))
+            || std::env::var(ONLY_VARIABLE).is_ok_and(|only| only.split(',').all(|name| name != self.name))
     }
 }
 
@@ -293,7 +296,11 @@ pub const ALL: &[Behaviour] = behaviours! {
         heap_shared_objects_hold_mutexes,
         heap_raw_rooms_hold_bytes,
         heap_owners_come_out_of_mutexes_and_go_on,
-        heap_owners_are_entrusted_elsewhere;
+        heap_owners_are_entrusted_elsewhere,
+        heap_tasks_go_around,
+        heap_tasks_that_panic_tell_it,
+        heap_tasks_are_listed,
+        heap_tasks_run_on_unjoined;
     regions:
         region_pages_go_where_they_are_touched,
         region_untouched_pages_are_zeros,

@@ -50,7 +50,9 @@ fn a_signal_to_one_that_has_joined_ends_all_that_have_come() {
     wait_until("machine 1 has joined", || has_thread(all[1].id(), "gossamer-beat"));
     all[1].signal(Signal::TERM);
     let all = end(all);
-    assert_eq!(all[0].status.code(), Some(143), "{all:#?}");
+    // Machine 0 may learn of its end before it learns why.
+    let is_gone = all[0].status.code() == Some(70) && all[0].stderr.contains("machine 1 ");
+    assert!(is_gone || all[0].status.code() == Some(143), "{all:#?}");
     assert!(all.iter().all(|ended| !ended.status.success()), "{all:#?}");
     assert!(all[1].stderr.contains("ended by signal 15 (SIGTERM)"), "{all:#?}");
 }

@@ -1,6 +1,7 @@
 //! Programs on a rack of local processes, from their command line to their exit status.
 
 mod heap_losses;
+mod heap_tasks;
 mod rig;
 
 use std::fs;
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use processes::{ChildProcess, run, send_signal};
 use rustix::process::Signal;
 
-use rig::{ROLES, STRANGER, SUITE, launcher, play, play_on, role};
+use rig::{Outliving, ROLES, STRANGER, SUITE, launcher, play, play_on, role};
 
 #[test]
 fn calls_reach_every_machine_in_order() {
@@ -259,7 +260,7 @@ fn another_program_is_refused_by_name() {
 fn a_program_started_by_hand_becomes_its_launcher() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
-    fs::copy(ROLES, &program).unwrap();
+    processes::copy_program(ROLES, &program);
     let by_hand = || {
         let mut command = std::process::Command::new(&program);
         command.arg("places").env("GOSSAMER_RACK", "my rack.yaml").env("PATH", "/nowhere");
@@ -394,12 +395,28 @@ fn small_objects_come_before_large_ones() {
 }
 
 #[test]
-fn fibers_go_where_there_is_least_to_do() {
-    for options in [["--fabric", "shm"], ["--fabric", "tcp"], ["--pretend-hosts", "2"]] {
-        let options = [&["--threads", "6", "--survives", "1"], &options[..]].concat();
-        let ended = run(launcher(3, &options, ROLES, &["heap-placed"]));
-        assert!(ended.status.success() && ended.stdout.contains("placed"), "{options:?}: {ended:#?}");
+fn fibers_that_wait_for_each_other_are_told_after_a_loss_as_before() {
+    for fabric in ["shm", "tcp"] {
+        let ended = run(launcher(3, &["--fabric", fabric], ROLES, &["waits-after-loss"]));
+        assert!(ended.status.success() && ended.stdout.contains("one was told"), "{fabric}: {ended:#?}");
     }
+}
+
+#[test]
+fn objects_for_which_there_is_no_room_are_made_elsewhere() {
+    for options in [["--fabric", "shm"], ["--fabric", "tcp"], ["--pretend-hosts", "2"]] {
+        let options = [&["--threads", "6", "--env", "GOSSAMER_HEAP=8M"], &options[..]].concat();
+        let ended = run(launcher(3, &options, ROLES, &["heap-elsewhere"]));
+        assert!(ended.status.success() && ended.stdout.contains("made elsewhere"), "{options:?}: {ended:#?}");
+        let options = [&options[..], &["--survives", "1", "--env", "GOSSAMER_HEAP=32M"]].concat();
+        let ended = run(launcher(3, &options, ROLES, &["heap-elsewhere-copies"]));
+        assert!(ended.status.success(), "with copies, {options:?}: {ended:#?}");
+    }
+}
+
+#[test]
+fn fibers_go_where_there_is_least_to_do() {
+    Outliving::THREE.plays("heap-placed", "placed");
 }
 
 /// Waits until a machine works and all three are listed: the list is machine 0's, and another's output may come before

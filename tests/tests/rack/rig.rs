@@ -55,3 +55,31 @@ pub fn play_on(machines: u16, name: &str) -> Ended {
     assert!(ended.status.success(), "{name} on {machines} machines: {ended:#?}");
     ended
 }
+
+/// A kind of rack whose program outlives machines.
+#[derive(Clone, Copy)]
+pub struct Outliving {
+    pub machines: u16,
+    /// Workers of all machines together.
+    pub threads: u16,
+    /// Machines that may be lost.
+    pub losses: u16,
+    /// Hosts that the launcher pretends to have, where it does.
+    pub hosts: u16,
+}
+
+impl Outliving {
+    /// Three machines of two workers, of which one may be lost.
+    pub const THREE: Outliving = Outliving { machines: 3, threads: 6, losses: 1, hosts: 2 };
+
+    /// Plays a role, which must succeed and say these words, over each transport.
+    #[track_caller]
+    pub fn plays(self, name: &str, words: &str) {
+        let [threads, losses, hosts] = [self.threads, self.losses, self.hosts].map(|count| count.to_string());
+        for way in [["--fabric", "shm"], ["--fabric", "tcp"], ["--pretend-hosts", &hosts]] {
+            let options = [&["--threads", &threads, "--survives", &losses], &way[..]].concat();
+            let ended = run(launcher(self.machines, &options, ROLES, &[name]));
+            assert!(ended.status.success() && ended.stdout.contains(words), "{name}, {options:?}: {ended:#?}");
+        }
+    }
+}

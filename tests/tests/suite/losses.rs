@@ -8,7 +8,7 @@
 //! Left out: `gossamer_tests::suite::losses::REFUSED`, and the transport `verbs`, which refuse such programs.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use gossamer_tests::suite::{ALL, Behaviour, losses};
 use libtest_mimic::{Failed, Trial};
@@ -16,6 +16,7 @@ use limits::Clock;
 use processes::{ChildProcess, Ended};
 
 use crate::program::Deployment;
+use crate::sample;
 
 /// Behaviours that are tried if `SUITE_LOSSES` does not say how many.
 const SAMPLE: usize = 30;
@@ -33,20 +34,14 @@ const NEVER: Duration = Duration::from_secs(1 << 20);
 
 /// Returns the behaviours that are tried on these racks.
 pub fn trials(racks: Vec<Deployment>) -> Vec<Trial> {
-    let seed = std::env::var("SUITE_SEED").map_or_else(|_| clock(), |seed| seed.parse().expect("a number"));
-    let count = match std::env::var("SUITE_LOSSES").ok().as_deref() {
-        Some("all") => usize::MAX,
-        Some(count) => count.parse().expect("SUITE_LOSSES is a number, or `all`"),
-        None => SAMPLE,
-    };
-    let mut all: Vec<(Deployment, &'static Behaviour)> = racks
+    let seed = sample::seed();
+    let all: Vec<(Deployment, &'static Behaviour)> = racks
         .into_iter()
         .flat_map(|rack| ALL.iter().map(move |behaviour| (rack, behaviour)))
         .filter(|(_, behaviour)| !losses::REFUSED.iter().any(|start| behaviour.name.starts_with(start)))
         .filter(|(_, behaviour)| !behaviour.is_left_out())
         .collect();
-    fastrand::Rng::with_seed(seed).shuffle(&mut all);
-    all.truncate(count);
+    let chosen = sample::of(all, seed, sample::size("SUITE_LOSSES", SAMPLE));
     let trial = |(rack, behaviour): (Deployment, &'static Behaviour)| {
         let name = format!("{}::{}", rack.name, behaviour.name);
         let mut hasher = DefaultHasher::new();
@@ -57,11 +52,7 @@ pub fn trials(racks: Vec<Deployment>) -> Vec<Trial> {
                 .map_err(|why| format!("SUITE_SEED={seed} SUITE_LOSSES=all: {why}").into())
         })
     };
-    all.into_iter().map(trial).collect()
-}
-
-fn clock() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    chosen.into_iter().map(trial).collect()
 }
 
 /// Runs the behaviour without a loss, and with one after this part of its time.

@@ -8,17 +8,20 @@
 //! `SUITE_WAYS` chooses racks by name, `SUITE_SEED` the random programs of `oracle`; with `SUITE_EFFORT=small`, for
 //! emulated processors and on some racks (`program::SMALL`), repetitions go down to a tenth;
 //! `SUITE_EFFORT=full` keeps them on all; `SUITE_WITHOUT=heap_,region_` leaves out behaviours by the beginnings of
-//! their names. `test-suite NAME`, alone or under the launcher, runs one behaviour.
+//! their names. On some racks (`program::SAMPLED`) a sample of `SUITE_SAMPLE` behaviours runs, or `all`; of which,
+//! `SUITE_SEED` decides. Tests that are named on the command line run on all racks. `test-suite NAME`, alone or under
+//! the launcher, runs one behaviour.
 
 mod losses;
 mod program;
 mod report;
+mod sample;
 
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use gossamer_tests::suite::{ALL, PLANTED, PLANTED_VARIABLE};
+use gossamer_tests::suite::{ALL, ONLY_VARIABLE, PLANTED, PLANTED_VARIABLE};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use program::Deployment;
@@ -29,7 +32,9 @@ const PLANTED_TIME_LIMIT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let mut trials: Vec<Trial> = Deployment::chosen().into_iter().flat_map(behaviours_on).collect();
+    let size = if arguments.filter.is_some() { usize::MAX } else { sample::size("SUITE_SAMPLE", SAMPLE) };
+    let behaviours = |rack: Deployment| behaviours_on(rack, if rack.is_sampled() { size } else { usize::MAX });
+    let mut trials: Vec<Trial> = Deployment::chosen().into_iter().flat_map(behaviours).collect();
     trials.extend(losses::trials(Deployment::lossy()));
     if std::env::var_os("SUITE_WAYS").is_none() {
         trials.extend(Deployment::tried().map(|deployment| {
@@ -41,19 +46,29 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
+/// Behaviours of a sample, if `SUITE_SAMPLE` does not say how many.
+const SAMPLE: usize = 50;
+
 /// Question of a test to the report.
 type Check = Box<dyn Fn(&Report) -> Result<(), Failed> + Send>;
 
-/// Returns all behaviours on one kind of rack.
-fn behaviours_on(deployment: Deployment) -> Vec<Trial> {
+/// Returns so many behaviours on one kind of rack.
+fn behaviours_on(deployment: Deployment, size: usize) -> Vec<Trial> {
+    let names: Vec<&str> = ALL.iter().filter(|it| !it.is_left_out()).map(|it| it.name).collect();
+    let chosen = sample::of(names, sample::seed(), size);
+    let only: &'static str = chosen.join(",").leak();
     let report: Arc<OnceLock<Arc<Report>>> = Arc::default();
     let trial = |name: &str, check: Check| {
         let report = Arc::clone(&report);
-        let begin = move || Report::begin(move |after| deployment.start(None, after), Deployment::time_limit());
+        let begin = move || {
+            let start = move |after: Option<&str>| deployment.start(Some((ONLY_VARIABLE, only)), after);
+            Report::begin(start, Deployment::time_limit())
+        };
         Trial::test(format!("{}::{name}", deployment.name), move || check(report.get_or_init(begin)))
     };
     let behaviours = ALL
         .iter()
+        .filter(|it| it.is_left_out() || chosen.contains(&it.name))
         .map(|it| trial(it.name, Box::new(|report| report.verdict(it.name))).with_ignored_flag(it.is_left_out()));
     let mut trials: Vec<Trial> = behaviours.collect();
     trials.push(trial("the_program_ends", Box::new(Report::end)));

@@ -23,6 +23,9 @@ const LOSSY: [&str; 2] = ["lossy_shm3", "lossy_tcp3"];
 /// Racks that are much like others, or start a program for each behaviour: repetitions go down to a tenth there.
 const SMALL: [&str; 5] = ["auto3", PLAIN, STUB, LOSSY[0], LOSSY[1]];
 
+/// Racks that are much like others, or have emulated processors: some behaviours run there, each time others.
+const SAMPLED: [&str; 4] = ["auto3", PLAIN, STUB, "verbs2"];
+
 /// A kind of rack.
 #[derive(Clone, Copy)]
 pub struct Deployment {
@@ -74,6 +77,11 @@ impl Deployment {
             Ok(names) => names.split(',').any(|name| name == self.name),
             Err(_) => !self.name.starts_with("verbs"),
         }
+    }
+
+    /// Returns whether a sample of the behaviours is enough there.
+    pub fn is_sampled(&self) -> bool {
+        SAMPLED.contains(&self.name)
     }
 
     /// Returns the two racks for the trial of the harness.

@@ -148,7 +148,9 @@ impl Bench<'_> {
         built.retain(|(name, _)| ["test-suite", "test-launch"].contains(&name.as_str()));
         built.extend(self.build(&ALL, "test")?);
         let work = self.work("suite", &built)?;
-        let settings = "SUITE_PROGRAMS=/run/work SUITE_WAYS=verbs2 SUITE_EFFORT=small";
+        let chosen = ["SUITE_SAMPLE", "SUITE_SEED"].iter().filter_map(|name| Some((name, std::env::var(name).ok()?)));
+        let chosen: String = chosen.map(|(name, value)| format!("{name}='{value}' ")).collect();
+        let settings = format!("{chosen}SUITE_PROGRAMS=/run/work SUITE_WAYS=verbs2 SUITE_EFFORT=small");
         self.one("suite", work, &format!("{settings} exec /run/work/suite"), SUITE_LIMIT)
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use gossamer::sync::{Channel, Receiver};
 use gossamer::{Error, JoinHandle, NoRef, Place, Transport, Trust, rack};
-use gossamer_heap::{self as heap, Atomic, Bunch, Global, Lost, Mutex, Shared};
+use gossamer_heap::{self as heap, Atomic, Bunch, Global, Lost, Mutex, Poisoned, Shared};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Numbers of an object: writing all takes a while.
@@ -326,6 +326,11 @@ fn joined<R: 'static>(fiber: JoinHandle<R>, place: Place) -> Option<R> {
     }
 }
 
+/// The lock, also one of a machine that was lost, which is as it was before that.
+fn locked<G>(lock: Result<G, Poisoned<G>>) -> G {
+    lock.unwrap_or_else(|poisoned| poisoned.guard)
+}
+
 /// One of many fibers at all places. Returns its operations.
 fn blow(world: Shared<World>, over: Over, seed: u64) -> u64 {
     let mut random = fastrand::Rng::with_seed(seed);
@@ -344,7 +349,7 @@ fn blow(world: Shared<World>, over: Over, seed: u64) -> u64 {
                 let mutex = &world.locks[random.usize(..world.locks.len())];
                 match mutex.lock_or_lost() {
                     Ok(guard) => {
-                        let mut guard = guard.unwrap();
+                        let mut guard = locked(guard);
                         whole(&guard);
                         *guard = [value; NUMBERS];
                     }
@@ -353,7 +358,7 @@ fn blow(world: Shared<World>, over: Over, seed: u64) -> u64 {
             }
             2 => {
                 let mutex = &world.locks[random.usize(..world.locks.len())];
-                or_lost(|| mutex.try_lock().map(|guard| whole(&guard.unwrap())));
+                or_lost(|| mutex.try_lock().map(locked).map(|guard| whole(&guard)));
             }
             3 => {
                 let _ = world.counts[random.usize(..3)].apply_or_lost(|count| {
@@ -410,6 +415,15 @@ fn blow(world: Shared<World>, over: Over, seed: u64) -> u64 {
 /// All kinds of objects are used from everywhere, when a machine is killed, and afterwards. Every value that is read
 /// was written whole, and nothing hangs.
 pub fn storm() {
+    weather(false);
+}
+
+/// The same with copies: no lock is lost.
+pub fn storm_with_copies() {
+    weather(true);
+}
+
+fn weather(has_copies: bool) {
     let machines = rack().machines().len() as u16;
     let victim = fastrand::u16(1..machines);
     println!("the victim is machine {victim}");
@@ -441,8 +455,12 @@ pub fn storm() {
     // Locks that were lost with their holder are renewed, all others are free and whole.
     for (at, lock) in (0..).zip(&world.read().locks) {
         match lock.lock_or_lost() {
-            Ok(guard) => drop(whole(&guard.unwrap())),
+            Ok(guard) => {
+                let guard = locked(guard);
+                whole(&guard);
+            }
             Err(lost) => {
+                assert!(!has_copies, "{lost}");
                 assert_eq!(lost.machine, victim);
                 let is_home_lost = place(at).machine == victim;
                 assert_eq!(lock.renew([4; NUMBERS]).is_err(), is_home_lost);

@@ -9,13 +9,17 @@ mod drops;
 mod dumps;
 mod durable_losses;
 mod ends;
+mod heap_copies;
 mod heap_losses;
+mod heap_room;
 mod heaps;
 mod lives;
 mod losses;
 mod placed;
+mod tasks;
 mod traced;
 mod work;
+mod writes;
 
 use gossamer::{Place, Trust};
 
@@ -55,12 +59,28 @@ fn main() {
         ["heap-busy-asker"] => heaps::busy_asker,
         ["heap-small-behind-large"] => heaps::small_behind_large,
         ["heap-load"] => heaps::load,
+        ["heap-elsewhere"] => heap_room::elsewhere,
+        ["heap-elsewhere-copies"] => heap_room::elsewhere_with_copies,
         ["heap-jobs"] => heap_losses::jobs,
         ["heap-outcomes"] => heap_losses::outcomes,
+        ["heap-copies"] => heap_copies::outcomes,
+        ["heap-idle-backup"] => heap_copies::idle_backup,
+        ["heap-keep"] => heap_copies::keep_one,
+        ["heap-keep-two"] => heap_copies::keep_two,
+        ["heap-keep-until-write", _, _] => heap_copies::keep_until_write,
+        ["heap-storm-copies"] => heap_losses::storm_with_copies,
+        ["heap-puts"] => heap_copies::puts,
+        ["heap-puts-until-write", _, _] => heap_copies::puts_until_write,
         ["heap-placed"] => placed::placed_by_load,
+        ["tasks-spread"] => tasks::spread,
+        ["tasks-follow"] => tasks::follow,
+        ["tasks-lost"] => tasks::lost,
+        ["tasks-storm"] => tasks::storm,
+        ["tasks-copied"] => tasks::copied,
         ["heap-storm"] => heap_losses::storm,
         ["durable-losses"] => durable_losses::durable,
         ["loses-one"] => losses::lose_one,
+        ["waits-after-loss"] => losses::wait_for_each_other,
         ["goes-on"] => losses::go_on,
         ["panic"] => ends::panic,
         ["abort"] => ends::abort,
@@ -82,7 +102,20 @@ fn main() {
         ["deep", "roomy"] => gossamer::builder().stack_bytes(4 << 20).main(role, 4),
         ["returns", "an error"] => gossamer::main(ends::returns_an_error, 4),
         ["returns", "a status"] => gossamer::main(ends::returns_a_status, 4),
-        ["loses-one"] => gossamer::builder().survives(1).main(role, 4),
+        ["loses-one" | "waits-after-loss"] => gossamer::builder().survives(1).main(role, 4),
+        [
+            "heap-copies"
+            | "heap-elsewhere-copies"
+            | "heap-idle-backup"
+            | "heap-keep"
+            | "heap-keep-two"
+            | "heap-puts"
+            | "heap-storm-copies"
+            | "tasks-copied",
+        ]
+        | ["heap-keep-until-write" | "heap-puts-until-write", _, _] => {
+            gossamer_heap::with_copies(gossamer::builder()).main(role, 4);
+        }
         ["deep", "impossible"] => gossamer::builder().stack_bytes(1).main(role, 4),
         ["region-faults"] | ["region-stuck" | "region-after", _] | ["reserved", ..] => gossamer_region::main(role, 4),
         _ => gossamer::main(role, 4),

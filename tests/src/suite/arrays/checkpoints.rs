@@ -9,7 +9,7 @@ use gossamer::NoRef;
 use gossamer_array::{Add, Array, Element, Error};
 use tempfile::TempDir;
 
-use crate::suite::ground::{JoinOutcome, effort, is_rack, places, remote};
+use crate::suite::ground::{JoinOutcome, effort, is_rack, none_is_lost, places, remote};
 
 /// Writes an array at all places, and checks that a checkpoint has all of it, whatever the split.
 fn is_restored<T, F>(n: usize, make: F)
@@ -102,7 +102,11 @@ pub fn array_checkpoints_on_disks_of_machines() {
         let own = array.clone();
         array.on_owners(move |owned| owned.flatten().for_each(|i| own.set(i, round * i as u64)));
         array.checkpoint(&path).unwrap();
-        let restored = Array::<u64>::restore(&path).unwrap();
+        let restored = Array::<u64>::restore(&path);
+        if restored.is_err() {
+            none_is_lost(); // the living have the chunks of the lost one, and its part lies on its disk
+        }
+        let restored = restored.unwrap();
         assert!(restored.views(0..10_000).all(|view| view.indexed().all(|(i, value)| value == round * i as u64)));
         for (machine, disk) in machines.iter().zip(&disks) {
             let is_first = usize::from(machine.process == machines[0].process);
@@ -116,6 +120,9 @@ pub fn array_checkpoints_on_disks_of_machines() {
         let starts: Vec<usize> = (0..machines.len()).map(start).collect();
         let refused = Array::<u64>::builder().starts(&starts).restore(&path).unwrap_err();
         let is_missing = matches!(&refused, Error::Checkpoint { what, .. } if what.starts_with("is missing"));
+        if !is_missing {
+            none_is_lost(); // a lost machine may have no chunks
+        }
         assert!(is_missing, "{refused}");
     }
 }

@@ -7,6 +7,7 @@ mod owners;
 mod room;
 mod scopes;
 mod sharing;
+mod tasks;
 
 pub use bunches::*;
 pub use ends::*;
@@ -15,6 +16,7 @@ pub use owners::*;
 pub use room::*;
 pub use scopes::*;
 pub use sharing::*;
+pub use tasks::*;
 
 use std::time::Duration;
 
