@@ -435,7 +435,7 @@ fn heap() {
 #[test]
 fn racks() {
     let ran = measure("racks");
-    assert_eq!(ran.series(&["median"], 1).len(), 4 * 3 * 6, "four traffics, three schemes, six figures");
+    assert_eq!(ran.series(&["median"], 1).len(), 5 * 3 * 6, "five traffics, three schemes, six figures");
     let targets = ran.has_targets(5);
     assert_eq!(targets.iter().filter(|target| target["reached"].is_null()).count(), 2, "of racks not simulated here");
 }

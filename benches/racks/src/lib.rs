@@ -66,8 +66,8 @@ pub struct Setup {
 impl Setup {
     /// A folded run of the size of the tables.
     pub fn new(rack: (u16, u16), traffic: Traffic, scheme: Scheme) -> Setup {
-        let rounds = (18, 6);
-        Setup { rack, traffic, scheme, outstanding: 512, rounds, is_whole: false, limits: Limits::DEFAULT, seed: 1 }
+        let (rounds, limits) = ((18, 6), Limits::of_machine(rack.1));
+        Setup { rack, traffic, scheme, outstanding: 512, rounds, is_whole: false, limits, seed: 1 }
     }
 
     /// Runs it. An error says which request was answered wrongly, or why there can be no such rack.
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn ways_that_open_and_close_all_the_time_lose_nothing() {
-        let limits = Limits { batches: 1, within_ns: 1_000, rings: 2, unused_ns: 20_000 };
+        let limits = Limits { batches: 1, full_bytes: 1, within_ns: 1_000, rings: 2, unused_ns: 20_000 };
         for traffic in Traffic::ALL {
             let setup = Setup { limits, is_whole: true, ..small((6, 4), traffic, Scheme::Ways) };
             let figures = setup.run().unwrap();
@@ -170,9 +170,11 @@ mod tests {
 
     #[test]
     fn workers_with_few_partners_get_direct_ways_to_them() {
-        let setup = Setup { outstanding: 256, ..small((12, 8), Traffic::Neighbours, Scheme::Ways) };
+        let setup = Setup { outstanding: 1024, ..Setup::new((12, 8), Traffic::Few, Scheme::Ways) };
         let figures = setup.run().unwrap();
-        assert_eq!(figures.direct_ways, 8 * Limits::DEFAULT.rings, "{figures:?}");
+        assert_eq!(figures.direct_ways, 8 * traffic::FEW, "{figures:?}");
+        let small = Setup { outstanding: 128, ..setup };
+        assert_eq!(small.run().unwrap().direct_ways, 0, "their batches are small");
         let none = Setup { limits: Limits { rings: 0, ..Limits::DEFAULT }, ..setup };
         assert_eq!(none.run().unwrap().direct_ways, 0);
     }

@@ -54,12 +54,12 @@ pub fn bytes(rack: (u16, u16), rings: usize, known: usize) -> usize {
 /// The same where all pairs are in use, and each worker has as many direct ways as it may.
 pub fn bytes_at_most(rack: (u16, u16)) -> usize {
     let others = usize::from(rack.1) * (usize::from(rack.0) - 1);
-    bytes(rack, usize::from(rack.1) * Limits::DEFAULT.rings.min(others), others)
+    bytes(rack, usize::from(rack.1) * Limits::of_machine(rack.1).rings.min(others), others)
 }
 
 /// A look of an idle worker with all direct ways that it may have.
-pub fn look_at_most_ns((machines, _): (u16, u16)) -> u64 {
-    look_ns(Limits::DEFAULT.rings + News::bytes(usize::from(machines)).div_ceil(64))
+pub fn look_at_most_ns((machines, workers): (u16, u16)) -> u64 {
+    look_ns(Limits::of_machine(workers).rings + News::bytes(usize::from(machines)).div_ceil(64))
 }
 
 #[cfg(test)]
@@ -82,7 +82,8 @@ mod tests {
     }
 
     #[test]
-    fn a_thousand_machines_fit() {
+    fn large_racks_fit() {
+        assert!(bytes_at_most((64, 64)) <= 512 << 20, "{}", bytes_at_most((64, 64)));
         assert_eq!(machine_ways((1000, 128)), 63);
         assert!(bytes_at_most((1000, 128)) <= 4 << 30, "{}", bytes_at_most((1000, 128)));
     }

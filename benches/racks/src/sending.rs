@@ -36,7 +36,7 @@ impl World {
         }
         let from = self.seen_from(turn.worker, 0);
         let pair = Pair { from, to };
-        let (way, stamp) = self.workers[turn.worker].ways.send(to, turn.now_ns);
+        let (way, stamp) = self.workers[turn.worker].ways.send(to, batch.bytes(), turn.now_ns);
         if way == Way::Direct {
             self.write_directly(turn, to, Some((way, stamp)), batch);
         } else if self.machines[turn.machine].allowance.take(pair, batch.bytes()) {

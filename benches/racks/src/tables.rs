@@ -8,24 +8,23 @@ use crate::memory;
 use crate::traffic::Traffic;
 use crate::{Figures, RACKS, Scheme, Setup};
 
-/// A scheme with its knobs, under its name in tables.
-pub type Contender = (&'static str, Scheme, Limits);
+/// A scheme, and whether pairs may have direct ways, under its name in tables.
+pub type Contender = (&'static str, Scheme, bool);
 
 /// All that are compared.
-pub const CONTENDERS: [Contender; 3] = [
-    ("rings", Scheme::Rings, Limits::DEFAULT),
-    ("machine ways", Scheme::Ways, Limits { rings: 0, ..Limits::DEFAULT }),
-    ("with direct ways", Scheme::Ways, Limits::DEFAULT),
-];
+pub const CONTENDERS: [Contender; 3] =
+    [("rings", Scheme::Rings, true), ("machine ways", Scheme::Ways, false), ("with direct ways", Scheme::Ways, true)];
 
 /// Runs a contender on a rack, at the size of the tables.
 pub fn simulate(
-    (_, scheme, limits): Contender,
+    (_, scheme, has_direct): Contender,
     rack: (u16, u16),
     traffic: Traffic,
     seed: u64,
 ) -> Result<Figures, String> {
-    Setup { limits, seed, ..Setup::new(rack, traffic, scheme) }.run()
+    let setup = Setup { seed, ..Setup::new(rack, traffic, scheme) };
+    let rings = if has_direct { setup.limits.rings } else { 0 };
+    Setup { limits: Limits { rings, ..setup.limits }, ..setup }.run()
 }
 
 /// Title row of the simulated table.
@@ -65,7 +64,7 @@ pub fn computed() -> String {
     out += "|---|---:|---:|---:|---:|\n";
     for rack in RACKS {
         let ways = memory::machine_ways(rack);
-        let direct = usize::from(rack.1) * Limits::DEFAULT.rings;
+        let direct = usize::from(rack.1) * Limits::of_machine(rack.1).rings;
         let _ = writeln!(
             out,
             "| {} x {} | {ways} | {} / {} | {} / {} | {} / {} |",

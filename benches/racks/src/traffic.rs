@@ -11,6 +11,8 @@ use crate::grid::Grid;
 
 /// Partners of a worker in [`Traffic::Neighbours`].
 pub const NEIGHBOURS: usize = 64;
+/// The same in [`Traffic::Few`].
+pub const FEW: usize = 2;
 /// Exponent of [`Traffic::Zipf`], as YCSB has it.
 const EXPONENT: f64 = 0.99;
 
@@ -24,13 +26,15 @@ pub enum Traffic {
     Zipf,
     /// 64 partners, each as often.
     Neighbours,
+    /// Two partners, each as often.
+    Few,
     /// All to all: one partner after the other, each gets all that is outstanding.
     Phases,
 }
 
 impl Traffic {
     /// All kinds.
-    pub const ALL: [Traffic; 4] = [Traffic::Uniform, Traffic::Zipf, Traffic::Neighbours, Traffic::Phases];
+    pub const ALL: [Traffic; 5] = [Traffic::Uniform, Traffic::Zipf, Traffic::Neighbours, Traffic::Few, Traffic::Phases];
 
     /// Its name in tables.
     pub fn name(self) -> &'static str {
@@ -38,6 +42,7 @@ impl Traffic {
             Traffic::Uniform => "uniform",
             Traffic::Zipf => "zipf",
             Traffic::Neighbours => "neighbours",
+            Traffic::Few => "few",
             Traffic::Phases => "phases",
         }
     }
@@ -58,7 +63,9 @@ impl Destinations {
     pub(crate) fn new(traffic: Traffic, (machines, workers): (u16, u16), grid: Grid) -> Result<Destinations, String> {
         let others = u32::from(machines.saturating_sub(1)) * u32::from(workers);
         let zipf = Zipf::new(f64::from(others), EXPONENT).map_err(|error| format!("no other workers: {error}"))?;
-        Ok(Destinations { traffic, workers, others, neighbours: neighbours(machines, workers, grid), zipf })
+        let partners = if traffic == Traffic::Few { FEW } else { NEIGHBOURS };
+        let neighbours = neighbours(partners, (machines, workers), grid);
+        Ok(Destinations { traffic, workers, others, neighbours, zipf })
     }
 
     /// Picks the destination of a worker's next request, in its phase of this number.
@@ -71,7 +78,7 @@ impl Destinations {
                 let place = u64::from(rank) * 2_147_483_647 + u64::from(worker) * 40_503;
                 self.other((place % u64::from(self.others)) as u32)
             }
-            Traffic::Neighbours => {
+            Traffic::Neighbours | Traffic::Few => {
                 let Peer { machine, worker: distance } = self.neighbours[random.random_range(0..self.neighbours.len())];
                 Peer { machine, worker: (worker + distance) % self.workers }
             }
@@ -89,14 +96,14 @@ impl Destinations {
     }
 }
 
-/// Distances of partners, each with the one back: a worker's partners have it for a partner.
-fn neighbours(machines: u16, workers: u16, grid: Grid) -> Vec<Peer> {
+/// Distances of so many partners, each with the one back: a worker's partners have it for a partner.
+fn neighbours(most: usize, (machines, workers): (u16, u16), grid: Grid) -> Vec<Peer> {
     let mut found = Vec::new();
     for worker in 0..workers {
         for machine in 1..machines {
             let there = Peer { machine, worker };
             let back = Peer { machine: grid.back(machine), worker: (workers - worker) % workers };
-            if found.len() + 1 + usize::from(there != back) <= NEIGHBOURS && !found.contains(&there) {
+            if found.len() + 1 + usize::from(there != back) <= most && !found.contains(&there) {
                 found.push(there);
                 if there != back {
                     found.push(back);
@@ -121,10 +128,11 @@ mod tests {
 
     #[test]
     fn neighbours_are_mutual() {
-        for rack in crate::RACKS {
-            let found = destinations(Traffic::Neighbours, rack).neighbours;
+        let kinds = [(Traffic::Neighbours, NEIGHBOURS), (Traffic::Few, FEW)];
+        for (rack, (traffic, partners)) in crate::RACKS.into_iter().flat_map(|rack| kinds.map(|kind| (rack, kind))) {
+            let found = destinations(traffic, rack).neighbours;
             let distinct: HashSet<_> = found.iter().copied().collect();
-            assert_eq!((found.len(), distinct.len()), (NEIGHBOURS, NEIGHBOURS), "{rack:?}");
+            assert_eq!((found.len(), distinct.len()), (partners, partners), "{rack:?}");
             let grid = Grid::of(Route::new(rack.0, Route::DIRECT_MAX), rack.0).unwrap();
             for Peer { machine, worker } in found {
                 let back = Peer { machine: grid.back(machine), worker: (rack.1 - worker) % rack.1 };

@@ -333,7 +333,10 @@ impl World {
             let one = &mut self.workers[turn.worker];
             let taken = match (body, place) {
                 (Body::Notice(notice), _) => one.ways.hear(from, notice, turn.now_ns),
-                (Body::Batch(batch), Some(place)) => one.ways.receive(from, place, batch, turn.now_ns, &mut ready),
+                (Body::Batch(batch), Some(place)) => {
+                    let bytes = batch.bytes();
+                    one.ways.receive(from, place, (batch, bytes), turn.now_ns, &mut ready)
+                }
                 (Body::Batch(batch), None) => {
                     ready.push(batch);
                     Ok(())

@@ -9,7 +9,7 @@ use crate::ways::{Limits, Notice, Stamp, Way, Ways};
 use crate::{Peer, Rack};
 
 /// Opens a way with each batch, and finds each way unused at any time.
-const EAGER: Limits = Limits { batches: 1, within_ns: 0, rings: 1, unused_ns: 0 };
+const EAGER: Limits = Limits { batches: 1, full_bytes: 1, within_ns: 0, rings: 1, unused_ns: 0 };
 const NOW_NS: u64 = 1;
 
 #[derive(Clone, Copy, Debug, Hash)]
@@ -85,7 +85,7 @@ impl World {
     fn receive(&mut self, index: usize, way: Way, (stamp, frame): (Stamp, u8)) -> Result<(), String> {
         let lane = &mut self.lanes[index];
         let mut ready = Vec::new();
-        let received = self.ends[lane.to].receive(peer(lane.from), (way, stamp), frame, NOW_NS, &mut ready);
+        let received = self.ends[lane.to].receive(peer(lane.from), (way, stamp), (frame, 1), NOW_NS, &mut ready);
         received.map_err(|violation| violation.to_string())?;
         for frame in ready {
             lane.handed_on += 1;
@@ -125,7 +125,7 @@ impl Model for World {
             Action::Send(index) => {
                 let lane = &mut self.lanes[index];
                 lane.sent += 1;
-                match self.ends[lane.from].send(peer(lane.to), NOW_NS) {
+                match self.ends[lane.from].send(peer(lane.to), 1, NOW_NS) {
                     (Way::Machine, stamp) => lane.machine.push_back(Item::Frame(stamp, lane.sent)),
                     (Way::Direct, stamp) => lane.direct.push_back((stamp, lane.sent)),
                 }

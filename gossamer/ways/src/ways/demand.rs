@@ -1,8 +1,8 @@
-//! Batches of a pair over time: enough of them open a direct way, too few give it back.
+//! Full batches of a pair over time: enough of them open a direct way, too few give it back.
 //!
 //! Invariant: counts are those of the present window and the one before it; older ones count for nothing.
 
-/// Batches within a window of time, and within the one before.
+/// Full batches within a window of time, and within the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub(super) struct Demand {
     /// Beginning of the present window. In the future after a refusal: nothing counts before.
@@ -12,15 +12,15 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Counts a batch.
-    pub(super) fn note(&mut self, now_ns: u64, within_ns: u64) {
-        if now_ns < self.since_ns {
+    /// Counts so many batches.
+    pub(super) fn note(&mut self, batches: u16, now_ns: u64, within_ns: u64) {
+        if batches == 0 || now_ns < self.since_ns {
             return;
         }
         if now_ns - self.since_ns >= within_ns {
             *self = Demand { since_ns: now_ns, batches: 0, before: self.batches_lately(now_ns, within_ns) };
         }
-        self.batches = self.batches.saturating_add(1);
+        self.batches = self.batches.saturating_add(batches);
     }
 
     /// Batches of the present window.
@@ -56,22 +56,24 @@ mod tests {
     fn batches_count_within_their_window() {
         let mut demand = Demand::default();
         for now_ns in [100, 110, 199] {
-            demand.note(now_ns, 100);
+            demand.note(1, now_ns, 100);
         }
         assert_eq!((demand.batches(), demand.batches_lately(199, 100)), (3, 3));
         assert_eq!([200, 299, 300].map(|now_ns| demand.batches_lately(now_ns, 100)), [3, 3, 0]);
-        demand.note(250, 100);
+        demand.note(1, 250, 100);
         assert_eq!((demand.batches(), demand.batches_lately(250, 100)), (1, 3), "the window before counts for both");
         assert_eq!(demand.unused_ns(1250), 1000);
+        demand.note(0, 500, 100);
+        assert_eq!(demand.unused_ns(1250), 1000, "a small batch is no use");
     }
 
     #[test]
     fn a_pause_counts_nothing() {
         let mut demand = Demand::default();
         demand.pause(1000, 100);
-        demand.note(1099, 100);
+        demand.note(1, 1099, 100);
         assert_eq!(demand.batches(), 0);
-        demand.note(1100, 100);
+        demand.note(1, 1100, 100);
         assert_eq!(demand.batches(), 1);
     }
 }

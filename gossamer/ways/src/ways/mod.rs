@@ -1,6 +1,6 @@
 //! Which way the frames of a worker take to another one, and their order at the receiver.
 //!
-//! A pair of workers begins on the *machine way*, which all workers of both machines share. A pair with much traffic
+//! A pair of workers begins on the *machine way*, which all workers of both machines share. A pair with large batches
 //! gets a *direct way*: a ring at each of both, into which only the other writes. Control is by [`Notice`]s, which go
 //! by the machine way, in order:
 //!
@@ -30,12 +30,13 @@ mod demand;
 use std::collections::VecDeque;
 use std::hash::Hash;
 
+use crate::machine::PAIR_BYTES_MAX;
 use crate::{Peer, Rack, Table, Violation};
 use demand::Demand;
 
 /// Most frames of a pair that wait for earlier ones: no honest peer has more under way on a machine way, as each has
 /// 64 bytes at least.
-const HELD_MAX: usize = crate::machine::PAIR_BYTES_MAX / 64;
+const HELD_MAX: usize = PAIR_BYTES_MAX / 64;
 
 /// Way of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -72,20 +73,47 @@ pub enum Notice {
 /// Knobs of direct ways.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Batches of a pair by the machine way that open a direct one, within `within_ns`.
+    /// Full batches of a pair that open a direct way, within `within_ns`. One that the machine way has no room for does
+    /// so at once.
     pub batches: u16,
+    /// Bytes of a full batch. The other ones count for nothing: on the machine way many of them share a write.
+    pub full_bytes: usize,
     /// See `batches`, in nanoseconds.
     pub within_ns: u64,
     /// Most rings of a worker.
     pub rings: usize,
-    /// A direct way unused for so many nanoseconds is given back.
+    /// A direct way without a full batch for so many nanoseconds is given back.
     pub unused_ns: u64,
 }
 
 impl Limits {
-    /// Open MPI makes its fast boxes after 16 messages, too.
-    pub const DEFAULT: Limits = Limits { batches: 16, within_ns: 100_000_000, rings: 64, unused_ns: 10_000_000_000 };
+    /// Open MPI makes its fast boxes after 16 messages, too. From a full slot on, the bytes of a batch cost about as much
+    /// as a write of its own.
+    pub const DEFAULT: Limits = Limits {
+        batches: 16,
+        full_bytes: 8 << 10,
+        within_ns: 100_000_000,
+        rings: RINGS_MAX,
+        unused_ns: 10_000_000_000,
+    };
+
+    /// The limits of a machine with so many workers: all their rings stay within half a gigabyte.
+    pub fn of_machine(workers: u16) -> Limits {
+        Limits { rings: RINGS_MAX.min(MACHINE_RINGS_MAX / usize::from(workers.max(1))), ..Limits::DEFAULT }
+    }
+
+    /// Full batches that a frame of so many bytes counts for.
+    fn batches_of(&self, bytes: usize) -> u16 {
+        if bytes > PAIR_BYTES_MAX {
+            return self.batches;
+        }
+        u16::try_from(bytes / self.full_bytes).unwrap_or(u16::MAX)
+    }
 }
+
+/// Most rings of a worker, and of all workers of a machine together: 16 slots of 8 KiB each, 452 MiB.
+const RINGS_MAX: usize = 64;
+const MACHINE_RINGS_MAX: usize = 3584;
 
 /// State of a pair's direct way at one end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -231,11 +259,11 @@ impl<F> Ways<F> {
         self.pairs.entry(peer).or_insert_with(Pairing::new)
     }
 
-    /// Returns the way and the place of the next frame to a peer, which has to be sent now.
-    pub fn send(&mut self, to: Peer, now_ns: u64) -> (Way, Stamp) {
+    /// Returns the way and the place of the next frame to a peer, of so many bytes, which has to be sent now.
+    pub fn send(&mut self, to: Peer, bytes: usize, now_ns: u64) -> (Way, Stamp) {
         let limits = self.limits;
         let pair = self.pair(to);
-        pair.demand.note(now_ns, limits.within_ns);
+        pair.demand.note(limits.batches_of(bytes), now_ns, limits.within_ns);
         pair.sent += 1;
         let way = if pair.link == Link::Direct { Way::Direct } else { Way::Machine };
         let after = (way != pair.last_way).then_some(pair.sent - 1);
@@ -250,21 +278,21 @@ impl<F> Ways<F> {
         (way, stamp)
     }
 
-    /// Takes a frame that has come, and appends all whose turn it is to `ready`.
+    /// Takes a frame of so many bytes that has come, and appends all whose turn it is to `ready`.
     pub fn receive(
         &mut self,
         from: Peer,
         (way, stamp): (Way, Stamp),
-        frame: F,
+        (frame, bytes): (F, usize),
         now_ns: u64,
         ready: &mut Vec<F>,
     ) -> Result<(), Violation> {
         self.known(from)?;
-        let within_ns = self.limits.within_ns;
+        let limits = self.limits;
         let pair = self.pair(from);
         pair.take(way, stamp, frame, ready)?;
         if way == Way::Direct {
-            pair.demand.note(now_ns, within_ns);
+            pair.demand.note(limits.batches_of(bytes), now_ns, limits.within_ns);
         }
         self.end_of_drain(from, now_ns);
         Ok(())
@@ -305,7 +333,7 @@ impl<F> Ways<F> {
         self.notices.pop_front()
     }
 
-    /// Gives back the direct ways that have been unused for long.
+    /// Gives back the direct ways that have had no full batch for long.
     pub fn give_back_unused(&mut self, now_ns: u64) {
         let unused_ns = self.limits.unused_ns;
         let is_unused = |peer: &Peer| {
@@ -359,7 +387,7 @@ impl<F> Ways<F> {
         self.notices.push_back((peer, Notice::Open));
     }
 
-    /// Gives back the direct way with the fewest batches, if a pair that has that few would not get one.
+    /// Gives back the direct way with the fewest full batches, if a pair that has that few would not get one.
     fn give_back_least_used(&mut self, now_ns: u64) {
         let Limits { batches, within_ns, .. } = self.limits;
         let uses = |peer: &Peer| {

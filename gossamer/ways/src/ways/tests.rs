@@ -39,9 +39,12 @@ fn notices(ways: &mut Ways<u64>) -> Vec<(Peer, Notice)> {
     std::iter::from_fn(|| ways.next_notice()).collect()
 }
 
-/// Sends so many batches at once.
+/// Bytes of a full batch.
+const FULL: usize = Limits::DEFAULT.full_bytes;
+
+/// Sends so many full batches at once.
 fn send(ways: &mut Ways<u64>, to: u16, batches: u16, now_ns: u64) -> Vec<(Way, Stamp)> {
-    (0..batches).map(|_| ways.send(peer(to), now_ns)).collect()
+    (0..batches).map(|_| ways.send(peer(to), FULL, now_ns)).collect()
 }
 
 /// A worker with direct ways to these.
@@ -68,6 +71,17 @@ fn sixteen_batches_within_100_ms_open_a_direct_way() {
     ways.hear(peer(1), Notice::Open, 1000 * MS).unwrap();
     let first = (Way::Direct, Stamp { number: 117, after: Some(116) });
     assert_eq!(send(&mut ways, 1, 2, 1000 * MS), [first, (Way::Direct, Stamp { number: 118, after: None })]);
+}
+
+#[test]
+fn small_batches_open_none_and_one_without_room_on_the_machine_way_does_at_once() {
+    let mut ways = ways();
+    (0..1000).for_each(|_| _ = ways.send(peer(1), FULL - 1, 0));
+    assert_eq!(notices(&mut ways), []);
+    (0..4).for_each(|_| _ = ways.send(peer(1), 4 * FULL, 0));
+    assert_eq!(notices(&mut ways), [(peer(1), Notice::Open)], "16 of them");
+    ways.send(peer(2), PAIR_BYTES_MAX + 1, 0);
+    assert_eq!(notices(&mut ways), [(peer(2), Notice::Open)]);
 }
 
 #[test]
@@ -111,12 +125,12 @@ fn a_pair_that_needs_it_more_gets_the_ring_of_another() {
 fn an_unused_way_is_given_back() {
     let mut ways = with_direct(1..=2, 0);
     let mut ready = Vec::new();
-    ways.receive(peer(2), (Way::Direct, Stamp { number: 1, after: None }), 1, 9000 * MS, &mut ready).unwrap();
+    ways.receive(peer(2), (Way::Direct, Stamp { number: 1, after: None }), (1, FULL), 9000 * MS, &mut ready).unwrap();
     ways.give_back_unused(9999 * MS);
     assert_eq!(notices(&mut ways), []);
     ways.give_back_unused(10_000 * MS);
     assert_eq!(notices(&mut ways), [(peer(1), Notice::Close { last: 0 })], "the other one was used by its peer");
-    let (way, stamp) = ways.send(peer(1), 10_000 * MS);
+    let (way, stamp) = ways.send(peer(1), FULL, 10_000 * MS);
     assert_eq!((way, stamp), (Way::Machine, Stamp { number: 17, after: None }), "nothing had gone directly");
 }
 
@@ -125,7 +139,7 @@ fn the_first_frame_of_a_new_way_waits_for_the_last_of_the_old() {
     let mut ways = with_direct(1..=1, 0);
     let mut ready = Vec::new();
     let mut receive = |way, number, after| {
-        ways.receive(peer(1), (way, Stamp { number, after }), number, 0, &mut ready).unwrap();
+        ways.receive(peer(1), (way, Stamp { number, after }), (number, FULL), 0, &mut ready).unwrap();
         std::mem::take(&mut ready)
     };
     assert_eq!(receive(Way::Machine, 1, None), [1]);
@@ -150,7 +164,7 @@ fn a_peer_that_lies_is_refused() {
     let stamp = |number, after| Stamp { number, after };
     let mut ready = Vec::new();
     let mut ways = with_direct(1..=1, 0);
-    let mut receive = |from, way, stamp| ways.receive(from, (way, stamp), 0, 0, &mut ready);
+    let mut receive = |from, way, stamp| ways.receive(from, (way, stamp), (0, FULL), 0, &mut ready);
     assert_eq!(receive(nobody, Way::Machine, stamp(1, None)), Err(Violation::NoSuchWorker(nobody)));
     assert_eq!(receive(peer(2), Way::Direct, stamp(1, None)), Err(Violation::NotOpened), "a way it did not open");
     assert_eq!(receive(peer(1), Way::Direct, stamp(0, None)), Err(Violation::FromThePast(0)));
@@ -172,7 +186,7 @@ fn a_peer_that_lies_is_refused() {
     assert_eq!(ways.hear(peer(1), Notice::Close { last: 2 }, 0), Err(Violation::NotOpened), "3 came directly");
     ways.hear(peer(1), Notice::Close { last: 2000 }, 0).unwrap();
     let late = (Way::Direct, stamp(2001, Some(2000)));
-    assert_eq!(ways.receive(peer(1), late, 0, 0, &mut ready), Err(Violation::NotOpened), "behind its own end");
+    assert_eq!(ways.receive(peer(1), late, (0, FULL), 0, &mut ready), Err(Violation::NotOpened), "behind its own end");
 }
 
 /// A step of the random traffic of two workers.
@@ -203,7 +217,7 @@ proptest! {
     /// Random sends, deliveries and times under small limits: all arrives once and in order.
     #[test]
     fn random_traffic_arrives_once_and_in_order(steps in prop::collection::vec(step(), 1..2000)) {
-        let limits = Limits { batches: 3, within_ns: 100, rings: 1, unused_ns: 150 };
+        let limits = Limits { batches: 3, full_bytes: 1, within_ns: 100, rings: 1, unused_ns: 150 };
         let rack = Rack::new(&[1, 1]);
         let mut ends = [Ways::new(rack.clone(), limits), Ways::new(rack, limits)];
         let mut machine: [VecDeque<Item>; 2] = Default::default();
@@ -216,7 +230,7 @@ proptest! {
             match step {
                 Step::Send(from) => {
                     sent[from] += 1;
-                    match ends[from].send(peer(1 - from as u16), now_ns) {
+                    match ends[from].send(peer(1 - from as u16), 1, now_ns) {
                         (Way::Machine, stamp) => machine[from].push_back(Item::Frame(stamp, sent[from])),
                         (Way::Direct, stamp) => direct[from].push_back((stamp, sent[from])),
                     }
@@ -225,14 +239,14 @@ proptest! {
                     Some(Item::Notice(notice)) => ends[1 - from].hear(peer(from as u16), notice, now_ns).unwrap(),
                     Some(Item::Frame(stamp, frame)) => {
                         let place = (Way::Machine, stamp);
-                        ends[1 - from].receive(peer(from as u16), place, frame, now_ns, &mut ready).unwrap();
+                        ends[1 - from].receive(peer(from as u16), place, (frame, 1), now_ns, &mut ready).unwrap();
                     }
                     None => {}
                 },
                 Step::Directly(from) => {
                     if let Some((stamp, frame)) = direct[from].pop_front() {
                         let place = (Way::Direct, stamp);
-                        ends[1 - from].receive(peer(from as u16), place, frame, now_ns, &mut ready).unwrap();
+                        ends[1 - from].receive(peer(from as u16), place, (frame, 1), now_ns, &mut ready).unwrap();
                     }
                 }
                 Step::Pass(time_ns) => {
