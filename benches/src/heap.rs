@@ -1,7 +1,7 @@
 //! `heap`: objects of the heap over a rack (`gossamer-heap`). In one process beside `Box`: reads in random order, few
 //! and many, and objects made and dropped. Over two processes (rack.rs): reads of the other one beside an own slice,
 //! MPI, a socket, a bunch beside single objects, and objects handed over beside iceoryx2. Jobs placed by load beside
-//! fixed shares (placed.rs), and objects with copies beside such without (copied.rs). Whole programs (apps.rs) beside
+//! fixed shares (placed.rs), tasks that move (tasks.rs), and objects with copies beside such without (copied.rs). Whole programs (apps.rs) beside
 //! their twins, gRPC and polars, one by OpenBLAS (blas.rs) beside ScaLAPACK. A run is verified by the sum of the values
 //! it read.
 
@@ -11,6 +11,7 @@ mod copied;
 mod placed;
 mod rack;
 mod targets;
+mod tasks;
 
 use self::rack::{HANDED_BYTES, Told};
 use crate::machines::outcome;
@@ -24,6 +25,7 @@ pub use self::apps::{HeapApp, app_command};
 pub use self::copied::{HeapCopied, command as copied_command};
 pub use self::placed::{HeapPlaced, command as placed_command};
 pub use self::rack::{HeapRun, command as run_command};
+pub use self::tasks::{HeapTasks, command as tasks_command};
 
 /// Objects of 8 bytes that are read in random order, a power of two: 16 bytes each in the heap, 32 as boxes.
 const OBJECTS: usize = 1 << 26;
@@ -150,6 +152,15 @@ pub fn command(mut options: HeapBench) -> Result<()> {
     let placed = Program::own(&format!("heap-placed --rounds {rounds} --jobs {jobs}"))?;
     for (way, samples) in placed.told::<placed::Told>()? {
         all.add(PLACED, &way, "ns", samples);
+    }
+    let (turns, steps) = if is_smoke { (1 << 6, 1 << 3) } else { (1 << 14, 1 << 10) };
+    for fabric in ["shm", "tcp"] {
+        let words = format!("heap-tasks --fabric {fabric} --rounds {rounds} --turns {turns} --steps {steps}");
+        for (work, ways) in Program::own(&words)?.told::<tasks::Told>()? {
+            for (way, samples) in ways {
+                all.add(&format!("{work}, {fabric}"), &way, "ns", samples);
+            }
+        }
     }
     copied(&mut all, rounds, if is_smoke { 1 << 6 } else { 1 << 14 })?;
     apps::measure(&mut bench, &options.comparison, &mut all)?;

@@ -126,6 +126,9 @@ commands! {
     /// Jobs placed by load, for `heap`
     #[command(hide = true)]
     HeapPlaced(heap::HeapPlaced) => heap::placed_command,
+    /// Tasks that move, for `heap`
+    #[command(hide = true)]
+    HeapTasks(heap::HeapTasks) => heap::tasks_command,
     /// One of the examples on the heap, for `heap`
     #[command(hide = true, subcommand)]
     HeapApp(heap::HeapApp) => heap::app_command,

@@ -409,7 +409,7 @@ fn heap() {
     let is_there = |work: &str, contender: &str| {
         series.iter().any(|series| series["group"] == work && series["contender"] == contender)
     };
-    // Six of one process, ten over two, seven of jobs, eight of copies, five of each of four programs; each foreign one
+    // Six of one process, ten over two, seven of jobs, eight of tasks, eight of copies, five of each of four programs; each foreign one
     // where it can be had, else the reason.
     let foreign = [
         ("64 B of the other process, MPI_Get", "mpi", &["mpi"][..], 1),
@@ -419,7 +419,7 @@ fn heap() {
         // With them our two: nobody else multiplies by that library.
         ("gemm by OpenBLAS", "scalapack", &["scalapack, 64", "scalapack, 256", "scalapack, 1536", "2 x 1, shm"], 5),
     ];
-    let mut wanted = 6 + 10 + 7 + 8 + 4 * 5;
+    let mut wanted = 6 + 10 + 7 + 8 + 8 + 4 * 5;
     for (work, contender, ways, count) in foreign {
         let is_skipped = ran.is_skipped(contender);
         for way in ways {
@@ -429,7 +429,7 @@ fn heap() {
     }
     assert_eq!(series.len(), wanted, "{}", ran.stdout);
     assert!(series.iter().all(|series| series["median"].as_f64() > Some(0.0)), "{}", ran.stdout);
-    ran.has_targets(26);
+    ran.has_targets(30);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::apps::POLARS;
 use super::copied::{COPIED, HANDED_ON, KEPT, PLAIN};
-use super::{MPI, PLACED, blas, placed};
+use super::{MPI, PLACED, blas, placed, tasks};
 use crate::prelude::*;
 
 /// Programs over two processes beside two workers of one: the ratios wanted over `shm`, and over `tcp`.
@@ -41,6 +41,17 @@ pub fn targets(all: &Figures) -> Vec<Verdict> {
         1.1,
         ratio(of(PLACED, placed::BY_LOAD), best),
     ));
+    for fabric in ["shm", "tcp"] {
+        let (work, uneven) = (format!("{}, {fabric}", tasks::MOVE), format!("{}, {fabric}", tasks::UNEVEN));
+        let reached = over(&work, tasks::TASKS, tasks::ECHO);
+        targets.push(at_most(
+            format!("time of a move of a task of 256 B, {fabric}, over an echo of them"),
+            2.0,
+            reached,
+        ));
+        let reached = over(&uneven, tasks::BY_HAND, tasks::TASKS);
+        targets.push(at_least(format!("{uneven}: made on one of two machines, over placed by hand"), 0.9, reached));
+    }
     for (work, wanted, fabric) in [(HANDED_ON, 0.5, "shm"), (HANDED_ON, 0.5, "tcp"), (KEPT, 0.9, "shm")] {
         let reached = over(&format!("{work}, {fabric}"), PLAIN, COPIED);
         targets.push(at_least(format!("{work}, {fabric}: with copies over without"), wanted, reached));

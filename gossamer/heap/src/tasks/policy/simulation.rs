@@ -134,3 +134,66 @@ fn many_machines_with_too_much_do_not_flood_an_idle_one() {
         assert!((1..=16).contains(&there), "seed {seed}: {there} on two cores");
     }
 }
+
+/// Time until so many tasks, all made on machine 0, have computed for these times on machines of one core each.
+fn time_of_all(machines: u16, times: &[Duration]) -> Duration {
+    const TICK: Duration = Duration::from_millis(5);
+    let mut policies: Vec<_> = (0..machines).map(Policy::new).collect();
+    let mut tasks: BTreeMap<TaskId, (Task, Duration)> = BTreeMap::new();
+    for (number, time) in (0..).zip(times) {
+        let task = Task { at: 0, since: Duration::ZERO, moves: Vec::new() };
+        tasks.insert(TaskId::of(0, number), (task, *time));
+    }
+    let mut reports = vec![Report { at: Duration::ZERO, cores: 1.0, others: 0.0, tasks: 0 }; machines.into()];
+    let mut now = Duration::ZERO;
+    while !tasks.is_empty() {
+        for machine in 0..usize::from(machines) {
+            let here = tasks.values().filter(|(task, _)| task.at == machine).count() as u32;
+            for (task, left) in tasks.values_mut() {
+                if task.at == machine {
+                    *left = left.saturating_sub(TICK / here);
+                }
+            }
+            tasks.retain(|_, (_, left)| *left > Duration::ZERO);
+            let is_due = now < Duration::from_millis(250) || (now.as_millis() as usize / 5 + machine) % 20 == 0;
+            let here: Vec<Candidate> = tasks
+                .iter()
+                .filter(|(_, (task, _))| task.at == machine)
+                .map(|(id, (task, _))| Candidate {
+                    id: *id,
+                    busy: 1.0 / f64::from(here),
+                    bytes: 100,
+                    moves: task.moves.len() as u32,
+                    stayed: now - task.since,
+                    reads_from: None,
+                    was_faster_at: None,
+                })
+                .collect();
+            if is_due {
+                reports[machine] = Report { at: now, cores: 1.0, others: 0.0, tasks: here.len() as u32 };
+            }
+            let policy = &mut policies[machine];
+            policy.observe(now, (0..).zip(reports.iter().copied()));
+            for one in policy.decide(now, here.len() as u32, &here) {
+                policy.sent(now, one.to);
+                let (task, _) = tasks.get_mut(&one.task).unwrap();
+                (task.at, task.since) = (one.to.into(), now);
+                task.moves.push(now);
+            }
+        }
+        now += TICK;
+    }
+    now
+}
+
+/// 64 tasks of which few take long, as `gossamer-bench heap` has them.
+#[test]
+fn uneven_tasks_end_nearly_as_soon_as_placed_by_hand() {
+    for machines in [2, 4] {
+        let times: Vec<_> = (0..64).map(|number| Duration::from_millis(500) / (1 + number % 16)).collect();
+        let at_best = times.iter().sum::<Duration>() / u32::from(machines);
+        let took = time_of_all(machines, &times);
+        let part = at_best.as_secs_f64() / took.as_secs_f64();
+        assert!(part >= 0.9, "{machines} machines: {part:.2} of the best ({took:?})");
+    }
+}
